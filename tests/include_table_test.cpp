@@ -70,9 +70,8 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"boost/", {"core/plugin", "core/plugin_validator"}},
     {"toml++/", {"core/base"}},
-    {"simdjson.h", {"core/runfile", "core/checkpoint", "core/plugin", "core/planning", "core/training"}},
     {"nlohmann/",
-     {"core/model", "core/plugin_validator", "core/runfile", "core/checkpoint", "core/report",
+     {"core/plugin_validator", "core/runfile", "core/checkpoint", "core/report",
       "core/planning", "core/training", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},

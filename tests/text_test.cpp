@@ -31,7 +31,6 @@ const std::set<std::string, std::less<>> kForeignFiles = {
     "unistd.h",
     "elf.h",
     "linux/sched.h",
-    "simdjson.h",
     "xxhash.h",
     "docs/b200/b200_release_v1.2_summary.json",
     // what readers of the tutorials write

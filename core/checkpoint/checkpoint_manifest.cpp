@@ -1,13 +1,13 @@
-// The manifest as text, both ways. Read with the same strict reader as every other file from outside.
+// Writes and parses manifest.json. Parsing uses the strict JSON reader, as for every file from outside.
 #include "core/checkpoint/checkpoint_manifest.hpp"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/hash.hpp"
-#include "core/checkpoint/strict_json.hpp"
 
 namespace trainhost::checkpoint {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSeal = ",\n \"seal\": \"", kEnd = "\"\n}\n";
-constexpr std::size_t kTail = kSeal.size() + 32 + kEnd.size(), kMaxText = 1 << 20, kMaxFiles = 100'000;
+constexpr std::size_t kTailBytes = kSeal.size() + 32 + kEnd.size(), kMaxText = 1 << 20, kMaxFiles = 100'000;
 
 Json strings(const std::map<std::string, std::string>& map) {
   Json j = Json::object();
@@ -23,16 +23,15 @@ Json strings(const std::map<std::string, std::string>& map) {
   return j;
 }
 
-std::map<std::string, std::string> read_strings(StrictJson& json) {
+std::map<std::string, std::string> read_strings(JsonReader& json) {
   std::map<std::string, std::string> out;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);)
-    if (!out.emplace(key, json.string(kMaxText)).second)
-      throw JsonFault(json.at(), "a key that appears twice");
+    if (!out.emplace(key, json.string(kMaxText)).second) throw JsonError(json.at(), "duplicate key");
   return out;
 }
 
-FileRecord read_record(StrictJson& json) {
+FileRecord read_record(JsonReader& json) {
   FileRecord r;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);) {
@@ -48,16 +47,16 @@ FileRecord read_record(StrictJson& json) {
       json.skip_value();
   }
   bool plain = !r.name.empty() && r.name.find('/') == r.name.npos && r.name != "." && r.name != "..";
-  if (!plain) throw JsonFault(json.at(), fmt::format("'{}' is not the name of a file", escaped(r.name)));
+  if (!plain) throw JsonError(json.at(), fmt::format("'{}' is not a plain file name", escaped(r.name)));
   return r;
 }
 
-void read_member(StrictJson& json, const std::string& key, Manifest& m) {
+void read_member(JsonReader& json, const std::string& key, Manifest& m) {
   if (key == "format") {
     if (std::uint64_t f = json.integer(); f != kManifestFormat)
       throw run_error(
-          fmt::format("the manifest has format {}, this program reads {}: it was written by another version",
-                      f, kManifestFormat));
+          fmt::format("the manifest has format {}, this program reads format {}: another version wrote it", f,
+                      kManifestFormat));
   } else if (key == "serial")
     m.serial = json.integer();
   else if (key == "step")
@@ -74,7 +73,7 @@ void read_member(StrictJson& json, const std::string& key, Manifest& m) {
     m.meta.extra = read_strings(json);
   else if (key == "files") {
     for (json.open_array(); json.next_element();) {
-      if (m.files.size() == kMaxFiles) throw JsonFault(json.at(), "too many files");
+      if (m.files.size() == kMaxFiles) throw JsonError(json.at(), "too many files");
       m.files.push_back(read_record(json));
     }
   } else
@@ -103,28 +102,28 @@ std::string manifest_text(const Manifest& m) {
   try {
     text = j.dump(1);
   } catch (const Json::exception& e) {
-    throw run_error(fmt::format("a checkpoint's manifest cannot be written: {}", e.what()));
+    throw run_error(fmt::format("cannot write the manifest of the checkpoint: {}", e.what()));
   }
-  text.resize(text.size() - 2);  // "\n}": the seal goes before it
+  text.resize(text.size() - 2);  // remove "\n}", which follows the seal
   std::string seal = xxh3_hex(text);
   return text.append(kSeal).append(seal).append(kEnd);
 }
 
 Manifest parse_manifest(std::string_view text) {
-  if (text.size() < kTail) throw run_error("the manifest is incomplete");
-  std::string_view body = text.substr(0, text.size() - kTail), tail = text.substr(body.size());
+  if (text.size() < kTailBytes) throw run_error("the manifest is incomplete");
+  std::string_view body = text.substr(0, text.size() - kTailBytes), tail = text.substr(body.size());
   if (!tail.starts_with(kSeal) || !tail.ends_with(kEnd))
     throw run_error("the manifest is damaged or incomplete");
   if (tail.substr(kSeal.size(), 32) != xxh3_hex(body))
-    throw run_error("the manifest does not match its own hash");
+    throw run_error("the manifest does not match its own hash (member \"seal\")");
   Manifest m;
   try {
-    StrictJson json(text, 16);
+    JsonReader json(text, 16);
     std::string key;
     for (json.open_object(); json.next_member(key, kMaxText);) read_member(json, key, m);
     json.finish('\0');
-  } catch (const JsonFault& f) {
-    throw run_error(fmt::format("the manifest is not as it was written: {} (byte {})", f.what(), f.at));
+  } catch (const JsonError& f) {
+    throw run_error(fmt::format("the manifest is damaged: {} (byte {})", f.what(), f.at));
   }
   return m;
 }

@@ -1,6 +1,5 @@
-// manifest.json of one checkpoint: what it is, and the length and hash of every file and tensor in it. The
-// last member, "seal", is the hash of all text before it, so that a flipped bit in the manifest itself is
-// found too.
+// manifest.json of a checkpoint: its metadata, and the length and hash of each file and tensor. The last
+// member, "seal", is the hash of the text before it, so damage to the manifest itself is detected too.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -19,26 +18,42 @@ inline constexpr std::uint64_t kManifestFormat = 1, kMaxManifestBytes = 256u << 
 struct FileRecord {
   std::string name;
   std::uint64_t bytes = 0;
-  std::string xxh3;                            // of the whole file
-  std::map<std::string, std::string> tensors;  // of each tensor's data, where the file is safetensors
+  std::string xxh3;                            // hash of the whole file, 32 hex digits
+  std::map<std::string, std::string> tensors;  // hash of the data of each tensor of a safetensors file
 };
 
 struct Manifest {
   Meta meta;
-  std::uint64_t serial =
-      0;  // counts the checkpoints published in a directory: the order of age, whatever their steps
+  // Number of the checkpoint within its directory: the order in which they were published, whatever their
+  // steps.
+  std::uint64_t serial = 0;
   std::vector<FileRecord> files;
 };
 
 std::string manifest_text(const Manifest& m);
-/// Throws run_error saying what is wrong, without the file's name.
+/// Throws run_error with the reason, without the file name.
 Manifest parse_manifest(std::string_view text);
 
-/// Reads a file once and takes its length and hashes.
+/// Reads a file once and computes its length and hashes.
 FileRecord record_of(const std::filesystem::path& file);
 
-/// What is wrong with a checkpoint directory; "" when every file has its length and hash. `m` gets the
-/// manifest as soon as that is good in itself.
+/// The damage of a checkpoint directory in words; "" if every file has its recorded length and hash. Stores
+/// the manifest in `m` if that can be parsed.
 std::string damage_of(const std::filesystem::path& dir, Manifest& m);
+
+/// A published checkpoint whose data were not verified yet. A name with ".tmp." is never a checkpoint.
+struct Candidate {
+  std::string name;  // "step-300"
+  std::uint64_t step = 0, serial = 0;
+  std::string problem;  // reason why its manifest cannot be read; its serial is then 0 and it sorts last
+};
+
+/// Sorted by serial, then step, descending. Empty if the directory does not exist.
+std::vector<Candidate> candidates(const std::filesystem::path& dir);
+/// The serial for the next checkpoint; `all` as returned by candidates().
+std::uint64_t next_serial(const std::vector<Candidate>& all);
+
+/// All names in a directory, sorted. Throws run_error if it cannot be listed.
+std::vector<std::string> names_in(const std::filesystem::path& dir);
 
 }  // namespace trainhost::checkpoint

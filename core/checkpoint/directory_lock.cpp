@@ -1,6 +1,6 @@
-// One run per output directory. The lock is the kernel's (flock), so it ends with its holder, however that
-// dies; the text in the file is for people alone. The file is never removed: removing it would let two runs
-// lock two files.
+// Allows one run per output directory. The kernel releases the lock (flock) when the process ends for any
+// reason; the text in the file is for the error message. The file is never removed: otherwise two runs could
+// lock two different files.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -21,7 +21,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
-std::string holder_of(int fd) {
+std::string describe_holder(int fd) {
   std::string text(200, '\0');
   ssize_t n = sys().pread(fd, text.data(), text.size(), 0);
   text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
@@ -41,8 +41,8 @@ DirectoryLock::DirectoryLock(const fs::path& dir) {
   do r = ::flock(fd.get(), LOCK_EX | LOCK_NB);
   while (r != 0 && errno == EINTR);
   if (r != 0 && errno == EWOULDBLOCK)
-    throw run_error(fmt::format("{} is in use by {}", escaped(dir.string(), 4096), holder_of(fd.get())),
-                    "wait for that run, or give this one another output.dir");
+    throw run_error(fmt::format("{} is in use by {}", escaped(dir.string(), 4096), describe_holder(fd.get())),
+                    "wait for that run, or set another output.dir");
   if (r != 0) throw_errno("lock", file, errno);
   std::string text = fmt::format("process {} on {}\n", ::getpid(), host_name());
   if (::ftruncate(fd.get(), 0) != 0) throw_errno("write", file, errno);

@@ -1,10 +1,15 @@
-// The table behind dtypes.hpp: the types of the reference implementation, its 4, 6 and 8 bit floats included.
+// The types of the safetensors reference implementation, including its 4-, 6- and 8-bit floats, and bit-level
+// conversion. The tests compare all 65536 values of both 16-bit types with a simple reference.
 #include "core/checkpoint/dtypes.hpp"
 
 #include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace trainhost::checkpoint {
+
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::uint32_t>, 22> kTypes{{
@@ -29,6 +34,54 @@ const std::vector<std::string>& dtype_names() {
     return v;
   }();
   return names;
+}
+
+static_assert(std::endian::native == std::endian::little,
+              "safetensors data are little-endian and used without byte swapping");
+
+float f32_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+float f32_from_f16(std::uint16_t bits) {
+  constexpr std::uint32_t kExponent = 0x7C00u << 13;
+  // Exponent and mantissa at their f32 positions; the exponent bias is still 15.
+  std::uint32_t u = (bits & 0x7FFFu) << 13;
+  std::uint32_t exponent = u & kExponent;
+  u += (127u - 15u) << 23;
+  if (exponent == kExponent) {
+    u += (128u - 16u) << 23;  // infinity or NaN
+  } else if (exponent == 0) {
+    // Zero or subnormal: add the exponent of 2^-14, then subtract 2^-14 as a float; the difference is exact.
+    float f = std::bit_cast<float>(u + (1u << 23)) - std::bit_cast<float>(113u << 23);
+    u = std::bit_cast<std::uint32_t>(f);
+  }
+  return std::bit_cast<float>(u | (bits & 0x8000u) << 16);
+}
+
+bool loads_as_f32(std::string_view dtype) {
+  return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F64";
+}
+
+void widen_in_place(std::span<float> out, bool bf16) {
+  // out[i] overwrites the stored values 2i-n and 2i-n+1 (n = out.size()), neither of which is after i: every
+  // value is read before it is overwritten.
+  auto* to = reinterpret_cast<std::byte*>(out.data());
+  const std::byte* from = to + 2 * out.size();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint16_t h;
+    std::memcpy(&h, from + 2 * i, 2);
+    float f = bf16 ? f32_from_bf16(h) : f32_from_f16(h);
+    std::memcpy(to + 4 * i, &f, 4);
+  }
+}
+
+NonFinite count_nonfinite(std::span<const float> values) {
+  constexpr std::uint32_t kInf = 0x7F800000u;
+  std::uint64_t count = 0;
+  for (float f : values) count += (std::bit_cast<std::uint32_t>(f) & kInf) == kInf;
+  NonFinite r{count, 0};
+  if (count > 0)
+    while ((std::bit_cast<std::uint32_t>(values[r.first]) & kInf) != kInf) ++r.first;
+  return r;
 }
 
 }  // namespace trainhost::checkpoint

@@ -1,17 +1,36 @@
-// The element types a safetensors header may name, with their width in bits. An unknown name is an error,
-// never guessed at; only the floating types of f32_from() in convert_dtype.hpp can be loaded as weights.
+// Element types of safetensors files: names, widths, and conversion to f32 (exact from F16, BF16 and F32,
+// rounded to nearest even from F64). Conversion works in place: the stored bytes are at the end of the result
+// buffer, so loading needs no second buffer. An unknown name is an error; only the types of loads_as_f32()
+// can be loaded as weights.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trainhost::checkpoint {
 
-/// Bits an element; 0 = not a type of the format.
+/// Bits per element; 0 if the format has no such type.
 std::uint32_t dtype_bits(std::string_view name);
 
-/// All names, for messages.
+/// All type names, for messages.
 const std::vector<std::string>& dtype_names();
+
+float f32_from_f16(std::uint16_t bits);
+float f32_from_bf16(std::uint16_t bits);
+
+/// True if weights of this safetensors type can be loaded.
+bool loads_as_f32(std::string_view dtype);
+
+/// Converts the F16 (or BF16) values in the last 2 * out.size() bytes of `out` to f32; out[i] becomes value
+/// i.
+void widen_in_place(std::span<float> out, bool bf16);
+
+struct NonFinite {
+  std::uint64_t count = 0, first = 0;  // first: index of the first one if count > 0
+};
+/// Counts NaN and infinite values. Tests the bits, because -ffast-math may optimise isfinite() away.
+NonFinite count_nonfinite(std::span<const float> values);
 
 }  // namespace trainhost::checkpoint

@@ -1,6 +1,5 @@
-// The write side of durable.hpp. What is measured and why: on a full tmpfs and under RLIMIT_FSIZE a write
-// returns a short count without an error, and fsync and close then succeed; only the loop in write_all()
-// notices.
+// The writing functions of durable.hpp. Measured: on a full tmpfs and under RLIMIT_FSIZE, a write returns a
+// short count without an error, and fsync and close then succeed; only the loop in write_all() detects it.
 #include "core/checkpoint/durable.hpp"
 
 #include <fcntl.h>
@@ -29,7 +28,7 @@ void throw_errno(const char* doing, const fs::path& path, int error) {
 
 fs::path temp_beside(const fs::path& target) {
   std::uint64_t r = 0;
-  if (::getrandom(&r, sizeof r, 0) != sizeof r) throw_errno("draw a random name for", target, errno);
+  if (::getrandom(&r, sizeof r, 0) != sizeof r) throw_errno("create a temporary name for", target, errno);
   return fs::path(target) += fmt::format(".tmp.{:016x}", r);
 }
 
@@ -53,7 +52,7 @@ void write_all(int fd, std::span<const std::byte> data, const fs::path& path) {
     ssize_t n = sys().write(fd, data.data(), data.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_errno("write", path, errno);
-    if (n == 0) throw_errno("write", path, ENOSPC);  // no progress and no reason: never loop on it
+    if (n == 0) throw_errno("write", path, ENOSPC);  // no progress and no error: do not loop forever
     data = data.subspan(static_cast<std::size_t>(n));
   }
 }
@@ -71,7 +70,7 @@ int fsync_through_signals(int fd) {
 
 void sync_and_close(Fd fd, const fs::path& path) {
   if (fsync_through_signals(fd.get()) != 0) throw_errno("sync", path, errno);
-  // EINTR from close: the descriptor is gone and the data were synced.
+  // After EINTR from close the descriptor is closed, and the data were synced.
   if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", path, errno);
 }
 
@@ -85,7 +84,7 @@ void sync_directory(const fs::path& dir) {
   fs::path d = dir.empty() ? fs::path(".") : dir;
   Fd fd(sys().open(d.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
   if (fd.get() < 0) throw_errno("open", d, errno);
-  // Some file systems cannot sync a directory and say so; nothing more can be done there.
+  // Some file systems cannot sync a directory; that is not an error.
   if (fsync_through_signals(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
     throw_errno("sync", d, errno);
   if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", d, errno);
@@ -118,15 +117,15 @@ void remove_tree(const fs::path& path) {
   auto status = fs::symlink_status(path, ec);
   if (!fs::exists(status)) return;
   if (!fs::is_directory(status)) return remove_file(path);
-  std::vector<fs::path> inside;
+  std::vector<fs::path> entries;
   for (fs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec))
-    inside.push_back(it->path());
+    entries.push_back(it->path());
   if (ec) throw_errno("list", path, ec.value());
-  for (const auto& p : inside) remove_tree(p);
+  for (const auto& p : entries) remove_tree(p);
   if (sys().rmdir(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
 }
 
-bool put_in_place(const fs::path& staged, const fs::path& target) {
+bool publish_directory(const fs::path& staged, const fs::path& target) {
   std::error_code ec;
   if (!fs::exists(fs::symlink_status(target, ec))) {
     rename_path(staged, target);

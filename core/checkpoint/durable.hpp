@@ -1,7 +1,7 @@
-// Files that survive: the one audited path from memory to disk, and the reads that check it. Short writes go
-// on, an error of fsync or close is an error of the file, and nothing is retried on a descriptor that failed
-// once. Every failure throws run_error with the path and the system's reason. The protocol built on this:
-// store.cpp.
+// Durable files: writes data to disk and checks every step. Short writes are continued, an error of fsync or
+// close fails the file, and nothing is retried on a descriptor that failed once. Every failure throws
+// run_error with the path and the system's reason. store.cpp builds the checkpoint protocol on these
+// functions.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace trainhost::checkpoint {
 
-/// Owns a descriptor.
+/// Owns a file descriptor.
 class Fd {
  public:
   Fd() = default;
@@ -36,35 +36,38 @@ class Fd {
 /// "cannot DOING PATH: No space left on device".
 [[noreturn]] void throw_errno(const char* doing, const std::filesystem::path& path, int error);
 
-/// NAME.tmp.HEX beside `target`: ours alone, and ignored by everything that looks for finished work.
+/// NAME.tmp.HEX with a random HEX in the directory of `target`. Such names are never taken for finished
+/// files.
 std::filesystem::path temp_beside(const std::filesystem::path& target);
-/// Was the name made by temp_beside() for `base` ("" = any)?
+/// True if temp_beside() made this name for `base` ("" = for any name).
 bool is_temp_name(std::string_view name, std::string_view base = {});
 
 Fd create_new(const std::filesystem::path& path);
-/// A regular file for reading; refuses directories, pipes and devices without waiting on them.
+/// Opens a regular file for reading. Rejects directories, pipes and devices without blocking on them.
 Fd open_regular(const std::filesystem::path& path, struct stat& info);
 void write_all(int fd, std::span<const std::byte> data, const std::filesystem::path& path);
-/// fsync and close, both checked.
+/// Calls fsync and close, and checks both.
 void sync_and_close(Fd fd, const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& dir);
 void make_directory(const std::filesystem::path& dir);
-/// With whatever is missing above it, each entry synced; there already: nothing to do.
+/// Creates the directory and its missing parents, each synced. Does nothing if it exists.
 void make_directories(const std::filesystem::path& dir);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 void remove_file(const std::filesystem::path& path);
-/// A file or a whole directory; a symbolic link is removed, not followed. Not there: nothing to do.
+/// Removes a file or a directory with its contents; removes symbolic links without following them. Does
+/// nothing if `path` does not exist.
 void remove_tree(const std::filesystem::path& path);
 
-/// Makes `staged` the directory `target`, atomically also when `target` exists: then the two change places
-/// and `staged` holds the old content (true). Where the file system cannot exchange, the old one steps aside
+/// Renames the directory `staged` to `target`. If `target` exists, exchanges the two atomically and returns
+/// true; `staged` then is the old directory. If the file system cannot exchange, the old one is renamed
 /// first.
-bool put_in_place(const std::filesystem::path& staged, const std::filesystem::path& target);
+bool publish_directory(const std::filesystem::path& staged, const std::filesystem::path& target);
 
-/// Bytes [at, at + out.size()) of the file; false when it ends before that. EINTR and short reads go on.
+/// Reads bytes [at, at + out.size()) of the file; false if the file ends before. Continues after EINTR and
+/// short reads.
 bool read_at(int fd, std::uint64_t at, std::span<std::byte> out, const std::filesystem::path& path);
-/// The whole file; throws usage_error when it is longer than max_bytes, before any of it is stored.
+/// Reads the whole file. Throws usage_error before reading if it is longer than max_bytes.
 std::string read_whole(const std::filesystem::path& path, std::uint64_t max_bytes);
 
 }  // namespace trainhost::checkpoint

@@ -1,4 +1,5 @@
-// The read side of durable.hpp: pread alone, so that a file that shrinks is a message and not a SIGBUS.
+// The reading functions of durable.hpp. Uses pread and not mmap: a file that shrinks causes an error, not
+// SIGBUS.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -44,10 +45,10 @@ std::string read_whole(const fs::path& path, std::uint64_t max_bytes) {
   auto size = static_cast<std::uint64_t>(info.st_size);
   if (size > max_bytes)
     throw usage_error(
-        fmt::format("{} has {} bytes; at most {} are read", escaped(path.string(), 4096), size, max_bytes));
+        fmt::format("{} has {} bytes; the limit is {}", escaped(path.string(), 4096), size, max_bytes));
   std::string text(size, '\0');
   if (!read_at(fd.get(), 0, std::as_writable_bytes(std::span(text)), path))
-    throw run_error(fmt::format("{} became shorter while it was read", escaped(path.string(), 4096)));
+    throw run_error(fmt::format("{} was truncated while it was read", escaped(path.string(), 4096)));
   return text;
 }
 

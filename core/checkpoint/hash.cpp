@@ -1,4 +1,4 @@
-// The only place that includes xxhash.h.
+// Streaming XXH3-128; see hash.hpp.
 #include "core/checkpoint/hash.hpp"
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace trainhost::checkpoint {
 namespace {
 
-std::string digits(XXH128_hash_t h) {
+std::string to_hex(XXH128_hash_t h) {
   XXH128_canonical_t c;
   XXH128_canonicalFromHash(&c, h);
   std::string s;
@@ -24,7 +24,7 @@ std::string digits(XXH128_hash_t h) {
 }  // namespace
 
 struct Xxh3::State {
-  XXH3_state_t xxh;  // carries its own 64 byte alignment, which new honours
+  XXH3_state_t xxh;  // needs 64-byte alignment, which its type declares and new honours
 };
 
 Xxh3::Xxh3() : state_(std::make_unique<State>()) { reset(); }
@@ -36,8 +36,8 @@ void Xxh3::reset() { XXH3_128bits_reset(&state_->xxh); }
 void Xxh3::update(std::span<const std::byte> data) {
   XXH3_128bits_update(&state_->xxh, data.data(), data.size());
 }
-std::string Xxh3::hex() const { return digits(XXH3_128bits_digest(&state_->xxh)); }
+std::string Xxh3::hex() const { return to_hex(XXH3_128bits_digest(&state_->xxh)); }
 
-std::string xxh3_hex(std::string_view data) { return digits(XXH3_128bits(data.data(), data.size())); }
+std::string xxh3_hex(std::string_view data) { return to_hex(XXH3_128bits(data.data(), data.size())); }
 
 }  // namespace trainhost::checkpoint

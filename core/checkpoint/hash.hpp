@@ -1,4 +1,4 @@
-// XXH3-128 as a stream, printed as xxh128sum prints it. Finds damage; it is no defence against a forger.
+// Streaming XXH3-128, printed like xxh128sum. Detects damage, not deliberate forgery.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -15,7 +15,7 @@ class Xxh3 {
   Xxh3(Xxh3&&) noexcept;
   Xxh3& operator=(Xxh3&&) noexcept;
   void update(std::span<const std::byte> data);
-  /// 32 hex digits of everything so far.
+  /// The hash of all data since reset(), as 32 hex digits.
   std::string hex() const;
   void reset();
 

@@ -1,5 +1,5 @@
-// Finding the checkpoint to go on from: the last published that verifies, and why each later one was passed
-// over.
+// Finds the checkpoint to resume from: the most recently published one that verifies. Reports why each more
+// recent one was skipped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,14 +12,13 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/published_checkpoints.hpp"
 #include "core/checkpoint/store.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-/// N of "step-N", as this program writes it: digits without a leading zero.
+/// N of the name "step-N"; digits without a leading zero.
 std::optional<std::uint64_t> step_of(std::string_view name) {
   if (!name.starts_with("step-")) return std::nullopt;
   name.remove_prefix(5);
@@ -53,7 +52,7 @@ std::vector<Candidate> candidates(const fs::path& dir) {
     try {
       Manifest m = parse_manifest(read_whole(dir / name / kManifestName, kMaxManifestBytes));
       c.serial = m.serial;
-      if (m.meta.step != c.step) c.problem = fmt::format("its manifest is that of step {}", m.meta.step);
+      if (m.meta.step != c.step) c.problem = fmt::format("its manifest belongs to step {}", m.meta.step);
     } catch (const Error& e) {
       c.problem = e.what();
     }
@@ -73,24 +72,24 @@ std::optional<Store::Found> Store::newest() const {
   std::vector<Candidate> all = candidates(dir_);
   if (all.empty()) return std::nullopt;
   Found found;
-  for (const Candidate& c : all)  // of these nobody knows the age: they are told whatever is found
+  for (const Candidate& c : all)  // their age is unknown, so they are always reported
     if (!c.problem.empty()) found.skipped.push_back(fmt::format("{}: {}", c.name, c.problem));
   for (const Candidate& c : all) {
     if (!c.problem.empty()) continue;
     Manifest m;
-    std::string what = damage_of(dir_ / c.name, m);
-    if (what.empty()) {
+    std::string damage = damage_of(dir_ / c.name, m);
+    if (damage.empty()) {
       found.dir = dir_ / c.name;
       found.meta = std::move(m.meta);
       return found;
     }
-    found.skipped.push_back(fmt::format("{}: {}", c.name, what));
+    found.skipped.push_back(fmt::format("{}: {}", c.name, damage));
   }
   std::string list;
   for (const std::string& s : found.skipped) list += "\n  " + s;
   throw run_error(
-      fmt::format("{} holds checkpoints, but none is whole:{}", escaped(dir_.string(), 4096), list),
-      "restore one from a copy, or train into another output.dir");
+      fmt::format("{} contains checkpoints, but all are damaged:{}", escaped(dir_.string(), 4096), list),
+      "restore one from a backup, or set another output.dir");
 }
 
 }  // namespace trainhost::checkpoint

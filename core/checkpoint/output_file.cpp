@@ -1,4 +1,4 @@
-// See output_file.hpp.
+// Checks and writes output files of commands; see output_file.hpp.
 #include "core/checkpoint/output_file.hpp"
 
 #include <fmt/format.h>
@@ -11,27 +11,27 @@
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 
-void require_place_for(std::string_view option, const fs::path& file, std::string_view example) {
-  const auto refuse = [&](const std::string& why) {
+void require_writable(std::string_view option, const fs::path& file, std::string_view example) {
+  const auto rejected = [&](const std::string& why) {
     return usage_error(fmt::format("{}: cannot write '{}': {}", option, escaped(file.string(), 4096), why),
-                       fmt::format("for example {}", example));
+                       fmt::format("example: {}", example));
   };
   std::error_code ec;
   if (!file.has_filename() || file.filename() == "." || file.filename() == "..")
-    throw refuse("it names no file");
-  if (fs::is_directory(file, ec)) throw refuse("it is a directory");
-  if (fs::exists(file, ec) && !fs::is_regular_file(file, ec)) throw refuse("it is no regular file");
-  if (fs::exists(file, ec) && ::access(file.c_str(), W_OK) != 0) throw refuse("it is write-protected");
+    throw rejected("this is not a file name");
+  if (fs::is_directory(file, ec)) throw rejected("it is a directory");
+  if (fs::exists(file, ec) && !fs::is_regular_file(file, ec)) throw rejected("it is not a regular file");
+  if (fs::exists(file, ec) && ::access(file.c_str(), W_OK) != 0) throw rejected("it is write-protected");
   const fs::path dir = file.has_parent_path() ? file.parent_path() : fs::path(".");
   if (!fs::is_directory(dir, ec))
-    throw refuse(fmt::format("'{}' is no directory", escaped(dir.string(), 4096)));
+    throw rejected(fmt::format("'{}' is not a directory", escaped(dir.string(), 4096)));
   if (::access(dir.c_str(), W_OK | X_OK) != 0)
-    throw refuse(fmt::format("the directory '{}' is write-protected", escaped(dir.string(), 4096)));
+    throw rejected(fmt::format("the directory '{}' is write-protected", escaped(dir.string(), 4096)));
 }
 
 void write_output(std::string_view option, const fs::path& file, std::string_view text,
                   std::string_view example) {
-  require_place_for(option, file, example);
+  require_writable(option, file, example);
   checkpoint::write_file_atomically(fs::absolute(file), text);
 }
 

@@ -1,5 +1,5 @@
-// Files that a command writes because an option asked for one: refused in plain words before any work is
-// done, and put in place whole. Never a half-written file, never over anything but a regular file.
+// Output files that an option of a command names. An unusable path is reported before any work is done. A
+// file is written completely or not at all, and replaces only a regular file.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace trainhost::checkpoint {
 
-/// Throws usage_error naming the option where no file can be put: no name, a directory in its place, a
-/// missing directory, no permission. `example` goes into the hint: "--html plan.html".
-void require_place_for(std::string_view option, const std::filesystem::path& file, std::string_view example);
+/// Throws usage_error with the option if `file` cannot be written: no file name, a directory, a missing
+/// directory, no permission. `example` is part of the hint: "--html plan.html".
+void require_writable(std::string_view option, const std::filesystem::path& file, std::string_view example);
 
-/// As require_place_for; then writes beside the place and renames. Throws run_error where the disk refuses;
-/// what stood there before then still stands.
+/// Calls require_writable(), then writes a temporary file in the same directory and renames it. Throws
+/// run_error if writing fails; a previous file is then unchanged.
 void write_output(std::string_view option, const std::filesystem::path& file, std::string_view text,
                   std::string_view example);
 

@@ -1,5 +1,5 @@
-// Files that are not safetensors but are often taken for them: pickles above all, which run code when read
-// and are never read here (rule 24). Told by name and by their first bytes, to give a hint that helps.
+// Recognises files that are mistaken for safetensors, by name and by their first bytes, for helpful hints.
+// Pickles are never read, because reading one can execute code (rule 24).
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -8,13 +8,13 @@
 
 namespace trainhost::checkpoint {
 
-/// Is it named like a pickle: .bin, .pt, .pth, .pkl, .pickle, .ckpt?
-bool named_like_a_pickle(const std::filesystem::path& file);
+/// True for the extensions .bin, .pt, .pth, .pkl, .pickle and .ckpt.
+bool has_pickle_extension(const std::filesystem::path& file);
 
-/// How to turn a pickle into safetensors.
+/// A hint: how to convert a pickle to safetensors.
 std::string pickle_hint();
 
-/// A sentence on what a file with these first bytes (at most 8) probably is; "" = nothing known.
-std::string what_else_it_is(std::span<const std::byte> head);
+/// A hint about the probable format of a file with these first bytes (at most 8); "" if unknown.
+std::string identify_other_format(std::span<const std::byte> head);
 
 }  // namespace trainhost::checkpoint

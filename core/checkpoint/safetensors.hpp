@@ -1,6 +1,5 @@
-// Safetensors in and out, under the 25 rules of core/checkpoint/README.md. Files are hostile until proved
-// otherwise; nothing from a header is used as a size before it was checked against the file. pread only,
-// never mmap.
+// Reads and writes safetensors files under the 25 rules of core/checkpoint/README.md. Files are untrusted: no
+// number of a header is used as a size before it was checked against the file. Reads use pread, never mmap.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,22 +19,22 @@ namespace trainhost::checkpoint {
 struct TensorEntry {
   std::string name, dtype;  // "F32", "BF16", ...
   std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0, end = 0;  // bytes from the file's start
+  std::uint64_t begin = 0, end = 0;  // byte range in the file
   std::uint64_t elements() const;
 };
 
-/// One open file. Throws Error(kUsage) naming the file, the rule broken and the byte or tensor.
+/// One open file. Throws Error(kUsage) with the file, the violated rule, and the byte or tensor.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& file);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   const std::filesystem::path& path() const;
-  const std::vector<TensorEntry>& tensors() const;  // by offset
+  const std::vector<TensorEntry>& tensors() const;  // sorted by offset
   const std::map<std::string, std::string>& metadata() const;
-  /// Bytes [first, first + out.size()) of the tensor's data.
+  /// Reads bytes [first, first + out.size()) of the tensor's data.
   void read(const TensorEntry& t, std::uint64_t first, std::span<std::byte> out) const;
-  /// Throws when size, mtime or inode changed since it was opened.
+  /// Throws if the size, mtime or inode changed since the file was opened.
   void verify_unchanged() const;
 
  private:
@@ -43,25 +42,24 @@ class SafetensorsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A model's weights: one .safetensors file or a model.safetensors.index.json with its shards, or a directory
-/// holding one.
+/// The weights of a model: a .safetensors file, a model.safetensors.index.json with its shards, or a
+/// directory that contains one of them.
 class WeightSource {
  public:
   explicit WeightSource(const std::filesystem::path& file_or_dir);
-  /// Throws Error(kUsage) listing every missing, extra and mis-shaped tensor (a tied head stored twice is
-  /// accepted when equal in shape and reported by `ignored`).
+  /// Throws Error(kUsage) that lists missing and extra tensors and wrong shapes. A stored copy of a tied LM
+  /// head is accepted if its shape is that of the embedding, and reported by ignored().
   void require(const std::vector<TensorInfo>& wanted, bool tied);
-  /// Tensors that require() passed over, and why; for the user.
+  /// Tensors that require() ignored, with the reason, for the user.
   const std::vector<std::string>& ignored() const { return ignored_; }
-  /// The files that were opened.
+  /// The open files.
   const std::vector<SafetensorsFile>& files() const { return files_; }
-  /// Streams tensor `t` as f32 (from F32, F16, BF16, F64) in pieces of at most scratch.size() elements.
-  /// f(first_element, values). Counts non-finite values; throws Error(kUsage) naming the tensor when there
-  /// are any.
+  /// Streams tensor `t` as f32 in pieces of at most scratch.size() elements: f(first_element, values). Throws
+  /// Error(kUsage) with the tensor's name if it has non-finite values.
   template <class F>
   void stream(const TensorInfo& t, std::span<float> scratch, F&& f) {
     std::uint64_t n = t.elements();
-    if (scratch.empty()) throw usage_error("no scratch space to read '" + t.name + "' through");
+    if (scratch.empty()) throw usage_error("no scratch buffer to read '" + t.name + "'");
     for (std::uint64_t first = 0; first < n; first += scratch.size()) {
       auto piece = scratch.first(std::min<std::uint64_t>(scratch.size(), n - first));
       read_f32(t, first, piece);
@@ -71,34 +69,33 @@ class WeightSource {
   }
 
  private:
-  struct Place {
+  struct Location {
     std::size_t file, entry;
   };
   void open_one(const std::filesystem::path& file);
   void open_index(const std::filesystem::path& file);
-  const TensorEntry& entry(const Place& p) const { return files_[p.file].tensors()[p.entry]; }
-  const Place& place_of(const TensorInfo& t) const;
+  const TensorEntry& entry(const Location& p) const { return files_[p.file].tensors()[p.entry]; }
+  const Location& location_of(const TensorInfo& t) const;
   void read_f32(const TensorInfo& t, std::uint64_t first, std::span<float> out);
   void finish(const TensorInfo& t);
 
-  std::filesystem::path source_;  // as given: what messages name
+  std::filesystem::path source_;  // as given by the user, for messages
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, Place> where_;
+  std::map<std::string, Location> locations_;  // by tensor name
   std::vector<std::string> ignored_;
-  std::uint64_t nonfinite_ = 0, first_nonfinite_ = 0;  // of the tensor that streams now
+  std::uint64_t nonfinite_ = 0, first_nonfinite_ = 0;  // of the tensor being streamed
 };
 
-/// Writes one file: all tensors declared first (name, dtype, shape; the offsets are ours to choose), then
-/// their data in that order, in pieces of any size. Temp file beside the target, fsync, read back and
-/// compared by hash, rename, fsync of the directory; short writes are continued; any error leaves the old
-/// file as it was.
+/// Writes one file. The tensors are declared first (name, dtype, shape; the writer chooses the offsets), then
+/// their data are written in that order, in pieces of any size. Writes a temporary file, syncs it, reads it
+/// back and compares hashes, renames it and syncs the directory. After any error the old file is unchanged.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& target, const std::vector<TensorEntry>& tensors,
                     const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();  // not finished: the temp file is removed
+  ~SafetensorsWriter();  // removes the temporary file if finish() was not called
   void write(std::span<const std::byte> data);
-  /// Publishes; returns the XXH3-128 of the whole file as 32 hex digits.
+  /// Publishes the file; returns the XXH3-128 of its content as 32 hex digits.
   std::string finish();
 
  private:

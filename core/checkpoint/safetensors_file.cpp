@@ -1,6 +1,5 @@
-// One open safetensors file: rules 1 to 3, 15, 21 and 24; the header itself is judged in
-// safetensors_header.cpp. No size from the file is used before it was held against the length that the system
-// states.
+// One open safetensors file: rules 1 to 3, 15, 21 and 24; safetensors_header.cpp checks the header. No size
+// from the file is used before it was compared with the file's length.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +24,7 @@ struct SafetensorsFile::Impl {
 
   std::string name() const { return path.string(); }
 
-  [[noreturn]] void changed(const char* what) const {
+  [[noreturn]] void fail_changed(const char* what) const {
     refuse(name(), 21, std::nullopt, fmt::format("{} while it was open", what),
            "another program is writing it");
   }
@@ -38,23 +37,22 @@ SafetensorsFile::SafetensorsFile(const fs::path& file) : impl_(std::make_unique<
   auto size = static_cast<std::uint64_t>(impl_->info.st_size);
   std::array<std::byte, 8> first{};
   std::span<std::byte> head = std::span(first).first(std::min<std::uint64_t>(8, size));
-  if (!read_at(impl_->fd.get(), 0, head, file)) impl_->changed("it became shorter");
-  const std::string hint = what_else_it_is(head);
+  if (!read_at(impl_->fd.get(), 0, head, file)) impl_->fail_changed("it was truncated");
+  const std::string hint = identify_other_format(head);
 
-  if (size < 8) refuse(name, 1, size, fmt::format("{} bytes cannot hold a header length", size), hint);
+  if (size < 8)
+    refuse(name, 1, size, fmt::format("the file has {} bytes, fewer than a header length", size), hint);
   std::uint64_t n = 0;
   std::memcpy(&n, first.data(), 8);
   if (n > kMaxHeaderBytes)
-    refuse(name, 2, 0, fmt::format("a header of {} bytes is declared, {} are the most", n, kMaxHeaderBytes),
-           hint);
+    refuse(name, 2, 0, fmt::format("the header has {} bytes, the limit is {}", n, kMaxHeaderBytes), hint);
   if (n > size - 8)
-    refuse(name, 3, 0,
-           fmt::format("a header of {} bytes is declared, the file has {} after the length", n, size - 8),
-           hint.empty() ? "the file is cut off: copy it again" : hint);
+    refuse(name, 3, 0, fmt::format("the header has {} bytes, but only {} follow its length", n, size - 8),
+           hint.empty() ? "the file is truncated: copy it again" : hint);
 
   std::string text(n, '\0');
   if (!read_at(impl_->fd.get(), 8, std::as_writable_bytes(std::span(text)), file))
-    impl_->changed("it became shorter");
+    impl_->fail_changed("it was truncated");
   impl_->header = parse_header(text, size - 8 - n, name);
 }
 
@@ -68,23 +66,23 @@ const std::map<std::string, std::string>& SafetensorsFile::metadata() const { re
 void SafetensorsFile::read(const TensorEntry& t, std::uint64_t first, std::span<std::byte> out) const {
   const std::uint64_t size = t.end - t.begin;
   if (t.end > static_cast<std::uint64_t>(impl_->info.st_size) || first > size || out.size() > size - first)
-    throw usage_error(fmt::format("{}: bytes {} to {} of tensor '{}' were asked for, it has {}",
+    throw usage_error(fmt::format("{}: cannot read bytes {} to {} of tensor '{}', which has {}",
                                   escaped(impl_->name()), first, first + out.size(), escaped(t.name), size));
   if (dtype_bits(t.dtype) % 8 != 0 && out.size() != size)
     refuse(impl_->name(), 17, std::nullopt,
-           fmt::format("tensor '{}' of {} can only be read whole", escaped(t.name), t.dtype));
-  if (!read_at(impl_->fd.get(), t.begin + first, out, impl_->path)) impl_->changed("it became shorter");
+           fmt::format("tensor '{}' of type {} can only be read completely", escaped(t.name), t.dtype));
+  if (!read_at(impl_->fd.get(), t.begin + first, out, impl_->path)) impl_->fail_changed("it was truncated");
 }
 
 void SafetensorsFile::verify_unchanged() const {
   struct stat now, there;
   const struct stat& was = impl_->info;
   if (::fstat(impl_->fd.get(), &now) != 0) throw_errno("examine", impl_->path, errno);
-  if (now.st_size != was.st_size) impl_->changed("its size changed");
+  if (now.st_size != was.st_size) impl_->fail_changed("its size changed");
   if (now.st_mtim.tv_sec != was.st_mtim.tv_sec || now.st_mtim.tv_nsec != was.st_mtim.tv_nsec)
-    impl_->changed("it was written to");
-  if (::stat(impl_->path.c_str(), &there) != 0) impl_->changed("it was removed");
-  if (there.st_ino != was.st_ino || there.st_dev != was.st_dev) impl_->changed("it was replaced");
+    impl_->fail_changed("it was written to");
+  if (::stat(impl_->path.c_str(), &there) != 0) impl_->fail_changed("it was removed");
+  if (there.st_ino != was.st_ino || there.st_dev != was.st_dev) impl_->fail_changed("it was replaced");
 }
 
 }  // namespace trainhost::checkpoint

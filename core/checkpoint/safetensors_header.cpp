@@ -1,5 +1,5 @@
-// Reads and judges a safetensors header. Memory taken is bounded by the header's own length: the number of
-// entries is counted in the text before any is stored, and no number in it is ever used as a size.
+// Parses and checks a safetensors header. Memory is bounded by the length of the header: entries are counted
+// in the text before they are stored, and no number in the header is used as a size.
 #include "core/checkpoint/safetensors_header.hpp"
 
 #include <fmt/format.h>
@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <tuple>
 
 #include "core/base/checked.hpp"
+#include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
-#include "core/checkpoint/strict_json.hpp"
 
 namespace trainhost::checkpoint {
 namespace {
@@ -35,9 +36,9 @@ std::size_t count_of(std::string_view text, std::string_view what) {
   return n;
 }
 
-class Reader {
+class HeaderReader {
  public:
-  Reader(std::string_view text, std::uint64_t data_bytes, const std::string& file)
+  HeaderReader(std::string_view text, std::uint64_t data_bytes, const std::string& file)
       : json_(text, kMaxHeaderDepth), text_(text), data_bytes_(data_bytes), file_(file) {}
 
   Header read() {
@@ -47,24 +48,25 @@ class Reader {
     bool has_metadata = false;
     for (;;) {
       std::uint64_t at = json_.at();
-      rule_ = 16;  // a key that is too long is a name that is too long; anything else here is grammar
+      rule_ =
+          16;  // a key that is too long violates rule 16; any other error here violates the grammar (rule 5)
       if (!member(name)) break;
       if (name == "__metadata__") {
-        if (has_metadata) fail(6, at, "__metadata__ appears twice");
+        if (has_metadata) fail(6, at, "duplicate __metadata__");
         has_metadata = true;
         metadata();
         continue;
       }
       if (has_control(name))
-        fail(16, at, fmt::format("the name '{}' has a control character", escaped(name)));
+        fail(16, at, fmt::format("the name '{}' contains a control character", escaped(name)));
       if (header_.tensors.size() == kMaxTensors)
         fail(16, at, fmt::format("more than {} tensors", kMaxTensors));
       tensor(std::move(name));
     }
     rule_ = 4;
     json_.finish(' ');
-    refuse_duplicates();
-    refuse_holes();
+    reject_duplicates();
+    reject_gaps();
     return std::move(header_);
   }
 
@@ -78,7 +80,7 @@ class Reader {
   bool member(std::string& key) {
     try {
       return json_.next_member(key, kMaxNameBytes);
-    } catch (const JsonFault& f) {
+    } catch (const JsonError& f) {
       rule_ = std::string_view(f.what()).starts_with("a string longer") ? 16 : 5;
       throw;
     }
@@ -95,7 +97,7 @@ class Reader {
       if (at - start > kMaxMetadataBytes || json_.at() - start > kMaxMetadataBytes)
         fail(7, start, fmt::format("__metadata__ is longer than {} bytes", kMaxMetadataBytes));
       if (!header_.metadata.emplace(key, std::move(value)).second)
-        fail(6, at, fmt::format("__metadata__ has the key '{}' twice", escaped(key)));
+        fail(6, at, fmt::format("duplicate key '{}' in __metadata__", escaped(key)));
     }
   }
 
@@ -117,7 +119,7 @@ class Reader {
                                            : nullptr;
       if (!seen)
         fail(5, at, fmt::format("tensor '{}' has the unknown key '{}'", escaped(t.name), escaped(key)));
-      if (*seen) fail(6, at, fmt::format("tensor '{}' has the key '{}' twice", escaped(t.name), key));
+      if (*seen) fail(6, at, fmt::format("tensor '{}' has a duplicate key '{}'", escaped(t.name), key));
       *seen = true;
       if (seen == &dtype) read_dtype(t);
       if (seen == &shape) read_shape(t);
@@ -126,7 +128,7 @@ class Reader {
     for (auto [seen, what, rule] :
          {std::tuple{dtype, "dtype", 8}, {shape, "shape", 9}, {offsets, "data_offsets", 12}})
       if (!seen) fail(rule, start, fmt::format("tensor '{}' has no {}", escaped(t.name), what));
-    judge_size(t, start);
+    check_size(t, start);
     header_.tensors.push_back(std::move(t));
   }
 
@@ -163,15 +165,15 @@ class Reader {
       v[n] = json_.integer();
     }
     if (n != 2)
-      fail(12, at, fmt::format("tensor '{}' has {} data_offsets, two are needed", escaped(t.name), n));
+      fail(12, at, fmt::format("tensor '{}' has {} data_offsets, expected two", escaped(t.name), n));
     if (v[0] > v[1])
       fail(12, at,
-           fmt::format("tensor '{}' ends at {}, before it begins at {}", escaped(t.name), v[1], v[0]));
+           fmt::format("tensor '{}' ends at {}, before its start at {}", escaped(t.name), v[1], v[0]));
     t.begin = v[0];
     t.end = v[1];
   }
 
-  void judge_size(const TensorEntry& t, std::uint64_t at) {
+  void check_size(const TensorEntry& t, std::uint64_t at) {
     int rule = 10;
     std::optional<std::uint64_t> bytes;
     try {
@@ -180,21 +182,21 @@ class Reader {
       bytes = bytes_of(count, dtype_bits(t.dtype));
     } catch (const Error&) {
       fail(rule, at,
-           fmt::format("tensor '{}' is too large: shape [{}] of {}", escaped(t.name),
+           fmt::format("tensor '{}' is too large: shape [{}] of type {}", escaped(t.name),
                        fmt::join(t.shape, ", "), t.dtype));
     }
     if (!bytes)
       fail(11, at,
-           fmt::format("tensor '{}': {} elements of {} do not fill whole bytes", escaped(t.name),
+           fmt::format("tensor '{}': {} elements of type {} do not fill whole bytes", escaped(t.name),
                        t.elements(), t.dtype));
     if (t.end - t.begin != *bytes)
       fail(13, at,
-           fmt::format("tensor '{}': data_offsets [{}, {}] hold {} bytes, shape [{}] of {} needs {}",
+           fmt::format("tensor '{}': data_offsets [{}, {}] are {} bytes, but shape [{}] of type {} has {}",
                        escaped(t.name), t.begin, t.end, t.end - t.begin, fmt::join(t.shape, ", "), t.dtype,
                        *bytes));
   }
 
-  void refuse_duplicates() {
+  void reject_duplicates() {
     std::vector<std::uint32_t> order(header_.tensors.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     const auto& t = header_.tensors;
@@ -202,11 +204,12 @@ class Reader {
     auto twice = std::adjacent_find(order.begin(), order.end(),
                                     [&](auto a, auto b) { return t[a].name == t[b].name; });
     if (twice != order.end())
-      refuse(file_, 6, std::nullopt, fmt::format("tensor '{}' appears twice", escaped(t[*twice].name)));
+      refuse(file_, 6, std::nullopt, fmt::format("duplicate tensor '{}'", escaped(t[*twice].name)));
   }
 
-  /// Invariant: sorted by offset, the tensors so far fill [0, at) exactly.
-  void refuse_holes() {
+  /// Checks that the tensors, sorted by offset, fill the data exactly. Invariant: those before `t` fill [0,
+  /// at).
+  void reject_gaps() {
     auto& all = header_.tensors;
     std::sort(all.begin(), all.end(), [](const TensorEntry& a, const TensorEntry& b) {
       return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
@@ -216,42 +219,44 @@ class Reader {
     for (const auto& t : all) {
       if (t.begin != at)
         refuse(file_, 14, data + std::min(t.begin, data_bytes_),
-               fmt::format("tensor '{}' begins at {} of the data, {} at {}", escaped(t.name), t.begin,
-                           t.begin > at ? "after a hole that starts" : "inside the tensor that ends", at));
+               fmt::format("tensor '{}' starts at byte {} of the data, {} at {}", escaped(t.name), t.begin,
+                           t.begin > at ? "after a gap that starts" : "inside the tensor that ends", at));
       at = t.end;
       if (at > data_bytes_)
         refuse(file_, 15, data + data_bytes_,
-               fmt::format("tensor '{}' ends at {} of the data, the file holds {} bytes of it: truncated",
+               fmt::format("tensor '{}' ends at byte {} of the data, but the file has {}: it is truncated",
                            escaped(t.name), at, data_bytes_));
     }
     if (at != data_bytes_)
       refuse(file_, 15, data + at,
-             fmt::format("{} bytes after the last tensor belong to none", data_bytes_ - at));
+             fmt::format("{} bytes after the last tensor do not belong to a tensor", data_bytes_ - at));
+    assert(at == data_bytes_);
     for (auto& t : all) {
       t.begin += data;
       t.end += data;
     }
   }
 
-  StrictJson json_;
+  JsonReader json_;
   std::string_view text_;
   std::uint64_t data_bytes_;
   const std::string& file_;
   Header header_;
-  int rule_ = 5;  // what a fault of the JSON itself breaks, at this place
+  int rule_ = 5;  // the rule that a JSON error at the current position violates
 };
 
 }  // namespace
 
 void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte, const std::string& what,
             const std::string& hint) {
-  std::string place = byte ? fmt::format(", byte {}", *byte) : "";
-  throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, place),
+  std::string position = byte ? fmt::format(", byte {}", *byte) : "";
+  throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, position),
                     hint);
 }
 
 std::uint64_t TensorEntry::elements() const {
-  if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;  // zero whatever the others say
+  if (std::find(shape.begin(), shape.end(), 0u) != shape.end())
+    return 0;  // zero, whatever the other dimensions are
   std::uint64_t n = 1;
   for (std::uint64_t d : shape) n = checked_mul(n, d);
   return n;
@@ -268,14 +273,14 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
   if (!text.starts_with('{')) refuse(file, 4, kLengthBytes, "the header does not start with '{'");
   int rule = 5;
   try {
-    Reader reader(text, data_bytes, file);
+    HeaderReader reader(text, data_bytes, file);
     try {
       return reader.read();
-    } catch (const JsonFault&) {
+    } catch (const JsonError&) {
       rule = reader.rule();
       throw;
     }
-  } catch (const JsonFault& f) {
+  } catch (const JsonError& f) {
     refuse(file, rule, kLengthBytes + f.at, f.what());
   }
 }

@@ -1,6 +1,5 @@
-// The header of a safetensors file, judged: rules 4 to 14, 16 and 17 of README.md. Works on text alone and
-// touches no file; safetensors_file.cpp brings the bytes, safetensors_writer.cpp passes its own header
-// through here before it writes.
+// Parses and checks the header of a safetensors file: rules 4 to 14, 16 and 17 of README.md. Reads no file:
+// safetensors_file.cpp passes the bytes, and safetensors_writer.cpp checks its own header before it writes.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,17 +18,15 @@ inline constexpr std::size_t kMaxRank = 8;
 inline constexpr unsigned kMaxHeaderDepth = 4;
 
 struct Header {
-  std::vector<TensorEntry> tensors;  // by offset
+  std::vector<TensorEntry> tensors;  // sorted by offset
   std::map<std::string, std::string> metadata;
 };
 
-/// `text` is the N bytes after the length; `data_bytes` is what the file holds after them. `file` is for
-/// messages. The entries' begin and end count from the file's start. Throws Error(kUsage) with the rule and
-/// the place.
+/// `text`: the N bytes after the length; `data_bytes`: number of bytes after them; `file`: name in messages.
+/// begin and end of the entries count from the start of the file. Throws Error(kUsage) with rule and byte.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& file);
 
-/// Bytes of `count` elements of a type, when they fill whole bytes; throws "too large", or nullopt when they
-/// do not.
+/// Bytes of `count` elements of `bits` bits; nullopt if they do not fill whole bytes. Throws on overflow.
 std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits);
 
 /// usage_error "FILE: WHAT (safetensors rule R, byte B)".

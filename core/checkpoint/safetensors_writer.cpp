@@ -1,9 +1,9 @@
-// SafetensorsWriter: header first, then the bytes as they come, hashed on their way (rule 23). The header
-// goes through the reader's own rules before a byte is written, so nothing is published that could not be
-// read again.
+// SafetensorsWriter: writes the header, then the data as they arrive, and hashes both (rule 23). The header
+// is checked with the reader's rules before anything is written, so every published file can be read.
 #include <fmt/format.h>
 
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,15 +19,16 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kBuffer = 256 << 10;    // small pieces gather here; large ones go straight through
-constexpr std::uint64_t kDataAlignment = 64;  // of the data's first byte in the file, for readers that map it
+constexpr std::size_t kBuffer = 256 << 10;  // small pieces are collected; larger ones are written directly
+constexpr std::uint64_t kDataAlignment =
+    64;  // alignment of the first data byte, for readers that map the file
 
 std::string quoted(const std::string& s) {
   if (!valid_utf8(s)) throw run_error(fmt::format("the name '{}' is not UTF-8", escaped(s)));
   return nlohmann::json(s).dump();
 }
 
-/// Length, header and padding; `data_bytes` gets the size of what must follow.
+/// Header length, header and padding. Sets `data_bytes` to the size of the data that must follow.
 std::string header_of(const std::vector<TensorEntry>& tensors,
                       const std::map<std::string, std::string>& metadata, const std::string& file,
                       std::uint64_t& data_bytes) {
@@ -53,7 +54,7 @@ std::string header_of(const std::vector<TensorEntry>& tensors,
   text += "}";
   text.resize(align_up(text.size() + 8, kDataAlignment) - 8, ' ');
   if (text.size() > kMaxHeaderBytes)
-    throw run_error(fmt::format("{}: the header would be too long", escaped(file)));
+    throw run_error(fmt::format("{}: the header exceeds the limit of the format", escaped(file)));
   parse_header(text, at, file);
   data_bytes = at;
   std::uint64_t n = text.size();
@@ -69,7 +70,7 @@ struct SafetensorsWriter::Impl {
   Fd fd;
   Xxh3 hash;
   std::vector<std::byte> buffer;
-  std::uint64_t total = 0, left = 0;  // bytes of the file; bytes of data still to come
+  std::uint64_t total = 0, remaining = 0;  // bytes of the file; data bytes not yet written
 
   void put(std::span<const std::byte> data) {
     hash.update(data);
@@ -81,7 +82,7 @@ struct SafetensorsWriter::Impl {
     buffer.clear();
   }
 
-  /// What the disk gives back must be what was handed over.
+  /// Reads the file back and compares its hash with that of the written bytes.
   void verify(const std::string& expected) {
     struct stat info;
     Fd in = open_regular(temp, info);
@@ -95,7 +96,7 @@ struct SafetensorsWriter::Impl {
       at += piece.size();
     }
     if (!whole || hash.hex() != expected)
-      throw run_error(fmt::format("{} was not stored as it was written: what is read back differs",
+      throw run_error(fmt::format("{} is damaged after writing: reading it back gives different data",
                                   escaped(temp.string())));
   }
 };
@@ -104,8 +105,8 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& target, const std::vector<T
                                      const std::map<std::string, std::string>& metadata)
     : impl_(std::make_unique<Impl>()) {
   impl_->target = target;
-  std::string head = header_of(tensors, metadata, target.string(), impl_->left);
-  impl_->total = head.size() + impl_->left;
+  std::string head = header_of(tensors, metadata, target.string(), impl_->remaining);
+  impl_->total = head.size() + impl_->remaining;
   impl_->temp = temp_beside(target);
   impl_->buffer.reserve(kBuffer);
   impl_->fd = create_new(impl_->temp);
@@ -122,20 +123,21 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> data) {
-  if (data.size() > impl_->left)
-    throw run_error(fmt::format("{}: {} bytes more than the declared tensors hold",
-                                escaped(impl_->target.string()), data.size() - impl_->left));
-  impl_->left -= data.size();
+  if (data.size() > impl_->remaining)
+    throw run_error(fmt::format("{}: {} bytes more than the declared tensors have",
+                                escaped(impl_->target.string()), data.size() - impl_->remaining));
+  impl_->remaining -= data.size();
   if (impl_->buffer.size() + data.size() > kBuffer) impl_->flush();
   if (data.size() > kBuffer) return impl_->put(data);
   impl_->buffer.insert(impl_->buffer.end(), data.begin(), data.end());
 }
 
 std::string SafetensorsWriter::finish() {
-  if (impl_->left != 0)
-    throw run_error(fmt::format("{}: {} bytes of the declared tensors were never written",
-                                escaped(impl_->target.string()), impl_->left));
+  if (impl_->remaining != 0)
+    throw run_error(fmt::format("{}: {} bytes of the declared tensors were not written",
+                                escaped(impl_->target.string()), impl_->remaining));
   impl_->flush();
+  assert(impl_->buffer.empty());
   std::string hash = impl_->hash.hex();
   sync_and_close(std::move(impl_->fd), impl_->temp);
   impl_->verify(hash);

@@ -1,16 +1,16 @@
-// Reads the index of a sharded model. Only `weight_map` counts; the metadata beside it is checked for grammar
-// alone.
+// Reads the index of a sharded model. Only `weight_map` is used; of other members only the grammar is
+// checked.
 #include "core/checkpoint/shard_index.hpp"
 
 #include <fmt/format.h>
 
 #include <system_error>
 
+#include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/pickle.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
-#include "core/checkpoint/strict_json.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
@@ -19,28 +19,28 @@ namespace {
 constexpr unsigned kMaxIndexDepth = 8;
 constexpr std::size_t kMaxFileName = 255;
 
-void judge_name(const std::string& file, std::uint64_t at, const std::string& name) {
+void check_shard_name(const std::string& file, std::uint64_t at, const std::string& name) {
   auto fail = [&](const char* why, const std::string& hint = {}) {
     refuse(file, 18, at, fmt::format("the shard name '{}' {}", escaped(name), why), hint);
   };
   if (name.find('/') != name.npos) fail("is not a plain file name");
-  if (named_like_a_pickle(name)) fail("is a pickle", pickle_hint());
-  if (!name.ends_with(".safetensors") || name.starts_with('.')) fail("is not that of a .safetensors file");
+  if (has_pickle_extension(name)) fail("is that of a pickle", pickle_hint());
+  if (!name.ends_with(".safetensors") || name.starts_with('.')) fail("does not end in .safetensors");
   for (unsigned char c : name)
-    if (c < 0x20 || c == 0x7F) fail("has a control character");
+    if (c < 0x20 || c == 0x7F) fail("contains a control character");
 }
 
-void read_map(StrictJson& json, const std::string& file, std::map<std::string, std::string>& out) {
+void read_map(JsonReader& json, const std::string& file, std::map<std::string, std::string>& out) {
   std::string tensor;
   for (json.open_object();;) {
     std::uint64_t at = json.at();
     if (!json.next_member(tensor, kMaxNameBytes)) return;
     std::uint64_t name_at = json.at();
     std::string name = json.string(kMaxFileName);
-    judge_name(file, name_at, name);
+    check_shard_name(file, name_at, name);
     if (out.size() == kMaxTensors) refuse(file, 16, at, fmt::format("more than {} tensors", kMaxTensors));
     if (!out.emplace(tensor, std::move(name)).second)
-      refuse(file, 18, at, fmt::format("tensor '{}' is in the index twice", escaped(tensor)));
+      refuse(file, 18, at, fmt::format("duplicate tensor '{}'", escaped(tensor)));
   }
 }
 
@@ -52,24 +52,24 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
   std::map<std::string, std::string> out;
   bool has_map = false;
   try {
-    StrictJson json(text, kMaxIndexDepth);
+    JsonReader json(text, kMaxIndexDepth);
     std::string key;
     for (json.open_object(); json.next_member(key, kMaxNameBytes);) {
       if (key != "weight_map") {
         json.skip_value();
         continue;
       }
-      if (has_map) refuse(file, 18, json.at(), "weight_map appears twice");
+      if (has_map) refuse(file, 18, json.at(), "duplicate weight_map");
       has_map = true;
       read_map(json, file, out);
     }
     json.finish('\0');
-  } catch (const JsonFault& f) {
+  } catch (const JsonError& f) {
     refuse(file, 18, f.at, f.what());
   }
   if (!has_map)
-    refuse(file, 18, std::nullopt, "there is no weight_map",
-           "an index of shards is named model.safetensors.index.json");
+    refuse(file, 18, std::nullopt, "weight_map is missing",
+           "an index of shards must be named model.safetensors.index.json");
   return out;
 }
 
@@ -77,13 +77,13 @@ fs::path shard_path(const fs::path& index, const std::string& name) {
   const fs::path dir = index.parent_path().empty() ? fs::path(".") : index.parent_path();
   const fs::path shard = dir / name;
   std::error_code ec;
-  fs::path home = fs::canonical(dir, ec);
+  fs::path canonical_dir = fs::canonical(dir, ec);
   fs::path real = ec ? fs::path() : fs::canonical(shard, ec);
   if (ec)
     refuse(index.string(), 18, std::nullopt, fmt::format("the shard {}: {}", escaped(name), ec.message()));
-  if (real.parent_path() != home)
+  if (real.parent_path() != canonical_dir)
     refuse(index.string(), 18, std::nullopt,
-           fmt::format("the shard {} is a link out of the directory, to {}", escaped(name),
+           fmt::format("the shard {} is a symbolic link to {}, outside the directory", escaped(name),
                        escaped(real.string(), 4096)),
            "copy the model with 'cp -rL' first");
   return shard;

@@ -1,5 +1,5 @@
-// model.safetensors.index.json: which shard holds which tensor (rule 18). The index and its shards are
-// hostile; a shard's name never leads out of the index's directory. Next: weight_source.cpp.
+// Reads model.safetensors.index.json, which maps tensors to shards (rule 18). The index is untrusted: the
+// name of a shard never refers to a file outside the directory of the index. Used by weight_source.cpp.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -12,8 +12,8 @@ inline constexpr std::uint64_t kMaxIndexBytes = 16u << 20;
 /// Tensor name -> shard file name, as the index states it. Throws Error(kUsage).
 std::map<std::string, std::string> read_index(const std::filesystem::path& index);
 
-/// The path of a shard that `index` names, after its name was judged: a plain .safetensors name, and in the
-/// end (behind symbolic links) a file of the index's own directory.
+/// The path of a shard in the directory of `index`. Throws Error(kUsage) if it is a symbolic link to another
+/// directory.
 std::filesystem::path shard_path(const std::filesystem::path& index, const std::string& name);
 
 }  // namespace trainhost::checkpoint

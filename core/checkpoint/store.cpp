@@ -1,6 +1,5 @@
-// Publishing a checkpoint. The numbers in comments are the steps of the protocol in README.md; their order is
-// the promise, and the tests kill and fail the process at every system call of it. Finding one again:
-// newest.cpp.
+// Publishes a checkpoint. The numbers in comments are the steps of the protocol in README.md, whose order
+// matters: the tests kill the process, or fail the call, at every system call. newest.cpp finds checkpoints.
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
@@ -12,61 +11,61 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/published_checkpoints.hpp"
 #include "core/checkpoint/store.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::uint64_t kAtLeastKept = 2;
+constexpr std::uint64_t kMinKept = 2;
 
-void refuse_without_space(const fs::path& dir, std::uint64_t expected) {
+void require_free_space(const fs::path& dir, std::uint64_t expected) {
   struct statvfs v;
   int r;
   do r = ::statvfs(dir.c_str(), &v);
   while (r != 0 && errno == EINTR);
-  if (r != 0) throw_errno("ask for the free space of", dir, errno);
+  if (r != 0) throw_errno("query the free space of", dir, errno);
   std::uint64_t free = 0;
   if (__builtin_mul_overflow(std::uint64_t{v.f_bavail}, std::uint64_t{v.f_frsize}, &free)) free = kMaxBytes;
   std::uint64_t need = checked_add(expected, expected / 10, "a checkpoint");
   if (free < need)
-    throw run_error(fmt::format("{} has {} free, a checkpoint needs {}", escaped(dir.string(), 4096),
+    throw run_error(fmt::format("{} has {} free, but a checkpoint needs {}", escaped(dir.string(), 4096),
                                 format_bytes(free), format_bytes(need)),
-                    "free some space, or lower output.keep");
+                    "free disk space, or reduce output.keep");
 }
 
-/// Staging directories and temporary files of a run that died. The caller holds the lock of the directory.
+/// Removes staging directories and temporary files of a run that was killed. The caller holds the directory
+/// lock.
 void remove_leftovers(const fs::path& dir) {
   for (const std::string& name : names_in(dir))
     if (is_temp_name(name) && (name.starts_with("step-") || name.starts_with("latest.")))
       remove_tree(dir / name);
 }
 
-/// 5: what was staged, hashed and synced; the manifest comes last.
-void seal(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
+/// Steps 4 and 5: syncs and hashes the staged files, and writes the manifest last.
+void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
   Manifest m;
   m.meta = meta;
   m.serial = serial;
   for (const std::string& name : names_in(staged)) {
     if (!fs::is_regular_file(fs::symlink_status(staged / name)))
-      throw run_error(
-          fmt::format("{} is not a file: a checkpoint holds files alone", escaped((staged / name).string())));
+      throw run_error(fmt::format("{} is not a regular file: a checkpoint may contain only files",
+                                  escaped((staged / name).string())));
     sync_file(staged / name);  // 4
     m.files.push_back(record_of(staged / name));
   }
-  write_file_atomically(staged / kManifestName, manifest_text(m));  // and with it, the directory
+  write_file_atomically(staged / kManifestName, manifest_text(m));  // also syncs the directory
 }
 
 }  // namespace
 
-Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kAtLeastKept)) {}
+Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kMinKept)) {}
 
 fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
                      const std::function<void(const fs::path& tmp)>& write_shards) {
   make_directories(dir_);
   remove_leftovers(dir_);
-  refuse_without_space(dir_, expected_bytes);  // 1
+  require_free_space(dir_, expected_bytes);  // 1
   const std::string name = fmt::format("step-{}", meta.step);
   const fs::path target = dir_ / name, staged = temp_beside(target);
   const std::uint64_t serial = next_serial(candidates(dir_));
@@ -74,20 +73,19 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
   try {
     make_directory(staged);
     write_shards(staged);  // 2 and 3: the caller's state does not change while it is written
-    seal(staged, meta, serial);
-    replaced = put_in_place(staged, target);  // 6
+    write_manifest(staged, meta, serial);
+    replaced = publish_directory(staged, target);  // 6
     published = true;
     sync_directory(dir_);
     Manifest m;
-    if (std::string what = damage_of(target, m); !what.empty())  // 7
-      throw run_error(
-          fmt::format("{} was not stored as it was written: {}", escaped(target.string(), 4096), what));
+    if (std::string damage = damage_of(target, m); !damage.empty())  // 7
+      throw run_error(fmt::format("{} is damaged after writing: {}", escaped(target.string(), 4096), damage));
   } catch (...) {
     try {
-      if (published && replaced) put_in_place(staged, target);  // the former one comes back
+      if (published && replaced) publish_directory(staged, target);  // restores the previous one
       if (published && !replaced) rename_path(target, staged);
       remove_tree(staged);
-    } catch (...) {  // the first failure is the one to tell; what is left lies under a temporary name
+    } catch (...) {  // report the first failure; leftovers have a temporary name
     }
     throw;
   }
@@ -98,20 +96,20 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
   return target;
 }
 
-/// Removes what is older than the newest keep_ good ones; a damaged one does not count as kept.
+/// Removes checkpoints older than the newest keep_ verified ones; a damaged one does not count as kept.
 void Store::rotate(const fs::path& published) {
   std::uint64_t good = 0;
   for (const Candidate& c : candidates(dir_)) {
     if (good >= keep_ && dir_ / c.name != published) {
-      fs::path doomed = temp_beside(dir_ / c.name);
-      rename_path(dir_ / c.name, doomed);  // from now on nobody takes it for a checkpoint
-      remove_tree(doomed);
+      fs::path renamed = temp_beside(dir_ / c.name);
+      rename_path(dir_ / c.name, renamed);  // no longer the name of a checkpoint
+      remove_tree(renamed);
       verified_.erase(c.name);
       continue;
     }
-    auto seen = verified_.find(c.name);
+    auto known = verified_.find(c.name);
     Manifest m;
-    bool is_good = c.problem.empty() && ((seen != verified_.end() && seen->second == c.serial) ||
+    bool is_good = c.problem.empty() && ((known != verified_.end() && known->second == c.serial) ||
                                          damage_of(dir_ / c.name, m).empty());
     if (!is_good) continue;
     verified_[c.name] = c.serial;

@@ -1,6 +1,6 @@
-// Checkpoints of one output directory, under the protocol of core/checkpoint/README.md: staged in
-// step-N.tmp.*, every file fsynced and hashed, published by rename, verified, then the old ones rotated. A
-// verified checkpoint exists at every moment after the first.
+// Checkpoints of one output directory, written by the protocol of core/checkpoint/README.md: staged in
+// step-N.tmp.*, synced and hashed, published by rename, verified; then old ones are removed. Once the first
+// checkpoint is verified, a verified one exists at all times.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,10 +17,12 @@
 
 namespace trainhost::checkpoint {
 
-/// Writes `data` to `target` atomically: temp in the same directory, fsync, rename, fsync of the directory.
+/// Writes `data` to `target` atomically: temporary file in the same directory, fsync, rename, fsync of the
+/// directory.
 void write_file_atomically(const std::filesystem::path& target, std::string_view data);
 
-/// flock on DIR/lock with pid and host inside; throws run_error naming the holder when another run has it.
+/// Locks DIR/lock with flock and writes process id and host into it. Throws run_error with the holder if
+/// another run has the lock.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::filesystem::path& dir);
@@ -31,21 +33,20 @@ class DirectoryLock {
   int fd_ = -1;
 };
 
-struct Meta {              // manifest.json beside the shards
-  std::uint64_t step = 0;  // updates done
+struct Meta {              // part of manifest.json
+  std::uint64_t step = 0;  // completed optimizer steps
   std::string kernel_set, config_digest, program_version, backend;
   std::map<std::string, std::string> extra;
 };
 
 class Store {
  public:
-  /// dir/step-N/... and dir/latest. At least two good ones are kept once there are two, also where `keep` is
-  /// less.
+  /// Manages dir/step-N/ and dir/latest. Keeps at least two verified checkpoints, even if `keep` is smaller.
   Store(std::filesystem::path dir, std::uint64_t keep);
-  /// `write_shards(tmp_dir)` writes the files; they are hashed, published as step-N and verified, then old
-  /// ones rotate. Files alone, no directories. On failure the earlier checkpoints are as they were; step-N is
-  /// there only when it was already verified (what failed then was `latest`, or removing old ones).
-  /// `expected_bytes`: refuses before writing when free space < 1.1 x that. Returns the published directory.
+  /// Saves a checkpoint and returns its directory. `write_shards(tmp_dir)` writes the files (no directories);
+  /// they are hashed, published as step-N and verified, then old checkpoints are removed. After a failure the
+  /// earlier checkpoints are unchanged; step-N exists only if it was verified (then writing `latest` or
+  /// removing old ones failed). Throws before writing if less than 1.1 * expected_bytes are free.
   std::filesystem::path save(const Meta& meta, std::uint64_t expected_bytes,
                              const std::function<void(const std::filesystem::path& tmp)>& write_shards);
   struct Found {
@@ -53,8 +54,8 @@ class Store {
     Meta meta;
     std::vector<std::string> skipped;  // "step-300: weights.safetensors is 12 bytes short"
   };
-  /// The last published that verifies (sizes and hashes), whatever its step; nullopt when there is no
-  /// checkpoint at all; throws run_error when there are some and none verifies.
+  /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
+  /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
   std::optional<Found> newest() const;
 
  private:
@@ -62,7 +63,8 @@ class Store {
 
   std::filesystem::path dir_;
   std::uint64_t keep_;
-  std::map<std::string, std::uint64_t> verified_;  // directory name -> serial: checked by this Store already
+  std::map<std::string, std::uint64_t>
+      verified_;  // directory name -> serial, of checkpoints that this Store verified
 };
 
 }  // namespace trainhost::checkpoint

@@ -1,4 +1,4 @@
-// The real calls behind system_calls.hpp.
+// The table of the real system calls; see system_calls.hpp.
 #include "core/checkpoint/system_calls.hpp"
 
 #include <fcntl.h>

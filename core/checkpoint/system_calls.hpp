@@ -1,5 +1,5 @@
-// The system calls of this folder, as a table small enough to recite. The program never changes it; tests put
-// failing, dying, short-writing and recording calls in, and so reach every point of the save path.
+// The system calls of this module as a table. The program never changes it. Tests replace entries with calls
+// that fail, kill the process, write short or record, to reach every point of saving a checkpoint.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -21,7 +21,7 @@ struct Sys {
   int (*rmdir)(const char* path);
 };
 
-/// The table in force; the real calls unless a test said otherwise.
+/// The current table; contains the real calls unless a test replaced them.
 Sys& sys();
 
 }  // namespace trainhost::checkpoint

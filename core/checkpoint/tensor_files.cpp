@@ -1,5 +1,5 @@
-// The writers of tensor_files.hpp. A model directory is staged beside its place and moved there by one
-// rename.
+// Writes files of tensors and model directories. A model directory is staged under a temporary name in the
+// same parent directory and published by one rename.
 #include "core/checkpoint/tensor_files.hpp"
 
 #include <fmt/format.h>
@@ -27,18 +27,18 @@ std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors) {
   return out;
 }
 
-/// What an old model directory held and the new one does not write: tokenizer files, notes.
-void keep_others(const fs::path& old, const fs::path& dir) {
+/// Moves files that only the old model directory has (tokenizer files, notes) to the new one.
+void move_other_files(const fs::path& old, const fs::path& dir) {
   std::error_code ec;
-  std::vector<fs::path> left;
+  std::vector<fs::path> other_files;
   for (fs::directory_iterator it(old, ec), end; !ec && it != end; it.increment(ec))
-    if (!fs::exists(fs::symlink_status(dir / it->path().filename(), ec))) left.push_back(it->path());
-  for (const fs::path& p : left) rename_path(p, dir / p.filename());
-  if (!left.empty()) sync_directory(dir);
+    if (!fs::exists(fs::symlink_status(dir / it->path().filename(), ec))) other_files.push_back(it->path());
+  for (const fs::path& p : other_files) rename_path(p, dir / p.filename());
+  if (!other_files.empty()) sync_directory(dir);
 }
 
-/// An earlier attempt that died: only what such an attempt writes is removed, so nobody's files are lost with
-/// it.
+/// Removes staged directories of an attempt that was killed; of their files only those that such an attempt
+/// writes.
 void remove_leftovers(const fs::path& dir, const std::map<std::string, std::string>& others) {
   fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
   std::error_code ec;
@@ -61,8 +61,8 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source) {
   SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
-  std::size_t at = 0;      // the tensor that comes next
-  std::uint64_t done = 0;  // elements of it that are written
+  std::size_t at = 0;      // index of the next tensor
+  std::uint64_t done = 0;  // its elements that are already written
   auto skip_empty = [&] {
     while (at < tensors.size() && done == tensors[at].elements()) ++at, done = 0;
   };
@@ -71,7 +71,7 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
     if (values.empty()) return;
     bool next = at < tensors.size() && name == tensors[at].name && first == done;
     if (!next || values.size() > tensors[at].elements() - done)
-      throw run_error(fmt::format("{}: '{}' from element {} was handed over where '{}' from {} is next",
+      throw run_error(fmt::format("{}: got '{}' from element {}, expected '{}' from element {}",
                                   escaped(target.string()), escaped(name), first,
                                   at < tensors.size() ? tensors[at].name : "nothing", done));
     writer.write(std::as_bytes(values));
@@ -93,14 +93,14 @@ void write_model_dir(const fs::path& target, std::string_view config_json,
     make_directory(staged);
     write_tensors(staged / "model.safetensors", tensors, source);
     for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
-    write_file_atomically(staged / "config.json", config_json);  // and with it, the directory
-    bool replaced = put_in_place(staged, dir);
+    write_file_atomically(staged / "config.json", config_json);  // also syncs the directory
+    bool replaced = publish_directory(staged, dir);
     sync_directory(parent);
-    if (replaced) keep_others(staged, dir);
+    if (replaced) move_other_files(staged, dir);
   } catch (...) {
     try {
       remove_leftovers(dir, others);
-    } catch (...) {  // the first failure is the one to tell
+    } catch (...) {  // report the first failure
     }
     throw;
   }

@@ -1,5 +1,5 @@
-// Whole files of f32 tensors, from whoever has them: the shards of a checkpoint and the model/ directory of a
-// finished run. Knows nothing of trainers: values come through a function. Built on SafetensorsWriter.
+// Writes complete files of f32 tensors: the shards of a checkpoint and the model/ directory of a finished
+// run. The values come from a function, so nothing here depends on a trainer. Uses SafetensorsWriter.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,21 +14,21 @@
 
 namespace trainhost::checkpoint {
 
-/// Takes elements [first, first + values.size()) of tensor `name`; they are valid inside the call only.
+/// Receives elements [first, first + values.size()) of tensor `name`; `values` is valid only during the call.
 using TensorSink =
     std::function<void(std::string_view name, std::uint64_t first, std::span<const float> values)>;
-/// Hands every tensor to the sink once, in the order they were declared, each from its first element to its
-/// last.
+/// Passes every tensor once to the sink, in the order of declaration, each from its first to its last
+/// element.
 using TensorSource = std::function<void(const TensorSink&)>;
 
-/// Writes `target` atomically; returns its XXH3-128. Throws run_error when `source` leaves the order, or
-/// stops early.
+/// Writes `target` atomically; returns its XXH3-128. Throws run_error if `source` violates the order or ends
+/// early.
 std::string write_tensors(const std::filesystem::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source);
 
-/// A Hugging Face model directory: config.json, model.safetensors and the small files of `others` (name ->
-/// content), complete or not there at all. A directory that exists already is replaced in one step; files in
-/// it that are not written here are kept.
+/// Writes a Hugging Face model directory: config.json, model.safetensors and the small files of `others`
+/// (name -> content), completely or not at all. Replaces an existing directory in one step and keeps its
+/// other files.
 void write_model_dir(const std::filesystem::path& dir, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
                      const std::map<std::string, std::string>& others = {});

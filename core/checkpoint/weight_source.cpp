@@ -1,4 +1,4 @@
-// Where weights come from, and their way to f32. What the tensors must be is decided in require.cpp.
+// Opens weights and streams them as f32. require.cpp checks that they match the model.
 #include <fmt/format.h>
 
 #include <array>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "core/checkpoint/convert_dtype.hpp"
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/pickle.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
@@ -17,16 +17,16 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-/// The weights of a directory: a whole model, a sharded one, or a checkpoint of ours.
-fs::path find_inside(const fs::path& dir) {
+/// The weights in a directory: a model, a sharded model, or a checkpoint of trainhost.
+fs::path find_weights(const fs::path& dir) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json", "weights.safetensors"})
     if (std::error_code ec; fs::exists(dir / name, ec)) return dir / name;
   std::error_code ec;
   for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
-    if (named_like_a_pickle(it->path()))
-      refuse(it->path().string(), 24, std::nullopt, "the weights here are a pickle, which is not read",
-             pickle_hint());
-  throw usage_error(fmt::format("{} holds no model.safetensors and no model.safetensors.index.json",
+    if (has_pickle_extension(it->path()))
+      refuse(it->path().string(), 24, std::nullopt,
+             "the weights in this directory are a pickle, which is not supported", pickle_hint());
+  throw usage_error(fmt::format("{} contains neither model.safetensors nor model.safetensors.index.json",
                                 escaped(dir.string(), 4096)));
 }
 
@@ -34,9 +34,10 @@ fs::path find_inside(const fs::path& dir) {
 
 WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
   std::error_code ec;
-  fs::path file = fs::is_directory(file_or_dir, ec) ? find_inside(file_or_dir) : file_or_dir;
-  if (named_like_a_pickle(file))
-    refuse(file.string(), 24, std::nullopt, "this is a pickle by its name, which is not read", pickle_hint());
+  fs::path file = fs::is_directory(file_or_dir, ec) ? find_weights(file_or_dir) : file_or_dir;
+  if (has_pickle_extension(file))
+    refuse(file.string(), 24, std::nullopt, "the extension is that of a pickle, which is not supported",
+           pickle_hint());
   if (file.extension() == ".json") {
     open_index(file);
   } else {
@@ -47,7 +48,7 @@ WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
 void WeightSource::open_one(const fs::path& file) {
   files_.emplace_back(file);
   const auto& all = files_.back().tensors();
-  for (std::size_t i = 0; i < all.size(); ++i) where_.emplace(all[i].name, Place{0, i});
+  for (std::size_t i = 0; i < all.size(); ++i) locations_.emplace(all[i].name, Location{0, i});
 }
 
 void WeightSource::open_index(const fs::path& index) {
@@ -63,31 +64,32 @@ void WeightSource::open_index(const fs::path& index) {
       auto it = stated.find(all[i].name);
       if (it == stated.end())
         refuse(name, 18, std::nullopt,
-               fmt::format("{} holds '{}', which the index lacks", shard, escaped(all[i].name)));
+               fmt::format("{} contains '{}', which the index does not list", shard, escaped(all[i].name)));
       if (it->second != shard)
         refuse(name, 18, std::nullopt,
-               fmt::format("'{}' is in {}, the index has it in {}", escaped(all[i].name), shard, it->second));
-      where_.emplace(all[i].name, Place{f, i});
+               fmt::format("'{}' is in {}, but the index lists it in {}", escaped(all[i].name), shard,
+                           it->second));
+      locations_.emplace(all[i].name, Location{f, i});
     }
   }
   for (const auto& [tensor, shard] : stated)
-    if (!where_.contains(tensor))
+    if (!locations_.contains(tensor))
       refuse(name, 18, std::nullopt,
-             fmt::format("'{}' is not in {}, where the index has it", escaped(tensor), shard));
+             fmt::format("'{}' is not in {}, where the index lists it", escaped(tensor), shard));
 }
 
-const WeightSource::Place& WeightSource::place_of(const TensorInfo& t) const {
-  auto it = where_.find(t.name);
-  if (it == where_.end())
+const WeightSource::Location& WeightSource::location_of(const TensorInfo& t) const {
+  auto it = locations_.find(t.name);
+  if (it == locations_.end())
     throw usage_error(fmt::format("{} has no tensor '{}'", escaped(source_.string()), t.name));
   return it->second;
 }
 
 void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<float> out) {
   if (first == 0) nonfinite_ = first_nonfinite_ = 0;
-  const Place& place = place_of(t);
-  const TensorEntry& e = entry(place);
-  const SafetensorsFile& file = files_[place.file];
+  const Location& location = location_of(t);
+  const TensorEntry& e = entry(location);
+  const SafetensorsFile& file = files_[location.file];
   std::span<std::byte> bytes = std::as_writable_bytes(out);
   if (e.dtype == "F32") {
     file.read(e, 4 * first, bytes);
@@ -95,15 +97,15 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
     file.read(e, 2 * first, bytes.last(2 * out.size()));
     widen_in_place(out, e.dtype == "BF16");
   } else if (e.dtype == "F64") {
-    std::array<double, 512> some;
-    for (std::size_t i = 0; i < out.size(); i += some.size()) {
-      auto piece = std::span(some).first(std::min(some.size(), out.size() - i));
+    std::array<double, 512> doubles;
+    for (std::size_t i = 0; i < out.size(); i += doubles.size()) {
+      auto piece = std::span(doubles).first(std::min(doubles.size(), out.size() - i));
       file.read(e, 8 * (first + i), std::as_writable_bytes(piece));
       for (std::size_t k = 0; k < piece.size(); ++k) out[i + k] = static_cast<float>(piece[k]);
     }
   } else {
-    throw usage_error(
-        fmt::format("{}: tensor '{}' of {} cannot become f32", escaped(source_.string()), t.name, e.dtype));
+    throw usage_error(fmt::format("{}: tensor '{}' of type {} cannot be converted to f32",
+                                  escaped(source_.string()), t.name, e.dtype));
   }
   NonFinite bad = count_nonfinite(out);
   if (bad.count > 0 && nonfinite_ == 0) first_nonfinite_ = first + bad.first;
@@ -111,7 +113,7 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
 }
 
 void WeightSource::finish(const TensorInfo& t) {
-  const SafetensorsFile& file = files_[place_of(t).file];
+  const SafetensorsFile& file = files_[location_of(t).file];
   file.verify_unchanged();
   const std::uint64_t bad = std::exchange(nonfinite_, 0);
   if (bad > 0)

@@ -1,4 +1,4 @@
-// Positioned reads, atomic writes and content hashes on POSIX calls. Interface and reasons: data_files.hpp.
+// Positioned reads, atomic writes and content hashes with POSIX calls; see data_files.hpp.
 #include "core/data/data_files.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 std::string reason() { return std::strerror(errno); }
 
-std::string nearest_beside(const fs::path& path) {
+std::string suggest_sibling(const fs::path& path) {
   std::error_code ec;
   std::vector<std::string> names;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -50,11 +50,11 @@ InputFile::InputFile(const fs::path& path) : path_(path) {
   struct stat st;
   if (::stat(path.c_str(), &st) != 0) {
     const std::string why =
-        errno == ENOENT ? "does not exist" + nearest_beside(path) : "cannot be read: " + reason();
+        errno == ENOENT ? "does not exist" + suggest_sibling(path) : "cannot be read: " + reason();
     throw usage_error("data file " + in_quotes(path) + " " + why);
   }
   if (S_ISDIR(st.st_mode))
-    throw usage_error("data file " + in_quotes(path) + " is a folder; name files, or a glob such as *.txt");
+    throw usage_error("data file " + in_quotes(path) + " is a folder; give files, or a glob such as *.txt");
   if (!S_ISREG(st.st_mode)) throw usage_error("data file " + in_quotes(path) + " is not a regular file");
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0 || ::fstat(descriptor_, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -81,7 +81,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
     if (n == 0)
       throw run_error("data file " + in_quotes(path_) + " ends at byte " + std::to_string(offset) +
                       ", but had " + std::to_string(size_) +
-                      " bytes when it was opened: it was changed during the run");
+                      " bytes when it was opened: it was truncated during the run");
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }
@@ -90,8 +90,8 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
 std::string read_whole(const fs::path& path, std::uint64_t limit) {
   const InputFile file(path);
   if (file.size() > limit)
-    throw usage_error("file " + in_quotes(path) + " has " + format_bytes(file.size()) + ", more than the " +
-                      format_bytes(limit) + " that such a file may have");
+    throw usage_error("file " + in_quotes(path) + " has " + format_bytes(file.size()) + "; the limit is " +
+                      format_bytes(limit));
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
@@ -130,11 +130,11 @@ void OutputFile::overwrite(std::uint64_t offset, std::span<const std::byte> byte
 
 void OutputFile::commit() {
   if (::fsync(descriptor_) != 0) fail("cannot be written to the disk");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in place");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed");
   ::close(std::exchange(descriptor_, -1));
   const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
   if (const int d = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); d >= 0) {
-    ::fsync(d);  // the name as well; a file system that cannot is not an error
+    ::fsync(d);  // makes the rename durable; a file system that cannot sync a directory is not an error
     ::close(d);
   }
 }

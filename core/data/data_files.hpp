@@ -1,6 +1,5 @@
-// Reading and writing files for this folder: positioned reads that report their place, and writes that appear
-// whole or not at all. Never maps: a mapped file that shrinks kills the process, a positioned read only
-// fails.
+// Reads and writes files for this module: positioned reads whose errors name the offset, and atomic writes.
+// Files are never mapped: a mapped file that shrinks kills the process, while a positioned read only fails.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,23 +9,23 @@
 
 namespace trainhost::data {
 
-/// A path as messages show it: quoted, with control characters escaped.
+/// The path in messages: quoted, with control characters escaped.
 std::string in_quotes(const std::filesystem::path& p);
 
-/// A regular file open for reading. Thread-safe.
+/// A regular file that is open for reading. Thread-safe.
 class InputFile {
  public:
-  /// Errors: Error(kUsage) when it does not exist (with the nearest name beside it), is a folder, is not a
-  /// regular file or cannot be opened.
+  /// Errors: Error(kUsage) if it does not exist (with a similar name in its folder), is not a regular file or
+  /// cannot be opened.
   explicit InputFile(const std::filesystem::path& path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
   ~InputFile();
 
   const std::filesystem::path& path() const { return path_; }
-  std::uint64_t size() const { return size_; }  // when it was opened
-  /// Fills `out` from byte `offset`. Errors: Error(kFailed) naming file and offset, also when the file has
-  /// shrunk.
+  std::uint64_t size() const { return size_; }  // when the file was opened
+  /// Fills `out` from byte `offset`. Errors: Error(kFailed) with file and offset, also if the file was
+  /// truncated.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -35,11 +34,11 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// The whole file. Errors: also when it is larger than `limit` bytes.
+/// Reads the whole file. Errors: those of InputFile; Error(kUsage) if it is larger than `limit` bytes.
 std::string read_whole(const std::filesystem::path& path, std::uint64_t limit);
 
-/// A file that is written beside its place under a name of its own and takes its name in commit(), after its
-/// bytes have reached the disk. Without commit() nothing is left. Errors: Error(kFailed) naming the file.
+/// Writes a temporary file in the same folder; commit() syncs it and renames it to `path`. Without commit()
+/// the temporary file is removed. Errors: Error(kFailed) with the file.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);
@@ -58,7 +57,7 @@ class OutputFile {
   std::uint64_t size_ = 0;
 };
 
-/// XXH3, 128 bits, of a file's content, as 32 hexadecimal digits.
+/// XXH3-128 of the content as 32 hexadecimal digits.
 std::string content_hash(const InputFile& file);
 std::string content_hash(std::string_view bytes);
 

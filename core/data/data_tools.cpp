@@ -1,5 +1,5 @@
-// `data info` and `data tokenize` as functions; the command line prints what they return. Interface:
-// data_tools.hpp. Texts stream through in pieces, so that a file larger than memory can be looked at.
+// The functions behind `trainhost data info` and `trainhost data tokenize`; see data_tools.hpp. Texts are
+// read in pieces, so a file may be larger than memory.
 #include "core/data/data_tools.hpp"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace trainhost::data {
 namespace fs = std::filesystem;
 namespace {
 
-// Counts ids as they pass.
-class Counter {
+// Counts how often each id occurs.
+class IdCounter {
  public:
-  explicit Counter(std::uint64_t vocab) : vocab_(vocab), low_(kLow) {}
+  explicit IdCounter(std::uint64_t vocab) : vocab_(vocab), low_(kLow) {}
 
   void add(std::span<const std::int32_t> ids) {
     for (std::int32_t id : ids) {
@@ -33,7 +33,7 @@ class Counter {
     }
   }
 
-  Scan result(std::size_t top) {
+  Scan statistics(std::size_t top) {
     std::vector<IdCount> counts;
     for (std::size_t id = 0; id < low_.size(); ++id)
       if (low_[id] > 0) counts.push_back({static_cast<std::int32_t>(id), low_[id]});
@@ -55,7 +55,7 @@ class Counter {
   }
 
  private:
-  static constexpr std::uint32_t kLow = 1 << 18;  // ids counted in a table; vocabularies are rarely larger
+  static constexpr std::uint32_t kLow = 1 << 18;  // ids counted in an array; most vocabularies are smaller
   std::uint64_t vocab_;
   std::vector<std::uint64_t> low_;
   std::unordered_map<std::int32_t, std::uint64_t> high_;
@@ -70,10 +70,10 @@ FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* 
   f.bytes = file.size();
   std::uint64_t header = 0;
   if (path.extension() != ".bin" && tokenizer) {
-    Counter counter(o.vocab);
+    IdCounter counter(o.vocab);
     encode_file(file, *tokenizer, [&](std::span<const std::int32_t> ids) { counter.add(ids); });
     f.form = "text by " + tokenizer->name();
-    f.scan = counter.result(o.top);
+    f.scan = counter.statistics(o.top);
   } else {
     const TokenLayout layout = path.extension() == ".bin" ? bin_layout(file, o.dtype, o.vocab)
                                                           : TokenLayout{TokenForm::kBytes, 1, 0, file.size()};
@@ -90,7 +90,7 @@ FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* 
 }  // namespace
 
 Scan scan(const Tokens& tokens, std::uint64_t vocab, std::size_t top) {
-  Counter counter(vocab);
+  IdCounter counter(vocab);
   std::array<std::int32_t, 4096> ids;
   for (std::uint64_t at = 0; at < tokens.size();) {
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(ids.size(), tokens.size() - at));
@@ -98,11 +98,11 @@ Scan scan(const Tokens& tokens, std::uint64_t vocab, std::size_t top) {
     counter.add(std::span(ids).first(n));
     at += n;
   }
-  return counter.result(top);
+  return counter.statistics(top);
 }
 
 std::vector<FileInfo> info(const InfoOptions& o) {
-  std::unique_ptr<Tokenizer> tokenizer;  // none for bytes: their ids lie in the file
+  std::unique_ptr<Tokenizer> tokenizer;  // null for bytes, whose ids are the bytes of the file
   if (o.tokenizer != "bytes") tokenizer = make_tokenizer(o.tokenizer);
   std::vector<FileInfo> all;
   for (const fs::path& p : o.files) all.push_back(file_info(p, o, tokenizer.get()));
@@ -113,18 +113,17 @@ Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string&
                           const fs::path& out, const std::string& dtype) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
-    throw usage_error("dtype is '" + escaped(dtype) + "'; it can be uint16 or uint32" +
+    throw usage_error("dtype is '" + escaped(dtype) + "'; expected uint16 or uint32" +
                       did_you_mean(dtype, dtypes));
-  if (texts.empty()) throw usage_error("no text to tokenize");
-  if (out.extension() != ".bin")
-    throw usage_error("token file " + in_quotes(out) + " must end in .bin, by which it is known later");
+  if (texts.empty()) throw usage_error("no text file is given");
+  if (out.extension() != ".bin") throw usage_error("token file " + in_quotes(out) + " must end in .bin");
   const std::unique_ptr<Tokenizer> t = make_tokenizer(tokenizer);
   const bool wide = dtype.empty() ? needs_uint32(t->vocab()) : dtype == "uint32";
   std::vector<InputFile> files;
   for (const fs::path& p : texts) {
     files.emplace_back(p);
     if (p.extension() == ".bin")
-      throw usage_error("data file " + in_quotes(p) + " holds token ids already, by its ending");
+      throw usage_error("data file " + in_quotes(p) + " already contains token ids (extension .bin)");
     if (files.back().size() == 0) throw usage_error("data file " + in_quotes(p) + " is empty");
   }
   TokenWriter writer(out, wide, false);

@@ -1,6 +1,6 @@
-// Token ids to train on, and which of them make sample i of step t: a pure function of the seed and the step,
-// so that resuming needs no state. Sources: text by bytes or by SentencePiece, raw .bin, llm.c .bin, the
-// built-in stories.
+// The interface of core/data: token ids to train on, and the order of samples, which is a pure function of
+// seed and position, so resuming needs no state. Sources: text tokenized by bytes or SentencePiece, raw .bin
+// files, llm.c's .bin files, the built-in text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,14 +12,15 @@
 
 namespace trainhost::data {
 
-/// A text as token ids. Thread-safe for reading. Errors: Error(kUsage) naming file and offset of a bad id.
+/// A text as token ids. Thread-safe for reading. Errors: Error(kUsage) with file and offset of an invalid id.
 class Tokens {
  public:
   virtual ~Tokens() = default;
   virtual std::uint64_t size() const = 0;
-  /// Copies ids [first, first + out.size()) as int32. Range must lie inside.
+  /// Copies ids [first, first + out.size()) as int32; the range must be within [0, size()).
   virtual void read(std::uint64_t first, std::span<std::int32_t> out) const = 0;
-  /// Bytes held in memory of our own (0 for mapped files): part of the plan.
+  /// Host memory that the ids occupy, in bytes; part of the plan. 0 if they are read from a file or
+  /// generated.
   virtual std::uint64_t held_bytes() const = 0;
 };
 
@@ -31,41 +32,40 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   virtual std::string name() const = 0;  // "bytes", "SentencePiece bpe"
 };
-/// "bytes", or the path of a SentencePiece .model.
+/// `what`: "bytes", or the path of a SentencePiece .model. Errors: Error(kUsage) on anything else.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what);
 
 struct Source {
   std::string name;                      // "stories", "input.txt", "3 files"
-  std::unique_ptr<Tokens> train, valid;  // valid may be null
-  std::optional<double> entropy_nats;   // per token, of the built-in text's validation part under the grammar
-  std::optional<double> entropy_error;  // one standard error of that mean over the windows
-  bool untold = false;  // ids of a .bin that are no bytes, without a tokenizer: nobody knows what they say
+  std::unique_ptr<Tokens> train, valid;  // valid is null if there is no validation text
+  std::optional<double> entropy_nats;    // built-in text: exact entropy per token of the validation text
+  std::optional<double> entropy_error;   // its standard error over the windows
+  bool unknown_text = false;             // ids of a .bin file without a tokenizer cannot be decoded to text
 };
 
 struct OpenOptions {
-  std::vector<std::filesystem::path> train, valid;  // both empty = the built-in stories
+  std::vector<std::filesystem::path> train, valid;  // both empty = the built-in text
   double valid_fraction = 0;
   std::string tokenizer = "bytes";
   std::string dtype;          // of .bin files: "", "uint16", "uint32"
-  std::uint64_t vocab = 256;  // ids must be below
+  std::uint64_t vocab = 256;  // every id must be below
   std::uint64_t seed = 1337;
-  std::uint32_t seq_len = 256;      // windows of the built-in validation text
-  std::filesystem::path cache_dir;  // where tokenized text goes as a .bin, so that it is mapped, not held
+  std::uint32_t seq_len = 256;      // window length of the built-in text
+  std::filesystem::path cache_dir;  // folder for tokenized text, which is then read from there
 };
 Source open_source(const OpenOptions& o);
 
-/// Bytes that open_source() would hold in memory, without opening anything: for `plan`.
+/// Host memory in bytes that open_source() would need, without opening anything; for plans.
 std::uint64_t planned_held_bytes(const OpenOptions& o);
 
-/// Order of samples. N tokens have floor((N-1)/S) samples; sample i is tokens [i*S, i*S+S), its targets one
-/// further.
+/// Order of samples. N tokens have floor((N-1)/S) samples of S = seq_len tokens. Inputs of sample i are
+/// tokens [i*S, i*S+S); its targets are tokens [i*S+1, i*S+S+1).
 class Order {
  public:
   Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed);
   std::uint64_t samples() const { return samples_; }
-  /// Which sample stands at position p of the endless sequence (p = (t-1)*n + k). Shuffled: a fresh
-  /// permutation of all samples every epoch, computed in O(1) memory (a keyed bijection), never a stored
-  /// table.
+  /// The sample at `position` of the endless sequence: position = (t-1)*n + k for sample k of n in step t.
+  /// Shuffled: every epoch is a new permutation of all samples, computed in O(1) memory as a keyed bijection.
   std::uint64_t sample(std::uint64_t position) const;
 
  private:

@@ -1,9 +1,9 @@
-// Choosing: which entries a bind may take, and the sampler that walks a grammar with a random stream.
-// The reader of the source form is grammar_reader.cpp; probabilities are grammar_score.cpp's, by the same
-// choices().
+// Choices of a bind symbol, and the sampler that expands a grammar with random numbers. Parsing:
+// grammar_reader.cpp; probabilities: grammar_score.cpp, which uses the same choices().
 #include "core/data/grammar.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <stdexcept>
 
 namespace trainhost::data {
@@ -15,12 +15,13 @@ std::uint32_t Grammar::choices(const Symbol& s, const Slots& slots, std::array<s
     if (slots[slot] == 0) continue;
     const auto entry = static_cast<std::uint8_t>(slots[slot] - 1);
     auto* const end = taken.data() + taken_count;
-    auto* const place = std::lower_bound(taken.data(), end, entry);
-    if (place != end && *place == entry) continue;
-    std::copy_backward(place, end, end + 1);
-    *place = entry;
+    auto* const position = std::lower_bound(taken.data(), end, entry);
+    if (position != end && *position == entry) continue;
+    std::copy_backward(position, end, end + 1);
+    *position = entry;
     ++taken_count;
   }
+  assert(taken_count < classes_[s.target].plain.size());  // checked by GrammarReader::resolve_slot()
   return static_cast<std::uint32_t>(classes_[s.target].plain.size()) - taken_count;
 }
 
@@ -45,12 +46,12 @@ std::uint8_t GrammarSampler::choose(const Symbol& bind) {
 
 std::string_view GrammarSampler::next() {
   for (;;) {
-    if (depth_ == 0) {  // a new story
+    if (depth_ == 0) {  // a new story starts
       slots_ = {};
       const std::vector<Symbol>& s = choose(grammar_.rules().front());
       stack_[depth_++] = {s.data(), s.data() + s.size()};
     }
-    Place& top = stack_[depth_ - 1];
+    Frame& top = stack_[depth_ - 1];
     if (top.at == top.end) {
       --depth_;
       continue;
@@ -60,7 +61,7 @@ std::string_view GrammarSampler::next() {
       case Symbol::kText:
         return s.text;
       case Symbol::kRule: {
-        if (top.at == top.end) --depth_;  // a rule that ends in a rule goes on forever without growing
+        if (top.at == top.end) --depth_;  // tail call: a rule that ends in a rule does not grow the stack
         const std::vector<Symbol>& inner = choose(grammar_.rules()[s.target]);
         if (depth_ == stack_.size()) throw std::logic_error("grammar: rules nest too deeply");
         stack_[depth_++] = {inner.data(), inner.data() + inner.size()};

@@ -1,7 +1,6 @@
-// A small stochastic grammar with memory: rules that expand into text, and slots that remember what was
-// chosen, so that a name or a colour comes back later. Compiled from a readable source text; sampled here,
-// scored by grammar_score.hpp. Knows nothing of files, seeds or windows (stories.hpp does), and no rule is
-// built in (stories_text.cpp has them).
+// A probabilistic grammar with memory: rules expand into text, and slots store choices, so that a name or a
+// colour recurs later in a story. Parsed from a source text and sampled here; grammar_score.hpp computes
+// probabilities, stories.hpp defines seeds and windows, stories_text.cpp contains the rules.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,15 +10,15 @@
 
 namespace trainhost::data {
 
-/// What a rule says from left to right.
+/// One element of a rule's text.
 struct Symbol {
   enum Kind : std::uint8_t { kText, kRule, kBind, kUse };
   Kind kind = kText;
   bool capital = false;             // print with a capital first letter
   std::uint8_t slot = 0;            // kBind, kUse
-  std::uint8_t field = 0;           // kBind, kUse: which column is printed
+  std::uint8_t field = 0;           // kBind, kUse: the printed column
   std::uint32_t target = 0;         // kRule: rule; kBind: word class; kUse: word class of the slot
-  std::vector<std::uint8_t> apart;  // kBind: the choice differs from what these slots hold
+  std::vector<std::uint8_t> apart;  // kBind: slots whose entries are excluded
   std::string text;                 // kText
 };
 
@@ -34,7 +33,7 @@ struct Rule {
   std::vector<Alternative> alternatives;
 };
 
-/// A table of words: one entry a line, one field a column ("Mia | she | her | her"). Entries are equally
+/// A table of words: one entry per line, one field per column ("Mia | she | her | her"). Entries are equally
 /// likely.
 struct WordClass {
   std::string name;
@@ -45,7 +44,7 @@ struct WordClass {
   }
 };
 
-/// What each slot holds: entry + 1, or 0 while nothing was chosen.
+/// Content of each slot: entry + 1, or 0 if empty.
 inline constexpr std::size_t kSlots = 32;
 using Slots = std::array<std::uint8_t, kSlots>;
 
@@ -55,20 +54,20 @@ using Slots = std::array<std::uint8_t, kSlots>;
 ///   story:                             a rule; the first one is where a text starts
 ///     3 [a=person] lives. <more>       an alternative (indented): weight, then text to the end of the line
 /// In a text: <rule> expands a rule, [a=person] chooses an entry for slot a and prints its first field,
-/// [a=person.his] prints another field, [b=person-a] chooses one that differs from slot a's, [a] and [a.his]
-/// print what slot a holds, and ^ after the bracket capitalises. A slot keeps one word class throughout the
-/// grammar. Every rule must say something whichever way it goes, so that a text can always be told further.
-/// The text is endless: when a story has ended the next one begins, with all slots empty.
+/// [a=person.his] prints another field, [b=person-a] chooses an entry other than slot a's, [a] and [a.his]
+/// print the entry of slot a, and ^ after the bracket capitalises. A slot has one word class in the whole
+/// grammar. Every alternative of a rule must produce text. The text is endless: after a story the next one
+/// starts with empty slots.
 class Grammar {
  public:
-  explicit Grammar(
-      std::string_view source);  // throws std::logic_error naming the line: a grammar is part of the program
+  /// Throws std::logic_error with the line: grammars are part of the program, so a mistake is a bug.
+  explicit Grammar(std::string_view source);
 
   const std::vector<Rule>& rules() const { return rules_; }
   const std::vector<WordClass>& classes() const { return classes_; }
 
-  /// Entries of class `s.target` that the bind `s` may choose, given the slots; `taken` receives those that
-  /// it may not, ascending and without repeats. At least one choice is left.
+  /// Number of entries of class `s.target` that the bind `s` may choose, at least one. Stores the excluded
+  /// entries in `taken`, ascending and without duplicates.
   std::uint32_t choices(const Symbol& s, const Slots& slots, std::array<std::uint8_t, kSlots>& taken,
                         std::uint32_t& taken_count) const;
 
@@ -78,12 +77,12 @@ class Grammar {
   std::vector<WordClass> classes_;
 };
 
-/// 64 random bits from a counter: the same on every machine, and any number of independent streams by key.
+/// 64-bit random numbers from a counter: the same on every machine, with independent streams per key.
 class KeyedRandom {
  public:
   explicit KeyedRandom(std::uint64_t key) : state_(key) {}
   std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15ULL); }
-  /// Uniform below n (n < 2^32), by multiplication: off by less than n / 2^64.
+  /// Uniform in [0, n), n < 2^32, by multiplication; the bias is below n / 2^64.
   std::uint32_t below(std::uint32_t n) {
     return static_cast<std::uint32_t>((static_cast<unsigned __int128>(next()) * n) >> 64);
   }
@@ -97,8 +96,7 @@ class KeyedRandom {
   std::uint64_t state_;
 };
 
-/// Tells stories piece by piece, from a story start. Holds a stack of a few dozen entries; never allocates
-/// after that.
+/// Generates stories piece by piece, from the start of a story. Uses a stack of fixed size; never allocates.
 class GrammarSampler {
  public:
   GrammarSampler(const Grammar& grammar, std::uint64_t key);
@@ -106,8 +104,8 @@ class GrammarSampler {
   std::string_view next();
 
  private:
-  struct Place {
-    const Symbol *at, *end;
+  struct Frame {
+    const Symbol *at, *end;  // next symbol, end of the alternative
   };
   const std::vector<Symbol>& choose(const Rule& rule);
   std::uint8_t choose(const Symbol& bind);
@@ -115,7 +113,7 @@ class GrammarSampler {
   const Grammar& grammar_;
   KeyedRandom random_;
   Slots slots_{};
-  std::array<Place, 32> stack_{};
+  std::array<Frame, 32> stack_{};
   std::size_t depth_ = 0;
 };
 

@@ -1,6 +1,5 @@
-// Reads the source form of a grammar (described in grammar.hpp) into rules and word classes.
-// A grammar is part of the program, so every mistake is a std::logic_error that names the line. No files
-// here.
+// Parses the source text of a grammar (see grammar.hpp) into rules and word classes. Grammars are part of the
+// program, so a mistake throws std::logic_error with the line.
 #include <algorithm>
 #include <map>
 #include <optional>

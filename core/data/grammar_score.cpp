@@ -1,6 +1,6 @@
 // The forward algorithm of grammar_score.hpp. Invariant between calls: every item of live_ has at least one
-// character left to say, and the weights sum to 1 (or live_ is empty, after a character that the grammar
-// cannot say).
+// character left, and the weights sum to 1 (or live_ is empty, after a character that the grammar cannot
+// generate).
 #include "core/data/grammar_score.hpp"
 
 #include <cmath>
@@ -19,29 +19,29 @@ const GrammarScore::Frame* GrammarScore::push(const Symbol* at, const Symbol* en
   return at == end ? below : &frames_.emplace_back(Frame{at, end, below});
 }
 
-// Puts into live_ every way to go on from `item`, whose piece of text has been said to its end.
+// Adds to live_ every continuation of `item`, whose piece of text has ended.
 void GrammarScore::expand(Item item) {
-  if (!item.stack) {  // the story has ended: the next one begins
+  if (!item.stack) {  // end of the story: the next one starts
     item.slots = {};
     return expand_rule(grammar_.rules().front(), item);
   }
   const Symbol& s = *item.stack->at;
   item.stack = push(item.stack->at + 1, item.stack->end, item.stack->below);
-  const auto say = [&](const std::string& text) {
+  const auto add_text = [&](const std::string& text) {
     item.text = text.data();
     item.end = text.data() + text.size();
     live_.push_back(item);
   };
   switch (s.kind) {
     case Symbol::kText:
-      return say(s.text);
+      return add_text(s.text);
     case Symbol::kRule:
       return expand_rule(grammar_.rules()[s.target], item);
     case Symbol::kBind:
       return expand_bind(s, item);
     case Symbol::kUse:
       if (item.slots[s.slot] == 0) throw std::logic_error("grammar: a slot is used before it is chosen");
-      return say(grammar_.classes()[s.target].word(item.slots[s.slot] - 1u, s));
+      return add_text(grammar_.classes()[s.target].word(item.slots[s.slot] - 1u, s));
   }
 }
 

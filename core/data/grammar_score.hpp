@@ -1,7 +1,6 @@
-// Exact probabilities of a text under a grammar, character by character: the forward algorithm over
-// derivations. Every way in which the text so far can have come about is kept with its weight, so shared
-// prefixes ("she s|ees", "she s|pots") and even ambiguity cost nothing in exactness. See grammar.hpp for the
-// grammar itself.
+// Exact probability of each character of a text under a grammar: the forward algorithm over derivations.
+// Every derivation of the text so far is kept with its probability, so shared prefixes ("she s|ees", "she
+// s|pots") and ambiguity are handled exactly. The grammar itself: grammar.hpp.
 #pragma once
 #include <array>
 #include <deque>
@@ -15,24 +14,24 @@ class GrammarScore {
  public:
   explicit GrammarScore(const Grammar& grammar) : grammar_(grammar) { restart(); }
 
-  /// Back to a story start.
+  /// Returns to the start of a story.
   void restart();
-  /// Log-probability, in nats, of `c` coming next given all characters since restart(); then takes it as
-  /// read. -infinity when the grammar cannot say it, and for every character after that.
+  /// Log-probability in nats of the next character `c`, given all characters since restart(); then appends
+  /// it. -infinity if the grammar cannot generate it, and for every character after that.
   double advance(char c);
   /// Probability of each next character (by unsigned value) given all characters since restart(); sums to 1.
   std::array<double, 256> next() const;
-  /// Number of derivations still possible.
+  /// Number of derivations that match the text so far.
   std::size_t live() const { return live_.size(); }
 
  private:
   struct Frame {
     const Symbol *at, *end;
     const Frame* below;
-  };  // what is left to say, innermost first; shared, never changed
+  };  // remaining symbols, innermost first; shared and immutable
   struct Item {
     double weight;           // P(derivation | text so far)
-    const char *text, *end;  // the piece being said; never empty between calls
+    const char *text, *end;  // rest of the current piece; never empty between calls
     const Frame* stack;
     Slots slots;
   };
@@ -43,7 +42,7 @@ class GrammarScore {
 
   const Grammar& grammar_;
   std::vector<Item> live_, survivors_;
-  std::deque<Frame> frames_;  // grows until restart(): a few frames a character
+  std::deque<Frame> frames_;  // grows until restart() by a few frames per character
 };
 
 }  // namespace trainhost::data

@@ -1,8 +1,8 @@
-// Which sample stands at which position: counted round and round, or shuffled anew every epoch without a
-// table. A pure function of seed and position, so that a resumed run continues the order with no state of its
-// own.
+// The order of samples: sequential, or a new permutation every epoch without a table. A pure function of seed
+// and position, so a resumed run continues the order without saved state.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -12,7 +12,8 @@
 namespace trainhost::data {
 namespace {
 
-// A permutation of 0..2^(2*half_bits)-1: a Feistel network, whose rounds are bijections whatever they mix in.
+// A permutation of 0..2^(2*half_bits)-1: a Feistel network, whose rounds are bijections for any mixing
+// function.
 std::uint64_t feistel(std::uint64_t x, unsigned half_bits, std::uint64_t key) {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
   std::uint64_t left = x >> half_bits, right = x & mask;
@@ -25,10 +26,11 @@ std::uint64_t feistel(std::uint64_t x, unsigned half_bits, std::uint64_t key) {
   return left << half_bits | right;
 }
 
-// A permutation of 0..n-1: steps that leave the range are walked on until they come back. The network's
-// domain is the next power of four, so fewer than four steps are needed on average; it is never below 256,
-// because smaller networks have too few distinct rounds to shuffle evenly (256/n steps then).
+// A permutation of 0..n-1 by cycle walking: values outside the range are permuted again. The network's domain
+// is the next power of four, so fewer than four steps are needed on average. It is at least 256 (256/n steps
+// for small n), because smaller networks have too few distinct rounds to shuffle evenly.
 std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
+  assert(x < n);
   if (n == 1) return 0;
   const unsigned half_bits = std::max(4u, (static_cast<unsigned>(std::bit_width(n - 1)) + 1) / 2);
   do x = feistel(x, half_bits, key);
@@ -40,11 +42,11 @@ std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
 
 Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed)
     : samples_(0), seq_len_(seq_len), shuffled_(shuffled), seed_(seed) {
-  if (seq_len == 0) throw usage_error("data.seq_len is 0: a sample needs at least one token");
+  if (seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
   if (tokens > 0) samples_ = (tokens - 1) / seq_len;
   if (samples_ == 0)
     throw usage_error("a text of " + format_count(tokens) +
-                      " tokens is too short: one sample of data.seq_len = " + format_count(seq_len) +
+                      " tokens is too short: a sample of data.seq_len = " + format_count(seq_len) +
                       " needs " + format_count(std::uint64_t{seq_len} + 1));
 }
 

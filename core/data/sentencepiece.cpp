@@ -1,5 +1,5 @@
-// A tokenizer from a SentencePiece .model file, through libsentencepiece. Adds no begin or end tokens of its
-// own. The one file that knows the library; sentencepiece_absent.cpp stands in where it is missing.
+// Tokenizer from a SentencePiece .model file, with libsentencepiece. Adds no begin or end tokens. The only
+// file that uses the library; without it, sentencepiece_absent.cpp is compiled instead.
 #include <sentencepiece_processor.h>
 
 #include <optional>
@@ -11,14 +11,13 @@
 namespace trainhost::data {
 namespace {
 
-// Walks one level of a protocol buffer, just far enough to find a field; nullopt at its end or when it is
-// malformed.
+// Iterates over the fields of one level of a protocol buffer; nullopt at the end or if it is malformed.
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
   struct Field {
-    std::uint64_t number = 0, value = 0;  // value: of a varint
-    std::string_view bytes;               // of a length-delimited field
+    std::uint64_t number = 0, value = 0;  // value of a varint field
+    std::string_view bytes;               // content of a length-delimited field
   };
   std::optional<Field> next() {
     Field f;
@@ -59,7 +58,7 @@ class ProtoFields {
   std::string_view rest_;
 };
 
-// ModelProto.trainer_spec (field 2) . model_type (field 3); unigram is that enum's default.
+// ModelProto.trainer_spec (field 2), model_type (field 3); unigram is the default of the enum.
 std::string model_type(std::string_view model) {
   std::uint64_t type = 1;
   ProtoFields top(model);
@@ -83,8 +82,8 @@ std::string model_type(std::string_view model) {
   }
 }
 
-// The library takes a damaged file at its word in places; a file whose outer structure does not add up never
-// gets there.
+// The library does not check damaged files everywhere, so a file with an invalid outer structure is rejected
+// first.
 bool well_formed(std::string_view model) {
   std::size_t pieces = 0, seen = 0;
   ProtoFields top(model);
@@ -103,7 +102,7 @@ class SentencePiece final : public Tokenizer {
       return usage_error("tokenizer " + in_quotes(path) + " is not a SentencePiece model" + why);
     };
     if (!well_formed(model))
-      throw damaged(model.empty() ? ": it is empty" : ": its structure is damaged or of another kind");
+      throw damaged(model.empty() ? ": it is empty" : ": it is damaged or has another format");
     const auto status = processor_.LoadFromSerializedProto(absl::string_view(model.data(), model.size()));
     if (!status.ok()) throw damaged(": " + escaped(status.message()));
     if (processor_.GetPieceSize() <= 0) throw damaged(": it has no pieces");
@@ -117,7 +116,8 @@ class SentencePiece final : public Tokenizer {
     std::vector<int> ids;
     const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
     if (!status.ok())
-      throw run_error("tokenizer " + in_quotes(path_) + " could not encode: " + escaped(status.message()));
+      throw run_error("tokenizer " + in_quotes(path_) +
+                      " cannot encode the text: " + escaped(status.message()));
     return ids;
   }
 
@@ -129,7 +129,8 @@ class SentencePiece final : public Tokenizer {
     std::string text;
     const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
     if (!status.ok())
-      throw run_error("tokenizer " + in_quotes(path_) + " could not decode: " + escaped(status.message()));
+      throw run_error("tokenizer " + in_quotes(path_) +
+                      " cannot decode the ids: " + escaped(status.message()));
     return text;
   }
 

@@ -1,4 +1,4 @@
-// Stands in for sentencepiece.cpp where the library was not found at build time: says so, and what to do.
+// Compiled instead of sentencepiece.cpp if the library was not found at build time: reports that.
 #include "core/base/error.hpp"
 #include "core/data/tokenizer.hpp"
 
@@ -6,8 +6,8 @@ namespace trainhost::data {
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
   throw usage_error(
-      "tokenizer " + in_quotes(model) + " needs SentencePiece, which this trainhost was built without",
-      "install libsentencepiece-dev and build again, or give token ids in a .bin");
+      "tokenizer " + in_quotes(model) + " needs SentencePiece, but trainhost was built without it",
+      "install libsentencepiece-dev and build again, or use token ids in a .bin file");
 }
 
 }  // namespace trainhost::data

@@ -1,5 +1,5 @@
-// The windows of the built-in text (layout in stories.hpp) and the floor of a model that reads them.
-// Every window has a random stream of its own, so any part is told without telling what lies before it.
+// Windows of the built-in text (layout: stories.hpp) and its exact entropy. Every window has its own random
+// stream, so any part can be generated without the parts before it.
 #include "core/data/stories.hpp"
 
 #include <algorithm>
@@ -17,14 +17,14 @@ std::uint64_t window_key(std::uint64_t seed, StoryStream stream, std::uint64_t w
   return KeyedRandom::mix(key ^ KeyedRandom::mix(window + 0x2545f4914f6cdd1dULL));
 }
 
-// Hands out the characters of a window's story one piece at a time until `length` of them are told.
+// Passes the first `length` characters of a window's stories to `take`, one piece at a time.
 template <class Take>  // take(position, piece)
-void tell(std::uint64_t key, std::size_t length, Take take) {
+void generate_story(std::uint64_t key, std::size_t length, Take take) {
   GrammarSampler sampler(stories_grammar(), key);
-  for (std::size_t told = 0; told < length;) {
-    const std::string_view piece = sampler.next().substr(0, length - told);
-    take(told, piece);
-    told += piece.size();
+  for (std::size_t done = 0; done < length;) {
+    const std::string_view piece = sampler.next().substr(0, length - done);
+    take(done, piece);
+    done += piece.size();
   }
 }
 
@@ -36,7 +36,7 @@ class StoryTokens final : public Tokens {
   std::uint64_t size() const override { return windows_ * seq_len_ + 1; }
   std::uint64_t held_bytes() const override { return 0; }
 
-  // Story character r of window w is token w*S + 1 + r, so that token 0 alone belongs to no window.
+  // Character r of the story of window w is token w*S + 1 + r; only token 0 belongs to no story.
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
     if (out.empty()) return;
     if (first == 0) {
@@ -54,10 +54,11 @@ class StoryTokens final : public Tokens {
 
  private:
   void copy_part(std::uint64_t window, std::size_t skip, std::span<std::int32_t> out) const {
-    tell(window_key(seed_, stream_, window), skip + out.size(), [&](std::size_t at, std::string_view piece) {
-      for (std::size_t i = at < skip ? skip - at : 0; i < piece.size(); ++i)
-        out[at + i - skip] = static_cast<unsigned char>(piece[i]);
-    });
+    generate_story(window_key(seed_, stream_, window), skip + out.size(),
+                   [&](std::size_t at, std::string_view piece) {
+                     for (std::size_t i = at < skip ? skip - at : 0; i < piece.size(); ++i)
+                       out[at + i - skip] = static_cast<unsigned char>(piece[i]);
+                   });
   }
 
   std::uint64_t seed_;
@@ -88,7 +89,8 @@ std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std
 std::string story_text(std::uint64_t seed, StoryStream stream, std::uint64_t window, std::size_t length) {
   std::string text;
   text.reserve(length);
-  tell(window_key(seed, stream, window), length, [&](std::size_t, std::string_view piece) { text += piece; });
+  generate_story(window_key(seed, stream, window), length,
+                 [&](std::size_t, std::string_view piece) { text += piece; });
   return text;
 }
 
@@ -100,9 +102,10 @@ std::vector<double> story_log_probs(std::string_view text) {
   return log_probs;
 }
 
-Floor story_floor(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len) {
+StoryEntropy story_entropy(std::uint64_t seed, StoryStream stream, std::uint64_t windows,
+                           std::uint32_t seq_len) {
   GrammarScore score(stories_grammar());
-  double sum = 0, squares = 0;  // of the windows' means
+  double sum = 0, squares = 0;  // over the mean of each window
   for (std::uint64_t w = 0; w < windows; ++w) {
     double nats = 0;
     score.restart();

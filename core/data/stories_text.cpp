@@ -1,6 +1,6 @@
-// The grammar of the built-in stories: short tales of about five sentences. Whatever a story fixes early
-// (who, where, which thing of which colour) comes back later. Notation: grammar.hpp. Changing a word here
-// changes every built-in run.
+// The grammar of the built-in text: stories of about five sentences. Facts that a story states early (who,
+// where, which object of which colour) recur later. Notation: grammar.hpp. Changing a word changes every
+// built-in run.
 #include "core/data/stories.hpp"
 
 namespace trainhost::data {

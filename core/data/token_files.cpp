@@ -1,10 +1,11 @@
-// Layout detection, checked reads and writing of token files. Interface: token_files.hpp.
-// Every id is compared with the vocabulary as it is read: a wrong one must never reach an embedding lookup.
+// Format detection, checked reading and writing of token files; see token_files.hpp. Every id is compared
+// with the vocabulary size when it is read: an invalid id must never reach an embedding lookup.
 #include "core/data/token_files.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstring>
 
 #include "core/base/checked.hpp"
@@ -25,6 +26,7 @@ class FileTokens final : public Tokens {
   std::uint64_t held_bytes() const override { return 0; }
 
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= size() && first <= size() - out.size());
     std::array<std::byte, 8192> bytes;
     while (!out.empty()) {
       const std::size_t n = std::min(out.size(), bytes.size() / layout_.width);
@@ -47,21 +49,20 @@ class FileTokens final : public Tokens {
     for (std::size_t i = 0; i < out.size(); ++i) {
       Id id;
       std::memcpy(&id, raw.data() + i * sizeof id, sizeof id);
-      if (id >= vocab_) refuse(id, first + i);
+      if (id >= vocab_) reject_id(id, first + i);
       out[i] = static_cast<std::int32_t>(id);
     }
   }
 
-  [[noreturn]] void refuse(std::uint64_t id, std::uint64_t index) const {
+  [[noreturn]] void reject_id(std::uint64_t id, std::uint64_t index) const {
     const bool text = layout_.form == TokenForm::kBytes;
-    throw usage_error(
-        "data file " + in_quotes(file_.path()) + ", byte " +
-            std::to_string(layout_.first_byte + index * layout_.width) + ": " +
-            (text ? "byte " : "token id ") + std::to_string(id) + " is outside the vocabulary of " +
-            std::to_string(vocab_),
-        text ? "set model.vocab_size = 256, or name a data.tokenizer"
-             : "compare model.vocab_size and data.dtype with what wrote the file (read here as " +
-                   std::string(name(layout_.form)) + ")");
+    throw usage_error("data file " + in_quotes(file_.path()) + ", byte " +
+                          std::to_string(layout_.first_byte + index * layout_.width) + ": " +
+                          (text ? "byte " : "token id ") + std::to_string(id) +
+                          " is outside the vocabulary of " + std::to_string(vocab_),
+                      text ? "set model.vocab_size = 256, or set data.tokenizer"
+                           : "check model.vocab_size and data.dtype (the file is read as " +
+                                 std::string(name(layout_.form)) + ")");
   }
 
   InputFile file_;
@@ -82,6 +83,7 @@ class JoinedTokens final : public Tokens {
     return sum;
   }
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= size() && first <= size() - out.size());
     std::size_t i =
         static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
     for (; !out.empty(); ++i) {
@@ -95,7 +97,7 @@ class JoinedTokens final : public Tokens {
 
  private:
   std::vector<std::unique_ptr<Tokens>> parts_;
-  std::vector<std::uint64_t> ends_;  // ends_[i]: tokens up to and with part i
+  std::vector<std::uint64_t> ends_;  // ends_[i]: number of tokens in parts 0 to i
 };
 
 class PartTokens final : public Tokens {
@@ -105,6 +107,7 @@ class PartTokens final : public Tokens {
   std::uint64_t size() const override { return count_; }
   std::uint64_t held_bytes() const override { return first_ == 0 ? all_->held_bytes() : 0; }  // counted once
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= count_ && first <= count_ - out.size());
     all_->read(first_ + first, out);
   }
 
@@ -122,12 +125,11 @@ bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
   const bool wide = magic == kLlmcMagic32;
   const std::string who = "data file " + in_quotes(file.path());
   if (version != (wide ? 7 : 1))
-    throw usage_error(who + " begins with llm.c's magic number " + std::to_string(magic) +
-                      ", but its version is " + std::to_string(version) + "; version " + (wide ? "7" : "1") +
-                      " is known");
+    throw usage_error(who + " has llm.c's magic number " + std::to_string(magic) + " and version " +
+                      std::to_string(version) + "; expected version " + (wide ? "7" : "1"));
   if (file.size() < kLlmcHeaderBytes)
     throw usage_error(who + " has " + format_count(file.size()) +
-                      " bytes, fewer than llm.c's header of 1024");
+                      " bytes, fewer than the 1024 of an llm.c header");
   layout = {wide ? TokenForm::kLlmcUint32 : TokenForm::kLlmcUint16, wide ? 4u : 2u, kLlmcHeaderBytes, 0};
   const std::uint64_t expected =
       kLlmcHeaderBytes + static_cast<std::uint32_t>(count) * std::uint64_t{layout.width};
@@ -160,23 +162,24 @@ std::string_view name(TokenForm f) {
 TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uint64_t vocab) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
-    throw usage_error("data.dtype is '" + escaped(dtype) + "'; it can be uint16 or uint32" +
+    throw usage_error("data.dtype is '" + escaped(dtype) + "'; expected uint16 or uint32" +
                       did_you_mean(dtype, dtypes));
   if (file.size() == 0) throw usage_error("data file " + in_quotes(file.path()) + " is empty");
   TokenLayout layout;
   if (read_llmc_header(file, layout)) {
     const std::string own = layout.width == 4 ? "uint32" : "uint16";
     if (!dtype.empty() && dtype != own)
-      throw usage_error("data file " + in_quotes(file.path()) + " holds " + own +
-                        " ids by its llm.c header, but data.dtype is " + dtype);
+      throw usage_error("data file " + in_quotes(file.path()) + " contains " + own +
+                        " ids according to its llm.c header, but data.dtype is " + dtype);
     return layout;
   }
   const bool wide = dtype.empty() ? vocab > 65536 : dtype == "uint32";
   layout = {wide ? TokenForm::kUint32 : TokenForm::kUint16, wide ? 4u : 2u, 0, 0};
   if (file.size() % layout.width != 0)
     throw usage_error("data file " + in_quotes(file.path()) + " has " + format_count(file.size()) +
-                          " bytes, which is no whole number of " + (wide ? "uint32" : "uint16") + " ids",
-                      "set data.dtype, or give text files another ending than .bin");
+                          " bytes, which is not a multiple of the size of " + (wide ? "uint32" : "uint16") +
+                          " ids",
+                      "set data.dtype; a text file must not end in .bin");
   layout.count = file.size() / layout.width;
   return layout;
 }

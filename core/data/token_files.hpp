@@ -1,5 +1,5 @@
-// Token ids from files, read where they lie: text by bytes, raw ids (.bin), llm.c's .bin with its header.
-// Also joins files into one text and cuts parts out of one. Nothing is held in memory but names and sizes.
+// Reads token ids from files on demand: text by bytes, raw ids (.bin), llm.c's .bin with header. Concatenates
+// files and splits texts. Only names and sizes are kept in memory.
 #pragma once
 #include <memory>
 #include <utility>
@@ -13,38 +13,38 @@ namespace trainhost::data {
 enum class TokenForm { kBytes, kUint16, kUint32, kLlmcUint16, kLlmcUint32 };
 std::string_view name(TokenForm f);  // "text by bytes", "raw uint16", "llm.c uint16", ...
 
-/// Where a file's ids lie. An id takes `width` bytes, little-endian.
+/// The ids of a file: `count` little-endian ids of `width` bytes from `first_byte`.
 struct TokenLayout {
   TokenForm form = TokenForm::kBytes;
   std::uint32_t width = 1;
   std::uint64_t first_byte = 0, count = 0;
 };
 
-/// llm.c's header: 256 int32 (1024 bytes), of which the first three are magic, version and number of tokens.
+/// Header of llm.c: 256 int32 (1024 bytes); the first three are magic number, version and number of tokens.
 inline constexpr std::int32_t kLlmcMagic16 = 20240520,
                               kLlmcMagic32 = 20240801;  // version 1: uint16, version 7: uint32
 inline constexpr std::uint64_t kLlmcHeaderBytes = 1024;
 
-/// Layout of a .bin file: by llm.c's magic number, else raw. `dtype` is "uint16", "uint32" or "" (uint32
-/// where vocab > 65536). Errors: Error(kUsage) naming the file: empty, a size that is no whole number of ids,
-/// a header whose version is unknown or whose count differs from the file's size, a dtype that the header
-/// contradicts.
+/// Layout of a .bin file: llm.c's if it starts with that magic number, otherwise raw. `dtype`: "uint16",
+/// "uint32" or
+/// "" (uint32 if vocab > 65536, otherwise uint16). Errors: Error(kUsage) with the file if it is empty, its
+/// size is not a multiple of the id size, the header has an unknown version or a wrong count, or `dtype`
+/// contradicts the header.
 TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uint64_t vocab);
 
-/// The ids of one file; an id that is not below `vocab` is an Error naming file, byte offset and id when it
-/// is read.
+/// The ids of one file. Reading an id >= `vocab` throws Error with file, byte offset and id.
 std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab);
 
-/// One text after another. A single part is returned as it is.
+/// Concatenates texts. A single part is returned unchanged.
 std::unique_ptr<Tokens> joined(std::vector<std::unique_ptr<Tokens>> parts);
 
-/// The first size - n tokens and the last n.
+/// Splits a text into the first size - n tokens and the last n.
 std::pair<std::unique_ptr<Tokens>, std::unique_ptr<Tokens>> split_last(std::unique_ptr<Tokens> all,
                                                                        std::uint64_t n);
 
-/// Writes ids as a .bin; uint16 unless `wide`. With a header in llm.c's form, its count lets a reader notice
-/// a cut file; without one the file is raw. Errors: Error(kFailed) for the disk, Error(kUsage) for an id that
-/// uint16 cannot hold.
+/// Writes ids to a .bin file: uint32 if `wide`, otherwise uint16. `header`: write llm.c's header, whose count
+/// reveals a truncated file; without it the file is raw. Errors: Error(kFailed) if writing fails,
+/// Error(kUsage) for an id that does not fit uint16.
 class TokenWriter {
  public:
   TokenWriter(const std::filesystem::path& path, bool wide, bool header);

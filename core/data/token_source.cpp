@@ -1,5 +1,5 @@
-// Opens what a run reads: the built-in stories, or files of text and token ids, with their validation part.
-// Decides only; reading is token_files.cpp's, telling stories.cpp's, tokenizing tokenizer.cpp's.
+// Opens the training and validation data of a run: the built-in text, or files of text and token ids. Reading
+// is in token_files.cpp, the built-in text in stories.cpp, tokenizing in tokenizer.cpp.
 #include <algorithm>
 #include <cmath>
 #include <system_error>
@@ -16,20 +16,18 @@ namespace {
 
 void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t seq_len) {
   if (tokens > seq_len) return;
-  throw usage_error(what + " has " + format_count(tokens) + " tokens; one sample of data.seq_len = " +
+  throw usage_error(what + " has " + format_count(tokens) + " tokens; a sample of data.seq_len = " +
                         format_count(seq_len) + " needs " + format_count(std::uint64_t{seq_len} + 1),
-                    "a longer text, a smaller data.seq_len, or another data.valid_fraction");
+                    "use a longer text, a smaller data.seq_len or another data.valid_fraction");
 }
 
-// A text that needs tokenizing becomes a token file in the cache, named after the content of text and model,
-// so that a changed text or model never meets an old file. Written whole or not at all; a damaged one is
-// written anew.
+// Tokenized texts are cached as token files whose name is the hash of text and tokenizer model, so a changed
+// text or model never uses an old file. Files are written atomically; a damaged one is written again.
 class TokenCache {
  public:
   TokenCache(const Tokenizer& tokenizer, const OpenOptions& o)
       : tokenizer_(tokenizer), folder_(o.cache_dir), vocab_(o.vocab) {
-    if (folder_.empty())
-      throw usage_error("text needs tokenizing, but there is no folder to keep the result in");
+    if (folder_.empty()) throw usage_error("the text must be tokenized, but no cache folder is set");
     model_hash_ = content_hash(InputFile(o.tokenizer));
   }
 
@@ -37,11 +35,12 @@ class TokenCache {
     const std::string key =
         content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_);
     const fs::path path = folder_ / (key + ".bin");
-    if (auto kept = kept_tokens(path)) return kept;
+    if (auto cached = cached_tokens(path)) return cached;
     std::error_code ec;
     fs::create_directories(folder_, ec);
     if (ec)
-      throw run_error("folder " + in_quotes(folder_) + " for tokenized text cannot be made: " + ec.message());
+      throw run_error("folder " + in_quotes(folder_) +
+                      " for tokenized text cannot be created: " + ec.message());
     TokenWriter writer(path, needs_uint32(tokenizer_.vocab()), true);
     encode_file(text, tokenizer_, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
     if (writer.count() == 0)
@@ -53,14 +52,14 @@ class TokenCache {
   }
 
  private:
-  std::unique_ptr<Tokens> kept_tokens(const fs::path& path) const {
+  std::unique_ptr<Tokens> cached_tokens(const fs::path& path) const {
     std::error_code ec;
     if (!fs::exists(path, ec)) return nullptr;
     try {
       InputFile file(path);
       const TokenLayout layout = bin_layout(file, "", vocab_);
-      const bool ours = layout.form == TokenForm::kLlmcUint16 || layout.form == TokenForm::kLlmcUint32;
-      return ours ? file_tokens(std::move(file), layout, vocab_) : nullptr;
+      const bool has_header = layout.form == TokenForm::kLlmcUint16 || layout.form == TokenForm::kLlmcUint32;
+      return has_header ? file_tokens(std::move(file), layout, vocab_) : nullptr;
     } catch (const Error&) {
       return nullptr;
     }
@@ -97,7 +96,7 @@ class FileOpener {
     return cache().tokens(file);
   }
 
-  // The tokenizer is loaded for the first text that needs it, never for token files alone.
+  // Loads the tokenizer for the first text that needs it; token files do not need it.
   TokenCache& cache() {
     if (cache_) return *cache_;
     tokenizer_ = make_tokenizer(o_.tokenizer);
@@ -116,19 +115,18 @@ class FileOpener {
 Source open_stories(const OpenOptions& o) {
   if (o.valid_fraction != 0)
     throw usage_error(
-        "data.valid_fraction cannot be used with the built-in text, which has a validation part of its own",
-        "name a text in data.train");
+        "data.valid_fraction cannot be combined with the built-in text, which has its own validation text",
+        "set data.train");
   if (o.tokenizer != "bytes")
     throw usage_error(
-        "the built-in text is read by bytes, but data.tokenizer is '" + escaped(o.tokenizer) + "'",
-        "name a text in data.train");
+        "the built-in text is tokenized by bytes, but data.tokenizer is '" + escaped(o.tokenizer) + "'",
+        "set data.train");
   if (o.vocab < 128)
-    throw usage_error("the built-in text needs model.vocab_size of 128 or more, not " +
-                      std::to_string(o.vocab));
+    throw usage_error("the built-in text requires model.vocab_size >= 128, got " + std::to_string(o.vocab));
   const std::uint64_t windows = valid_windows(o.seq_len);
-  const Floor floor = story_floor(o.seed, StoryStream::kValid, windows, o.seq_len);
+  const StoryEntropy entropy = story_entropy(o.seed, StoryStream::kValid, windows, o.seq_len);
   return {"stories", story_tokens(o.seed, StoryStream::kTrain, kTrainWindows, o.seq_len),
-          story_tokens(o.seed, StoryStream::kValid, windows, o.seq_len), floor.nats, floor.error};
+          story_tokens(o.seed, StoryStream::kValid, windows, o.seq_len), entropy.nats, entropy.error};
 }
 
 std::string source_name(const std::vector<fs::path>& paths) {
@@ -137,8 +135,7 @@ std::string source_name(const std::vector<fs::path>& paths) {
 
 void split_validation(Source& s, double fraction) {
   if (!(fraction > 0 && fraction < 1))
-    throw usage_error("data.valid_fraction is " + std::to_string(fraction) +
-                      "; it must be at least 0 and below 1");
+    throw usage_error("data.valid_fraction is " + std::to_string(fraction) + "; expected a number in [0, 1)");
   const std::uint64_t all = s.train->size();
   const auto last = static_cast<std::uint64_t>(static_cast<double>(all) * fraction);
   std::tie(s.train, s.valid) = split_last(std::move(s.train), std::min(last, all));
@@ -147,15 +144,15 @@ void split_validation(Source& s, double fraction) {
 }  // namespace
 
 Source open_source(const OpenOptions& o) {
-  if (o.seq_len == 0) throw usage_error("data.seq_len is 0: a sample needs at least one token");
+  if (o.seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
   if (o.train.empty() && !o.valid.empty())
-    throw usage_error("data.valid is given without data.train", "name the training text too");
+    throw usage_error("data.valid is given without data.train", "set data.train");
   if (o.train.empty()) return open_stories(o);
   if (!o.valid.empty() && o.valid_fraction != 0)
-    throw usage_error("data.valid and data.valid_fraction exclude each other");
+    throw usage_error("data.valid and data.valid_fraction cannot be combined");
   FileOpener opener(o);
   Source s{source_name(o.train), opener.open(o.train), nullptr, std::nullopt, std::nullopt};
-  s.untold =
+  s.unknown_text =
       o.tokenizer == "bytes" && o.vocab > 256 &&
       std::any_of(o.train.begin(), o.train.end(), [](const fs::path& p) { return p.extension() == ".bin"; });
   if (!o.valid.empty())
@@ -170,8 +167,8 @@ Source open_source(const OpenOptions& o) {
   return s;
 }
 
-// Files are read where they lie and stories are told on demand, so no source holds tokens. The tests compare
-// this with held_bytes() of every kind of source.
+// Files are read on demand and the built-in text is generated on demand, so no source stores tokens. The
+// tests compare this with held_bytes() of every kind of source.
 std::uint64_t planned_held_bytes(const OpenOptions&) { return 0; }
 
 }  // namespace trainhost::data

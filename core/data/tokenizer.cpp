@@ -1,5 +1,5 @@
-// The byte tokenizer, the choice between tokenizers, and the cutting of long texts into pieces for encoding.
-// SentencePiece itself is in sentencepiece.cpp, or its absence in sentencepiece_absent.cpp.
+// The byte tokenizer, selection of a tokenizer, and encoding of long texts in pieces. SentencePiece:
+// sentencepiece.cpp, or sentencepiece_absent.cpp if the library is missing.
 #include "core/data/tokenizer.hpp"
 
 #include <algorithm>
@@ -26,14 +26,14 @@ class ByteTokenizer final : public Tokenizer {
     for (std::int32_t id : ids) {
       if (id < 0 || id > 255)
         throw usage_error("token id " + std::to_string(id) +
-                          " is no byte: ids of the byte tokenizer are below 256");
+                          " is not a byte: ids of the byte tokenizer are below 256");
       text += static_cast<char>(id);
     }
     return text;
   }
 };
 
-// Length of the first piece of `text`: at most its size, at least 1.
+// Length of the first piece of `text`, from 1 to its size.
 std::size_t piece_end(std::string_view text, bool is_last) {
   if (is_last) return text.size();
   const std::size_t newline = text.rfind('\n');
@@ -41,7 +41,7 @@ std::size_t piece_end(std::string_view text, bool is_last) {
   std::size_t end = text.size();
   for (int back = 0; back < 4 && end > 1; ++back) {
     --end;
-    if ((static_cast<unsigned char>(text[end]) & 0xC0) != 0x80) return end;  // the last character begins here
+    if ((static_cast<unsigned char>(text[end]) & 0xC0) != 0x80) return end;  // start of the last character
   }
   return text.size();
 }
@@ -52,9 +52,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what) {
   if (what == "bytes") return std::make_unique<ByteTokenizer>();
   const std::vector<std::string> known{"bytes"};
   const std::string hint = "bytes, or the path of a SentencePiece .model";
-  if (what.empty()) throw usage_error("data.tokenizer is empty; it can be " + hint);
+  if (what.empty()) throw usage_error("data.tokenizer is empty; expected " + hint);
   if (!what.ends_with(".model"))
-    throw usage_error("data.tokenizer '" + escaped(what) + "' is not known; it can be " + hint +
+    throw usage_error("data.tokenizer '" + escaped(what) + "' is unknown; expected " + hint +
                       did_you_mean(what, known));
   return load_sentencepiece(what);
 }

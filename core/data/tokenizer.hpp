@@ -1,5 +1,5 @@
-// Inside of the tokenizers: how SentencePiece is reached, and texts turned into token files piece by piece.
-// Callers outside core/data use make_tokenizer() of dataset.hpp and the tools of data_tools.hpp.
+// Internal interface of the tokenizers: loading SentencePiece, and encoding a file in pieces. Other modules
+// use make_tokenizer() of dataset.hpp and the functions of data_tools.hpp.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -10,22 +10,21 @@
 
 namespace trainhost::data {
 
-/// A SentencePiece model. Where the library was absent at build time the sibling answers: Error(kUsage) that
-/// says so.
+/// Loads a SentencePiece model. Errors: Error(kUsage), also if the library was missing at build time.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model);
 
-/// Text goes through a tokenizer in pieces of about this size, so that no text is held whole. A piece ends
-/// after the last newline in its second half; without one, at a UTF-8 boundary. Each piece is encoded by
-/// itself: where a piece begins, a tokenizer that marks the start of a text marks it again.
+/// Texts are encoded in pieces of about this many bytes, so that no text is in memory completely. A piece
+/// ends after the last newline in its second half; without one, at a UTF-8 boundary. Each piece is encoded
+/// separately, so a tokenizer that marks the start of a text marks the start of every piece.
 inline constexpr std::size_t kEncodePiece = std::size_t{1} << 20;
 
-/// Calls `take` with the ids of every piece of the file. Errors: those of the file; Error(kUsage) naming file
-/// and byte offset when a SentencePiece tokenizer meets a piece that is not UTF-8.
+/// Calls `take` with the ids of every piece of the file. Errors: those of InputFile; Error(kUsage) with file
+/// and byte offset if the tokenizer is SentencePiece and a piece is not UTF-8.
 void encode_file(const InputFile& file, const Tokenizer& tokenizer,
                  const std::function<void(std::span<const std::int32_t>)>& take,
                  std::size_t piece_bytes = kEncodePiece);
 
-/// What the dtype rule says for that many ids.
+/// True if ids of this vocabulary do not fit uint16.
 inline bool needs_uint32(std::uint64_t vocab) { return vocab > 65536; }
 
 }  // namespace trainhost::data

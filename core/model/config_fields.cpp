@@ -1,52 +1,76 @@
-// See config_fields.hpp.
+// Typed fields of a config.json; see config_fields.hpp.
 #include "core/model/config_fields.hpp"
 
+#include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 
 namespace trainhost::model {
 
-using Json = nlohmann::json;
-
 namespace {
 
-std::string shown(const Json& v) {
-  return escaped(v.dump(-1, ' ', true, Json::error_handler_t::replace), 60);
+using Kind = JsonValue::Kind;
+
+/// True for a value that means the same as an absent field.
+bool is_off(const JsonValue& v) {
+  return v.is_null() || (v.kind == Kind::kBool && !v.boolean) || (v.is_string() && v.string.empty()) ||
+         (v.is_array() && v.elements.empty()) || (v.is_object() && v.members.empty());
 }
 
-/// Off is what every model without the field has.
-bool off(const Json& v) {
-  return v.is_null() || v == false || v == "" || ((v.is_array() || v.is_object()) && v.empty());
+bool is_count(const JsonValue& v, std::uint32_t least) {
+  return v.kind == Kind::kInteger && v.integer >= least && v.integer <= INT32_MAX;
 }
 
 }  // namespace
 
 struct Fields::Data {
-  Json json;
+  std::shared_ptr<const std::string> text;  // of the whole config
+  JsonValue json;
   std::string prefix;
-  std::set<std::string, std::less<>> read;
+  std::set<std::string, std::less<>> read;  // names that were asked for
   std::map<std::string, std::unique_ptr<Fields>, std::less<>> objects;
 
-  const Json* find(std::string_view name) {
+  const JsonValue* find(std::string_view name) {
     read.emplace(name);
-    const auto at = json.find(name);
-    return at == json.end() || at->is_null() ? nullptr : &*at;
+    const JsonValue* v = json.find(name);
+    return !v || v->is_null() ? nullptr : v;
   }
-  /// Every name is read, so that a second spelling of the same number is not called unknown.
-  std::pair<std::string, const Json*> first(Names names) {
-    std::pair<std::string, const Json*> found{std::string(*names.begin()), nullptr};
+  /// Marks all names as read, so that a second spelling of the same field is not reported as unknown.
+  std::pair<std::string, const JsonValue*> first(Names names) {
+    std::pair<std::string, const JsonValue*> found{std::string(*names.begin()), nullptr};
     for (std::string_view name : names)
-      if (const Json* v = find(name); v && !found.second) found = {std::string(name), v};
+      if (const JsonValue* v = find(name); v && !found.second) found = {std::string(name), v};
     return found;
+  }
+  /// The value as it is written in the config, without white space outside strings, shortened.
+  std::string shown(const JsonValue& v) const {
+    std::string out;
+    bool in_string = false;
+    for (std::uint64_t i = v.begin; i < v.end; ++i) {
+      const char c = (*text)[i];
+      if (c == '\\' && in_string) {
+        out += c;
+        if (++i < v.end) out += (*text)[i];
+        continue;
+      }
+      if (c == '"') in_string = !in_string;
+      if (in_string || (c != ' ' && c != '\n' && c != '\r' && c != '\t')) out += c;
+    }
+    return escaped(out, 60);
   }
 };
 
 Fields::Fields(std::string_view json) : data_(std::make_unique<Data>()) {
-  data_->json = Json::parse(json, nullptr, false);
+  data_->text = std::make_shared<const std::string>(json);
+  try {
+    data_->json = parse_json(json);
+  } catch (const JsonError& e) {
+    throw usage_error(std::string("config.json: not valid JSON: ") + e.what());
+  }
   if (!data_->json.is_object())
     throw usage_error("config.json: expected a JSON object with the model's fields");
 }
@@ -58,7 +82,7 @@ void Fields::fail(std::string_view name, const std::string& message, const std::
   throw usage_error(data_->prefix + std::string(name) + " " + message, hint);
 }
 
-bool Fields::present(std::string_view name) const { return data_->json.contains(name); }
+bool Fields::present(std::string_view name) const { return data_->json.find(name) != nullptr; }
 
 std::string_view Fields::spelt(Names names) const {
   for (const std::string_view name : names)
@@ -67,62 +91,61 @@ std::string_view Fields::spelt(Names names) const {
 }
 
 bool Fields::given(std::string_view name) const {
-  const auto at = data_->json.find(name);
-  return at != data_->json.end() && !at->is_null();
+  const JsonValue* v = data_->json.find(name);
+  return v && !v->is_null();
 }
 
 std::uint32_t Fields::number(Names names, std::uint32_t fallback, std::uint32_t least) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
-  if (!v->is_number_unsigned() || v->get<std::uint64_t>() > INT32_MAX || v->get<std::uint64_t>() < least)
-    fail(name, "= " + shown(*v) + ": expected a whole number from " + std::to_string(least) + " to " +
+  if (!is_count(*v, least))
+    fail(name, "= " + data_->shown(*v) + ": expected a whole number from " + std::to_string(least) + " to " +
                    std::to_string(INT32_MAX));
-  return v->get<std::uint32_t>();
+  return static_cast<std::uint32_t>(v->integer);
 }
 
 std::uint32_t Fields::size(Names names, std::uint32_t fallback) { return number(names, fallback, 1); }
 
 std::uint32_t Fields::size(Names names) {
   const auto [name, v] = data_->first(names);
-  if (!v) fail(name, "is missing", "every model of its family states it");
+  if (!v) fail(name, "is missing", "it is required for every model of this family");
   return size(names, 0);
 }
 
 bool Fields::flag(Names names, bool fallback) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
-  if (!v->is_boolean()) fail(name, "= " + shown(*v) + ": expected true or false");
-  return v->get<bool>();
+  if (v->kind != Kind::kBool) fail(name, "= " + data_->shown(*v) + ": expected true or false");
+  return v->boolean;
 }
 
 std::string Fields::text(Names names, std::string_view fallback) {
   const auto [name, v] = data_->first(names);
   if (!v) return std::string(fallback);
-  if (!v->is_string()) fail(name, "= " + shown(*v) + ": expected a string");
-  return v->get<std::string>();
+  if (!v->is_string()) fail(name, "= " + data_->shown(*v) + ": expected a string");
+  return v->string;
 }
 
 std::vector<std::string> Fields::texts(std::string_view name) {
   std::vector<std::string> out;
-  const Json* v = data_->find(name);
+  const JsonValue* v = data_->find(name);
   if (!v) return out;
-  if (!v->is_array()) fail(name, "= " + shown(*v) + ": expected a list");
-  for (const Json& item : *v) {
-    if (!item.is_string()) fail(name, "has " + shown(item) + ": expected strings");
-    out.push_back(item.get<std::string>());
+  if (!v->is_array()) fail(name, "= " + data_->shown(*v) + ": expected a list");
+  for (const JsonValue& item : v->elements) {
+    if (!item.is_string()) fail(name, "has " + data_->shown(item) + ": expected strings");
+    out.push_back(item.string);
   }
   return out;
 }
 
 std::vector<std::uint32_t> Fields::numbers(std::string_view name) {
   std::vector<std::uint32_t> out;
-  const Json* v = data_->find(name);
+  const JsonValue* v = data_->find(name);
   if (!v) return out;
-  if (!v->is_array()) fail(name, "= " + shown(*v) + ": expected a list");
-  for (const Json& item : *v) {
-    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > INT32_MAX)
-      fail(name, "has " + shown(item) + ": expected whole numbers");
-    out.push_back(item.get<std::uint32_t>());
+  if (!v->is_array()) fail(name, "= " + data_->shown(*v) + ": expected a list");
+  for (const JsonValue& item : v->elements) {
+    if (!is_count(item, 0)) fail(name, "has " + data_->shown(item) + ": expected whole numbers");
+    out.push_back(static_cast<std::uint32_t>(item.integer));
   }
   return out;
 }
@@ -130,10 +153,12 @@ std::vector<std::uint32_t> Fields::numbers(std::string_view name) {
 Fields& Fields::object(std::string_view name) {
   std::unique_ptr<Fields>& made = data_->objects[std::string(name)];
   if (made) return *made;
-  const Json* v = data_->find(name);
-  if (v && !v->is_object()) fail(name, "= " + shown(*v) + ": expected an object");
+  const JsonValue* v = data_->find(name);
+  if (v && !v->is_object()) fail(name, "= " + data_->shown(*v) + ": expected an object");
   auto data = std::make_unique<Data>();
-  data->json = v ? *v : Json::object();
+  data->text = data_->text;
+  if (v) data->json = *v;
+  data->json.kind = Kind::kObject;
   data->prefix = data_->prefix + std::string(name) + ".";
   made.reset(new Fields(std::move(data)));
   return *made;
@@ -143,9 +168,10 @@ void Fields::understood(std::string_view name) { data_->read.emplace(name); }
 
 std::vector<std::string> Fields::unread() const {
   std::vector<std::string> out;
-  for (const auto& [name, v] : data_->json.items())
-    if (!off(v) && !data_->read.contains(name) && !harmless(name))
-      out.push_back(data_->prefix + escaped(name, 60) + " = " + shown(v));
+  for (const JsonMember& m : data_->json.members)
+    if (!is_off(m.value) && !data_->read.contains(m.key) && !harmless(m.key))
+      out.push_back(data_->prefix + escaped(m.key, 60) + " = " + data_->shown(m.value));
+  std::sort(out.begin(), out.end());
   for (const auto& [name, inner] : data_->objects)
     for (std::string& s : inner->unread()) out.push_back(std::move(s));
   return out;

@@ -1,7 +1,7 @@
-// The fields of a config.json, typed: a wrong or missing one throws usage_error that begins with its name.
-// What is read is remembered, so that what nobody read, and what is not known to be harmless
-// (ignored_fields.cpp), can be named in the notes. Never a file, never a default that is not written where
-// the field is asked for. nlohmann stays inside config_fields.cpp.
+// Typed access to the fields of a config.json for the planned families. A wrong or missing field throws
+// usage_error that begins with its name. Remembers which fields were read, so that unread(), without the
+// fields of ignored_fields.cpp, can be listed in the notes of a plan. The text is parsed by
+// core/base/json_value.hpp.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -12,8 +12,8 @@
 
 namespace trainhost::model {
 
-/// One name, or the names that a field has had: the first that is given counts; where none is, the first of
-/// all is the one in messages.
+/// The names of one field in different versions of a config. The first one that is given counts; if none is,
+/// the first name appears in messages.
 using Names = std::initializer_list<std::string_view>;
 
 class Fields {
@@ -25,23 +25,24 @@ class Fields {
   Fields& operator=(const Fields&) = delete;
 
   bool given(std::string_view name) const;    // present and not null
-  bool present(std::string_view name) const;  // perhaps as null
-  std::string_view spelt(Names names) const;  // the one that this config has; the first where it has none
-  std::uint32_t size(Names names);            // must be given, positive
-  std::uint32_t size(Names names, std::uint32_t fallback);  // positive where it is given
-  std::uint32_t number(Names names, std::uint32_t fallback, std::uint32_t least = 0);  // 0 is a value
+  bool present(std::string_view name) const;  // given or null
+  std::string_view spelt(
+      Names names) const;           // the name that this config uses; the first name if none is given
+  std::uint32_t size(Names names);  // required, positive
+  std::uint32_t size(Names names, std::uint32_t fallback);  // positive
+  std::uint32_t number(Names names, std::uint32_t fallback,
+                       std::uint32_t least = 0);  // `least` is the smallest valid value
   bool flag(Names names, bool fallback);
   std::string text(Names names, std::string_view fallback);
-  std::vector<std::string> texts(std::string_view name);  // [] when it is absent
+  std::vector<std::string> texts(std::string_view name);  // empty if the field is absent
   std::vector<std::uint32_t> numbers(std::string_view name);
 
-  /// The object of that name with the same rules; its fields are "NAME.field" in messages. An absent one is
-  /// empty.
+  /// The nested object `name`, empty if absent. Its fields are "NAME.field" in messages.
   Fields& object(std::string_view name);
 
-  /// Leaves a field out of unread(): its meaning is known, its value not needed.
+  /// Excludes a field from unread(): its meaning is known and its value is not needed.
   void understood(std::string_view name);
-  /// "name = value" of every field that is on, that nobody read and that is not known to be harmless.
+  /// "name = value" of every field that has a value, was not read and is not harmless(); sorted by name.
   std::vector<std::string> unread() const;
 
   [[noreturn]] void fail(std::string_view name, const std::string& message,
@@ -53,8 +54,8 @@ class Fields {
   std::unique_ptr<Data> data_;
 };
 
-/// Fields that touch no tensor: token ids, dropout, epsilons, activation functions, rotary angles, words for
-/// other software.
+/// True for fields that affect no tensor: token ids, dropout, epsilons, activation functions, rotary angles,
+/// and settings of other software.
 bool harmless(std::string_view name);
 
 }  // namespace trainhost::model

@@ -2,8 +2,6 @@
 // stored or locked.
 #include "core/plugin/config_table.hpp"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,19 +9,20 @@
 #include <new>
 #include <string_view>
 
+#include "core/base/json_value.hpp"
+
 namespace trainhost::plugin {
 namespace {
 
-using simdjson::dom::element;
+using Kind = JsonValue::Kind;
 
-/// The member `key` of an object, or the item at that index of an array.
-simdjson::simdjson_result<element> item(const element& of, std::string_view key) {
-  simdjson::dom::array array;
-  if (of.get(array) != simdjson::SUCCESS) return of.at_key(key);
+/// The member `key` of an object, or the element at that index of an array; nullptr if there is none.
+const JsonValue* find_item(const JsonValue& container, std::string_view key) {
+  if (!container.is_array()) return container.find(key);
   std::size_t i = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), i);
-  if (error != std::errc() || end != key.data() + key.size()) return simdjson::NO_SUCH_FIELD;
-  return array.at(i);
+  if (error != std::errc() || end != key.data() + key.size()) return nullptr;
+  return i < container.elements.size() ? &container.elements[i] : nullptr;
 }
 
 /// Looks up the dotted key in the model's config.json and passes the value to `take`, which returns whether
@@ -32,17 +31,18 @@ template <class Take>
 th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
   if (!m || !dotted) return TH_E_ARG;
   if (!TH_HAS(m, th_model, config_json) || !m->config_json) return TH_E_ABSENT;
-  simdjson::dom::parser parser;
-  element at;
-  if (auto error = parser.parse(m->config_json, std::strlen(m->config_json)).get(at))
-    return error == simdjson::MEMALLOC ? TH_E_HOST_OOM : TH_E_ARG;
+  const JsonValue root = parse_json(m->config_json);
+  const JsonValue* at = &root;
   for (std::string_view rest = dotted; !rest.empty();) {
     const std::size_t dot = std::min(rest.find('.'), rest.size());
-    if (item(at, rest.substr(0, dot)).get(at) != simdjson::SUCCESS) return TH_E_ABSENT;
+    at = find_item(*at, rest.substr(0, dot));
+    if (!at) return TH_E_ABSENT;
     rest.remove_prefix(std::min(dot + 1, rest.size()));
   }
-  if (at.is_null()) return TH_E_ABSENT;
-  return take(at) ? TH_OK : TH_E_ARG;
+  if (at->is_null()) return TH_E_ABSENT;
+  return take(*at) ? TH_OK : TH_E_ARG;
+} catch (const JsonError&) {
+  return TH_E_ARG;
 } catch (const std::bad_alloc&) {
   return TH_E_HOST_OOM;
 } catch (...) {
@@ -51,28 +51,29 @@ th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
 
 th_status integer(const th_config*, const th_model* m, const char* key, std::int64_t* value) {
   if (!value) return TH_E_ARG;
-  return ask(m, key, [&](const element& e) {
-    bool truth = false;
-    double real = 0;
-    if (e.get(truth) == simdjson::SUCCESS) return *value = truth, true;
-    if (e.is_int64() && e.get(*value) == simdjson::SUCCESS) return true;
-    if (!e.is_double() || e.get(real) != simdjson::SUCCESS) return false;
-    if (real != std::floor(real) || std::fabs(real) >= 0x1p63) return false;
-    return *value = static_cast<std::int64_t>(real), true;
+  return ask(m, key, [&](const JsonValue& e) {
+    if (e.kind == Kind::kBool) return *value = e.boolean, true;
+    if (e.kind == Kind::kInteger) return *value = e.integer, true;
+    if (e.kind != Kind::kNumber) return false;
+    if (e.number != std::floor(e.number) || std::fabs(e.number) >= 0x1p63) return false;
+    return *value = static_cast<std::int64_t>(e.number), true;
   });
 }
 
 th_status number(const th_config*, const th_model* m, const char* key, double* value) {
   if (!value) return TH_E_ARG;
-  return ask(m, key, [&](const element& e) { return e.get(*value) == simdjson::SUCCESS; });
+  return ask(m, key, [&](const JsonValue& e) {
+    if (e.kind != Kind::kInteger && e.kind != Kind::kNumber) return false;
+    return *value = e.number, true;
+  });
 }
 
 th_status text(const th_config*, const th_model* m, const char* key, char* to, std::uint64_t to_bytes,
                std::uint64_t* length) {
   if (!to && to_bytes != 0) return TH_E_ARG;
-  return ask(m, key, [&](const element& e) {
-    std::string_view s;
-    if (e.get(s) != simdjson::SUCCESS) return false;
+  return ask(m, key, [&](const JsonValue& e) {
+    if (!e.is_string()) return false;
+    const std::string_view s = e.string;
     if (length) *length = s.size();
     if (to_bytes == 0) return true;
     std::size_t n = std::min<std::size_t>(s.size(), to_bytes - 1);
@@ -85,11 +86,9 @@ th_status text(const th_config*, const th_model* m, const char* key, char* to, s
 
 th_status count(const th_config*, const th_model* m, const char* key, std::uint64_t* items) {
   if (!items) return TH_E_ARG;
-  return ask(m, key, [&](const element& e) {
-    simdjson::dom::array array;
-    simdjson::dom::object object;
-    if (e.get(array) == simdjson::SUCCESS) return *items = array.size(), true;
-    if (e.get(object) == simdjson::SUCCESS) return *items = object.size(), true;
+  return ask(m, key, [&](const JsonValue& e) {
+    if (e.is_array()) return *items = e.elements.size(), true;
+    if (e.is_object()) return *items = e.members.size(), true;
     return false;
   });
 }

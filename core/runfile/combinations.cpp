@@ -1,5 +1,5 @@
-// See combinations.hpp. A default never contradicts what the user wrote: where it could, it follows the other
-// key.
+// See combinations.hpp. A default never conflicts with a value that the user gave: it is derived from that
+// value instead (min_lr from lr, warmup_steps from train.steps).
 #include "core/runfile/combinations.hpp"
 
 #include <fmt/format.h>
@@ -11,23 +11,24 @@
 namespace trainhost::runfile {
 namespace {
 
-[[noreturn]] void clash(const Settings& s, const std::string& key, const std::string& message,
-                        const std::string& hint = {}) {
+[[noreturn]] void reject_combination(const Settings& s, const std::string& key, const std::string& message,
+                                     const std::string& hint = {}) {
   throw usage_error(message, hint, s.where(key));
 }
 
-/// Both keys were given, and both cannot hold.
-void exclude(const Settings& s, const std::string& a, const std::string& b, const char* why) {
+/// Throws if both keys were given.
+void check_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
   if (s.given(a) && s.given(b))
-    clash(s, b, fmt::format("{} and {} contradict each other: {}", a, b, why), "remove one of them");
+    reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why),
+                       "remove one of them");
 }
 
 void check_model(const Settings& s) {
-  const char* why = "each of them is a whole model";
-  exclude(s, "model.config", "model.preset", why);
+  const char* why = "each of them defines the whole model";
+  check_exclusive(s, "model.config", "model.preset", why);
   for (const std::string& field : inline_fields(s)) {
-    exclude(s, "model.config", "model." + field, "the config file has all fields");
-    exclude(s, "model.preset", "model." + field, "the preset has all fields");
+    check_exclusive(s, "model.config", "model." + field, "the config file defines all fields");
+    check_exclusive(s, "model.preset", "model." + field, "the preset defines all fields");
   }
 }
 
@@ -36,79 +37,86 @@ bool is_token_file(const std::string& name) { return name.ends_with(".bin"); }
 void check_data(const Settings& s) {
   const bool train = s.given("data.train");
   if (s.number("data.valid_fraction") > 0)
-    exclude(s, "data.valid", "data.valid_fraction", "both say what is held out");
+    check_exclusive(s, "data.valid", "data.valid_fraction", "both define the validation text");
   if (!train && s.given("data.valid"))
-    clash(s, "data.valid", "data.valid needs data.train: the built-in text brings its own held-out part");
+    reject_combination(s, "data.valid",
+                       "data.valid requires data.train: the built-in text has its own validation text");
   if (!train && s.number("data.valid_fraction") > 0)
-    clash(s, "data.valid_fraction",
-          "data.valid_fraction needs data.train: the built-in text brings its own held-out part");
+    reject_combination(
+        s, "data.valid_fraction",
+        "data.valid_fraction requires data.train: the built-in text has its own validation text");
   if (!train && s.text("data.tokenizer") != "bytes")
-    clash(s, "data.tokenizer", "data.tokenizer needs data.train: the built-in text is read by bytes");
+    reject_combination(s, "data.tokenizer",
+                       "data.tokenizer requires data.train: the built-in text is tokenized by bytes");
   const auto files = s.list("data.train");
   if (s.given("data.dtype") &&
       std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
-    clash(s, "data.dtype", "data.dtype is for token files, and data.train names no .bin");
+    reject_combination(s, "data.dtype",
+                       "data.dtype applies only to .bin token files, and data.train has none");
 }
 
 void check_optimizer(const Settings& s) {
-  const double lr = s.number("optimizer.lr"), low = min_lr(s);
-  if (low > lr)
-    clash(s, "optimizer.min_lr",
-          fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", low, lr),
-          "the schedule goes down, not up");
+  const double lr = s.number("optimizer.lr"), final_lr = min_lr(s);
+  if (final_lr > lr)
+    reject_combination(s, "optimizer.min_lr",
+                       fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
+                       "min_lr is the learning rate at the end of the schedule");
   const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
-  // A run that is cut short from the command line stays a valid run: it ends within its warm-up.
+  // --set train.steps may shorten a run to less than its warm-up; the run then ends during warm-up.
   const bool cut_short = s.overridden("train.steps") && !s.overridden("optimizer.warmup_steps");
   if (warmup_steps(s) > steps && !cut_short)
-    clash(s, "optimizer.warmup_steps",
-          fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
+    reject_combination(
+        s, "optimizer.warmup_steps",
+        fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
 }
 
-/// The product of these keys is a number that is shown and computed with. Its place: the largest that was
-/// given.
-void counted(const Settings& s, const std::vector<std::string>& keys, const char* what) {
+/// Throws if the product of `keys` exceeds 63 bits, at the given key with the largest value. `what` names the
+/// product in the message.
+void check_product(const Settings& s, const std::vector<std::string>& keys, const char* what) {
   std::uint64_t product = 1;
-  std::string words, where = keys.front();
-  bool beyond = false;
+  std::string factors, largest_key = keys.front();
+  bool overflow = false;
   for (const std::string& key : keys) {
     const auto n = static_cast<std::uint64_t>(s.integer(key));
-    beyond = beyond || __builtin_mul_overflow(product, n, &product) || product > kMaxBytes;
-    words += fmt::format("{}{} = {}", words.empty() ? "" : " x ", key, n);
-    if (s.given(key) && (!s.given(where) || s.integer(key) > s.integer(where))) where = key;
+    overflow = overflow || __builtin_mul_overflow(product, n, &product) || product > kMaxBytes;
+    factors += fmt::format("{}{} = {}", factors.empty() ? "" : " x ", key, n);
+    if (s.given(key) && (!s.given(largest_key) || s.integer(key) > s.integer(largest_key))) largest_key = key;
   }
-  if (beyond)
-    clash(s, where, fmt::format("{}: so many {} are too many to count in 63 bits", words, what),
-          fmt::format("lower {}", where));
+  if (overflow)
+    reject_combination(s, largest_key, fmt::format("{}: the number of {} exceeds 63 bits", factors, what),
+                       fmt::format("reduce {}", largest_key));
 }
 
 void check_sizes(const Settings& s) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
   if (tokens > INT32_MAX)
-    clash(s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
-          fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}",
-                      tokens, INT32_MAX));
-  counted(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
-          "tokens of the whole run");
-  counted(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
+    reject_combination(
+        s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
+        fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}", tokens,
+                    INT32_MAX));
+  check_product(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
+                "tokens in the run");
+  check_product(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
 }
 
-/// What is written and has no meaning; what a run says against itself, however it came about:
-/// core/model/run_rules.hpp.
+/// Keys that have no meaning for inference. Conflicts within a RunSpec: core/model/run_rules.hpp.
 void check_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
   if (s.table_given("lora"))
-    clash(s, "plan.mode", "plan.mode = \"inference\" trains nothing, and [lora] trains adapters",
-          "remove one of them; adapters that are merged take no memory of their own");
+    reject_combination(
+        s, "plan.mode",
+        "plan.mode = \"inference\" and [lora] cannot be combined: inference trains no adapters",
+        "remove one of them; merged adapters need no extra memory");
   for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
     if (s.given(key) && s.text(key) != "none")
-      clash(s, key, fmt::format("{}: there is none in plan.mode = \"inference\"", key));
+      reject_combination(s, key, fmt::format("{} requires plan.mode = \"train\"", key), "remove the key");
 }
 
-/// The largest divisor of `whole` that is at most `most`.
-std::uint64_t divisor_up_to(std::uint64_t most, std::uint64_t whole) {
-  for (std::uint64_t d = std::min(most, whole); d > 1; --d)
-    if (whole % d == 0) return d;
+/// The largest divisor of `n` that is at most `limit`.
+std::uint64_t largest_divisor(std::uint64_t n, std::uint64_t limit) {
+  for (std::uint64_t d = std::min(limit, n); d > 1; --d)
+    if (n % d == 0) return d;
   return 1;
 }
 
@@ -116,7 +124,9 @@ void check_estimators(const Settings& s) {
   const auto names = s.list("memory.estimator");
   for (const Value& v : names)
     if (names.size() > 1 && (v.text == "auto" || v.text == "all"))
-      clash(s, "memory.estimator", fmt::format("memory.estimator: '{}' stands alone, not in a list", v.text));
+      reject_combination(
+          s, "memory.estimator",
+          fmt::format("memory.estimator: '{}' cannot be combined with other estimators", v.text));
 }
 
 }  // namespace
@@ -126,10 +136,10 @@ double min_lr(const Settings& s) {
 }
 
 std::uint64_t warmup_steps(const Settings& s) {
-  constexpr std::uint64_t kUsual = 300;
+  constexpr std::uint64_t kDefaultWarmup = 300;
   if (s.given("optimizer.warmup_steps"))
     return static_cast<std::uint64_t>(s.integer("optimizer.warmup_steps"));
-  return std::min(kUsual, static_cast<std::uint64_t>(s.integer("train.steps")) / 10);
+  return std::min(kDefaultWarmup, static_cast<std::uint64_t>(s.integer("train.steps")) / 10);
 }
 
 std::vector<std::string> inline_fields(const Settings& s) {
@@ -142,23 +152,26 @@ std::vector<std::string> inline_fields(const Settings& s) {
 
 void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
-  if (layers == 0) return;  // a family that nobody here knows
+  if (layers == 0) return;  // the dimensions of an unknown model family are not known
   if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
-    clash(s, "train.recompute_every",
-          fmt::format("train.recompute_every = {} is more than the {} layers of the model; {} makes all of "
-                      "them again together",
-                      n("train.recompute_every"), layers, layers));
-  const std::uint64_t chunks = n("parallel.interleave"), ranks = n("parallel.pipeline");
-  if (chunks == 1 || layers % (chunks * ranks) == 0 || open.count("parallel.interleave") ||
+    reject_combination(
+        s, "train.recompute_every",
+        fmt::format("train.recompute_every = {} is more than the {} layers of the model",
+                    n("train.recompute_every"), layers),
+        fmt::format("set train.recompute_every = {} to recompute all layers together", layers));
+  const std::uint64_t stages_per_rank = n("parallel.interleave"), ranks = n("parallel.pipeline");
+  if (stages_per_rank == 1 || layers % (stages_per_rank * ranks) == 0 || open.count("parallel.interleave") ||
       open.count("parallel.pipeline"))
     return;
-  const std::string nearest =
-      layers % ranks ? fmt::format("{} layers do not divide among {} ranks, so 1 does", layers, ranks)
-                     : fmt::format("{} does", divisor_up_to(chunks, layers / ranks));
-  clash(s, "parallel.interleave",
-        fmt::format(
-            "parallel.interleave = {} with parallel.pipeline = {} asks for {} equal chunks of {} layers; {}",
-            chunks, ranks, chunks * ranks, layers, nearest));
+  const std::string hint =
+      layers % ranks
+          ? fmt::format("set parallel.interleave = 1: {} layers are not divisible by {} ranks", layers, ranks)
+          : fmt::format("set parallel.interleave = {}", largest_divisor(layers / ranks, stages_per_rank));
+  reject_combination(s, "parallel.interleave",
+                     fmt::format("parallel.interleave = {} with parallel.pipeline = {}: {} layers are not "
+                                 "divisible by {} virtual stages",
+                                 stages_per_rank, ranks, layers, stages_per_rank * ranks),
+                     hint);
 }
 
 void check_combinations(const Settings& s) {

@@ -1,4 +1,4 @@
-// Rules that need more than one key: what contradicts what. Each key by itself was checked before.
+// Rules between several keys of a run file. Each key by itself was checked before (check_value.cpp).
 #pragma once
 #include <cstdint>
 #include <set>
@@ -8,18 +8,18 @@
 
 namespace trainhost::runfile {
 
-/// Throws usage_error at the later of the contradicting keys, naming both.
+/// Throws usage_error that names both keys, at the position of the second one.
 void check_combinations(const Settings& s);
 
-/// What the model's layers have to be able to do: interleaved chunks of equal size, groups of layers made
-/// again together. `open`: keys that are not decided yet; what reads one of them is not judged.
+/// Throws usage_error if the model's layers cannot be divided into equal virtual stages or are fewer than
+/// recompute_every. Rules that read a key in `open` are not applied: a search still varies these keys.
 void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open);
 
-/// optimizer.min_lr and optimizer.warmup_steps, whose defaults follow from other keys.
+/// Values of optimizer.min_lr and optimizer.warmup_steps, whose defaults depend on lr and train.steps.
 double min_lr(const Settings& s);
 std::uint64_t warmup_steps(const Settings& s);
 
-/// The inline model fields that were given: "hidden_size" for model.hidden_size, with nested ones dotted.
+/// The given inline model fields without "model.": "hidden_size", "rope_scaling.factor".
 std::vector<std::string> inline_fields(const Settings& s);
 
 }  // namespace trainhost::runfile

@@ -1,4 +1,4 @@
-// See field_reader.hpp.
+// Typed access to the fields of a model; see field_reader.hpp.
 #include "core/runfile/field_reader.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ using Kind = Value::Kind;
 
 namespace {
 
-/// Whether a whole number of a config is a size: no token id, no position, no version.
+/// True if the field is a dimension of a tensor, and not a token id, a position or a window.
 bool is_dimension(const std::string& name) {
   for (const char* other :
        {"token_id", "max_position", "max_seq", "n_positions", "n_ctx", "window", "period"})
@@ -90,7 +90,8 @@ void FieldReader::require_table(const std::string& name) const {
   if (v && v->kind != Kind::kTable) wrong_type(name, *v, "an object");
 }
 
-/// Named by what the config says: of a model inline the built-in one's small numbers are not the reason.
+/// The overflow error with the largest given dimensions; defaults of the built-in model are too small to
+/// matter.
 Error FieldReader::too_large(const Error& e) const {
   std::vector<std::pair<std::string, std::uint64_t>> numbers;
   const Value* largest = nullptr;

@@ -1,5 +1,5 @@
-// Typed access to a model's fields. A field may be absent, null or given; a wrong type is refused at its
-// place. Messages carry the name as the user wrote it: with "model." before it when it came from a run file.
+// Typed access to the fields of a model. A field is absent, null or given; a value of the wrong type throws
+// usage_error at its position. `prefix` ("model." for a run file) precedes the field names in messages.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ class FieldReader {
   FieldReader(const Fields& fields, std::string prefix, std::string file)
       : fields_(fields), prefix_(std::move(prefix)), file_(std::move(file)) {}
 
-  bool present(const std::string& name) const { return fields_.count(name) != 0; }  // perhaps as null
+  bool present(const std::string& name) const { return fields_.count(name) != 0; }  // given or null
   bool given(const std::string& name) const;                                        // present and not null
   bool is_false(const std::string& name) const;
 
@@ -26,10 +26,11 @@ class FieldReader {
   std::vector<Value> list(const std::string& name) const;
   void require_table(const std::string& name) const;
 
-  /// Throws usage_error "NAME MESSAGE" at the field's place, or that of the object it is missing from.
+  /// Throws usage_error "NAME MESSAGE" at the position of the field, or of the object that lacks it.
   [[noreturn]] void fail(const std::string& name, const std::string& message,
                          const std::string& hint = {}) const;
-  /// Runs `f`; an Error without a place whose message begins with a field's name gets that field's place.
+  /// Runs `f`. If it throws an Error whose message begins with the name of a field, adds that field's
+  /// position.
   void check(const std::function<void()>& f) const;
 
  private:

@@ -1,7 +1,8 @@
-// The public pair around config.json: read one into a ModelSpec, write one that transformers loads the result
-// with. The rules are in model_fields.cpp; this file only opens, names and prints.
+// Reads a config.json into a ModelSpec, and writes a config.json that transformers can load. The rules of the
+// fields are in model_fields.cpp.
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/runfile/model_fields.hpp"
 #include "core/runfile/paths.hpp"
 #include "core/runfile/run_config.hpp"
@@ -46,12 +47,40 @@ void write_window(const ModelSpec& m, Json& out) {
   out["max_window_layers"] = m.sliding_window ? m.first_window_layer : m.layers;
 }
 
-/// Which token begins and ends a text is the tokenizer's business: kept from the config that the model came
-/// with.
+/// The value for writing; usually an id, null, or the list of ids that eos_token_id may be.
+Json to_json(const JsonValue& v) {
+  Json out = nullptr;
+  switch (v.kind) {
+    case JsonValue::Kind::kNull:
+      break;
+    case JsonValue::Kind::kBool:
+      return v.boolean;
+    case JsonValue::Kind::kInteger:
+      return v.integer;
+    case JsonValue::Kind::kNumber:
+      return v.number;
+    case JsonValue::Kind::kString:
+      return v.string;
+    case JsonValue::Kind::kArray:
+      out = Json::array();
+      for (const JsonValue& element : v.elements) out.push_back(to_json(element));
+      break;
+    case JsonValue::Kind::kObject:
+      out = Json::object();
+      for (const JsonMember& m : v.members) out[m.key] = to_json(m.value);
+      break;
+  }
+  return out;
+}
+
+/// Token ids belong to the tokenizer; they are copied from the config that the model was read from.
 void write_token_ids(const ModelSpec& m, Json& out) {
-  const Json from = m.config_json.empty() ? Json::object() : Json::parse(m.config_json, nullptr, false);
-  for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    out[name] = from.is_object() && from.contains(name) ? from[name] : Json(nullptr);
+  JsonValue source;
+  if (!m.config_json.empty()) source = parse_json(m.config_json);  // the text was parsed before
+  for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const JsonValue* ids = source.find(name);
+    out[name] = ids ? to_json(*ids) : Json(nullptr);
+  }
 }
 
 std::string name_of(const fs::path& file) {

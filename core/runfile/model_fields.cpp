@@ -1,6 +1,6 @@
-// Fields to ModelSpec, by the rules of transformers' config classes. What a family does not have is refused
-// when it is asked for, so that nothing a config says is dropped silently; fields that do not touch the
-// model's shape or its arithmetic (token ids, use_cache, torch_dtype, ...) are none of our business.
+// Converts fields to a ModelSpec by the rules of transformers' config classes. A field that changes the model
+// in a way that its family does not support is an error, so that nothing is dropped silently. Fields that
+// affect neither shapes nor arithmetic (token ids, use_cache, torch_dtype, ...) are ignored.
 #include "core/runfile/model_fields.hpp"
 
 #include <fmt/format.h>
@@ -17,38 +17,38 @@
 namespace trainhost::runfile {
 namespace {
 
-/// What an absent field means. `complete`: the five dimensions must be stated.
-struct Absent {
-  bool complete = true;
-  std::uint32_t kv_heads = 0;  // 0 = as many as query heads
-  std::uint32_t head_dim = 0;  // 0 = hidden_size / num_attention_heads
+/// Defaults of absent fields.
+struct Defaults {
+  bool dimensions_required = true;  // the five dimensions have no default
+  std::uint32_t kv_heads = 0;       // 0 = as many as query heads
+  std::uint32_t head_dim = 0;       // 0 = hidden_size / num_attention_heads
   std::uint32_t window = 0;
-  ModelSpec rest;
+  ModelSpec model;  // of all other fields
 };
 
-Absent absent_in_config(const std::string& family) {
-  Absent a;
-  a.rest.norm_eps = 1e-6;
-  a.rest.max_positions = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
+Defaults config_defaults(const std::string& family) {
+  Defaults a;
+  a.model.norm_eps = 1e-6;
+  a.model.max_positions = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
   a.kv_heads = family == "llama" ? 0 : family == "mistral" ? 8 : 32;
   a.head_dim = family == "qwen3" ? 128 : 0;
   a.window = family == "llama" ? 0 : 4096;
   return a;
 }
 
-Absent absent_inline(const FieldReader& f) {
-  Absent a;
-  a.complete = false;
-  a.rest = builtin_model();
-  a.kv_heads = f.given("num_attention_heads") ? 0 : a.rest.kv_heads;
-  a.head_dim = f.given("num_attention_heads") || f.given("hidden_size") ? 0 : a.rest.head_dim;
+Defaults inline_defaults(const FieldReader& f) {
+  Defaults a;
+  a.dimensions_required = false;
+  a.model = builtin_model();
+  a.kv_heads = f.given("num_attention_heads") ? 0 : a.model.kv_heads;
+  a.head_dim = f.given("num_attention_heads") || f.given("hidden_size") ? 0 : a.model.head_dim;
   return a;
 }
 
-/// Without a head_dim of its own a head is hidden_size / num_attention_heads wide.
+/// Without head_dim, a head is hidden_size / num_attention_heads wide, which must be a whole number.
 void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
   if (m.heads == 0 || m.hidden % m.heads == 0) return;
-  const char* hint = "set head_dim, or make them divide";
+  const char* hint = "set head_dim, or choose a multiple";
   if (f.given("hidden_size"))
     f.fail("hidden_size",
            fmt::format("= {} is not a multiple of num_attention_heads = {}", m.hidden, m.heads), hint);
@@ -56,10 +56,11 @@ void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
          hint);
 }
 
-void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
-  const ModelSpec& r = absent.rest;
+void read_dimensions(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
+  const ModelSpec& r = defaults.model;
   const auto dimension = [&](const char* name, std::uint32_t fallback) {
-    if (absent.complete && !f.given(name)) f.fail(name, "is missing", "every model states it");
+    if (defaults.dimensions_required && !f.given(name))
+      f.fail(name, "is missing", "it is required for every model");
     return f.size(name, fallback);
   };
   m.vocab = dimension("vocab_size", static_cast<std::uint32_t>(r.vocab));
@@ -67,10 +68,10 @@ void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
   m.layers = dimension("num_hidden_layers", r.layers);
   m.heads = dimension("num_attention_heads", r.heads);
   m.intermediate = dimension("intermediate_size", r.intermediate);
-  // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
+  // As in transformers, null means one per query head, and an absent field means the class default.
   m.kv_heads = f.size("num_key_value_heads",
-                      f.present("num_key_value_heads") || !absent.kv_heads ? m.heads : absent.kv_heads);
-  const std::uint32_t head_dim = f.present("head_dim") ? 0 : absent.head_dim;
+                      f.present("num_key_value_heads") || !defaults.kv_heads ? m.heads : defaults.kv_heads);
+  const std::uint32_t head_dim = f.present("head_dim") ? 0 : defaults.head_dim;
   if (!f.given("head_dim") && !head_dim) require_whole_heads(f, m);
   m.head_dim = f.size("head_dim", head_dim ? head_dim : m.heads ? m.hidden / m.heads : 0);
   m.max_positions = f.size("max_position_embeddings", static_cast<std::uint32_t>(r.max_positions));
@@ -83,15 +84,15 @@ void read_biases(const FieldReader& f, ModelSpec& m) {
     f.fail("mlp_bias", fmt::format("= true: {} has no biases in its MLP", m.family));
   if (m.family == "qwen2" && f.given("attention_bias") && !attention)
     f.fail("attention_bias", "= false: qwen2 always has biases on q, k and v",
-           "use llama or qwen3 for a model without");
+           "use llama or qwen3 for a model without biases");
   m.qkv_bias = attention || m.family == "qwen2";
   m.o_bias = attention && m.family != "qwen2";
   m.mlp_bias = mlp;
   m.qk_norm = m.family == "qwen3";
 }
 
-/// Newer configs list what each layer attends to; ours can have full attention first and windows from some
-/// layer on.
+/// layer_types of newer configs: one entry per layer. Supported: full attention in the first layers, then the
+/// sliding window in all others.
 void read_layer_types(const FieldReader& f, ModelSpec& m, std::uint32_t window) {
   const std::vector<Value> types = f.list("layer_types");
   if (types.empty()) return;
@@ -110,64 +111,68 @@ void read_layer_types(const FieldReader& f, ModelSpec& m, std::uint32_t window) 
     f.fail("layer_types", "has sliding_attention without a sliding_window");
 }
 
-void read_window(const FieldReader& f, const Absent& absent, ModelSpec& m) {
+void read_window(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
   if (m.family == "llama") {
     for (const char* name : {"sliding_window", "use_sliding_window", "max_window_layers"})
       if (f.given(name) && !f.is_false(name))
-        f.fail(name, "is not part of llama", "model_type = mistral has a sliding window");
+        f.fail(name, "is not a field of llama", "use model_type = \"mistral\" for a sliding window");
     return;
   }
-  const std::uint32_t window = f.u32("sliding_window", f.present("sliding_window") ? 0 : absent.window);
+  const std::uint32_t window = f.u32("sliding_window", f.present("sliding_window") ? 0 : defaults.window);
   if (f.given("sliding_window") && window == 0)
     f.fail("sliding_window", "= 0: expected a positive number, or null for none");
   bool used = true;
   if (m.family != "mistral") {
-    used = f.boolean("use_sliding_window", !absent.complete && f.given("sliding_window"));
-    m.first_window_layer = f.u32("max_window_layers", absent.complete ? 28 : 0);
+    used = f.boolean("use_sliding_window", !defaults.dimensions_required && f.given("sliding_window"));
+    m.first_window_layer = f.u32("max_window_layers", defaults.dimensions_required ? 28 : 0);
   }
   if (used && !window && f.given("use_sliding_window"))
-    f.fail("use_sliding_window", "= true: sliding_window is missing", "it counts the keys that a query sees");
+    f.fail("use_sliding_window", "= true: sliding_window is missing",
+           "set sliding_window to the window in tokens");
   m.sliding_window = used ? window : 0;
   if (!m.sliding_window) m.first_window_layer = 0;
-  if (m.first_window_layer >= m.layers) m.sliding_window = 0, m.first_window_layer = 0;  // no layer has it
+  if (m.first_window_layer >= m.layers)
+    m.sliding_window = 0, m.first_window_layer = 0;  // no layer uses the window
   read_layer_types(f, m, used ? window : 0);
 }
 
-/// rope_theta and rope_scaling, or the newer rope_parameters that holds both.
+/// rope_theta and rope_scaling, or the newer rope_parameters, which contains both.
 void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
   const std::string group = f.given("rope_parameters") ? "rope_parameters" : "rope_scaling";
   m.rope_theta = f.number("rope_theta", theta);
   if (f.given("rope_parameters")) m.rope_theta = f.number("rope_parameters.rope_theta", m.rope_theta);
   for (const std::string& name : {std::string("partial_rotary_factor"), group + ".partial_rotary_factor"})
-    if (f.number(name, 1.0) != 1.0) f.fail(name, "is not supported: rotary embeddings turn the whole head");
+    if (f.number(name, 1.0) != 1.0)
+      f.fail(name, "is not supported: rotary embeddings apply to the whole head");
   m.rope = {};
   if (!f.given(group)) return;
   f.require_table(group);
   const std::string kind = f.text(group + ".rope_type", f.text(group + ".type", ""));
   const std::string at = group + (f.given(group + ".rope_type") ? ".rope_type" : ".type");
-  if (kind.empty() && group == "rope_scaling") f.fail(group, "has no rope_type", "default, linear or llama3");
+  if (kind.empty() && group == "rope_scaling")
+    f.fail(group, "has no rope_type", "expected default, linear or llama3");
   if (kind.empty() || kind == "default") return;
   static const std::vector<std::string> kKinds{"default", "linear", "llama3"};
   if (kind != "linear" && kind != "llama3")
     f.fail(at,
            fmt::format("= \"{0}\": rope scaling {0} is not supported{1}", escaped(kind, 40),
                        did_you_mean(kind, kKinds)),
-           "default, linear and llama3 are");
-  const auto needed = [&](const char* name) {
+           "supported: default, linear, llama3");
+  const auto require = [&](const char* name) {
     const std::string full = group + "." + name;
-    if (!f.given(full)) f.fail(full, fmt::format("is missing: rope scaling {} needs it", kind));
+    if (!f.given(full)) f.fail(full, fmt::format("is missing: rope scaling {} requires it", kind));
     return full;
   };
   m.rope.kind = kind == "linear" ? RopeKind::kLinear : RopeKind::kLlama3;
-  m.rope.factor = f.number(needed("factor"), 1);
+  m.rope.factor = f.number(require("factor"), 1);
   if (kind == "linear") return;
-  m.rope.low_freq_factor = f.number(needed("low_freq_factor"), 1);
-  m.rope.high_freq_factor = f.number(needed("high_freq_factor"), 4);
-  m.rope.original_max_positions = f.u32(needed("original_max_position_embeddings"), 0);
+  m.rope.low_freq_factor = f.number(require("low_freq_factor"), 1);
+  m.rope.high_freq_factor = f.number(require("high_freq_factor"), 4);
+  m.rope.original_max_positions = f.u32(require("original_max_position_embeddings"), 0);
 }
 
-/// Things that change the arithmetic and that no trainer here does.
-void refuse_unsupported_fields(const FieldReader& f) {
+/// Fields that change the arithmetic in a way that no trainer implements.
+void reject_unsupported_fields(const FieldReader& f) {
   const std::string act = f.text("hidden_act", "silu");
   if (act != "silu" && act != "swish")
     f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)));
@@ -176,20 +181,20 @@ void refuse_unsupported_fields(const FieldReader& f) {
     f.fail("quantization_config", "is not supported: expected unquantized weights");
 }
 
-ModelSpec build(const FieldReader& f, const std::string& family, const Absent& absent) {
+ModelSpec build(const FieldReader& f, const std::string& family, const Defaults& defaults) {
   ModelSpec m;
   m.family = family;
-  refuse_unsupported_fields(f);
-  read_dimensions(f, absent, m);
+  reject_unsupported_fields(f);
+  read_dimensions(f, defaults, m);
   read_biases(f, m);
-  read_window(f, absent, m);
-  read_rope(f, absent.rest.rope_theta, m);
-  m.tied = f.boolean("tie_word_embeddings", absent.rest.tied);
-  m.norm_eps = f.number("rms_norm_eps", absent.rest.norm_eps);
-  // A config file without it means the 0.02 of its family; a model given inline takes 1/sqrt(H), as the
-  // built-in one does.
-  const double init =
-      absent.complete || m.hidden == 0 ? absent.rest.initializer_range : 1 / std::sqrt(m.hidden);
+  read_window(f, defaults, m);
+  read_rope(f, defaults.model.rope_theta, m);
+  m.tied = f.boolean("tie_word_embeddings", defaults.model.tied);
+  m.norm_eps = f.number("rms_norm_eps", defaults.model.norm_eps);
+  // The default is 0.02 in a config.json, as in transformers, and 1/sqrt(hidden_size) for an inline model, as
+  // in the built-in model.
+  const double init = defaults.dimensions_required || m.hidden == 0 ? defaults.model.initializer_range
+                                                                    : 1 / std::sqrt(m.hidden);
   m.initializer_range = f.number("initializer_range", init);
   f.check([&] { validate(m); });
   return m;
@@ -201,8 +206,8 @@ std::string family_from_architecture(const FieldReader& f) {
   return list.empty() ? "" : model::family_of_class(list.front().text);
 }
 
-/// A family that we do not train. One that core/model does not know either is refused once every estimator
-/// has been asked.
+/// A family that cannot be trained. If core/model does not know it either, planning rejects it after asking
+/// every estimator.
 ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json,
                         const std::string& file) {
   ModelSpec m;
@@ -218,9 +223,10 @@ ModelSpec planned_model(const FieldReader& f, const std::string& family, const s
 ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file) {
   const FieldReader f(fields, "", file);
   const std::string family = f.text("model_type", family_from_architecture(f));
-  if (family.empty()) f.fail("model_type", "is missing", "\"model_type\": \"llama\" names the family");
+  if (family.empty())
+    f.fail("model_type", "is missing", "add the model family, for example \"model_type\": \"llama\"");
   if (!trainable_family(family)) return planned_model(f, family, json, file);
-  return build(f, family, absent_in_config(family));
+  return build(f, family, config_defaults(family));
 }
 
 ModelSpec model_from_inline(const Fields& fields, const std::string& file) {
@@ -230,7 +236,7 @@ ModelSpec model_from_inline(const Fields& fields, const std::string& file) {
   if (!trainable_family(family))
     f.fail("model_type", fmt::format("= \"{}\": expected llama, mistral, qwen2 or qwen3{}",
                                      escaped(family, 40), did_you_mean(family, kFamilies)));
-  ModelSpec m = build(f, family, absent_inline(f));
+  ModelSpec m = build(f, family, inline_defaults(f));
   m.name = "inline";
   return m;
 }

@@ -1,6 +1,5 @@
-// The fields of a model under their Hugging Face names, from a config.json or from [model] inline, and what
-// they make: a ModelSpec. The rules of transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config
-// live here.
+// Builds a ModelSpec from fields with Hugging Face names, given in a config.json or inline in [model].
+// Implements the rules of transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config.
 #pragma once
 #include <map>
 #include <string>
@@ -11,20 +10,20 @@
 
 namespace trainhost::runfile {
 
-/// Name -> value; nested objects as "rope_scaling.factor".
+/// Name -> value; members of nested objects are dotted: "rope_scaling.factor".
 using Fields = std::map<std::string, Value>;
 
-/// A config.json's model: absent fields take the family's defaults in transformers. A family that cannot be
-/// trained comes back as its outline by core/model, checked where the family is known there. `json` is the
-/// text of `fields`.
+/// The model of a config.json. Absent fields take the family's defaults in transformers. For a family that
+/// cannot be trained, returns the dimensions that core/model knows. `json`: the text of the config; `file`:
+/// its name in messages.
 ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file);
 
-/// An inline model: absent fields come from the built-in model; heads and head_dim that follow from what was
-/// given do.
+/// An inline model. Absent fields come from the built-in model, except that num_key_value_heads and head_dim
+/// follow the given hidden_size and num_attention_heads.
 ModelSpec model_from_inline(const Fields& fields, const std::string& file);
 
-/// The fields of a config.json. Throws usage_error with file, line and column on malformed JSON or a key
-/// given twice.
+/// The fields of a config.json. Throws usage_error with file, line and column on malformed JSON or a
+/// duplicate key.
 Fields read_config_fields(const std::string& json, const std::string& file);
 
 }  // namespace trainhost::runfile

@@ -1,4 +1,4 @@
-// See paths.hpp. Uses the non-throwing file system calls throughout: a file may vanish between two looks.
+// See paths.hpp. Uses the non-throwing file system calls only: a file may disappear between two calls.
 #include "core/runfile/paths.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 namespace trainhost::runfile {
 namespace {
 
-constexpr std::size_t kMaxNames = 10000;  // of a folder, when looking for the nearest name
+constexpr std::size_t kMaxNames = 10000;  // names of one folder that are compared for a suggestion
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -26,18 +26,18 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// "; did you mean 'x'?" for the first part of the path that does not exist.
-std::string suggestion(const fs::path& path) {
+/// "; did you mean 'x'?" for the first component of the path that does not exist.
+std::string suggest_path(const fs::path& path) {
   std::error_code ec;
-  fs::path so_far;
+  fs::path existing;
   for (const fs::path& part : path) {
-    if (fs::exists(so_far / part, ec)) {
-      so_far /= part;
+    if (fs::exists(existing / part, ec)) {
+      existing /= part;
       continue;
     }
-    const auto name = nearest(part.string(), names_in(so_far));
+    const auto name = nearest(part.string(), names_in(existing));
     return name ? fmt::format("; did you mean '{}'?",
-                              escaped(part == path.filename() ? *name : (so_far / *name).string()))
+                              escaped(part == path.filename() ? *name : (existing / *name).string()))
                 : "";
   }
   return "";
@@ -45,11 +45,12 @@ std::string suggestion(const fs::path& path) {
 
 std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
 
-[[noreturn]] void missing(const fs::path& path, const std::string& what, const Where& where) {
-  throw usage_error(fmt::format("{}: there is no '{}'{}", what, shown(path), suggestion(path)), {}, where);
+[[noreturn]] void reject_missing(const fs::path& path, const std::string& what, const Where& where) {
+  throw usage_error(fmt::format("{}: '{}' does not exist{}", what, shown(path), suggest_path(path)), {},
+                    where);
 }
 
-bool is_there(const fs::path& p) {
+bool path_exists(const fs::path& p) {
   std::error_code ec;
   return fs::exists(p, ec);
 }
@@ -83,7 +84,7 @@ fs::path resolve_path(const std::string& text, const fs::path& base) {
 
 void require_file(const fs::path& path, const std::string& what, const Where& where) {
   if (is_file(path)) return;
-  if (!is_there(path)) missing(path, what, where);
+  if (!path_exists(path)) reject_missing(path, what, where);
   if (is_folder(path))
     throw usage_error(fmt::format("{}: '{}' is a folder: expected a file", what, shown(path)), {}, where);
   throw usage_error(fmt::format("{}: '{}' is not a regular file", what, shown(path)), {}, where);
@@ -91,7 +92,7 @@ void require_file(const fs::path& path, const std::string& what, const Where& wh
 
 void require_folder(const fs::path& path, const std::string& what, const Where& where) {
   if (is_folder(path)) return;
-  if (!is_there(path)) missing(path, what, where);
+  if (!path_exists(path)) reject_missing(path, what, where);
   throw usage_error(fmt::format("{}: '{}' is not a folder", what, shown(path)), {}, where);
 }
 
@@ -99,11 +100,11 @@ std::vector<fs::path> expand_files(const std::string& text, const fs::path& base
                                    const Where& where) {
   const fs::path path = resolve_path(text, base);
   const bool pattern = text.find_first_of("*?[") != text.npos;
-  if (!pattern || is_there(path)) {
+  if (!pattern || path_exists(path)) {
     if (is_folder(path))
       throw usage_error(
           fmt::format("{}: '{}' is a folder: expected a file, a list or a glob", what, shown(path)),
-          fmt::format("'{}/*.txt' names the text files in it", escaped(text)), where);
+          fmt::format("use '{}/*.txt' for the text files in it", escaped(text)), where);
     require_file(path, what, where);
     return {path};
   }
@@ -118,14 +119,15 @@ fs::path weights_file(const fs::path& path, const Where& where) {
   if (is_folder(path)) {
     for (const char* name : {"model.safetensors.index.json", "model.safetensors"})
       if (is_file(path / name)) return path / name;
-    throw usage_error(fmt::format("{}: '{}' holds neither model.safetensors nor model.safetensors.index.json",
-                                  what, shown(path)),
-                      {}, where);
+    throw usage_error(
+        fmt::format("{}: '{}' contains neither model.safetensors nor model.safetensors.index.json", what,
+                    shown(path)),
+        {}, where);
   }
   const std::string extension = path.extension().string();
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")
     throw usage_error(
-        fmt::format("{}: '{}' is a pickle, which may run code when it is read", what, shown(path)),
+        fmt::format("{}: '{}' is a pickle file, which can execute code when it is read", what, shown(path)),
         "convert it to safetensors first", where);
   require_file(path, what, where);
   if (extension != ".safetensors" && !path.filename().string().ends_with(".safetensors.index.json"))
@@ -135,21 +137,21 @@ fs::path weights_file(const fs::path& path, const Where& where) {
   return path;
 }
 
-std::string read_text_file(const fs::path& path, std::uint64_t most, const std::string& what,
+std::string read_text_file(const fs::path& path, std::uint64_t max_bytes, const std::string& what,
                            const Where& where) {
   require_file(path, what, where);
   std::ifstream in(path, std::ios::binary);
   std::string text;
   char block[1 << 16];
-  while (in && text.size() <= most) {
+  while (in && text.size() <= max_bytes) {
     in.read(block, sizeof block);
     text.append(block, static_cast<std::size_t>(in.gcount()));
   }
   if (in.bad() || (!in.eof() && in.fail()))
     throw usage_error(fmt::format("{}: '{}' cannot be read", what, shown(path)), {}, where);
-  if (text.size() > most)
-    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(most)), {},
-                      where);
+  if (text.size() > max_bytes)
+    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(max_bytes)),
+                      {}, where);
   return text;
 }
 

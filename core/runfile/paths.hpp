@@ -1,5 +1,4 @@
-// Paths that a run file names: made absolute, expanded, and checked to be there. Looks at names and kinds of
-// files only; whoever reads a file opens it.
+// Resolves, expands and checks the paths of a run file. Except read_text_file(), nothing here opens a file.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -12,20 +11,22 @@ namespace trainhost::runfile {
 /// `text` relative to `base`, absolute and without "." and "..".
 std::filesystem::path resolve_path(const std::string& text, const std::filesystem::path& base);
 
-/// Throws usage_error naming `what` (a key) and the nearest existing name unless `path` is a regular file.
+/// Throws usage_error unless `path` is a regular file (a folder). `what`: the key in the message, which
+/// suggests a similar existing name.
 void require_file(const std::filesystem::path& path, const std::string& what, const Where& where);
 void require_folder(const std::filesystem::path& path, const std::string& what, const Where& where);
 
-/// The files that `text` means: itself, or the matches of a glob, sorted by bytes. At least one, all regular
-/// files.
+/// The file `text`, or all files that match the glob `text`, sorted by bytes. Returns at least one file, only
+/// regular files; throws usage_error otherwise.
 std::vector<std::filesystem::path> expand_files(const std::string& text, const std::filesystem::path& base,
                                                 const std::string& what, const Where& where);
 
-/// The safetensors file or index behind model.weights: a file, or a folder that holds one of the usual names.
+/// The safetensors file or index for model.weights. `path` is that file or a folder that contains
+/// model.safetensors.index.json or model.safetensors.
 std::filesystem::path weights_file(const std::filesystem::path& path, const Where& where);
 
-/// Whole contents of a regular file of at most `most` bytes; throws usage_error naming the file.
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t most, const std::string& what,
-                           const Where& where);
+/// The contents of a regular file. Throws usage_error if it cannot be read or is larger than `max_bytes`.
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes,
+                           const std::string& what, const Where& where);
 
 }  // namespace trainhost::runfile

@@ -1,5 +1,5 @@
-// Settings that are understood but not carried out yet. Each would change what is trained, so none may be
-// ignored. `plan` reads them and does not come here.
+// Rejects settings that planning supports and training does not. Each of them would change the result of
+// training, so none may be ignored. Planning does not call this.
 #include <fmt/format.h>
 
 #include "core/runfile/run_config.hpp"
@@ -7,8 +7,8 @@
 namespace trainhost::runfile {
 namespace {
 
-[[noreturn]] void refuse(const RunConfig& c, const std::string& key, const std::string& message,
-                         const std::string& hint) {
+[[noreturn]] void reject_setting(const RunConfig& c, const std::string& key, const std::string& message,
+                                 const std::string& hint) {
   const auto found = c.given.find(key);
   throw usage_error(message, hint, found == c.given.end() ? Where{c.file.string()} : found->second);
 }
@@ -17,23 +17,24 @@ namespace {
 
 void refuse_unsupported(const RunConfig& c) {
   if (c.run.mode == RunMode::kInference)
-    refuse(c, "plan.mode", "plan.mode = \"inference\": this is planned, not trained",
-           "leave it out, or plan only");
+    reject_setting(c, "plan.mode", "plan.mode = \"inference\" can be planned, but not trained",
+           "remove the key, or use `trainhost plan`");
   const PlannedOnly b = planned_only_setting(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))
-    refuse(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha",
-           "[lora]: training adapters is not there yet",
-           "remove the table to train everything, or plan only");
+    reject_setting(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha",
+                   "[lora]: adapters can be planned, but not trained",
+                   "remove the table to train all weights, or use `trainhost plan`");
   if (b.key == "parallel.zero")
-    refuse(c, b.key,
-           fmt::format("parallel.zero = {}: there are no ranks to share the state with so far", b.value),
-           "set it to 0, or plan only");
+    reject_setting(
+        c, b.key,
+        fmt::format("parallel.zero = {}: training runs on one rank, so no state can be sharded", b.value),
+        "set it to 0, or use `trainhost plan`");
   if (b.key.starts_with("parallel.") && b.key != "parallel.sequence")
-    refuse(c, b.key, fmt::format("{} = {}: training runs on one rank so far", b.key, b.value),
-           "set it to 1, or plan only");
-  refuse(c, b.key, fmt::format("{} = {}: this is planned, not trained", b.key, b.value),
-         "leave it out, or plan only");
+    reject_setting(c, b.key, fmt::format("{} = {}: training runs on one rank", b.key, b.value),
+                   "set it to 1, or use `trainhost plan`");
+  reject_setting(c, b.key, fmt::format("{} = {} can be planned, but not trained", b.key, b.value),
+                 "remove the key, or use `trainhost plan`");
 }
 
 }  // namespace trainhost::runfile

@@ -1,11 +1,12 @@
-// Settings to RunConfig: the three ways in (a file, a text, a model alone) and the translation of each table.
-// Every rule about a key's value was applied before; what is looked up here is files, presets and device
-// names.
+// Converts Settings to RunConfig, one function per table, for the three entry points (file, text, model
+// alone). The values were checked before; this file only looks up files, presets and device names.
 #include "core/runfile/run_config.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
@@ -37,14 +38,14 @@ const ModelSpec* find_preset(const std::string& name) {
   return m ? m : model::find_planned_preset(name);
 }
 
-const ModelSpec& preset(const std::string& name, const Where& where) {
+const ModelSpec& require_preset(const std::string& name, const Where& where) {
   if (const ModelSpec* m = find_preset(name)) return *m;
-  throw usage_error(fmt::format("model.preset = \"{}\": there is no such model{}", escaped(name, 80),
+  throw usage_error(fmt::format("model.preset = \"{}\": unknown model{}", escaped(name, 80),
                                 did_you_mean(name, preset_names())),
-                    "`trainhost models` lists them", where);
+                    "`trainhost models` lists the built-in models", where);
 }
 
-ModelSpec config_file(const std::string& text, const fs::path& base, const Where& where) {
+ModelSpec model_from_config_file(const std::string& text, const fs::path& base, const Where& where) {
   fs::path path = resolve_path(text, base);
   std::error_code ec;
   if (fs::is_directory(path, ec)) path /= "config.json";
@@ -52,7 +53,7 @@ ModelSpec config_file(const std::string& text, const fs::path& base, const Where
   return read_model_config(path);
 }
 
-ModelSpec inline_model(const Settings& s, const std::vector<std::string>& names) {
+ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& names) {
   Fields fields;
   for (const std::string& name : names) {
     fields[name] = s.values().at("model." + name);
@@ -69,18 +70,18 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
   const auto fields = inline_fields(s);
   c.model_is_builtin = false;
   if (s.given("model.config"))
-    c.model = config_file(s.text("model.config"), base, s.where("model.config"));
+    c.model = model_from_config_file(s.text("model.config"), base, s.where("model.config"));
   else if (s.given("model.preset"))
-    c.model = preset(s.text("model.preset"), s.where("model.preset"));
+    c.model = require_preset(s.text("model.preset"), s.where("model.preset"));
   else if (!fields.empty())
-    c.model = inline_model(s, fields);
+    c.model = model_from_fields(s, fields);
   else
     c.model = builtin_model(), c.model_is_builtin = true;
   if (s.given("model.weights"))
     c.weights = weights_file(resolve_path(s.text("model.weights"), base), s.where("model.weights"));
 }
 
-std::vector<fs::path> files(const Settings& s, const char* key, const fs::path& base) {
+std::vector<fs::path> files_of(const Settings& s, const char* key, const fs::path& base) {
   std::vector<fs::path> out;
   for (const Value& v : s.list(key))
     for (fs::path& p : expand_files(v.text, base, key, s.where(key))) out.push_back(std::move(p));
@@ -88,8 +89,8 @@ std::vector<fs::path> files(const Settings& s, const char* key, const fs::path& 
 }
 
 void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
-  c.data.train = files(s, "data.train", base);
-  c.data.valid = files(s, "data.valid", base);
+  c.data.train = files_of(s, "data.train", base);
+  c.data.valid = files_of(s, "data.valid", base);
   c.data.valid_fraction = s.number("data.valid_fraction");
   c.data.tokenizer = s.text("data.tokenizer");
   if (c.data.tokenizer != "bytes") {
@@ -108,7 +109,7 @@ void set_precision(const std::string& precision, RunSpec& r) {
   if (precision == "fp8") r.weight = r.compute = DType::kF8, r.master = DType::kF32;
 }
 
-DType type_named(const std::string& name) { return type_of_word(name).value(); }
+DType parse_type(const std::string& name) { return type_of_word(name).value(); }
 
 std::uint32_t u32(const Settings& s, const char* key) { return static_cast<std::uint32_t>(s.integer(key)); }
 std::uint64_t u64(const Settings& s, const char* key) { return static_cast<std::uint64_t>(s.integer(key)); }
@@ -148,9 +149,9 @@ void set_optimizer(const Settings& s, RunConfig& c) {
 void set_memory(const Settings& s, RunConfig& c) {
   c.device = s.text("memory.device");
   if (!c.device.empty() && !find_device_preset(c.device)) {
-    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80),
+    throw usage_error(fmt::format("memory.device = \"{}\": unknown device{}", escaped(c.device, 80),
                                   suggest_device(c.device)),
-                      "`trainhost devices` lists them; memory.budget takes any size",
+                      "`trainhost devices` lists the known devices; memory.budget accepts any size",
                       s.where("memory.device"));
   }
   c.budget = s.size("memory.budget");
@@ -174,26 +175,26 @@ void set_parallel(const Settings& s, RunConfig& c) {
   memory.vocab_multiple = u32(s, "parallel.vocab_multiple");
 }
 
-Tier offload(const Settings& s, const char* key) { return tier_of_word(s.text(key)).value(); }
+Tier parse_tier(const Settings& s, const char* key) { return tier_of_word(s.text(key)).value(); }
 
 void set_plan(const Settings& s, RunConfig& c) {
   RunSpec& r = c.run;
   MemoryPolicy& memory = r.memory;
   if (s.text("plan.mode") == "inference") r.mode = RunMode::kInference;
   if (s.given("plan.weights")) {
-    r.weight = type_named(s.text("plan.weights"));
+    r.weight = parse_type(s.text("plan.weights"));
     r.master = r.weight == DType::kF32 || r.mode == RunMode::kInference ? DType::kNone : DType::kF32;
   }
-  if (s.given("plan.gradients")) r.grad = type_named(s.text("plan.gradients"));
-  if (s.given("plan.master")) r.master = type_named(s.text("plan.master"));
-  if (s.given("plan.moments")) r.moment = type_named(s.text("plan.moments"));
+  if (s.given("plan.gradients")) r.grad = parse_type(s.text("plan.gradients"));
+  if (s.given("plan.master")) r.master = parse_type(s.text("plan.master"));
+  if (s.given("plan.moments")) r.moment = parse_type(s.text("plan.moments"));
   if (s.text("plan.attention") == "materialised") memory.attention = AttentionMemory::kMaterialised;
   if (s.text("plan.cross_entropy") == "plain") memory.cross_entropy = CrossEntropy::kPlain;
   if (s.text("plan.cross_entropy") == "in-place") memory.cross_entropy = CrossEntropy::kInPlace;
-  memory.weights_in = offload(s, "plan.offload_weights");
-  memory.optimizer_in = offload(s, "plan.offload_optimizer");
-  memory.activations_in = offload(s, "plan.offload_activations");
-  if (s.given("plan.kv_cache")) memory.kv_cache = type_named(s.text("plan.kv_cache"));
+  memory.weights_in = parse_tier(s, "plan.offload_weights");
+  memory.optimizer_in = parse_tier(s, "plan.offload_optimizer");
+  memory.activations_in = parse_tier(s, "plan.offload_activations");
+  if (s.given("plan.kv_cache")) memory.kv_cache = parse_type(s.text("plan.kv_cache"));
   memory.kv_page = u32(s, "plan.kv_page");
 }
 
@@ -204,7 +205,7 @@ void set_lora(const Settings& s, RunConfig& c) {
   c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
   c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
   MemoryPolicy& memory = c.run.memory;
-  if (s.given("lora.base")) memory.frozen = type_named(s.text("lora.base"));
+  if (s.given("lora.base")) memory.frozen = parse_type(s.text("lora.base"));
   if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
   memory.double_quantized = s.flag("lora.double_quant");
   memory.dora = s.flag("lora.dora");
@@ -216,14 +217,14 @@ void set_lora(const Settings& s, RunConfig& c) {
   for (const std::string& target : targets) {
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
-      throw usage_error(fmt::format("lora.targets: no matrix is called '{}'{}", escaped(target, 80),
-                                    suggest_target(target)),
-                        fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
+      throw usage_error(
+          fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
+          fmt::format("expected one or more of {}", fmt::join(names, ", ")), s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
 }
 
-/// runs/NAME where the user stands: a run file is often shared, and its folder is not ours to fill.
+/// runs/NAME in the current directory, not in the folder of the run file, which may be shared or read-only.
 fs::path default_output(const fs::path& file) {
   if (file.empty()) return fs::current_path() / "runs" / "builtin";
   const std::string stem = file.stem().string(), folder = file.parent_path().filename().string();
@@ -236,13 +237,13 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.keep = u64(s, "output.keep");
 }
 
-/// What sha256sum prints for a file, in small letters; "sha256:" before it may stand.
-std::string content_hash(std::string text, const Where& where) {
+/// The digest as sha256sum prints it, in lower case. The prefix "sha256:" is optional.
+std::string parse_sha256(std::string text, const Where& where) {
   if (text.starts_with("sha256:")) text.erase(0, 7);
   for (char& ch : text) ch = static_cast<char>(ch >= 'A' && ch <= 'F' ? ch - 'A' + 'a' : ch);
   if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != text.npos)
-    throw usage_error(fmt::format("plugins.allow: '{}' is no SHA-256", escaped(text, 80)),
-                      "64 hex digits, as sha256sum prints for the file", where);
+    throw usage_error(fmt::format("plugins.allow: '{}' is not a SHA-256 digest", escaped(text, 80)),
+                      "expected 64 hex digits, as printed by `sha256sum FILE`", where);
   return text;
 }
 
@@ -252,8 +253,8 @@ std::vector<std::string> backend_order(const Settings& s) {
     if (v.text == "auto" || v.text.empty() || std::find(order.begin(), order.end(), v.text) != order.end())
       throw usage_error(
           fmt::format("plugins.order: '{}' {}", escaped(v.text, 80),
-                      v.text == "auto" || v.text.empty() ? "is no backend" : "stands there twice"),
-          "names of backends, each once, as in [\"cuda\", \"cpu\"]", s.where("plugins.order"));
+                      v.text == "auto" || v.text.empty() ? "is not a backend name" : "is listed twice"),
+          "list each backend once, for example [\"cuda\", \"cpu\"]", s.where("plugins.order"));
     order.push_back(v.text);
   }
   return order;
@@ -268,7 +269,7 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   if (s.given("plugins.order"))
     c.backend_order = backend_order(s), c.backend_order_at = s.where("plugins.order");
   for (const Value& v : s.list("plugins.allow"))
-    c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
+    c.plugin_allow.push_back(parse_sha256(v.text, s.where("plugins.allow")));
   for (const auto& [name, v] : s.plugin_values()) {
     const auto dot = name.find('.');
     const std::string text = v.kind == Value::Kind::kText ? v.text : written(v);
@@ -335,8 +336,19 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
   else
     throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
                                   escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
-                      "`trainhost models` lists the built-in ones", where);
+                      "`trainhost models` lists the built-in models", where);
   return resolve(s, {}, fs::current_path(), open);
+}
+
+double lr_at(const OptimizerConfig& o, std::uint64_t t, std::uint64_t steps) {
+  if (t < o.warmup_steps) return o.lr * static_cast<double>(t + 1) / static_cast<double>(o.warmup_steps);
+  if (o.schedule == Schedule::kConstant) return o.lr;
+  const std::uint64_t decay_steps = steps > o.warmup_steps ? steps - o.warmup_steps : 1;
+  const double progress =
+      std::min(1.0, static_cast<double>(t - o.warmup_steps) / static_cast<double>(decay_steps));
+  const double decay =
+      o.schedule == Schedule::kLinear ? 1 - progress : 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  return o.min_lr + (o.lr - o.min_lr) * decay;
 }
 
 }  // namespace trainhost::runfile

@@ -1,6 +1,5 @@
-// Every key of the run file, once: its type, default, limits and the line that documents it. Validation,
-// nearest-name messages, --set and the file that `init` writes all read this table; adding a key is adding a
-// row.
+// The schema: one row per run-file key with its type, default, limits and documentation. Validation, name
+// suggestions, --set, `trainhost init` and docs/run-file.md all read this table; to add a key, add a row.
 #pragma once
 #include <span>
 #include <string>
@@ -14,16 +13,18 @@ namespace trainhost::runfile {
 enum class Type { kInteger, kNumber, kPair, kSize, kBool, kText, kChoice, kPath, kTexts, kPaths };
 
 struct Key {
-  const char* name;  // "train.micro_batch"
+  const char* name;  // full dotted name: "train.micro_batch"
   Type type;
-  const char* fallback;  // default as TOML; "" = unset
-  double min, max;       // of kInteger, kNumber and the two of kPair; inclusive
-  const char* choices;   // of kChoice: "fp32|tf32|bf16"
-  const char* example;   // what `init` shows for a key that is unset by default
-  const char* doc;
+  const char* default_toml;  // default value as TOML; "" = unset
+  double min, max;           // kInteger, kNumber, and both numbers of kPair; inclusive
+  const char* choices;       // kChoice: "fp32|tf32|bf16"
+  const char* example;       // value that `trainhost init` shows for a key without a default
+  const char* doc;           // one line, printed by `trainhost init` and in docs/run-file.md
 };
 
+/// All keys, grouped by table, in the order of the generated run file.
 std::span<const Key> schema();
+/// nullptr if no key has this full name.
 const Key* find_key(std::string_view name);
 
 struct Table {
@@ -33,14 +34,29 @@ struct Table {
 std::span<const Table> tables();
 bool is_table(std::string_view name);
 
-/// Throws usage_error at the value's place unless it has the key's type and lies within its limits.
+/// Throws usage_error at the position of the value unless it has the key's type and is within its limits.
 void check_value(const Key& key, const Value& value);
 
-/// Throws usage_error for a whole number too long to be read, by the key's limits.
-[[noreturn]] void refuse_digits(const Key& key, const std::string& digits, const Where& where);
+/// A setting of ours under the name that other trainers use; only for suggestions.
+struct ForeignName {
+  std::string_view name, key;
+};
+std::span<const ForeignName> foreign_names();
 
-/// "; did you mean '...'?" for a key that does not exist: the nearest full name, or the same word in another
-/// table.
+/// " from 0 to 100", " above 0, at most 1", " in [0, 1)": limits of a kInteger, kNumber or kPair key.
+std::string limits_text(const Key& key);
+
+/// Values that the key accepts, in words: "a whole number from 1 to 1048576".
+std::string accepted_values(const Key& key);
+
+/// Throws usage_error for a whole number of more than 64 bits, stating the key's limits.
+[[noreturn]] void reject_digits(const Key& key, const std::string& digits, const Where& where);
+
+/// "; did you mean '...'?" for an unknown key: a similar name in the same table, the same name in another
+/// table, or the key that another trainer calls by this name. "" if nothing is similar.
 std::string suggest_key(std::string_view name);
+
+/// The text of docs/run-file.md.
+std::string run_file_reference();
 
 }  // namespace trainhost::runfile

@@ -1,9 +1,10 @@
-// Collects and checks settings key by key. See settings.hpp.
+// Collects and checks settings key by key; see settings.hpp.
 #include "core/runfile/settings.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <unordered_map>
 
 #include "core/base/text.hpp"
@@ -15,31 +16,31 @@ namespace {
 
 constexpr std::string_view kPluginPrefix = "plugin.";
 
-[[noreturn]] void unknown(const std::string& key, bool table, const Where& where) {
+[[noreturn]] void reject_unknown(const std::string& key, bool table, const Where& where) {
   throw usage_error(
       fmt::format("unknown {} '{}'{}", table ? "table" : "key", escaped(key, 120), suggest_key(key)), {},
       where);
 }
 
-bool takes_text(Type t) {
+bool accepts_text(Type t) {
   return t == Type::kText || t == Type::kPath || t == Type::kChoice || t == Type::kTexts ||
          t == Type::kPaths || t == Type::kSize;
 }
 
-/// A whole number that TOML could not hold: beyond 64 bits.
+/// True for digits with an optional sign. Such a text is a number of more than 64 bits if TOML rejected it.
 bool all_digits(std::string_view text) {
   const std::size_t sign = text.starts_with('-') || text.starts_with('+');
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
 }
 
-/// What a key is where nobody gives it. Read when first asked for, once a thread: `plan` looks at a hundred
-/// runs to find one that fits.
-const Value& fallback(const Key& key) {
-  thread_local std::unordered_map<const Key*, Value> read;
-  const auto known = read.find(&key);
-  return known != read.end()
-             ? known->second
-             : read.emplace(&key, read_toml_value(key.fallback, {}).value_or(Value{})).first->second;
+/// The key's default, parsed once per thread: a search resolves hundreds of runs.
+const Value& default_value(const Key& key) {
+  thread_local std::unordered_map<const Key*, Value> parsed;
+  const auto found = parsed.find(&key);
+  if (found != parsed.end()) return found->second;
+  std::optional<Value> value = read_toml_value(key.default_toml, {});
+  assert(value);  // the schema is wrong otherwise
+  return parsed.emplace(&key, std::move(*value)).first->second;
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ void Settings::add(const Entry& e) {
   if (e.key.starts_with(kPluginPrefix)) return add_plugin(e);
   const Key* key = find_key(e.key);
   const bool table = is_table(e.key);
-  if (!key && !table) unknown(e.key, e.value.kind == Value::Kind::kTable, e.key_where);
+  if (!key && !table) reject_unknown(e.key, e.value.kind == Value::Kind::kTable, e.key_where);
   if (table && e.value.kind != Value::Kind::kTable)
     throw usage_error(fmt::format("{0} = {1}: expected the table [{0}], got {2}", e.key, written(e.value),
                                   kind_name(e.value)),
@@ -74,9 +75,9 @@ void Settings::add_plugin(const Entry& e) {
   const bool table = e.value.kind == Value::Kind::kTable;
   if (dot == rest.npos) {
     if (table) return;
-    throw usage_error(fmt::format("plugin.{} = {}: expected the table [plugin.NAME], got {}", rest,
+    throw usage_error(fmt::format("plugin.{} = {}: expected a table of plugin options, got {}", rest,
                                   written(e.value), kind_name(e.value)),
-                      "options of a plugin stand in a table of its name", e.value.where);
+                      fmt::format("write the options below [plugin.{}]", rest), e.value.where);
   }
   using Kind = Value::Kind;
   if (table || e.value.kind == Kind::kList || e.value.kind == Kind::kOther ||
@@ -88,19 +89,20 @@ void Settings::add_plugin(const Entry& e) {
 }
 
 void Settings::add_override(const Override& o) {
-  if (o.key.empty()) throw usage_error("the key is missing", "as in --set train.micro_batch=8", {"--set"});
+  if (o.key.empty()) throw usage_error("the key is missing", "example: --set train.micro_batch=8", {"--set"});
   const Where where{o.option.empty() ? "--set " + o.key : o.option};
   const Key* key = find_key(o.key);
   const bool plugin = o.key.starts_with(kPluginPrefix);
   if (!key && !plugin && is_table(o.key))
     throw usage_error(fmt::format("'{}' is a table: set one of its keys", o.key),
-                      "as in --set train.micro_batch=8", where);
-  if (!key && !plugin) unknown(o.key, false, where);
+                      "example: --set train.micro_batch=8", where);
+  if (!key && !plugin) reject_unknown(o.key, false, where);
   Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
-  const bool bare = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
-  if (key && bare && takes_text(key->type)) v = text_value(o.value, where);  // output.dir=2024 names a folder
-  if (key && !takes_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
-    refuse_digits(*key, o.value, where);
+  const bool scalar = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
+  if (key && scalar && accepts_text(key->type))
+    v = text_value(o.value, where);  // output.dir=2024 is a folder name
+  if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
+    reject_digits(*key, o.value, where);
   overridden_[o.key] = true;
   add({o.key, where, v});
 }
@@ -125,7 +127,7 @@ const Value& Settings::value(const std::string& key) const {
   static const Value unset;
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
   const Key* k = find_key(key);
-  return k && *k->fallback ? fallback(*k) : unset;
+  return k && *k->default_toml ? default_value(*k) : unset;
 }
 
 std::vector<Value> Settings::list(const std::string& key) const {

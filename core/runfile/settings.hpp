@@ -1,5 +1,5 @@
-// The user's settings after every single key was checked: run file first, then overrides, the last one
-// winning. Answers with the schema's default where nothing was said. Rules that need two keys are not here.
+// The user's settings after each key was checked by itself: the run file, then the overrides; the last value
+// of a key wins. A key that was not given has its schema default. Rules for several keys: combinations.hpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,17 +14,17 @@ namespace trainhost::runfile {
 
 class Settings {
  public:
-  /// `file`: how the run file is called in messages.
+  /// `file`: name of the run file in messages. Throws usage_error on an unknown key or an invalid value.
   Settings(std::string file, const std::vector<Entry>& entries, const std::vector<Override>& overrides);
 
-  /// As if the run file had this key; for what the command line decides (--model).
+  /// Sets `key` as if the run file contained it; used for --model.
   void set(const std::string& key, Value value);
 
   const std::string& file() const { return file_; }
   bool given(const std::string& key) const { return values_.count(key) != 0; }
   bool overridden(const std::string& key) const { return overridden_.count(key) != 0; }
-  bool table_given(const std::string& table) const;  // it, or a key in it
-  Where where(const std::string& key) const;         // the file alone for a key that was not given
+  bool table_given(const std::string& table) const;  // the table itself, or one of its keys
+  Where where(const std::string& key) const;         // the file name alone if the key was not given
 
   std::int64_t integer(const std::string& key) const { return value(key).integer; }
   double number(const std::string& key) const { return value(key).number; }
@@ -33,11 +33,10 @@ class Settings {
   std::vector<Value> list(const std::string& key) const;  // of kTexts, kPaths, kPair; empty when unset
   std::optional<std::uint64_t> size(const std::string& key) const;
 
-  /// Given keys with their values, without [plugin.*].
+  /// All given keys with their values, except [plugin.*].
   const std::map<std::string, Value>& values() const { return values_; }
   /// "NAME.key" -> value, from [plugin.NAME].
   const std::map<std::string, Value>& plugin_values() const { return plugin_values_; }
-  const std::vector<std::string>& tables_given() const { return tables_; }
 
  private:
   void add(const Entry& entry);

@@ -1,4 +1,4 @@
-// See suggest.hpp.
+// Suggestions for devices and adapter matrices; see suggest.hpp.
 #include "core/runfile/suggest.hpp"
 
 #include <fmt/format.h>
@@ -18,16 +18,15 @@ std::string suggest_device(const std::string& name) {
   if (name == "cpu" || name == "host") {
     for (const DevicePreset& d : device_presets())
       if (d.link_gbs == 0)
-        return fmt::format("; --backend=cpu plans for this machine's processor, or did you mean '{}'?",
-                           d.name);
+        return fmt::format("; use --backend=cpu for this machine's CPU, or did you mean '{}'?", d.name);
   }
   if (name == "gpu" || name == "cuda" || name == "nvidia")
-    return "; --backend=cuda plans for the GPU here, a device is named by its model: 'h100-80gb'";
+    return "; use --backend=cuda for this machine's GPU, or name a GPU model such as 'h100-80gb'";
   return did_you_mean(name, names);
 }
 
 std::string suggest_target(const std::string& target) {
-  static constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+  static constexpr std::pair<std::string_view, std::string_view> kForeignMatrices[] = {
       {"query", "q_proj"},
       {"wq", "q_proj"},
       {"key", "k_proj"},
@@ -51,7 +50,7 @@ std::string suggest_target(const std::string& target) {
       {"Wqkv", "q_proj', 'k_proj' and 'v_proj"},
       {"c_attn", "q_proj', 'k_proj' and 'v_proj"},
       {"gate_up_proj", "gate_proj' and 'up_proj"}};
-  for (const auto& [word, ours] : kElsewhere)
+  for (const auto& [word, ours] : kForeignMatrices)
     if (word == target) return fmt::format("; did you mean '{}'?", ours);
   return did_you_mean(target, lora_target_names());
 }

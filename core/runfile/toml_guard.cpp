@@ -1,5 +1,5 @@
-// A scanner that knows just enough TOML to tell strings and comments from the rest. Linear, no allocation.
-// Why these limits: toml++ 3.3 recurses on dotted keys without bound and reads some code points as bare keys
+// Scans TOML just far enough to recognise strings and comments; linear time, no allocation. Reasons for the
+// limits: toml++ 3.3 recurses without bound on dotted keys and handles some code points in bare keys
 // unsafely.
 #include "core/runfile/toml_guard.hpp"
 
@@ -35,7 +35,7 @@ class Scanner {
       case '{':
         dots_ = 0;
         if (++depth_ > kMaxTomlNesting)
-          fail(fmt::format("brackets are nested more than {} deep", kMaxTomlNesting));
+          fail(fmt::format("brackets are nested more than {} levels deep", kMaxTomlNesting));
         break;
       case ']':
       case '}':
@@ -53,7 +53,7 @@ class Scanner {
         break;
       default:
         if (static_cast<unsigned char>(c) >= 0x80)
-          fail("only ASCII is allowed outside strings and comments", "put it in quotes");
+          fail("only ASCII is allowed outside strings and comments", "enclose the text in quotes");
     }
     advance();
   }
@@ -79,9 +79,9 @@ class Scanner {
         advance();
         if (at_ < text_.size() && (multiline || text_[at_] != '\n')) advance();
       } else if (!multiline && text_[at_] == '\n') {
-        return;  // unterminated: the parser will say so
+        return;  // unterminated: reported by the parser
       } else if (multiline ? text_.substr(at_, 3) == triple : text_[at_] == quote) {
-        // A multi-line string may end in up to two quotes of its own before the three that close it.
+        // Up to two quotes that belong to a multi-line string may precede its three closing quotes.
         for (int i = 0; i < (multiline ? 5 : 1) && at_ < text_.size() && text_[at_] == quote; ++i) advance();
         return;
       } else {
@@ -112,7 +112,7 @@ std::uint32_t line_of_bad_utf8(std::string_view text) {
 
 void guard_toml(std::string_view text, const std::string& name) {
   if (text.size() > kMaxTomlBytes)
-    throw usage_error(fmt::format("the file has {} bytes: a run file has at most {}",
+    throw usage_error(fmt::format("the file has {} bytes; a run file has at most {}",
                                   format_count(text.size()), format_count(kMaxTomlBytes)),
                       {}, {name});
   if (!valid_utf8(text)) throw usage_error("the file is not valid UTF-8", {}, {name, line_of_bad_utf8(text)});

@@ -1,5 +1,5 @@
-// toml++ behind a fence (core/base/toml_fence.hpp): a malformed file ends in a message. Everything
-// it finds leaves as plain values.
+// Reads TOML with toml++, whose assertions throw (core/base/toml_fence.hpp), so that a malformed file ends in
+// an error message. Results are plain values; no toml++ type leaves this file.
 #include "core/base/toml_fence.hpp"
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace trainhost::runfile {
 namespace {
 
-Where place(const toml::source_region& region, const std::string& name) {
+Where where_of(const toml::source_region& region, const std::string& name) {
   return {name, region.begin.line, region.begin.column};
 }
 
-/// Keys of ours, and of plugins, are plain words; a quoted key with a dot in it must not pass for two of
-/// them.
-bool plain_word(std::string_view word) {
+/// Keys contain only letters, digits, '_' and '-': a quoted key that contains a dot must not be taken for a
+/// dotted key.
+bool is_plain_word(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
@@ -25,7 +25,7 @@ bool plain_word(std::string_view word) {
 
 Value to_value(const toml::node& node, const std::string& name) {
   Value v;
-  v.where = place(node.source(), name);
+  v.where = where_of(node.source(), name);
   if (const auto* s = node.as_string()) {
     v.kind = Value::Kind::kText;
     v.text = s->get();
@@ -55,23 +55,23 @@ void flatten(const toml::table& table, const std::string& prefix, const std::str
              std::vector<Entry>& out) {
   for (const auto& [key, node] : table) {
     const std::string_view word = key.str();
-    if (!plain_word(word))
+    if (!is_plain_word(word))
       throw usage_error("unknown key '" + escaped(prefix + std::string(word)) + "'",
-                        "keys are made of letters, digits, '_' and '-'", place(key.source(), name));
+                        "a key contains only letters, digits, '_' and '-'", where_of(key.source(), name));
     const std::string path = prefix + std::string(word);
-    out.push_back({path, place(key.source(), name), to_value(node, name)});
+    out.push_back({path, where_of(key.source(), name), to_value(node, name)});
     if (const auto* inner = node.as_table()) flatten(*inner, path + ".", name, out);
   }
 }
 
-/// In the order of the file, so that the first mistake is the first one reported.
-void sort_by_place(std::vector<Entry>& entries) {
+/// Sorts by file position, so that the first mistake in the file is reported.
+void sort_by_position(std::vector<Entry>& entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.key_where.line, a.key_where.column) < std::pair(b.key_where.line, b.key_where.column);
   });
 }
 
-bool trips_assertion(std::string_view text) {
+bool fails_assertion(std::string_view text) {
   try {
     (void)toml::parse(text);
   } catch (const TomlAssertion&) {
@@ -81,14 +81,14 @@ bool trips_assertion(std::string_view text) {
   return false;
 }
 
-/// toml++ asserts without a place. It reads from the front, so the first prefix that trips it ends in the
-/// line.
+/// A toml++ assertion has no position. toml++ reads from the front, so the shortest prefix of whole lines
+/// that fails ends with the line in question.
 std::uint32_t line_of_assertion(std::string_view text) {
   std::vector<std::size_t> ends;
   for (std::size_t at = 0; at < text.size(); ++at)
     if (text[at] == '\n' || at + 1 == text.size()) ends.push_back(at + 1);
   const auto line = std::partition_point(
-      ends.begin(), ends.end(), [&](std::size_t end) { return !trips_assertion(text.substr(0, end)); });
+      ends.begin(), ends.end(), [&](std::size_t end) { return !fails_assertion(text.substr(0, end)); });
   return static_cast<std::uint32_t>(line - ends.begin()) + 1;
 }
 
@@ -101,10 +101,10 @@ toml::table parse(const std::string& text, const std::string& name) {
     const bool json = first != std::string::npos && text[first] == '{';
     const bool ended = e.description().find("end-of-file") != std::string_view::npos;
     throw usage_error("not valid TOML: " + escaped(e.description(), 400),
-                      json    ? "a model's config.json goes behind --model="
-                      : ended ? "the file ends in the middle: finish it, or copy the file again"
+                      json    ? "pass a model's config.json with --model=FILE"
+                      : ended ? "the file is incomplete: finish it, or copy it again"
                               : "",
-                      place(e.source(), name));
+                      where_of(e.source(), name));
   } catch (const TomlAssertion&) {
     throw usage_error("not valid TOML", "look for an unfinished key, table header or value",
                       {name, line_of_assertion(text)});
@@ -116,19 +116,19 @@ toml::table parse(const std::string& text, const std::string& name) {
 std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
   std::vector<Entry> out;
   flatten(parse(text, name), "", name, out);
-  sort_by_place(out);
+  sort_by_position(out);
   return out;
 }
 
-/// A word that is no TOML value, told without a parser that throws: begins with a letter, and is none of
-/// TOML's own words.
-static bool bare_text(const std::string& text) {
+/// True for a bare word that is not a TOML value: it begins with a letter and is not a TOML keyword. Saves
+/// the cost of an exception for the most common kind of override.
+static bool is_bare_word(const std::string& text) {
   const bool letter = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
-  return letter && plain_word(text) && text != "true" && text != "false" && text != "inf" && text != "nan";
+  return letter && is_plain_word(text) && text != "true" && text != "false" && text != "inf" && text != "nan";
 }
 
 std::optional<Value> read_toml_value(const std::string& text, const Where& where) {
-  if (text.empty() || bare_text(text) || text.find_first_of("\r\n") != text.npos) return std::nullopt;
+  if (text.empty() || is_bare_word(text) || text.find_first_of("\r\n") != text.npos) return std::nullopt;
   try {
     const toml::table table = parse("x = " + text, where.file);
     const toml::node* node = table.get("x");

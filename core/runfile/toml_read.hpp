@@ -1,4 +1,5 @@
-// TOML text to a flat list of entries. The only door to the TOML library; knows no key of ours.
+// Parses TOML text into a flat list of entries. Only this file uses the TOML library. It knows no run-file
+// key.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,10 +9,11 @@
 
 namespace trainhost::runfile {
 
-/// Every table and value of `text`, guarded and parsed; `name` stands for the file in places and messages.
+/// All tables and values of `text` in file order, after guard_toml(). `name`: the file's name in messages.
+/// Throws usage_error with the position if `text` is not valid TOML.
 std::vector<Entry> read_toml(const std::string& text, const std::string& name);
 
-/// One TOML value as in `key = VALUE`; nullopt when `text` is not one.
+/// The TOML value in `key = VALUE`; nullopt if `text` is not one TOML value.
 std::optional<Value> read_toml_value(const std::string& text, const Where& where);
 
 }  // namespace trainhost::runfile

@@ -1,4 +1,4 @@
-// How values look in messages. See value.hpp.
+// Values in messages; see value.hpp.
 #include "core/runfile/value.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ std::string kind_name(const Value& v) {
     case Value::Kind::kInteger:
       return "a whole number";
     case Value::Kind::kNumber:
-      return "a number with a fraction or exponent";
+      return "a number with fraction or exponent";
     case Value::Kind::kBool:
       return "true or false";
     case Value::Kind::kList:

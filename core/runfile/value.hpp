@@ -1,6 +1,5 @@
-// One value of a run file or a config.json, with the place where it was written. What both parsers produce,
-// so that one set of checks and messages serves both. Holds no rules: those are in schema.hpp and
-// model_fields.cpp.
+// One value of a run file or a config.json with its position in the file. Both parsers produce this type, so
+// that both share the same checks and messages. The rules are in schema.hpp and model_fields.cpp.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,15 +12,15 @@ namespace trainhost::runfile {
 struct Value {
   enum class Kind { kNull, kText, kInteger, kNumber, kBool, kList, kTable, kOther };
   Kind kind = Kind::kNull;
-  std::string text;          // kText: the string; kOther: what it is, "a date"
+  std::string text;          // kText: the string; kOther: its kind, "a date or time"
   std::int64_t integer = 0;  // kInteger
   double number = 0;         // kInteger and kNumber
   bool boolean = false;      // kBool
   std::vector<Value> items;  // kList
-  Where where;               // file "" = a default
+  Where where;               // an empty file name means a default
 };
 
-/// A value under its full dotted key; tables come before what they hold.
+/// A value with its full dotted key. A table comes before its members.
 struct Entry {
   std::string key;
   Where key_where;
@@ -30,9 +29,9 @@ struct Entry {
 
 Value text_value(std::string text, Where where = {});
 
-/// "a string", "a whole number", ...: what it is.
+/// The kind of the value in messages: "a string", "a whole number", ...
 std::string kind_name(const Value& v);
-/// The value as a user would write it, shortened and safe to print.
+/// The value as it is written in a run file, shortened and safe to print.
 std::string written(const Value& v);
 
 }  // namespace trainhost::runfile

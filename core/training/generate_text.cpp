@@ -2,11 +2,12 @@
 #include "core/training/generate_text.hpp"
 
 #include <fmt/format.h>
-#include <simdjson.h>
 
 #include <algorithm>
 
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/durable.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/host_buffers.hpp"
 #include "core/process/host_info.hpp"
@@ -38,12 +39,15 @@ std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
 std::uint32_t context_of(const fs::path& dir, const ModelSpec& m) {
   constexpr std::uint64_t kDefaultContext = 1024;
   std::uint64_t context = std::min(kDefaultContext, m.max_positions);
-  simdjson::dom::parser parser;
-  simdjson::dom::element doc;
-  std::uint64_t n = 0;
-  if (parser.load((dir / "generation_config.json").string()).get(doc) == simdjson::SUCCESS &&
-      doc["max_length"].get(n) == simdjson::SUCCESS && n >= 2)
-    context = std::min(n, m.max_positions);
+  try {
+    const std::string text = checkpoint::read_whole(dir / "generation_config.json", 1 << 20);
+    const JsonValue config = parse_json(text);
+    const JsonValue* n = config.find("max_length");
+    if (n && n->kind == JsonValue::Kind::kInteger && n->integer >= 2)
+      context = std::min(static_cast<std::uint64_t>(n->integer), m.max_positions);
+  } catch (const Error&) {      // without this file the default applies
+  } catch (const JsonError&) {  // also if it is malformed
+  }
   return static_cast<std::uint32_t>(context);
 }
 

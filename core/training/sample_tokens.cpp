@@ -92,7 +92,7 @@ void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const
 std::optional<std::string> sample_of_trained_model(plugin::Session& s, const data::Tokenizer& tokenizer,
                                                    const data::Source& source, const ModelSpec& m,
                                                    const RunSpec& r, std::span<float> logits) {
-  if (!s.can_generate() || source.untold || tokenizer.vocab() > m.vocab) return std::nullopt;
+  if (!s.can_generate() || source.unknown_text || tokenizer.vocab() > m.vocab) return std::nullopt;
   std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
   std::string prompt = "\n";
   if (!ids.empty() && source.valid->size() >= ids.size()) {

@@ -11,7 +11,7 @@ namespace trainhost::training {
 namespace fs = std::filesystem;
 
 TraceFile::TraceFile(fs::path file) : file_(std::move(file)) {
-  checkpoint::require_place_for("--profile", file_, "--profile trace.json");
+  checkpoint::require_writable("--profile", file_, "--profile trace.json");
   temp_ = checkpoint::temp_beside(file_);
   try {
     fd_ = checkpoint::create_new(temp_);

@@ -1,5 +1,5 @@
-// What fuzzing and reading for it found, each kept small: none of these may break a promise again, and none
-// may be slow.
+// Reduced inputs that revealed bugs, by fuzzing or by reading the code. None may violate a guarantee or be
+// slow.
 #include <elf.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -25,7 +25,7 @@ double seconds_of(const char* target, const std::string& input) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// A library of ours, then `sections` section headers whose names lie in a megabyte without an end.
+/// A plugin library followed by `sections` section headers whose names are in a megabyte without terminator.
 std::string many_sections(std::uint16_t sections, std::uint32_t type) {
   std::string elf = tf::seeds("elf").at(0);
   Elf64_Ehdr h;
@@ -46,18 +46,18 @@ std::string many_sections(std::uint16_t sections, std::uint32_t type) {
 
 BOOST_AUTO_TEST_SUITE(found)
 
-// Two files held the TOML parser with assertions of their own; the linker kept one, and what it threw left
-// the other.
-BOOST_AUTO_TEST_CASE(a_manifest_that_trips_the_parsers_own_checks_is_refused) {
+// Two files compiled the TOML parser with different assertions. The linker kept one of them, and its
+// exception was not caught in the other file.
+BOOST_AUTO_TEST_CASE(a_manifest_that_fails_the_parsers_assertions_is_rejected) {
   for (const char* text : {"[[[[[[[^options[", "[", "[a.", "x = [", "x = {"}) {
     BOOST_CHECK_NO_THROW(tf::find("manifest")->run(text));
     BOOST_CHECK_NO_THROW(tf::find("run_file")->run(text));
   }
 }
 
-// Undefined in toml++ 3.3: any letter from U+00A1 to U+0499 where it looks for spaces. The first of these is
-// valid TOML.
-BOOST_AUTO_TEST_CASE(letters_where_the_parser_looks_for_spaces) {
+// Undefined behaviour in toml++ 3.3: any letter from U+00A1 to U+0499 where the parser expects spaces. The
+// first text is valid TOML.
+BOOST_AUTO_TEST_CASE(non_ascii_letters_after_a_line_ending_backslash_are_handled) {
   const std::string id = "id = 'a'\nversion = '1'\nkind = 'trainer'\n";
   for (const char* text : {"summary = \"\"\"a \\\n  \xc3\xa9\"\"\"", "x = \"\"\"\\\xc3\xa9\"\"\"",
                            "x = 0x\"\xcd\x97\"", "x = '\xd0\xb6' # \xd0\xb6"}) {
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(letters_where_the_parser_looks_for_spaces) {
   BOOST_TEST(tp::parse_manifest(id + "summary = \"\"\"a \\\n  \xc3\xa9\"\"\"").summary == "a \xc3\xa9");
 }
 
-BOOST_AUTO_TEST_CASE(times_that_are_none_are_fresh_and_wrap_nothing) {
+BOOST_AUTO_TEST_CASE(invalid_times_count_as_fresh_and_do_not_wrap) {
   tp::CacheEntry r;
   r.seen_s = 100, r.id.mtime_s = r.sidecar.mtime_s = 98;
   BOOST_TEST(!r.mtime_too_recent());
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(times_that_are_none_are_fresh_and_wrap_nothing) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(names_without_an_end_are_not_read_to_the_end) {
+BOOST_AUTO_TEST_CASE(unterminated_names_are_not_read_repeatedly) {
   BOOST_TEST(seconds_of("elf", many_sections(65000, SHT_PROGBITS)) < 5);
   std::string cache = tf::seeds("linker_cache").at(0);
   cache += std::string(4 << 20, 'x');
@@ -91,11 +91,11 @@ BOOST_AUTO_TEST_CASE(names_without_an_end_are_not_read_to_the_end) {
   BOOST_TEST(seconds_of("linker_cache", cache) < 5);
 }
 
-BOOST_AUTO_TEST_CASE(tables_that_lie_over_each_other_are_counted_once) {
+BOOST_AUTO_TEST_CASE(overlapping_tables_are_counted_once) {
   BOOST_TEST(seconds_of("exports", many_sections(65000, SHT_DYNSYM)) < 20);
 }
 
-BOOST_AUTO_TEST_CASE(the_cut_library_is_the_whole_one_to_the_readers) {
+BOOST_AUTO_TEST_CASE(the_readers_see_the_reduced_library_as_the_full_one) {
   for (const std::string& seed : tf::seeds("elf")) BOOST_TEST(seed.size() < 6000u);
   BOOST_TEST(tf::seeds("elf").size() == 2u);
 }

@@ -1,5 +1,5 @@
-// libFuzzer over one target: `fuzzer --target=NAME CORPUS [libFuzzer's options]`. `--seeds=FOLDER` instead
-// writes what every target starts from to FOLDER/NAME/ and its words to FOLDER/NAME.dict, and ends. Run by
+// Runs libFuzzer on one target: `fuzzer --target=NAME CORPUS [libFuzzer's options]`. `fuzzer --seeds=FOLDER`
+// writes the initial inputs of every target to FOLDER/NAME/ and its words to FOLDER/NAME.dict. Used by
 // `tools/dev fuzz`.
 #include <fmt/format.h>
 
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     if (a.starts_with("--target=")) chosen = tf::find(a.substr(9));
   }
   if (chosen) return 0;
-  fmt::print(stderr, "fuzzer: --target= one of:\n");
+  fmt::print(stderr, "fuzzer: set --target to one of:\n");
   for (const tf::Target& t : tf::targets()) fmt::print(stderr, "  {:14}{}\n", t.name, t.reads);
   std::exit(2);
 }

@@ -1,6 +1,6 @@
-// Every reader of hostile bytes against some ten thousand inputs, always the same ones: what is broken
-// grossly shows here, with any compiler, in seconds. The rest is for `tools/dev fuzz`. A crash names the
-// target and the number of its input; FUZZ_LOOP_INPUTS=N tries more of them.
+// Every reader of untrusted bytes with ten thousand fixed inputs: finds gross bugs in seconds with any
+// compiler. `tools/dev fuzz` searches further. A crash names the target and the number of the input;
+// FUZZ_LOOP_INPUTS=N sets the number of inputs.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -23,12 +23,12 @@ int inputs() {
   return n ? std::atoi(n) : 10'000;
 }
 
-/// What a reader that forgets to look at the end of its input would do; the loop must notice.
-void careless(std::string_view input) {
-  if (input.size() % 4 != 0) throw std::logic_error("a promise is broken");
+/// A reader with a bug that the loop must detect.
+void buggy_reader(std::string_view input) {
+  if (input.size() % 4 != 0) throw std::logic_error("a guarantee is violated");
 }
 
-/// The number of the first input that breaks a promise, or -1.
+/// The number of the first input that violates a guarantee, or -1.
 int first_failure(const tf::Target& t, const char* seeds_of, int count) {
   tf::Mutator mutator(tf::seeds(seeds_of), tf::words(seeds_of), 42);
   for (int i = 0; i < count; ++i) {
@@ -48,18 +48,18 @@ int first_failure(const tf::Target& t, const char* seeds_of, int count) {
 
 BOOST_AUTO_TEST_SUITE(fuzz)
 
-BOOST_DATA_TEST_CASE(no_reader_breaks_a_promise, boost::unit_test::data::make(tf::targets()), target) {
+BOOST_DATA_TEST_CASE(no_reader_violates_a_guarantee, boost::unit_test::data::make(tf::targets()), target) {
   BOOST_REQUIRE(!tf::seeds(target.name).empty());
   for (const std::string& seed : tf::seeds(target.name)) BOOST_CHECK_NO_THROW(target.run(seed));
   BOOST_TEST(first_failure(target, target.name, inputs()) == -1);
 }
 
-BOOST_AUTO_TEST_CASE(a_broken_promise_is_noticed) {
-  const tf::Target broken{"careless", "nothing", careless};
-  BOOST_TEST(first_failure(broken, "manifest", 100) >= 0);
+BOOST_AUTO_TEST_CASE(a_violated_guarantee_is_detected) {
+  const tf::Target buggy{"buggy", "nothing", buggy_reader};
+  BOOST_TEST(first_failure(buggy, "manifest", 100) >= 0);
 }
 
-BOOST_AUTO_TEST_CASE(the_same_inputs_every_time) {
+BOOST_AUTO_TEST_CASE(the_inputs_are_the_same_in_every_run) {
   tf::Mutator a(tf::seeds("config"), tf::words("config"), 7), b(tf::seeds("config"), tf::words("config"), 7);
   for (int i = 0; i < 100; ++i) BOOST_TEST(a.next() == b.next());
 }

@@ -1,6 +1,5 @@
-// Small random changes to bytes: flipped bits, numbers that are often wrong, cuts, copies, words of the
-// format. Same seed, same inputs, on every machine. No feedback from the program under test: fuzzer.cpp has
-// that.
+// Random mutations of bytes: flipped bits, boundary numbers, cuts, copies, words of the format. The same seed
+// gives the same inputs on every machine. No coverage feedback; fuzzer.cpp has that.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -50,7 +49,7 @@ class Mutator {
         break;
       case 6: {
         const std::string w = word();
-        t.replace(at / 4 * 4, w.size(), w);  // where a field begins
+        t.replace(at / 4 * 4, w.size(), w);  // aligned, where a field may start
       }
     }
   }

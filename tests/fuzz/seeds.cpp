@@ -1,5 +1,5 @@
-// See seeds.hpp. FUZZ_PLUGINS is the folder of libraries that the build made for this, one plain and one with
-// a RUNPATH.
+// Generates the initial inputs; see seeds.hpp. FUZZ_PLUGINS is the folder of the libraries built for this,
+// one plain and one with a RUNPATH.
 #include "tests/fuzz/seeds.hpp"
 
 #include <cstring>
@@ -62,7 +62,7 @@ Texts cache_entries() {
   return {good, bad, good + "\n" + bad, plugin::format_cache({{"host\t/a.so", good}, {"host\t/b.so", bad}})};
 }
 
-/// Header, entries, names: as ldconfig writes them.
+/// Header, entries and names in the format of ldconfig.
 Texts linker_caches() {
   std::string names("libc.so.6\0/lib/libc.so.6\0libm.so.6\0", 36), out = "glibc-ld.so.cache1.1";
   const auto number = [&out](std::uint32_t n) { out.append(reinterpret_cast<const char*>(&n), sizeof n); };

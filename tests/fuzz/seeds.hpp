@@ -1,6 +1,6 @@
-// What the fuzzers start from, made when it is wanted and never kept in the tree: a real plugin cut to its
-// headers, plugin manifests, small examples of every format. And words that a mutation may put in. Used
-// by fuzzer.cpp and loop_test.cpp.
+// Initial inputs of the fuzzers, generated on demand and not stored in the tree: a real plugin reduced to its
+// headers, plugin manifests, small examples of every format; and words for mutations. Used by fuzzer.cpp and
+// loop_test.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,15 +8,14 @@
 
 namespace trainhost::fuzz {
 
-/// Valid inputs, or nearly so, of the target of this name; each is less than 16 kB.
+/// Valid or nearly valid inputs of the target; each is smaller than 16 kB.
 std::vector<std::string> seeds(std::string_view target);
 
-/// Words of its format.
+/// Words of the target's format.
 std::vector<std::string> words(std::string_view target);
 
-/// A shared library with everything left out that no reader looks at: headers, dynamic section and its names,
-/// symbols, the manifest and section names, one after the other. Throws std::out_of_range when `elf` is no
-/// library of ours.
+/// A shared library reduced to what the readers use: headers, dynamic section and its names, symbols, the
+/// manifest and section names. Throws std::out_of_range if `elf` is not such a library.
 std::string headers_of(const std::string& elf);
 
 }  // namespace trainhost::fuzz

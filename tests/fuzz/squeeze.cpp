@@ -1,6 +1,5 @@
-// See seeds.hpp, headers_of(): a library of 16 kB becomes one of 3 kB that every reader takes for the same.
-// It trusts its input, which the build has just made; the readers are what is tested, and this shares no line
-// with them.
+// headers_of() of seeds.hpp: reduces a library of 16 kB to 3 kB that every reader treats as the same. It
+// trusts its input, which the build has just created, and shares no code with the readers under test.
 #include <elf.h>
 
 #include <cstring>
@@ -15,7 +14,7 @@ namespace {
 template <class T>
 T get(const std::string& from, std::uint64_t at) {
   if (at > from.size() || sizeof(T) > from.size() - at)
-    throw std::out_of_range("not a library that can be cut");
+    throw std::out_of_range("not a library that can be reduced");
   T t;
   std::memcpy(&t, from.data() + at, sizeof t);
   return t;
@@ -26,7 +25,7 @@ void put(std::string& to, std::uint64_t at, const T& t) {
   std::memcpy(to.data() + at, &t, sizeof t);
 }
 
-bool kept(std::uint32_t type, std::string_view name) {
+bool is_kept(std::uint32_t type, std::string_view name) {
   return type == SHT_DYNAMIC || type == SHT_DYNSYM || type == SHT_STRTAB || name == ".trainhost";
 }
 
@@ -47,7 +46,7 @@ std::string headers_of(const std::string& elf) {
     Elf64_Shdr s = section(i);
     const char* name = elf.c_str() + names.sh_offset + s.sh_name;
     if (std::string_view(name) == ".symtab" || std::string_view(name) == ".strtab") s.sh_type = SHT_NULL;
-    if (kept(s.sh_type, name)) {
+    if (is_kept(s.sh_type, name)) {
       out.resize((out.size() + 7) / 8 * 8);
       moved[s.sh_addr] = out.size();
       if (s.sh_type == SHT_DYNAMIC) dynamic = out.size(), dynamic_bytes = s.sh_size;
@@ -70,7 +69,8 @@ std::string headers_of(const std::string& elf) {
   put(out, 0, h);
   for (const Elf64_Shdr& s : sections) out.append(reinterpret_cast<const char*>(&s), sizeof s);
   bool loaded = false;
-  for (std::size_t i = 0; i < h.e_phnum; ++i) {  // one segment holds everything, at its offset in the file
+  for (std::size_t i = 0; i < h.e_phnum;
+       ++i) {  // one segment contains everything; addresses equal file offsets
     auto p = get<Elf64_Phdr>(out, h.e_phoff + i * sizeof(Elf64_Phdr));
     if (p.p_type == PT_LOAD && !loaded) {
       p.p_offset = p.p_vaddr = p.p_paddr = 0, p.p_filesz = p.p_memsz = out.size(), loaded = true;

@@ -1,5 +1,5 @@
-// See targets.hpp. A reader may refuse whatever it likes, in its own words; it may not crash, read outside,
-// or accept what it promises to refuse. Those promises are checked here, on everything that is accepted.
+// See targets.hpp. A reader may reject any input; it may not crash, read out of bounds, or accept what it
+// guarantees to reject. These guarantees are checked here for every accepted input.
 #include "tests/fuzz/targets.hpp"
 
 #include <sys/mman.h>
@@ -29,21 +29,21 @@
 namespace trainhost::fuzz {
 namespace {
 
-void promise(bool kept, const char* what) {
-  if (!kept) throw std::logic_error(what);
+void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
 }
 
-/// One file in memory for the readers that want one; the next input replaces the last.
+/// A file in memory for readers of files; each input replaces the previous one.
 class MemoryFile {
  public:
   MemoryFile() : fd(::memfd_create("input", MFD_CLOEXEC)) {
     std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    promise(fd >= 0, "no file in memory");
+    require(fd >= 0, "cannot create a file in memory");
   }
-  void hold(std::string_view bytes) {
-    const bool held = ::ftruncate(fd, static_cast<off_t>(bytes.size())) == 0 &&
-                      ::pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
-    promise(held, "the file in memory cannot be written");
+  void replace(std::string_view bytes) {
+    const bool written = ::ftruncate(fd, static_cast<off_t>(bytes.size())) == 0 &&
+                         ::pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
+    require(written, "cannot write the file in memory");
   }
   int fd;
   char path[32];
@@ -51,55 +51,55 @@ class MemoryFile {
 
 MemoryFile& file_of(std::string_view bytes) {
   static MemoryFile file;
-  file.hold(bytes);
+  file.replace(bytes);
   return file;
 }
 
-void explained(const plugin::Rejection& why, std::initializer_list<std::string_view> stages) {
-  promise(std::find(stages.begin(), stages.end(), why.stage()) != stages.end(),
-          "refused at a stage of somebody else");
-  promise(!why.code().empty() && *why.what(), "refused without a code or a reason");
-  promise(valid_utf8(why.what()), "a reason that is no text");
+void check_rejection(const plugin::Rejection& why, std::initializer_list<std::string_view> stages) {
+  require(std::find(stages.begin(), stages.end(), why.stage()) != stages.end(),
+          "rejected at an unexpected stage");
+  require(!why.code().empty() && *why.what(), "rejected without a code or a reason");
+  require(valid_utf8(why.what()), "the reason is not valid UTF-8");
 }
 
 void elf(std::string_view input) try {
   const plugin::ElfFile e = plugin::read_elf(file_of(input).fd, input.size());
-  promise(e.needed.size() <= 256, "more libraries than are allowed");
-  promise(!e.manifest || (!e.manifest->empty() && e.manifest->size() <= plugin::kMaxManifestBytes),
-          "a manifest of no size");
+  require(e.needed.size() <= 256, "more libraries than are allowed");
+  require(!e.manifest || (!e.manifest->empty() && e.manifest->size() <= plugin::kMaxManifestBytes),
+          "the size of the manifest is out of range");
 } catch (const plugin::Rejection& why) {
-  explained(why, {"gate", "manifest"});
+  check_rejection(why, {"gate", "manifest"});
 }
 
 void manifest(std::string_view input) try {
   const plugin::Manifest m = plugin::parse_manifest(std::string(input));
-  promise(!m.id.empty() && m.id.size() <= 64 && escaped(m.id) == m.id, "an id that cannot be shown as it is");
-  promise(!m.version.empty() && (m.kind == "trainer" || m.kind == "estimator"), "a needed key is not there");
-  promise(m.priority >= -1000 && m.priority <= 1000, "a priority out of its range");
+  require(!m.id.empty() && m.id.size() <= 64 && escaped(m.id) == m.id, "the id is not printable");
+  require(!m.version.empty() && (m.kind == "trainer" || m.kind == "estimator"), "a required key is missing");
+  require(m.priority >= -1000 && m.priority <= 1000, "the priority is out of range");
 } catch (const plugin::Rejection& why) {
-  explained(why, {"manifest"});
+  check_rejection(why, {"manifest"});
 }
 
-/// The text as a file, and every line of it as an entry of a file whose digest is right.
+/// The text as a file, and every line of it as an entry of a file with a correct digest.
 void cache(std::string_view input) {
   (void)plugin::parse_cache(input);
   std::map<std::string, std::string> lines;
   for (std::string_view line : plugin::lines_of(input))
     lines.emplace("host\t/" + std::to_string(lines.size()), line);
-  promise(plugin::parse_cache(plugin::format_cache(lines)) == lines, "what was written does not come back");
+  require(plugin::parse_cache(plugin::format_cache(lines)) == lines, "written entries are not read back");
   for (const auto& [key, line] : lines) {
     const std::optional<plugin::CacheEntry> r = plugin::parse_cache_line(line);
     if (!r) continue;
     (void)r->mtime_too_recent();
     const std::string again = plugin::format_cache_line(*r);
     const std::optional<plugin::CacheEntry> twice = plugin::parse_cache_line(again);
-    promise(twice && plugin::format_cache_line(*twice) == again, "an entry changes each time it is written");
+    require(twice && plugin::format_cache_line(*twice) == again, "an entry changes when it is written again");
   }
 }
 
 void linker_cache(std::string_view input) {
   for (const std::string& name : plugin::sonames_in_cache(input))
-    promise(!name.empty() && name.size() < 256, "a name of no size");
+    require(!name.empty() && name.size() < 256, "the length of a name is out of range");
 }
 
 /// First line: the key; the rest: config.json.
@@ -118,41 +118,41 @@ void config(std::string_view input) {
                          table.text(&table, &m, key.c_str(), text, sizeof text, &length),
                          table.count(&table, &m, key.c_str(), &items)};
   for (th_status status : s)
-    promise(status == TH_OK || status == TH_E_ABSENT || status == TH_E_ARG, "a code of no meaning");
-  promise(s[1] != TH_OK || std::isfinite(real), "a number that JSON cannot say");
-  promise(s[2] != TH_OK || (std::memchr(text, 0, sizeof text) && valid_utf8(text)),
-          "a text without an end, or cut amidst");
+    require(status == TH_OK || status == TH_E_ABSENT || status == TH_E_ARG, "an unexpected status code");
+  require(s[1] != TH_OK || std::isfinite(real), "a number is not finite");
+  require(s[2] != TH_OK || (std::memchr(text, 0, sizeof text) && valid_utf8(text)),
+          "a text is unterminated or cut within a character");
 }
 
 void exports(std::string_view input) try {
   const plugin_validator::Exports e = plugin_validator::read_exports(file_of(input).path);
-  promise(e.symbols.size() <= input.size(), "more symbols than bytes");
+  require(e.symbols.size() <= input.size(), "more symbols than bytes");
 } catch (const plugin_validator::CheckFailed& why) {
-  promise(*why.what(), "refused without a reason");
+  require(*why.what(), "rejected without a reason");
 }
 
-/// plugins.allow, plugins.path and [plugin.NAME] among the rest.
+/// Includes plugins.allow, plugins.path and [plugin.NAME].
 void run_file(std::string_view input) try {
   const runfile::RunConfig c = runfile::parse_run(std::string(input), "fuzz.toml", "/nonexistent");
   for (const std::string& hash : c.plugin_allow)
-    promise(hash.size() == 64 && hash.find_first_not_of("0123456789abcdef") == hash.npos,
-            "a hash that is none");
-  for (const auto& path : c.plugin_path) promise(path.is_absolute(), "a relative folder for plugins");
+    require(hash.size() == 64 && hash.find_first_not_of("0123456789abcdef") == hash.npos,
+            "a digest is malformed");
+  for (const auto& path : c.plugin_path) require(path.is_absolute(), "a plugin folder is relative");
 } catch (const Error& e) {
-  promise(*e.what(), "refused without a reason");
+  require(*e.what(), "rejected without a reason");
 }
 
 }  // namespace
 
 const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
-      {"elf", "a plugin file, by the gate", elf},
+      {"elf", "a plugin file, by the file validation", elf},
       {"manifest", "the text of .trainhost or of NAME.toml", manifest},
       {"cache", "the registry's cache", cache},
       {"linker_cache", "/etc/ld.so.cache", linker_cache},
-      {"config", "config.json behind trainhost.config/1", config},
-      {"exports", "a plugin file, by the check", exports},
-      {"run_file", "a run file, plugins.allow in it", run_file},
+      {"config", "config.json, by trainhost.config/1", config},
+      {"exports", "a plugin file, by plugins check", exports},
+      {"run_file", "a run file with plugins.allow", run_file},
   };
   return all;
 }

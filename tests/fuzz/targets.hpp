@@ -1,6 +1,5 @@
-// The readers of hostile bytes, each as one function that any input may be given to. Two programs drive them:
-// fuzzer.cpp (libFuzzer, by `tools/dev fuzz`) and loop_test.cpp (a plain loop, in every test run). What they
-// start from: seeds.hpp.
+// The readers of untrusted bytes, each as one function that accepts any input. They are run by fuzzer.cpp
+// (libFuzzer, `tools/dev fuzz`) and loop_test.cpp (a loop in every test run). Initial inputs: seeds.hpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,14 +9,14 @@ namespace trainhost::fuzz {
 
 struct Target {
   const char* name;
-  const char* reads;                    // whose bytes these are
-  void (*run)(std::string_view input);  // throws std::logic_error where a promise of the reader is broken
+  const char* reads;                    // what the input is
+  void (*run)(std::string_view input);  // throws std::logic_error if a guarantee of the reader is violated
 };
 
-/// All of them, in the order in which they are run.
+/// All targets, in the order in which they are run.
 const std::vector<Target>& targets();
 
-/// nullptr when there is none of that name.
+/// nullptr if there is no target with this name.
 const Target* find(std::string_view name);
 
 }  // namespace trainhost::fuzz

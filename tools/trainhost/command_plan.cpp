@@ -18,8 +18,8 @@ namespace trainhost::cli {
 
 Exit run(const PlanArguments& a) {
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
-  if (!a.html.empty()) checkpoint::require_place_for("--html", a.html, kHtml);
-  if (!a.csv.empty()) checkpoint::require_place_for("--csv", a.csv, kCsv);
+  if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
+  if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
   const std::vector<runfile::Override> more = device_overrides(a.device, a.budget);
   runfile::RunConfig c = load_config(a.common, more);
   planning::adopt_vocabulary(c);

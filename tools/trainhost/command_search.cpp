@@ -37,8 +37,8 @@ Exit run(const SearchArguments& a) {
   request.threads = a.threads;
   request.every = a.every;
   for (const runfile::Override& o : overrides(a.common)) request.fixed.insert(o.key);
-  if (!a.csv.empty()) checkpoint::require_place_for("--csv", a.csv, kCsv);
-  if (!a.html.empty()) checkpoint::require_place_for("--html", a.html, kHtml);
+  if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
+  if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   runfile::RunConfig c = load_config(a.common, device_overrides(a.device, a.budget), keys_to_search(request));
   planning::adopt_vocabulary(c);
   planning::SearchResult v = planning::search_layouts(c, request);

@@ -15,8 +15,8 @@ Exit run(const SweepArguments& a) {
   if (a.over.empty())
     throw usage_error("trainhost sweep needs --over KEY=VALUES",
                       "for example --over data.seq_len=512..16384");
-  if (!a.html.empty()) checkpoint::require_place_for("--html", a.html, kHtml);
-  if (!a.csv.empty()) checkpoint::require_place_for("--csv", a.csv, kCsv);
+  if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
+  if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
   const planning::Axis axis = planning::parse_axis(a.over);
   for (const runfile::Override& o : overrides(a.common))
     if (o.key == axis.key)

@@ -1,8 +1,8 @@
-// A disk that loses power. Records what core/checkpoint asks of the system (the calls are really made too),
-// and builds from it what a disk may hold after a power loss: everything synced before that moment, and of
-// the rest any part. Model: each file's writes and each directory's changes are lost or kept one by one
-// unless that file or directory was synced later; a kept change may stand without an earlier one. A rename is
-// one change. That is weaker than what ext4, xfs or btrfs do, so what survives here survives there.
+// A model of a disk that loses power. Records the system calls of core/checkpoint (they are executed too) and
+// builds possible disk contents after a power loss: everything synced before, and any part of the rest. Each
+// write to a file and each change of a directory is lost or kept independently, unless that file or directory
+// was synced later. A rename is one change. ext4, xfs and btrfs guarantee more, so data that survive here
+// survive there.
 #pragma once
 #include <fcntl.h>
 
@@ -39,19 +39,19 @@ class DiskLog {
   ~DiskLog() { stop(); }
   DiskLog(const DiskLog&) = delete;
 
-  /// The promise from here on: `step` is saved.
+  /// Records that save() returned for `step`.
   void promise(std::uint64_t step) { add({.kind = kPromise, .node = step}); }
-  /// Ends the recording.
+  /// Stops recording.
   void stop() { checkpoint::sys() = real_; }
   std::size_t size() const { return log_.size(); }
-  /// A sabotaged program: it never synced directories (or files).
+  /// Simulates a program that never syncs directories (or files).
   void forget_syncs(bool of_directories) {
     std::erase_if(
         log_, [&](const Op& op) { return op.kind == kSync && nodes_[op.node].directory == of_directories; });
   }
 
-  /// Writes to `out` what the disk may hold when power fails before op number `end`; returns what was
-  /// promised by then.
+  /// Writes to `out` a possible disk content after a power loss before operation `end`; returns the last step
+  /// whose save() had returned.
   std::uint64_t image(std::size_t end, std::mt19937& random, const fs::path& out) const {
     std::vector<Node> disk(nodes_.size());
     for (std::size_t i = 0; i < disk.size(); ++i) disk[i].directory = nodes_[i].directory;
@@ -74,7 +74,7 @@ class DiskLog {
   enum Kind { kLink, kUnlink, kMove, kExchange, kWrite, kSync, kPromise };
   struct Op {
     Kind kind = kSync;
-    std::size_t node = 0, other = 0;  // `other`: the node that an exchange moves the other way
+    std::size_t node = 0, other = 0;  // `other`: second node of an exchange
     std::size_t dir = 0, to_dir = 0;
     std::string name{}, to{}, data{};
     std::size_t at = 0;
@@ -90,7 +90,7 @@ class DiskLog {
 
   void add(Op op) { log_.push_back(std::move(op)); }
 
-  /// The node of a path below root_; `last` = false: of its parent.
+  /// The node of a path below root_, or of its parent if `last` is false.
   std::size_t find(const fs::path& p, bool last = true) const {
     std::size_t node = 0;
     fs::path rest = (last ? p : p.parent_path()).lexically_relative(root_);
@@ -149,7 +149,7 @@ class DiskLog {
     return result;
   }
 
-  /// torn: the bytes of a write that nobody synced may be there, be zero, or be cut.
+  /// torn: the bytes of an unsynced write may be present, zero or truncated.
   static void apply(const Op& op, std::vector<Node>& disk, std::mt19937* torn) {
     auto& entries = disk[op.dir].entries;
     switch (op.kind) {
@@ -190,7 +190,7 @@ class DiskLog {
   static inline DiskLog* self_ = nullptr;
   fs::path root_;
   checkpoint::Sys real_;
-  std::vector<Node> nodes_;  // as the running program sees them; 0 is root_
+  std::vector<Node> nodes_;  // as the running program sees them; node 0 is root_
   std::map<int, Open> fds_;
   std::vector<Op> log_;
 };

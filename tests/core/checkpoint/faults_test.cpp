@@ -1,6 +1,6 @@
-// Death and failing system calls while a checkpoint is saved. The promise, after each of them: newest() finds
-// a whole checkpoint at least as new as the last one whose save() returned, and the next save works and
-// tidies up.
+// Kills and failing system calls while a checkpoint is saved. After each of them, newest() must find a
+// verified checkpoint at least as new as the last one whose save() returned, and the next save works and
+// removes leftovers.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -24,7 +24,7 @@ struct Dir {
   TempDir top;
   fs::path dir = top / "run";
 
-  /// Two good checkpoints, 1 and 2, and room in the rotation for no third.
+  /// Two verified checkpoints, 1 and 2; a third one makes the store remove the first.
   void prepare() {
     fs::remove_all(dir);
     FaultySys quick(never);
@@ -56,7 +56,7 @@ struct Dir {
 
 BOOST_FIXTURE_TEST_SUITE(checkpoint_faults, Dir)
 
-BOOST_AUTO_TEST_CASE(killed_at_any_moment_a_good_checkpoint_is_there) {
+BOOST_AUTO_TEST_CASE(after_a_kill_at_any_time_a_verified_checkpoint_exists) {
   auto* done = static_cast<std::atomic<std::uint64_t>*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   BOOST_REQUIRE(done != MAP_FAILED);
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(killed_at_any_moment_a_good_checkpoint_is_there) {
   save_step(first, 1);
   save_step(first, 2);
   done->store(2);
-  // A child is killed within its first few saves, however quick the disk is.
+  // The child is killed within its first few saves, for any disk speed.
   const auto span =
       2 *
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
@@ -96,8 +96,8 @@ BOOST_AUTO_TEST_CASE(killed_at_any_moment_a_good_checkpoint_is_there) {
   ::munmap(done, 4096);
 }
 
-BOOST_AUTO_TEST_CASE(killed_at_every_system_call_a_good_checkpoint_is_there) {
-  for (std::uint64_t step : {3, 2}) {  // a new step, and one that replaces a good one of the same name
+BOOST_AUTO_TEST_CASE(after_a_kill_at_every_system_call_a_verified_checkpoint_exists) {
+  for (std::uint64_t step : {3, 2}) {  // a new step, and one that replaces an existing checkpoint
     const int calls = calls_of_a_save(step);
     BOOST_TEST(calls > 60);
     for (int n = 1; n <= calls; ++n)
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(killed_at_every_system_call_a_good_checkpoint_is_there) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(each_system_call_fails_with_each_error_and_the_earlier_checkpoint_stays) {
+BOOST_AUTO_TEST_CASE(when_a_system_call_fails_the_earlier_checkpoint_remains) {
   int faults = 0, failed = 0;
   for (std::uint64_t step : {3, 2}) {
     const int calls = calls_of_a_save(step);
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(each_system_call_fails_with_each_error_and_the_earlier_chec
   BOOST_TEST_MESSAGE("calls that failed: " << faults << ", saves that said so: " << failed);
 }
 
-BOOST_AUTO_TEST_CASE(a_disk_that_fills_and_stays_full_loses_nothing_and_recovers) {
+BOOST_AUTO_TEST_CASE(a_full_disk_loses_no_checkpoint_and_saving_recovers) {
   const int calls = calls_of_a_save(3);
   for (int n = 1; n <= calls; ++n) {
     prepare();
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fills_and_stays_full_loses_nothing_and_recovers
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_device_that_dies_for_good_leaves_what_was_published) {
+BOOST_AUTO_TEST_CASE(a_failed_device_keeps_the_published_checkpoints) {
   const int calls = calls_of_a_save(3);
   for (int n = 1; n <= calls; ++n) {
     prepare();
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_dies_for_good_leaves_what_was_published) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(short_writes_go_on) {
+BOOST_AUTO_TEST_CASE(short_writes_are_continued) {
   for (std::size_t most : {1, 7, 64, 1000}) {
     FaultySys slow(never);
     slow.set_max_write(most);
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(short_writes_go_on) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_write_without_progress_ends_in_an_error_not_a_loop) {
+BOOST_AUTO_TEST_CASE(a_write_without_progress_is_an_error_and_not_a_loop) {
   prepare();
   FaultySys stuck(never);
   stuck.set_max_write(0);
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_write_without_progress_ends_in_an_error_not_a_loop) {
   BOOST_TEST(newest_step(dir) == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(the_limit_of_a_file_size_ends_a_save_and_not_the_checkpoints) {
+BOOST_AUTO_TEST_CASE(a_file_size_limit_fails_the_save_and_keeps_the_checkpoints) {
   prepare();
   std::uintmax_t largest = 0;
   for (const auto& e : fs::directory_iterator(dir / "step-2"))
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(the_limit_of_a_file_size_ends_a_save_and_not_the_checkpoint
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_file_system_that_cannot_exchange_still_replaces) {
+BOOST_AUTO_TEST_CASE(a_file_system_without_exchange_still_replaces_a_checkpoint) {
   for (int error : {EINVAL, ENOSYS, ENOTSUP}) {
     prepare();
     {
@@ -232,8 +232,8 @@ BOOST_AUTO_TEST_CASE(a_file_system_that_cannot_exchange_still_replaces) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_failing_rename_of_two_puts_the_former_checkpoint_back) {
-  for (int n = 1; n <= 8; ++n) {  // shards, manifest, the three of the exchange, latest
+BOOST_AUTO_TEST_CASE(a_failing_second_rename_restores_the_previous_checkpoint) {
+  for (int n = 1; n <= 8; ++n) {  // shards, manifest, the three renames of the exchange, latest
     prepare();
     int renames = 0;
     {
@@ -248,11 +248,11 @@ BOOST_AUTO_TEST_CASE(a_failing_rename_of_two_puts_the_former_checkpoint_back) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(data_that_the_disk_changed_are_found_before_they_are_published) {
+BOOST_AUTO_TEST_CASE(data_changed_by_the_disk_are_detected_before_publishing) {
   static Sys real;
   static int countdown;
   real = sys();
-  for (int n = 1; n <= 4; ++n) {  // two writes a shard: header, data
+  for (int n = 1; n <= 4; ++n) {  // two writes per shard: header, data
     prepare();
     countdown = n;
     sys().write = [](int fd, const void* data, std::size_t size) {
@@ -264,12 +264,12 @@ BOOST_AUTO_TEST_CASE(data_that_the_disk_changed_are_found_before_they_are_publis
     Store store(dir, 2);
     std::string m = message_of([&] { save_step(store, 3); }, Exit::kFailed);
     sys() = real;
-    BOOST_TEST(says(m, "not stored as it was written"), m);
+    BOOST_TEST(says(m, "is damaged after writing"), m);
     goes_on_from(2, "changed data");
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_checkpoint_that_does_not_verify_once_published_is_taken_back) {
+BOOST_AUTO_TEST_CASE(a_published_checkpoint_that_does_not_verify_is_withdrawn) {
   static Sys real;
   static auto spoil = [](const char* to) {
     if (says(to, "step-") && fs::is_directory(to) && !says(to, ".tmp."))
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_that_does_not_verify_once_published_is_taken_b
     sys().exchange = [](const char* a, const char* b) {
       static bool once = false;
       int r = real.exchange(a, b);
-      if ((once = !once)) spoil(b);  // the second exchange takes it back
+      if ((once = !once)) spoil(b);  // the second exchange withdraws it
       return r;
     };
     Store store(dir, 2);
@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_that_does_not_verify_once_published_is_taken_b
   }
 }
 
-BOOST_AUTO_TEST_CASE(reads_go_on_after_signals_and_short_counts) {
+BOOST_AUTO_TEST_CASE(reads_continue_after_signals_and_short_counts) {
   prepare();
   static Sys real;
   static int turn;

@@ -1,6 +1,5 @@
-// The system calls of core/checkpoint with a fault put in: at the n-th call of a kind something happens
-// instead. While a FaultySys lives, nothing is really synced (a killed process loses nothing of the page
-// cache), so tests are quick.
+// System calls of core/checkpoint with an injected fault at the n-th call of a kind. While a FaultySys
+// exists, syncs do nothing (a killed process loses nothing of the page cache), so tests are fast.
 #pragma once
 #include <unistd.h>
 
@@ -17,8 +16,8 @@ namespace trainhost::test {
 
 class FaultySys {
  public:
-  /// Asked before every call with its name and number (from 1): 0 = go on; an errno = fail with it; kKill =
-  /// die here; kHalf = a write stores half of its data and then dies.
+  /// Called before every call with its name and number (from 1). Returns 0 to execute the call, an errno to
+  /// fail with it, kKill to kill the process, kHalf to write half of the data and then kill it.
   using Decide = std::function<int(const std::string& call, int number)>;
   static constexpr int kKill = -1, kHalf = -2;
 

@@ -1,5 +1,5 @@
-// What the tests of core/checkpoint share: a directory that goes away, safetensors files made byte by byte
-// (not with the writer under test), and "this throws an error that says that".
+// Helpers of the tests of core/checkpoint: a temporary directory, safetensors files built byte by byte
+// (without the writer under test), and checks of error messages.
 #pragma once
 #include <unistd.h>
 
@@ -63,8 +63,8 @@ inline std::string entry(const std::string& name, const std::string& dtype, cons
          "}";
 }
 
-/// The message of the trainhost::Error that f throws, "" when it throws none. Any other exception is a
-/// failure.
+/// The message of the trainhost::Error that f throws, "" if it throws none. Any other exception fails the
+/// test.
 inline std::string message_of(const std::function<void()>& f, Exit code = Exit::kUsage) {
   try {
     f();

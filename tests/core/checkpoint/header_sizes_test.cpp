@@ -1,4 +1,4 @@
-// Rules 10 to 15: counts, bytes and offsets that fit each other and the file, without ever wrapping.
+// Rules 10 to 15: counts, bytes and offsets agree with each other and with the file, without overflow.
 #include "tests/core/checkpoint/rules_fixture.hpp"
 
 using namespace trainhost;
@@ -16,7 +16,7 @@ BOOST_AUTO_TEST_CASE(rule_10_a_product_of_dimensions_never_wraps) {
   breaks(10, safetensors("{" + entry("a", "\"F32\"", "[9223372036854775807,2]", "[0,0]") + "}"));
   for (const char* s :
        {"[0,9223372036854775807,9223372036854775807]", "[9223372036854775807,0,9223372036854775807]",
-        "[9223372036854775807,9223372036854775807,0]"})  // a zero wins, wherever it stands
+        "[9223372036854775807,9223372036854775807,0]"})  // one zero dimension makes the product zero
     opens(safetensors("{" + entry("a", "\"F64\"", s, "[0,0]") + "}"), 1);
 }
 
@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(rule_11_a_size_in_bytes_never_wraps_and_is_whole) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(rule_12_two_offsets_in_order) {
+BOOST_AUTO_TEST_CASE(rule_12_there_are_two_offsets_in_order) {
   for (const char* o : {"[]",
                         "[0]",
                         "[0,8,8]",
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(rule_12_two_offsets_in_order) {
   breaks(12, safetensors("{" + entry("a", "\"F32\"", "[2]", "[8,0]") + "}", 8), "[8,0]");
 }
 
-BOOST_AUTO_TEST_CASE(rule_13_offsets_hold_what_shape_and_dtype_need) {
+BOOST_AUTO_TEST_CASE(rule_13_offsets_span_the_bytes_of_shape_and_dtype) {
   for (std::uint64_t n = 0; n < 24; ++n)
     if (n != 8)
       breaks(13, safetensors("{" + entry("a", "\"F32\"", "[2]", "[0," + std::to_string(n) + "]") + "}", n));
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(rule_13_offsets_hold_what_shape_and_dtype_need) {
   breaks(13, safetensors("{" + entry("a", "\"F32\"", "[]", "[0,0]") + "}"));
 }
 
-BOOST_AUTO_TEST_CASE(rule_14_tensors_tile_the_data_without_hole_or_overlap) {
+BOOST_AUTO_TEST_CASE(rule_14_tensors_cover_the_data_without_gap_or_overlap) {
   auto two = [](std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d, bool swap) {
     auto e = [](const char* name, std::uint64_t from, std::uint64_t to) {
       return entry(name, "\"U8\"", "[" + std::to_string(to - from) + "]",
@@ -95,13 +95,13 @@ BOOST_AUTO_TEST_CASE(rule_14_tensors_tile_the_data_without_hole_or_overlap) {
   };
   for (bool swap : {false, true}) {
     for (std::uint64_t gap = 1; gap < 8; ++gap) {
-      breaks(14, safetensors(two(0, 8, 8 + gap, 16 + gap, swap), 16 + gap));  // a hole
+      breaks(14, safetensors(two(0, 8, 8 + gap, 16 + gap, swap), 16 + gap));  // a gap
       breaks(14, safetensors(two(0, 8, 8 - gap, 16, swap), 16));              // an overlap
     }
-    breaks(14, safetensors(two(0, 8, 0, 8, swap), 8));    // twice the same bytes
-    breaks(14, safetensors(two(1, 8, 8, 16, swap), 16));  // nothing at the front
-    breaks(14, safetensors(two(0, 16, 4, 4, swap), 16));  // an empty one inside another
-    opens(safetensors(two(0, 8, 8, 8, swap), 8), 2);      // empty ones where others begin or end are fine
+    breaks(14, safetensors(two(0, 8, 0, 8, swap), 8));    // the same bytes twice
+    breaks(14, safetensors(two(1, 8, 8, 16, swap), 16));  // a gap at the start
+    breaks(14, safetensors(two(0, 16, 4, 4, swap), 16));  // an empty tensor inside another
+    opens(safetensors(two(0, 8, 8, 8, swap), 8), 2);      // empty tensors at boundaries are valid
     opens(safetensors(two(0, 0, 0, 8, swap), 8), 2);
   }
 }

@@ -1,4 +1,4 @@
-// Rules 4 to 9 and 16: what the text of a header may say. Every variant of a mistake is a file of its own.
+// Rules 4 to 9 and 16: the text of a header. Every variant of a mistake is tested in its own file.
 #include "tests/core/checkpoint/rules_fixture.hpp"
 
 using namespace trainhost;
@@ -6,7 +6,7 @@ using namespace trainhost::test;
 
 BOOST_FIXTURE_TEST_SUITE(checkpoint_header_text, Rules)
 
-BOOST_AUTO_TEST_CASE(rule_4_a_header_starts_with_a_brace_and_ends_in_spaces_alone) {
+BOOST_AUTO_TEST_CASE(rule_4_a_header_starts_with_a_brace_and_is_padded_with_spaces) {
   for (const char* first : {"[", " ", "\"", "n", "\n", "\t", "\xEF\xBB\xBF", "1",    "-", "}",
                             "x", "/", "#",  "'", "<",  "P",  "\x80",         "\xff", ",", ":"})
     breaks(4, safetensors(first + kGood, 8));
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(rule_5_the_header_is_strict_json_and_valid_utf8) {
     breaks(5, safetensors("{\"a" + std::string(bytes) + "\":" + t + "}", 8));
 }
 
-BOOST_AUTO_TEST_CASE(rule_6_no_name_and_no_key_comes_twice) {
+BOOST_AUTO_TEST_CASE(rule_6_names_and_keys_are_unique) {
   for (int n = 2; n < 22; ++n) {  // the two equal names at every distance
     std::string header = "{";
     for (int i = 0; i < n; ++i)
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(rule_7_metadata_maps_strings_to_strings) {
         1);
 }
 
-BOOST_AUTO_TEST_CASE(rule_8_only_known_dtypes) {
+BOOST_AUTO_TEST_CASE(rule_8_unknown_dtypes_are_rejected) {
   for (const char* d :
        {"\"F33\"",  "\"f32\"",        "\"FLOAT\"",   "\"\"",   "\"BF 16\"",   "\"I128\"",   "\"F32 \"",
         "\" F32\"", "\"F32\\u0000\"", "\"float32\"", "\"F8\"", "\"F8_E4M4\"", "\"Q4_0\"",   "\"F128\"",
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(rule_8_only_known_dtypes) {
       says(error(safetensors("{" + entry("a", "\"BF61\"", "[2]", "[0,4]") + "}", 4)), "did you mean 'BF16'"));
 }
 
-BOOST_AUTO_TEST_CASE(rule_9_shapes_are_whole_numbers_written_as_such) {
+BOOST_AUTO_TEST_CASE(rule_9_dimensions_are_whole_numbers_written_in_digits) {
   for (const char* d : {"4.0",
                         "1e3",
                         "-1",
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(rule_9_shapes_are_whole_numbers_written_as_such) {
   opens(safetensors("{" + entry("a", "\"F32\"", "[1,1,1,1,1,1,1,2]", "[0,8]") + "}", 8), 1);
 }
 
-BOOST_AUTO_TEST_CASE(rule_16_names_are_short_and_printable_and_not_too_many) {
+BOOST_AUTO_TEST_CASE(rule_16_names_are_limited_in_length_characters_and_number) {
   const std::string e = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   const char* hex = "0123456789abcdef";
   for (int c = 0; c < 0x20; ++c)

@@ -1,5 +1,5 @@
-// Replaces the global operator new of the test program by one that remembers. In a file of its own, so that
-// no call of new in the tests is compiled with these definitions in sight.
+// Replaces the global operator new of the test program by one that records the largest size. A separate file,
+// so that no test is compiled with these definitions visible.
 #include "tests/core/checkpoint/largest_allocation.hpp"
 
 #include <cstdlib>

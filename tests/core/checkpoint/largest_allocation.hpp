@@ -1,5 +1,4 @@
-// The largest single block that operator new was asked for since somebody set it to zero: the tests of rule
-// 25 read it.
+// The largest block that operator new allocated since this was set to zero; for the tests of rule 25.
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Power fails at a random moment of a run that saves checkpoints, and what was not synced is lost in part:
-// the newest promised checkpoint, or a later one, verifies. A program that forgets a kind of sync does fail
+// Power fails at a random time of a run that saves checkpoints, and unsynced data are lost in part: the last
+// checkpoint whose save() returned, or a later one, must verify. A program that omits a kind of sync fails
 // this test.
 #include "tests/core/checkpoint/disk_log.hpp"
 #include "tests/core/checkpoint/store_fixture.hpp"
@@ -14,14 +14,14 @@ constexpr int kImages = 1000;
 
 void record(const fs::path& run, DiskLog& log) {
   Store store(run, 2);
-  for (std::uint64_t step : {1, 2, 3, 3, 4, 5}) {  // one of them twice: the exchange
+  for (std::uint64_t step : {1, 2, 3, 3, 4, 5}) {  // one step twice, for the exchange
     save_step(store, step);
     log.promise(step);
   }
   log.stop();
 }
 
-/// Images after which the promise does not hold.
+/// Number of disk images that violate the guarantee.
 int broken_promises(const DiskLog& log, const fs::path& at) {
   std::mt19937 random(3);
   int broken = 0;
@@ -47,14 +47,14 @@ struct Run {
 
 BOOST_FIXTURE_TEST_SUITE(checkpoint_power_loss, Run)
 
-BOOST_AUTO_TEST_CASE(whatever_a_power_loss_leaves_the_promised_checkpoint_is_whole) {
+BOOST_AUTO_TEST_CASE(after_a_power_loss_the_promised_checkpoint_verifies) {
   DiskLog log(disk);
   record(disk / "run", log);
   BOOST_TEST(broken_promises(log, images) == 0);
   BOOST_TEST_MESSAGE("disk images: " << kImages << " of a log of " << log.size() << " operations");
 }
 
-BOOST_AUTO_TEST_CASE(a_model_directory_survives_a_power_loss_whole_with_what_else_was_in_it) {
+BOOST_AUTO_TEST_CASE(after_a_power_loss_a_model_directory_and_its_other_files_are_complete) {
   const std::vector<TensorInfo> tensors{info("model.a", 3)};
   DiskLog log(disk);
   for (std::uint64_t v : {1, 2, 3}) {
@@ -78,14 +78,14 @@ BOOST_AUTO_TEST_CASE(a_model_directory_survives_a_power_loss_whole_with_what_els
         .stream(tensors[0], scratch, [&](std::uint64_t, std::span<const float> w) {
           BOOST_TEST(w[2] == static_cast<float>(v[5] - '0'));
         });
-    bool kept = false;  // in the model's directory, or still in the former one beside it; never gone
+    bool kept = false;  // in the model directory, or still in the previous one; never lost
     for (const auto& e : fs::recursive_directory_iterator(images))
       kept = kept || e.path().filename() == "notes";
     BOOST_TEST(kept);
   }
 }
 
-BOOST_AUTO_TEST_CASE(without_its_syncs_the_same_program_would_lose_checkpoints) {
+BOOST_AUTO_TEST_CASE(without_syncs_a_power_loss_loses_checkpoints) {
   for (bool directories : {true, false}) {
     const fs::path here = disk / (directories ? "d" : "f");
     fs::create_directory(here);

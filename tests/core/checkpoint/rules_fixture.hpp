@@ -1,5 +1,4 @@
-// One file after another, each broken in one way, and the error that must name the rule, the file and the
-// byte.
+// Writes files that violate one rule each, and checks that the error names the rule, the file and the byte.
 #pragma once
 #include <algorithm>
 
@@ -11,7 +10,7 @@ namespace trainhost::test {
 using checkpoint::SafetensorsFile;
 using checkpoint::TensorEntry;
 
-/// Rule-breaking files over all cases.
+/// Number of files that violate a rule, over all cases.
 inline int files_broken = 0;
 
 struct Rules {
@@ -24,7 +23,7 @@ struct Rules {
     return message_of([&] { SafetensorsFile f(file); });
   }
 
-  /// Refused by that rule; `token`, when given, stands in the file where the message says.
+  /// The file must be rejected by that rule; `token`, if given, must be at the reported byte.
   void breaks(int rule, const std::string& bytes, const std::string& token = {}) {
     std::string m = error(bytes);
     std::string shown = bytes.size() < 300 ? bytes.substr(std::min<std::size_t>(8, bytes.size())) : "(long)";

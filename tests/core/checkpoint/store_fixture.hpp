@@ -1,4 +1,4 @@
-// A tiny checkpoint whose content follows from its step, so that finding one also checks what is in it.
+// A small checkpoint whose content is a function of its step, so that a found checkpoint can be checked.
 #pragma once
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,12 +31,12 @@ inline fs::path save_step(checkpoint::Store& store, std::uint64_t step) {
         sink("model.a", 0, std::span<const float>(v).first(5));
         sink("model.b", 0, v);
       });
-    checkpoint::Fd plain = checkpoint::create_new(tmp / "notes");  // a careless file: nobody synced it
+    checkpoint::Fd plain = checkpoint::create_new(tmp / "notes");  // a file that the writer did not sync
     checkpoint::write_all(plain.get(), std::as_bytes(std::span("some text", 9)), tmp / "notes");
   });
 }
 
-/// The step that newest() finds, after a look into its weights; 0 when there is none.
+/// The step that newest() finds, after checking its weights; 0 if there is none.
 inline std::uint64_t newest_step(const fs::path& dir) {
   auto found = checkpoint::Store(dir, 2).newest();
   if (!found) return 0;
@@ -56,7 +56,7 @@ inline std::size_t temp_entries(const fs::path& dir) {
   return n;
 }
 
-/// Runs f in a child; its wait status.
+/// Runs f in a child process; returns its wait status.
 inline int in_child(const std::function<void()>& f) {
   pid_t pid = ::fork();
   if (pid == 0) {

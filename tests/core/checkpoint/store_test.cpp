@@ -1,6 +1,5 @@
-// The checkpoint store without faults of the system: what is published, found, skipped, replaced and rotated,
-// and every kind of damage to the files. Kills and failing calls: faults_test.cpp; power loss:
-// power_loss_test.cpp.
+// The checkpoint store without system faults: publishing, finding, skipping, replacing, rotation, and every
+// kind of damage to the files. Kills and failing calls: faults_test.cpp; power loss: power_loss_test.cpp.
 #include "core/checkpoint/store.hpp"
 
 #include <sys/mman.h>
@@ -44,7 +43,7 @@ std::string only_skipped(const fs::path& dir) {
 
 BOOST_FIXTURE_TEST_SUITE(checkpoint_store, Dir)
 
-BOOST_AUTO_TEST_CASE(a_saved_checkpoint_is_found_with_all_it_knew) {
+BOOST_AUTO_TEST_CASE(a_saved_checkpoint_is_found_with_all_its_metadata) {
   Store store(dir, 2);
   BOOST_TEST(!store.newest());
   fs::path at = save_step(store, 300);
@@ -75,7 +74,7 @@ BOOST_AUTO_TEST_CASE(an_empty_or_absent_directory_has_no_checkpoint) {
   BOOST_TEST(!Store(dir, 2).newest());
 }
 
-BOOST_AUTO_TEST_CASE(old_ones_go_only_after_new_ones_are_there_and_two_always_stay) {
+BOOST_AUTO_TEST_CASE(old_checkpoints_are_removed_after_new_ones_exist_and_two_remain) {
   for (std::uint64_t keep : {0, 1, 2, 3, 5}) {
     fs::remove_all(dir);
     Store store(dir, keep);
@@ -87,7 +86,7 @@ BOOST_AUTO_TEST_CASE(old_ones_go_only_after_new_ones_are_there_and_two_always_st
   }
 }
 
-BOOST_AUTO_TEST_CASE(rotation_counts_good_ones_alone) {
+BOOST_AUTO_TEST_CASE(rotation_counts_only_verified_checkpoints) {
   for (std::uint64_t step : {1, 2, 3, 4}) {
     Store other(dir, 10);
     save_step(other, step);
@@ -95,22 +94,22 @@ BOOST_AUTO_TEST_CASE(rotation_counts_good_ones_alone) {
   put(dir / "step-4/weights.safetensors", "damaged");
   put(dir / "step-3/manifest.json", "damaged");
   Store store(dir, 2);
-  save_step(store, 5);  // good: 5 and 2; 1 and 3 (of unknown age) go, 4 is newer than 2
+  save_step(store, 5);  // verified: 5 and 2; 1 and 3 (unknown age) are removed, 4 is newer than 2
   BOOST_TEST((published() == std::set<std::string>{"step-2", "step-4", "step-5"}));
 }
 
-BOOST_AUTO_TEST_CASE(the_last_published_counts_whatever_its_step) {
+BOOST_AUTO_TEST_CASE(the_most_recently_published_checkpoint_is_newest) {
   Store store(dir, 2);
   save_step(store, 1000);
   save_step(store, 2000);
-  Store again(dir, 2);  // a run that started anew in the same directory
+  Store again(dir, 2);  // a new run in the same directory
   save_step(again, 10);
   BOOST_TEST(newest_step(dir) == 10u);
   save_step(again, 20);
   BOOST_TEST((published() == std::set<std::string>{"step-10", "step-20"}));
 }
 
-BOOST_AUTO_TEST_CASE(a_step_saved_again_replaces_the_former_one) {
+BOOST_AUTO_TEST_CASE(saving_a_step_again_replaces_its_checkpoint) {
   Store store(dir, 2);
   save_step(store, 7);
   for (int i = 0; i < 3; ++i) save_step(store, 7);
@@ -122,7 +121,7 @@ BOOST_AUTO_TEST_CASE(a_step_saved_again_replaces_the_former_one) {
   BOOST_TEST(temp_entries(dir) == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(leftovers_are_ignored_and_removed_by_the_next_save_and_nothing_else_is) {
+BOOST_AUTO_TEST_CASE(only_leftovers_are_ignored_and_removed_by_the_next_save) {
   fs::create_directories(dir / "step-9.tmp.0123456789abcdef/deep");
   put(dir / "step-9.tmp.0123456789abcdef/weights.safetensors", "half");
   put(dir / "latest.tmp.0123456789abcdef", "half");
@@ -140,7 +139,7 @@ BOOST_AUTO_TEST_CASE(leftovers_are_ignored_and_removed_by_the_next_save_and_noth
   BOOST_TEST(newest_step(dir) == 10u);
 }
 
-BOOST_AUTO_TEST_CASE(without_the_space_nothing_is_begun) {
+BOOST_AUTO_TEST_CASE(without_free_space_nothing_is_written) {
   Store store(dir, 2);
   save_step(store, 1);
   bool begun = false;
@@ -151,7 +150,7 @@ BOOST_AUTO_TEST_CASE(without_the_space_nothing_is_begun) {
   BOOST_TEST(newest_step(dir) == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_failing_writer_leaves_the_earlier_checkpoints) {
+BOOST_AUTO_TEST_CASE(a_failing_writer_keeps_the_earlier_checkpoints) {
   Store store(dir, 2);
   save_step(store, 1);
   auto save = [&](const std::function<void(const fs::path&)>& f) {
@@ -159,16 +158,16 @@ BOOST_AUTO_TEST_CASE(a_failing_writer_leaves_the_earlier_checkpoints) {
   };
   BOOST_TEST(
       says(save([](const fs::path&) { throw run_error("the device is lost"); }), "the device is lost"));
-  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_directory(tmp / "sub"); }), "files alone"));
+  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_directory(tmp / "sub"); }), "only files"));
   BOOST_TEST(
-      says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "files alone"));
+      says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "only files"));
   BOOST_CHECK_THROW(store.save(meta_of(2), 0, [](const fs::path&) { throw std::bad_alloc(); }),
                     std::bad_alloc);
   BOOST_TEST((published() == std::set<std::string>{"step-1"}));
   BOOST_TEST(newest_step(dir) == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(every_single_flipped_bit_is_found) {
+BOOST_AUTO_TEST_CASE(every_single_flipped_bit_is_detected) {
   Store store(dir, 2);
   save_step(store, 1);
   save_step(store, 2);
@@ -191,7 +190,7 @@ BOOST_AUTO_TEST_CASE(every_single_flipped_bit_is_found) {
   BOOST_TEST_MESSAGE("bits flipped: " << flips);
 }
 
-BOOST_AUTO_TEST_CASE(every_truncation_and_every_lengthening_is_found) {
+BOOST_AUTO_TEST_CASE(every_truncation_and_every_extension_is_detected) {
   Store store(dir, 2);
   save_step(store, 1);
   save_step(store, 2);
@@ -209,7 +208,7 @@ BOOST_AUTO_TEST_CASE(every_truncation_and_every_lengthening_is_found) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
+BOOST_AUTO_TEST_CASE(skipped_checkpoints_are_reported_with_the_reason) {
   Store store(dir, 2);
   save_step(store, 1);
   save_step(store, 2);
@@ -240,16 +239,16 @@ BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
   BOOST_TEST(says(only_skipped(dir), "incomplete"));
   fs::rename(dir / "step-2", dir / "step-5");
   put(dir / "step-5/manifest.json", m);
-  BOOST_TEST(says(only_skipped(dir), "its manifest is that of step 2"));
+  BOOST_TEST(says(only_skipped(dir), "its manifest belongs to step 2"));
 
   put(dir / "step-1/weights.safetensors", "");
   std::string all = message_of([&] { store.newest(); }, Exit::kFailed);
-  BOOST_TEST(says(all, "none is whole"));
+  BOOST_TEST(says(all, "all are damaged"));
   BOOST_TEST(says(all, "step-1: "));
   BOOST_TEST(says(all, "step-5: "));
 }
 
-BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_format_or_with_hostile_names_is_refused) {
+BOOST_AUTO_TEST_CASE(a_manifest_of_another_format_or_with_path_names_is_rejected) {
   Store store(dir, 2);
   save_step(store, 1);
   save_step(store, 2);
@@ -263,13 +262,13 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_format_or_with_hostile_names_is_refus
   BOOST_TEST(says(resealed("\"format\": 1", "\"format\": 2"), "another version"));
   for (const char* name : {"../step-1/weights.safetensors", "/etc/passwd", "..", "", "a/b"})
     BOOST_TEST(says(resealed("\"weights.safetensors\"", "\"" + std::string(name) + "\""),
-                    "is not the name of a file"));
+                    "is not a plain file name"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": -"), "whole number"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": 1e"), "whole number"));
   BOOST_TEST(says(resealed("\"step\": 2", "\"step\": 99999999999999999999"), "whole number"));
 }
 
-BOOST_AUTO_TEST_CASE(a_directory_belongs_to_one_run_at_a_time) {
+BOOST_AUTO_TEST_CASE(only_one_run_can_lock_a_directory) {
   {
     DirectoryLock lock(dir);
     std::string m = message_of([&] { DirectoryLock second(dir); }, Exit::kFailed);
@@ -278,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_directory_belongs_to_one_run_at_a_time) {
   DirectoryLock free_again(dir);
 }
 
-BOOST_AUTO_TEST_CASE(a_lock_ends_with_its_holder_however_it_dies) {
+BOOST_AUTO_TEST_CASE(a_lock_is_released_when_its_process_is_killed) {
   int status = in_child([&] {
     DirectoryLock lock(dir);
     ::kill(::getpid(), SIGKILL);
@@ -287,7 +286,7 @@ BOOST_AUTO_TEST_CASE(a_lock_ends_with_its_holder_however_it_dies) {
   DirectoryLock lock(dir);
 }
 
-BOOST_AUTO_TEST_CASE(in_a_thousand_races_for_a_directory_nobody_ever_shares_it) {
+BOOST_AUTO_TEST_CASE(in_a_thousand_races_exactly_one_process_gets_the_lock) {
   auto* inside = static_cast<std::atomic<int>*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   BOOST_REQUIRE(inside != MAP_FAILED);

@@ -1,5 +1,5 @@
-// What is written comes back: the writer, whole tensor files and model directories (rule 23). Failing system
-// calls are in faults_test.cpp.
+// Written data are read back: the writer, tensor files and model directories (rule 23). Failing system calls:
+// faults_test.cpp.
 #include <cmath>
 #include <random>
 
@@ -53,7 +53,7 @@ struct Dir {
 
 BOOST_FIXTURE_TEST_SUITE(checkpoint_writer, Dir)
 
-BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_come_back_to_the_byte) {
+BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_round_trip_exactly) {
   std::mt19937 random(7);
   const std::pair<const char*, std::size_t> types[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F64", 8},
                                                        {"U8", 1},  {"I64", 8},  {"BOOL", 1}};
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_come_back_to_the_by
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_hash_is_xxh3_128_as_other_tools_print_it) {
+BOOST_AUTO_TEST_CASE(the_hash_is_xxh3_128_in_canonical_form) {
   BOOST_TEST(xxh3_hex("") == "99aa06d3014798d86001c324468d497f");  // the published value for no input, seed 0
   Xxh3 h;
   std::string s(100'000, 'x');
@@ -108,13 +108,13 @@ BOOST_AUTO_TEST_CASE(data_begin_at_a_multiple_of_64) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
+BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_file_and_no_temporary_file) {
   put(file, "old");
   {
     SafetensorsWriter w(file, {declared("a", "F32", {4})}, {});
     w.write(std::vector<std::byte>(15));
     BOOST_TEST(says(message_of([&] { w.finish(); }, Exit::kFailed),
-                    "1 bytes of the declared tensors were never written"));
+                    "1 bytes of the declared tensors were not written"));
     BOOST_TEST(says(message_of([&] { w.write(std::vector<std::byte>(2)); }, Exit::kFailed),
                     "more than the declared"));
     BOOST_TEST(entries_in(dir.path()) == 2u);
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
   BOOST_TEST(entries_in(dir.path()) == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(what_could_not_be_read_again_is_not_written) {
+BOOST_AUTO_TEST_CASE(a_file_that_the_reader_would_reject_is_not_written) {
   for (const TensorEntry& bad :
        {declared("a\n", "F32", {1}), declared("a", "F31", {1}), declared(std::string(5000, 'a'), "F32", {1}),
         declared("a", "F32", {1, 1, 1, 1, 1, 1, 1, 1, 1}), declared("a", "F4", {1})})
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(what_could_not_be_read_again_is_not_written) {
   BOOST_TEST(entries_in(dir.path()) == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_whole) {
+BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_atomically) {
   write_file_atomically(dir / "x", "first");
   write_file_atomically(dir / "x", "");
   BOOST_TEST(read_file(dir / "x") == "");
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_whole) {
       says(message_of([&] { write_file_atomically(dir / "no/x", "y"); }, Exit::kFailed), "No such file"));
 }
 
-BOOST_AUTO_TEST_CASE(tensors_are_taken_in_the_declared_order_only) {
+BOOST_AUTO_TEST_CASE(tensors_must_arrive_in_the_declared_order) {
   const std::vector<TensorInfo> two{info("a", 4), info("b", 2, 3)};
   const std::vector<float> v(6, 1.0f);
   const std::span<const float> all(v);
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(tensors_are_taken_in_the_declared_order_only) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours) {
+BOOST_AUTO_TEST_CASE(a_model_directory_is_replaced_completely_and_keeps_other_files) {
   const std::vector<TensorInfo> tensors{info("model.a", 4), info("model.b", 2, 3)};
   const fs::path model = dir / "out/model";
   write_model_dir(model, "{\"v\":1}", tensors, numbered(tensors, 2));
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours)
   BOOST_TEST(w.files()[0].metadata().at("format") == "pt");
 
   const fs::path dead = dir / "out/model.tmp.0123456789abcdef", own = dir / "out/model.tmp.fedcba9876543210";
-  for (const fs::path& p : {dead, own}) {  // runs that died; one had taken over a file of the user
+  for (const fs::path& p : {dead, own}) {  // leftovers of killed runs; one contains a file of the user
     fs::create_directory(p);
     put(p / "config.json", "half");
     put(p / "model.safetensors.tmp.0123456789abcdef", "half");

@@ -1,5 +1,4 @@
-// Helpers of the tests of core/data: a folder that vanishes, files in it, and messages of expected errors.
-// Knows nothing of what is tested.
+// Helpers of the tests of core/data: a temporary folder, files in it, and messages of expected errors.
 #pragma once
 #include <boost/test/unit_test.hpp>
 #include <cstring>
@@ -34,7 +33,7 @@ inline std::vector<std::int32_t> all_ids(const Tokens& t) {
   return ids;
 }
 
-/// Runs `act`, which must fail with that code, and returns message and hint.
+/// Runs `act`, which must fail with this exit code; returns message and hint.
 template <class Act>
 std::string failure(Act act, Exit code = Exit::kUsage) {
   try {

@@ -1,5 +1,4 @@
-// The order of samples: a permutation of every epoch for any size, fresh each time, and the same from any
-// position.
+// The order of samples: a new permutation in every epoch for any size, independent of the start position.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <set>
@@ -29,7 +28,7 @@ BOOST_AUTO_TEST_CASE(n_tokens_have_floor_of_n_minus_one_over_s_samples) {
     for (std::uint32_t s : {1u, 2u}) BOOST_TEST(Order(n, s, false, 0).samples() == (n - 1) / s);
 }
 
-BOOST_AUTO_TEST_CASE(a_text_shorter_than_one_sample_is_refused_with_both_numbers) {
+BOOST_AUTO_TEST_CASE(a_text_shorter_than_one_sample_is_rejected_with_both_numbers) {
   for (std::uint64_t tokens : {0u, 1u, 255u, 256u})
     check_says(failure([&] { Order(tokens, 256, true, 1); }),
                {std::to_string(tokens) + " tokens", "seq_len = 256", "needs 257"});
@@ -74,7 +73,7 @@ BOOST_AUTO_TEST_CASE(very_large_texts_stay_in_range_without_repeats) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(epochs_and_seeds_shuffle_differently_and_the_same_one_alike) {
+BOOST_AUTO_TEST_CASE(the_order_depends_on_epoch_and_seed_only) {
   const Order a(1001, 1, true, 1), again(1001, 1, true, 1), b(1001, 1, true, 2);
   BOOST_TEST(epoch(a, 0) == epoch(again, 0));
   BOOST_TEST(epoch(a, 0) != epoch(a, 1));
@@ -82,9 +81,9 @@ BOOST_AUTO_TEST_CASE(epochs_and_seeds_shuffle_differently_and_the_same_one_alike
   BOOST_TEST(epoch(a, 1) != epoch(b, 0));
 }
 
-// The place of a sample within an epoch, and which sample follows which, look random: chi-square over 6
-// samples and 30,000 epochs, each limit exceeded once in 10,000.
-BOOST_AUTO_TEST_CASE(samples_stand_anywhere_equally_often) {
+// Positions of samples and pairs of successive samples are uniform: chi-square over 6 samples and 30,000
+// epochs; a correct program exceeds each limit once in 10,000.
+BOOST_AUTO_TEST_CASE(every_position_of_a_sample_is_equally_frequent) {
   const Order o(7, 1, true, 77);
   constexpr int kEpochs = 30'000;
   std::vector<int> place(36), follows(36);
@@ -94,12 +93,12 @@ BOOST_AUTO_TEST_CASE(samples_stand_anywhere_equally_often) {
       ++place[i * 6 + s];
       if (i + 1 < 6) ++follows[s * 6 + o.sample(e * 6 + i + 1)];
     }
-  double places = 0, pairs = 0;
-  for (int c : place) places += std::pow(c - kEpochs / 6.0, 2) / (kEpochs / 6.0);
+  double positions = 0, pairs = 0;
+  for (int c : place) positions += std::pow(c - kEpochs / 6.0, 2) / (kEpochs / 6.0);
   for (int i = 0; i < 36; ++i)
     if (i % 7 != 0) pairs += std::pow(follows[i] - kEpochs / 6.0, 2) / (kEpochs / 6.0);
-  BOOST_TEST(places < 61);  // 25 degrees of freedom
-  BOOST_TEST(pairs < 67);   // 30 pairs
+  BOOST_TEST(positions < 61);  // 25 degrees of freedom
+  BOOST_TEST(pairs < 67);      // 30 pairs
 }
 
 BOOST_AUTO_TEST_CASE(the_shuffled_order_is_pinned) {  // a resumed run relies on it

@@ -1,5 +1,5 @@
-// Opening data for a run: texts by bytes, raw and llm.c token files, several files, validation parts, and
-// what is refused. Stories and order have tests of their own; SentencePiece is in tokenizer_test.cpp.
+// Opening the data of a run: texts by bytes, raw and llm.c token files, several files, validation data, and
+// errors. SentencePiece: tokenizer_test.cpp.
 #include <sys/stat.h>
 
 #include <boost/test/unit_test.hpp>
@@ -44,7 +44,7 @@ std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, c
 
 BOOST_AUTO_TEST_SUITE(data_source)
 
-BOOST_AUTO_TEST_CASE(a_text_is_its_bytes) {
+BOOST_AUTO_TEST_CASE(the_ids_of_a_text_by_bytes_are_its_bytes) {
   const Folder f;
   const Source s = open_source(options({f.text("a.txt", "Hello, w\xC3\xB6rld\r\n")}));
   BOOST_TEST(s.name == "a.txt");
@@ -71,8 +71,8 @@ BOOST_AUTO_TEST_CASE(raw_ids_are_uint16_and_uint32_by_vocabulary_or_dtype) {
   o = options({f.ids<std::uint32_t>("w2.bin", {1, 7, 3, 12, 5})}, 256);
   o.dtype = "uint32";
   BOOST_TEST(open_source(o).train->size() == 5u);
-  BOOST_TEST(!open_source(o).untold);  // 256 ids are bytes
-  BOOST_TEST(open_source(options({narrow}, 65536)).untold);
+  BOOST_TEST(!open_source(o).unknown_text);  // 256 ids are bytes
+  BOOST_TEST(open_source(options({narrow}, 65536)).unknown_text);
   o.dtype = "unit16";
   check_says(open_failure(o), {"data.dtype is 'unit16'", "did you mean 'uint16'"});
 }
@@ -89,18 +89,18 @@ BOOST_AUTO_TEST_CASE(long_files_read_the_same_in_parts_as_at_once) {
   BOOST_TEST(std::equal(part.begin(), part.end(), expected.begin() + 40'000));
 }
 
-BOOST_AUTO_TEST_CASE(llmc_files_are_told_apart_by_their_magic_number) {
+BOOST_AUTO_TEST_CASE(llmc_files_are_recognised_by_their_magic_number) {
   const Folder f;
   const std::vector<std::int32_t> expected{9, 8, 7, 6, 5};
   const auto gpt2 = f.text("gpt2.bin", llmc<std::uint16_t>(20240520, 1, 5, {9, 8, 7, 6, 5}));
   const auto llama3 = f.text("llama3.bin", llmc<std::uint32_t>(20240801, 7, 5, {9, 8, 7, 6, 5}));
   BOOST_TEST(all_ids(*open_source(options({gpt2}, 50'257)).train) == expected);
   BOOST_TEST(all_ids(*open_source(options({gpt2}, 100'000)).train) ==
-             expected);  // the header outweighs the dtype rule
+             expected);  // the header takes precedence over the dtype rule
   BOOST_TEST(all_ids(*open_source(options({llama3}, 10)).train) == expected);
 }
 
-BOOST_AUTO_TEST_CASE(llmc_headers_that_do_not_add_up_are_refused) {
+BOOST_AUTO_TEST_CASE(inconsistent_llmc_headers_are_rejected) {
   const Folder f;
   const std::vector<std::uint16_t> ids{9, 8, 7, 6, 5};
   check_says(open_failure(options({f.text("v.bin", llmc(20240520, 2, 5, ids))})),
@@ -136,8 +136,8 @@ BOOST_AUTO_TEST_CASE(an_id_outside_the_vocabulary_names_file_byte_and_id) {
              {"e.txt", "byte 3: byte 126", "vocabulary of 126", "model.vocab_size = 256"});
 }
 
-// A wrong id anywhere in any kind of file is found by the read that meets it, and by no other.
-BOOST_AUTO_TEST_CASE(wrong_ids_are_found_wherever_they_stand) {
+// An invalid id in any kind of file fails exactly the reads that include it.
+BOOST_AUTO_TEST_CASE(invalid_ids_are_found_at_every_offset) {
   const Folder f;
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(wrong_ids_are_found_wherever_they_stand) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(several_files_are_one_text) {
+BOOST_AUTO_TEST_CASE(several_files_are_concatenated) {
   const Folder f;
   const Source s = open_source(
       options({f.text("a.txt", "abc"), f.ids<std::uint16_t>("b.bin", {1, 2}), f.text("c.txt", "xyz!")}));
@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(several_files_are_one_text) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(validation_is_a_text_of_its_own_or_the_last_part) {
+BOOST_AUTO_TEST_CASE(validation_data_are_separate_files_or_the_last_part) {
   const Folder f;
   OpenOptions o = options({f.text("a.txt", "0123456789abcdefghij")});
   o.valid_fraction = 0.3;
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(validation_is_a_text_of_its_own_or_the_last_part) {
   check_says(open_failure(o), {"exclude each other"});
 }
 
-BOOST_AUTO_TEST_CASE(texts_too_short_for_a_sample_are_refused_with_numbers) {
+BOOST_AUTO_TEST_CASE(texts_too_short_for_a_sample_are_rejected_with_numbers) {
   const Folder f;
   OpenOptions o = options({f.text("a.txt", "0123456789")}, 256, 10);
   check_says(open_failure(o), {"training text 'a.txt'", "10 tokens", "seq_len = 10", "needs 11"});
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(texts_too_short_for_a_sample_are_refused_with_numbers) {
   check_says(open_failure(o), {"validation text 'v.txt'", "3 tokens"});
 }
 
-BOOST_AUTO_TEST_CASE(files_that_cannot_be_data_are_refused_by_name) {
+BOOST_AUTO_TEST_CASE(invalid_data_files_are_rejected_by_name) {
   const Folder f;
   f.text("input.txt", "some text");
   std::filesystem::create_directory(f / "folder");
@@ -242,23 +242,23 @@ BOOST_AUTO_TEST_CASE(a_file_that_shrinks_during_the_run_is_an_error_not_a_crash)
              {"a.txt", "ends at byte 5000", "had 10000 bytes"});
 }
 
-BOOST_AUTO_TEST_CASE(with_no_files_the_stories_are_told_with_their_floor) {
+BOOST_AUTO_TEST_CASE(without_files_the_built_in_text_is_opened_with_its_entropy) {
   OpenOptions o;
   o.seq_len = 128;
   const Source s = open_source(o);
   BOOST_TEST(s.name == "stories");
   BOOST_TEST(s.train->size() == kTrainWindows * 128 + 1);
   BOOST_TEST(s.valid->size() == 512u * 128 + 1);
-  const Floor floor = story_floor(o.seed, StoryStream::kValid, 512, 128);
-  BOOST_TEST(*s.entropy_nats == floor.nats);
-  BOOST_TEST(*s.entropy_error == floor.error);
+  const StoryEntropy entropy = story_entropy(o.seed, StoryStream::kValid, 512, 128);
+  BOOST_TEST(*s.entropy_nats == entropy.nats);
+  BOOST_TEST(*s.entropy_error == entropy.error);
   BOOST_TEST(Order(s.train->size(), 128, true, 1).samples() == kTrainWindows);
   BOOST_TEST(Order(s.valid->size(), 128, false, 1).samples() == 512u);
   o.seq_len = 4096;
   BOOST_TEST(open_source(o).valid->size() == 16u * 4096 + 1);
 }
 
-BOOST_AUTO_TEST_CASE(keys_that_cannot_apply_to_the_stories_are_refused) {
+BOOST_AUTO_TEST_CASE(keys_that_do_not_apply_to_the_built_in_text_are_rejected) {
   OpenOptions o;
   o.valid_fraction = 0.1;
   check_says(open_failure(o), {"data.valid_fraction", "built-in text"});
@@ -270,7 +270,7 @@ BOOST_AUTO_TEST_CASE(keys_that_cannot_apply_to_the_stories_are_refused) {
   check_says(open_failure(o), {"vocab_size of 128 or more", "100"});
 }
 
-BOOST_AUTO_TEST_CASE(no_source_holds_tokens_in_memory_as_planned) {
+BOOST_AUTO_TEST_CASE(no_source_keeps_tokens_in_memory_as_planned) {
   const Folder f;
   const std::vector<OpenOptions> all{OpenOptions{}, options({f.text("a.txt", "0123456789")}),
                                      options({f.ids<std::uint16_t>("b.bin", {1, 2, 3, 4, 5}), f / "a.txt"})};
@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(no_source_holds_tokens_in_memory_as_planned) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(an_output_file_appears_whole_or_not_at_all) {
+BOOST_AUTO_TEST_CASE(an_output_file_is_written_completely_or_not_at_all) {
   const Folder f;
   const std::string old = "old", fresh = "fresh content";
   f.text("x", old);

@@ -1,6 +1,5 @@
-// The built-in text and its floor: the grammar engine against brute-force enumeration, the exact
-// probabilities against sampling, the layout of the windows, and the text itself pinned. Order, files and
-// tokenizers: dataset_test.cpp.
+// The built-in text and its entropy: the grammar engine compared with enumeration, exact probabilities
+// compared with sampling, the layout of the windows, and pinned text.
 #include "core/data/stories.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -19,7 +18,7 @@ using namespace trainhost::data;
 
 namespace {
 
-// Small enough to list every story; has shared prefixes, binds kept apart, a repeated choice, and one true
+// Small enough to list every story; has shared prefixes, excluded entries, a repeated choice, and one real
 // ambiguity (the two ways to say "ab").
 constexpr const char* kSmall = R"(
 @who: name, he
@@ -45,7 +44,7 @@ y:
 
 using Told = std::map<std::string, double>;
 
-// Every story of a grammar with its probability, by plain recursion: what the engine must agree with.
+// Every story of a grammar with its probability, by recursion: the reference for the engine.
 void enumerate(const Grammar& g, std::vector<const Symbol*> rest, Slots slots, std::string text, double p,
                Told& told) {
   if (rest.empty()) {
@@ -109,7 +108,7 @@ Mean mean_of(const std::vector<double>& x) {
 
 BOOST_AUTO_TEST_SUITE(data_stories)
 
-BOOST_AUTO_TEST_CASE(probabilities_equal_those_of_all_stories_listed) {
+BOOST_AUTO_TEST_CASE(probabilities_equal_those_of_the_enumerated_stories) {
   const Grammar g(kSmall);
   const Told told = all_stories(g);
   double total = 0;
@@ -121,7 +120,7 @@ BOOST_AUTO_TEST_CASE(probabilities_equal_those_of_all_stories_listed) {
   BOOST_TEST(told.size() == 30u);
 }
 
-BOOST_AUTO_TEST_CASE(a_prefix_weighs_as_much_as_all_stories_that_begin_with_it) {
+BOOST_AUTO_TEST_CASE(the_probability_of_a_prefix_is_the_sum_over_its_stories) {
   const Grammar g(kSmall);
   const Told told = all_stories(g);
   for (const auto& [text, p] : told) {
@@ -136,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_prefix_weighs_as_much_as_all_stories_that_begin_with_it) 
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_sampler_tells_stories_as_often_as_they_weigh) {
+BOOST_AUTO_TEST_CASE(the_sampler_generates_stories_with_their_probability) {
   const Grammar g(kSmall);
   const Told told = all_stories(g);
   std::map<std::string, int> counts;
@@ -154,10 +153,10 @@ BOOST_AUTO_TEST_CASE(the_sampler_tells_stories_as_often_as_they_weigh) {
   double chi_square = 0;
   for (const auto& [story, p] : told)
     chi_square += std::pow(counts[story] - kStories * p, 2) / (kStories * p);
-  BOOST_TEST(chi_square < 66);  // 29 degrees of freedom: exceeded once in 10,000
+  BOOST_TEST(chi_square < 66);  // 29 degrees of freedom; exceeded once in 10,000
 }
 
-BOOST_AUTO_TEST_CASE(a_text_that_the_grammar_cannot_say_has_probability_zero_from_there_on) {
+BOOST_AUTO_TEST_CASE(a_text_outside_the_grammar_has_probability_zero_from_there_on) {
   GrammarScore score(stories_grammar());
   BOOST_TEST(std::isinf(score.advance('~')));
   BOOST_TEST(std::isinf(score.advance('A')));
@@ -178,9 +177,9 @@ BOOST_AUTO_TEST_CASE(next_characters_sum_to_one_and_agree_with_advance) {
   }
 }
 
-// E[-log p(c)] equals E[entropy of p(.)]: the first from what was told, the second from the distributions
+// E[-log p(c)] equals E[entropy of p(.)]: the first from sampled text, the second from the distributions
 // alone, on windows of different streams.
-BOOST_AUTO_TEST_CASE(told_text_costs_what_the_distributions_say) {
+BOOST_AUTO_TEST_CASE(log_probabilities_of_sampled_text_agree_with_the_distributions) {
   constexpr std::uint32_t kLength = 128;
   std::vector<double> told, expected;
   for (std::uint64_t w = 0; w < 3000; ++w) {
@@ -200,19 +199,20 @@ BOOST_AUTO_TEST_CASE(told_text_costs_what_the_distributions_say) {
   BOOST_TEST(std::abs(a.value - b.value) < 4 * std::hypot(a.error, b.error));
 }
 
-BOOST_AUTO_TEST_CASE(the_floor_is_the_mean_over_the_validation_targets_with_its_standard_error) {
+BOOST_AUTO_TEST_CASE(the_entropy_is_the_mean_over_the_validation_targets_with_its_standard_error) {
   const auto tokens = story_tokens(3, StoryStream::kValid, 64, 50);
   std::vector<double> windows;
   for (std::uint64_t w = 0; w < 64; ++w) {
     std::vector<std::int32_t> sample(51);
-    tokens->read(w * 50, sample);  // the first is the input that tells nothing, the others are the targets
+    tokens->read(w * 50,
+                 sample);  // the first token is an input without information, the others are the targets
     const std::vector<double> log_probs = story_log_probs(std::string(sample.begin() + 1, sample.end()));
     windows.push_back(-std::accumulate(log_probs.begin(), log_probs.end(), 0.0) / 50);
   }
   const Mean expected = mean_of(windows);
-  const Floor floor = story_floor(3, StoryStream::kValid, 64, 50);
-  BOOST_TEST(floor.nats == expected.value, boost::test_tools::tolerance(1e-12));
-  BOOST_TEST(floor.error == expected.error, boost::test_tools::tolerance(1e-9));
+  const StoryEntropy entropy = story_entropy(3, StoryStream::kValid, 64, 50);
+  BOOST_TEST(entropy.nats == expected.value, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(entropy.error == expected.error, boost::test_tools::tolerance(1e-9));
 }
 
 BOOST_AUTO_TEST_CASE(any_range_reads_as_the_same_part_of_the_whole_text) {
@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(any_range_reads_as_the_same_part_of_the_whole_text) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(seeds_streams_and_windows_tell_different_stories) {
+BOOST_AUTO_TEST_CASE(seeds_streams_and_windows_give_different_stories) {
   std::set<std::string> texts;
   for (std::uint64_t seed : {1u, 2u})
     for (StoryStream stream : {StoryStream::kTrain, StoryStream::kValid})
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(seeds_streams_and_windows_tell_different_stories) {
   BOOST_TEST(texts.size() == 1000u);
 }
 
-BOOST_AUTO_TEST_CASE(the_grammar_is_as_rich_as_promised) {
+BOOST_AUTO_TEST_CASE(the_grammar_has_the_documented_size) {
   BOOST_TEST(stories_grammar().rules().size() >= 40u);
   std::set<std::string> words;
   for (std::uint64_t w = 0; w < 4000; ++w) {
@@ -279,8 +279,7 @@ BOOST_AUTO_TEST_CASE(stories_read_like_stories) {
   BOOST_TEST(stories > 2000u);
 }
 
-// Left to right there is one way to have told a text: at every story start as many derivations live as at the
-// first.
+// A text has one derivation: at every start of a story there are as many derivations as at the first.
 BOOST_AUTO_TEST_CASE(the_grammar_is_unambiguous_at_every_story_end) {
   GrammarScore score(stories_grammar());
   const std::size_t at_start = score.live();
@@ -305,11 +304,11 @@ BOOST_AUTO_TEST_CASE(the_text_is_the_same_on_every_machine) {
   BOOST_TEST(digest == 4414513090880932672ULL);
   BOOST_TEST(story_text(1337, StoryStream::kTrain, 0, 60) ==
              "Finn has a little bee. Every year the bee hums and he shiver");
-  BOOST_TEST(story_floor(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328,
+  BOOST_TEST(story_entropy(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328,
              boost::test_tools::tolerance(1e-9));
 }
 
-BOOST_AUTO_TEST_CASE(telling_is_far_faster_than_training) {
+BOOST_AUTO_TEST_CASE(generating_text_is_far_faster_than_training) {
   const auto tokens = story_tokens(1, StoryStream::kTrain, kTrainWindows, 128);
   std::vector<std::int32_t> sample(128);
   const std::clock_t start = std::clock();
@@ -321,7 +320,7 @@ BOOST_AUTO_TEST_CASE(telling_is_far_faster_than_training) {
 #endif
 }
 
-BOOST_AUTO_TEST_CASE(a_mistake_in_a_grammar_names_its_line) {
+BOOST_AUTO_TEST_CASE(an_error_in_a_grammar_names_its_line) {
   const std::vector<std::pair<const char*, const char*>> mistakes{
       {"s:\n  1 <t>\n", "line 2: no rule t"},
       {"s:\n  1 [a=x]\n", "line 2: no word class x"},

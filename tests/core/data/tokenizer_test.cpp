@@ -1,4 +1,4 @@
-// Tokenizers and the tools built on them: bytes, SentencePiece models trained here and real ones where they
+// Tokenizers and the data tools: bytes, SentencePiece models trained by the test, published models if they
 // are present, the cache of tokenized texts, `data info` and `data tokenize`.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(bytes_are_their_own_ids) {
   check_says(failure([&] { t->decode(wrong); }), {"token id 256"});
 }
 
-BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_refused_with_what_is_known) {
+BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_rejected_with_the_known_ones) {
   check_says(failure([] { make_tokenizer("byte"); }), {"'byte'", "did you mean 'bytes'"});
   check_says(failure([] { make_tokenizer("gpt2"); }),
              {"'gpt2'", "bytes, or the path of a SentencePiece .model"});
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(pieces_of_a_long_text_end_at_newlines_and_characters) {
         file, *bytes,
         [&](std::span<const std::int32_t> ids) {
           BOOST_TEST(!ids.empty());
-          BOOST_TEST((ids.front() & 0xC0) != 0x80);  // never inside a character
+          BOOST_TEST((ids.front() & 0xC0) != 0x80);  // never within a character
           joined.insert(joined.end(), ids.begin(), ids.end());
         },
         piece);
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(a_text_by_bytes_becomes_a_raw_file_that_reads_back) {
   BOOST_TEST(tokenize_to_bin({a}, "bytes", f / "wide.bin", "uint32").file_bytes == 24u);
 }
 
-BOOST_AUTO_TEST_CASE(tokenizing_refuses_what_would_surprise) {
+BOOST_AUTO_TEST_CASE(tokenizing_rejects_ambiguous_arguments) {
   const Folder f;
   const auto a = f.text("a.txt", "hello");
   check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.txt"); }), {"out.txt", "must end in .bin"});
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(info_counts_what_is_in_a_file) {
   BOOST_TEST(*b.first_outside_byte == 6u);
 }
 
-BOOST_AUTO_TEST_CASE(ids_beyond_any_table_are_counted_too) {
+BOOST_AUTO_TEST_CASE(very_large_ids_are_counted) {
   const Folder f;
   InfoOptions o;
   o.files = {f.ids<std::uint32_t>("a.bin", {2'000'000'000, 1, 2'000'000'000, 300'000})};
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(ids_beyond_any_table_are_counted_too) {
 
 #if TRAINHOST_HAS_SENTENCEPIECE
 
-BOOST_AUTO_TEST_CASE(a_model_trained_here_gives_the_text_back) {
+BOOST_AUTO_TEST_CASE(a_newly_trained_model_round_trips_text) {
   for (const std::string type : {"bpe", "unigram"}) {
     const auto t = make_tokenizer(small_model(type).string());
     BOOST_TEST(t->name() == "SentencePiece " + type);
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(a_model_trained_here_gives_the_text_back) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(files_that_are_no_models_are_refused_by_name) {
+BOOST_AUTO_TEST_CASE(files_that_are_not_models_are_rejected_by_name) {
   const Folder f;
   check_says(failure([&] { make_tokenizer((f / "none.model").string()); }), {"none.model", "does not exist"});
   check_says(failure([&] { make_tokenizer(f.text("empty.model", "").string()); }), {"empty.model", "empty"});
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_models_are_refused_by_name) {
              {"zero.model", "not a SentencePiece model"});
 }
 
-// Cut anywhere or with bytes changed, a model is refused or still works; the process lives on either way.
+// A truncated or changed model is rejected or still works; it never crashes the process.
 BOOST_AUTO_TEST_CASE(damaged_models_never_crash) {
   const Folder f;
   const std::string good = read_file(small_model("bpe"));
@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model
   BOOST_TEST(cached() == 1);
   const fs::path kept = fs::directory_iterator(o.cache_dir)->path();
   const auto first_time = fs::last_write_time(kept);
-  o.train = {f.text("same.txt", text)};  // another name, the same content
+  o.train = {f.text("same.txt", text)};  // a different name, the same content
   BOOST_TEST(all_ids(*open_source(o).train) == expected);
   BOOST_TEST(cached() == 1);
   BOOST_TEST((fs::last_write_time(kept) == first_time));
@@ -256,12 +256,12 @@ BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model
   BOOST_TEST(cached() == 3);
   o.tokenizer = small_model("bpe").string();
   o.train = {f / "same.txt"};
-  fs::resize_file(kept, fs::file_size(kept) - 2);  // damaged: written anew
+  fs::resize_file(kept, fs::file_size(kept) - 2);  // damaged: must be written again
   BOOST_TEST(all_ids(*open_source(o).train) == expected);
   BOOST_TEST(cached() == 3);
 }
 
-BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_refused_before_any_text_is_read) {
+BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_rejected_before_any_text_is_read) {
   const Folder f;
   OpenOptions o;
   o.train = {f.text("a.txt", "Mia lives in the old mill.")};
@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_refused_before_any_te
   BOOST_TEST(!fs::exists(f / "cache"));
 }
 
-BOOST_AUTO_TEST_CASE(a_text_that_is_not_utf8_is_refused_by_place) {
+BOOST_AUTO_TEST_CASE(a_text_that_is_not_utf8_is_rejected_with_its_offset) {
   const Folder f;
   OpenOptions o;
   o.train = {f.text("latin1.txt", "caf\xE9 au lait, a text in another encoding")};
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(a_text_that_is_not_utf8_is_refused_by_place) {
   check_says(failure([&] { open_source(o); }), {"latin1.txt", "not UTF-8 between bytes 0 and", "bytes"});
 }
 
-BOOST_AUTO_TEST_CASE(tools_work_through_a_model) {
+BOOST_AUTO_TEST_CASE(the_data_tools_work_with_a_model) {
   const Folder f;
   const std::string text = story_text(2, StoryStream::kTrain, 1, 20'000);
   const auto a = f.text("a.txt", text);
@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(tools_work_through_a_model) {
   BOOST_TEST(info(o).front().scan.entropy_nats == from_text.scan.entropy_nats);
 }
 
-BOOST_AUTO_TEST_CASE(the_real_models_load_and_give_texts_back) {
+BOOST_AUTO_TEST_CASE(published_models_load_and_round_trip_text) {
   const fs::path mistral = kShared / "tokenizers/mistral_v1/tokenizer.model",
                  botchan = kShared / "tokenizers/spm_botchan_1000/test_model.model";
   const fs::path english = kShared / "corpus/tinyshakespeare.txt",
@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(the_real_models_load_and_give_texts_back) {
 
 #elif TRAINHOST_NO_SENTENCEPIECE
 
-BOOST_AUTO_TEST_CASE(without_the_library_a_model_is_refused_with_the_remedy) {
+BOOST_AUTO_TEST_CASE(without_the_library_a_model_is_rejected_with_a_hint) {
   check_says(failure([] { make_tokenizer("x.model"); }),
              {"x.model", "built without", "libsentencepiece-dev"});
 }

@@ -1,9 +1,13 @@
-// core/runfile: good run files, defaults, overrides, and the schedule.
+// core/runfile: valid run files, defaults, overrides, and the learning rate schedule.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "core/model/presets.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/runfile/schema.hpp"
 #include "tests/core/runfile/folder.hpp"
 
 using namespace trainhost;
@@ -18,7 +22,7 @@ RunConfig parsed(const std::string& toml, const std::vector<Override>& overrides
   return parse_run(toml, "run.toml", base, overrides);
 }
 
-/// What a run is made of; places and the run file's own name left out.
+/// Compares all settings except positions and the name of the run file.
 void check_same_run(const RunConfig& a, const RunConfig& b) {
   BOOST_TEST((a.model == b.model));
   BOOST_TEST((a.run == b.run));
@@ -43,7 +47,7 @@ void check_same_run(const RunConfig& a, const RunConfig& b) {
 
 BOOST_AUTO_TEST_SUITE(run_file)
 
-BOOST_AUTO_TEST_CASE(nothing_said_is_the_built_in_run) {
+BOOST_AUTO_TEST_CASE(without_any_key_the_built_in_run_is_loaded) {
   const RunConfig c = load_run("");
   BOOST_TEST(c.model_is_builtin);
   BOOST_TEST((c.model == builtin_model()));
@@ -60,19 +64,29 @@ BOOST_AUTO_TEST_CASE(nothing_said_is_the_built_in_run) {
   BOOST_CHECK_NO_THROW(refuse_unsupported(c));
 }
 
+BOOST_AUTO_TEST_CASE(the_reference_page_is_generated_from_the_schema) {
+  const fs::path page = fs::path(TRAINHOST_SOURCE_DIR) / "docs" / "run-file.md";
+  if (std::getenv("TRAINHOST_WRITE_REFERENCE"))  // set by `ninja run_file_reference`
+    std::ofstream(page, std::ios::binary) << run_file_reference();
+  std::ostringstream committed;
+  committed << std::ifstream(page, std::ios::binary).rdbuf();
+  BOOST_TEST((committed.str() == run_file_reference()),
+             page << " is out of date: run `ninja -C build run_file_reference`");
+}
+
 BOOST_AUTO_TEST_CASE(the_file_that_init_writes_is_the_built_in_run) {
   const RunConfig c = parsed(init_text());
   check_same_run(c, load_run(""));
 }
 
-BOOST_AUTO_TEST_CASE(every_line_that_init_comments_out_is_accepted_when_it_is_switched_on) {
+BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) {
   Folder f;
   for (const char* name : {"input.txt", "valid.txt", "tokens.bin", "model.safetensors", "plugins/x"})
     f.write(name, "x");
   f.write("config.json", testing::small_config());
   const std::string text = init_text();
   std::string table;
-  std::size_t switched = 0;
+  std::size_t uncommented = 0;
   for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
     std::string line = text.substr(at, end - at);
     const bool off = line.starts_with("# ");
@@ -80,7 +94,7 @@ BOOST_AUTO_TEST_CASE(every_line_that_init_comments_out_is_accepted_when_it_is_sw
     if (line.starts_with("[")) table = line;
     if (!off || line.find(" = ") == line.npos || line.find(':') < line.find('=')) continue;
     std::string with = table + "\n" + line + "\n";
-    // Some keys only make sense beside another.
+    // Some keys require another key.
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
     if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
@@ -92,12 +106,12 @@ BOOST_AUTO_TEST_CASE(every_line_that_init_comments_out_is_accepted_when_it_is_sw
           "[model]\nrope_scaling = {rope_type = \"llama3\", factor = 8.0, low_freq_factor = 1.0, "
           "high_freq_factor = 4.0, original_max_position_embeddings = 8192}\n";
     BOOST_CHECK_NO_THROW(parse_run(with, line, f.path()));
-    ++switched;
+    ++uncommented;
   }
-  BOOST_TEST(switched > 35u);
+  BOOST_TEST(uncommented > 35u);
 }
 
-BOOST_AUTO_TEST_CASE(a_whole_file_reaches_every_field) {
+BOOST_AUTO_TEST_CASE(every_key_of_a_file_sets_its_field) {
   Folder f;
   f.write("a.txt", "x"), f.write("b.txt", "x"), f.write("held.txt", "x"), f.write("spm.model", "x");
   f.write("w/model.safetensors", "x"), f.write("plugs/p.so", "x"),
@@ -201,7 +215,7 @@ BOOST_AUTO_TEST_CASE(overrides_win_over_the_file_and_the_last_one_over_the_other
   BOOST_TEST(c.given.at("train.micro_batch").file == "--set train.micro_batch");
 }
 
-BOOST_AUTO_TEST_CASE(override_values_are_toml_or_bare_words) {
+BOOST_AUTO_TEST_CASE(override_values_are_toml_or_unquoted_strings) {
   Folder f;
   f.write("2024", "x"), f.write("my text.txt", "x");
   const auto with = [&](const char* key, const char* value) { return parsed("", {{key, value}}, f.path()); };
@@ -222,12 +236,12 @@ BOOST_AUTO_TEST_CASE(defaults_follow_the_keys_they_depend_on) {
   BOOST_TEST(parsed("[optimizer]\nlr = 3e-4\n").optimizer.min_lr == 3e-4 / 100);
   BOOST_TEST(parsed("[train]\nsteps = 50\n").optimizer.warmup_steps == 5u);
   BOOST_TEST(parsed("[train]\nsteps = 5000\n").optimizer.warmup_steps == 300u);
-  // A run that the command line cuts short is still that run.
+  // --set train.steps may shorten a run to less than its warm-up.
   const RunConfig cut = parsed("[optimizer]\nwarmup_steps = 100\n", {{"train.steps", "10"}});
   BOOST_TEST((cut.steps == 10 && cut.optimizer.warmup_steps == 100));
 }
 
-BOOST_AUTO_TEST_CASE(inline_models_take_the_rest_from_the_built_in_one) {
+BOOST_AUTO_TEST_CASE(inline_models_take_absent_fields_from_the_built_in_model) {
   const ModelSpec a = parsed("[model]\nnum_hidden_layers = 2\n").model;
   BOOST_TEST(
       (a.layers == 2 && a.hidden == builtin_model().hidden && a.heads == builtin_model().heads && a.tied));
@@ -244,7 +258,7 @@ BOOST_AUTO_TEST_CASE(inline_models_take_the_rest_from_the_built_in_one) {
   BOOST_TEST((e.rope.kind == RopeKind::kLinear && e.rope.factor == 2));
 }
 
-BOOST_AUTO_TEST_CASE(paths_are_relative_to_the_run_file_and_the_default_output_to_where_you_are) {
+BOOST_AUTO_TEST_CASE(paths_are_relative_to_the_run_file_and_the_default_output_to_the_current_directory) {
   Folder f;
   f.write("sub/text.txt", "x");
   const fs::path a = f.write("sub/mine.toml", "[data]\ntrain = \"text.txt\"\n[output]\ndir = \"out\"\n");
@@ -254,7 +268,7 @@ BOOST_AUTO_TEST_CASE(paths_are_relative_to_the_run_file_and_the_default_output_t
   BOOST_TEST(load_run(f.write("sub/run.toml", "")).output.dir == fs::current_path() / "runs/sub");
 }
 
-BOOST_AUTO_TEST_CASE(a_model_alone_stands_for_a_run_file) {
+BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   Folder f;
   const fs::path config = f.write("mine/config.json", testing::small_config());
   BOOST_TEST(run_for_model("qwen3-0.6b").model.family == "qwen3");
@@ -262,7 +276,7 @@ BOOST_AUTO_TEST_CASE(a_model_alone_stands_for_a_run_file) {
   BOOST_TEST(run_for_model(config.string()).model.vocab == 320u);
   BOOST_TEST(run_for_model(config.parent_path().string()).model.name == "mine");
   BOOST_TEST(!run_for_model("builtin").model_is_builtin);
-  const ModelSpec planned = run_for_model("gemma-2-9b").model;  // one that is not trained
+  const ModelSpec planned = run_for_model("gemma-2-9b").model;  // a family that is only planned
   BOOST_TEST((planned.family == "gemma2" && planned.hidden == 3584 && planned.heads == 16 &&
               !planned.config_json.empty()));
   BOOST_TEST(

@@ -1,4 +1,4 @@
-// A folder of its own for a test, with the files that a run file may name; gone when the test ends.
+// A temporary folder for a test, with files that a run file may name; removed when the test ends.
 #pragma once
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ namespace trainhost::testing {
 
 class Folder : public test::TemporaryDirectory {
  public:
-  /// `text` with this folder's path shown as "@", so that messages can be compared.
+  /// `text` with the path of this folder replaced by "@", so that messages can be compared.
   std::string relative(std::string text) const {
     for (std::size_t at; (at = text.find(path().string())) != text.npos;)
       text.replace(at, path().string().size(), "@");

@@ -1,6 +1,5 @@
-// The mistakes that people make in run files and on the command line, each with the exit code, the place and
-// the words that answer it. "@" stands for the folder of the run file. A changed message is changed here, on
-// purpose.
+// Mistakes in run files and on the command line with the expected message and exit code. "@" is the folder of
+// the run file. A changed message must be changed here too.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -17,7 +16,7 @@ namespace {
 struct Mistake {
   std::string toml;
   std::vector<Override> overrides;
-  std::string answer;
+  std::string message;
 };
 
 // clang-format off
@@ -43,7 +42,7 @@ const Mistake kInRunFiles[] = {
     {"[train]\nmicro_batch = \"8\"\n", {},
      "run.toml:2:15: train.micro_batch = \"8\": expected a whole number from 1 to 1048576, got a string"},
     {"[train]\nmicro_batch = 8.5\n", {},
-     "run.toml:2:15: train.micro_batch = 8.5: expected a whole number from 1 to 1048576, got a number with a fraction or exponent"},
+     "run.toml:2:15: train.micro_batch = 8.5: expected a whole number from 1 to 1048576, got a number with fraction or exponent"},
     {"[train]\nmicro_batch = 0\n", {},
      "run.toml:2:15: train.micro_batch = 0: expected a whole number from 1 to 1048576"},
     {"[model]\nnum_hidden_layers = 4097\n", {},
@@ -55,25 +54,25 @@ const Mistake kInRunFiles[] = {
     {"", {{"train.micro_batch", "-99999999999999999999"}},
      "--set train.micro_batch: train.micro_batch = -99999999999999999999: expected a whole number from 1 to 1048576"},
     {"", {{"memory.device", "cpu", "--device"}},
-     "--device: memory.device = \"cpu\": there is no such device; --backend=cpu plans for this machine's processor, or did you mean 'xeon-8480'? (`trainhost devices` lists them; memory.budget takes any size)"},
+     "--device: memory.device = \"cpu\": unknown device; use --backend=cpu for this machine's CPU, or did you mean 'xeon-8480'? (`trainhost devices` lists the known devices; memory.budget accepts any size)"},
     {"[lora]\ntargets = [\"query\"]\n", {},
-     "run.toml:2:11: lora.targets: no matrix is called 'query'; did you mean 'q_proj'? (expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
+     "run.toml:2:11: lora.targets: unknown matrix 'query'; did you mean 'q_proj'? (expected one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
     {"[plan]\nmode = \"inference\"\n[lora]\nrank = 8\n", {},
-     "run.toml:2:8: plan.mode = \"inference\" trains nothing, and [lora] trains adapters (remove one of them; adapters that are merged take no memory of their own)"},
+     "run.toml:2:8: plan.mode = \"inference\" and [lora] cannot be combined: inference trains no adapters (remove one of them; merged adapters need no extra memory)"},
     {"[parallel]\npipeline = 2\ninterleave = 3\n[model]\nnum_hidden_layers = 8\n", {},
-     "run.toml:3:14: parallel.interleave = 3 with parallel.pipeline = 2 asks for 6 equal chunks of 8 layers; 2 does"},
+     "run.toml:3:14: parallel.interleave = 3 with parallel.pipeline = 2: 8 layers are not divisible by 6 virtual stages (set parallel.interleave = 2)"},
     {"[parallel]\npipeline = 3\ninterleave = 2\n[model]\nnum_hidden_layers = 8\n", {},
-     "run.toml:3:14: parallel.interleave = 2 with parallel.pipeline = 3 asks for 6 equal chunks of 8 layers; 8 layers do not divide among 3 ranks, so 1 does"},
+     "run.toml:3:14: parallel.interleave = 2 with parallel.pipeline = 3: 8 layers are not divisible by 6 virtual stages (set parallel.interleave = 1: 8 layers are not divisible by 3 ranks)"},
     {"[train]\nrecompute = \"full\"\nrecompute_every = 5\n", {},
-     "run.toml:3:19: train.recompute_every = 5 is more than the 4 layers of the model; 4 makes all of them again together"},
+     "run.toml:3:19: train.recompute_every = 5 is more than the 4 layers of the model (set train.recompute_every = 4 to recompute all layers together)"},
     {"[parallel]\ndata = 1048576\ntensor = 1048576\npipeline = 1048576\ncontext = 128\n[data]\nseq_len = 128\n", {},
-     "run.toml:2:8: parallel.data = 1048576 x parallel.tensor = 1048576 x parallel.pipeline = 1048576 x parallel.context = 128: so many ranks are too many to count in 63 bits (lower parallel.data)"},
+     "run.toml:2:8: parallel.data = 1048576 x parallel.tensor = 1048576 x parallel.pipeline = 1048576 x parallel.context = 128: the number of ranks exceeds 63 bits (reduce parallel.data)"},
     {"[train]\nsteps = 1000000000000\ngrad_accum = 1048576\n", {},
-     "run.toml:2:9: train.micro_batch = 4 x data.seq_len = 128 x train.grad_accum = 1048576 x train.steps = 1000000000000: so many tokens of the whole run are too many to count in 63 bits (lower train.steps)"},
+     "run.toml:2:9: train.micro_batch = 4 x data.seq_len = 128 x train.grad_accum = 1048576 x train.steps = 1000000000000: the number of tokens in the run exceeds 63 bits (reduce train.steps)"},
     {"[train]\nmicro_batch = 2000000\n", {},
      "run.toml:2:15: train.micro_batch = 2000000: expected a whole number from 1 to 1048576"},
     {"[train]\nsteps = 1e3\n", {},
-     "run.toml:2:9: train.steps = 1000: expected a whole number from 1, got a number with a fraction or exponent (write 1000)"},
+     "run.toml:2:9: train.steps = 1000: expected a whole number from 1, got a number with fraction or exponent (write 1000)"},
     {"[train]\nseed = -5\n", {},
      "run.toml:2:8: train.seed = -5: expected a whole number from 0"},
     {"[train]\nsteps = 99999999999999999999\n", {},
@@ -97,19 +96,19 @@ const Mistake kInRunFiles[] = {
     {"[optimizer]\nlr = inf\n", {},
      "run.toml:2:6: optimizer.lr = inf: expected a number from 0 to 100"},
     {"[optimizer]\nbetas = [0.9]\n", {},
-     "run.toml:2:9: optimizer.betas = [1 item]: expected a list of two numbers, each from 0 to below 1"},
+     "run.toml:2:9: optimizer.betas = [1 item]: expected a list of two numbers, each in [0, 1)"},
     {"[optimizer]\nbetas = 0.9\n", {},
-     "run.toml:2:9: optimizer.betas = 0.9: expected a list of two numbers, each from 0 to below 1, got a number with a fraction or exponent"},
+     "run.toml:2:9: optimizer.betas = 0.9: expected a list of two numbers, each in [0, 1), got a number with fraction or exponent"},
     {"[optimizer]\nbetas = [0.9, 1.0]\n", {},
-     "run.toml:2:15: optimizer.betas = 1: expected a list of two numbers, each from 0 to below 1"},
+     "run.toml:2:15: optimizer.betas = 1: expected a list of two numbers, each in [0, 1)"},
     {"[optimizer]\nbetas = [0.9, \"x\"]\n", {},
-     "run.toml:2:15: optimizer.betas = \"x\": expected a list of two numbers, each from 0 to below 1, got a string"},
+     "run.toml:2:15: optimizer.betas = \"x\": expected a list of two numbers, each in [0, 1), got a string"},
     {"[optimizer]\neps = 0.0\n", {},
      "run.toml:2:7: optimizer.eps = 0: expected a number above 0, at most 1"},
     {"[optimizer]\nschedule = \"cosin\"\n", {},
      "run.toml:2:12: optimizer.schedule = \"cosin\": expected one of constant, cosine, linear; did you mean 'cosine'?"},
     {"[optimizer]\nlr = 1e-3\nmin_lr = 2e-3\n", {},
-     "run.toml:3:10: optimizer.min_lr = 0.002 is greater than optimizer.lr = 0.001 (the schedule goes down, not up)"},
+     "run.toml:3:10: optimizer.min_lr = 0.002 is greater than optimizer.lr = 0.001 (min_lr is the learning rate at the end of the schedule)"},
     {"[train]\nsteps = 10\n[optimizer]\nwarmup_steps = 11\n", {},
      "run.toml:4:16: optimizer.warmup_steps = 11 is more than train.steps = 10"},
     {"[optimizer]\ngrad_clip = -1.0\n", {},
@@ -125,63 +124,63 @@ const Mistake kInRunFiles[] = {
     {"[memory]\nbudget = -5\n", {},
      "run.toml:2:10: memory.budget = -5: expected a size such as \"512MiB\", \"80GB\", 2e9 or a number of bytes"},
     {"[memory]\ndevice = \"h100-80g\"\n", {},
-     "run.toml:2:10: memory.device = \"h100-80g\": there is no such device; did you mean 'h100-80gb'? (`trainhost devices` lists them; memory.budget takes any size)"},
+     "run.toml:2:10: memory.device = \"h100-80g\": unknown device; did you mean 'h100-80gb'? (`trainhost devices` lists the known devices; memory.budget accepts any size)"},
     {"[memory]\ndevice = \"h200\"\n", {},
-     "run.toml:2:10: memory.device = \"h200\": there is no such device; did you mean 'h200-141gb'? (`trainhost devices` lists them; memory.budget takes any size)"},
+     "run.toml:2:10: memory.device = \"h200\": unknown device; did you mean 'h200-141gb'? (`trainhost devices` lists the known devices; memory.budget accepts any size)"},
     {"[memory]\nestimator = []\n", {},
      "run.toml:2:13: memory.estimator = [0 items]: expected a string or a list of strings"},
     {"[memory]\nestimator = [\"auto\", \"llama\"]\n", {},
-     "run.toml:2:13: memory.estimator: 'auto' stands alone, not in a list"},
+     "run.toml:2:13: memory.estimator: 'auto' cannot be combined with other estimators"},
     {"[data]\ntrain = \"inptu.txt\"\n", {},
-     "run.toml:2:9: data.train: there is no '@/inptu.txt'; did you mean 'input.txt'?"},
+     "run.toml:2:9: data.train: '@/inptu.txt' does not exist; did you mean 'input.txt'?"},
     {"[data]\ntrain = \"missing/x.txt\"\n", {},
-     "run.toml:2:9: data.train: there is no '@/missing/x.txt'"},
+     "run.toml:2:9: data.train: '@/missing/x.txt' does not exist"},
     {"[data]\ntrain = \"emty/x\"\n", {},
-     "run.toml:2:9: data.train: there is no '@/emty/x'; did you mean '@/empty'?"},
+     "run.toml:2:9: data.train: '@/emty/x' does not exist; did you mean '@/empty'?"},
     {"[data]\ntrain = \"*.csv\"\n", {},
      "run.toml:2:9: data.train: no file matches '@/*.csv'"},
     {"[data]\ntrain = \"empty\"\n", {},
-     "run.toml:2:9: data.train: '@/empty' is a folder: expected a file, a list or a glob ('empty/*.txt' names the text files in it)"},
+     "run.toml:2:9: data.train: '@/empty' is a folder: expected a file, a list or a glob (use 'empty/*.txt' for the text files in it)"},
     {"[data]\ntrain = \"\"\n", {},
-     "run.toml:2:9: data.train is empty: expected a string or a list of strings (leave the key out for its default)"},
+     "run.toml:2:9: data.train is empty: expected a string or a list of strings (remove the key to use its default)"},
     {"[data]\ntrain = 5\n", {},
      "run.toml:2:9: data.train = 5: expected a string or a list of strings, got a whole number"},
     {"[data]\ntrain = [\"input.txt\", 5]\n", {},
      "run.toml:2:23: data.train = 5: expected a string or a list of strings, got a whole number"},
     {"[data]\nvalid = \"valid.txt\"\n", {},
-     "run.toml:2:9: data.valid needs data.train: the built-in text brings its own held-out part"},
+     "run.toml:2:9: data.valid requires data.train: the built-in text has its own validation text"},
     {"[data]\ntrain = \"input.txt\"\nvalid = \"valid.txt\"\nvalid_fraction = 0.1\n", {},
-     "run.toml:4:18: data.valid and data.valid_fraction contradict each other: both say what is held out (remove one of them)"},
+     "run.toml:4:18: data.valid and data.valid_fraction cannot be combined: both define the validation text (remove one of them)"},
     {"[data]\nvalid_fraction = 0.1\n", {},
-     "run.toml:2:18: data.valid_fraction needs data.train: the built-in text brings its own held-out part"},
+     "run.toml:2:18: data.valid_fraction requires data.train: the built-in text has its own validation text"},
     {"[data]\ntrain = \"input.txt\"\nvalid_fraction = 1.5\n", {},
      "run.toml:3:18: data.valid_fraction = 1.5: expected a number from 0 to 0.9"},
     {"[data]\ntokenizer = \"bpe.model\"\n", {},
-     "run.toml:2:13: data.tokenizer needs data.train: the built-in text is read by bytes"},
+     "run.toml:2:13: data.tokenizer requires data.train: the built-in text is tokenized by bytes"},
     {"[data]\ntrain = \"input.txt\"\ntokenizer = \"bpe.model\"\n", {},
-     "run.toml:3:13: data.tokenizer: there is no '@/bpe.model'"},
+     "run.toml:3:13: data.tokenizer: '@/bpe.model' does not exist"},
     {"[data]\norder = \"random\"\n", {},
      "run.toml:2:9: data.order = \"random\": expected one of shuffled, sequential"},
     {"[data]\ndtype = \"uint8\"\n", {},
      "run.toml:2:9: data.dtype = \"uint8\": expected one of uint16, uint32; did you mean 'uint16'?"},
     {"[data]\ntrain = \"input.txt\"\ndtype = \"uint32\"\n", {},
-     "run.toml:3:9: data.dtype is for token files, and data.train names no .bin"},
+     "run.toml:3:9: data.dtype applies only to .bin token files, and data.train has none"},
     {"[data]\nseq_len = 0\n", {},
      "run.toml:2:11: data.seq_len = 0: expected a whole number from 1 to 16777216"},
     {"[data]\nseq_len = 16777216\n[train]\nmicro_batch = 1048576\n", {},
      "run.toml:4:15: train.micro_batch x data.seq_len = 17592186044416 tokens is too large: expected at most 2147483647"},
     {"[model]\nconfig = \"config.jsn\"\n", {},
-     "run.toml:2:10: model.config: there is no '@/config.jsn'; did you mean 'config.json'?"},
+     "run.toml:2:10: model.config: '@/config.jsn' does not exist; did you mean 'config.json'?"},
     {"[model]\nconfig = \"config.json\"\npreset = \"llama-7b\"\n", {},
-     "run.toml:3:10: model.config and model.preset contradict each other: each of them is a whole model (remove one of them)"},
+     "run.toml:3:10: model.config and model.preset cannot be combined: each of them defines the whole model (remove one of them)"},
     {"[model]\nconfig = \"config.json\"\nhidden_size = 64\n", {},
-     "run.toml:3:15: model.config and model.hidden_size contradict each other: the config file has all fields (remove one of them)"},
+     "run.toml:3:15: model.config and model.hidden_size cannot be combined: the config file defines all fields (remove one of them)"},
     {"[model]\npreset = \"llama-7b\"\nhidden_size = 64\n", {},
-     "run.toml:3:15: model.preset and model.hidden_size contradict each other: the preset has all fields (remove one of them)"},
+     "run.toml:3:15: model.preset and model.hidden_size cannot be combined: the preset defines all fields (remove one of them)"},
     {"[model]\npreset = \"lama-7b\"\n", {},
-     "run.toml:2:10: model.preset = \"lama-7b\": there is no such model; did you mean 'llama-7b'? (`trainhost models` lists them)"},
+     "run.toml:2:10: model.preset = \"lama-7b\": unknown model; did you mean 'llama-7b'? (`trainhost models` lists the built-in models)"},
     {"[model]\nhidden_size = 100\n", {},
-     "run.toml:2:15: model.hidden_size = 100 is not a multiple of num_attention_heads = 3 (set head_dim, or make them divide)"},
+     "run.toml:2:15: model.hidden_size = 100 is not a multiple of num_attention_heads = 3 (set head_dim, or choose a multiple)"},
     {"[model]\nnum_attention_heads = 4\nnum_key_value_heads = 3\n", {},
      "run.toml:2:23: model.num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (each KV head serves the same number of query heads)"},
     {"[model]\nhead_dim = 33\n", {},
@@ -191,27 +190,27 @@ const Mistake kInRunFiles[] = {
     {"[model]\nhidden_act = \"gelu\"\n", {},
      "run.toml:2:14: model.hidden_act = \"gelu\" is not supported: expected silu"},
     {"[model]\nrope_scaling = { rope_type = \"yarn\", factor = 4.0 }\n", {},
-     "run.toml:2:30: model.rope_scaling.rope_type = \"yarn\": rope scaling yarn is not supported (default, linear and llama3 are)"},
+     "run.toml:2:30: model.rope_scaling.rope_type = \"yarn\": rope scaling yarn is not supported (supported: default, linear, llama3)"},
     {"[model]\nrope_scaling = { rope_type = \"linear\" }\n", {},
-     "run.toml:2:30: model.rope_scaling.factor is missing: rope scaling linear needs it"},
+     "run.toml:2:30: model.rope_scaling.factor is missing: rope scaling linear requires it"},
     {"[model]\nrope_scaling = \"linear\"\n", {},
      "run.toml:2:16: model.rope_scaling = \"linear\": expected the table [model.rope_scaling], got a string"},
     {"[model]\nrope_scaling = { rope_type = \"linear\", factro = 4.0 }\n", {},
      "run.toml:2:40: unknown key 'model.rope_scaling.factro'; did you mean 'model.rope_scaling.factor'?"},
     {"[model]\nsliding_window = 8\n", {},
-     "run.toml:2:18: model.sliding_window is not part of llama (model_type = mistral has a sliding window)"},
+     "run.toml:2:18: model.sliding_window is not a field of llama (use model_type = \"mistral\" for a sliding window)"},
     {"[model]\nmodel_type = \"mistral\"\nattention_bias = true\n", {},
      "run.toml:3:18: model.attention_bias = true: mistral has no biases"},
     {"[model]\nmodel_type = \"qwen2\"\nuse_sliding_window = true\n", {},
-     "run.toml:3:22: model.use_sliding_window = true: sliding_window is missing (it counts the keys that a query sees)"},
+     "run.toml:3:22: model.use_sliding_window = true: sliding_window is missing (set sliding_window to the window in tokens)"},
     {"[model]\nn_layer = 8\n", {},
      "run.toml:2:1: unknown key 'model.n_layer'; did you mean 'model.num_hidden_layers'?"},
     {"[model]\nweights = \"model.safetensor\"\n", {},
-     "run.toml:2:11: model.weights: there is no '@/model.safetensor'; did you mean 'model.safetensors'?"},
+     "run.toml:2:11: model.weights: '@/model.safetensor' does not exist; did you mean 'model.safetensors'?"},
     {"[model]\nweights = \"pytorch_model.bin\"\n", {},
-     "run.toml:2:11: model.weights: '@/pytorch_model.bin' is a pickle, which may run code when it is read (convert it to safetensors first)"},
+     "run.toml:2:11: model.weights: '@/pytorch_model.bin' is a pickle file, which can execute code when it is read (convert it to safetensors first)"},
     {"[model]\nweights = \"empty\"\n", {},
-     "run.toml:2:11: model.weights: '@/empty' holds neither model.safetensors nor model.safetensors.index.json"},
+     "run.toml:2:11: model.weights: '@/empty' contains neither model.safetensors nor model.safetensors.index.json"},
     {"[model]\nweights = \"notes.md\"\n", {},
      "run.toml:2:11: model.weights: '@/notes.md' is not a .safetensors file or a .safetensors.index.json"},
     {"[model]\nvocab_size = 4294967296\n", {},
@@ -223,39 +222,39 @@ const Mistake kInRunFiles[] = {
     {"[parallel]\ndata = 0\n", {},
      "run.toml:2:8: parallel.data = 0: expected a whole number from 1 to 1048576"},
     {"[parallel]\ntensor = 2\n", {},
-     "run.toml:2:10: parallel.tensor = 2: training runs on one rank so far (set it to 1, or plan only)"},
+     "run.toml:2:10: parallel.tensor = 2: training runs on one rank (set it to 1, or use `trainhost plan`)"},
     {"[parallel]\nzero = 1\n", {},
-     "run.toml:2:8: parallel.zero = 1: there are no ranks to share the state with so far (set it to 0, or plan only)"},
+     "run.toml:2:8: parallel.zero = 1: training runs on one rank, so no state can be sharded (set it to 0, or use `trainhost plan`)"},
     {"[lora]\nrank = 0\n", {},
      "run.toml:2:8: lora.rank = 0: expected a whole number from 1 to 65536"},
     {"[lora]\ntargets = [\"q_prj\"]\n", {},
-     "run.toml:2:11: lora.targets: no matrix is called 'q_prj'; did you mean 'q_proj'? (expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
+     "run.toml:2:11: lora.targets: unknown matrix 'q_prj'; did you mean 'q_proj'? (expected one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
     {"[lora]\nrank = 4\n", {},
-     "run.toml:2:8: [lora]: training adapters is not there yet (remove the table to train everything, or plan only)"},
+     "run.toml:2:8: [lora]: adapters can be planned, but not trained (remove the table to train all weights, or use `trainhost plan`)"},
     {"[output]\nkeep = 0\n", {},
      "run.toml:2:8: output.keep = 0: expected a whole number from 1 to 1000000"},
     {"[output]\ndir = 5\n", {},
      "run.toml:2:7: output.dir = 5: expected a string, got a whole number"},
     {"[plugins]\npath = [\"plugns\"]\n", {},
-     "run.toml:2:8: plugins.path: there is no '@/plugns'"},
+     "run.toml:2:8: plugins.path: '@/plugns' does not exist"},
     {"[plugins]\nallow = [\"x\"]\n", {},
-     "run.toml:2:9: plugins.allow: 'x' is no SHA-256 (64 hex digits, as sha256sum prints for the file)"},
+     "run.toml:2:9: plugins.allow: 'x' is not a SHA-256 digest (expected 64 hex digits, as printed by `sha256sum FILE`)"},
     {"[plugins]\norder = [\"cpu\", \"auto\"]\n", {},
-     "run.toml:2:9: plugins.order: 'auto' is no backend (names of backends, each once, as in [\"cuda\", \"cpu\"])"},
+     "run.toml:2:9: plugins.order: 'auto' is not a backend name (list each backend once, for example [\"cuda\", \"cpu\"])"},
     {"[plugins]\norder = [\"cpu\", \"cpu\"]\n", {},
-     "run.toml:2:9: plugins.order: 'cpu' stands there twice (names of backends, each once, as in [\"cuda\", \"cpu\"])"},
+     "run.toml:2:9: plugins.order: 'cpu' is listed twice (list each backend once, for example [\"cuda\", \"cpu\"])"},
     {"[plugins]\npath = \"input.txt\"\n", {},
      "run.toml:2:8: plugins.path: '@/input.txt' is not a folder"},
     {"[plugin]\ncuda = 5\n", {},
-     "run.toml:2:8: plugin.cuda = 5: expected the table [plugin.NAME], got a whole number (options of a plugin stand in a table of its name)"},
+     "run.toml:2:8: plugin.cuda = 5: expected a table of plugin options, got a whole number (write the options below [plugin.cuda])"},
     {"[plugin.cuda]\nmode = [1]\n", {},
      "run.toml:2:8: plugin.cuda.mode = [1 item]: expected a string, a number, true or false, got a list"},
     {"[plugin.cuda.deep]\nmode = 1\n", {},
      "run.toml:1:1: plugin.cuda.deep = {...}: expected a string, a number, true or false, got a table"},
     {"\"train.steps\" = 5\n", {},
-     "run.toml:1:1: unknown key 'train.steps' (keys are made of letters, digits, '_' and '-')"},
+     "run.toml:1:1: unknown key 'train.steps' (a key contains only letters, digits, '_' and '-')"},
     {"[train]\n\"st eps\" = 5\n", {},
-     "run.toml:2:1: unknown key 'train.st eps' (keys are made of letters, digits, '_' and '-')"},
+     "run.toml:2:1: unknown key 'train.st eps' (a key contains only letters, digits, '_' and '-')"},
     {"[train]\nsteps = 5\nsteps = 6\n", {},
      "run.toml:3:9: not valid TOML: Error while parsing key-value pair: cannot redefine existing integer 'steps'"},
     {"[train]\nsteps = \n", {},
@@ -265,19 +264,19 @@ const Mistake kInRunFiles[] = {
     {"[train]\nsteps = 1\n[.]\n[output]\n", {},
      "run.toml:3: not valid TOML (look for an unfinished key, table header or value)"},
     {"[train]\nsteps = 1\n[", {},
-     "run.toml:3:2: not valid TOML: Error while parsing table header: encountered end-of-file (the file ends in the middle: finish it, or copy the file again)"},
+     "run.toml:3:2: not valid TOML: Error while parsing table header: encountered end-of-file (the file is incomplete: finish it, or copy it again)"},
     {"[train]\nsteps = 1979-05-27\n", {},
      "run.toml:2:9: train.steps = a date or time: expected a whole number from 1, got a date or time"},
     {"[train]\nst\xC3\xA9ps = 5\n", {},
-     "run.toml:2:3: only ASCII is allowed outside strings and comments (put it in quotes)"},
+     "run.toml:2:3: only ASCII is allowed outside strings and comments (enclose the text in quotes)"},
     {"[train]\n# \xFF\nsteps = 5\n", {},
      "run.toml:2: the file is not valid UTF-8"},
     {"[data]\ntrain = \"a\\u0000b\"\n", {},
-     "run.toml:2:9: data.train holds a NUL character"},
+     "run.toml:2:9: data.train contains a NUL character"},
     {"[data]\nbatch_size = 4\n", {},
      "run.toml:2:1: unknown key 'data.batch_size'; did you mean 'train.micro_batch'?"},
     {"[model]\nnum_attention_heads = 5\n", {},
-     "run.toml:2:23: model.num_attention_heads = 5 does not divide hidden_size = 96 (set head_dim, or make them divide)"},
+     "run.toml:2:23: model.num_attention_heads = 5 does not divide hidden_size = 96 (set head_dim, or choose a multiple)"},
     {"[[model.rope_scaling]]\nfactor = 4\n", {},
      "run.toml:1:1: model.rope_scaling = [1 item]: expected the table [model.rope_scaling], got a list"},
     {"[data]\ntrain = \"sub/[\"\n", {},
@@ -292,9 +291,9 @@ const Mistake kInOverrides[] = {
     {"", {{"micro_batch","8"}},
      "--set micro_batch: unknown key 'micro_batch'; did you mean 'train.micro_batch'?"},
     {"", {{"train","8"}},
-     "--set train: 'train' is a table: set one of its keys (as in --set train.micro_batch=8)"},
+     "--set train: 'train' is a table: set one of its keys (example: --set train.micro_batch=8)"},
     {"", {{"","8"}},
-     "--set: the key is missing (as in --set train.micro_batch=8)"},
+     "--set: the key is missing (example: --set train.micro_batch=8)"},
     {"", {{"train.micro_batch","eight"}},
      "--set train.micro_batch: train.micro_batch = \"eight\": expected a whole number from 1 to 1048576, got a string"},
     {"", {{"train.micro_batch","0"}},
@@ -306,19 +305,19 @@ const Mistake kInOverrides[] = {
     {"", {{"train.precision","fp64"}},
      "--set train.precision: train.precision = \"fp64\": expected one of fp32, tf32, bf16, fp16, fp8"},
     {"", {{"optimizer.lr","1e-3"},{"optimizer.min_lr","1"}},
-     "--set optimizer.min_lr: optimizer.min_lr = 1 is greater than optimizer.lr = 0.001 (the schedule goes down, not up)"},
+     "--set optimizer.min_lr: optimizer.min_lr = 1 is greater than optimizer.lr = 0.001 (min_lr is the learning rate at the end of the schedule)"},
     {"", {{"model.preset","llama-8b"}},
-     "--set model.preset: model.preset = \"llama-8b\": there is no such model; did you mean 'llama-7b'? (`trainhost models` lists them)"},
+     "--set model.preset: model.preset = \"llama-8b\": unknown model; did you mean 'llama-7b'? (`trainhost models` lists the built-in models)"},
     {"", {{"output.dir",""}},
-     "--set output.dir: output.dir is empty: expected a string (leave the key out for its default)"},
+     "--set output.dir: output.dir is empty: expected a string (remove the key to use its default)"},
     {"", {{"plugin.cuda","x"}},
-     "--set plugin.cuda: plugin.cuda = \"x\": expected the table [plugin.NAME], got a string (options of a plugin stand in a table of its name)"},
+     "--set plugin.cuda: plugin.cuda = \"x\": expected a table of plugin options, got a string (write the options below [plugin.cuda])"},
     {"", {{"model.rope_scaling","linear"}},
-     "--set model.rope_scaling: 'model.rope_scaling' is a table: set one of its keys (as in --set train.micro_batch=8)"},
+     "--set model.rope_scaling: 'model.rope_scaling' is a table: set one of its keys (example: --set train.micro_batch=8)"},
 };
 // clang-format on
 
-/// What `f` refuses with, with its exit code where it is not 2.
+/// The message of the error that `f` throws, marked if its exit code is not 2.
 std::string refusal(const std::function<void()>& f) {
   try {
     f();
@@ -335,7 +334,7 @@ struct Files : Folder {
       write(name, "x");
     write("config.json", testing::small_config());
   }
-  std::string answer(const Mistake& m) const {
+  std::string message_of(const Mistake& m) const {
     return relative(refusal([&] { refuse_unsupported(parse_run(m.toml, "run.toml", path(), m.overrides)); }));
   }
 };
@@ -344,48 +343,49 @@ struct Files : Folder {
 
 BOOST_FIXTURE_TEST_SUITE(mistakes, Files)
 
-BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_answered_with_its_place) {
+BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_reported_with_its_position) {
   for (const Mistake& m : kInRunFiles)
-    BOOST_TEST(answer(m) == m.answer, m.toml << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
+    BOOST_TEST(message_of(m) == m.message,
+               m.toml << "\n  actual:   " << message_of(m) << "\n  expected: " << m.message);
 }
 
 BOOST_AUTO_TEST_CASE(every_mistake_in_an_override_names_the_override) {
   for (const Mistake& m : kInOverrides)
-    BOOST_TEST(answer(m) == m.answer,
-               m.overrides[0].key << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
+    BOOST_TEST(message_of(m) == m.message,
+               m.overrides[0].key << "\n  actual:   " << message_of(m) << "\n  expected: " << m.message);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_file_that_is_not_there_or_not_a_file_is_named) {
+BOOST_AUTO_TEST_CASE(a_missing_or_irregular_run_file_is_named) {
   write("mine.toml", "");
   const auto loaded = [&](const char* name) { return relative(refusal([&] { load_run(path() / name); })); };
-  BOOST_TEST(loaded("mime.toml") == "run file: there is no '@/mime.toml'; did you mean 'mine.toml'?");
+  BOOST_TEST(loaded("mime.toml") == "run file: '@/mime.toml' does not exist; did you mean 'mine.toml'?");
   BOOST_TEST(loaded("empty") == "run file: '@/empty' is a folder: expected a file");
   write("big.toml", std::string((1 << 20) + 1, '#'));
   BOOST_TEST(loaded("big.toml") == "run file: '@/big.toml' is larger than 1.00 MiB");
   BOOST_TEST(refusal([] { load_run("/dev/null"); }) == "run file: '/dev/null' is not a regular file");
 }
 
-BOOST_AUTO_TEST_CASE(a_model_argument_that_is_nothing_gets_the_nearest_preset) {
+BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {
   BOOST_TEST(refusal([] { run_for_model("lama-3-8b"); }) ==
              "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? "
-             "(`trainhost models` lists the built-in ones)");
+             "(`trainhost models` lists the built-in models)");
   BOOST_TEST(relative(refusal([&] { run_for_model((path() / "confg.json").string()); })) ==
-             "--model: model.config: there is no '@/confg.json'; did you mean 'config.json'?");
+             "--model: model.config: '@/confg.json' does not exist; did you mean 'config.json'?");
   BOOST_TEST(refusal([] {
                run_for_model("llama-7b", {{"model.hidden_size", "8"}});
              }) ==
-             "--set model.hidden_size: model.preset and model.hidden_size contradict each other: the preset "
-             "has all fields (remove one of them)");
+             "--set model.hidden_size: model.preset and model.hidden_size cannot be combined: the preset "
+             "defines all fields (remove one of them)");
 }
 
 BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file) {
   write("bad.json", testing::small_config("\"head_dim\": 15"));
   BOOST_TEST(
-      answer({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
+      message_of({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
       "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number)");
 }
 
-BOOST_AUTO_TEST_CASE(what_only_a_plan_can_use_is_refused_by_training_alone) {
+BOOST_AUTO_TEST_CASE(settings_that_can_only_be_planned_are_rejected_by_training) {
   for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(refuse_unsupported(c), Error);

@@ -1,5 +1,5 @@
-// Broken text in, a refusal or a run out: never a crash, a hang, or any other exception. Mutants come from a
-// fixed seed, so that a failure repeats; the sanitizer build turns silent damage into a failure.
+// Mutated text is rejected with an Error or accepted; it never crashes, hangs or throws another exception.
+// The seed is fixed, so failures repeat; the sanitizer build detects memory errors.
 #include <boost/test/unit_test.hpp>
 #include <random>
 #include <sstream>
@@ -15,7 +15,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-/// The words of a line, and some that no line can hold.
+/// The words of a line, and some that a line cannot contain.
 std::vector<std::string> words(const std::string& line, std::vector<std::string> more) {
   std::istringstream in(line);
   for (std::string word; in >> word;) more.push_back(word);
@@ -24,8 +24,7 @@ std::vector<std::string> words(const std::string& line, std::vector<std::string>
 
 std::size_t below(Random& r, std::size_t n) { return n ? r() % n : 0; }
 
-/// One to four small damages: bytes changed, cut out, doubled, or replaced by something that parsers trip
-/// over.
+/// One to four mutations: bytes changed, removed, duplicated, or replaced by text that is difficult to parse.
 std::string mutant(const std::string& text, const std::vector<std::string>& tricks, Random& r) {
   std::string out = text;
   for (std::size_t i = 1 + below(r, 4); i > 0; --i) {
@@ -50,10 +49,11 @@ std::string mutant(const std::string& text, const std::vector<std::string>& tric
   return out;
 }
 
-/// Runs `read` on n mutants; every one is accepted or refused by an Error with exit 2 that prints as plain
+/// Runs `read` on n mutants. Each must be accepted, or rejected by an Error with exit code 2 and printable
 /// text.
 template <class Read>
-void survive(const std::string& text, const std::vector<std::string>& tricks, std::size_t n, Read read) {
+void check_mutants(const std::string& text, const std::vector<std::string>& tricks, std::size_t n,
+                   Read read) {
   Random r(20240607);
   std::size_t accepted = 0, refused = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -67,10 +67,10 @@ void survive(const std::string& text, const std::vector<std::string>& tricks, st
       BOOST_REQUIRE_MESSAGE(e.full().find('\x1b') == std::string::npos,
                             "mutant " << i << " prints a control character");
     } catch (const std::exception& e) {
-      BOOST_REQUIRE_MESSAGE(false, "mutant " << i << " left with '" << e.what() << "':\n" << broken);
+      BOOST_REQUIRE_MESSAGE(false, "mutant " << i << " threw '" << e.what() << "':\n" << broken);
     }
   }
-  BOOST_TEST(accepted > n / 200);  // the mutants are not all alike
+  BOOST_TEST(accepted > n / 200);  // both outcomes occur
   BOOST_TEST(refused > n / 100);
 }
 
@@ -78,7 +78,7 @@ void survive(const std::string& text, const std::vector<std::string>& tricks, st
 
 BOOST_AUTO_TEST_SUITE(mutations)
 
-BOOST_AUTO_TEST_CASE(broken_run_files_are_refused_or_run) {
+BOOST_AUTO_TEST_CASE(mutated_run_files_are_rejected_or_accepted) {
   const auto tricks = words(
       R"([ ] [[ { } " ' """ ''' = . , # \ \u \uD800 - + _ 0x 1e inf nan 1979-05-27 00:00 true a.b.c 1__0 99999999999999999999)",
       {"\n", "\r", "[plugin.x]\n", "\x1b", std::string(1, '\0'), "\xEF\xBB\xBF", "\xC3\xA9", "\xE2\x80\xAE"});
@@ -86,19 +86,19 @@ BOOST_AUTO_TEST_CASE(broken_run_files_are_refused_or_run) {
       "[model]\nvocab_size = 300\nrope_scaling = {rope_type = \"linear\", factor = 2.0}\n[plugin.x]\nk = "
       "'v'\nt = \"\"\"a\nb\"\"\"\n";
   const auto base = std::filesystem::temp_directory_path();
-  survive(
+  check_mutants(
       "[train]\nsteps = 10\nseed = 3\nprecision = \"fp32\"\n[optimizer]\nlr = 1e-3\nbetas = [0.9, 0.95]\n" +
           more,
       tricks, 30000, [&](const std::string& text) { parse_run(text, "m.toml", base); });
 }
 
-BOOST_AUTO_TEST_CASE(broken_files_from_init_are_refused_or_run) {
+BOOST_AUTO_TEST_CASE(mutated_files_from_init_are_rejected_or_accepted) {
   const auto base = std::filesystem::temp_directory_path();
-  survive(init_text(), {"\n", "\n# ", "#", "\"", "= ", "[", "x"}, 4000,
-          [&](const std::string& text) { parse_run(text, "m.toml", base); });
+  check_mutants(init_text(), {"\n", "\n# ", "#", "\"", "= ", "[", "x"}, 4000,
+                [&](const std::string& text) { parse_run(text, "m.toml", base); });
 }
 
-BOOST_AUTO_TEST_CASE(broken_configs_are_refused_or_read) {
+BOOST_AUTO_TEST_CASE(mutated_configs_are_rejected_or_accepted) {
   const auto tricks = words(
       R"({ } [ ] " , : null true 1e999 -1 0.5 18446744073709551615 9223372036854775807 \ \u0000 \ud800 "hidden_size":8,)",
       {"\n", std::string(1, '\0'), "\x1b"});
@@ -108,20 +108,20 @@ BOOST_AUTO_TEST_CASE(broken_configs_are_refused_or_read) {
       "\"original_max_position_embeddings\": 8192},\n\"layer_types\": [\"full_attention\", "
       "\"full_attention\"]",
       "qwen3");
-  survive(config, tricks, 30000,
-          [](const std::string& text) { (void)model_config_json(parse_model_config(text, "m.json")); });
+  check_mutants(config, tricks, 30000,
+                [](const std::string& text) { (void)model_config_json(parse_model_config(text, "m.json")); });
 }
 
-BOOST_AUTO_TEST_CASE(broken_overrides_are_refused_or_applied) {
+BOOST_AUTO_TEST_CASE(mutated_overrides_are_rejected_or_accepted) {
   const auto tricks = words("[ ] \" ' {a=1} 1e9 - . = plugin. train.", {"\n", "\x1b", "\xFF"});
-  survive("train.seed=12", tricks, 20000, [](const std::string& text) {
+  check_mutants("train.seed=12", tricks, 20000, [](const std::string& text) {
     const auto equals = text.find('=');
     parse_run("", "m.toml", "/",
               {{text.substr(0, equals), equals == text.npos ? "" : text.substr(equals + 1)}});
   });
 }
 
-BOOST_AUTO_TEST_CASE(text_that_only_means_to_exhaust_the_parser_is_refused_at_once) {
+BOOST_AUTO_TEST_CASE(text_that_would_exhaust_the_parser_is_rejected) {
   const auto refused = [](const std::string& text, const std::string& why) {
     BOOST_CHECK_EXCEPTION(parse_run(text, "m.toml", "/"), Error, [&](const Error& e) {
       BOOST_TEST_INFO(e.full());

@@ -1,6 +1,6 @@
-// Every published config of a trainable family gives exactly the parameters of its published checkpoint. The
-// configs are not ours to ship: the test looks for them beside the source tree and says so when they are not
-// there.
+// Every published config of a trainable family has exactly the parameter count of its published checkpoint.
+// The configs are not part of the repository: the test looks for them beside the source tree and is skipped
+// if absent.
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <map>
@@ -40,9 +40,9 @@ std::map<std::string, std::uint64_t> published_totals() {
 
 BOOST_AUTO_TEST_SUITE(published_configs)
 
-BOOST_AUTO_TEST_CASE(totals_of_every_trainable_config_equal_the_published_ones) {
+BOOST_AUTO_TEST_CASE(parameter_counts_of_trainable_configs_equal_the_published_ones) {
   if (!fs::exists(kConfigs / "PARAMS.json")) {
-    BOOST_TEST_MESSAGE("skipped: there is no " << kConfigs);
+    BOOST_TEST_MESSAGE("skipped: missing " << kConfigs);
     BOOST_TEST(true);
     return;
   }
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(totals_of_every_trainable_config_equal_the_published_ones) 
     ++trainable;
     BOOST_REQUIRE_MESSAGE(totals.count(file), file << " has no published total");
     BOOST_TEST(count_parameters(m).total == totals.at(file), file);
-    // Written and read again it is the same model.
+    // Writing and reading it again gives the same model.
     ModelSpec again = runfile::parse_model_config(runfile::model_config_json(m), "again.json");
     again.name = m.name, again.config_json = m.config_json;
     BOOST_TEST((again == m), file);
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(totals_of_every_trainable_config_equal_the_published_ones) 
   BOOST_TEST(others >= 20u);
 }
 
-BOOST_AUTO_TEST_CASE(presets_equal_the_configs_they_were_typed_from) {
+BOOST_AUTO_TEST_CASE(presets_equal_their_published_configs) {
   // clang-format off
   const std::map<std::string, std::string> files{
       {"llama-7b", "llama-7b.json"}, {"llama-13b", "llama-13b.json"}, {"llama-2-7b", "Llama-2-7b-hf.json"},
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(presets_equal_the_configs_they_were_typed_from) {
   // clang-format on
   for (const auto& [preset, file] : files) {
     if (!fs::exists(kConfigs / file)) {
-      BOOST_TEST_MESSAGE("skipped: there is no " << file);
+      BOOST_TEST_MESSAGE("skipped: missing " << file);
       continue;
     }
     ModelSpec m = runfile::read_model_config(kConfigs / file);

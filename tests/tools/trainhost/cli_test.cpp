@@ -66,9 +66,9 @@ BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_pl
   tmp.write("plain", "x");
   for (const auto& [file, why] : {std::pair{std::string("."), "names no file"},
                                   {tmp.path().string(), "it is a directory"},
-                                  {"missing/p.html", "is no directory"},
-                                  {"plain/p.html", "is no directory"},
-                                  {"/dev/null", "no regular file"}})
+                                  {"missing/p.html", "is not a directory"},
+                                  {"plain/p.html", "is not a directory"},
+                                  {"/dev/null", "not a regular file"}})
     for (const char* option : {"--html", "--csv"}) {
       RunOptions o;
       o.directory = tmp.path();

@@ -170,11 +170,11 @@ BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
 BOOST_AUTO_TEST_CASE(a_trace_file_that_cannot_be_written_is_rejected_before_training) {
   TemporaryDirectory tmp;
   tmp.write("plain", "");
-  check_rejected(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "is no directory");
-  check_rejected(tmp.path(), {"--profile", (tmp.path() / "plain/t.json").string()}, "is no directory");
+  check_rejected(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "is not a directory");
+  check_rejected(tmp.path(), {"--profile", (tmp.path() / "plain/t.json").string()}, "is not a directory");
   check_rejected(tmp.path(), {"--profile", tmp.path().string()}, "it is a directory");
-  check_rejected(tmp.path(), {"--profile", tmp.path().string() + "/"}, "it names no file");
-  check_rejected(tmp.path(), {"--profile", "/dev/null"}, "no regular file");
+  check_rejected(tmp.path(), {"--profile", tmp.path().string() + "/"}, "this is not a file name");
+  check_rejected(tmp.path(), {"--profile", "/dev/null"}, "not a regular file");
   check_rejected(tmp.path(), {"--profile", ""}, "--profile: no file is given");
   check_rejected(tmp.path(), {"--profile", (tmp.path() / std::string(250, 'x')).string()},
                  "File name too long");
