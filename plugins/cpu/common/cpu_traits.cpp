@@ -1,4 +1,4 @@
-// The numbers behind traits_of() were measured; plugins/cpu/README.md has the tables.
+// The constants were chosen by measurement: plugins/cpu/README.md.
 #include "plugins/cpu/common/cpu_traits.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace trainhost::cpu {
 namespace {
 
-// Logits of a chunk stay within 64 MiB, in multiples of 64 tokens, and no chunk is nearly empty.
+// Rows per chunk: logits of at most 64 MiB, a multiple of 64 tokens, chunks of about equal size.
 std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
   constexpr std::uint64_t kLogitBytes = 64ull << 20, kStep = 64;
   std::uint64_t fit =
@@ -41,7 +41,7 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_
 void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
     throw abi::StatusError(TH_E_UNSUPPORTED,
-                           std::string("the cpu trainer computes in f32 or bf16, on one rank: ") + what);
+                           std::string("the cpu trainer supports only f32 and bf16 on one rank: ") + what);
   };
   const bool f32 = r.compute == DType::kF32 && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;

@@ -1,5 +1,5 @@
-// What both halves of the CPU trainer must agree on without loading OpenBLAS: the traits of a run, and which
-// of OpenBLAS's kernels suit this machine. Pure apart from reading the CPU's own feature flags.
+// Shared by front end and engine of the CPU trainer, without OpenBLAS: the traits of a run, and the OpenBLAS
+// kernels that suit this CPU. Pure except for reading the CPU's feature flags.
 #pragma once
 #include <string>
 
@@ -11,16 +11,15 @@ namespace trainhost::cpu {
 inline constexpr const char* kId = "cpu";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// Choices of this trainer for a run: arena alignment, head chunk, attention tiles, slots. threads 0 = every
-/// core.
+/// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0: all cores.
 TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
-/// Throws abi::StatusError (unsupported) when the run asks for what this trainer does not do: another
-/// number type than f32, LoRA, sharding over ranks.
+/// Throws abi::StatusError (TH_E_UNSUPPORTED) for number types other than f32 and bf16, LoRA, and several
+/// ranks.
 void require_supported(const RunSpec& run);
 
-/// "SkylakeX" or "Haswell": OpenBLAS's name of the widest kernels that this CPU runs; "" when neither fits.
-/// OpenBLAS 0.3.21 does not know newer CPUs and takes the oldest kernels for them.
+/// OpenBLAS's name of the widest kernels that this CPU supports: "SkylakeX", "Haswell", or "" for neither.
+/// OpenBLAS 0.3.21 does not recognise newer CPUs and uses its oldest kernels there.
 std::string best_core_type();
 
 }  // namespace trainhost::cpu

@@ -1,6 +1,6 @@
-// The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight, the
-// parts of a weight's gradient or packed bf16 operands, then one piece a thread for copies of operands. The
-// traits ask for it, the engine lays it out; both by these functions.
+// Layout of the trainer's planned workspace, in floats: one part shared by all threads (a packed weight, the
+// slots of a weight's gradient, or packed bf16 operands), then one part per thread for copies of operands.
+// The front end computes the size for the traits, the engine the addresses, both with these functions.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,14 +13,13 @@
 
 namespace trainhost::cpu {
 
-/// Weights of at most this many elements go through the trainer's own small products, larger ones through
-/// OpenBLAS, which is about as quick there. 4 MiB packed.
+/// Weights up to this many elements (4 MiB packed) are multiplied by the trainer's own small products, larger
+/// ones by OpenBLAS, which is about as fast there.
 inline constexpr std::uint64_t kSmallWeight = 1u << 20;
 inline bool small_weight(std::uint64_t n, std::uint64_t k) { return k == 0 || n <= kSmallWeight / k; }
 
-/// A small weight's gradient is computed in tiles of at most this size, the longer side being the most that
-/// the copies of Kernels::product reach; where that gives few tiles, the tokens are cut into up to four slots
-/// as well.
+/// Maximum tile of a small weight's gradient; the longer side is the limit of the copies in Kernels::product.
+/// If this gives few tiles, the tokens are also divided into up to four slots.
 inline constexpr std::uint64_t kGradientRows = 144, kGradientCols = kProductSide;
 inline std::uint64_t gradient_slots(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
   if (!small_weight(n, k)) return 1;
@@ -32,11 +31,11 @@ inline std::uint64_t gradient_slots(std::uint64_t n, std::uint64_t k, std::uint6
 /// The widest panel of any instruction set.
 inline constexpr std::uint64_t kWidestPanel = 48;
 
-/// Packing pads one side of a weight to whole panels; either side may be the one.
+/// Packing pads one side of a weight to whole panels; this is the maximum over both sides.
 inline std::uint64_t packed_floats(std::uint64_t n, std::uint64_t k) {
   return std::max((n + kWidestPanel) * k, (k + kWidestPanel) * n);
 }
-/// The weights that tokens are multiplied by, [n, k] each, and how many tokens at a time.
+/// A weight [n, k] of the model and the number of tokens that it is multiplied by at once.
 struct Linear {
   std::uint64_t n, k, tokens;
 };
@@ -48,16 +47,16 @@ inline std::array<Linear, 5> linears(const ModelSpec& m, const RunSpec& r, const
 inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   std::uint64_t most = 0;
   for (const Linear& l : linears(m, r, p)) {
-    if (r.compute == DType::kBF16)  // blocks of both operands: of y, of dx, and of the weight's gradient
-      most = std::max({most, bf16_room(l.tokens, l.n, l.k), bf16_room(l.tokens, l.k, l.n),
-                       bf16_room(l.n, l.k, l.tokens)});
+    if (r.compute == DType::kBF16)  // blocks of both operands of y, dx and the weight's gradient
+      most = std::max({most, max_bf16_block_floats(l.tokens, l.n, l.k),
+                       max_bf16_block_floats(l.tokens, l.k, l.n), max_bf16_block_floats(l.n, l.k, l.tokens)});
     else if (small_weight(l.n, l.k))
       most = std::max({most, packed_floats(l.n, l.k),
                        (gradient_slots(l.n, l.k, r.tokens_per_micro_batch()) - 1) * l.n * l.k});
   }
   return (most + 15) / 16 * 16;
 }
-/// Queries of one head that attention treats together; whole tiles of queries.
+/// Queries of one head that one attention task processes; a multiple of the query tile.
 inline constexpr std::uint32_t kQueryBlock = 256;
 inline std::uint32_t query_block(const TrainerTraits& p) {
   return std::max(kQueryBlock / p.attention_tile_q, 1u) * std::min(p.attention_tile_q, kQueryBlock);
@@ -66,8 +65,8 @@ inline std::uint32_t query_block(const TrainerTraits& p) {
 inline std::uint64_t packed_tile_floats(const TrainerTraits& p, std::uint64_t head_dim) {
   return ((p.attention_tile_k + kWidestPanel) * (head_dim + kWidestPanel) + 15) / 16 * 16;
 }
-/// Copies for one product; three packed tiles, two figures a query of a block and one a query of a group of
-/// heads.
+/// Copies for one product, three packed tiles, two floats per query of a block, and one per query of a group
+/// of heads.
 inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
   return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +

@@ -1,4 +1,4 @@
-// One case per operation, the threads that weights are filled on, and the machine's rate.
+// See backend.hpp: one case per operation, and the measurement of peak FLOP/s.
 #include "plugins/cpu/engine/backend.hpp"
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace trainhost::cpu {
 
 using step::OpKind;
 
-bool one_run(OpKind kind) {
+bool run_together(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
          kind == OpKind::kSgdMomentum;
 }
@@ -70,7 +70,7 @@ void run_ops(Exec& e, std::span<const step::Op> ops) {
       return run_optimizer(e, ops);
     case OpKind::kAttentionStep:
       return run_attention_step(e, op);
-    // Of trainers with more than one tier.
+    // Only in programs that use more than one memory tier.
     case OpKind::kCopy:
     case OpKind::kHold:
     case OpKind::kCrossEntropy:
@@ -79,7 +79,7 @@ void run_ops(Exec& e, std::span<const step::Op> ops) {
     case OpKind::kCount_:
       break;
   }
-  throw std::logic_error("an operation that the cpu trainer does not have");
+  throw std::logic_error("operation for more than one memory tier in the cpu trainer");
 }
 
 CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
@@ -109,9 +109,9 @@ std::string CpuBackend::kernel_set() const {
          (exec_.bf16 ? std::string(" bf16:") + exec_.bf16->name : "") + ", " + openblas_version();
 }
 
-// Products of 256 x 512 x 512 on every thread for about 50 ms, in the arithmetic of the run: small enough for
-// the caches, large enough to be the library's best. The operands are the engine's own and are given back:
-// they are no part of a run.
+// Runs products of 256 x 512 x 512 on every thread for about 50 ms, in the arithmetic of the run: small
+// enough for the caches, large enough for the library's best rate. The operands are allocated here and freed;
+// they are not part of the plan.
 double CpuBackend::peak_flops() {
   using Clock = std::chrono::steady_clock;
   const auto ns_since = [](Clock::time_point t) {
@@ -120,7 +120,7 @@ double CpuBackend::peak_flops() {
   };
   const Bf16Kernels* bf16 = exec_.bf16;
   constexpr std::uint64_t kM = 256, kN = 512, kK = 512;
-  static_assert(kM % kBf16Block == 0 && kN % kBf16Block == 0, "whole tiles, which need no spare one");
+  static_assert(kM % kBf16Block == 0 && kN % kBf16Block == 0, "whole tiles, so no spare tile is needed");
   const std::uint32_t threads = pool_.threads();
   std::vector<float> a(threads * kM * kK, 0.5f), b(threads * kN * kK, 0.25f), c(threads * kM * kN);
   std::vector<std::uint64_t> done(threads * 8);
@@ -129,7 +129,7 @@ double CpuBackend::peak_flops() {
   pool_.run(threads, [&](std::uint32_t i, std::uint32_t) {
     do {
       float *left = a.data() + i * kM * kK, *right = b.data() + i * kN * kK, *out = c.data() + i * kM * kN;
-      if (bf16)  // packed operands take half of the room
+      if (bf16)  // packed operands need half of the bytes
         bf16->multiply(kM, kN, kK / kBf16Block, reinterpret_cast<std::uint16_t*>(left),
                        reinterpret_cast<std::uint16_t*>(right), false, out, kN, nullptr);
       else

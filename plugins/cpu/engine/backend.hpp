@@ -1,5 +1,5 @@
-// The CPU trainer as the skeleton (core/executor) sees it: something that runs operations, on the pool. The
-// order of operations, the arena, tensors and checks are the skeleton's; the operations are in ops_*.cpp.
+// The CPU trainer's implementation of executor::Backend: runs operations (ops_*.cpp) on the thread pool.
+// Order of operations, arena, tensors and argument checks are in core/executor.
 #pragma once
 #include "core/executor/backend.hpp"
 #include "plugins/cpu/engine/exec.hpp"
@@ -8,13 +8,13 @@ namespace trainhost::cpu {
 
 class CpuBackend final : public executor::Backend {
  public:
-  /// With the number of threads of the traits. `program` and `storage` must outlive it.
-  /// bf16: how products are computed when the run's arithmetic is bf16; not used otherwise.
+  /// Starts the number of threads given in the traits. `program` and `storage` must outlive it.
+  /// bf16: kernels for products if the run computes in bf16; else unused.
   CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
              const Bf16Kernels* bf16 = nullptr);
 
   void run(std::span<const step::Op> ops, const StepState& step) override;
-  bool together(step::OpKind kind) const override { return one_run(kind); }
+  bool together(step::OpKind kind) const override { return run_together(kind); }
   void for_each(std::uint32_t count, const std::function<void(std::uint32_t)>& piece) override;
   std::string kernel_set() const override;
   double peak_flops() override;

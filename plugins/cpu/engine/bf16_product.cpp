@@ -1,5 +1,5 @@
-// See bf16_product.hpp. The tiles of a block are dealt out column by column: a thread's panels stay in its
-// cache.
+// See bf16_product.hpp. The tiles of a block are assigned column by column, so that a thread's panels stay in
+// its cache.
 #include "plugins/cpu/engine/bf16_product.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
-// Packs `range` of the outer side, `inner` of the inner one, strip or panel by strip or panel.
+// Packs the ranges `outer` and `inner` of an operand; one task per strip or panel.
 struct Packing {
   decltype(Bf16Kernels::pack_left) pack;
   Bf16Operand from;
@@ -30,7 +30,7 @@ struct Packing {
   }
 };
 
-// Tiles of 128 x 256, smaller where that gives fewer than eight.
+// Tiles of 128 x 256, or smaller ones until there are eight.
 struct Tiles {
   std::uint64_t rows = 128, cols = 256, row_tiles, col_tiles;
   Tiles(std::uint64_t m, std::uint64_t n) {
@@ -52,12 +52,12 @@ void bf16_product(Exec& e, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf
                   bool add, float* c, TileHook before) {
   const Bf16Kernels& kernels = *e.bf16;
   const Bf16Blocks size = bf16_blocks(m, n, k);
-  auto* left = reinterpret_cast<std::uint16_t*>(e.shared_space());
-  auto* right = reinterpret_cast<std::uint16_t*>(e.shared_space() + size.left_floats());
+  auto* left = reinterpret_cast<std::uint16_t*>(e.shared_workspace());
+  auto* right = reinterpret_cast<std::uint16_t*>(e.shared_workspace() + size.left_floats());
   for (std::uint64_t p = 0; p < k; p += size.inner) {
     const Range inner = {p, std::min(k, p + size.inner)};
     const std::uint64_t blocks = ceil_div(inner.size(), kBf16Block),
-                        step = blocks * kBf16Block;  // step: elements an outer one
+                        step = blocks * kBf16Block;  // step: elements per outer index
     for (std::uint64_t i = 0; i < m; i += size.rows) {
       const Packing rows = {kernels.pack_left, a, {i, std::min(m, i + size.rows)}, inner, left};
       for (std::uint64_t j = 0; j < n; j += size.cols) {
@@ -77,7 +77,7 @@ void bf16_product(Exec& e, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf
           const Range s = {j + c0, std::min(cols.outer.end, j + c0 + tiles.cols)};
           if (p == 0 && before.call) before.call(before.context, r, s);
           kernels.multiply(r.size(), s.size(), blocks, left + r0 * step, right + c0 * step, add || p > 0,
-                           c + r.begin * n + s.begin, n, e.worker_space(worker));
+                           c + r.begin * n + s.begin, n, e.worker_workspace(worker));
         });
       }
     }

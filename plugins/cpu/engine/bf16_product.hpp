@@ -1,6 +1,6 @@
-// Matrix products with operands rounded to bfloat16, f32 in memory on both sides. All threads pack a block of
-// each operand, then multiply it tile by tile. Cut by shape alone, as in product.hpp, so bits depend on shape
-// and kernel set.
+// Matrix products with operands rounded to bfloat16; operands and result are f32 in memory. All threads pack
+// a block of each operand, then multiply it tile by tile. The division depends only on the shape, as in
+// product.hpp, so the bits depend on shape and kernel set.
 #pragma once
 #include "plugins/cpu/engine/exec.hpp"
 
@@ -14,13 +14,13 @@ struct Bf16Operand {
   bool inner_is_row;
 };
 
-/// Something to do to each tile of C before anything is added to it. Called once a tile; tiles cover C.
+/// Called once for each tile of C before products are added to it; the tiles cover C.
 struct TileHook {
   void (*call)(void* context, Range rows, Range cols) = nullptr;
   void* context = nullptr;
 };
 
-/// C[m,n] (= or +=) A[m,k] B[n,k]^T; C has rows of n. The work space is the planned one: see workspace.hpp.
+/// C[m,n] (= or +=) A[m,k] B[n,k]^T; C has rows of n. Uses the shared workspace (workspace.hpp).
 void bf16_product(Exec& e, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a, Bf16Operand b,
                   bool add, float* c, TileHook before = {});
 

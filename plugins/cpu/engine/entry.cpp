@@ -1,4 +1,4 @@
-// The engine's tables for the front: the skeleton's functions over runs with the CPU backend.
+// The engine's tables for the front end: the functions of core/executor for runs with the CPU backend.
 #include "core/executor/calls.hpp"
 #include "core/executor/trainer_run.hpp"
 #include "plugins/common/engine_table.hpp"

@@ -1,5 +1,5 @@
-// What an operation sees while it runs: the program, where its buffers lie, the threads, the kernels, and the
-// state of the step. One run_*() per operation, grouped in ops_*.cpp; core/executor decides the order.
+// The context of an operation: program, storage, threads, kernels and state of the step; and one run_*() per
+// operation, implemented in ops_*.cpp. Operand slots: core/step/operands.hpp.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,11 +17,12 @@ namespace trainhost::cpu {
 using executor::StepState;
 using executor::Storage;
 
-/// A range of rows or columns, and the i-th of n equal parts of a whole.
+/// A range of rows or columns.
 struct Range {
   std::uint64_t begin, end;
   std::uint64_t size() const { return end - begin; }
 };
+/// The i-th of n equal parts of [0, whole).
 inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
   return {whole * i / n, whole * (i + 1) / n};
 }
@@ -32,7 +33,7 @@ struct Exec {
   Pool& pool;
   const Kernels& kernels;
   StepState step;
-  std::vector<double> partials;  // one per part of a sum; sized once, combined in order
+  std::vector<double> partials;  // partial sums, one per task; added in order
   step::BufferId workspace = step::kNoBuffer;
   const Bf16Kernels* bf16 = nullptr;  // null: products in f32
 
@@ -40,14 +41,14 @@ struct Exec {
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
   float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
   double* f64(step::BufferId b) { return static_cast<double*>(storage.at(b)); }
-  float* shared_space() { return f32(workspace); }
-  float* worker_space(std::uint32_t worker) {
+  float* shared_workspace() { return f32(workspace); }
+  float* worker_workspace(std::uint32_t worker) {
     return f32(workspace) + shared_floats(model(), program.run, program.traits) +
            worker * worker_floats(model(), program.run, program.traits);
   }
   bool overwrite(const step::Op& op) const { return step.overwrite(op); }
 
-  /// Runs f(first_row, rows) over all rows in parts whose size follows from the shape.
+  /// Runs f(first_row, rows) on parts of all rows; the parts depend only on the shape.
   template <class F>
   void over_rows(std::uint64_t rows, std::uint64_t cols, F&& f) {
     std::uint32_t parts = row_parts(rows, cols);
@@ -56,7 +57,7 @@ struct Exec {
       f(r.begin, r.size());
     });
   }
-  /// About 16K elements a part, at least one row.
+  /// Number of parts: about 16K elements each, at least one row.
   static std::uint32_t row_parts(std::uint64_t rows, std::uint64_t cols) {
     std::uint64_t per = cols >= 16384 ? 1 : 16384 / cols;
     std::uint64_t parts = (rows + per - 1) / per;
@@ -64,12 +65,13 @@ struct Exec {
   }
 };
 
-/// Runs operations on e.step: one, or neighbours of one kind for which one_run() holds.
+/// Runs operations with the state e.step: one, or consecutive ones of a kind for which run_together() is
+/// true.
 void run_ops(Exec& e, std::span<const step::Op> ops);
-/// Are operations of this kind run together with their neighbours? (Those of the update.)
-bool one_run(step::OpKind kind);
+/// True for the operations of the update, which are passed to run_ops() together.
+bool run_together(step::OpKind kind);
 
-/// Most entries of Exec::partials that any operation of the program uses.
+/// Maximum number of entries of Exec::partials that an operation of the program uses.
 std::size_t partials_needed(const step::Program& p);
 
 void run_embed(Exec&, const step::Op&);

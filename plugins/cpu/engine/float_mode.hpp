@@ -1,6 +1,6 @@
-// Denormal numbers count as zero while kernels run: they cost hundreds of cycles each and carry nothing that
-// training needs. Set for the pool's own threads and, inside a call, for the caller's; the caller's mode is
-// given back.
+// Flushes denormal numbers to zero while kernels run: each one costs hundreds of cycles, and training does
+// not need them. Set for the threads of the pool and, during a call, for the caller's thread, whose mode is
+// restored.
 #pragma once
 #include <xmmintrin.h>
 

@@ -1,8 +1,8 @@
-// Causal attention by tiles with an online softmax: scores exist only one tile at a time, the backward pass
-// makes them again. Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4. Queries of a tile stand at
-// q0.., keys at k0..; a row of qkv is  q heads | k heads | v heads,  D floats each; A/K query heads share one
-// key/value head. Keys are the outer loop, so that a tile of keys and values is packed once for all queries
-// that see it.
+// Causal attention by tiles with an online softmax: only one tile of scores exists at a time, the backward
+// pass recomputes it. Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4. A tile has queries from
+// position q0 and keys from position k0. A row of qkv is q heads | k heads | v heads, D floats each; A/K
+// query heads share one key/value head. Keys are the outer loop, so that a tile of keys and values is packed
+// once for all queries that attend to it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,12 +18,12 @@ namespace {
 
 struct Shape {
   std::uint32_t seq, tile_q, tile_k, d, heads, kv_heads, window;
-  std::uint64_t ld;  // of a row of qkv
+  std::uint64_t ld;  // floats between rows of qkv
   std::uint32_t
-      ld_scores;  // of a row of a score tile; not a multiple of 512 bytes, whose rows would share cache sets
+      ld_scores;  // between rows of a score tile; not a multiple of 512 bytes, to avoid equal cache sets
   float scale;
   std::uint32_t group() const { return heads / kv_heads; }
-  // First key tile that the query at q0 sees.
+  // First key of the first tile that the query at q0 attends to.
   std::uint32_t first_key(std::uint32_t q0) const {
     if (!window || q0 + 1 <= window) return 0;
     return (q0 + 1 - window) / tile_k * tile_k;
@@ -40,28 +40,27 @@ Shape shape(const Exec& e, const step::Op& op) {
   s.d = m.head_dim, s.heads = m.heads, s.kv_heads = m.kv_heads;
   s.window = m.window(static_cast<std::uint32_t>(op.layer));
   s.ld = m.qkv_width();
-  // The plan's scratch has D + 2 floats a query to spare beside two tiles of scores.
+  // The planned scratch has D + 2 floats per query besides two tiles of scores: enough for the longer rows.
   s.ld_scores = p.attention_tile_k + (p.attention_tile_k % 128 == 0 && m.head_dim >= 30 ? 16 : 0);
   s.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(m.head_dim)));
   return s;
 }
 
-// What one thread works with: tiles of scores in the operation's scratch, the rest in the trainer's work
-// space.
-struct Desk {
+// Working memory of one thread: tiles of scores in the operation's scratch, the rest in the workspace.
+struct ThreadBuffers {
   float *scores, *dscores;
   float* work;  // of Kernels::product
   float *keys_t, *values_t, *keys,
-      *values;         // packed tiles; keys and values share a place: only one is needed at a time
+      *values;         // packed tiles; keys and values share memory: one is needed at a time
   float *top, *total;  // running maximum and sum of each query of a block
   float* delta;        // dot(o, d o) of each query of each head of a group
 };
-Desk desk(Exec& e, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
-  Desk d{};
+ThreadBuffers thread_buffers(Exec& e, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
+  ThreadBuffers d{};
   d.scores =
       e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.traits.threads);
   d.dscores = d.scores + std::uint64_t{s.tile_q} * s.ld_scores;
-  d.work = e.worker_space(worker);
+  d.work = e.worker_workspace(worker);
   const std::uint64_t tile = packed_tile_floats(e.program.traits, s.d);
   d.keys_t = d.work + kProductWork;
   d.values_t = d.keys_t + tile;
@@ -74,9 +73,9 @@ Desk desk(Exec& e, const Shape& s, step::BufferId scratch, std::uint32_t worker)
 
 struct Tile {
   std::uint32_t q0, rows, k0, cols;
-  bool first;  // the first tile of keys that these queries see
+  bool first;  // the first tile of keys for these queries
 };
-// Calls f for every tile of queries in [q_begin, q_end) that sees the key tile at k0, in order.
+// Calls f for every tile of queries in [q_begin, q_end) that attends to the key tile at k0, in order.
 template <class F>
 void over_queries(const Shape& s, std::uint32_t q_begin, std::uint32_t q_end, std::uint32_t k0, F&& f) {
   std::uint32_t q0 = k0 <= q_begin ? q_begin : q_begin + (k0 - q_begin) / s.tile_q * s.tile_q;
@@ -91,9 +90,9 @@ AttentionTile mask(const Shape& s, const Tile& t) {
 }
 
 // Scores of a block of queries of one head; o and lse point at the head's part of the sequence's first row.
-void forward_block(const Kernels& kernels, const Shape& s, const Desk& d, const float* q, const float* k,
-                   const float* v, std::uint32_t q_begin, std::uint32_t q_end, float* o, std::uint64_t ldo,
-                   float* lse) {
+void forward_block(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const float* q,
+                   const float* k, const float* v, std::uint32_t q_begin, std::uint32_t q_end, float* o,
+                   std::uint64_t ldo, float* lse) {
   const std::uint64_t value_width = kernels.panel_width(s.d);
   for (std::uint32_t k0 = s.first_key(q_begin); k0 < q_end; k0 += s.tile_k) {
     const std::uint32_t cols = std::min({s.tile_k, s.seq - k0, q_end - k0});
@@ -118,9 +117,9 @@ struct Rows {
   const float *q, *k, *v, *o, *d_o, *lse;
   float *dq, *dk, *dv;
 };
-// Everything that the key tile at k0 contributes through one query head: dq, dk and dv are added to.
-void backward_tile(const Kernels& kernels, const Shape& s, const Desk& d, const Rows& r, const Tile& t,
-                   std::uint32_t cols, const float* delta, std::uint64_t ldo) {
+// Adds the contribution of the key tile at k0 through one query head to dq, dk and dv.
+void backward_tile(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const Rows& r,
+                   const Tile& t, std::uint32_t cols, const float* delta, std::uint64_t ldo) {
   const std::uint64_t key_width = kernels.panel_width(cols), q = t.q0 * s.ld, o = t.q0 * ldo, k = t.k0 * s.ld;
   kernels.product_packed(t.rows, t.cols, s.d, r.q + q, s.ld, d.keys_t, s.d, key_width, false, d.scores,
                          s.ld_scores);
@@ -149,20 +148,20 @@ void run_attention(Exec& e, const step::Op& op) {
   float *o = e.f32(op[attention::kO]), *lse = e.f32(op[attention::kLse]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
   const std::uint32_t block = query_block(e.program.traits), blocks = (s.seq + block - 1) / block;
-  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks),
-             [&](std::uint32_t i, std::uint32_t worker) {
-               const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
-               const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
-               const float* base = qkv + row0 * s.ld;
-               forward_block(e.kernels, s, desk(e, s, op[attention::kScratch], worker), base + head * s.d,
-                             base + (s.heads + kv) * s.d, base + (s.heads + s.kv_heads + kv) * s.d, q_begin,
-                             std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
-                             lse + row0 * s.heads + head);
-             });
+  e.pool.run(
+      static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i, std::uint32_t worker) {
+        const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
+        const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
+        const float* base = qkv + row0 * s.ld;
+        forward_block(e.kernels, s, thread_buffers(e, s, op[attention::kScratch], worker), base + head * s.d,
+                      base + (s.heads + kv) * s.d, base + (s.heads + s.kv_heads + kv) * s.d, q_begin,
+                      std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
+                      lse + row0 * s.heads + head);
+      });
 }
 
-// Task: one key/value head of one sequence, with all query heads that share it, in order: dk and dv have one
-// writer.
+// Task: one key/value head of one sequence with all query heads that share it, in order, so that dk and dv
+// have one writer.
 void run_attention_bwd(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
   const float *d_o = e.f32(op[attention_bwd::kDO]), *o = e.f32(op[attention_bwd::kO]),
@@ -173,7 +172,7 @@ void run_attention_bwd(Exec& e, const step::Op& op) {
     const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
     const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
                         at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
-    const Desk d = desk(e, s, op[attention_bwd::kScratch], worker);
+    const ThreadBuffers d = thread_buffers(e, s, op[attention_bwd::kScratch], worker);
     auto rows = [&](std::uint32_t member) {
       const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d,
                           at_o = row0 * ldo + head * s.d;
@@ -199,8 +198,8 @@ void run_attention_bwd(Exec& e, const step::Op& op) {
   });
 }
 
-// One token at position p: its key and value join the cache, each head attends over what it sees of the
-// cache.
+// One token at position p: appends its key and value to the caches, then each head attends to the cached
+// keys.
 void run_attention_step(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
   const std::uint64_t p = e.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
@@ -224,7 +223,7 @@ void run_attention_step(Exec& e, const step::Op& op) {
                                s.scale};
     e.kernels.softmax_tile(all, scores, &top, &total, true, o + head * s.d, s.d, s.d);
     e.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false,
-                      o + head * s.d, s.d, e.worker_space(0));
+                      o + head * s.d, s.d, e.worker_workspace(0));
     e.kernels.softmax_finish(1, s.d, o + head * s.d, s.d, &top, &total, &lse, 1);
   }
 }

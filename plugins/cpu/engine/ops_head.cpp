@@ -1,5 +1,5 @@
 // The language-model head: logits, cross-entropy and their gradients, a chunk of tokens at a time, so that
-// the logits of a micro-batch never exist together. Losses are summed in double, part by part, in order.
+// only the logits of one chunk are materialised. Losses are summed in double, in a fixed order.
 #include <algorithm>
 
 #include "core/step/operands.hpp"
@@ -13,7 +13,7 @@ using namespace step::operand;
 namespace {
 
 struct Head {
-  std::uint64_t h, v, chunk;  // hidden, vocabulary, rows of logits at once
+  std::uint64_t h, v, chunk;  // hidden, vocabulary, rows of a chunk of logits
   float *hf, *logits, *grad;  // grad: null in evaluation
   const float* w;
   const std::int32_t* targets;
@@ -40,7 +40,7 @@ double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t row
   return loss;
 }
 
-// The weight's gradient first: it needs hf, which then becomes its own gradient.
+// First the weight's gradient, which reads hf; then hf is overwritten with its gradient.
 void chunk_gradients(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
   float* hf = c.hf + first * c.h;
   weight_gradient(e, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});

@@ -12,7 +12,7 @@ using namespace step::operand;
 
 namespace {
 
-// Generation: one row. Memory-bound, so the weight's rows are dealt out.
+// Generation: one row. Memory-bound, so the rows of the weight are divided among the threads.
 void linear_row(Exec& e, std::uint64_t n, std::uint64_t k, const float* x, const float* w, const float* bias,
                 const float* residual, float* y) {
   e.over_rows(n, k, [&](std::uint64_t j, std::uint64_t count) {
@@ -50,7 +50,7 @@ void run_linear_dx(Exec& e, const step::Op& op) {
   product_with_weight(e, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
 }
 
-// The bias gradient is a sum over tokens too, a few columns a task.
+// The bias gradient is a sum over tokens as well, with a few columns per task.
 void run_linear_dw(Exec& e, const step::Op& op) {
   const step::Buffer& gb = e.buffer(op[linear_dw::kGradWeight]);
   const std::uint64_t m = e.step.rows, n = gb.rows, k = gb.cols;

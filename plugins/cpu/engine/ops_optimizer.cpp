@@ -1,6 +1,5 @@
-// The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind
-// follow each other in the program and are run together: most parameters are too small to keep every thread
-// busy.
+// The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind are
+// consecutive in the program and run together, because most parameters are too small to occupy all threads.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -49,7 +48,7 @@ std::uint64_t elements(const Exec& e, const step::Op& op) {
   return grad.rows * grad.cols;
 }
 
-// Tasks of all operations of a run of neighbours, numbered through.
+// Runs f on the tasks of all operations, numbered consecutively.
 template <class F>
 void over_elements(Exec& e, std::span<const step::Op> ops, F&& f) {
   std::uint32_t tasks = 0;

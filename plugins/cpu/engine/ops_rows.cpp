@@ -1,5 +1,5 @@
-// Operations that treat every token by itself, and the gradients of their weights: embedding, norms, rotary
-// positions, SwiGLU. Sums over tokens go through a fixed number of slots, added up in order.
+// Operations on single tokens, and the gradients of their weights: embedding, norms, rotary positions,
+// SwiGLU. Sums over tokens use a fixed number of slots, which are added in order.
 #include <algorithm>
 #include <cstring>
 
@@ -31,8 +31,8 @@ void run_embed(Exec& e, const step::Op& op) {
   });
 }
 
-// Task t owns the vocabulary entries id % tasks == t and meets their tokens in order: no two tasks write one
-// row.
+// Task t owns the vocabulary entries with id % tasks == t and adds their tokens in order, so that every row
+// has one writer.
 void run_embed_bwd(Exec& e, const step::Op& op) {
   const step::Buffer& grad = e.buffer(op[embed_bwd::kGradTable]);
   const std::uint64_t h = grad.cols, vocab = grad.rows;
@@ -78,7 +78,7 @@ void run_rms_norm_bwd(Exec& e, const step::Op& op) {
   combine_slots(e, partial, slots, h, h, e.overwrite(op), grad_w);
 }
 
-// Each of the A+K heads of q and k is normalised over its own D; what it was is kept in `pre` for the
+// Each of the A+K heads of q and k is normalised over its own D elements; the input is saved in `pre` for the
 // backward pass.
 void run_qk_norm(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();

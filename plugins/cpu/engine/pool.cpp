@@ -1,5 +1,5 @@
-// Claiming, sleeping and waking. The order of the stores in run_erased() is what makes a late worker
-// harmless: see there.
+// Claiming tasks, sleeping and waking. The order of the stores in run_erased() makes late workers safe: see
+// there.
 #include "plugins/cpu/engine/pool.hpp"
 
 #include <linux/futex.h>
@@ -15,8 +15,7 @@
 namespace trainhost::cpu {
 namespace {
 
-// About 20 us on current machines: longer than the gap between two operations, shorter than anything a user
-// notices.
+// About 20 us on current machines: longer than the time between two operations.
 constexpr int kSpins = 600;
 
 void relax() { __builtin_ia32_pause(); }
@@ -32,13 +31,13 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 }  // namespace
 
 Pool::Pool(std::uint32_t threads) : threads_(threads ? threads : 1), shares_(new Share[threads_]) {
-  // Signals stay with the host's threads.
+  // Signals are delivered to the host's threads, not to workers.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     for (std::uint32_t w = 1; w < threads_; ++w) others_.emplace_back([this, w] { worker_main(w); });
-  } catch (...) {  // the system gives no more threads: those that started are joined
+  } catch (...) {  // a thread could not be created: join those that were
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     stop_ = true;
     job_.fetch_add(1);
@@ -56,10 +55,9 @@ Pool::~Pool() {
   for (std::thread& t : others_) t.join();
 }
 
-// A worker may wake late and still hold the number of an older job. It then fails to claim, because the claim
-// compares the job in its word; and what it read of the older job's fields is never used. All stores to the
-// fields come before the store to the words that lets claims be made, and all claims are done before the next
-// job's fields are written.
+// A worker may wake late with the number of an older job. Its claim then fails, because the claim compares
+// the job number in the word, and the fields that it has read are not used. The fields are stored before the
+// words that allow claims, and all claims are finished before the fields of the next job are written.
 void Pool::run_erased(std::uint32_t tasks, Call call, void* context) {
   if (threads_ == 1 || tasks <= 1) {
     for (std::uint32_t t = 0; t < tasks; ++t) call(context, t, 0);
@@ -87,13 +85,15 @@ void Pool::run_erased(std::uint32_t tasks, Call call, void* context) {
   while (std::uint32_t left = left_.load(std::memory_order_acquire)) futex_wait(left_, left);
 }
 
-// Own share first, then what others have left, nearest neighbour first. Returns the number of claims done.
+// Runs the worker's own share, then remaining claims of others, nearest neighbour first. Returns the number
+// of claims that it ran.
 std::uint32_t Pool::take_part(std::uint32_t worker, std::uint32_t job) {
   std::uint32_t done = 0;
   for (std::uint32_t i = 0; i < threads_; ++i) {
     std::atomic<std::uint64_t>& word = shares_[(worker + i) % threads_].word;
     std::uint64_t seen = word.load(std::memory_order_acquire);
-    // Fields are read after the word named this job; they are this job's if the claim then succeeds.
+    // The fields are read after the word with this job's number; they belong to this job if the claim
+    // succeeds.
     while (seen >> 32 == job && (seen & 0xffff) < (seen >> 16 & 0xffff)) {
       Call call = call_.load(std::memory_order_relaxed);
       void* context = context_.load(std::memory_order_relaxed);
@@ -111,9 +111,9 @@ std::uint32_t Pool::take_part(std::uint32_t worker, std::uint32_t job) {
   return done;
 }
 
-// False: the pool ends. Asked first of all: a worker that was late for a job may already have taken the
-// number that the destructor gave, and no further one will come. stop_ is set before that number, so whoever
-// saw the one sees the other.
+// Returns false if the pool ends. stop_ is checked first: a late worker may already have seen the job number
+// that the destructor set, after which there is no other one. stop_ is set before that number, so a worker
+// that sees the number also sees stop_.
 bool Pool::wait_for_job(std::uint32_t seen) {
   if (stop_) return false;
   for (int spin = 0; spin < kSpins; ++spin) {

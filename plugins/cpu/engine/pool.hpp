@@ -1,7 +1,6 @@
-// The trainer's own threads. A job is a number of independent tasks; each task is run once, by whoever comes
-// first, so a task may depend on its number alone and never on the thread. No allocation after construction;
-// between jobs the threads look for work for a few microseconds and then sleep, so that nothing spins beside
-// a step.
+// The trainer's thread pool. A job is a number of independent tasks; each task runs once, on any thread, so
+// it may depend only on its number. No allocation after construction. Between jobs the threads spin for a few
+// microseconds and then sleep.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,8 +21,8 @@ class Pool {
   std::uint32_t threads() const { return threads_; }
 
   /// Runs f(task, worker) for every task in [0, tasks) and returns when all are done; worker < threads(). One
-  /// job at a time; f must not throw and must not call run(). Neighbouring tasks go to the same worker as far
-  /// as possible, and the same task of the next job to the same worker again: rows stay in one core's cache.
+  /// job at a time; f must not throw and must not call run(). Neighbouring tasks go to the same worker if
+  /// possible, and the same task of the next job to the same worker, so that rows stay in one core's cache.
   template <class F>
   void run(std::uint32_t tasks, F&& f) {
     using Fn = std::remove_reference_t<F>;
@@ -35,9 +34,9 @@ class Pool {
 
  private:
   using Call = void (*)(void*, std::uint32_t, std::uint32_t);
-  // One worker's share: job << 32 | end << 16 | next, in units of claims. One word, so that a claim made for
-  // an older job never succeeds. A claim is one task, or a run of neighbouring tasks where there are more
-  // than kMaxClaims.
+  // One worker's share: job << 32 | end << 16 | next, in units of claims. One word, so that a claim for an
+  // older job never succeeds. A claim is one task, or several neighbouring tasks if there are more than
+  // kMaxClaims tasks.
   struct alignas(64) Share {
     std::atomic<std::uint64_t> word{0};
   };
@@ -50,12 +49,12 @@ class Pool {
   const std::uint32_t threads_;
   std::unique_ptr<Share[]> shares_;
   alignas(64) std::atomic<std::uint32_t> job_{
-      0};  // number of the newest job; the word that sleepers sleep on
+      0};  // number of the newest job; the futex on which workers sleep
   std::atomic<Call> call_{nullptr};
   std::atomic<void*> context_{nullptr};
   std::atomic<std::uint32_t> tasks_{0}, claims_{0};
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<std::uint32_t> left_{0};  // claims of the job that are not done
+  alignas(64) std::atomic<std::uint32_t> left_{0};  // claims of the job that are not finished
   alignas(64) std::atomic<std::uint32_t> sleepers_{0};
   std::vector<std::thread> others_;
 };

@@ -1,4 +1,4 @@
-// The numbers in the grids were measured; plugins/cpu/README.md has the tables.
+// The grid sizes were chosen by measurement: plugins/cpu/README.md.
 #include "plugins/cpu/engine/product.hpp"
 
 #include <cblas.h>
@@ -26,7 +26,7 @@ Grid small_grid(std::uint64_t m, std::uint64_t n) {
   return even_grid(m, n, std::clamp<std::uint64_t>(m / 16, 16, 256), n);
 }
 
-// Halved until there are eight tiles to share out, or tiles get too small for OpenBLAS to be quick.
+// Tiles are halved until there are eight, or until smaller ones would be slow in OpenBLAS.
 Grid large_grid(std::uint64_t m, std::uint64_t n) {
   std::uint64_t rows = 256, cols = 768;
   Grid g = even_grid(m, n, rows, cols);
@@ -40,7 +40,7 @@ Grid large_grid(std::uint64_t m, std::uint64_t n) {
   return g;
 }
 
-GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
+GradientSplit gradient_split(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
   const Grid g =
       small_weight(n, k) ? even_grid(n, k, kGradientRows, kGradientCols) : even_grid(n, k, 256, 768);
   return {g, gradient_slots(n, k, tokens)};
@@ -58,7 +58,7 @@ std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k,
   const std::uint64_t width = e.kernels.panel_width(n);
   e.pool.run(static_cast<std::uint32_t>(ceil_div(n, width)), [&](std::uint32_t i, std::uint32_t) {
     const std::uint64_t j = i * width, count = std::min(width, n - j);
-    float* to = e.shared_space() + j * k;
+    float* to = e.shared_workspace() + j * k;
     if (side == Right::kTransposed)
       e.kernels.pack_transposed(count, k, w + j * k, k, width, to);
     else
@@ -67,29 +67,29 @@ std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k,
   return width;
 }
 
-void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n,
-                   std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
-                   float* grad) {
-  const std::uint64_t slot = task / cut.grid.tiles();
-  const std::uint32_t tile = task % cut.grid.tiles();
-  const Range rows = cut.grid.row_range(tile, n), cols = cut.grid.col_range(tile, k),
-              t = part(tokens, slot, cut.slots);
+void gradient_task(Exec& e, const GradientSplit& split, std::uint32_t task, std::uint32_t worker,
+                   std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x,
+                   bool overwrite, float* grad) {
+  const std::uint64_t slot = task / split.grid.tiles();
+  const std::uint32_t tile = task % split.grid.tiles();
+  const Range rows = split.grid.row_range(tile, n), cols = split.grid.col_range(tile, k),
+              t = part(tokens, slot, split.slots);
   const bool add = slot == 0 && !overwrite;
-  float* c = (slot == 0 ? grad : e.shared_space() + (slot - 1) * n * k) + rows.begin * k + cols.begin;
+  float* c = (slot == 0 ? grad : e.shared_workspace() + (slot - 1) * n * k) + rows.begin * k + cols.begin;
   dy += t.begin * n + rows.begin;
   x += t.begin * k + cols.begin;
   if (small_weight(n, k))
     e.kernels.product(rows.size(), cols.size(), t.size(), dy, n, true, x, k, add, c, k,
-                      e.worker_space(worker));
+                      e.worker_workspace(worker));
   else
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, bi(rows.size()), bi(cols.size()), bi(t.size()), 1.0f,
                 dy, bi(n), x, bi(k), add ? 1.0f : 0.0f, c, bi(k));
 }
 
-void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uint64_t k, float* grad) {
+void combine_gradient(Exec& e, const GradientSplit& split, std::uint64_t n, std::uint64_t k, float* grad) {
   e.over_rows(n, k, [&](std::uint64_t row, std::uint64_t rows) {
-    for (std::uint64_t slot = 1; slot < cut.slots; ++slot)
-      e.kernels.add(rows * k, e.shared_space() + (slot - 1) * n * k + row * k, grad + row * k);
+    for (std::uint64_t slot = 1; slot < split.slots; ++slot)
+      e.kernels.add(rows * k, e.shared_workspace() + (slot - 1) * n * k + row * k, grad + row * k);
   });
 }
 

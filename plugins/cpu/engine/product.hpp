@@ -1,6 +1,6 @@
-// Matrix products cut into a grid of tiles, each computed by one thread, row-major f32. The grid and the
-// choice between OpenBLAS and the trainer's own small products follow from the shape alone; so bits depend on
-// shape and kernel set, never on the number of threads.
+// Matrix products divided into a grid of tiles, each computed by one thread; row-major f32. The grid, and the
+// choice between OpenBLAS and the trainer's own small products, depend only on the shape, so the bits depend
+// on shape and kernel set but not on the number of threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,20 +29,20 @@ struct Grid {
 Grid small_grid(std::uint64_t m, std::uint64_t n);  // own products, packed right operand
 Grid large_grid(std::uint64_t m, std::uint64_t n);  // OpenBLAS
 
-/// How a weight's gradient, a sum over all tokens, is cut: the tokens into `slots`, each with a result of its
-/// own that are added up in order, and each result into a grid. Slots keep the tokens with the thread that
-/// made them.
-struct GradientCut {
+/// Division of a weight's gradient, a sum over all tokens: the tokens into `slots`, whose results are added
+/// in order, and each result into a grid. With slots, a thread processes the tokens whose activations are in
+/// its cache.
+struct GradientSplit {
   Grid grid;
   std::uint64_t slots;
   std::uint32_t tasks() const { return static_cast<std::uint32_t>(slots * grid.tiles()); }
 };
-GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens);
+GradientSplit gradient_split(std::uint64_t n, std::uint64_t k, std::uint64_t tokens);
 
-/// How a weight w[rows, cols] stands on the right: x w^T (forward) or dy w (backward).
+/// A weight as the right operand: x w^T (forward) or dy w (backward).
 enum class Right { kTransposed, kPlain };
 
-/// Narrow weights that stand as they are need no packing, unless their rows share cache sets.
+/// True if a narrow weight needs no packing: not transposed, and its rows do not share cache sets.
 inline bool reads_in_place(Right side, std::uint64_t n) {
   return side == Right::kPlain && n <= 256 && n % 128 != 0;
 }
@@ -50,10 +50,10 @@ inline bool reads_in_place(Right side, std::uint64_t n) {
 /// One tile of C = A B (+ C), A[m,k] with rows of k; B = w^T for w[n,k], or w[k,n]. By OpenBLAS.
 void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a,
                const float* w, bool add, float* c);
-/// Packs w into the shared work space, in parallel. Returns the panels' width.
+/// Packs w into the shared workspace, in parallel. Returns the width of the panels.
 std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k, const float* w);
 
-/// C[m,n] = A[m,k] B (+ C where before() left something). before(rows, cols) runs on each tile first.
+/// C[m,n] = A[m,k] B, or += if `add`. before(rows, cols) runs on each tile first and may initialise C.
 template <class Before>
 void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k,
                          const float* a, const float* w, bool add, float* c, Before&& before) {
@@ -77,27 +77,27 @@ void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, 
   const Grid g = small_grid(m, n);
   const bool in_place = reads_in_place(side, n);
   const std::uint64_t width = in_place ? 0 : pack_weight(e, side, n, k, w);
-  const float* packed = e.shared_space();
+  const float* packed = e.shared_workspace();
   e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t worker) {
     const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
     before(rows, cols);
     const float* left = a + rows.begin * k;
     float* to = c + rows.begin * n;
     if (in_place)
-      e.kernels.product(rows.size(), n, k, left, k, false, w, n, add, to, n, e.worker_space(worker));
+      e.kernels.product(rows.size(), n, k, left, k, false, w, n, add, to, n, e.worker_workspace(worker));
     else
       e.kernels.product_packed(rows.size(), n, k, left, k, packed, k, width, add, to, n);
   });
 }
 
-/// One task of a cut.
-void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n,
-                   std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
-                   float* grad);
+/// Computes one task of a split.
+void gradient_task(Exec& e, const GradientSplit& split, std::uint32_t task, std::uint32_t worker,
+                   std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x,
+                   bool overwrite, float* grad);
 /// Adds slots 1.. to the gradient.
-void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uint64_t k, float* grad);
+void combine_gradient(Exec& e, const GradientSplit& split, std::uint64_t n, std::uint64_t k, float* grad);
 
-/// grad[n,k] (= or +=) dy[tokens,n]^T x[tokens,k]; `more` tasks of another kind join the same job.
+/// grad[n,k] (= or +=) dy[tokens,n]^T x[tokens,k]; `more` additional tasks run in the same job.
 template <class More>
 void weight_gradient(Exec& e, std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy,
                      const float* x, bool overwrite, float* grad, std::uint32_t more, More&& more_task) {
@@ -105,14 +105,14 @@ void weight_gradient(Exec& e, std::uint64_t n, std::uint64_t k, std::uint64_t to
     bf16_product(e, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad);
     return e.pool.run(more, [&](std::uint32_t i, std::uint32_t) { more_task(i); });
   }
-  const GradientCut cut = gradient_cut(n, k, tokens);
-  e.pool.run(cut.tasks() + more, [&](std::uint32_t i, std::uint32_t worker) {
-    if (i < cut.tasks())
-      gradient_task(e, cut, i, worker, n, k, tokens, dy, x, overwrite, grad);
+  const GradientSplit split = gradient_split(n, k, tokens);
+  e.pool.run(split.tasks() + more, [&](std::uint32_t i, std::uint32_t worker) {
+    if (i < split.tasks())
+      gradient_task(e, split, i, worker, n, k, tokens, dy, x, overwrite, grad);
     else
-      more_task(i - cut.tasks());
+      more_task(i - split.tasks());
   });
-  if (cut.slots > 1) combine_gradient(e, cut, n, k, grad);
+  if (split.slots > 1) combine_gradient(e, split, n, k, grad);
 }
 
 }  // namespace trainhost::cpu

@@ -1,4 +1,4 @@
-// The environment is process state: it is changed for the length of one dlopen and restored to the byte.
+// The environment belongs to the process: it is changed only during one dlopen and restored exactly.
 #include "plugins/cpu/front/core_type.hpp"
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ void restore(const char* name, const std::optional<std::string>& value) {
     unsetenv(name);
 }
 
-// Kernel sets of OpenBLAS that use AVX-512, and those that use AVX2: which of two names is the wider.
+// 2: OpenBLAS kernels that use AVX-512; 1: AVX2; 0: others.
 int width(const std::string& core) {
   for (const char* c :
        {"SkylakeX", "Cooperlake", "SapphireRapids", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS"})
@@ -48,7 +48,7 @@ CoreChoice choose_core(const std::string& best, const std::optional<std::string>
   if (!pinned || pinned->empty()) return {best, ""};
   if (honour || width(*pinned) >= width(best)) return {};
   return {best, "OPENBLAS_CORETYPE=" + *pinned + " would use slower kernels than this CPU has; loading " +
-                    best + " instead (TRAINHOST_HONOUR_CORETYPE=1 keeps the pin)"};
+                    best + " instead (TRAINHOST_HONOUR_CORETYPE=1 keeps your value)"};
 }
 
 }  // namespace trainhost::cpu

@@ -1,12 +1,12 @@
-// Chooses OpenBLAS's kernels before OpenBLAS is loaded, which is the only moment at which they can be chosen:
-// by its environment variables, set around the load and put back afterwards.
+// Chooses OpenBLAS's kernels, which is possible only while OpenBLAS is loaded, by its environment variables:
+// they are set before the load and restored afterwards.
 #pragma once
 #include <optional>
 #include <string>
 
 namespace trainhost::cpu {
 
-/// While it lives: OPENBLAS_CORETYPE is `core` ("" leaves it), OPENBLAS_NUM_THREADS is 1.
+/// During its lifetime OPENBLAS_CORETYPE is `core` ("": unchanged) and OPENBLAS_NUM_THREADS is 1.
 class OpenBlasEnvironment {
  public:
   explicit OpenBlasEnvironment(const std::string& core);
@@ -18,11 +18,11 @@ class OpenBlasEnvironment {
 };
 
 struct CoreChoice {
-  std::string core;  // what OPENBLAS_CORETYPE should be; "" = leave it
-  std::string note;  // one line for the log when a pinned, slower choice is overridden; else ""
+  std::string core;  // value for OPENBLAS_CORETYPE; "" = unchanged
+  std::string note;  // log line if a slower value of the user is overridden; else ""
 };
-/// From the CPU's features (`best`), the pinned value and whether the user wants the pin honoured
-/// (TRAINHOST_HONOUR_CORETYPE=1). Pure.
+/// Decides from the CPU's features (`best`), the user's value and TRAINHOST_HONOUR_CORETYPE=1 (`honour`).
+/// Pure.
 CoreChoice choose_core(const std::string& best, const std::optional<std::string>& pinned, bool honour);
 
 std::optional<std::string> environment(const char* name);

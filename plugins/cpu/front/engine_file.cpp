@@ -1,5 +1,5 @@
-// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later, and OpenBLAS's
-// names stay out of everybody else's way.
+// Uses dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is an error here, not a crash later, and
+// OpenBLAS's symbols are not visible to other libraries.
 #include "plugins/cpu/front/engine_file.hpp"
 
 #include <dlfcn.h>

@@ -1,14 +1,14 @@
-// Opens engines/cpu-openblas.so, with OpenBLAS's kernels chosen before it is loaded.
+// Loads engines/cpu-openblas.so after choosing OpenBLAS's kernels (core_type.hpp).
 #pragma once
 #include "plugins/common/engine_table.hpp"
 
 namespace trainhost::cpu {
 
-/// The engine's table. Throws abi::StatusError (unavailable) with the reason: file missing, OpenBLAS
-/// missing, file of another build. A failure is tried again at the next call. Thread-safe.
+/// The engine's table, loaded on the first call. Errors: abi::StatusError (TH_E_UNAVAILABLE) if the file or
+/// OpenBLAS is missing or the file is from another build; the next call tries again. Thread-safe.
 const plugins::EngineTable& engine(const th_host* host);
 
-/// The engine that was loaded; only for calls on an instance, which exist only after engine() succeeded.
+/// The loaded engine. Requires a successful engine(); calls on an instance guarantee that.
 const plugins::EngineTable& loaded_engine();
 
 }  // namespace trainhost::cpu

@@ -1,5 +1,5 @@
-// The CPU trainer's front: manifest, traits, probe and plan, none of which needs OpenBLAS. create() opens
-// the engine; calls on an instance are handed on to it unchanged. See engine/ for what trains.
+// Front end of the CPU trainer: manifest, traits, probe and plan, none of which needs OpenBLAS. create()
+// loads the engine (plugins/cpu/engine); calls on an instance are forwarded to it.
 #include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/front/engine_file.hpp"
 
@@ -31,8 +31,8 @@ struct Opened {
   static const plugins::EngineTable& loaded() { return loaded_engine(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
     if (device != 0)
-      throw abi::StatusError(
-          TH_E_ARG, "there is no device " + std::to_string(device) + ": the cpu trainer has device 0 alone");
+      throw abi::StatusError(TH_E_ARG, "device " + std::to_string(device) +
+                                           " does not exist: the cpu trainer has only device 0");
     engine(host);
     return device;
   }

@@ -1,7 +1,6 @@
 // Matrix products whose operands are rounded to bfloat16 and whose sums are f32. Both operands are packed
-// first, from f32, so weights and activations stay f32 in memory and no second copy of either exists beyond
-// the work space. One table per way of multiplying; chosen at run time (select.cpp). Nothing here knows of
-// threads or plans.
+// from f32 first, so weights and activations stay f32 in memory and only the workspace contains bf16 copies.
+// One table per kind of instruction; chosen at run time (select.cpp).
 //
 // Packed left operand:  strips of 32 rows    [k/32][32 rows][32 inner]
 // Packed right operand: panels of 32 columns [k/32][16 pairs of inner][32 columns][2 inner]
@@ -12,9 +11,9 @@
 
 namespace trainhost::cpu {
 
-/// Rows of a strip, columns of a panel, and inner elements that a kernel takes at a time.
+/// Rows of a strip, columns of a panel, and inner elements that a kernel processes at a time.
 inline constexpr std::uint64_t kBf16Block = 32;
-/// Floats that multiply() needs for a tile that is not whole.
+/// Floats that multiply() needs for an incomplete tile.
 inline constexpr std::uint64_t kBf16Spare = kBf16Block * kBf16Block;
 
 struct Bf16Kernels {
@@ -23,7 +22,7 @@ struct Bf16Kernels {
   bool native;
 
   // Strip or panel of `count` <= 32 rows or columns over `k` inner elements. Element (i, p) is at[i * ld +
-  // p], or at[p * ld + i] when `inner_is_row`. to: 32 * round_up(k, 32) elements.
+  // p], or at[p * ld + i] if `inner_is_row`. to: 32 * round_up(k, 32) elements.
   void (*pack_left)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
                     bool inner_is_row, std::uint16_t* to);
   void (*pack_right)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
@@ -35,7 +34,7 @@ struct Bf16Kernels {
 };
 
 /// The fastest table that this CPU can run, or the one named by TRAINHOST_CPU_ISA = scalar | avx2 | avx512 |
-/// avx512_bf16 | amx. Throws usage_error when that name is unknown or the CPU cannot run it.
+/// avx512_bf16 | amx. Throws usage_error if the name is unknown or the CPU cannot run the table.
 const Bf16Kernels& select_bf16_kernels();
 
 /// Tables that this CPU can run, slowest first.

@@ -1,6 +1,6 @@
 // bf16 products by AMX: a tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by
-// 32 x 16. A tile of C takes 2 x 2 of them. The process must have asked the kernel for the tile registers
-// (select.cpp) before. Same rule about headers as kernels_isa.cpp.
+// 32 x 16. A tile of C takes 2 x 2 of them. The process must have requested the tile registers from the
+// operating system (select.cpp). Same rule about headers as kernels_isa.cpp.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct alignas(64) TileShapes {
   std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
-static constexpr TileShapes kShapes;  // static: the intrinsic tells the compiler of its first bytes alone
+static constexpr TileShapes kShapes;  // static: to the compiler the intrinsic reads only its first bytes
 static inline void begin_blocks() { _tile_loadconfig(&kShapes); }
 static inline void end_blocks() { _tile_release(); }
 

@@ -14,8 +14,8 @@ namespace avx512_bf16 {
 static inline void begin_blocks() {}
 static inline void end_blocks() {}
 
-// 8 rows by 32 columns at a time: 16 sums, two vectors of pairs, and a pair of each row spread over all
-// lanes.
+// 8 rows by 32 columns at a time: 16 sums, two vectors of pairs, and a pair of each row broadcast to
+// all lanes.
 static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
                   float* c, std::uint64_t ldc) {
   constexpr int kRows = 8;

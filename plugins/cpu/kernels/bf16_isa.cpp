@@ -1,6 +1,6 @@
-// bf16 products on CPUs that have none: operands are rounded as the others round them, and multiplied in f32.
-// No faster than f32 products. Compiled once per instruction set, like kernels_isa.cpp, and under the same
-// rule about headers.
+// bf16 products on CPUs without bf16 instructions: operands are rounded as in the other tables and multiplied
+// in f32. Not faster than f32 products. Compiled once per instruction set, like kernels_isa.cpp, with the
+// same rule about headers.
 #include <cstddef>
 #include <cstdint>
 
@@ -50,7 +50,8 @@ static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, st
 TH_INLINE void begin_blocks() {}
 TH_INLINE void end_blocks() {}
 
-// Two rows at a time: a pair of inner elements of each, spread over all lanes, times the pairs of 32 columns.
+// Two rows at a time: a pair of inner elements of each, broadcast to all lanes, times the pairs of 32
+// columns.
 static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
                   float* c, std::uint64_t ldc) {
   constexpr int kVectors = static_cast<int>(kBf16Block) / kLanes, kRows = 2;

@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) void rows_of_pairs(std::uint64_t ro
                             _mm512_maskz_loadu_ps(low, at + i * ld))
                       : _mm512_setzero_si512();
 }
-// The same where an inner element's rows stand side by side: pair p of all 16 rows in out[p].
+// The same if the rows of an inner element are contiguous: pair p of all 16 rows in out[p].
 static inline __attribute__((always_inline)) void pairs_by_inner(std::uint64_t rows, std::uint64_t inner,
                                                                  const float* at, std::uint64_t ld,
                                                                  __m512i out[16]) {

@@ -1,6 +1,6 @@
-// The walk over strips and panels that all bf16 kernels share. A file that includes it (inside its own
+// The loop over strips and panels that all bf16 kernels share. A file that includes it (inside its own
 // namespace) provides  static void block(blocks, left, right, add, c, ldc):  one whole 32 x 32 tile of C. A
-// panel stays in the first-level cache while all strips pass by. Tiles at the edge go through `spare`.
+// panel stays in the L1 cache while all strips are processed. Incomplete tiles use `spare`.
 #pragma once
 
 static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t blocks,

@@ -1,7 +1,7 @@
-// One instruction set's table of kernels. Compiled once per set, with TRAINHOST_KERNEL_SET naming it and
-// -march deciding kLanes. Includes no standard header with inline functions: their code would be merged with
-// that of units built for older machines. To add a kernel: a row in kernels.hpp, its loop in one of the
-// rows_*.hpp files, a line below.
+// The table of kernels of one instruction set. Compiled once per set: TRAINHOST_KERNEL_SET is its name,
+// -march determines kLanes. Includes no standard header with inline functions, because the linker could use
+// their code in units for older CPUs. To add a kernel: a row in kernels.hpp, its loop in a rows_*.hpp file, a
+// line below.
 #include <cstddef>
 #include <cstdint>
 

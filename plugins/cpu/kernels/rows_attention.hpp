@@ -1,9 +1,9 @@
 // Softmax inside attention tiles, forward and backward, and the cross-entropy of one row of logits. The
-// products around them are matrix products and live elsewhere. Part of kernels_isa.cpp; see kernels.hpp for
+// matrix products of attention are in small_product.hpp. Part of kernels_isa.cpp; see kernels.hpp for
 // shapes and meanings.
 #pragma once
 
-// Columns [lo, hi) of row i that its query sees: keys up to its own position, at most `window` of them.
+// Columns [lo, hi) of row i that its query attends to: keys up to its own position, at most `window` of them.
 TH_INLINE void visible(const AttentionTile& t, std::uint32_t i, std::uint32_t& lo, std::uint32_t& hi) {
   std::int64_t q = std::int64_t{t.q0} + i;
   std::int64_t last = q - t.k0 + 1, first = t.window ? q - t.window + 1 - t.k0 : 0;
@@ -60,7 +60,7 @@ static void softmax_tile(const AttentionTile& t, float* s, float* m, float* l, b
       l[i] += total;
       continue;
     }
-    float shrink = exp(splat(m[i] - top))[0];  // 0 for a row that had seen nothing
+    float shrink = exp(splat(m[i] - top))[0];  // 0 for a row without previous keys
     l[i] = l[i] * shrink + total;
     m[i] = top;
     if (first) continue;
@@ -106,7 +106,7 @@ static void row_dots(std::uint32_t rows, std::uint32_t d, const float* a, std::u
   for (std::uint32_t i = 0; i < rows; ++i) delta[i] = dot(d, a + i * lda, b + i * ldb);
 }
 
-// Without a gradient the row is read only: the exponentials are summed and dropped.
+// Without a gradient the row is not changed: the exponentials are only summed.
 static double cross_entropy(std::uint64_t n, float* row, std::int32_t target, float scale, bool gradient) {
   if (target < 0) {
     if (gradient)

@@ -38,7 +38,7 @@ static void rms_norm_bwd(std::uint64_t rows, std::uint64_t n, const float* dy, c
   }
 }
 
-// Pair (i, i + D/2) of each head turns by the angle of the row's position (half-split convention).
+// Rotates the pair (i, i + D/2) of each head by the angle of the row's position (half-split convention).
 static void rope(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint64_t ld, float* x,
                  const float* table, std::uint64_t first_pos, std::uint64_t period, float sign) {
   const std::uint64_t half = d / 2;

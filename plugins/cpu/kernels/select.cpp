@@ -1,4 +1,4 @@
-// Chooses the kernel tables at run time, from what the CPU can do or from TRAINHOST_CPU_ISA.
+// Chooses the kernel tables at run time, by the CPU's features or by TRAINHOST_CPU_ISA.
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ unsigned leaf7(unsigned subleaf, int which) {
   return r[which];
 }
 [[maybe_unused]] bool runs_avx512_bf16() { return runs_v4() && (leaf7(1, 0) >> 5 & 1); }
-// The tile registers belong to a process only once it has asked for them; the kernel may refuse.
+// A process must request the AMX tile registers; the operating system may refuse.
 [[maybe_unused]] bool runs_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return runs_avx512_bf16() && (leaf7(0, 3) >> 22 & 1) && (leaf7(0, 3) >> 24 & 1) &&
@@ -105,7 +105,7 @@ const Runnable<Bf16Kernels>& runnable_bf16() {
   return all;
 }
 
-// "" = not forced. The last two name ways of multiplying bf16; everything else is AVX-512 there.
+// "" = not forced. The last two names select how bf16 is multiplied; everything else is AVX-512.
 std::string forced() {
   const char* wanted = std::getenv("TRAINHOST_CPU_ISA");
   if (!wanted || !*wanted) return "";

@@ -1,7 +1,7 @@
-// Vectors of kLanes floats by the compiler's vector extension, so that one source serves every instruction
-// set. Included only by kernels_isa.cpp, inside the namespace of one instruction set; no standard header that
-// brings inline functions may be included there (their code would be shared with translation units for older
-// machines).
+// Vectors of kLanes floats with the compiler's vector extension: one source for every instruction set.
+// Included only by kernels_isa.cpp, inside the namespace of one instruction set. No standard header with
+// inline functions may be included there, because the linker could use their code in translation units for
+// older CPUs.
 #pragma once
 
 #if defined(__AVX512F__)
@@ -62,7 +62,7 @@ TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
 }
 #endif
 
-// Horizontal sums and maxima: halves are folded onto each other, always in the same order.
+// Horizontal sums and maxima: halves are combined, always in the same order.
 typedef float Vec4 __attribute__((vector_size(16)));
 #if defined(__AVX512F__)
 TH_INLINE Vec4 fold_sum(Vec v) {

@@ -1,8 +1,7 @@
-// Matrix products for shapes that are too small for OpenBLAS to be quick. A register tile of rows x NV
-// vectors runs over the inner dimension, kProductInner of it at a time, so that a panel of the right operand
-// stays in the first-level cache. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings. Sums run
-// over the inner dimension in order with one accumulator an element, so an element's bits do not depend on
-// the tile that it falls into.
+// Matrix products for shapes for which OpenBLAS is slow. A register tile of rows x NV vectors iterates over
+// the inner dimension, kProductInner elements at a time, so that a panel of the right operand stays in the L1
+// cache. Part of kernels_isa.cpp; shapes and meanings: kernels.hpp. Sums run over the inner dimension in
+// order with one accumulator per element, so the bits of an element do not depend on its tile.
 #pragma once
 
 #if defined(__AVX512F__)
@@ -96,19 +95,18 @@ TH_INLINE void panel_of(std::uint64_t columns, std::uint64_t m, std::uint64_t k,
   }
 }
 
-// Columns of every panel of a matrix with n columns but the last: three vectors where that comes out even,
-// else two.
+// Width of every panel but the last of a matrix with n columns: three vectors if n divides evenly, else two.
 static std::uint64_t panel_width(std::uint64_t n) {
   const std::uint64_t v = (n + kLanes - 1) / kLanes;
   return (v % 3 == 0 ? 3 : v == 1 ? 1 : 2) * kLanes;
 }
 
-// Rows that lie a multiple of 512 bytes apart share few sets of the first-level cache. Copied, they lie an
-// odd number of lines apart.
+// Rows that are a multiple of 512 bytes apart use few sets of the L1 cache. Copies are an odd number of cache
+// lines apart.
 TH_INLINE bool unlucky(std::uint64_t ld) { return ld % 128 == 0; }
 TH_INLINE std::uint64_t lucky(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
 
-// Short rows far apart are no stream that the hardware would fetch ahead, so a few rows ahead are asked for.
+// The hardware does not prefetch short rows that are far apart, so this prefetches a few rows ahead.
 static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld,
                       float* to, std::uint64_t ld_to) {
   constexpr std::uint64_t kAhead = 8;
@@ -215,7 +213,7 @@ static void pack(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t
     copy_rows(k, n - j < width ? n - j : width, b + j, ldb, packed, width);
 }
 
-// The longer of n and k is the outer loop: the tile of C, or that of A, then stays in a near cache.
+// The longer of n and k is the outer loop, so that the tile of C, or of A, stays in a near cache.
 static void product_packed(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a,
                            std::uint64_t lda, const float* packed, std::uint64_t packed_k,
                            std::uint64_t width, bool add, float* c, std::uint64_t ldc) {

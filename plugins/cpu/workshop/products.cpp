@@ -1,9 +1,8 @@
-// What the matrix products of a trainer reach here: GFLOP/s of forward, input gradient and weight gradient at
-// the shapes of a model, in fp32 and by every way of multiplying bf16. For people who change kernels; no part
-// of a build or of the tests.
+// Benchmark: GFLOP/s of forward product, input gradient and weight gradient at the shapes of a model, in fp32
+// and with every bf16 kernel. For work on kernels; not part of the default build or of the tests.
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
-// Best of eight, each way in turn. OpenBLAS's kernels are those of OPENBLAS_CORETYPE: set it as the front
-// would.
+// Best of eight runs, alternating between the kernels. Set OPENBLAS_CORETYPE as the front end does
+// (plugins/cpu/front/core_type.cpp).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

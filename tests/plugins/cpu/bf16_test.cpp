@@ -1,6 +1,6 @@
-// bf16 products: rounding to the bit, packing, products of odd sizes against sums in double over rounded
-// operands, with every table that this machine runs and with the same bits on 1 to 4 threads; and the linear
-// operation on top of them.
+// bf16 products: exact rounding, packing, products of odd sizes against sums in double over rounded operands,
+// with every table that this machine supports and with the same bits on 1 to 4 threads; and the linear
+// operation.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -28,7 +28,7 @@ const cpu::Kernels& f32_kernels() {
   return *cpu::runnable_kernels(&n)[0];
 }
 
-/// The nearest number of 8 significant bits, ties to even; by dividing, not by bits.
+/// The nearest number with 8 significant bits, ties to even; by division, not by bit operations.
 double rounded(double x) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent = 0;
@@ -133,14 +133,14 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
               first[add] = got;
             else
               BOOST_TEST((got == first[add]),
-                         "bits depend on threads or on how an operand lies: way " << way);
+                         "bits depend on threads or on the layout of an operand: variant " << way);
           }
         }
     }
 }
 
-// More than one block on every side: 1024 inner elements, and few rows of many.
-BOOST_AUTO_TEST_CASE(blocks_add_up) {
+// More than one block in every dimension.
+BOOST_AUTO_TEST_CASE(blocks_are_added) {
   const std::size_t m = 2081, n = 1057, k = 1031;
   const cpu::Bf16Blocks cut = cpu::bf16_blocks(m, n, k);
   BOOST_TEST((cut.inner < k && cut.cols < n + 32));
@@ -202,22 +202,22 @@ BOOST_AUTO_TEST_CASE(a_linear_layer_and_its_gradients_round_their_operands) {
 }
 
 // Fewer tokens than planned, as rows (an evaluation's last batch) or as inner elements (the last chunk of the
-// head, in its weight's gradient), must find room in the space that was planned for all.
-BOOST_AUTO_TEST_CASE(blocks_of_fewer_tokens_fit_where_those_of_all_do) {
+// head, in its weight's gradient), must fit in the planned workspace.
+BOOST_AUTO_TEST_CASE(packed_blocks_of_fewer_tokens_fit_in_the_work_space) {
   std::mt19937 g(7);
   for (int i = 0; i < 20000; ++i) {
     const std::uint64_t m = 1 + g() % 5000, n = 1 + g() % 40000, k = 1 + g() % (i % 2 ? 20000 : 2000);
     const std::uint64_t fewer_rows = 1 + g() % m, less_inner = 1 + g() % k;
     const cpu::Bf16Blocks all = cpu::bf16_blocks(m, n, k);
-    BOOST_REQUIRE(all.floats() <= cpu::bf16_room(m, n, k));
-    BOOST_REQUIRE(cpu::bf16_blocks(fewer_rows, n, k).floats() <= cpu::bf16_room(m, n, k));
-    BOOST_REQUIRE(cpu::bf16_blocks(n, m, less_inner).floats() <= cpu::bf16_room(n, m, k));
+    BOOST_REQUIRE(all.floats() <= cpu::max_bf16_block_floats(m, n, k));
+    BOOST_REQUIRE(cpu::bf16_blocks(fewer_rows, n, k).floats() <= cpu::max_bf16_block_floats(m, n, k));
+    BOOST_REQUIRE(cpu::bf16_blocks(n, m, less_inner).floats() <= cpu::max_bf16_block_floats(n, m, k));
     BOOST_REQUIRE((all.rows >= 32 && all.cols >= 32 && all.inner >= 32 && all.inner <= 1024));
-    BOOST_REQUIRE(cpu::bf16_room(m, n, k) * 4 <= 6u << 20);
+    BOOST_REQUIRE(cpu::max_bf16_block_floats(m, n, k) * 4 <= 6u << 20);
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_way_of_multiplying_can_be_forced_by_name) {
+BOOST_AUTO_TEST_CASE(bf16_kernels_can_be_forced_by_name) {
   for (const cpu::Bf16Kernels* t : tables()) {
     setenv("TRAINHOST_CPU_ISA", t->name, 1);
     BOOST_TEST(std::string(cpu::select_bf16_kernels().name) == t->name);
