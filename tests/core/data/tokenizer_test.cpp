@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(tokenizing_rejects_ambiguous_arguments) {
   const auto a = f.text("a.txt", "hello");
   check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.txt"); }), {"out.txt", "must end in .bin"});
   check_says(failure([&] { tokenize_to_bin({f.text("x.bin", "ab")}, "bytes", f / "out.bin"); }),
-             {"x.bin", "holds token ids already"});
+             {"x.bin", "already contains token ids"});
   check_says(failure([&] { tokenize_to_bin({f.text("e.txt", "")}, "bytes", f / "out.bin"); }),
              {"e.txt", "is empty"});
   check_says(failure([&] { tokenize_to_bin({}, "bytes", f / "out.bin"); }), {"no text"});
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_rejected_before_any_t
              {"bpe.model", "pieces, but model.vocab_size is 256", "set model.vocab_size"});
   o.vocab = 1000;
   o.cache_dir.clear();
-  check_says(failure([&] { open_source(o); }), {"no folder"});
+  check_says(failure([&] { open_source(o); }), {"no cache folder"});
   BOOST_TEST(!fs::exists(f / "cache"));
 }
 
