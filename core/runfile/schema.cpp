@@ -56,7 +56,7 @@ constexpr Key kKeys[] = {
     {"train.precision", Type::kChoice, "\"fp32\"", 0, 0, "fp32|tf32|bf16|fp16|fp8", "", "fp32 | tf32 | bf16 (mixed: fp32 master weights and moments); fp16 and fp8 can only be planned"},
     {"train.micro_batch", Type::kInteger, "4", 1, 1048576, "", "", "sequences per micro-batch"},
     {"train.grad_accum", Type::kInteger, "1", 1, 1048576, "", "", "gradient accumulation steps"},
-    {"train.steps", Type::kInteger, "7000", 1, kMany, "", "", "number of optimizer steps"},
+    {"train.steps", Type::kInteger, "3400", 1, kMany, "", "", "number of optimizer steps"},
     {"train.seed", Type::kInteger, "1337", 0, 9.3e18, "", "", "random seed for initial weights and data order"},
     {"train.threads", Type::kInteger, "0", 0, 4096, "", "", "number of CPU threads; 0 = all cores"},
     {"train.recompute", Type::kChoice, "\"none\"", 0, 0, "none|selective|full|auto", "", "none | selective | full | auto (least recomputation that fits)"},
@@ -65,7 +65,7 @@ constexpr Key kKeys[] = {
 
     {"optimizer.name", Type::kChoice, "\"adamw\"", 0, 0, "adamw|sgd|sgd-momentum|adafactor|lion|muon|adamw-8bit", "", "adamw | sgd | sgd-momentum (momentum = betas[0]); adafactor, lion, muon and adamw-8bit can only be planned"},
     {"optimizer.lr", Type::kNumber, "4e-3", 0, 100, "", "", "learning rate after warm-up"},
-    {"optimizer.betas", Type::kPair, "[0.9, 0.98]", 0, kBelowOne, "", "", "decay rates of the first and second moment"},
+    {"optimizer.betas", Type::kPair, "[0.9, 0.95]", 0, kBelowOne, "", "", "decay rates of the first and second moment"},
     {"optimizer.eps", Type::kNumber, "1e-8", kTiny, 1, "", "", "epsilon added to the square root of the second moment"},
     {"optimizer.weight_decay", Type::kNumber, "0.1", 0, 100, "", "", "decoupled weight decay; applied only to tensors of two or more dimensions"},
     {"optimizer.grad_clip", Type::kNumber, "1.0", 0, 1e30, "", "", "maximum global L2 norm over all gradients; 0 = no clipping"},
