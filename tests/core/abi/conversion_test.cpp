@@ -426,9 +426,9 @@ BOOST_AUTO_TEST_CASE(a_vendor_error_number_is_converted) {
   tb::guard(&e, [] { throw tb::StatusError(TH_E_DEVICE_LOST, "lost", "destroy").of("cuda", 719); });
   const tb::ErrorText told = tb::read_error(e);
   BOOST_TEST(tb::prefix(told.native) + told.message + "/" + told.hint == "cuda 719: lost/destroy");
-  tb::fill(&e, TH_E_IO, "m", "", 0, "a domain that is far too long", 7);
+  tb::write_error(&e, TH_E_IO, "m", "", 0, "a domain that is far too long", 7);
   BOOST_TEST(tb::prefix(tb::read_error(e).native) == "a domain that i 7: ");
-  tb::fill(&e, TH_E_IO, "m");
+  tb::write_error(&e, TH_E_IO, "m");
   BOOST_TEST(tb::prefix(tb::read_error(e).native) == "");  // what an earlier failure left is gone
 }
 
@@ -436,12 +436,12 @@ BOOST_AUTO_TEST_CASE(an_error_is_truncated_to_its_field_and_struct) {
   th_error e{};
   e.struct_size = sizeof e;
   std::string text = std::string(sizeof e.message - 2, 'a') + "\xc3\xa4 and more";  // an ä across the end
-  tb::fill(&e, TH_E_IO, text, "hint", 5);
+  tb::write_error(&e, TH_E_IO, text, "hint", 5);
   BOOST_TEST(std::string(e.message) == std::string(sizeof e.message - 2, 'a'));
   BOOST_TEST(e.bytes_needed == 5u);
   th_error old{};
   old.struct_size = offsetof(th_error, message);
-  tb::fill(&old, TH_E_IO, "text", "hint", 5);
+  tb::write_error(&old, TH_E_IO, "text", "hint", 5);
   BOOST_TEST(old.bytes_needed == 5u);
   BOOST_TEST(std::string(old.message) == "");
 }

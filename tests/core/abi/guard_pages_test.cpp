@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(the_abi_conversion_stays_inside_each_struct) {
   at_every_size(tb::to_c(trainhost::RunSpec{}), [](th_run* c) { tb::from_c(*c); });
   at_every_size(tb::to_c(trainhost::TrainerTraits{}), [](th_profile* c) { tb::from_c(*c); });
   at_every_size(th_error{},
-                [](th_error* e) { tb::fill(e, TH_E_IO, std::string(900, 'm'), std::string(900, 'h'), 1); });
+                [](th_error* e) { tb::write_error(e, TH_E_IO, std::string(900, 'm'), std::string(900, 'h'), 1); });
   at_every_size(th_error{}, [](th_error* e) { th::fill(e, TH_E_IO, std::string(900, 'm').c_str(), "h", 1); });
   trainhost::MemoryReport r;
   r.digest = 1, r.notes = {"n"}, r.tiers = {{trainhost::Tier::kHost, 1, trainhost::kUpdate}};
