@@ -11,7 +11,7 @@ namespace {
 
 const plugin_fixture::fs::path kTests = plugin_fixture::fs::path(TRAINHOST_SOURCE_DIR) / "tests";
 
-std::string text(const plugin_fixture::fs::path& p) { return plugin_fixture::read(kTests / p); }
+std::string text(const plugin_fixture::fs::path& p) { return trainhost::test::read_file(kTests / p); }
 
 /// Row number -> what it is shown by.
 std::map<int, std::vector<std::string>> rows(const std::string& readme) {
