@@ -307,7 +307,7 @@ BOOST_AUTO_TEST_CASE(an_exact_entry_larger_than_its_total_is_refused) {
   for (th_mem* m : {&a, &b}) BOOST_REQUIRE_EQUAL(c.sink()->node(c.sink(), m), TH_OK);
   c.summary()->tier_peak[TH_TIER_HOST] = 99;
   c.take("x");
-  BOOST_TEST(c.problem() == "memory node 1 takes 100 bytes, but the total of tier host says 99");
+  BOOST_TEST(c.problem() == "memory node 1 takes 100 bytes, but the total of tier host is 99");
 }
 
 BOOST_AUTO_TEST_CASE(the_bytes_of_a_parent_node_are_not_counted) {

@@ -307,7 +307,7 @@ BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
   BOOST_TEST(status_of([&] { s->load(tp::Scope::kMoment1, {}); }) == "argument: toys have no moments");
   in.seq = 3;
   BOOST_TEST(status_of([&] { s->step(in); }) ==
-             "argument: a step of 1 x 3 ids was given 2 tokens and 2 targets");
+             "argument: a step of 1 x 3 tokens got 2 tokens and 2 targets");
 }
 
 #if defined(__SSE2__)
@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_passed_on) {
     Toy toy(with_do_option("toy", what));
     auto s = toy.create();
     BOOST_TEST(status_of([&] { saved(*s); }) ==
-               std::string("internal: plugin toy gave ") + message + " from save()");
+               std::string("internal: plugin toy sent ") + message + " from save()");
   }
 }
 

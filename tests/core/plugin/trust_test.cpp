@@ -140,12 +140,12 @@ BOOST_AUTO_TEST_CASE(a_manifest_may_be_a_file_next_to_the_library) {
   d.write("y.toml", kManifest);
   BOOST_TEST(pass(both) == "ok 1");  // they agree
   d.write("y.toml", std::string(kManifest) + "priority = 3\n");
-  BOOST_TEST(pass(both) == "manifest/differs: the manifest in it and y.toml beside it do not say the same");
+  BOOST_TEST(pass(both) == "manifest/differs: its embedded manifest and y.toml differ");
   d.write("y.toml", "id = ");
   BOOST_TEST(pass(both).starts_with("manifest/not_toml"));
   d.write("y.toml", kManifest);
   ::chmod((d / "y.toml").c_str(), 0666);
-  BOOST_TEST(pass(both) == "gate/world_writable: its manifest y.toml: any user can write to it");
+  BOOST_TEST(pass(both) == "gate/world_writable: manifest file y.toml: any user can write to it");
   fs::remove(d / "x.toml");
   ::mkfifo((d / "x.toml").c_str(), 0644);
   BOOST_TEST(pass(bare) == "gate/not_regular: manifest file x.toml: is a FIFO, not a regular file");

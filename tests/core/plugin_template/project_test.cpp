@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(an_invalid_value_is_answered_with_the_nearest_valid_one) {
   BOOST_TEST(has(message({std::string(41, 'a'), "estimator", "c", ""}),
                  "did you mean '" + std::string(40, 'a') + "'?"));
   for (const char* name : {"all", "m", "preinstall"})
-    BOOST_TEST(has(message({name, "trainer", "c", ""}), "a word of CMake or Cargo"), name);
+    BOOST_TEST(has(message({name, "trainer", "c", ""}), "is reserved by CMake, Cargo or the project"), name);
   BOOST_TEST(has(message({"x", "trainers", "c", ""}), "did you mean 'trainer'?"));
   for (const char* meant : {"cpp", "CXX", "cc", "C++"})
     BOOST_TEST(has(message({"x", "trainer", meant, ""}), "did you mean 'c++'?"), meant);
@@ -126,8 +126,7 @@ BOOST_AUTO_TEST_CASE(no_name_takes_a_type_that_the_sources_use) {
 
 // Two templates of one path would leave a project with a file less.
 BOOST_AUTO_TEST_CASE(no_name_hides_a_file_of_its_project) {
-  BOOST_TEST(
-      has(message({"check", "trainer", "c++", ""}), "a word of CMake or Cargo, or of the project itself"));
+  BOOST_TEST(has(message({"check", "trainer", "c++", ""}), "is reserved by CMake, Cargo or the project"));
   const auto files = [](const char* name, const char* kind, const char* lang) {
     return sc::project({name, kind, lang, ""}).size();
   };
