@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
 BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_planning) {
   TemporaryDirectory tmp;
   tmp.write("plain", "x");
-  for (const auto& [file, why] : {std::pair{std::string("."), "names no file"},
+  for (const auto& [file, why] : {std::pair{std::string("."), "this is not a file name"},
                                   {tmp.path().string(), "it is a directory"},
                                   {"missing/p.html", "is not a directory"},
                                   {"plain/p.html", "is not a directory"},
@@ -237,23 +237,25 @@ BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
     BOOST_TEST(r.code == 0, r.err);
     const std::string at = "  " + tmp.path().string() + "/";
     BOOST_TEST(
-        has(r.out,
-            at +
-                "aborts.so  rejected load/crashed: was ended by signal 6 (SIGABRT) while loading "
-                "(it ran only in a child process; it is tried again when the file changes)" +
-                remembered + "\n"),
+        has(r.out, at +
+                       "aborts.so  rejected load/crashed: was ended by signal 6 (SIGABRT) while loading "
+                       "(it ran only in a child process; it is tried again when the file changes)" +
+                       remembered + "\n"),
         r.out);
     BOOST_TEST(has(r.out, at +
                               "no_entry.so  rejected load/no_entry: has no function trainhost_plugin_v1 "
                               "(export it with TH_PLUGIN, or as const th_plugin *trainhost_plugin_v1(void))" +
                               remembered + "\n"),
                r.out);
-    BOOST_TEST(has(r.out, at + "needs_cpu.so  rejected gate/cpu_feature: requires the processor feature "
-                               "flux_capacitor, which this machine does not have (install a build for older processors)\n"),
-               r.out);
-    BOOST_TEST(has(r.out, at + "text.so  rejected gate/not_elf: not a shared library: it does not begin with "
-                               "the ELF magic number"),
-               r.out);
+    BOOST_TEST(
+        has(r.out,
+            at + "needs_cpu.so  rejected gate/cpu_feature: requires the processor feature "
+                 "flux_capacitor, which this machine does not have (install a build for older processors)\n"),
+        r.out);
+    BOOST_TEST(
+        has(r.out, at + "text.so  rejected gate/not_elf: is not a shared library: it does not begin with "
+                        "the ELF magic number"),
+        r.out);
   }
 }
 
