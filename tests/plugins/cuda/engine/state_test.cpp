@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(measuring_the_rate_leaves_the_state_alone) {
     BOOST_TEST(a.metric("peak_flops") > 1e6);
   }
   BOOST_TEST(same_bits(state_of(a), state_of(undisturbed)));
-  CHECK_REFUSED(Rig(k)->metric("peak_flops"), TH_E_UNSUPPORTED, "room");
+  CHECK_REFUSED(Rig(k)->metric("peak_flops"), TH_E_UNSUPPORTED, "free memory");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
