@@ -147,8 +147,7 @@ void set_limits(pid_t pid, const ChildLimits& l) {
   lower(RLIMIT_NOFILE, l.descriptors);
 }
 
-/// Our end of input is read by nobody but the child; it fits the pipe, so that one write neither blocks nor
-/// signals.
+/// Writes the whole input. It fits into the pipe, so that the write neither blocks nor raises SIGPIPE.
 void send(Pipe& in, const std::string& input) {
   std::size_t sent = 0;
   while (sent < input.size()) {
@@ -197,8 +196,8 @@ bool join_frames(const std::string& bytes, std::string& record) {
   return false;
 }
 
-/// Waits for the child, the pipes or the deadline. Fills end and code, but not whether the record was
-/// finished.
+/// Waits until the child ends or the deadline passes, and reads both pipes meanwhile. Sets r.code and r.end;
+/// the caller decides between kExited and kDone.
 void watch(pid_t pid, Clock::time_point until, PipeReader& output, PipeReader& record, ChildResult& r) {
   const Descriptor watched(
       static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // -1 before Linux 5.3: poll by time alone

@@ -60,7 +60,7 @@ constexpr Key kKeys[] = {
     {"train.seed", Type::kInteger, "1337", 0, 9.3e18, "", "", "random seed for initial weights and data order"},
     {"train.threads", Type::kInteger, "0", 0, 4096, "", "", "number of CPU threads; 0 = all cores"},
     {"train.recompute", Type::kChoice, "\"none\"", 0, 0, "none|selective|full|auto", "", "none | selective | full | auto (least recomputation that fits)"},
-    {"train.recompute_every", Type::kInteger, "1", 1, 65536, "", "", "planned: with recompute = \"full\"with recompute = \"full\": layers recomputed together from one saved input; can only be planned"},
+    {"train.recompute_every", Type::kInteger, "1", 1, 65536, "", "", "with recompute = \"full\": layers recomputed together from one saved input; can only be planned"},
     {"train.eval_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between evaluations; 0 = only at the end"},
 
     {"optimizer.name", Type::kChoice, "\"adamw\"", 0, 0, "adamw|sgd|sgd-momentum|adafactor|lion|muon|adamw-8bit", "", "adamw | sgd | sgd-momentum (momentum = betas[0]); adafactor, lion, muon and adamw-8bit can only be planned"},
