@@ -54,7 +54,7 @@ void write_summary(const MemoryReport& r, th_mem_summary* s) {
   for (const TierPeak& p : r.tiers) {
     if (TH_HAS(s, th_mem_summary, tier_peak)) s->tier_peak[index(p.tier)] += p.bytes;
     if (TH_HAS(s, th_mem_summary, peak_phase))
-      s->peak_phase[index(p.tier)] = p.peak_at == kAlways ? 0 : p.peak_at;
+      s->peak_phase[index(p.tier)] = p.peak_at == kAlways ? 0u : static_cast<std::uint32_t>(p.peak_at);
   }
 }
 

@@ -103,7 +103,8 @@ unsigned OrphanWatch::kill_all(const std::string& mark) {
   std::lock_guard lock(shared().mutex);
   assert(leader_ > 0);
   shared().leaders.erase(leader_);
-  const std::string entry = std::string(kChildMark) + "=" + mark;
+  std::string entry = kChildMark;
+  entry.append("=").append(mark);
   const auto deadline = Clock::now() + kOrphanDeadline;
   unsigned killed = 0;
   for (int quiet_rounds = 0; quiet_rounds < 2 && Clock::now() < deadline;) {
