@@ -39,7 +39,7 @@ rejected "did you mean '--dir'?" x --kind=trainer --lang=c --dri=x
 rejected "did you mean 'c++'?" x --kind=trainer --lang=cpp
 rejected "trainhost plugins new --help"
 rejected "did you mean 'rust'?" x --kind=trainer --lang=rst
-rejected "word of CMake or Cargo" test --kind=trainer --lang=c
+rejected "is reserved by CMake, Cargo or the project" test --kind=trainer --lang=c
 rejected "did you mean 'my-family'?" x --kind=estimator --lang=c --family=My-Family
 echo mine >c-estimator/run.toml
 rejected "is not empty; nothing was written" x --kind=trainer --lang=c --dir c-estimator
