@@ -29,7 +29,7 @@ class Fastest {
 
 class ParetoFront {
  public:
-  /// Whether a layout with at least these bytes and seconds can be on the front.
+  /// Whether a layout with at least these bytes and seconds can be on the Pareto front.
   bool wants(std::uint64_t bytes, double seconds) const;
   void add(const Found& f);
   std::vector<Found>& kept() { return kept_; }

@@ -38,7 +38,7 @@ CallResult WatchedInstance::create(std::int32_t device, bool no_error) {
       [&](th_error* e) { return table_.create(plugin_.host().get(), device, &model, &run, &instance_, e); },
       no_error);
   std::memset(&model, 0xDB, sizeof model),
-      std::memset(&run, 0xDB, sizeof run);  // whoever kept a pointer reads nonsense
+      std::memset(&run, 0xDB, sizeof run);  // a plugin that kept the pointer reads invalid values
   calls_.reopen();
   if (instance_) callbacks_allowed_.emplace(plugin_.host());
   return a;

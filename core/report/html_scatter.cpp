@@ -27,7 +27,8 @@ std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y
   return d.empty() ? d : "<path class=\"front\" d=\"" + d + "\"/>\n";
 }
 
-/// Labels below and left of the dots of the front, where no other dot can be, unless another label is there.
+/// Labels below and left of the dots of the Pareto front, where no other dot can be, unless another label is
+/// there.
 std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) {
   std::string out;
   std::string before;                            // consecutive equal labels are drawn once
