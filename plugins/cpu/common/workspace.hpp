@@ -9,7 +9,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "plugins/cpu/common/bf16_blocks.hpp"
-#include "plugins/cpu/kernels/kernels.hpp"
+#include "plugins/cpu/kernels/kernel_table.hpp"
 
 namespace trainhost::cpu {
 

@@ -48,12 +48,12 @@ struct Tiles {
 
 }  // namespace
 
-void bf16_product(Exec& e, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a, Bf16Operand b,
-                  bool add, float* c, TileHook before) {
-  const Bf16Kernels& kernels = *e.bf16;
+void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
+                  Bf16Operand b, bool add, float* c, TileHook before) {
+  const Bf16Kernels& kernels = *ctx.bf16;
   const Bf16Blocks size = bf16_blocks(m, n, k);
-  auto* left = reinterpret_cast<std::uint16_t*>(e.shared_workspace());
-  auto* right = reinterpret_cast<std::uint16_t*>(e.shared_workspace() + size.left_floats());
+  auto* left = reinterpret_cast<std::uint16_t*>(ctx.shared_workspace());
+  auto* right = reinterpret_cast<std::uint16_t*>(ctx.shared_workspace() + size.left_floats());
   for (std::uint64_t p = 0; p < k; p += size.inner) {
     const Range inner = {p, std::min(k, p + size.inner)};
     const std::uint64_t blocks = ceil_div(inner.size(), kBf16Block),
@@ -63,22 +63,24 @@ void bf16_product(Exec& e, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf
       for (std::uint64_t j = 0; j < n; j += size.cols) {
         const Packing cols = {kernels.pack_right, b, {j, std::min(n, j + size.cols)}, inner, right};
         const std::uint32_t first = j == 0 ? rows.tasks() : 0;
-        e.pool.run(first + cols.tasks(), [&](std::uint32_t task, std::uint32_t) {
+        ctx.pool.run(first + cols.tasks(), [&](std::uint32_t task, std::uint32_t) {
           if (task < first)
             rows.run(task);
           else
             cols.run(task - first);
         });
         const Tiles tiles(rows.outer.size(), cols.outer.size());
-        e.pool.run(static_cast<std::uint32_t>(tiles.row_tiles * tiles.col_tiles), [&](std::uint32_t t,
-                                                                                      std::uint32_t worker) {
-          const std::uint64_t r0 = t % tiles.row_tiles * tiles.rows, c0 = t / tiles.row_tiles * tiles.cols;
-          const Range r = {i + r0, std::min(rows.outer.end, i + r0 + tiles.rows)};
-          const Range s = {j + c0, std::min(cols.outer.end, j + c0 + tiles.cols)};
-          if (p == 0 && before.call) before.call(before.context, r, s);
-          kernels.multiply(r.size(), s.size(), blocks, left + r0 * step, right + c0 * step, add || p > 0,
-                           c + r.begin * n + s.begin, n, e.worker_workspace(worker));
-        });
+        ctx.pool.run(static_cast<std::uint32_t>(tiles.row_tiles * tiles.col_tiles),
+                     [&](std::uint32_t t, std::uint32_t worker) {
+                       const std::uint64_t r0 = t % tiles.row_tiles * tiles.rows,
+                                           c0 = t / tiles.row_tiles * tiles.cols;
+                       const Range r = {i + r0, std::min(rows.outer.end, i + r0 + tiles.rows)};
+                       const Range s = {j + c0, std::min(cols.outer.end, j + c0 + tiles.cols)};
+                       if (p == 0 && before.call) before.call(before.context, r, s);
+                       kernels.multiply(r.size(), s.size(), blocks, left + r0 * step, right + c0 * step,
+                                        add || p > 0, c + r.begin * n + s.begin, n,
+                                        ctx.worker_workspace(worker));
+                     });
       }
     }
   }

@@ -1,8 +1,8 @@
 // Matrix products with operands rounded to bfloat16; operands and result are f32 in memory. All threads pack
 // a block of each operand, then multiply it tile by tile. The division depends only on the shape, as in
-// product.hpp, so the bits depend on shape and kernel set.
+// weight_product.hpp, so the bits depend on shape and kernel set.
 #pragma once
-#include "plugins/cpu/engine/exec.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {
 
@@ -21,7 +21,7 @@ struct TileHook {
 };
 
 /// C[m,n] (= or +=) A[m,k] B[n,k]^T; C has rows of n. Uses the shared workspace (workspace.hpp).
-void bf16_product(Exec& e, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a, Bf16Operand b,
-                  bool add, float* c, TileHook before = {});
+void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_t k, Bf16Operand a,
+                  Bf16Operand b, bool add, float* c, TileHook before = {});
 
 }  // namespace trainhost::cpu

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "core/step/operands.hpp"
-#include "plugins/cpu/engine/exec.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {
 
@@ -30,11 +30,11 @@ struct Shape {
   }
 };
 
-Shape shape(const Exec& e, const step::Op& op) {
-  const ModelSpec& m = e.model();
-  const TrainerTraits& p = e.program.traits;
+Shape shape(const OpContext& ctx, const step::Op& op) {
+  const ModelSpec& m = ctx.model();
+  const TrainerTraits& p = ctx.program.traits;
   Shape s{};
-  s.seq = e.program.run.seq_len;
+  s.seq = ctx.program.run.seq_len;
   s.tile_q = std::min(p.attention_tile_q, s.seq);
   s.tile_k = std::min(p.attention_tile_k, s.seq);
   s.d = m.head_dim, s.heads = m.heads, s.kv_heads = m.kv_heads;
@@ -55,13 +55,13 @@ struct ThreadBuffers {
   float *top, *total;  // running maximum and sum of each query of a block
   float* delta;        // dot(o, d o) of each query of each head of a group
 };
-ThreadBuffers thread_buffers(Exec& e, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
+ThreadBuffers thread_buffers(OpContext& ctx, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
   ThreadBuffers d{};
-  d.scores =
-      e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.traits.threads);
+  d.scores = ctx.f32(scratch) +
+             worker * (ctx.buffer(scratch).rows * ctx.buffer(scratch).cols / ctx.program.traits.threads);
   d.dscores = d.scores + std::uint64_t{s.tile_q} * s.ld_scores;
-  d.work = e.worker_workspace(worker);
-  const std::uint64_t tile = packed_tile_floats(e.program.traits, s.d);
+  d.work = ctx.worker_workspace(worker);
+  const std::uint64_t tile = packed_tile_floats(ctx.program.traits, s.d);
   d.keys_t = d.work + kProductWork;
   d.values_t = d.keys_t + tile;
   d.keys = d.values = d.values_t + tile;
@@ -142,78 +142,79 @@ void clear_rows(float* to, std::uint64_t rows, std::uint64_t n, std::uint64_t ld
 }  // namespace
 
 // Task: a block of queries of one head of one sequence.
-void run_attention(Exec& e, const step::Op& op) {
-  const Shape s = shape(e, op);
-  const float* qkv = e.f32(op[attention::kQkv]);
-  float *o = e.f32(op[attention::kO]), *lse = e.f32(op[attention::kLse]);
-  const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
-  const std::uint32_t block = query_block(e.program.traits), blocks = (s.seq + block - 1) / block;
-  e.pool.run(
+void run_attention(OpContext& ctx, const step::Op& op) {
+  const Shape s = shape(ctx, op);
+  const float* qkv = ctx.f32(op[attention::kQkv]);
+  float *o = ctx.f32(op[attention::kO]), *lse = ctx.f32(op[attention::kLse]);
+  const std::uint64_t sequences = ctx.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
+  const std::uint32_t block = query_block(ctx.program.traits), blocks = (s.seq + block - 1) / block;
+  ctx.pool.run(
       static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i, std::uint32_t worker) {
         const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
         const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
         const float* base = qkv + row0 * s.ld;
-        forward_block(e.kernels, s, thread_buffers(e, s, op[attention::kScratch], worker), base + head * s.d,
-                      base + (s.heads + kv) * s.d, base + (s.heads + s.kv_heads + kv) * s.d, q_begin,
-                      std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
-                      lse + row0 * s.heads + head);
+        forward_block(ctx.kernels, s, thread_buffers(ctx, s, op[attention::kScratch], worker),
+                      base + head * s.d, base + (s.heads + kv) * s.d,
+                      base + (s.heads + s.kv_heads + kv) * s.d, q_begin, std::min(q_begin + block, s.seq),
+                      o + row0 * ldo + head * s.d, ldo, lse + row0 * s.heads + head);
       });
 }
 
 // Task: one key/value head of one sequence with all query heads that share it, in order, so that dk and dv
 // have one writer.
-void run_attention_bwd(Exec& e, const step::Op& op) {
-  const Shape s = shape(e, op);
-  const float *d_o = e.f32(op[attention_bwd::kDO]), *o = e.f32(op[attention_bwd::kO]),
-              *lse = e.f32(op[attention_bwd::kLse]), *qkv = e.f32(op[attention_bwd::kQkv]);
-  float* dqkv = e.f32(op[attention_bwd::kDQkv]);
-  const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
-  e.pool.run(static_cast<std::uint32_t>(sequences * s.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
-    const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
-    const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
-                        at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
-    const ThreadBuffers d = thread_buffers(e, s, op[attention_bwd::kScratch], worker);
-    auto rows = [&](std::uint32_t member) {
-      const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d,
-                          at_o = row0 * ldo + head * s.d;
-      return Rows{qkv + at_q,  qkv + at_k,  qkv + at_v, o + at_o, d_o + at_o, lse + row0 * s.heads + head,
-                  dqkv + at_q, dqkv + at_k, dqkv + at_v};
-    };
-    for (std::uint32_t h = 0; h < s.group(); ++h)
-      e.kernels.row_dots(s.seq, s.d, rows(h).d_o, ldo, rows(h).o, ldo, d.delta + h * s.seq);
-    for (std::uint32_t k0 = 0; k0 < s.seq; k0 += s.tile_k) {
-      const std::uint32_t cols = std::min(s.tile_k, s.seq - k0);
-      const std::uint64_t width = e.kernels.panel_width(cols);
-      const float *k = qkv + at_k + k0 * s.ld, *v = qkv + at_v + k0 * s.ld;
-      e.kernels.pack_transposed(cols, s.d, k, s.ld, width, d.keys_t);
-      e.kernels.pack_transposed(cols, s.d, v, s.ld, width, d.values_t);
-      e.kernels.pack(s.d, cols, k, s.ld, e.kernels.panel_width(s.d), d.keys);
-      clear_rows(dqkv + at_k + k0 * s.ld, cols, s.d, s.ld);
-      clear_rows(dqkv + at_v + k0 * s.ld, cols, s.d, s.ld);
-      for (std::uint32_t h = 0; h < s.group(); ++h)
-        over_queries(s, 0, s.seq, k0, [&](const Tile& t) {
-          backward_tile(e.kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo);
-        });
-    }
-  });
+void run_attention_bwd(OpContext& ctx, const step::Op& op) {
+  const Shape s = shape(ctx, op);
+  const float *d_o = ctx.f32(op[attention_bwd::kDO]), *o = ctx.f32(op[attention_bwd::kO]),
+              *lse = ctx.f32(op[attention_bwd::kLse]), *qkv = ctx.f32(op[attention_bwd::kQkv]);
+  float* dqkv = ctx.f32(op[attention_bwd::kDQkv]);
+  const std::uint64_t sequences = ctx.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
+  ctx.pool.run(
+      static_cast<std::uint32_t>(sequences * s.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
+        const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
+        const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
+                            at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
+        const ThreadBuffers d = thread_buffers(ctx, s, op[attention_bwd::kScratch], worker);
+        auto rows = [&](std::uint32_t member) {
+          const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d,
+                              at_o = row0 * ldo + head * s.d;
+          return Rows{qkv + at_q,  qkv + at_k,  qkv + at_v, o + at_o, d_o + at_o, lse + row0 * s.heads + head,
+                      dqkv + at_q, dqkv + at_k, dqkv + at_v};
+        };
+        for (std::uint32_t h = 0; h < s.group(); ++h)
+          ctx.kernels.row_dots(s.seq, s.d, rows(h).d_o, ldo, rows(h).o, ldo, d.delta + h * s.seq);
+        for (std::uint32_t k0 = 0; k0 < s.seq; k0 += s.tile_k) {
+          const std::uint32_t cols = std::min(s.tile_k, s.seq - k0);
+          const std::uint64_t width = ctx.kernels.panel_width(cols);
+          const float *k = qkv + at_k + k0 * s.ld, *v = qkv + at_v + k0 * s.ld;
+          ctx.kernels.pack_transposed(cols, s.d, k, s.ld, width, d.keys_t);
+          ctx.kernels.pack_transposed(cols, s.d, v, s.ld, width, d.values_t);
+          ctx.kernels.pack(s.d, cols, k, s.ld, ctx.kernels.panel_width(s.d), d.keys);
+          clear_rows(dqkv + at_k + k0 * s.ld, cols, s.d, s.ld);
+          clear_rows(dqkv + at_v + k0 * s.ld, cols, s.d, s.ld);
+          for (std::uint32_t h = 0; h < s.group(); ++h)
+            over_queries(s, 0, s.seq, k0, [&](const Tile& t) {
+              backward_tile(ctx.kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo);
+            });
+        }
+      });
 }
 
 // One token at position p: appends its key and value to the caches, then each head attends to the cached
 // keys.
-void run_attention_step(Exec& e, const step::Op& op) {
-  const Shape s = shape(e, op);
-  const std::uint64_t p = e.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
+void run_attention_step(OpContext& ctx, const step::Op& op) {
+  const Shape s = shape(ctx, op);
+  const std::uint64_t p = ctx.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
   const std::uint64_t first = s.window && p + 1 > s.window ? p + 1 - s.window : 0, count = p + 1 - first;
-  const float* qkv = e.f32(op[attention_step::kQkv]);
-  float *keys = e.f32(op[attention_step::kCacheK]), *values = e.f32(op[attention_step::kCacheV]),
-        *scratch = e.f32(op[attention_step::kScratch]), *o = e.f32(op[attention_step::kO]);
+  const float* qkv = ctx.f32(op[attention_step::kQkv]);
+  float *keys = ctx.f32(op[attention_step::kCacheK]), *values = ctx.f32(op[attention_step::kCacheV]),
+        *scratch = ctx.f32(op[attention_step::kScratch]), *o = ctx.f32(op[attention_step::kO]);
   std::memcpy(keys + p * kv_width, qkv + std::uint64_t{s.heads} * s.d, kv_width * sizeof(float));
   std::memcpy(values + p * kv_width, qkv + std::uint64_t{s.heads} * s.d + kv_width, kv_width * sizeof(float));
   for (std::uint32_t head = 0; head < s.heads; ++head) {
     const std::uint64_t at = std::uint64_t{head / (s.heads / s.kv_heads)} * s.d;
     float *scores = scratch + head * s.seq, top, total, lse;
-    e.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, keys + first * kv_width + at, kv_width,
-                       qkv + head * s.d, 0, scores);
+    ctx.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, keys + first * kv_width + at, kv_width,
+                         qkv + head * s.d, 0, scores);
     const AttentionTile all = {1,
                                static_cast<std::uint32_t>(count),
                                static_cast<std::uint32_t>(count),
@@ -221,10 +222,10 @@ void run_attention_step(Exec& e, const step::Op& op) {
                                static_cast<std::uint32_t>(first),
                                0,
                                s.scale};
-    e.kernels.softmax_tile(all, scores, &top, &total, true, o + head * s.d, s.d, s.d);
-    e.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false,
-                      o + head * s.d, s.d, e.worker_workspace(0));
-    e.kernels.softmax_finish(1, s.d, o + head * s.d, s.d, &top, &total, &lse, 1);
+    ctx.kernels.softmax_tile(all, scores, &top, &total, true, o + head * s.d, s.d, s.d);
+    ctx.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false,
+                        o + head * s.d, s.d, ctx.worker_workspace(0));
+    ctx.kernels.softmax_finish(1, s.d, o + head * s.d, s.d, &top, &total, &lse, 1);
   }
 }
 

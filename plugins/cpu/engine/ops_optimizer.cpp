@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/step/operands.hpp"
-#include "plugins/cpu/engine/exec.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
 
 namespace trainhost::cpu {
 
@@ -19,9 +19,9 @@ std::uint32_t tasks_for(std::uint64_t elements) {
   return static_cast<std::uint32_t>((elements + kElementsPerTask - 1) / kElementsPerTask);
 }
 
-AdamConstants adam_constants(const Exec& e, bool decay, double clip_factor) {
-  const RunSpec& r = e.program.run;
-  const double t = static_cast<double>(e.step.step_index) + 1.0, lr = e.step.lr;
+AdamConstants adam_constants(const OpContext& ctx, bool decay, double clip_factor) {
+  const RunSpec& r = ctx.program.run;
+  const double t = static_cast<double>(ctx.step.step_index) + 1.0, lr = ctx.step.lr;
   AdamConstants c{};
   c.grad_scale = static_cast<float>(clip_factor);
   c.beta1 = static_cast<float>(r.beta1), c.one_minus_beta1 = static_cast<float>(1.0 - r.beta1);
@@ -33,62 +33,62 @@ AdamConstants adam_constants(const Exec& e, bool decay, double clip_factor) {
   return c;
 }
 
-SgdConstants sgd_constants(const Exec& e, bool decay, double clip_factor) {
-  const RunSpec& r = e.program.run;
+SgdConstants sgd_constants(const OpContext& ctx, bool decay, double clip_factor) {
+  const RunSpec& r = ctx.program.run;
   SgdConstants c{};
   c.grad_scale = static_cast<float>(clip_factor);
   c.momentum = static_cast<float>(r.beta1);
-  c.decay = decay ? static_cast<float>(1.0 - e.step.lr * r.weight_decay) : 1.0f;
-  c.lr = static_cast<float>(e.step.lr);
+  c.decay = decay ? static_cast<float>(1.0 - ctx.step.lr * r.weight_decay) : 1.0f;
+  c.lr = static_cast<float>(ctx.step.lr);
   return c;
 }
 
-std::uint64_t elements(const Exec& e, const step::Op& op) {
-  const step::Buffer& grad = e.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
+std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
+  const step::Buffer& grad = ctx.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
   return grad.rows * grad.cols;
 }
 
 // Runs f on the tasks of all operations, numbered consecutively.
 template <class F>
-void over_elements(Exec& e, std::span<const step::Op> ops, F&& f) {
+void over_elements(OpContext& ctx, std::span<const step::Op> ops, F&& f) {
   std::uint32_t tasks = 0;
-  for (const step::Op& op : ops) tasks += tasks_for(elements(e, op));
-  e.pool.run(tasks, [&](std::uint32_t task, std::uint32_t) {
+  for (const step::Op& op : ops) tasks += tasks_for(elements(ctx, op));
+  ctx.pool.run(tasks, [&](std::uint32_t task, std::uint32_t) {
     std::uint32_t i = task;
     const step::Op* op = ops.data();
-    for (std::uint32_t n; i >= (n = tasks_for(elements(e, *op))); ++op) i -= n;
-    f(*op, part(elements(e, *op), i, tasks_for(elements(e, *op))), task);
+    for (std::uint32_t n; i >= (n = tasks_for(elements(ctx, *op))); ++op) i -= n;
+    f(*op, part(elements(ctx, *op), i, tasks_for(elements(ctx, *op))), task);
   });
 }
 
 }  // namespace
 
-void run_grad_squares(Exec& e, std::span<const step::Op> ops) {
-  over_elements(e, ops, [&](const step::Op& op, Range r, std::uint32_t task) {
-    e.partials[task] = e.kernels.sum_squares(r.size(), e.f32(op[grad_squares::kGrad]) + r.begin);
+void run_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
+  over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t task) {
+    ctx.partials[task] = ctx.kernels.sum_squares(r.size(), ctx.f32(op[grad_squares::kGrad]) + r.begin);
   });
-  double* norm2 = e.f64(ops.front()[grad_squares::kScalars]) + step::kNorm2;
+  double* norm2 = ctx.f64(ops.front()[grad_squares::kScalars]) + step::kNorm2;
   std::uint32_t task = 0;
   for (const step::Op& op : ops)
-    for (std::uint32_t n = tasks_for(elements(e, op)); n > 0; --n) *norm2 += e.partials[task++];
+    for (std::uint32_t n = tasks_for(elements(ctx, op)); n > 0; --n) *norm2 += ctx.partials[task++];
 }
 
-void run_optimizer(Exec& e, std::span<const step::Op> ops) {
+void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   const step::OpKind kind = ops.front().kind;
-  const double clip = e.f64(ops.front()[optimizer::scalars(kind)])[step::kClipFactor];
-  const AdamConstants adam[2] = {adam_constants(e, false, clip), adam_constants(e, true, clip)};
-  const SgdConstants sgd[2] = {sgd_constants(e, false, clip), sgd_constants(e, true, clip)};
-  over_elements(e, ops, [&](const step::Op& op, Range r, std::uint32_t) {
+  const double clip = ctx.f64(ops.front()[optimizer::scalars(kind)])[step::kClipFactor];
+  const AdamConstants adam[2] = {adam_constants(ctx, false, clip), adam_constants(ctx, true, clip)};
+  const SgdConstants sgd[2] = {sgd_constants(ctx, false, clip), sgd_constants(ctx, true, clip)};
+  over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t) {
     const bool decay = op.flags & step::kDecay;
-    const float* g = e.f32(op[optimizer::kGrad]) + r.begin;
-    float* w = e.f32(op[optimizer::kWeight]) + r.begin;
+    const float* g = ctx.f32(op[optimizer::kGrad]) + r.begin;
+    float* w = ctx.f32(op[optimizer::kWeight]) + r.begin;
     if (kind == step::OpKind::kAdamW)
-      e.kernels.adamw(r.size(), g, w, e.f32(op[optimizer::kM]) + r.begin, e.f32(op[adamw::kV]) + r.begin,
-                      adam[decay]);
+      ctx.kernels.adamw(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin,
+                        ctx.f32(op[adamw::kV]) + r.begin, adam[decay]);
     else if (kind == step::OpKind::kSgdMomentum)
-      e.kernels.sgd_momentum(r.size(), g, w, e.f32(op[optimizer::kM]) + r.begin, sgd[decay]);
+      ctx.kernels.sgd_momentum(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin, sgd[decay]);
     else
-      e.kernels.sgd(r.size(), g, w, sgd[decay]);
+      ctx.kernels.sgd(r.size(), g, w, sgd[decay]);
   });
 }
 
@@ -99,7 +99,7 @@ std::size_t partials_needed(const step::Program& p) {
       squares += tasks_for(p[op[grad_squares::kGrad]].rows * p[op[grad_squares::kGrad]].cols);
     if (op.kind == step::OpKind::kHeadLoss || op.kind == step::OpKind::kHeadEval) {
       const step::Buffer& logits = p[op[head::logits(op.kind)]];
-      losses = std::max<std::uint64_t>(losses, Exec::row_parts(logits.rows, logits.cols));
+      losses = std::max<std::uint64_t>(losses, OpContext::row_parts(logits.rows, logits.cols));
     }
   }
   return std::max(squares, losses);

@@ -1,7 +1,7 @@
 // Front end of the CPU trainer: manifest, traits, probe and plan, none of which needs OpenBLAS. create()
 // loads the engine (plugins/cpu/engine); calls on an instance are forwarded to it.
 #include "plugins/cpu/common/cpu_traits.hpp"
-#include "plugins/cpu/front/engine_file.hpp"
+#include "plugins/cpu/front/load_engine.hpp"
 
 TH_MANIFEST(
     "id = \"cpu\"\n"

@@ -1,6 +1,6 @@
 // bf16 products by AMX: a tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by
 // 32 x 16. A tile of C takes 2 x 2 of them. The process must have requested the tile registers from the
-// operating system (select.cpp). Same rule about headers as kernels_isa.cpp.
+// operating system (select_kernels.cpp). Same rule about headers as kernels_isa.cpp.
 #include <immintrin.h>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The table of kernels of one instruction set. Compiled once per set: TRAINHOST_KERNEL_SET is its name,
 // -march determines kLanes. Includes no standard header with inline functions, because the linker could use
-// their code in units for older CPUs. To add a kernel: a row in kernels.hpp, its loop in a rows_*.hpp file, a
-// line below.
+// their code in units for older CPUs. To add a kernel: a row in kernel_table.hpp, its loop in a rows_*.hpp
+// file, a line below.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "plugins/cpu/kernels/kernels.hpp"
+#include "plugins/cpu/kernels/kernel_table.hpp"
 
 #define TH_STRING_(x) #x
 #define TH_STRING(x) TH_STRING_(x)

@@ -1,5 +1,5 @@
 // Softmax inside attention tiles, forward and backward, and the cross-entropy of one row of logits. The
-// matrix products of attention are in small_product.hpp. Part of kernels_isa.cpp; see kernels.hpp for
+// matrix products of attention are in small_product.hpp. Part of kernels_isa.cpp; see kernel_table.hpp for
 // shapes and meanings.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Sums, additions and small products over rows. Part of kernels_isa.cpp; see kernels.hpp for shapes and
+// Sums, additions and small products over rows. Part of kernels_isa.cpp; see kernel_table.hpp for shapes and
 // meanings.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Matrix products for shapes for which OpenBLAS is slow. A register tile of rows x NV vectors iterates over
 // the inner dimension, kProductInner elements at a time, so that a panel of the right operand stays in the L1
-// cache. Part of kernels_isa.cpp; shapes and meanings: kernels.hpp. Sums run over the inner dimension in
+// cache. Part of kernels_isa.cpp; shapes and meanings: kernel_table.hpp. Sums run over the inner dimension in
 // order with one accumulator per element, so the bits of an element do not depend on its tile.
 #pragma once
 

@@ -11,7 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/step/choose_recompute.hpp"
-#include "plugins/cuda/common/limits.hpp"
+#include "plugins/cuda/common/device_requirements.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::cuda {

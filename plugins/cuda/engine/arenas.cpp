@@ -5,7 +5,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "plugins/cuda/engine/api.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
 
 namespace trainhost::cuda {
 namespace {

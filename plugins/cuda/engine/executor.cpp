@@ -9,8 +9,8 @@
 #include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
-#include "plugins/cuda/engine/op_log.hpp"
-#include "plugins/cuda/host/loops.hpp"
+#include "plugins/cuda/engine/op_timer.hpp"
+#include "plugins/cuda/host/host_loops.hpp"
 
 namespace trainhost::cuda {
 
@@ -66,13 +66,13 @@ class Executor::Scope {
 };
 
 Executor::Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas,
-                   Gemm& gemm, Pool& pool)
+                   Gemm& gemm, ThreadPool& pool)
     : program_(program),
       plan_(plan),
       arenas_(arenas),
       pool_(pool),
-      exec_{program, arenas, gemm, kernels_, {}, program.find(step::role::kScalars), 0},
-      feed_(program, arenas),
+      ctx_{program, arenas, gemm, kernels_, {}, program.find(step::role::kScalars), 0},
+      inputs_(program, arenas),
       host_work_(new HostWork{this, {}}),
       cut_(step::backward_begin(program)),
       host_scalars_(program.find(step::role::kScalars, -1, step::kOnHost)) {
@@ -81,9 +81,9 @@ Executor::Executor(const step::Program& program, const placement::MemoryPlan& pl
     rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
                          [](const step::Buffer& b) { return b.ring > 1; });
   }
-  prepare_products(exec_);
+  prepare_products(ctx_);
   // table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double; a piece of positions at a time.
-  const std::vector<double> inv_freq = rope_inv_freq(exec_.model());
+  const std::vector<double> inv_freq = rope_inv_freq(ctx_.model());
   const std::size_t half = inv_freq.size(), d = 2 * half;
   const step::BufferId table = program.find(step::role::kRopeTable),
                        staging = program.find(step::role::kStaging);
@@ -164,13 +164,13 @@ void Executor::range(std::uint32_t begin, std::uint32_t end) {
 
 void Executor::forward(std::uint32_t micro) {
   const step::Section s = program_.section(SectionKind::kMicro);
-  exec_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
-  feed_.send(kernels_, micro, exec_.step.rows, exec_.step.instance);
+  ctx_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
+  inputs_.send(kernels_, micro, ctx_.step.rows, ctx_.step.instance);
   range(s.begin, cut_);
 }
 
 void Executor::backward(std::uint32_t micro) {
-  exec_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
+  ctx_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
   range(cut_, program_.section(SectionKind::kMicro).end);
 }
 
@@ -182,10 +182,10 @@ void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopp
   if (resident() && !log_) {
     for (std::uint32_t m = 0; m < n; ++m) {
       if (stop()) return;
-      exec_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
-      feed_.send(kernels_, m, exec_.step.rows, 0);
+      ctx_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
+      inputs_.send(kernels_, m, ctx_.step.rows, 0);
       const step::Section s = program_.section(SectionKind::kMicro);
-      graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, exec_.launches,
+      graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, ctx_.launches,
                   [&] { range(s.begin, s.end); });
     }
     return;
@@ -209,7 +209,7 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   const RunSpec& r = program_.run;
   out.counted = counted_targets(in.targets, r.tokens_per_step());
   Scope scope(*this);
-  double* s = feed_.up();
+  double* s = inputs_.up();
   std::fill(s, s + step::kScalarCount, 0.0);
   const double t = static_cast<double>(in.step_index) + 1.0;
   s[step::kLossScale] = 1.0 / static_cast<double>(out.counted);
@@ -219,12 +219,12 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   s[step::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
   if (host_scalars_ != step::kNoBuffer)
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
-  feed_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
+  inputs_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
 
   steps_ = true;
   if (log_) log_->begin_update(kernels_);
-  tally_.begin_step(kernels_);
-  feed_.send_scalars(kernels_);
+  counters_.begin_step(kernels_);
+  inputs_.send_scalars(kernels_);
   bool stopped = false;
   micro_batches(cancelled, stopped);
   if (stopped) {
@@ -232,12 +232,12 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
     return Outcome::kCancelled;
   }
   update_section();
-  tally_.end_step(kernels_);
+  counters_.end_step(kernels_);
   scope.finish();
   half_updated_ = false;
-  tally_.read();
+  counters_.read();
   if (log_) log_->end_update();
-  const double* back = feed_.back();
+  const double* back = inputs_.back();
   out.loss = back[step::kLossSum] / static_cast<double>(out.counted);
   out.grad_norm = back[step::kGradNorm];
   return back[step::kApplied] != 0.0 ? Outcome::kDone : Outcome::kNonFinite;
@@ -251,23 +251,23 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
   const std::uint64_t rows = std::uint64_t{sequences} * program_.run.seq_len;
   out.counted = counted_targets(targets, rows);
   Scope scope(*this);
-  std::fill(feed_.up(), feed_.up() + step::kScalarCount, 0.0);
-  feed_.fill(tokens, targets, 1, rows);
-  feed_.send_scalars(kernels_);
-  exec_.step = {rows, 0, 0, true, 0};
-  feed_.send(kernels_, 0, rows, 0);
+  std::fill(inputs_.up(), inputs_.up() + step::kScalarCount, 0.0);
+  inputs_.fill(tokens, targets, 1, rows);
+  inputs_.send_scalars(kernels_);
+  ctx_.step = {rows, 0, 0, true, 0};
+  inputs_.send(kernels_, 0, rows, 0);
   const step::Section s = program_.section(SectionKind::kEval);
   range(s.begin, s.end);
-  feed_.fetch_scalars(kernels_);
+  inputs_.fetch_scalars(kernels_);
   scope.finish();
-  out.loss = out.counted ? feed_.back()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
+  out.loss = out.counted ? inputs_.back()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
   return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
 }
 
 void Executor::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
   Scope scope(*this);
-  exec_.step = {1, 0, 0, true, position};
-  feed_.send_token(kernels_, token);
+  ctx_.step = {1, 0, 0, true, position};
+  inputs_.send_token(kernels_, token);
   const step::Section s = program_.section(SectionKind::kGenerate);
   range(s.begin, s.end);
   const step::BufferId made = program_.ops[s.end - 1][step::operand::head_logits::kLogits],

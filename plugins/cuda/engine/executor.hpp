@@ -1,7 +1,7 @@
 // Walks a step program on a device: one update, one evaluation, one generated token. Knows sections, queues
 // and scalars, not shapes; kernels are queued by ops_*.cpp. One stream where everything is resident; where
-// parts live on the host four queues run beside each other, and Order says who waits for whom. Allocates no
-// device memory.
+// parts live on the host four queues run beside each other, and QueueOrder says who waits for whom. Allocates
+// no device memory.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -11,17 +11,17 @@
 #include <vector>
 
 #include "core/executor/update_result.hpp"
-#include "plugins/cuda/engine/exec.hpp"
-#include "plugins/cuda/engine/feed.hpp"
-#include "plugins/cuda/engine/graphs.hpp"
-#include "plugins/cuda/engine/handles.hpp"
-#include "plugins/cuda/engine/order.hpp"
-#include "plugins/cuda/engine/tally.hpp"
-#include "plugins/cuda/host/ops.hpp"
+#include "plugins/cuda/engine/cuda_graphs.hpp"
+#include "plugins/cuda/engine/op_context.hpp"
+#include "plugins/cuda/engine/queue_order.hpp"
+#include "plugins/cuda/engine/run_counters.hpp"
+#include "plugins/cuda/engine/step_inputs.hpp"
+#include "plugins/cuda/engine/streams_events.hpp"
+#include "plugins/cuda/host/host_ops.hpp"
 
 namespace trainhost::cuda {
 
-class OpLog;
+class OpTimer;
 
 using executor::Outcome;
 using executor::UpdateInput;
@@ -31,7 +31,7 @@ class Executor {
  public:
   /// All arguments must outlive it. Fills the rotary table on the device.
   Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm,
-           Pool& pool);
+           ThreadPool& pool);
   ~Executor();
 
   /// One optimizer update. `cancelled` is asked before each micro-batch. Not kDone: no weight and no moment
@@ -51,10 +51,10 @@ class Executor {
   bool half_updated() const { return half_updated_; }
 
   cudaStream_t stream() const { return kernels_; }
-  const Tally& tally() const { return tally_; }
-  Exec& exec() { return exec_; }
+  const RunCounters& counters() const { return counters_; }
+  OpContext& context() { return ctx_; }
   /// Times the operations of update() from now on; nullptr: no more.
-  void watch(OpLog* log) { log_ = log; }
+  void watch(OpTimer* log) { log_ = log; }
 
  private:
   struct HostWork;
@@ -89,25 +89,25 @@ class Executor {
   void update_section();
   void host_updates(const step::Section& s);
 
-  // Ordering (ordering.cpp).
+  // Ordering (executor_queues.cpp).
   std::vector<Access>& accesses(const step::Op& op);
   Access rows_of(step::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
   std::uint64_t place(Queue q, std::span<const Access> accesses);
-  void wait(Queue q, const Order::Place& place);
+  void wait(Queue q, const QueueOrder::Place& place);
   cudaEvent_t done(Queue q, std::uint64_t sequence);
   void placed(Queue q, std::uint64_t sequence);
 
   const step::Program& program_;
   const placement::MemoryPlan& plan_;
   const Arenas& arenas_;
-  Pool& pool_;
+  ThreadPool& pool_;
   Stream kernels_;
   std::unique_ptr<Stream> up_, down_, host_;  // where parts live on the host
-  Exec exec_;
-  Feed feed_;
-  Tally tally_;
-  Graphs graphs_;
-  Order order_;
+  OpContext ctx_;
+  StepInputs inputs_;
+  RunCounters counters_;
+  CudaGraphs graphs_;
+  QueueOrder order_;
   Events events_{false};
   std::array<std::vector<cudaEvent_t>, kQueues> event_of_;  // by sequence - 1; of kernels: see done()
   std::uint64_t kernel_mark_ = 0;  // sequence that the newest event of the kernels covers
@@ -117,7 +117,7 @@ class Executor {
   std::uint32_t cut_ = 0;  // where the backward part of the micro section begins
   bool rings_ = false, half_updated_ = false, steps_ = false;
   step::BufferId host_scalars_ = step::kNoBuffer;
-  OpLog* log_ = nullptr;
+  OpTimer* log_ = nullptr;
 };
 
 /// Targets that are counted (not -100).

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/abi/error_guard.hpp"
-#include "plugins/cuda/engine/api.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
 
 namespace trainhost::cuda {
 namespace {

@@ -160,7 +160,7 @@ void Instance::step(const th_step& in, th_step_out& out) {
 
   if (mirrors_stale_) executor_.refresh_mirrors(), mirrors_stale_ = false;
   const auto start = Clock::now();
-  const std::uint64_t computed = executor_.tally().compute_ns;
+  const std::uint64_t computed = executor_.counters().compute_ns;
   auto cancelled = [this] { return host_->cancelled && host_->cancelled(host_) != 0; };
   UpdateResult result;
   Outcome outcome = Outcome::kCancelled;
@@ -171,7 +171,7 @@ void Instance::step(const th_step& in, th_step_out& out) {
   out.grad_norm = result.grad_norm;
   out.tokens_counted = result.counted;
   out.wall_ns = ns_since(start);
-  out.device_ns = executor_.tally().compute_ns - computed;
+  out.device_ns = executor_.counters().compute_ns - computed;
   if (outcome == Outcome::kCancelled) throw abi::StatusError(TH_E_CANCELLED, "stopped by the host");
   if (outcome == Outcome::kNonFinite)
     throw abi::StatusError(TH_E_NONFINITE,
@@ -215,12 +215,12 @@ void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
 }
 
 void Instance::counters(th_counters& c) const {
-  const Tally& t = executor_.tally();
+  const RunCounters& t = executor_.counters();
   c.h2d_count = t.activation.up, c.d2h_count = t.activation.down;
   c.h2d_bytes = t.activation.up_bytes, c.d2h_bytes = t.activation.down_bytes;
   c.sync_count = t.sync.up + t.sync.down, c.sync_bytes = t.sync.up_bytes + t.sync.down_bytes;
   c.chunks = t.chunks;
-  c.launches = const_cast<Executor&>(executor_).exec().launches;
+  c.launches = const_cast<Executor&>(executor_).context().launches;
   c.compute_ns = t.compute_ns, c.exposed_transfer_ns = t.exposed_ns;
   c.stream_count = t.stream.up + t.stream.down, c.stream_bytes = t.stream.up_bytes + t.stream.down_bytes;
 }
@@ -236,7 +236,7 @@ double Instance::metric(std::string_view key) {
   if (key == "peak_flops") return peak_flops();
   if (key == "sync_mismatch") return sync_mismatch();
   if (key == "stream_bytes")
-    return static_cast<double>(executor_.tally().stream.up_bytes + executor_.tally().stream.down_bytes);
+    return static_cast<double>(executor_.counters().stream.up_bytes + executor_.counters().stream.down_bytes);
   throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no figure named " + escaped(key));
 }
 

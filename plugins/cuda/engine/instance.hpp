@@ -1,5 +1,5 @@
 // One training run inside the engine: plan, arenas, queues and executor, and the tensors by their checkpoint
-// names. Throws abi::StatusError and trainhost::Error; entry.cpp turns them into codes.
+// names. Throws abi::StatusError and trainhost::Error; engine_entry.cpp turns them into codes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/placement/memory_plan.hpp"
+#include "plugins/cuda/engine/checkpoint_tensors.hpp"
 #include "plugins/cuda/engine/executor.hpp"
-#include "plugins/cuda/engine/op_log.hpp"
-#include "plugins/cuda/engine/tensors.hpp"
+#include "plugins/cuda/engine/op_timer.hpp"
 #include "trainhost/trainer.h"
 
 namespace trainhost::cuda {
@@ -49,13 +49,13 @@ class Instance {
   Arenas arenas_;
   step::BufferId workspace_;
   Gemm gemm_;
-  Pool pool_;
+  ThreadPool pool_;
   Executor executor_;
-  Tensors tensors_;
+  CheckpointTensors tensors_;
   std::vector<std::uint64_t> loaded_;  // elements of each tensor that load() has brought
   bool mirrors_stale_ = true;
   std::string kernel_set_;
-  std::optional<OpLog> log_;
+  std::optional<OpTimer> log_;
 };
 
 }  // namespace trainhost::cuda

@@ -1,12 +1,12 @@
 // See nvml.hpp. Devices are matched by UUID, since NVML counts them in another order and does not hide any;
-// by the PCI address where it does not know the UUID. Declared by hand, as in driver.cpp.
+// by the PCI address where it does not know the UUID. Declared by hand, as in cuda_driver.cpp.
 #include "plugins/cuda/front/nvml.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <string>
 
-#include "plugins/cuda/front/library.hpp"
+#include "plugins/cuda/front/vendor_library.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -17,7 +17,7 @@ struct Memory {
   unsigned long long total, free, used;
 };
 
-Library g_nvml("libnvidia-ml.so.1", "TRAINHOST_CUDA_NVML");
+VendorLibrary g_nvml("libnvidia-ml.so.1", "TRAINHOST_CUDA_NVML");
 
 /// Initialised at every use: NVML counts, and the first call alone costs something. Never shut down.
 bool ready() {

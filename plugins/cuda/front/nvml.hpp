@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "plugins/cuda/front/driver.hpp"
+#include "plugins/cuda/front/cuda_driver.hpp"
 
 namespace trainhost::cuda {
 

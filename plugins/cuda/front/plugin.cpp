@@ -5,9 +5,9 @@
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
-#include "plugins/cuda/front/engine_file.hpp"
-#include "plugins/cuda/front/options.hpp"
-#include "plugins/cuda/front/usable.hpp"
+#include "plugins/cuda/front/cuda_options.hpp"
+#include "plugins/cuda/front/device_checks.hpp"
+#include "plugins/cuda/front/load_engine.hpp"
 
 TH_MANIFEST(
     "id = \"cuda\"\n"

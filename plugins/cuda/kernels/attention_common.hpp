@@ -2,8 +2,8 @@
 // between which attention.cu chooses: `plain` (any head size, f32 FMA) and `mma` (tensor cores, certain head
 // sizes). Never includes a kernel; everything here is small enough to inline.
 #pragma once
-#include "plugins/cuda/kernels/device.hpp"
-#include "plugins/cuda/kernels/kernels.hpp"
+#include "plugins/cuda/kernels/device_functions.hpp"
+#include "plugins/cuda/kernels/kernel_functions.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
 
 namespace trainhost::cuda::attention_detail {

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "plugins/cuda/kernels/device.hpp"
-#include "plugins/cuda/kernels/kernels.hpp"
+#include "plugins/cuda/kernels/device_functions.hpp"
+#include "plugins/cuda/kernels/kernel_functions.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
 
 namespace trainhost::cuda {

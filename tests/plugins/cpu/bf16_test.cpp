@@ -9,7 +9,7 @@
 
 #include "plugins/cpu/common/bf16_blocks.hpp"
 #include "plugins/cpu/engine/bf16_product.hpp"
-#include "tests/support/one_op.hpp"
+#include "tests/support/cpu_op_fixture.hpp"
 
 namespace trainhost {
 namespace {
@@ -119,7 +119,7 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
           OneOp one(f32_kernels(), threads, t);
           one.program.model.vocab = one.program.model.hidden = 512;
           one.prepare();
-          cpu::Exec& e = one.exec();
+          cpu::OpContext& e = one.context();
           const bool ta = way & 1, tb = way & 2;
           const BufferId ab = one.buffer(m, k, ta ? transposed(a, m, k) : a),
                          bb = one.buffer(n, k, tb ? transposed(b, n, k) : b);
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(blocks_are_added) {
       one.program.model.vocab = 4096, one.program.model.hidden = 1024, one.program.run.seq_len = 4096;
       one.prepare();
       const BufferId ab = one.buffer(m, k, a), bb = one.buffer(n, k, b), cb = one.buffer(m, n);
-      cpu::Exec& e = one.exec();
+      cpu::OpContext& e = one.context();
       std::vector<int> seen(m * n);
       struct Context {
         std::vector<int>* seen;

@@ -5,8 +5,8 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "tests/support/model_rig.hpp"
-#include "tests/support/one_op.hpp"
+#include "tests/support/cpu_model_fixture.hpp"
+#include "tests/support/cpu_op_fixture.hpp"
 
 namespace trainhost {
 namespace {
@@ -52,7 +52,7 @@ BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kZoo, z) {
       for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
         RunSpec r = run_of(z, 4 / accumulate, accumulate);
         r.recompute = recompute;
-        ModelRig rig(z.spec, r, *k, 2);
+        CpuModelFixture rig(z.spec, r, *k, 2);
         rig.load(w);
         const executor::UpdateResult out = rig.update(ids, targets, 0.0, 0);
         BOOST_TEST_CONTEXT(k->name << ", accumulate " << accumulate << ", recompute " << name(recompute)) {
@@ -71,7 +71,7 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
     RunSpec r = run_of(z, 2, 1);
     r.optimizer = o, r.clip_norm = 0.25;
-    ModelRig rig(z.spec, r, *tables().back(), 2);
+    CpuModelFixture rig(z.spec, r, *tables().back(), 2);
     Weights w = random_weights(z.spec, 3), m, v;
     rig.load(w);
     for (const auto& [name, x] : w) m[name].assign(x.size(), 0), v[name].assign(x.size(), 0);
@@ -114,7 +114,7 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
         for (bool separate : {false, true}) {
           RunSpec r = run_of(z, 3, 2);
           r.recompute = recompute, r.recompute_layers = {threads % 2, 0, 1 - threads % 2};
-          ModelRig rig(z.spec, r, *k, threads, separate);
+          CpuModelFixture rig(z.spec, r, *k, threads, separate);
           rig.load(random_weights(z.spec, 3));
           for (std::uint64_t t = 0; t < 3; ++t) rig.update(ids, targets, 0.01, t);
           if (first.empty())
@@ -129,7 +129,7 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
 BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo, z) {
   const Weights w = random_weights(z.spec, 3);
   for (const cpu::Kernels* k : tables()) {
-    ModelRig rig(z.spec, run_of(z, 3, 1), *k, 2, true);
+    CpuModelFixture rig(z.spec, run_of(z, 3, 1), *k, 2, true);
     rig.load(w);
     for (std::uint32_t sequences = 1; sequences <= 3; ++sequences) {
       const std::size_t n = sequences * z.seq;
@@ -146,7 +146,7 @@ BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo, z) {
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
   const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);
   for (const cpu::Kernels* k : tables()) {
-    ModelRig rig(z.spec, run_of(z, 1, 1), *k, 2, true);
+    CpuModelFixture rig(z.spec, run_of(z, 1, 1), *k, 2, true);
     rig.load(w);
     for (int round = 0; round < 2; ++round)  // position 0 starts anew
       for (std::uint32_t p = 0; p < z.seq; ++p) {

@@ -5,7 +5,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "tests/support/one_op.hpp"
+#include "tests/support/cpu_op_fixture.hpp"
 
 namespace trainhost {
 namespace {

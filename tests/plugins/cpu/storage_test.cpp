@@ -3,7 +3,7 @@
 // shapes, every recompute policy.
 #include <boost/test/unit_test.hpp>
 
-#include "tests/support/model_rig.hpp"
+#include "tests/support/cpu_model_fixture.hpp"
 
 namespace trainhost {
 namespace {
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(separate_buffers_peak_at_the_plans_tensor_bytes) {
       reference::Weights after[2];
       double losses[2][2];
       for (bool separate : {false, true}) {
-        ModelRig rig(s.model, s.run, kernels, s.traits.threads, separate, &s.traits);
+        CpuModelFixture rig(s.model, s.run, kernels, s.traits.threads, separate, &s.traits);
         rig.load(w);
         for (std::uint64_t t = 0; t < 2; ++t) losses[separate][t] = rig.update(ids, targets, 1e-3, t).loss;
         const std::size_t one = s.run.tokens_per_micro_batch();

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "cublasLt.h"
-#include "product.hpp"
-#include "state.hpp"
+#include "emulation_state.hpp"
+#include "matrix_product.hpp"
 
 using namespace emu;
 

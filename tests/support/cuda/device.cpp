@@ -1,9 +1,9 @@
 // What the emulated device says of itself, and kernel launches.
 #include <cstring>
 
-#include "block.hpp"
-#include "state.hpp"
+#include "emulation_state.hpp"
 #include "symbols.hpp"
+#include "thread_block.hpp"
 
 using namespace emu;
 

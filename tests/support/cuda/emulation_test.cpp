@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "emu.hpp"
-#include "plugins/cuda/kernels/device.hpp"
+#include "plugins/cuda/kernels/device_functions.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
 #include "plugins/cuda/kernels/mma.hpp"
 

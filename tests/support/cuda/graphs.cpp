@@ -3,7 +3,7 @@
 // one for each launch.
 #include <algorithm>
 
-#include "state.hpp"
+#include "emulation_state.hpp"
 
 using namespace emu;
 

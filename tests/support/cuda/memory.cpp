@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "state.hpp"
+#include "emulation_state.hpp"
 
 using namespace emu;
 

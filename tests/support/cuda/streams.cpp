@@ -1,7 +1,7 @@
 // The calls about streams, events and host functions.
 #include <algorithm>
 
-#include "state.hpp"
+#include "emulation_state.hpp"
 
 using namespace emu;
 

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "core/abi/error_guard.hpp"
-#include "plugins/cuda/engine/api.hpp"
-#include "tests/plugins/cuda/engine/rig.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
+#include "tests/plugins/cuda/engine/engine_fixture.hpp"
 
 namespace trainhost {
 namespace {

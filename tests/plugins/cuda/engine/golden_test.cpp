@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "tests/plugins/cuda/engine/rig.hpp"
+#include "tests/plugins/cuda/engine/engine_fixture.hpp"
 
 namespace trainhost {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "core/abi/op_journal.hpp"
-#include "tests/plugins/cuda/engine/rig.hpp"
+#include "tests/plugins/cuda/engine/engine_fixture.hpp"
 
 namespace trainhost {
 namespace {

@@ -2,7 +2,7 @@
 // parts.
 #include <boost/test/unit_test.hpp>
 
-#include "plugins/cuda/front/usable.hpp"
+#include "plugins/cuda/front/device_checks.hpp"
 
 using trainhost::cuda::has_code_for;
 

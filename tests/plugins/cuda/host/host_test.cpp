@@ -10,8 +10,8 @@
 #include <memory>
 #include <random>
 
-#include "plugins/cuda/host/loops.hpp"
-#include "plugins/cuda/host/ops.hpp"
+#include "plugins/cuda/host/host_loops.hpp"
+#include "plugins/cuda/host/host_ops.hpp"
 #include "tests/support/reference_ops.hpp"
 
 namespace trainhost::cuda {
@@ -106,7 +106,7 @@ class OneOp {
   step::Program& program() { return program_; }
 
  private:
-  Pool pool_;
+  ThreadPool pool_;
   step::Program program_;
   std::vector<std::vector<double>> memory_;
 };
@@ -338,7 +338,7 @@ BOOST_AUTO_TEST_CASE(bf16_rounds_to_nearest_even_and_keeps_nan) {
 
 BOOST_AUTO_TEST_CASE(the_pool_runs_every_task_exactly_once) {
   for (std::uint32_t threads : {0u, 1u, 2u, 4u, 9u}) {
-    Pool pool(threads);
+    ThreadPool pool(threads);
     BOOST_TEST(pool.threads() == std::max(threads, 1u));
     for (std::uint32_t tasks : {0u, 1u, 2u, 7u, 1000u}) {
       std::vector<std::atomic<int>> runs(tasks);
@@ -351,7 +351,7 @@ BOOST_AUTO_TEST_CASE(the_pool_runs_every_task_exactly_once) {
 }
 
 BOOST_AUTO_TEST_CASE(jobs_of_several_threads_take_turns_and_lose_no_task) {
-  Pool pool(3);
+  ThreadPool pool(3);
   std::atomic<std::uint64_t> sum{0};
   std::vector<std::thread> callers;
   for (int c = 0; c < 3; ++c)

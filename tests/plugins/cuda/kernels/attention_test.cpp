@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "emu.hpp"
-#include "plugins/cuda/kernels/kernels.hpp"
+#include "plugins/cuda/kernels/kernel_functions.hpp"
 #include "tests/support/reference_ops.hpp"
 
 namespace trainhost::cuda {

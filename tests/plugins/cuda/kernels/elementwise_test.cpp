@@ -1,6 +1,6 @@
 // Rotary positions, SwiGLU with its gradient and column sums against doubles, wide and element by element,
 // with several rows in a block and several blocks to a row.
-#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+#include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
 namespace {

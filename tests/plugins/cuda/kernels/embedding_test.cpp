@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+#include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
 namespace {

@@ -1,6 +1,6 @@
 // Cross-entropy and its gradient against doubles: rows that begin anywhere, rows longer than what shared
 // memory keeps, ignored targets, extreme and broken logits; and the sum of losses.
-#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+#include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
 namespace {

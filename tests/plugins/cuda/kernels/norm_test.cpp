@@ -1,7 +1,7 @@
 // Norms over rows and over heads, and their gradients, against doubles: every path that the size of a row
 // chooses (a warp, a block, too long for registers; wide and single elements), slots with many, one and no
 // rows.
-#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+#include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
 namespace {

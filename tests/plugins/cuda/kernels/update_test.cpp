@@ -1,7 +1,7 @@
 // The end of a step against doubles: sums of squares, what follows from the norm, and each optimizer over
 // pieces of many sizes; and that an update that does not count leaves every weight and moment alone.
 #include "core/step/program.hpp"
-#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+#include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
 namespace {

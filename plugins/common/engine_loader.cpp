@@ -1,0 +1,38 @@
+// See engine_loader.hpp.
+#include "plugins/common/engine_loader.hpp"
+
+#include <dlfcn.h>
+
+#include "core/abi/error_guard.hpp"
+
+namespace trainhost::plugins {
+
+void unavailable(const std::string& why, const std::string& hint) {
+  throw abi::StatusError(TH_E_UNAVAILABLE, why, hint);
+}
+
+const EngineTable* EngineLoader::load(const std::function<void*(const std::filesystem::path&)>& open) const {
+  Dl_info self{};
+  if (!dladdr(file_.own, &self) || !self.dli_fname)
+    unavailable(std::string("the ") + file_.plugin + " plugin cannot find its own file");
+  const std::filesystem::path plugin = std::filesystem::weakly_canonical(self.dli_fname);
+  const std::filesystem::path file = plugin.parent_path().parent_path() / "engines" / file_.file;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored))
+    unavailable("the engine " + file.string() + " is missing", file_.when_missing);
+  const auto entry = reinterpret_cast<EngineEntry>(dlsym(open(file), file_.symbol));
+  const EngineTable* table = entry ? entry() : nullptr;
+  if (!table || table->abi != kEngineAbi)
+    unavailable("the engine " + file.string() + " does not belong to this build of the plugin",
+                "reinstall both files together");
+  return table;
+}
+
+const EngineTable& EngineLoader::table(const std::function<void*(const std::filesystem::path&)>& open) {
+  if (const EngineTable* t = table_.load(std::memory_order_acquire)) return *t;
+  std::lock_guard lock(loading_);
+  if (!table_.load(std::memory_order_relaxed)) table_.store(load(open), std::memory_order_release);
+  return *table_.load(std::memory_order_relaxed);
+}
+
+}  // namespace trainhost::plugins

@@ -1,0 +1,95 @@
+// Benchmark: GFLOP/s of forward product, input gradient and weight gradient at the shapes of a model, in fp32
+// and with every bf16 kernel. For work on kernels; not part of the default build or of the tests.
+//   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
+// Best of eight runs, alternating between the kernels. Set OPENBLAS_CORETYPE as the front end does
+// (plugins/cpu/front/core_type.cpp).
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "plugins/cpu/engine/float_mode.hpp"
+#include "plugins/cpu/engine/openblas.hpp"
+#include "plugins/cpu/engine/weight_product.hpp"
+
+using namespace trainhost;
+using namespace trainhost::cpu;
+
+namespace {
+
+struct WorkSpace final : Storage {
+  std::vector<float> floats;
+  void* at(step::BufferId) override { return floats.data(); }
+};
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Shape {
+  std::uint64_t tokens, n, k;
+  const char* what;
+};
+constexpr Shape kShapes[] = {{1024, 2304, 768, "110M qkv"},          {1024, 768, 768, "110M o"},
+                             {1024, 4096, 768, "110M gate|up"},      {1024, 768, 2048, "110M down"},
+                             {512, 32000, 768, "110M head"},         {2048, 768, 256, "byte-tiny qkv"},
+                             {2048, 1408, 256, "byte-tiny gate|up"}, {512, 288, 96, "built-in qkv"}};
+
+void measure(OpContext& ctx, const Shape& s, double best[3]) {
+  std::vector<float> x(s.tokens * s.k, 0.01f), w(s.n * s.k, 0.02f), y(s.tokens * s.n, 0.01f), g(s.n * s.k);
+  const auto nothing = [](Range, Range) {};
+  for (int part = 0; part < 3; ++part) {
+    const double start = seconds();
+    if (part == 0)
+      product_with_weight(ctx, Right::kTransposed, s.tokens, s.n, s.k, x.data(), w.data(), false, y.data(),
+                          nothing);
+    if (part == 1)
+      product_with_weight(ctx, Right::kPlain, s.tokens, s.k, s.n, y.data(), w.data(), false, x.data(),
+                          nothing);
+    if (part == 2)
+      weight_gradient(ctx, s.n, s.k, s.tokens, y.data(), x.data(), true, g.data(), 0, [](std::uint32_t) {});
+    best[part] = std::min(best[part], seconds() - start);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  openblas_single_threaded();
+  const auto threads = static_cast<std::uint32_t>(
+      argc > 1 ? std::max(1, std::atoi(argv[1])) : static_cast<int>(std::thread::hardware_concurrency()));
+  step::Program program;
+  ModelSpec& m = program.model;
+  m.vocab = 32000, m.hidden = 768, m.intermediate = 2048, m.heads = m.kv_heads = 12, m.head_dim = 64;
+  program.run.seq_len = 1024, program.run.micro_batch = 2, program.traits.threads = threads;
+  WorkSpace space;
+  for (DType t : {DType::kF32, DType::kBF16}) {
+    program.run.compute = t;
+    space.floats.resize(std::max<std::size_t>(space.floats.size(),
+                                              workspace_floats(m, program.run, program.traits) + (1u << 21)));
+  }
+  ThreadPool pool(threads);
+  std::size_t ways = 0;
+  const Bf16Kernels* const* bf16 = runnable_bf16_kernels(&ways);
+  FlushDenormals mode;
+  std::printf("%s, OpenBLAS %s, %u threads; GFLOP/s of forward, dx, dw\n", select_kernels().name,
+              openblas_core().c_str(), threads);
+  for (const Shape& s : kShapes)
+    for (std::size_t way = 0; way <= ways; ++way) {
+      const Bf16Kernels* packed = way ? bf16[way - 1] : nullptr;
+      if (packed && !packed->native && way + 1 < ways && bf16[way]->native == false)
+        continue;  // of the slow ones, the fastest
+      program.run.compute = packed ? DType::kBF16 : DType::kF32;
+      OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed};
+      double best[3] = {1e9, 1e9, 1e9};
+      for (int rep = 0; rep < 8; ++rep) measure(ctx, s, best);
+      const double flops =
+          2e-9 * static_cast<double>(s.tokens) * static_cast<double>(s.n) * static_cast<double>(s.k);
+      std::printf("  %-18s %-16s %7.0f %7.0f %7.0f\n", s.what,
+                  packed ? (std::string("bf16 ") + packed->name).c_str() : "fp32", flops / best[0],
+                  flops / best[1], flops / best[2]);
+      std::fflush(stdout);
+    }
+}

@@ -1,0 +1,29 @@
+// The CPU trainer's implementation of executor::Backend: runs operations (ops_*.cpp) on the thread pool.
+// Order of operations, arena, tensors and argument checks are in core/executor.
+#pragma once
+#include "core/executor/backend.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
+
+namespace trainhost::cpu {
+
+class CpuBackend final : public executor::Backend {
+ public:
+  /// Starts the number of threads given in the traits. `program` and `storage` must outlive it.
+  /// bf16: kernels for products if the run computes in bf16; else unused.
+  CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
+             const Bf16Kernels* bf16 = nullptr);
+
+  void run(std::span<const step::Op> ops, const StepState& step) override;
+  bool together(step::OpKind kind) const override { return run_together(kind); }
+  void for_each(std::uint32_t count, const std::function<void(std::uint32_t)>& piece) override;
+  std::string kernel_set() const override;
+  double peak_flops() override;
+
+  OpContext& context() { return ctx_; }
+
+ private:
+  ThreadPool pool_;
+  OpContext ctx_;
+};
+
+}  // namespace trainhost::cpu

@@ -1,0 +1,50 @@
+// The engine's tables for the front end: the functions of core/executor for runs with the CPU backend.
+#include "core/executor/calls.hpp"
+#include "core/executor/trainer_run.hpp"
+#include "plugins/common/engine_table.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
+#include "plugins/cpu/engine/cpu_backend.hpp"
+#include "plugins/cpu/engine/openblas.hpp"
+
+namespace trainhost::cpu {
+namespace {
+
+struct Maker {
+  static std::unique_ptr<executor::Run> create(const th_host* host, std::int32_t, const ModelSpec& model,
+                                               const RunSpec& run) {
+    require_supported(run);
+    openblas_single_threaded();
+    const Bf16Kernels* bf16 = nullptr;
+    auto made =
+        std::make_unique<executor::Run>(host, model, run, traits_of(model, run, host->thread_budget),
+                                        [&](const step::Program& program, Storage& storage) {
+                                          auto backend = std::make_unique<CpuBackend>(
+                                              program, storage, select_kernels(), &select_bf16_kernels());
+                                          bf16 = backend->context().bf16;
+                                          return backend;
+                                        });
+    if (host->log) log_kernels(host, made->info("kernel_set"), bf16);
+    return made;
+  }
+
+  static void log_kernels(const th_host* host, const char* kernel_set, const Bf16Kernels* bf16) {
+    host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + kernel_set).c_str());
+    if (bf16 && !bf16->native)
+      host->log(host, TH_LOG_WARN, kId,
+                "bf16 by conversion, without AVX512_BF16 or AMX: it works, and is not faster than fp32");
+    if (const std::string best = best_core_type(); !best.empty() && openblas_core() != best)
+      host->log(host, TH_LOG_WARN, kId,
+                ("OpenBLAS runs its " + openblas_core() + " kernels, this CPU could run " + best).c_str());
+  }
+};
+
+using Calls = executor::InstanceCalls<executor::Run, Maker>;
+const plugins::EngineTable kTable = plugins::engine_table<Calls>();
+
+}  // namespace
+}  // namespace trainhost::cpu
+
+extern "C" __attribute__((visibility("default"))) const trainhost::plugins::EngineTable*
+trainhost_cpu_engine() {
+  return &trainhost::cpu::kTable;
+}

@@ -1,0 +1,97 @@
+// The context of an operation: program, storage, threads, kernels and state of the step; and one run_*() per
+// operation, implemented in ops_*.cpp. Operand slots: core/step/operands.hpp.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/executor/backend.hpp"
+#include "core/step/program.hpp"
+#include "plugins/cpu/common/workspace.hpp"
+#include "plugins/cpu/engine/thread_pool.hpp"
+#include "plugins/cpu/kernels/bf16.hpp"
+#include "plugins/cpu/kernels/kernel_table.hpp"
+
+namespace trainhost::cpu {
+
+using executor::StepState;
+using executor::Storage;
+
+/// A range of rows or columns.
+struct Range {
+  std::uint64_t begin, end;
+  std::uint64_t size() const { return end - begin; }
+};
+/// The i-th of n equal parts of [0, whole).
+inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
+  return {whole * i / n, whole * (i + 1) / n};
+}
+
+struct OpContext {
+  const step::Program& program;
+  Storage& storage;
+  ThreadPool& pool;
+  const Kernels& kernels;
+  StepState step;
+  std::vector<double> partials;  // partial sums, one per task; added in order
+  step::BufferId workspace = step::kNoBuffer;
+  const Bf16Kernels* bf16 = nullptr;  // null: products in f32
+
+  const ModelSpec& model() const { return program.model; }
+  const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
+  float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
+  double* f64(step::BufferId b) { return static_cast<double*>(storage.at(b)); }
+  float* shared_workspace() { return f32(workspace); }
+  float* worker_workspace(std::uint32_t worker) {
+    return f32(workspace) + shared_floats(model(), program.run, program.traits) +
+           worker * worker_floats(model(), program.run, program.traits);
+  }
+  bool overwrite(const step::Op& op) const { return step.overwrite(op); }
+
+  /// Runs f(first_row, rows) on parts of all rows; the parts depend only on the shape.
+  template <class F>
+  void over_rows(std::uint64_t rows, std::uint64_t cols, F&& f) {
+    std::uint32_t parts = row_parts(rows, cols);
+    pool.run(parts, [&](std::uint32_t i, std::uint32_t) {
+      Range r = part(rows, i, parts);
+      f(r.begin, r.size());
+    });
+  }
+  /// Number of parts: about 16K elements each, at least one row.
+  static std::uint32_t row_parts(std::uint64_t rows, std::uint64_t cols) {
+    std::uint64_t per = cols >= 16384 ? 1 : 16384 / cols;
+    std::uint64_t parts = (rows + per - 1) / per;
+    return static_cast<std::uint32_t>(parts < 1 ? 1 : parts);
+  }
+};
+
+/// Runs operations with the state ctx.step: one, or consecutive ones of a kind for which run_together() is
+/// true.
+void run_ops(OpContext& ctx, std::span<const step::Op> ops);
+/// True for the operations of the update, which are passed to run_ops() together.
+bool run_together(step::OpKind kind);
+
+/// Maximum number of entries of OpContext::partials that an operation of the program uses.
+std::size_t partials_needed(const step::Program& p);
+
+void run_embed(OpContext&, const step::Op&);
+void run_embed_bwd(OpContext&, const step::Op&);
+void run_rms_norm(OpContext&, const step::Op&);
+void run_rms_norm_bwd(OpContext&, const step::Op&);
+void run_qk_norm(OpContext&, const step::Op&);
+void run_qk_norm_bwd(OpContext&, const step::Op&);
+void run_rope(OpContext&, const step::Op&, float sign);
+void run_swiglu(OpContext&, const step::Op&);
+void run_swiglu_bwd(OpContext&, const step::Op&);
+void run_linear(OpContext&, const step::Op&);
+void run_linear_dx(OpContext&, const step::Op&);
+void run_linear_dw(OpContext&, const step::Op&);
+void run_attention(OpContext&, const step::Op&);
+void run_attention_bwd(OpContext&, const step::Op&);
+void run_attention_step(OpContext&, const step::Op&);
+void run_head(OpContext&, const step::Op&);  // kHeadLoss and kHeadEval
+void run_head_logits(OpContext&, const step::Op&);
+void run_grad_squares(OpContext&, std::span<const step::Op>);
+void run_optimizer(OpContext&, std::span<const step::Op>);  // kAdamW, kSgd, kSgdMomentum
+
+}  // namespace trainhost::cpu

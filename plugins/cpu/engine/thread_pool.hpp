@@ -1,0 +1,62 @@
+// The trainer's thread pool. A job is a number of independent tasks; each task runs once, on any thread, so
+// it may depend only on its number. No allocation after construction. Between jobs the threads spin for a few
+// microseconds and then sleep.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace trainhost::cpu {
+
+class ThreadPool {
+ public:
+  /// `threads` in all, the calling thread included; at least 1.
+  explicit ThreadPool(std::uint32_t threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+
+  std::uint32_t threads() const { return threads_; }
+
+  /// Runs f(task, worker) for every task in [0, tasks) and returns when all are done; worker < threads(). One
+  /// job at a time; f must not throw and must not call run(). Neighbouring tasks go to the same worker if
+  /// possible, and the same task of the next job to the same worker, so that rows stay in one core's cache.
+  template <class F>
+  void run(std::uint32_t tasks, F&& f) {
+    using Fn = std::remove_reference_t<F>;
+    run_erased(
+        tasks,
+        [](void* c, std::uint32_t task, std::uint32_t worker) { (*static_cast<Fn*>(c))(task, worker); },
+        const_cast<std::remove_const_t<Fn>*>(std::addressof(f)));
+  }
+
+ private:
+  using Call = void (*)(void*, std::uint32_t, std::uint32_t);
+  // One worker's share: job << 32 | end << 16 | next, in units of claims. One word, so that a claim for an
+  // older job never succeeds. A claim is one task, or several neighbouring tasks if there are more than
+  // kMaxClaims tasks.
+  struct alignas(64) Share {
+    std::atomic<std::uint64_t> word{0};
+  };
+  static constexpr std::uint32_t kMaxClaims = 0xffff;
+  void run_erased(std::uint32_t tasks, Call call, void* context);
+  void worker_main(std::uint32_t worker);
+  std::uint32_t take_part(std::uint32_t worker, std::uint32_t job);
+  bool wait_for_job(std::uint32_t seen);
+
+  const std::uint32_t threads_;
+  std::unique_ptr<Share[]> shares_;
+  alignas(64) std::atomic<std::uint32_t> job_{
+      0};  // number of the newest job; the futex on which workers sleep
+  std::atomic<Call> call_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  std::atomic<std::uint32_t> tasks_{0}, claims_{0};
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<std::uint32_t> left_{0};  // claims of the job that are not finished
+  alignas(64) std::atomic<std::uint32_t> sleepers_{0};
+  std::vector<std::thread> others_;
+};
+
+}  // namespace trainhost::cpu

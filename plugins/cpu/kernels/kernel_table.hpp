@@ -1,0 +1,122 @@
+// The table of vector kernels: loops over rows that OpenBLAS does not have. The same sources are compiled
+// once per instruction set (kernels_isa.cpp), and one table is chosen at run time (select_kernels.cpp).
+// Arguments are plain pointers, rows and columns, row-major; no threads, plans or named tensors. Bits depend
+// only on the table and the arguments.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace trainhost::cpu {
+
+/// Mask of an attention tile. Row i is the query at position q0 + i, column j the key at position k0 + j.
+struct AttentionTile {
+  std::uint32_t rows, cols;  // of the tile
+  std::uint32_t ld;          // floats between rows of the score tile
+  std::uint32_t q0, k0;      // positions of the tile's first row and column
+  std::uint32_t window;      // keys per query, its own position included; 0 = all up to it
+  float scale;               // 1/sqrt(D)
+};
+
+/// Constants of one AdamW update, the same for every element.
+struct AdamConstants {
+  float grad_scale;  // clip factor
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float decay;           // w is multiplied by it first: 1 - lr * weight_decay, or 1
+  float step_size;       // lr / (1 - beta1^t)
+  float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+};
+
+/// Constants of one SGD update.
+struct SgdConstants {
+  float grad_scale, momentum, decay, lr;
+};
+
+/// Inner elements that a small product processes at a time, and the longest side of a tile whose operands may
+/// be copied.
+inline constexpr std::uint64_t kProductInner = 128, kProductSide = 256;
+/// Floats of workspace that product() may use: one copy of this size per operand.
+inline constexpr std::uint64_t kProductWork = 2 * kProductInner * (kProductSide + 16);
+
+struct Kernels {
+  const char* name;  // "scalar", "avx2", "avx512"
+
+  // y[r] = x[r] * rstd[r] * w, rstd = 1/sqrt(mean(x^2) + eps).  x, y: [rows, n], packed. x may be y.
+  void (*rms_norm)(std::uint64_t rows, std::uint64_t n, const float* x, const float* w, float eps, float* y,
+                   float* rstd);
+  // dx[r] (= or +=) gradient through the norm; gw[n] += sum over rows. x, dy, dx: [rows, n], packed. dx may
+  // be dy.
+  void (*rms_norm_bwd)(std::uint64_t rows, std::uint64_t n, const float* dy, const float* x,
+                       const float* rstd, const float* w, float* dx, bool add, float* gw);
+  // Rotates `heads` heads of D at the start of each row of `ld` floats by the angles in table[pos] = cos[D/2]
+  // | sin[D/2]. Row r has position (first_pos + r) % period; sign -1 is the inverse rotation.
+  void (*rope)(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint64_t ld, float* x,
+               const float* table, std::uint64_t first_pos, std::uint64_t period, float sign);
+  // a[r, n] = silu(gu[r, 0..n)) * gu[r, n..2n)
+  void (*swiglu)(std::uint64_t rows, std::uint64_t n, const float* gu, float* a);
+  // gu is overwritten with its gradient, computed from da[r, n].
+  void (*swiglu_bwd)(std::uint64_t rows, std::uint64_t n, const float* da, float* gu);
+
+  // One step of the online softmax of a score tile s (raw q.k products, becomes probabilities). m, l: running
+  // maximum and sum of each row; o[rows, d] with ldo is rescaled. first: m, l and o have no contents yet (o
+  // is not rescaled).
+  void (*softmax_tile)(const AttentionTile& t, float* s, float* m, float* l, bool first, float* o,
+                       std::uint64_t ldo, std::uint32_t d);
+  // o[r] /= l[r]; lse[r * lse_ld] = m[r] + log(l[r])
+  void (*softmax_finish)(std::uint32_t rows, std::uint32_t d, float* o, std::uint64_t ldo, const float* m,
+                         const float* l, float* lse, std::uint64_t lse_ld);
+  // s (raw products) becomes p = exp(s*scale - lse), dp becomes ds = p * (dp - delta) * scale; 0 where
+  // masked.
+  void (*softmax_bwd_tile)(const AttentionTile& t, float* s, float* dp, const float* lse,
+                           std::uint64_t lse_ld, const float* delta);
+  // delta[r] = dot(a[r], b[r]) over d columns
+  void (*row_dots)(std::uint32_t rows, std::uint32_t d, const float* a, std::uint64_t lda, const float* b,
+                   std::uint64_t ldb, float* delta);
+
+  // -log softmax(row)[target]; with `gradient` row becomes (softmax - onehot) * scale, else it is
+  // unchanged.
+  double (*cross_entropy)(std::uint64_t n, float* row, std::int32_t target, float scale, bool gradient);
+
+  // dst[r] += src (broadcast over rows); dst[rows, n] with ld
+  void (*add_bias)(std::uint64_t rows, std::uint64_t n, const float* src, float* dst, std::uint64_t ld);
+  // dst[n] += sum over rows of src[rows, n] with ld
+  void (*column_sums)(std::uint64_t rows, std::uint64_t n, const float* src, std::uint64_t ld, float* dst);
+  // dst[n] += src[n]
+  void (*add)(std::uint64_t n, const float* src, float* dst);
+  // Sum of squares in double.
+  double (*sum_squares)(std::uint64_t n, const float* x);
+  // y[j] = dot(w[j], x) (+ y[j] if add), for rows j of w[n, k]
+  void (*gemv)(std::uint64_t n, std::uint64_t k, const float* w, const float* x, bool add, float* y);
+
+  // C[m,n] = A[m,k] B[k,n] (+ C if add), row-major; A is a[k,m] if `transposed`. work: kProductWork
+  // floats.
+  void (*product)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
+                  bool transposed, const float* b, std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
+                  float* work);
+  // Width of the panels that a right operand of n columns is packed into.
+  std::uint64_t (*panel_width)(std::uint64_t n);
+  // Packs w[n,k]^T, or b[k,n], into panels [ceil(n / width)][k][width]; the last one may be partly used.
+  // Packing columns from j on (a multiple of width) to packed + j*k gives the same panels.
+  void (*pack_transposed)(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw,
+                          std::uint64_t width, float* packed);
+  void (*pack)(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width,
+               float* packed);
+  // C[m,n] = A[m,k] times packed panels (+ C if add). The panels were packed with packed_k >= k inner
+  // elements and at least n columns.
+  void (*product_packed)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
+                         const float* packed, std::uint64_t packed_k, std::uint64_t width, bool add, float* c,
+                         std::uint64_t ldc);
+
+  void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
+  void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);
+  void (*sgd_momentum)(std::uint64_t n, const float* g, float* w, float* m, const SgdConstants& c);
+};
+
+/// The widest table that this CPU can run, or the one named by TRAINHOST_CPU_ISA = scalar | avx2 | avx512.
+/// Throws usage_error if the name is unknown or the CPU cannot run the table.
+const Kernels& select_kernels();
+
+/// Tables that this CPU can run, narrowest first.
+const Kernels* const* runnable_kernels(std::size_t* count);
+
+}  // namespace trainhost::cpu

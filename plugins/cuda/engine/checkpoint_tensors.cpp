@@ -1,0 +1,104 @@
+// See tensors.hpp. A weight that is stored in bf16 is written to its f32 master copy and rounded from there;
+// without a master (inference) it is rounded on its way.
+#include "plugins/cuda/engine/checkpoint_tensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/step/buffer_names.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
+#include "plugins/cuda/host/host_loops.hpp"
+#include "plugins/cuda/kernels/kernel_functions.hpp"
+
+namespace trainhost::cuda {
+
+CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
+    : program_(program), arenas_(arenas), stream_(stream), places_(program.tensor_infos.size()) {
+  const step::BufferId staging = program.find(step::role::kStaging);
+  staging_ = arenas.get<std::byte>(staging);
+  piece_ = program[staging].bytes() / sizeof(float);
+  for (const step::Param& p : program.params)
+    for (const step::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
+  // Moments begin as zeros; the host's memory comes so, the device's does not.
+  for (const step::Param& p : program.params)
+    for (step::BufferId b : {p.m, p.v})
+      if (b != step::kNoBuffer && program[b].tier == Tier::kDevice)
+        check(cudaMemsetAsync(arenas.at(b), 0, program[b].bytes(), stream), "clearing " + program[b].name());
+  check(cudaStreamSynchronize(stream), "clearing the moments");
+}
+
+/// Where the f32 values are; kNoBuffer when there are none.
+step::BufferId CheckpointTensors::f32_home(const Place& p, State s) const {
+  if (s == State::kMoment1) return p.param->m;
+  if (s == State::kMoment2) return p.param->v;
+  if (p.param->master != step::kNoBuffer) return p.param->master;
+  return program_[p.param->weight].dtype == DType::kF32 ? p.param->weight : step::kNoBuffer;
+}
+
+bool CheckpointTensors::half_only(std::size_t tensor, State s) const {
+  return s == State::kWeights && f32_home(places_[tensor], s) == step::kNoBuffer;
+}
+
+/// Elements of a buffer from staged memory, wherever the buffer lies.
+void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged,
+                            std::uint64_t element) {
+  std::byte* to = arenas_.get<std::byte>(b) + first * element;
+  if (program_[b].tier != Tier::kDevice) {
+    std::memcpy(to, staged, n * element);
+    return;
+  }
+  check(cudaMemcpyAsync(to, staged, n * element, cudaMemcpyHostToDevice, stream_),
+        "sending " + program_[b].name());
+  check(cudaStreamSynchronize(stream_), "sending " + program_[b].name());
+}
+
+void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n,
+                              const float* from) {
+  const Place& p = places_[tensor];
+  const step::BufferId f32 = f32_home(p, s), weight = p.param->weight;
+  const bool rounds = s == State::kWeights && program_[weight].dtype == DType::kBF16;
+  for (std::uint64_t done = 0; done < n; done += piece_) {
+    const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
+    if (f32 != step::kNoBuffer) {
+      std::memcpy(staging_, from + done, count * sizeof(float));
+      put(f32, at, count, staging_, sizeof(float));
+    }
+    if (!rounds) continue;
+    if (f32 != step::kNoBuffer && program_[weight].tier == Tier::kDevice &&
+        program_[f32].tier == Tier::kDevice) {
+      check(to_bf16(stream_, count, arenas_.get<float>(f32) + at, arenas_.get<Bf16>(weight) + at),
+            "rounding " + program_[weight].name());
+      check(cudaStreamSynchronize(stream_), "rounding " + program_[weight].name());
+    } else {
+      host::to_half(count, from + done, reinterpret_cast<host::Half*>(staging_));
+      put(weight, at, count, staging_, sizeof(host::Half));
+    }
+  }
+}
+
+void CheckpointTensors::read(std::size_t tensor, State s,
+                             const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
+  const Place& p = places_[tensor];
+  const step::BufferId f32 = f32_home(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
+  const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
+                      n = info(tensor).elements();
+  std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);
+  for (std::uint64_t done = 0; done < n; done += piece_) {
+    const std::uint64_t count = std::min(piece_, n - done);
+    const std::byte* at = arenas_.get<const std::byte>(from) + (p.first + done) * element;
+    if (program_[from].tier == Tier::kDevice) {
+      check(cudaMemcpyAsync(staging_, at, count * element, cudaMemcpyDeviceToHost, stream_),
+            "fetching " + program_[from].name());
+      check(cudaStreamSynchronize(stream_), "fetching " + program_[from].name());
+      at = staging_;
+    }
+    const float* out = reinterpret_cast<const float*>(at);
+    if (!widened.empty()) {
+      host::to_float(count, reinterpret_cast<const host::Half*>(at), widened.data());
+      out = widened.data();
+    }
+    to(done, count, out);
+  }
+}
+
+}  // namespace trainhost::cuda

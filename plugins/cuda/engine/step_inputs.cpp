@@ -1,0 +1,85 @@
+// See step_inputs.hpp.
+#include "plugins/cuda/engine/step_inputs.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/step/buffer_names.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+constexpr const char* kFeeding = "feeding token ids to the device";
+constexpr std::size_t kScalarBytes = step::kScalarCount * sizeof(double);
+
+}  // namespace
+
+StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
+    : program_(program),
+      arenas_(arenas),
+      ids_(program.find(step::role::kIds)),
+      targets_(program.find(step::role::kTargets)),
+      order_(program.find(step::role::kOrder)),
+      token_(program.find(step::role::kIds, -1, step::kOfGenerate)),
+      scalars_(program.find(step::role::kScalars)),
+      count_(program.model.vocab + 1) {
+  auto* feed = arenas.get<std::byte>(program.find(step::role::kFeed));
+  up_ = reinterpret_cast<double*>(feed);
+  back_ = up_ + step::kScalarCount;
+  staged_ = reinterpret_cast<std::int32_t*>(back_ + step::kScalarCount);
+}
+
+// Counting sort: stable, one pass to count and one to place.
+void StepInputs::sort(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order) {
+  std::fill(count_.begin(), count_.end(), 0u);
+  for (std::uint64_t r = 0; r < rows; ++r) ++count_[static_cast<std::size_t>(tokens[r]) + 1];
+  for (std::size_t v = 1; v < count_.size(); ++v) count_[v] += count_[v - 1];
+  for (std::uint64_t r = 0; r < rows; ++r)
+    order[count_[static_cast<std::size_t>(tokens[r])]++] = static_cast<std::int32_t>(r);
+}
+
+void StepInputs::fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
+                      std::uint64_t rows) {
+  const std::uint64_t m = program_.run.tokens_per_micro_batch();
+  for (std::uint64_t i = 0; i < micro_batches; ++i) {
+    std::int32_t* to = staged_ + i * 3 * m;
+    std::memcpy(to, tokens + i * m, rows * sizeof(std::int32_t));
+    std::memcpy(to + m, targets + i * m, rows * sizeof(std::int32_t));
+    sort(tokens + i * m, rows, to + 2 * m);
+  }
+}
+
+void StepInputs::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows,
+                      std::uint32_t instance) const {
+  const std::uint64_t m = program_.run.tokens_per_micro_batch();
+  const std::int32_t* from = staged_ + micro * 3 * m;
+  for (step::BufferId b : {ids_, targets_, order_}) {
+    check(cudaMemcpyAsync(arenas_.at(b, instance), from, rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                          stream),
+          kFeeding);
+    from += m;
+  }
+}
+
+host::Step StepInputs::host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const {
+  const std::uint64_t m = program_.run.tokens_per_micro_batch();
+  const std::int32_t* ids = staged_ + micro * 3 * m;
+  return {ids + first, ids + m + first, first, rows, micro == 0};
+}
+
+void StepInputs::send_token(cudaStream_t stream, std::int32_t token) const {
+  staged_[0] = token;
+  check(cudaMemcpyAsync(arenas_.at(token_), staged_, sizeof token, cudaMemcpyHostToDevice, stream), kFeeding);
+}
+
+void StepInputs::send_scalars(cudaStream_t stream) const {
+  check(cudaMemcpyAsync(arenas_.at(scalars_), up_, kScalarBytes, cudaMemcpyHostToDevice, stream), kFeeding);
+}
+
+void StepInputs::fetch_scalars(cudaStream_t stream) const {
+  check(cudaMemcpyAsync(back_, arenas_.at(scalars_), kScalarBytes, cudaMemcpyDeviceToHost, stream),
+        "fetching the loss");
+}
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,77 @@
+// See device_checks.hpp.
+#include "plugins/cuda/front/device_checks.hpp"
+
+#include <charconv>
+
+#include "core/abi/error_guard.hpp"
+#include "core/base/text.hpp"
+#include "plugins/cuda/common/device_requirements.hpp"
+#include "plugins/cuda/front/nvml.hpp"
+#include "trainhost/status.h"
+
+namespace trainhost::cuda {
+namespace {
+
+std::string dotted(int major, int minor) { return std::to_string(major) + "." + std::to_string(minor); }
+
+std::string called(const Device& d) { return "device " + std::to_string(d.index) + " (" + d.name + ")"; }
+
+}  // namespace
+
+bool has_code_for(std::string_view architectures, int major, int minor) {
+  while (!architectures.empty()) {
+    const std::size_t end = architectures.find(',');
+    const std::string_view one = architectures.substr(0, end);
+    architectures.remove_prefix(end == one.npos ? architectures.size() : end + 1);
+    int number = 0;
+    const auto [rest, wrong] = std::from_chars(one.data(), one.data() + one.size(), number);
+    if (wrong != std::errc{}) continue;
+    const std::string_view kind(rest, static_cast<std::size_t>(one.data() + one.size() - rest));
+    const int built_major = number / 10, built_minor = number % 10;
+    const bool exact = built_major == major && built_minor == minor;
+    if (exact) return true;
+    if (kind == "" || kind == "-real")
+      if (built_major == major && built_minor < minor) return true;
+    if (kind == "" || kind == "-virtual")
+      if (number < 10 * major + minor) return true;
+  }
+  return false;
+}
+
+Device device_of(int index, const EngineBuild& build, std::size_t* count) {
+  std::vector<Device> all =
+      visible_devices(least_driver_version(build.toolkit_major), least_driver_branch(build.toolkit_major));
+  if (count) *count = all.size();
+  if (index >= 0 && static_cast<std::size_t>(index) < all.size()) return all[static_cast<std::size_t>(index)];
+  std::string names;
+  for (const Device& d : all)
+    names += (names.empty() ? "" : ", ") + std::to_string(d.index) + " (" + d.name + ")";
+  throw abi::StatusError(TH_E_ARG,
+                         "there is no CUDA device " + std::to_string(index) + "; devices here: " + names,
+                         "plugin.cuda.device counts from 0; CUDA_VISIBLE_DEVICES renumbers them");
+}
+
+std::uint64_t free_bytes_of(const Device& d) { return nvml_free_bytes(d).value_or(d.total_bytes); }
+
+void require_usable(const Device& d, const EngineBuild& build) {
+  const std::string cc = dotted(d.major, d.minor), least = dotted(kLeastMajor, kLeastMinor);
+  if (d.major < kLeastMajor || (d.major == kLeastMajor && d.minor < kLeastMinor))
+    throw abi::StatusError(TH_E_UNAVAILABLE, called(d) + " has compute capability " + cc +
+                                                 ", the cuda trainer needs " + least + " (Ampere) or newer");
+  if (!has_code_for(build.architectures, d.major, d.minor))
+    throw abi::StatusError(TH_E_UNAVAILABLE,
+                           "this build has no code for compute capability " + cc + " of " + called(d) +
+                               ": it was built for " + std::string(build.architectures),
+                           "configure it with -DTRAINHOST_CUDA_ARCHITECTURES=" + std::to_string(d.major) +
+                               std::to_string(d.minor) + "-real");
+  const std::uint64_t free = free_bytes_of(d);
+  if (free < kLeastFreeBytes)
+    throw abi::StatusError(
+        TH_E_UNAVAILABLE,
+        called(d) + " has " + format_bytes(free) + " of its " + format_bytes(d.total_bytes) +
+            " free: " + format_bytes(kLeastFreeBytes - free) + " less than the " +
+            format_bytes(kLeastFreeBytes) + " that the cuda trainer needs at the least",
+        "nvidia-smi shows which process holds it; plugin.cuda.device takes another", kLeastFreeBytes - free);
+}
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,153 @@
+// Written so that the compiler turns them into vectors by itself: no branches inside, eight or more sums side
+// by side.
+#include "plugins/cuda/host/host_loops.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+// One body, several instruction sets; without the loader's help under sanitizers.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__) || \
+    !defined(__x86_64__)
+#define TRAINHOST_CLONES
+#else
+#define TRAINHOST_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
+#define TRAINHOST_INLINE inline __attribute__((always_inline))
+
+namespace trainhost::cuda::host {
+namespace {
+
+TRAINHOST_INLINE float as_float(float x) { return x; }
+TRAINHOST_INLINE float as_float(Half x) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(x) << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+TRAINHOST_INLINE void put(float& to, float x) { to = x; }
+/// To nearest, ties to even; NaN stays NaN.
+TRAINHOST_INLINE void put(Half& to, float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  to = static_cast<Half>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+}
+
+/// e^x for x <= 0, relative error below 2e-7; 0 below -87.
+TRAINHOST_INLINE float exp_neg(float x) {
+  const float clamped = std::max(x, -87.0f);
+  const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
+  const float n = shifted - 12582912.0f;
+  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.98756915e-4f;
+  p = p * r + 1.39819995e-3f;
+  p = p * r + 8.33345195e-3f;
+  p = p * r + 4.16657962e-2f;
+  p = p * r + 1.66666657e-1f;
+  p = p * r + 5.00000012e-1f;
+  p = p * r * r + r + 1.0f;
+  const std::int32_t bits = (static_cast<std::int32_t>(n) + 127) << 23;
+  float scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return x < -87.0f ? 0.0f : p * scale;
+}
+
+constexpr std::uint64_t kLanes = 16;
+
+template <class T>
+TRAINHOST_INLINE double cross_entropy(std::uint64_t n, T* row, std::int64_t target, float scale) {
+  float most[kLanes];
+  std::fill(most, most + kLanes, -INFINITY);
+  const std::uint64_t whole = n / kLanes * kLanes;
+  for (std::uint64_t i = 0; i < whole; i += kLanes)
+    for (std::uint64_t j = 0; j < kLanes; ++j) most[j] = std::max(most[j], as_float(row[i + j]));
+  float top = -INFINITY;
+  for (float m : most) top = std::max(top, m);
+  for (std::uint64_t i = whole; i < n; ++i) top = std::max(top, as_float(row[i]));
+  const float at_target = as_float(row[target]);
+  // Numbers of four bytes keep what was computed for the sum; those of two would round it twice.
+  constexpr bool kKeeps = sizeof(T) == sizeof(float);
+  float sums[kLanes] = {};
+  double total = 0;
+  constexpr std::uint64_t kBlock = 256 * kLanes;  // f32 sums stay short
+  for (std::uint64_t begin = 0; begin < whole; begin += kBlock) {
+    std::fill(sums, sums + kLanes, 0.0f);
+    const std::uint64_t end = std::min(whole, begin + kBlock);
+    for (std::uint64_t i = begin; i < end; i += kLanes)
+      for (std::uint64_t j = 0; j < kLanes; ++j) {
+        const float e = exp_neg(as_float(row[i + j]) - top);
+        if constexpr (kKeeps) row[i + j] = e;
+        sums[j] += e;
+      }
+    for (float s : sums) total += s;
+  }
+  for (std::uint64_t i = whole; i < n; ++i) {
+    const float e = exp_neg(as_float(row[i]) - top);
+    if constexpr (kKeeps) row[i] = e;
+    total += e;
+  }
+  const float k = static_cast<float>(static_cast<double>(scale) / total);
+  for (std::uint64_t i = 0; i < n; ++i)
+    put(row[i], (kKeeps ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
+  put(row[target],
+      static_cast<float>((std::exp(static_cast<double>(at_target) - top) / total - 1.0) * scale));
+  // A NaN among the logits passes through every sum and is told by the loss.
+  return std::log(total) + top - at_target;
+}
+
+}  // namespace
+
+TRAINHOST_CLONES double cross_entropy_row(std::uint64_t n, float* row, std::int64_t target, float scale) {
+  return cross_entropy(n, row, target, scale);
+}
+TRAINHOST_CLONES double cross_entropy_row(std::uint64_t n, Half* row, std::int64_t target, float scale) {
+  return cross_entropy(n, row, target, scale);
+}
+
+TRAINHOST_CLONES void add(std::uint64_t n, const float* from, float* to) {
+  for (std::uint64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+TRAINHOST_CLONES void add(std::uint64_t n, const Half* from, float* to) {
+  for (std::uint64_t i = 0; i < n; ++i) to[i] += as_float(from[i]);
+}
+TRAINHOST_CLONES void to_half(std::uint64_t n, const float* from, Half* to) {
+  for (std::uint64_t i = 0; i < n; ++i) put(to[i], from[i]);
+}
+TRAINHOST_CLONES void to_float(std::uint64_t n, const Half* from, float* to) {
+  for (std::uint64_t i = 0; i < n; ++i) to[i] = as_float(from[i]);
+}
+
+TRAINHOST_CLONES double squares(std::uint64_t n, const float* x) {
+  double total = 0;
+  constexpr std::uint64_t kBlock = 64 * kLanes;
+  for (std::uint64_t begin = 0; begin < n; begin += kBlock) {
+    const std::uint64_t count = std::min(kBlock, n - begin), whole = count / kLanes * kLanes;
+    float sums[kLanes] = {};
+    for (std::uint64_t i = 0; i < whole; i += kLanes)
+      for (std::uint64_t j = 0; j < kLanes; ++j) sums[j] += x[begin + i + j] * x[begin + i + j];
+    for (float s : sums) total += s;
+    for (std::uint64_t i = whole; i < count; ++i) total += static_cast<double>(x[begin + i]) * x[begin + i];
+  }
+  return total;
+}
+
+TRAINHOST_CLONES void adamw(std::uint64_t n, const float* g, float* w, float* m, float* v, const Adam& c) {
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const float grad = g[i] * c.grad_scale;
+    m[i] = c.beta1 * m[i] + c.one_minus_beta1 * grad;
+    v[i] = c.beta2 * v[i] + c.one_minus_beta2 * grad * grad;
+    w[i] = w[i] * c.decay - c.step_size * m[i] / (std::sqrt(v[i]) * c.inv_sqrt_bias2 + c.eps);
+  }
+}
+TRAINHOST_CLONES void sgd(std::uint64_t n, const float* g, float* w, const Sgd& c) {
+  for (std::uint64_t i = 0; i < n; ++i) w[i] = w[i] * c.decay - c.lr * (g[i] * c.grad_scale);
+}
+TRAINHOST_CLONES void sgd_momentum(std::uint64_t n, const float* g, float* w, float* m, const Sgd& c) {
+  for (std::uint64_t i = 0; i < n; ++i) {
+    m[i] = c.momentum * m[i] + g[i] * c.grad_scale;
+    w[i] = w[i] * c.decay - c.lr * m[i];
+  }
+}
+
+}  // namespace trainhost::cuda::host

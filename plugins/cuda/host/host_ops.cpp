@@ -1,0 +1,168 @@
+// See host_ops.hpp.
+#include "plugins/cuda/host/host_ops.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "core/step/operands.hpp"
+#include "plugins/cuda/host/host_loops.hpp"
+
+namespace trainhost::cuda::host {
+namespace {
+
+using step::Op;
+using step::OpKind;
+using step::Program;
+using namespace step::operand;
+
+constexpr std::uint64_t kElementsPerTask = 1 << 18;
+constexpr std::uint32_t kParts = 64;  // of a sum
+
+std::uint64_t elements(const Program& p, step::BufferId b) { return p[b].rows * p[b].cols; }
+
+template <class F>
+void over_elements(ThreadPool& pool, std::uint64_t n, F&& f) {
+  const auto tasks = static_cast<std::uint32_t>((n + kElementsPerTask - 1) / kElementsPerTask);
+  pool.run(tasks, [&](std::uint32_t t) {
+    const std::uint64_t begin = t * kElementsPerTask;
+    f(begin, std::min(kElementsPerTask, n - begin));
+  });
+}
+
+/// f(part) for kParts parts, their results added up in order.
+template <class F>
+double sum_of_parts(ThreadPool& pool, F&& f) {
+  std::array<double, kParts> sums{};
+  pool.run(kParts, [&](std::uint32_t i) { sums[i] = f(i); });
+  double total = 0;
+  for (double s : sums) total += s;
+  return total;
+}
+
+struct Range {
+  std::uint64_t begin, end;
+};
+Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
+  return {whole * i / n, whole * (i + 1) / n};
+}
+
+template <class T>
+void embed(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const std::uint64_t h = p[op[embed::kTable]].cols;
+  const T* table = at.get<const T>(embed::kTable);
+  T* x = static_cast<T*>(at.x);
+  pool.run(kParts, [&](std::uint32_t i) {
+    const Range r = part(s.rows, i, kParts);
+    for (std::uint64_t t = r.begin; t < r.end; ++t)
+      std::memcpy(x + t * h, table + static_cast<std::uint64_t>(s.ids[t]) * h, h * sizeof(T));
+  });
+}
+
+// Task t owns the vocabulary entries id % kParts == t and meets their tokens in order: no two tasks write one
+// row.
+template <class T>
+void embed_bwd(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const std::uint64_t h = p[op[embed_bwd::kGradTable]].cols, vocab = p[op[embed_bwd::kGradTable]].rows;
+  const T* dx = at.get<const T>(embed_bwd::kDx);
+  float* grad = at.get<float>(embed_bwd::kGradTable);
+  const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
+  pool.run(kParts, [&](std::uint32_t t) {
+    if (overwrite)
+      for (std::uint64_t id = t; id < vocab; id += kParts) std::memset(grad + id * h, 0, h * sizeof(float));
+    for (std::uint64_t r = 0; r < s.rows; ++r)
+      if (const auto id = static_cast<std::uint64_t>(s.ids[r]); id % kParts == t)
+        add(h, dx + r * h, grad + id * h);
+  });
+}
+
+template <class T>
+void cross_entropy(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const std::uint64_t v = p[op[cross_entropy::kLogits]].cols;
+  double* scalars = at.get<double>(cross_entropy::kScalars);
+  const float scale = static_cast<float>(scalars[step::kLossScale]);
+  T* logits = at.get<T>(cross_entropy::kLogits) + s.first * v;
+  scalars[step::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
+    const Range r = part(s.rows, i, kParts);
+    double loss = 0;
+    for (std::uint64_t t = r.begin; t < r.end; ++t) {
+      if (s.targets[t] >= 0)
+        loss += cross_entropy_row(v, logits + t * v, s.targets[t], scale);
+      else
+        std::memset(logits + t * v, 0, v * sizeof(T));
+    }
+    return loss;
+  });
+}
+
+void add_grad(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const float* from = at.get<const float>(add_grad::kPart);
+  float* to = at.get<float>(add_grad::kGrad);
+  const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
+  over_elements(pool, elements(p, op[add_grad::kPart]), [&](std::uint64_t begin, std::uint64_t n) {
+    if (overwrite)
+      std::memcpy(to + begin, from + begin, n * sizeof(float));
+    else
+      add(n, from + begin, to + begin);
+  });
+}
+
+}  // namespace
+
+void run(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& step) {
+  const bool half = p[op.in[0]].dtype == DType::kBF16;  // table, dx or logits; a gradient is f32
+  switch (op.kind) {
+    case OpKind::kEmbed:
+      return half ? embed<Half>(pool, p, op, at, step) : embed<float>(pool, p, op, at, step);
+    case OpKind::kEmbedBwd:
+      return half ? embed_bwd<Half>(pool, p, op, at, step) : embed_bwd<float>(pool, p, op, at, step);
+    case OpKind::kCrossEntropy:
+      return half ? cross_entropy<Half>(pool, p, op, at, step) : cross_entropy<float>(pool, p, op, at, step);
+    case OpKind::kAddGrad:
+      return add_grad(pool, p, op, at, step);
+    default:
+      return;  // the executor gives no others
+  }
+}
+
+void run_squares(ThreadPool& pool, const Program& p, const Op& op, const Operands& at) {
+  const std::uint64_t n = elements(p, op[grad_squares::kGrad]);
+  const float* g = at.get<const float>(grad_squares::kGrad);
+  at.get<double>(grad_squares::kScalars)[step::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
+    const Range r = part(n, i, kParts);
+    return squares(r.end - r.begin, g + r.begin);
+  });
+}
+
+void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands& at) {
+  const double* s = at.get<const double>(optimizer::scalars(op.kind));
+  if (s[step::kApplied] == 0.0) return;
+  const RunSpec& r = p.run;
+  const float decay = op.flags & step::kDecay ? static_cast<float>(s[step::kDecayFactor]) : 1.0f;
+  const float clip = static_cast<float>(s[step::kClipFactor]);
+  const Adam adam{clip,
+                  static_cast<float>(r.beta1),
+                  static_cast<float>(1.0 - r.beta1),
+                  static_cast<float>(r.beta2),
+                  static_cast<float>(1.0 - r.beta2),
+                  decay,
+                  static_cast<float>(s[step::kStepSize]),
+                  static_cast<float>(s[step::kInvSqrtBias2]),
+                  static_cast<float>(r.eps)};
+  const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[step::kLr])};
+  float* master = at.get<float>(optimizer::master(op.kind));
+  over_elements(pool, elements(p, op[optimizer::kGrad]), [&](std::uint64_t begin, std::uint64_t n) {
+    const float* g = at.get<const float>(optimizer::kGrad) + begin;
+    float* w = (master ? master : at.get<float>(optimizer::kWeight)) + begin;
+    if (op.kind == OpKind::kAdamW)
+      adamw(n, g, w, at.get<float>(optimizer::kM) + begin, at.get<float>(adamw::kV) + begin, adam);
+    else if (op.kind == OpKind::kSgd)
+      sgd(n, g, w, plain);
+    else
+      sgd_momentum(n, g, w, at.get<float>(optimizer::kM) + begin, plain);
+    if (master) to_half(n, w, at.get<Half>(optimizer::kWeight) + begin);
+  });
+}
+
+}  // namespace trainhost::cuda::host

@@ -1,0 +1,69 @@
+// The thread pool: every task runs once for any number of tasks and threads, also with jobs in quick
+// succession.
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "plugins/cpu/engine/thread_pool.hpp"
+
+namespace trainhost::cpu {
+namespace {
+
+BOOST_AUTO_TEST_SUITE(cpu_pool)
+
+BOOST_AUTO_TEST_CASE(every_task_runs_exactly_once) {
+  for (std::uint32_t threads : {1u, 2u, 3u, 4u, 9u}) {
+    ThreadPool pool(threads);
+    for (std::uint32_t tasks : {0u, 1u, 2u, 7u, 33u, 1000u, 65535u, 65536u, 200001u}) {
+      std::vector<std::atomic<int>> runs(tasks);
+      std::atomic<bool> bad_worker{false};
+      pool.run(tasks, [&](std::uint32_t t, std::uint32_t w) {
+        ++runs[t];
+        if (w >= threads) bad_worker = true;
+      });
+      std::uint32_t once = 0;
+      for (auto& r : runs) once += r == 1;
+      BOOST_TEST(once == tasks);
+      BOOST_TEST(!bad_worker);
+    }
+  }
+}
+
+// A worker that is late for the last job must still see that the pool ends (an earlier version slept
+// forever).
+BOOST_AUTO_TEST_CASE(a_pool_ends_with_late_workers) {
+  for (int round = 0; round < 3000; ++round) {
+    ThreadPool pool(9);
+    pool.run(2, [](std::uint32_t, std::uint32_t) {});
+  }
+}
+
+BOOST_AUTO_TEST_CASE(frequent_and_rare_jobs_lose_no_task) {
+  ThreadPool pool(4);
+  std::atomic<std::uint64_t> sum{0};
+  std::uint64_t expected = 0;
+  for (std::uint32_t job = 0; job < 20000; ++job) {
+    const std::uint32_t tasks = job % 13;
+    pool.run(tasks, [&](std::uint32_t t, std::uint32_t) { sum += t + 1; });
+    expected += tasks * (tasks + 1) / 2;
+    if (job % 2000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others fall asleep
+  }
+  BOOST_TEST(sum == expected);
+}
+
+BOOST_AUTO_TEST_CASE(pools_can_be_created_and_destroyed_repeatedly) {
+  for (int i = 0; i < 200; ++i) {
+    ThreadPool pool(3);
+    std::atomic<int> n{0};
+    if (i % 2) pool.run(5, [&](std::uint32_t, std::uint32_t) { ++n; });
+    BOOST_TEST(n == (i % 2 ? 5 : 0));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost::cpu

@@ -1,0 +1,92 @@
+// A whole model inside the CPU trainer's executor, without the C boundary: any storage, any kernel table, any
+// number of threads; weights in and weights, moments or gradients out by checkpoint name. For tests alone.
+#pragma once
+#include <memory>
+
+#include "core/executor/walker.hpp"
+#include "core/placement/memory_plan.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
+#include "plugins/cpu/engine/cpu_backend.hpp"
+#include "tests/support/model_zoo.hpp"
+#include "tests/support/separate_storage.hpp"
+
+namespace trainhost::test {
+
+/// All buffers where the plan put them.
+class PlannedStorage final : public executor::Storage {
+ public:
+  PlannedStorage(const step::Program& p) : plan_(placement::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}
+  void* at(step::BufferId b) override {
+    return reinterpret_cast<std::byte*>(arena_.data()) + plan_.offset[b];
+  }
+  const placement::MemoryPlan& plan() const { return plan_; }
+
+ private:
+  struct alignas(64) Line {
+    unsigned char bytes[64] = {};
+  };
+  placement::MemoryPlan plan_;
+  std::vector<Line> arena_;
+};
+
+class CpuModelFixture {
+ public:
+  CpuModelFixture(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads,
+                  bool separate = false, const TrainerTraits* traits = nullptr)
+      : program(step::build_program(m, r, traits ? *traits : cpu::traits_of(m, r, threads))) {
+    if (separate)
+      storage = std::make_unique<SeparateStorage>(program);
+    else
+      storage = std::make_unique<PlannedStorage>(program);
+    backend = std::make_unique<cpu::CpuBackend>(program, *storage, kernels);
+    walker = std::make_unique<executor::Walker>(program, *storage, *backend);
+  }
+
+  void load(const reference::Weights& w) {
+    each([&](const TensorInfo& t, const step::Param& p, std::uint64_t first) {
+      float* to = static_cast<float*>(storage->at(p.weight)) + first;
+      const reference::Vec& v = w.at(t.name);
+      for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
+    });
+  }
+  reference::Weights read(step::BufferId step::Param::*which = &step::Param::weight) {
+    reference::Weights out;
+    each([&](const TensorInfo& t, const step::Param& p, std::uint64_t first) {
+      const float* from = static_cast<const float*>(storage->at(p.*which)) + first;
+      out[t.name].assign(from, from + t.elements());
+    });
+    return out;
+  }
+  executor::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr,
+                                std::uint64_t index) {
+    executor::UpdateResult out;
+    if (walker->update({ids.data(), targets.data(), lr, index}, nullptr, out) != executor::Outcome::kDone)
+      throw std::runtime_error("the update was not applied");
+    return out;
+  }
+  executor::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets) {
+    executor::UpdateResult out;
+    walker->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len),
+                     nullptr, out);
+    return out;
+  }
+  std::vector<float> next(std::int32_t token, std::uint32_t position) {
+    std::vector<float> logits(program.model.vocab);
+    walker->next_logits(token, position, logits.data());
+    return logits;
+  }
+
+  step::Program program;
+  std::unique_ptr<executor::Storage> storage;
+  std::unique_ptr<cpu::CpuBackend> backend;
+  std::unique_ptr<executor::Walker> walker;
+
+ private:
+  template <class F>
+  void each(F&& f) {
+    for (const step::Param& p : program.params)
+      for (const step::Slice& s : p.slices) f(program.tensor_infos[s.tensor], p, s.first_element);
+  }
+};
+
+}  // namespace trainhost::test

@@ -1,0 +1,111 @@
+// Runs one operation of the CPU trainer by itself: buffers from vectors of doubles, one op over them, results
+// back as doubles. Builds the few parts of a Program that an operation reads by hand, so that it needs no
+// planner.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <random>
+#include <vector>
+
+#include "plugins/cpu/engine/float_mode.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace trainhost::test {
+
+using reference::Vec;
+using step::BufferId;
+
+/// Reproducible numbers in about [-1, 1] that are exact in f32.
+inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
+  std::mt19937 g(seed);
+  Vec v(n);
+  for (double& x : v) x = static_cast<float>((static_cast<double>(g()) / 4294967296.0 * 2 - 1) * scale);
+  return v;
+}
+
+class VectorStorage final : public executor::Storage {
+ public:
+  void* at(BufferId b) override { return data[b].data(); }
+  std::vector<std::vector<double>> data;  // doubles for their alignment; mostly hold floats
+};
+
+class OneOp {
+ public:
+  OneOp(const cpu::Kernels& kernels, std::uint32_t threads, const cpu::Bf16Kernels* bf16 = nullptr)
+      : pool_(threads), ctx_{program,         storage_, pool_, kernels, {}, std::vector<double>(4096),
+                             step::kNoBuffer, bf16} {
+    if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
+    program.traits.threads = threads;
+    program.model.vocab = program.model.hidden = program.model.intermediate =
+        300;  // the largest weight that a test may use
+  }
+
+  /// A buffer [rows, cols] of f32 with these values, or of NaN when there are none.
+  BufferId buffer(std::uint64_t rows, std::uint64_t cols, const Vec& values = {}) {
+    step::Buffer b;
+    b.rows = rows, b.cols = cols;
+    program.buffers.push_back(b);
+    storage_.data.emplace_back(rows * cols / 2 + 1);
+    BufferId id = static_cast<BufferId>(program.buffers.size() - 1);
+    for (std::uint64_t i = 0; i < rows * cols; ++i)
+      floats(id)[i] =
+          values.empty() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(values[i]);
+    return id;
+  }
+  BufferId scalars(const Vec& values = Vec(step::kScalarCount, 0.0)) {
+    step::Buffer b;
+    b.dtype = DType::kF64, b.cols = values.size();
+    program.buffers.push_back(b);
+    storage_.data.push_back(values);
+    return static_cast<BufferId>(program.buffers.size() - 1);
+  }
+
+  /// Work space for the shapes that `program` now has.
+  void prepare() {
+    ctx_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.traits));
+  }
+  cpu::OpContext& context() { return ctx_; }
+
+  void run(step::OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out,
+           std::uint32_t flags = 0) {
+    step::Op op;
+    op.kind = kind, op.layer = 0, op.flags = flags, op.rows = step().rows;
+    std::fill(std::begin(op.in), std::end(op.in), step::kNoBuffer);
+    std::fill(std::begin(op.out), std::end(op.out), step::kNoBuffer);
+    for (BufferId b : in) op.in[op.ins++] = b;
+    for (BufferId b : out) op.out[op.outs++] = b;
+    prepare();
+    cpu::FlushDenormals mode;
+    cpu::run_ops(ctx_, {&op, 1});
+  }
+
+  Vec values(BufferId b) {
+    const step::Buffer& buffer = program.buffers[b];
+    if (buffer.dtype == DType::kF64) return storage_.data[b];
+    return Vec(floats(b), floats(b) + buffer.rows * buffer.cols);
+  }
+  executor::StepState& step() { return ctx_.step; }
+
+  step::Program program;
+
+ private:
+  float* floats(BufferId b) { return reinterpret_cast<float*>(storage_.data[b].data()); }
+  VectorStorage storage_;
+  cpu::ThreadPool pool_;
+  cpu::OpContext ctx_;
+};
+
+/// Largest |a - b| / (1 + |b|); infinity when sizes differ or a value is not finite.
+inline double distance(const Vec& a, const Vec& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    double d = std::abs(a[i] - b[i]) / (1 + std::abs(b[i]));
+    if (!(d <= worst)) worst = std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
+  }
+  return worst;
+}
+
+}  // namespace trainhost::test

@@ -1,0 +1,76 @@
+// Operands are unpacked to f32 in the order in which the inner loop, over rows, reads them. Four columns
+// share what is read of A; the compiler makes vectors of the rest.
+#include "matrix_product.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda_bf16.h"
+#include "cuda_emulation/mma.h"
+
+namespace emu {
+namespace {
+
+float get(const Matrix& m, std::size_t i) {
+  return m.bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(m.at)[i])
+                : static_cast<const float*>(m.at)[i];
+}
+void put(const Matrix& m, std::size_t i, float x) {
+  void* at = const_cast<void*>(m.at);
+  if (m.bf16)
+    static_cast<__nv_bfloat16*>(at)[i] = __float2bfloat16_rn(x);
+  else
+    static_cast<float*>(at)[i] = x;
+}
+
+// outer x inner, inner elements together.
+std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_stride, std::size_t inner,
+                          std::size_t inner_stride, bool tf32) {
+  std::vector<float> out(outer * inner);
+  for (std::size_t o = 0; o < outer; ++o)
+    for (std::size_t i = 0; i < inner; ++i) {
+      const float x = get(m, o * outer_stride + i * inner_stride);
+      out[o * inner + i] = tf32 ? __uint_as_float(round_to_tf32(x)) : x;
+    }
+  return out;
+}
+
+constexpr std::size_t kColumns = 4;
+
+// sums[kColumns][m] += a[k][m] * b[kColumns][k]
+void add_columns(std::size_t m, std::size_t k, const float* __restrict__ a, const float* b,
+                 float* __restrict__ sums) {
+  for (std::size_t p = 0; p < k; ++p) {
+    const float b0 = b[p], b1 = b[k + p], b2 = b[2 * k + p], b3 = b[3 * k + p];
+    const float* __restrict__ row = a + p * m;
+    for (std::size_t i = 0; i < m; ++i) {
+      sums[i] += row[i] * b0;
+      sums[m + i] += row[i] * b1;
+      sums[2 * m + i] += row[i] * b2;
+      sums[3 * m + i] += row[i] * b3;
+    }
+  }
+}
+
+}  // namespace
+
+void multiply(const Product& p) {
+  const auto a = unpack(p.a, p.k, p.a.column_stride, p.m, p.a.row_stride, p.tf32);
+  auto b = unpack(p.b, p.n, p.b.column_stride, p.k, p.b.row_stride, p.tf32);
+  b.resize((p.n + kColumns - 1) / kColumns * kColumns * p.k);
+  const Matrix bias{p.bias, p.d.bf16, 1, 1};
+  std::vector<float> sums(kColumns * p.m);
+  for (std::size_t j = 0; j < p.n; j += kColumns) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    add_columns(p.m, p.k, a.data(), b.data() + j * p.k, sums.data());
+    for (std::size_t c = j; c < std::min(p.n, j + kColumns); ++c)
+      for (std::size_t i = 0; i < p.m; ++i) {
+        float x = p.alpha * sums[(c - j) * p.m + i];
+        if (p.beta != 0) x += p.beta * get(p.c, i * p.c.row_stride + c * p.c.column_stride);
+        if (p.bias) x += get(bias, i);
+        put(p.d, i * p.d.row_stride + c * p.d.column_stride, x);
+      }
+  }
+}
+
+}  // namespace emu

@@ -1,0 +1,298 @@
+// One executor per thread of the host. A fiber runs until it meets a rendezvous; which one goes on is the
+// schedule's choice. Ascending and descending orders let one warp run as far as it can before the next
+// begins: the worst case for a barrier that is missing. The random order stays with a warp for a few
+// rendezvous, then jumps.
+#include "thread_block.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "cuda_emulation/execution.h"
+#include "cuda_emulation/intrinsics.h"
+#include "fiber.hpp"
+#include "random.hpp"
+#include "symbols.hpp"
+
+constinit thread_local uint3 threadIdx{}, blockIdx{};
+constinit thread_local dim3 blockDim{}, gridDim{};
+
+namespace emu {
+namespace {
+
+constexpr unsigned kMaxThreads = 1024, kWarp = 32;
+constexpr std::size_t kGuard = 64;  // bytes after dynamic shared memory that must stay as they are
+constexpr unsigned char kMark = 0xA5;
+
+struct AsyncCopy {
+  void* to;
+  const void* from;  // null: zeros
+};
+enum class Waits { kNothing, kBlock, kWarpmates, kReturned };
+
+struct Thread {
+  explicit Thread(std::byte* stack) : fiber(stack, Stacks::bytes()) {}
+  Fiber fiber;
+  uint3 index{};
+  Waits waits = Waits::kNothing;
+  Collective perform = nullptr;  // while it waits for its warp
+  unsigned mask = 0;
+  void* mine = nullptr;
+  std::vector<std::vector<AsyncCopy>> groups;  // committed, oldest first
+  std::vector<AsyncCopy> open;
+};
+
+class Executor {
+ public:
+  Executor() : stacks_(kMaxThreads) {
+    for (unsigned i = 0; i < kMaxThreads; ++i) threads_.emplace_back(stacks_.at(i));
+  }
+
+  void run(const Kernel& k, uint3 at, std::size_t number, Order order, Random random) {
+    kernel_ = &k, at_ = at, order_ = order, random_ = random;
+    count_ = k.block.x * k.block.y * k.block.z;
+    error_.clear();
+    blockIdx = at, blockDim = k.block, gridDim = k.grid;
+    prepare_memory(number);
+    begin_threads();
+    for (returned_ = 0; returned_ < count_ && error_.empty();) {
+      if (warps_ready_ == 0) {
+        error_ = stuck();
+        break;
+      }
+      choose();
+      Thread& t = threads_[now_];
+      threadIdx = t.index;
+      t.fiber.resume();
+    }
+    if (error_.empty()) check_memory();
+    if (error_.empty()) return;
+    stacks_.forget();
+    throw std::runtime_error(where() + ": " + error_);
+  }
+
+  unsigned now() const { return now_; }
+  void* shared() { return shared_; }
+
+  void barrier() {
+    threads_[now_].waits = Waits::kBlock;
+    if (++at_barrier_ == count_) {
+      at_barrier_ = 0;
+      for (unsigned i = 0; i < count_; ++i) set_ready(i);
+    }
+    threads_[now_].fiber.suspend(false);
+  }
+
+  void collective(unsigned mask, Collective perform, void* mine) {
+    const unsigned first = now_ / kWarp * kWarp;
+    Thread& t = threads_[now_];
+    if (count_ - first < kWarp) mask &= (1u << (count_ - first)) - 1;
+    if (!(mask >> (now_ - first) & 1)) {
+      error_ = who(now_) + " is not in the mask of its own warp operation";
+      leave();
+    }
+    t.waits = Waits::kWarpmates, t.perform = perform, t.mask = mask, t.mine = mine;
+    std::uint32_t& here = at_collective_[now_ / kWarp];
+    here |= 1u << (now_ - first);
+    if ((here & mask) != mask) return t.fiber.suspend(false);  // somebody who comes later performs it
+    void* lanes[kWarp] = {};
+    for (unsigned i = 0; i < kWarp; ++i) {
+      if (!(mask >> i & 1)) continue;
+      Thread& other = threads_[first + i];
+      if (other.mask != mask || other.perform != perform)
+        return t.fiber.suspend(false);  // for ever: they disagree
+      lanes[i] = other.mine;
+    }
+    perform(lanes, mask);
+    here &= ~mask;
+    for (unsigned i = 0; i < kWarp; ++i)
+      if (mask >> i & 1) set_ready(first + i);
+    t.fiber.suspend(false);
+  }
+
+  void copy(void* to, const void* from) {
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 || reinterpret_cast<std::uintptr_t>(from) % 16) {
+      error_ = who(now_) + " starts an asynchronous copy at an address that is not 16-byte aligned";
+      leave();
+    }
+    std::memset(to, 0xff, 16);
+    threads_[now_].open.push_back({to, from});
+  }
+  void commit() {
+    Thread& t = threads_[now_];
+    t.groups.push_back(std::move(t.open));
+    t.open.clear();
+  }
+  void wait(unsigned left) {
+    Thread& t = threads_[now_];
+    while (t.groups.size() > left) {
+      for (const AsyncCopy& c : t.groups.front())
+        if (c.from)
+          std::memcpy(c.to, c.from, 16);
+        else
+          std::memset(c.to, 0, 16);
+      t.groups.erase(t.groups.begin());
+    }
+  }
+
+  void set_error(const char* why) { error_ = who(now_) + ": " + why; }
+  // Leaves the block for good, with error_ said; this thread and the others are forgotten where they are, so
+  // whoever calls this must own nothing.
+  [[noreturn]] void leave() {
+    threads_[now_].fiber.suspend(false);
+    std::abort();
+  }
+
+ private:
+  static void body(void* self) {
+    auto& e = *static_cast<Executor*>(self);
+    e.kernel_->body();
+    Thread& t = e.threads_[e.now_];
+    t.waits = Waits::kReturned;
+    ++e.returned_;
+    if (!t.open.empty() || !t.groups.empty())
+      e.error_ = e.who(e.now_) + " returned with asynchronous copies that it never waited for";
+  }
+
+  void set_ready(unsigned i) {
+    threads_[i].waits = Waits::kNothing;
+    ready_[i / kWarp] |= 1u << i % kWarp;
+    warps_ready_ |= 1u << i / kWarp;
+  }
+
+  void choose() {
+    unsigned warp = 0, lane = 0;
+    if (order_ == Order::kAscending) {
+      warp = static_cast<unsigned>(std::countr_zero(warps_ready_)),
+      lane = static_cast<unsigned>(std::countr_zero(ready_[warp]));
+    } else if (order_ == Order::kDescending) {
+      warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)),
+      lane = 31 - static_cast<unsigned>(std::countl_zero(ready_[warp]));
+    } else {
+      warp = now_ / kWarp;
+      if (!(warps_ready_ >> warp & 1) || random_.below(4 * kWarp) == 0) warp = random_.bit_of(warps_ready_);
+      lane = random_.bit_of(ready_[warp]);
+    }
+    now_ = warp * kWarp + lane;
+    ready_[warp] &= ~(1u << lane);
+    if (ready_[warp] == 0) warps_ready_ &= ~(1u << warp);
+  }
+
+  void begin_threads() {
+    at_barrier_ = 0, warps_ready_ = 0, now_ = 0;
+    std::fill(std::begin(ready_), std::end(ready_), 0u);
+    std::fill(std::begin(at_collective_), std::end(at_collective_), 0u);
+    for (unsigned i = 0; i < count_; ++i) {
+      Thread& t = threads_[i];
+      const dim3& b = kernel_->block;
+      t.index = {i % b.x, i / b.x % b.y, i / b.x / b.y};
+      t.groups.clear(), t.open.clear();
+      t.fiber.start(body, this);
+      set_ready(i);
+    }
+  }
+
+  void prepare_memory(std::size_t number) {
+    memory_.resize(kernel_->shared_bytes + kGuard + 1024);
+    shared_ = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) &
+                                               ~std::uintptr_t{1023});
+    std::memset(shared_, 0xff, kernel_->shared_bytes);
+    std::memset(shared_ + kernel_->shared_bytes, kMark, kGuard);
+    fill_static_shared(number);
+  }
+  void check_memory() {
+    for (std::size_t i = 0; i < kGuard; ++i)
+      if (shared_[kernel_->shared_bytes + i] != kMark)
+        error_ = "something wrote beyond its " + std::to_string(kernel_->shared_bytes) +
+                 " bytes of dynamic shared memory";
+  }
+
+  static std::string triple(uint3 v) {
+    return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
+  }
+  std::string where() const { return "kernel " + kernel_->name + ", block " + triple(at_); }
+  std::string who(unsigned i) const { return "thread " + triple(threads_[i].index); }
+
+  std::string stuck() const {
+    const char* names[] = {"", "at __syncthreads", "at a warp operation", "returned"};
+    std::string text = "threads wait for others that will not come:";
+    for (Waits w : {Waits::kBlock, Waits::kWarpmates, Waits::kReturned}) {
+      unsigned n = 0, first = 0;
+      for (unsigned i = count_; i-- > 0;)
+        if (threads_[i].waits == w) ++n, first = i;
+      if (n > 0)
+        text += " " + std::to_string(n) + " " + names[static_cast<int>(w)] + " (first: " + who(first) + ")";
+    }
+    return text;
+  }
+
+  Stacks stacks_;
+  std::vector<Thread> threads_;
+  const Kernel* kernel_ = nullptr;
+  uint3 at_{};
+  Order order_ = Order::kAscending;
+  Random random_{};
+  std::string error_;
+  std::vector<unsigned char> memory_;
+  unsigned char* shared_ = nullptr;
+  unsigned count_ = 0, returned_ = 0, at_barrier_ = 0, now_ = 0;
+  std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;  // bits: lanes by warp, and warps
+  std::uint32_t at_collective_[kMaxThreads / kWarp] = {};
+};
+
+Executor& executor() {
+  static thread_local std::unique_ptr<Executor> mine = std::make_unique<Executor>();
+  return *mine;
+}
+
+}  // namespace
+
+void run_kernel(const Kernel& k, const Schedule& s) {
+  Random random{s.seed};
+  std::vector<unsigned> order(k.grid.x * k.grid.y * k.grid.z);
+  std::iota(order.begin(), order.end(), 0u);
+  if (s.blocks == Order::kDescending) std::reverse(order.begin(), order.end());
+  if (s.blocks == Order::kRandom)
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  std::size_t number = 0;
+  for (unsigned i : order) {
+    const uint3 at{i % k.grid.x, i / k.grid.x % k.grid.y, i / k.grid.x / k.grid.y};
+    executor().run(k, at, number++, s.threads, Random{random.next()});
+  }
+}
+
+unsigned thread_number() { return executor().now(); }
+void block_barrier() { executor().barrier(); }
+void warp_collective(unsigned mask, Collective perform, void* mine) {
+  executor().collective(mask, perform, mine);
+}
+void* dynamic_shared() { return executor().shared(); }
+void copy_async_16(void* shared, const void* global) { executor().copy(shared, global); }
+void copy_async_commit() { executor().commit(); }
+void copy_async_wait(unsigned groups_left) { executor().wait(groups_left); }
+void trap(const char* why) {
+  executor().set_error(why);
+  executor().leave();
+}
+
+void meet(void* const*, unsigned) {}
+void shuffle(void* const* lanes, unsigned mask) {
+  for (unsigned i = 0; i < kWarp; ++i) {
+    if (!(mask >> i & 1)) continue;
+    auto& to = *static_cast<Shuffle*>(lanes[i]);
+    to.result = mask >> to.from & 1 ? static_cast<const Shuffle*>(lanes[to.from])->value : ~0ull;
+  }
+}
+void vote(void* const* lanes, unsigned mask) {
+  unsigned all = 0;
+  for (unsigned i = 0; i < kWarp; ++i)
+    if (mask >> i & 1 && static_cast<const Vote*>(lanes[i])->predicate) all |= 1u << i;
+  for (unsigned i = 0; i < kWarp; ++i)
+    if (mask >> i & 1) static_cast<Vote*>(lanes[i])->result = all;
+}
+
+}  // namespace emu
