@@ -1,4 +1,4 @@
-// See backend.hpp: one case per operation, and the measurement of peak FLOP/s.
+// See cpu_backend.hpp: one case per operation, and the measurement of peak FLOP/s.
 #include "plugins/cpu/engine/cpu_backend.hpp"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// See tensors.hpp. A weight that is stored in bf16 is written to its f32 master copy and rounded from there;
+// See checkpoint_tensors.hpp. A weight that is stored in bf16 is written to its f32 master copy and rounded from there;
 // without a master (inference) it is rounded on its way.
 #include "plugins/cuda/engine/checkpoint_tensors.hpp"
 

@@ -1,4 +1,4 @@
-// See options.hpp.
+// See cuda_options.hpp.
 #include "plugins/cuda/front/cuda_options.hpp"
 
 #include <algorithm>
