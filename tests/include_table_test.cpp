@@ -1,5 +1,5 @@
-// Holds the table of core/README.md: who may include whom. Reads the sources as text; a file whose folder has
-// no row is an error too, so that a new folder must say what it may see.
+// The table of docs/architecture.md: who may include whom. Reads the sources as text; a file whose folder has no
+// row is an error, so that every new folder states what it includes.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
