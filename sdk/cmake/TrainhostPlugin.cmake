@@ -1,5 +1,6 @@
 # trainhost_add_plugin(NAME SOURCES file... [LINK library...]): target NAME that builds the plugin NAME.so.
-#   - It exports one symbol: hidden visibility, the SDK's version script, no GNU-unique symbols (they would prevent unloading).
+#   - It exports one symbol: hidden visibility, the SDK's version script, no GNU-unique symbols (they would prevent
+#     unloading).
 #   - Undefined symbols are errors at link time (-z defs); symbols are bound at load time (-z now).
 # CMAKE_*_FLAGS are not changed. -ffast-math is an error: linking with it changes the floating-point mode of
 # the whole host when the library is loaded; the host restores the mode, and `trainhost plugins check` reports
@@ -27,7 +28,8 @@ function(trainhost_add_plugin name)
     target_compile_features(${name} PRIVATE cxx_std_17)
   endif()
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
-  target_link_options(${name} PRIVATE -Wl,--version-script=${trainhost-sdk_VERSION_SCRIPT} -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${trainhost-sdk_VERSION_SCRIPT} -Wl,-z,now -Wl,-z,relro
+    -Wl,-z,noexecstack)
   if(NOT "${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS}" MATCHES "-fsanitize")
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()

@@ -1,7 +1,7 @@
-# trainhost_abi_sizes(OUT goldens...): a table of what each minor's structs measure, from sdk/abi/v1.N.txt; the fields are
-# those of the last golden. Written at configure time; a changed golden configures again.
+# trainhost_abi_sizes(OUT goldens...): a table of the struct sizes of each minor version, from sdk/abi/v1.N.txt; the
+# fields are those of the last golden file. Written at configure time; a changed golden file configures again.
 function(trainhost_abi_sizes out)
-  set(text "// Generated from sdk/abi/v1.*.txt: what each minor of the plugin interface knows.\n")
+  set(text "// Generated from sdk/abi/v1.*.txt: struct sizes and fields by minor version of the plugin interface.\n")
   foreach(golden ${ARGN})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${golden})
     file(STRINGS ${golden} minor REGEX "^abi 1\\.")
@@ -16,7 +16,8 @@ function(trainhost_abi_sizes out)
   file(READ ${newest} all)
   string(REGEX MATCHALL "field th_[a-z_0-9]+ [0-9]+ [0-9]+ [a-z_0-9]+" fields "${all}")
   foreach(line IN LISTS fields)
-    string(REGEX REPLACE "^field ([a-z_0-9]+) ([0-9]+) ([0-9]+) ([a-z_0-9]+)$" "ABI_FIELD(\\1, \\2, \\3, \\4)" line "${line}")
+    string(REGEX REPLACE "^field ([a-z_0-9]+) ([0-9]+) ([0-9]+) ([a-z_0-9]+)$" "ABI_FIELD(\\1, \\2, \\3, \\4)" line
+      "${line}")
     string(APPEND text "${line}\n")
   endforeach()
   file(CONFIGURE OUTPUT ${out} CONTENT "${text}" @ONLY)

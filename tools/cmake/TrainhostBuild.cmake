@@ -20,13 +20,15 @@ set(TRAINHOST_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,
 
 # Headers that most sources of the host include, parsed once. A target that reuses them has to be compiled with the same
 # flags, so that libraries and test programs have one set each.
-set(TRAINHOST_PCH_HEADERS <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory> <optional>
+set(TRAINHOST_PCH_HEADERS <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
+  <optional>
   <set> <span> <string> <string_view> <utility> <vector>)
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch/empty.cpp CONTENT "// Of a target that only holds a precompiled header.\nint main() { return 0; }\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch/empty.cpp
+  CONTENT "// Of a target that only holds a precompiled header.\nint main() { return 0; }\n")
 
-# trainhost_flags(target [TEST]): warnings, optimization and sanitizers, by language: nvcc does not know the host compiler's
-# flags. Test programs are optimized less, because they are compiled more often than they run. Kernels are built without
-# sanitizers.
+# trainhost_flags(target [TEST]): warnings, optimization and sanitizers, by language: nvcc does not know the host
+# compiler's flags. Test programs are optimized less, because they are compiled more often than they run. Kernels are
+# built without sanitizers.
 function(trainhost_flags target)
   cmake_parse_arguments(A "TEST" "" "" ${ARGN})
   set(optimize -O2)
@@ -55,8 +57,8 @@ function(trainhost_library name)
   trainhost_flags(trainhost_${name})
 endfunction()
 
-# trainhost_precompiled_header(name [TEST] KIND headers...): the target NAME that others reuse a precompiled header from.
-# KIND is STATIC (position-independent code) or EXECUTABLE.
+# trainhost_precompiled_header(name [TEST] KIND headers...): the target NAME that others reuse a precompiled header
+# from. KIND is STATIC (position-independent code) or EXECUTABLE.
 function(trainhost_precompiled_header name kind)
   if(kind STREQUAL "EXECUTABLE")
     add_executable(${name} EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/pch/empty.cpp)
@@ -90,9 +92,10 @@ function(trainhost_plugin name)
   trainhost_install_plugin(${name} ${A_DIR})
 endfunction()
 
-# trainhost_test(PATH/NAME LINK libs... [SOURCES more...] [LABELS l] [ARGS a] [SERIAL] [NO_PCH]): tests/PATH/NAME.cpp and
-# the other sources become one test program and one ctest case "PATH/NAME". SERIAL: never at the same time as another test, for tests that
-# wait for deadlines or count what the whole machine does. NO_PCH: the libraries bring flags that no other test has.
+# trainhost_test(PATH/NAME LINK libs... [SOURCES more...] [LABELS l] [ARGS a] [SERIAL] [NO_PCH]): tests/PATH/NAME.cpp
+# and the other sources become one test program and one ctest case "PATH/NAME". SERIAL: never at the same time as
+# another test, for tests that wait for deadlines or count processes of the whole machine. NO_PCH: the libraries bring
+# flags that no other test has.
 function(trainhost_test path)
   cmake_parse_arguments(A "SERIAL;NO_PCH" "" "LINK;LABELS;ARGS;SOURCES" ${ARGN})
   string(REPLACE "/" "_" target ${path})
@@ -111,7 +114,7 @@ function(trainhost_test path)
     ENVIRONMENT TRAINHOST_CACHE=${PROJECT_BINARY_DIR}/tests/cache)
 endfunction()
 
-# What was found, and what its absence switches off.
+# Prints which libraries were found, and what is not built without them.
 function(trainhost_summary)
   set(blas "no: the CPU trainer is not built")
   if(TARGET trainhost_cpu_engine)

@@ -1,5 +1,5 @@
 # Finds the CUDA toolkit and switches its language on, if this machine has one. Sets TRAINHOST_CUDA_FOUND.
-# Without it everything else is built, and the cuda plugin says at run time what it was built without.
+# Without it everything else is built, and the cuda plugin reports at run time that it was built without an engine.
 include(CheckLanguage)
 set(TRAINHOST_CUDA AUTO CACHE STRING "The engine of the cuda trainer: AUTO (where the toolkit is found), ON or OFF")
 set_property(CACHE TRAINHOST_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -23,7 +23,7 @@ if(NOT TRAINHOST_CUDA STREQUAL "OFF")
   if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES ${TRAINHOST_CUDA_ARCHITECTURES})
     enable_language(CUDA)
-    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # some versions of CMake do not know that nvcc 12 and later speak it
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # some versions of CMake do not know that nvcc 12 and later support it
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
     endif()

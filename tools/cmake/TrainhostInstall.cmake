@@ -1,12 +1,14 @@
 # Where installed files go, and the three components that packages are made of: runtime (the program), plugins, sdk.
-# Plugins lie in lib/trainhost of the prefix even where libraries have a folder per architecture: they are private, and
-# the program finds them from its own place (core/plugin/search_path.cpp). Packages of it all: TrainhostPackage.cmake.
+# Plugins are installed to lib/trainhost of the prefix even where libraries have a folder per architecture: they are
+# private, and the program finds them relative to its own file (core/plugin/search_path.cpp). Packages:
+# TrainhostPackage.cmake.
 include(GNUInstallDirs)
 set(TRAINHOST_INSTALL_PLUGINS lib/trainhost/plugins)
 set(TRAINHOST_INSTALL_ENGINES lib/trainhost/engines)
 set(TRAINHOST_INSTALL_SDK ${CMAKE_INSTALL_DATADIR}/trainhost/sdk)
 
-# trainhost_install_plugin(target dir): installs what is built into the plugin or engine folder; test plugins stay here.
+# trainhost_install_plugin(target dir): installs a target that is built into the plugin or engine folder; test plugins
+# are not installed.
 function(trainhost_install_plugin target dir)
   if(dir STREQUAL TRAINHOST_PLUGIN_DIR)
     install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_PLUGINS} COMPONENT plugins)
@@ -15,7 +17,7 @@ function(trainhost_install_plugin target dir)
   endif()
 endfunction()
 
-# trainhost_abi(out_major out_minor): the ABI version, read where it is written: sdk/include/trainhost/status.h.
+# trainhost_abi(out_major out_minor): the ABI version, from sdk/include/trainhost/status.h.
 function(trainhost_abi out_major out_minor)
   file(STRINGS ${PROJECT_SOURCE_DIR}/sdk/include/trainhost/status.h lines REGEX "^#define TH_ABI_(MAJOR|MINOR) ")
   string(REGEX REPLACE ".*TH_ABI_MAJOR ([0-9]+)u.*" "\\1" major "${lines}")

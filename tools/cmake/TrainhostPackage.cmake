@@ -11,7 +11,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL runtime plugins sdk)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
-set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
+  WORLD_EXECUTE)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
@@ -25,9 +26,12 @@ set(CPACK_DEBIAN_SDK_PACKAGE_SECTION devel)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "trainhost-plugins (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_PLUGINS_PACKAGE_DEPENDS "trainhost (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_SDK_PACKAGE_SUGGESTS "trainhost (= ${PROJECT_VERSION}), cmake, pkgconf, cargo")
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "planner and trainer for language models\n trainhost predicts the memory of a training run to the byte, trains it, and\n shows the prediction beside the measurement.")
-set(CPACK_COMPONENT_PLUGINS_DESCRIPTION "trainers and estimators of trainhost\n The trainers on CPU and CUDA and the estimators that come with trainhost.")
-set(CPACK_COMPONENT_SDK_DESCRIPTION "development files for plugins of trainhost\n C headers, C++ glue, a Rust crate, a CMake package and a pkg-config file for\n estimators and trainers that trainhost loads.")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
+  "planner and trainer for language models\n trainhost predicts the memory of a training run to the byte, trains it, and\n shows the prediction beside the measurement.")
+set(CPACK_COMPONENT_PLUGINS_DESCRIPTION
+  "trainers and estimators of trainhost\n The trainers on CPU and CUDA and the estimators that come with trainhost.")
+set(CPACK_COMPONENT_SDK_DESCRIPTION
+  "development files for plugins of trainhost\n C headers, C++ glue, a Rust crate, a CMake package and a pkg-config file for\n estimators and trainers that trainhost loads.")
 
 # What every Debian package has: its licence and what changed.
 set(doc ${PROJECT_BINARY_DIR}/package-doc)

@@ -33,12 +33,15 @@ next_minor_patch(${sdk}/memory.h "} th_mem;" "  uint64_t next_minor_bytes;\n} th
 next_minor_patch(${sdk}/host.h "(*extension)(const th_host*, const char* id);"
   "(*extension)(const th_host*, const char* id);\n  uint64_t next_minor_budget;")
 
-next_minor_patch(core/abi/convert_structs.cpp "c.kv_page = memory.kv_page;" "c.kv_page = memory.kv_page;\n  c.next_minor_ranks = r.seed == 42 ? 3 : 0;")
+next_minor_patch(core/abi/convert_structs.cpp "c.kv_page = memory.kv_page;"
+  "c.kv_page = memory.kv_page;\n  c.next_minor_ranks = r.seed == 42 ? 3 : 0;")
 next_minor_patch(core/abi/report_transfer.cpp "n.parent = c.parent;"
   "n.parent = c.parent;\n  if (TH_HAS(&c, th_mem, next_minor_bytes)) report_.notes.push_back(\"next_minor \" + std::to_string(c.next_minor_bytes));")
-next_minor_patch(core/plugin/host_table.cpp "table_->self = this;" "table_->self = this;\n  table_->next_minor_budget = 77;")
+next_minor_patch(core/plugin/host_table.cpp "table_->self = this;"
+  "table_->self = this;\n  table_->next_minor_budget = 77;")
 next_minor_patch(core/plugin/adapt_trainer.cpp "return {out.loss," "return {out.loss + static_cast<double>(out.joules),"
-  "if (!t_.trainer.info) return {};" "if (key == \"next_minor\") return t_.trainer.next_minor ? \"a slot\" : \"no slot\";\n    if (!t_.trainer.info) return {};")
+  "if (!t_.trainer.info) return {};"
+  "if (key == \"next_minor\") return t_.trainer.next_minor ? \"a slot\" : \"no slot\";\n    if (!t_.trainer.info) return {};")
 
 # Table of struct sizes: from the current golden file, and from one of the next minor version with the
 # appended fields.
@@ -88,7 +91,8 @@ target_precompile_headers(next_minor_host REUSE_FROM trainhost_pch)
 # The same plugins, built with the headers of both minor versions.
 foreach(kind estimator trainer)
   foreach(minor this_minor next_minor)
-    trainhost_plugin(versioned_${kind}_${minor} SOURCES versioned/versioned.c DIR ${CMAKE_CURRENT_BINARY_DIR}/plugins/${minor}/${kind})
+    trainhost_plugin(versioned_${kind}_${minor} SOURCES versioned/versioned.c
+      DIR ${CMAKE_CURRENT_BINARY_DIR}/plugins/${minor}/${kind})
     set_target_properties(versioned_${kind}_${minor} PROPERTIES OUTPUT_NAME versioned)
     list(APPEND versioned_plugins versioned_${kind}_${minor})
   endforeach()
