@@ -12,7 +12,11 @@ import pathlib
 import re
 import sys
 
-TOKEN = re.compile(r"/\*(?P<comment>.*?)\*/|(?P<blank>\n[ \t]*\n)|(?P<line>\n)|(?P<define>#(?:\\\n|[^\n/]|/(?!\*))*)|(?P<code>[^\n/#]+)", re.S)
+TOKEN = re.compile(
+    r"/\*(?P<comment>.*?)\*/|(?P<blank>\n[ \t]*\n)|(?P<line>\n)|"
+    r"(?P<define>#(?:\\\n|[^\n/]|/(?!\*))*)|(?P<code>[^\n/#]+)",
+    re.S,
+)
 TAGS = re.compile(r"((?:All|All callbacks:|All four[^.]*\.)\s*)?((?:\[\w+\]|\{[\w+]+\})[\s\w]*(?:\{[\w+]+\})?)\.?\s*$")
 
 # Fields that have the same meaning in every struct.
@@ -125,7 +129,9 @@ class Header:
             self.pending_comment, self.description = kept, None  # describes the struct that follows the typedef
             return
         call = re.search(r"\(\s*\*\s*(\w+)\s*\)\s*\((.*)\)\s*$", declaration, re.S)
-        names = [call[1]] if call else [re.search(r"(\w+)\s*(?:\[\w+\])?\s*$", part)[1] for part in declaration.split(",")]
+        names = (
+            [call[1]] if call else [re.search(r"(\w+)\s*(?:\[\w+\])?\s*$", part)[1] for part in declaration.split(",")]
+        )
         description = [self.pending_comment] if self.pending_comment else []
         text = re.sub(r"\s+", " ", declaration).strip() if call else ""
         for name in names:
@@ -148,7 +154,10 @@ def function(struct, name, description, text, about):
     own = TAGS.search(meaning)
     lines = ["### %s.%s" % (struct, name), "", "```c", text + ";", "```", ""]
     if tags:
-        lines += ["Threads and states: `%s`" % tags[2].strip() + ("" if own else ", like all functions of this table") + ".", ""]
+        lines += [
+            "Threads and states: `%s`" % tags[2].strip() + ("" if own else ", like all functions of this table") + ".",
+            "",
+        ]
     codes = sorted(set(re.findall(r"TH_E_\w+|TH_OK", meaning)))
     if codes:
         lines += ["Status codes: %s." % ", ".join("[%s](status.md)" % c for c in codes), ""]
@@ -157,21 +166,43 @@ def function(struct, name, description, text, about):
 
 
 def page(name, header, fields, sizes, constants):
-    lines = ["# %s.h" % name, "", "Generated from the comments of `trainhost/%s.h` and its golden file." % name, "", header.about, ""]
+    lines = [
+        "# %s.h" % name,
+        "",
+        "Generated from the comments of `trainhost/%s.h` and its golden file." % name,
+        "",
+        header.about,
+        "",
+    ]
     groups = [(text, constants_of) for text, constants_of in header.groups if constants_of]
     if groups:
         lines += ["## Constants", ""]
     for text, constants_of in groups:
         lines += ([text, ""] if text else []) + ["| constant | value | meaning |", "|---|---|---|"]
-        lines += ["| `%s` | %s | %s |" % (n, constants.pop(n), cell(join_sentences(description))) for n, description in constants_of] + [""]
+        lines += [
+            "| `%s` | %s | %s |" % (n, constants.pop(n), cell(join_sentences(description)))
+            for n, description in constants_of
+        ] + [""]
     if header.macros:
-        lines += ["## Macros", ""] + [line for n, description in header.macros for line in ("### %s" % n, "", join_sentences(description), "")]
+        lines += ["## Macros", ""] + [
+            line for n, description in header.macros for line in ("### %s" % n, "", join_sentences(description), "")
+        ]
     for struct, members in header.structs.items():
         known = fields.pop(struct)
         if [f[2] for f in known] != list(members):
-            sys.exit("reference.py: fields of %s in %s.h are %s, but in the golden file %s" % (struct, name, list(members), [f[2] for f in known]))
+            sys.exit(
+                "reference.py: fields of %s in %s.h are %s, but in the golden file %s"
+                % (struct, name, list(members), [f[2] for f in known])
+            )
         about = header.struct_comments[struct]
-        lines += ["## %s" % struct, "", ("%d bytes. %s" % (sizes[struct], about)).strip(), "", "| offset | field | type | meaning |", "|---|---|---|---|"]
+        lines += [
+            "## %s" % struct,
+            "",
+            ("%d bytes. %s" % (sizes[struct], about)).strip(),
+            "",
+            "| offset | field | type | meaning |",
+            "|---|---|---|---|",
+        ]
         for offset, _, field, kind in known:
             description, call, names = members[field]
             meaning = "[details](#%s%s)" % (struct, field) if call else cell(join_sentences(description))
@@ -196,14 +227,29 @@ def pages(sdk):
             continue
         header = Header(path.read_text())
         out[path.stem + ".md"] = page(path.stem, header, fields, sizes, constants)
-        rows.append("| [%s.h](%s.md) | %s |" % (path.stem, path.stem, ", ".join("`%s`" % s for s in header.structs) or "constants"))
+        rows.append(
+            "| [%s.h](%s.md) | %s |"
+            % (path.stem, path.stem, ", ".join("`%s`" % s for s in header.structs) or "constants")
+        )
     constants.pop("TH_ENTRY", None)  # a macro
     if fields or constants:
         sys.exit("reference.py: in the golden file but in no header: %s" % (list(fields) + list(constants)))
-    out["README.md"] = "\n".join(
-        ["# The interface, header by header", "", "Generated from the comments of the headers and the golden file of the interface. Rules for all headers, and the meaning of",
-         "the tags `[any]`, `[inst]`, `[ctl]` and `{started}`, are at the top of [status.h](status.md). `trainhost.hpp` is an optional",
-         "C++ layer; it adds nothing to the interface.", "", "| header | structs |", "|---|---|"] + rows) + "\n"
+    out["README.md"] = (
+        "\n".join(
+            [
+                "# The interface, header by header",
+                "",
+                "Generated from the comments of the headers and the golden file of the interface. Rules for all",
+                "headers, and the meaning of the tags `[any]`, `[inst]`, `[ctl]` and `{started}`, are at the top of",
+                "[status.h](status.md). `trainhost.hpp` is an optional C++ layer; it adds nothing to the interface.",
+                "",
+                "| header | structs |",
+                "|---|---|",
+            ]
+            + rows
+        )
+        + "\n"
+    )
     return out
 
 

@@ -19,15 +19,37 @@ except Exception as e:  # not installed, or not usable here
 build = os.path.abspath(sys.argv[1])
 BASE = dict(vocab_size=256, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
             intermediate_size=96, max_position_embeddings=256, hidden_act="silu", initializer_range=0.2)
-LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+LLAMA3 = dict(
+    rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
+)
 CASES = {
     "llama": dict(BASE, model_type="llama", architectures=["LlamaForCausalLM"], rms_norm_eps=1e-5),
-    "llama-tied-bias-scaled": dict(BASE, model_type="llama", architectures=["LlamaForCausalLM"], tie_word_embeddings=True,
-                                   attention_bias=True, mlp_bias=True, head_dim=32, rope_theta=500000.0, rope_scaling=LLAMA3),
-    "llama-linear-rope": dict(BASE, model_type="llama", architectures=["LlamaForCausalLM"], rope_scaling=dict(rope_type="linear", factor=2.0)),
+    "llama-tied-bias-scaled": dict(
+        BASE,
+        model_type="llama",
+        architectures=["LlamaForCausalLM"],
+        tie_word_embeddings=True,
+        attention_bias=True,
+        mlp_bias=True,
+        head_dim=32,
+        rope_theta=500000.0,
+        rope_scaling=LLAMA3,
+    ),
+    "llama-linear-rope": dict(
+        BASE, model_type="llama", architectures=["LlamaForCausalLM"], rope_scaling=dict(rope_type="linear", factor=2.0)
+    ),
     "mistral-window": dict(BASE, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=16),
-    "qwen2": dict(BASE, model_type="qwen2", architectures=["Qwen2ForCausalLM"], tie_word_embeddings=True, rms_norm_eps=1e-6),
-    "qwen3": dict(BASE, model_type="qwen3", architectures=["Qwen3ForCausalLM"], head_dim=32, rms_norm_eps=1e-6, tie_word_embeddings=False),
+    "qwen2": dict(
+        BASE, model_type="qwen2", architectures=["Qwen2ForCausalLM"], tie_word_embeddings=True, rms_norm_eps=1e-6
+    ),
+    "qwen3": dict(
+        BASE,
+        model_type="qwen3",
+        architectures=["Qwen3ForCausalLM"],
+        head_dim=32,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=False,
+    ),
 }
 worst_of_all = 0.0
 with tempfile.TemporaryDirectory() as tmp:
@@ -36,15 +58,21 @@ with tempfile.TemporaryDirectory() as tmp:
         os.makedirs(d)
         json.dump(config, open(os.path.join(d, "config.json"), "w"))
         open(os.path.join(d, "run.toml"), "w").write(
-            '[model]\nconfig = "config.json"\n[data]\nseq_len = 64\n[train]\nmicro_batch = 2\nsteps = 5\n[optimizer]\nwarmup_steps = 1\n[output]\ndir = "out"\n')
+            '[model]\nconfig = "config.json"\n[data]\nseq_len = 64\n[train]\nmicro_batch = 2\nsteps = 5\n'
+            '[optimizer]\nwarmup_steps = 1\n[output]\ndir = "out"\n'
+        )
         subprocess.run([f"{build}/bin/trainhost", "train", os.path.join(d, "run.toml"), "-q"], check=True)
         model_dir = os.path.join(d, "out", "model")
         torch.manual_seed(1)
         ids = torch.randint(0, 256, (1, 48))
         out = os.path.join(d, "logits.bin")
-        subprocess.run([f"{build}/tests/interop_dump_logits", model_dir, out] + [str(i) for i in ids[0].tolist()], check=True)
+        subprocess.run(
+            [f"{build}/tests/interop_dump_logits", model_dir, out] + [str(i) for i in ids[0].tolist()], check=True
+        )
         ours = torch.frombuffer(bytearray(open(out, "rb").read()), dtype=torch.float32).view(48, -1)
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(model_dir, output_loading_info=True, attn_implementation="eager")
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            model_dir, output_loading_info=True, attn_implementation="eager"
+        )
         model = model.float()
         bad = [k for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[k]]
         assert not bad, f"{name}: {[(k, info[k]) for k in bad]}"
@@ -54,4 +82,7 @@ with tempfile.TemporaryDirectory() as tmp:
         worst_of_all = max(worst_of_all, worst)
         print(f"{name}: {type(model).__name__}, largest logit {theirs.abs().max():.2f}, largest difference {worst:.2e}")
         assert worst < 1e-4, f"{name}: logits differ by {worst}"
-print(f"{len(CASES)} models load in transformers {transformers.__version__} (torch {torch.__version__}); largest difference {worst_of_all:.2e}")
+print(
+    f"{len(CASES)} models load in transformers {transformers.__version__} (torch {torch.__version__}); "
+    f"largest difference {worst_of_all:.2e}"
+)

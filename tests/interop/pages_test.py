@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""The pages of plan, sweep and search in headless Chromium: what is rendered equals the JSON, and no error is logged.
+"""The pages of plan, sweep and search in headless Chromium: the rendered numbers equal the JSON, and no error is
+logged.
 
   pages_test.py BUILD_DIR SOURCE_DIR
 
-Opens each page from a file with every network refused, lets its script run, reads the numbers out of the DOM and compares
-them with those that the same view gives as JSON: sample views (interop_sample_pages) and a run of the program itself.
-Also: the policy of the page names the script's own hash, and lets no other script run. Exit 77 (skipped, with the reason)
-without a Chromium; TRAINHOST_CHROMIUM names one, else the usual names are looked for.
+Opens each page from a file without network access, runs its script, reads the numbers from the DOM and compares them
+with the JSON of the same result: sample results (interop_sample_pages) and a run of the program itself. Also tests that
+the content security policy names the hash of the script and allows no other script. Exit code 77 (skipped, with the
+reason) without Chromium; TRAINHOST_CHROMIUM names one, else the usual names are tried.
 """
+
 import base64, hashlib, html.parser, json, os, re, shutil, subprocess, sys, tempfile
 
 build, source = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -21,12 +23,20 @@ def check(what, ok):
 
 
 def find_chromium():
-    names = [os.environ.get("TRAINHOST_CHROMIUM"), "chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome"]
+    names = [
+        os.environ.get("TRAINHOST_CHROMIUM"),
+        "chromium",
+        "chromium-headless-shell",
+        "chromium-browser",
+        "google-chrome",
+        "chrome",
+    ]
     return next((p for p in (shutil.which(n) for n in names if n) if p), None)
 
 
 class Dom(html.parser.HTMLParser):
-    """Tables by their data- marks, rows with their marks and the values of their <data> cells, and every attribute of <html>."""
+    """Tables by their data- attributes, rows with their attributes and the values of their <data> cells, and every
+    attribute of <html>."""
 
     def __init__(self, text):
         super().__init__()
@@ -77,16 +87,27 @@ class Dom(html.parser.HTMLParser):
 
 
 def browse(page, *more):
-    """The DOM after the script ran, and what the console said."""
+    """The DOM after the script ran, and the output of the console."""
     with tempfile.TemporaryDirectory() as profile:
-        words = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" + profile, "--enable-logging=stderr", "--v=0",
-                 "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000", *more, "file://" + page]
+        words = [
+            chromium,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--user-data-dir=" + profile,
+            "--enable-logging=stderr",
+            "--v=0",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=2000",
+            *more,
+            "file://" + page,
+        ]
         r = subprocess.run(words, capture_output=True, text=True, timeout=100)
     return r.stdout, [l for l in r.stderr.splitlines() if "CONSOLE" in l]
 
 
 def short(n):
-    """A size as people read it: written here once more, from the definition of the units."""
+    """A size in the form that is printed; written from the definition of the units, independently of the program."""
     value, unit = float(n), 0
     while value >= 1023.5 and unit < 6:
         value, unit = value / 1024, unit + 1
@@ -101,14 +122,20 @@ def compare_plan(name, dom, j):
             rows = {m["component"]: v for m, v in dom.rows(estimator=e["estimator"], tier=t["tier"])}
             want = {c["name"]: c["bytes"] for c in t["components"] if c["bytes"]}
             want["total"] = t["total_bytes"]
-            check(f"{name}: components of {e['estimator']} on {t['tier']}: {sorted(rows)} for {sorted(want)}", sorted(rows) == sorted(want))
+            check(
+                f"{name}: components of {e['estimator']} on {t['tier']}: {sorted(rows)} for {sorted(want)}",
+                sorted(rows) == sorted(want),
+            )
             for c, n in want.items():
                 cells = rows.get(c, [("", ""), ("", "")])
                 check(f"{name}: {e['estimator']} {t['tier']} {c}: {cells} for {n}",
                       cells[0] == (str(n), short(n)) and cells[1] == (str(n), f"{n:,}"))
                 seen += 1
-    check(f"{name}: the answer says whether it fits: {dom.answer}", dom.answer.startswith("Fits" if j["estimates"][0]["fits"] else "Does not fit")
-          or j["estimates"][0]["budget_bytes"] is None)
+    check(
+        f"{name}: the answer says whether it fits: {dom.answer}",
+        dom.answer.startswith("Fits" if j["estimates"][0]["fits"] else "Does not fit")
+        or j["estimates"][0]["budget_bytes"] is None,
+    )
     timeline = [t["bytes"] if isinstance(t, dict) else t for t in j.get("timeline", [])]
     shown = [int(r[1][0][0]) for r in dom.rows(of="timeline")]
     if timeline:
@@ -144,17 +171,37 @@ chromium = find_chromium()
 with tempfile.TemporaryDirectory() as d:
     subprocess.run([f"{build}/tests/interop_sample_pages", d], check=True)
     page = open(os.path.join(d, "plan.html")).read()
-    check(f"the page's policy names its script: kScriptHash should be {script_hash()}", f"script-src 'sha256-{script_hash()}'" in page)
+    check(
+        f"the page's policy names its script: kScriptHash should be {script_hash()}",
+        f"script-src 'sha256-{script_hash()}'" in page,
+    )
     if not chromium:
         print("skipped: no Chromium here (TRAINHOST_CHROMIUM names one)")
         sys.exit(1 if failures else 77)
 
-    r = subprocess.run([f"{build}/bin/trainhost", "plan", "--model=llama-3-8b", "--device=a100-40gb", "--json", "--html", os.path.join(d, "run.html")],
-                       capture_output=True, text=True)
+    r = subprocess.run(
+        [
+            f"{build}/bin/trainhost",
+            "plan",
+            "--model=llama-3-8b",
+            "--device=a100-40gb",
+            "--json",
+            "--html",
+            os.path.join(d, "run.html"),
+        ],
+        capture_output=True,
+        text=True,
+    )
     check("trainhost plan --html: " + r.stderr, r.returncode in (0, 3))
     open(os.path.join(d, "run.json"), "w").write(r.stdout)
 
-    for name, compare in [("plan", compare_plan), ("plan_too_much", compare_plan), ("run", compare_plan), ("sweep", compare_sweep), ("search", compare_search)]:
+    for name, compare in [
+        ("plan", compare_plan),
+        ("plan_too_much", compare_plan),
+        ("run", compare_plan),
+        ("sweep", compare_sweep),
+        ("search", compare_search),
+    ]:
         text, said = browse(os.path.join(d, name + ".html"), "--dump-dom")
         dom = Dom(text)
         check(f"{name}: the script ran to its end", dom.root.get("data-ready") == "1")
@@ -163,8 +210,8 @@ with tempfile.TemporaryDirectory() as d:
         check(f"{name}: numbers were compared", seen > 0)
         print(f"{name}: {seen} rows equal")
 
-    # What the script is for: exact bytes, sorting, tooltips, all folded parts opened for print. The policy is taken away so
-    # that a second script can press the buttons.
+    # The functions of the script: exact bytes, sorting, tooltips, collapsed parts opened for printing. The content
+    # security policy is removed so that a second script can press the buttons.
     press = """<script>
       document.getElementById('exact').click();
       document.querySelector('table[data-of=best] th:nth-child(6)').click();
@@ -195,9 +242,14 @@ with tempfile.TemporaryDirectory() as d:
     check("a wrong number is seen", len(failures) == before + 1)
     failures = [f for f in failures if "(on purpose)" not in f]
     forged = os.path.join(d, "forged.html")
-    open(forged, "w").write(page.replace("</main>", "<script>document.documentElement.setAttribute('data-forged', '1')</script></main>"))
+    open(forged, "w").write(
+        page.replace("</main>", "<script>document.documentElement.setAttribute('data-forged', '1')</script></main>")
+    )
     text, said = browse(forged, "--dump-dom")
-    check("a smuggled script does not run", "data-forged" not in Dom(text).root and Dom(text).root.get("data-ready") == "1")
+    check(
+        "a smuggled script does not run",
+        "data-forged" not in Dom(text).root and Dom(text).root.get("data-ready") == "1",
+    )
     check("and the console says so", any("Content Security Policy" in l for l in said))
 
 sys.exit(1 if failures else 0)

@@ -47,8 +47,24 @@ class Ceiling:
         if round_ == 0 or not os.path.exists(self.binary):
             self.build()
         repeats = max(3, steps // 3) + WARMUP
-        arguments = [self.binary, self.library] + [str(n) for n in (
-            self.threads, repeats, row.hidden, row.layers, row.heads, row.intermediate, row.vocab, row.batch, row.seq)] + [CHUNKS]
+        arguments = (
+            [self.binary, self.library]
+            + [
+                str(n)
+                for n in (
+                    self.threads,
+                    repeats,
+                    row.hidden,
+                    row.layers,
+                    row.heads,
+                    row.intermediate,
+                    row.vocab,
+                    row.batch,
+                    row.seq,
+                )
+            ]
+            + [CHUNKS]
+        )
         env = {"OPENBLAS_CORETYPE": openblas_core(), **QUIET_THREADS}
         r = run_child(arguments, env)
         if r.code != 0:

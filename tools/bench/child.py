@@ -8,8 +8,22 @@ from dataclasses import dataclass, field
 
 # Prefixes of variables that choose kernels, threads or memory behaviour. They are removed for every column, because
 # shells and containers preset some (OPENBLAS_CORETYPE=Haswell halves the speed with AVX-512).
-PRESET_PREFIXES = ("OPENBLAS_", "GOTO_", "OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "ATEN_", "TORCH", "TRAINHOST_",
-        "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+PRESET_PREFIXES = (
+    "OPENBLAS_",
+    "GOTO_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "DNNL_",
+    "ONEDNN_",
+    "ATEN_",
+    "TORCH",
+    "TRAINHOST_",
+    "MALLOC_",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+)
 
 
 def clean_environment(extra: dict) -> dict:

@@ -62,6 +62,16 @@ class Ours:
         events = [json.loads(line) for line in r.out.splitlines()]
         start, done = events[0], events[-1]
         steps_taken = [e for e in events if e["event"] == "step"]
-        return Sample(row.name, self.name, round_, steps_taken[0]["tokens"], [e["ms"] for e in steps_taken[WARMUP:]], r.peak_bytes,
-                      start["plan"]["model"]["parameters"]["total"], arguments, {}, steps_taken[0]["loss"],
-                      {"backend": start["backend"], "memory": {k: v for k, v in done["memory"].items() if k != "tiers"}})
+        return Sample(
+            row.name,
+            self.name,
+            round_,
+            steps_taken[0]["tokens"],
+            [e["ms"] for e in steps_taken[WARMUP:]],
+            r.peak_bytes,
+            start["plan"]["model"]["parameters"]["total"],
+            arguments,
+            {},
+            steps_taken[0]["loss"],
+            {"backend": start["backend"], "memory": {k: v for k, v in done["memory"].items() if k != "tiers"}},
+        )

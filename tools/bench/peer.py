@@ -50,7 +50,12 @@ class Peer:
         self.python, self.version, self.precision, self.compiled = python, version, precision, compiled
         self.threads, self.work = threads, work
         short = ".".join(version.split(".")[:2])
-        self.name = (f"torch {short}" if version else f"torch of {python}") + (" compiled" if compiled else "") + " " + precision
+        self.name = (
+            (f"torch {short}" if version else f"torch of {python}")
+            + (" compiled" if compiled else "")
+            + " "
+            + precision
+        )
         self.chosen = {}  # row name -> Setting
         self.tried = {}   # row name -> {setting name: tokens a second}
         self.reasons = {}  # row name -> error of the last setting that failed
@@ -98,5 +103,16 @@ class Peer:
         if r.code != 0:
             raise NotMeasured("failed: " + r.reason())
         j = json.loads(r.out.splitlines()[-1])
-        return Sample(row.name, self.name, round_, j["tokens"], j["step_ms"], r.peak_bytes, j["parameters"], command, env,
-                      j["first_loss"], {"torch": j["torch"], "setting": setting.name, "threads": j["threads"], "sdpa": j["sdpa"]})
+        return Sample(
+            row.name,
+            self.name,
+            round_,
+            j["tokens"],
+            j["step_ms"],
+            r.peak_bytes,
+            j["parameters"],
+            command,
+            env,
+            j["first_loss"],
+            {"torch": j["torch"], "setting": setting.name, "threads": j["threads"], "sdpa": j["sdpa"]},
+        )

@@ -24,7 +24,11 @@ class Sample:
     def tokens_per_s(self, statistic: str) -> float:
         """Tokens per second of the best or the median step; of two middle steps the slower counts."""
         ordered = sorted(self.step_ms)
-        ms = ordered[0] if statistic == "best" else ordered[(len(ordered) - 1) // 2 if len(ordered) % 2 else len(ordered) // 2]
+        ms = (
+            ordered[0]
+            if statistic == "best"
+            else ordered[(len(ordered) - 1) // 2 if len(ordered) % 2 else len(ordered) // 2]
+        )
         return self.tokens / ms * 1e3
 
     def as_json(self) -> dict:

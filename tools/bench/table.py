@@ -78,7 +78,10 @@ class Table:
         self.add(f"{column}, tokens/s", text)
 
     def add_ratio(self, label: str, over: str, under: str, target_of_row=lambda row: None, unit: str = ""):
-        self.add(label, lambda r: with_target(ratio(self.rate(r, over), self.rate(r, under)), target_of_row(r), at_least, unit))
+        self.add(
+            label,
+            lambda r: with_target(ratio(self.rate(r, over), self.rate(r, under)), target_of_row(r), at_least, unit),
+        )
 
     def add_peak(self, column: str):
         def text(row):
@@ -133,14 +136,18 @@ def build(rows: list, cells: dict, peers: list, statistic: str) -> Table:
     for column, precision, has_targets in peers:
         none = lambda row: None
         t.add_rate(column)
-        t.add_ratio(f"ours {precision} / {column}", f"ours {precision}", column, target_of("peer") if has_targets else none, "x")
+        t.add_ratio(
+            f"ours {precision} / {column}", f"ours {precision}", column, target_of("peer") if has_targets else none, "x"
+        )
         if precision != "fp32":
             t.add_ratio(f"ours fp32 / {column}", "ours fp32", column, unit="x")
     t.add_peak("ours fp32")
     t.add_peak("ours bf16")
     for column, precision, has_targets in peers:
         t.add_peak(column)
-        t.add_peak_ratio(f"ours {precision} / {column}", f"ours {precision}", column, target_of("memory") if has_targets else none)
+        t.add_peak_ratio(
+            f"ours {precision} / {column}", f"ours {precision}", column, target_of("memory") if has_targets else none
+        )
     return t
 
 
@@ -148,9 +155,21 @@ def verdicts(rows: list, cells: dict, peer: str, statistic: str) -> list:
     """One tuple per target: (text, value, target, True or False, or None if not measured)."""
     t, found = Table(rows, cells, statistic), []
     for r in (r for r in rows if r.targets):
-        checks = [("ours / ceiling", ratio(t.rate(r, "ours fp32"), t.rate(r, "ceiling")), r.targets.ceiling, at_least),
-                  (f"ours / {peer or 'torch 1.13'}", ratio(t.rate(r, "ours fp32"), t.rate(r, peer)), r.targets.peer, at_least),
-                  ("peak memory", ratio(t.cell(r, "ours fp32").peak_bytes(), t.cell(r, peer).peak_bytes()), r.targets.memory, at_most)]
+        checks = [
+            ("ours / ceiling", ratio(t.rate(r, "ours fp32"), t.rate(r, "ceiling")), r.targets.ceiling, at_least),
+            (
+                f"ours / {peer or 'torch 1.13'}",
+                ratio(t.rate(r, "ours fp32"), t.rate(r, peer)),
+                r.targets.peer,
+                at_least,
+            ),
+            (
+                "peak memory",
+                ratio(t.cell(r, "ours fp32").peak_bytes(), t.cell(r, peer).peak_bytes()),
+                r.targets.memory,
+                at_most,
+            ),
+        ]
         found += [(f"{r.name}: {what}", v, m, None if v is None else holds(v, m)) for what, v, m, holds in checks]
     return found
 

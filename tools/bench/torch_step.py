@@ -5,11 +5,12 @@
                   "threads": 2, "precision": "fp32", "compile": false, "steps": 10, "least": 3, "seconds": 10,
                   "optimizer": "foreach"}'
 
-Written from the public definition (RMSNorm, rotary embedding, SwiGLU, tied head, AdamW with clipping). Runs on torch 1.13
-(explicit attention) and 2.x (scaled_dot_product_attention). Prints one JSON object.
-With "device": "cuda" (and "kv_heads", "tied", precision "tf32") it is the peer of tools/gpu; "batches" instead of "batch"
-prints one object per batch size, with "error" for one that does not fit.
+Written from the public definition (RMSNorm, rotary embedding, SwiGLU, tied head, AdamW with clipping). Runs on torch
+1.13 (explicit attention) and 2.x (scaled_dot_product_attention). Prints one JSON object.
+With "device": "cuda" (and "kv_heads", "tied", precision "tf32") it is the peer of tools/gpu; "batches" instead of
+"batch" prints one object per batch size, with "error" for one that does not fit.
 """
+
 import contextlib, json, math, os, sys, time
 
 a = json.loads(sys.argv[1])
@@ -129,7 +130,9 @@ def measure(batch: int) -> dict:
     out = {"torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "step_ms": step_ms,
            "tokens": x.numel(), "threads": torch.get_num_threads(), "sdpa": SDPA, "first_loss": first_loss}
     if CUDA:
-        out.update(batch=batch, peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved())
+        out.update(
+            batch=batch, peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved()
+        )
     return out
 
 

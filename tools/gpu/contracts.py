@@ -1,4 +1,4 @@
-"""Is what it computes right? The contracts, the golden runs, and the curves of the lower precisions beside f32's."""
+"""Correctness: the contracts, the golden runs, and the loss curves of lower precisions compared with f32."""
 import glob
 import json
 import os
@@ -13,10 +13,21 @@ CURVE_STEPS, CURVE_LAST, CURVE_POINTS = 300, 20, 10
 
 
 def verify(c):
-    """MEM-001 to MEM-EXACT-001 and GPU-001 to GPU-008 by the program itself."""
+    """MEM-001 to MEM-EXACT-001 and GPU-001 to GPU-008 by `trainhost verify`."""
     environment = {"TRAINHOST_VERIFY_SMALL": "1"} if c.quick else {}
-    keys = {"train.steps": 2, "data.seq_len": 4, "model.hidden_size": 16, "model.intermediate_size": 24, "model.head_dim": 8,
-            "model.num_hidden_layers": 1, "train.micro_batch": 1} if c.quick else {}
+    keys = (
+        {
+            "train.steps": 2,
+            "data.seq_len": 4,
+            "model.hidden_size": 16,
+            "model.intermediate_size": 24,
+            "model.head_dim": 8,
+            "model.num_hidden_layers": 1,
+            "train.micro_batch": 1,
+        }
+        if c.quick
+        else {}
+    )
     words = ["verify", "--backend=cuda", "--json", "-q", *(w for k, v in keys.items() for w in ("--set", f"{k}={v}"))]
     if c.quick:
         words += ["--only", "GPU-001,GPU-002,GPU-003"]  # the others take a hundred steps
@@ -33,7 +44,9 @@ def verify(c):
             c.report.note("verify", j["id"], j["measured"], "skipped: " + j["detail"])
         else:  # on a device nothing may be skipped
             bound = "" if j["bound"] is None else f"{j['bound']:g}"
-            c.report.judge("verify", j["id"], j["measured"], status is True, bound, f"{j['status']}: {j['detail']}", always=True)
+            c.report.judge(
+                "verify", j["id"], j["measured"], status is True, bound, f"{j['status']}: {j['detail']}", always=True
+            )
 
 
 def golden_cases(folder: str) -> list:
@@ -44,7 +57,7 @@ def golden_cases(folder: str) -> list:
 
 
 def golden(c):
-    """Losses computed in float64 elsewhere, followed in f32 in each mode."""
+    """Losses in f32 in each mode compared with losses that were computed in float64."""
     cases = golden_cases(c.golden)
     for case in cases[-1:] if c.quick else cases:
         with open(os.path.join(case, "expected.json")) as f:
@@ -57,7 +70,9 @@ def golden(c):
             r = c.program.train(keys, run_file=os.path.join(case, "run.toml"))
             losses = r.losses()
             if r.code != 0 or len(losses) != steps:
-                c.report.judge("golden", f"{name}, {mode}", None, False, f"<= {GOLDEN_BOUND:g}", r.reason(), always=True)
+                c.report.judge(
+                    "golden", f"{name}, {mode}", None, False, f"<= {GOLDEN_BOUND:g}", r.reason(), always=True
+                )
                 continue
             worst = max(abs(a - b) for a, b in zip(losses, expected))
             c.report.at_most("golden", f"{name}, {mode}", worst, GOLDEN_BOUND,
@@ -69,12 +84,24 @@ def curves(c):
     steps, last = (3, 2) if c.quick else (CURVE_STEPS, CURVE_LAST)
     keys = {"train.steps": steps, "optimizer.warmup_steps": min(10, steps), "plugin.cuda.mode": "resident"}
     if c.quick:
-        keys.update({"model.hidden_size": 32, "model.intermediate_size": 48, "model.num_hidden_layers": 1, "data.seq_len": 8,
-                     "model.num_attention_heads": 2, "model.num_key_value_heads": 2, "model.head_dim": 16, "train.micro_batch": 1})
+        keys.update(
+            {
+                "model.hidden_size": 32,
+                "model.intermediate_size": 48,
+                "model.num_hidden_layers": 1,
+                "data.seq_len": 8,
+                "model.num_attention_heads": 2,
+                "model.num_key_value_heads": 2,
+                "model.head_dim": 16,
+                "train.micro_batch": 1,
+            }
+        )
     reference = None
     for precision in PRECISIONS:
         # Once the steps are there the run has said all: its validation is not waited for.
-        r = c.program.train({**keys, "train.precision": precision}, enough=lambda e: sum(x.get("event") == "step" for x in e) >= steps)
+        r = c.program.train(
+            {**keys, "train.precision": precision}, enough=lambda e: sum(x.get("event") == "step" for x in e) >= steps
+        )
         losses = r.losses()
         if len(losses) < steps:
             c.report.judge("curves", precision, None, False, "within 1 % of fp32", r.reason(), always=True)
@@ -88,4 +115,6 @@ def curves(c):
             c.report.note("curves", precision, end, shown + "; nothing to compare it with", losses=losses)
         else:
             off = abs(end / reference - 1)
-            c.report.at_most("curves", precision, off, CURVE_BOUND, f"{off:.2%} off fp32, {shown}", always=True, losses=losses)
+            c.report.at_most(
+                "curves", precision, off, CURVE_BOUND, f"{off:.2%} off fp32, {shown}", always=True, losses=losses
+            )

@@ -1,4 +1,5 @@
-"""Is its memory exact? Planned against taken, and what the device itself says, with room and without."""
+"""Memory: planned bytes compared with allocated bytes and with the device's free memory, with enough memory and
+without."""
 import contextlib
 import os
 import signal
@@ -14,7 +15,7 @@ RESERVE = 0.01              # of the plan: what a ballast leaves beside plan and
 
 
 def exact(c):
-    """Random shapes over all modes and precisions: each tier's planned bytes are the bytes that were taken."""
+    """Random shapes over all modes and precisions: planned and allocated bytes of each memory tier are equal."""
     count, largest = (3, 24) if c.quick else (SHAPES, LARGEST)
     equal, told = 0, []
     for m, mode, precision, micro, accumulate, recompute in random_shapes(count, largest):
@@ -22,27 +23,42 @@ def exact(c):
         r = c.program.train({**keys, "train.recompute": recompute})
         tiers = r.tiers()
         wrong = {t: v for t, v in tiers.items() if v[0] != v[1]}
-        what = (f"{m.name}: {mode}, {precision}, H {m.hidden}, A {m.heads}/{m.kv_heads}, I {m.intermediate}, V {m.vocab}, "
-                f"B {micro} x {m.seq}")
+        what = (
+            f"{m.name}: {mode}, {precision}, H {m.hidden}, A {m.heads}/{m.kv_heads}, I {m.intermediate}, V {m.vocab}, "
+            f"B {micro} x {m.seq}"
+        )
         told.append({"shape": what, "code": r.code, "tiers": tiers})
         if r.code != 0 or "device" not in tiers:
             c.report.judge("exact", what, None, False, "planned = taken", r.reason(), always=True)
         elif wrong:
             words = ", ".join(f"{t} {v[1] - v[0]:+,}" for t, v in wrong.items())
-            c.report.judge("exact", what, None, False, "planned = taken", f"taken beyond the plan: {words} bytes", always=True)
+            c.report.judge(
+                "exact", what, None, False, "planned = taken", f"taken beyond the plan: {words} bytes", always=True
+            )
         else:
             equal += 1
-    c.report.judge("exact", f"{count} random shapes", equal, equal == count, f"= {count}", f"{equal} planned to the byte",
-                   always=True, runs=told)
+    c.report.judge(
+        "exact",
+        f"{count} random shapes",
+        equal,
+        equal == count,
+        f"= {count}",
+        f"{equal} planned to the byte",
+        always=True,
+        runs=told,
+    )
 
 
 def keys_of_a_large_run(c, steps: int) -> dict:
     m = c.models["350M"]
-    return run_keys(m, write_tokens(c.scratch, m.vocab, c.token_count), "bf16", "resident", 1 if c.quick else 4, 1, steps)
+    return run_keys(
+        m, write_tokens(c.scratch, m.vocab, c.token_count), "bf16", "resident", 1 if c.quick else 4, 1, steps
+    )
 
 
 def runtime(c):
-    """The device's own figure while a run is at its peak, which is from the first step on. The run is held still meanwhile."""
+    """Free memory of the device during the peak of a run, which lasts from the first step on. The run is stopped
+    meanwhile."""
     keys, seen = keys_of_a_large_run(c, 4), {}
     with c.probe.watch() as free:
         before = free()
@@ -64,13 +80,20 @@ def runtime(c):
     used = before - seen["free"]
     beside = used - taken
     c.report.note("runtime", "the device's own figure", used, f"{mib(used)}, of which {mib(taken)} are the run's")
-    c.report.judge("runtime", "beside the plan", abs(beside - RUNTIME_BYTES), abs(beside - RUNTIME_BYTES) <= RUNTIME_BOUND,
-                   f"{mib(RUNTIME_BYTES)} +- {mib(RUNTIME_BOUND)}", f"{mib(beside)}, {mib(beside - RUNTIME_BYTES)} from what is stated")
+    c.report.judge(
+        "runtime",
+        "beside the plan",
+        abs(beside - RUNTIME_BYTES),
+        abs(beside - RUNTIME_BYTES) <= RUNTIME_BOUND,
+        f"{mib(RUNTIME_BYTES)} +- {mib(RUNTIME_BOUND)}",
+        f"{mib(beside)}, {mib(beside - RUNTIME_BYTES)} from what is stated",
+    )
     c.report.judge("runtime", "left behind", before - after, before - after <= 2 << 20, "nothing", mib(before - after))
 
 
 def ballast(c):
-    """A device that others have filled: with plan, runtime and 1 % free it runs; with 1 % less than the plan it says so."""
+    """A device with little free memory: with plan, runtime and 1 % free the run works; with 1 % less than the plan it
+    reports it."""
     keys = keys_of_a_large_run(c, 2)
     plan = c.program.plan(keys)
     tiers = plan.get("estimates", [{}])[0].get("tiers", [])

@@ -1,5 +1,6 @@
-"""How fast a step could be: a roofline of the resident trainer from rates that were measured on the same device, and the
-schedule of the hybrid mode. Pure arithmetic; what is assumed and not measured stands in the constants below."""
+"""A model of the fastest possible step: a roofline of the resident trainer from rates measured on the same device, and
+the schedule of the hybrid mode. Pure arithmetic; assumed values are the constants below."""
+
 from dataclasses import dataclass, field
 
 # Attention (causal, flash) as a part of the rate of the model's matrix products: it has softmax between its products.
@@ -32,7 +33,7 @@ class Dims:
 
     @property
     def products(self) -> dict:
-        """(columns, sum) of every linear layer of a step -> how often it occurs."""
+        """(columns, sum) of every linear layer of a step -> number of occurrences."""
         h, i, kv = self.hidden, self.intermediate, self.kv_width
         out = {}
         for shape, times in (((h, h), 2), ((kv, h), 2), ((i, h), 2), ((h, i), 1)):
@@ -46,17 +47,19 @@ class Dims:
 
     @property
     def parameters(self) -> int:
-        """Matrices, norms, and the embedding where it is not the head."""
-        return self.matrix_elements + (2 * self.layers + 1) * self.hidden + (0 if self.tied else self.vocab * self.hidden)
+        """Matrices, norms, and the embedding if it is not the head."""
+        return (
+            self.matrix_elements + (2 * self.layers + 1) * self.hidden + (0 if self.tied else self.vocab * self.hidden)
+        )
 
     def state_bytes(self, precision: str) -> int:
-        """Weights, gradients and both moments; bf16 has f32 master weights beside its own."""
+        """Weights, gradients and both moments; in bf16 also f32 master weights."""
         return self.parameters * (18 if precision == "bf16" else 16)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device was measured to give: bytes a second, and operations a second of products by (precision, N, K)."""
+    """Measured rates of the device: bytes per second, and operations per second of products by (precision, N, K)."""
     copy: float
     up: float
     down: float
@@ -68,10 +71,12 @@ class Rates:
         for p in measured["products"]:
             key = (p["precision"], p["n"], p["k"])
             products[key] = max(products.get(key, 0), p["flops_per_s"])
-        return Rates(measured["device_copy_bytes_per_s"], measured["h2d_bytes_per_s"], measured["d2h_bytes_per_s"], products)
+        return Rates(
+            measured["device_copy_bytes_per_s"], measured["h2d_bytes_per_s"], measured["d2h_bytes_per_s"], products
+        )
 
     def of_model(self, m: Dims, precision: str) -> float:
-        """One rate for all products of the model, each weighted by its operations; None where one was not measured."""
+        """One rate for all products of the model, weighted by their operations; None if one was not measured."""
         seconds = 0.0
         for (n, k), times in m.products.items():
             rate = self.products.get((precision, n, k))
@@ -83,7 +88,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Seconds a token of each part; `update` is spread over the tokens of a step."""
+    """Seconds per token of each part; `update` is divided by the tokens of a step."""
     products: float
     attention: float
     elementwise: float
@@ -96,23 +101,30 @@ class Roofline:
 
 
 def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
-    """Of one step of `tokens` tokens; None where a rate is missing."""
+    """The roofline of one step of `tokens` tokens; None if a rate is missing."""
     rate = rates.of_model(m, precision)
     if rate is None:
         return None
     element = 2 if precision == "bf16" else 4
     bytes_per_s = ELEMENTWISE_SHARE * rates.copy
     return Roofline(
-        products=6 * m.matrix_elements / rate,                      # forward, and both gradients
-        attention=6 * m.layers * m.seq * m.hidden * (7 / 6) / (ATTENTION_SHARE[precision] * rate),  # 7 products for 6 counted
+        products=6 * m.matrix_elements / rate,  # forward, and both gradients
+        attention=6
+        * m.layers
+        * m.seq
+        * m.hidden
+        * (7 / 6)
+        / (ATTENTION_SHARE[precision] * rate),  # 7 products for 6 counted
         elementwise=m.layers * (24 * m.hidden + 8 * m.intermediate) * element / bytes_per_s,
         loss=3 * m.vocab * element / bytes_per_s,
-        update=m.parameters * (30 if precision == "bf16" else 28) / bytes_per_s / tokens)
+        update=m.parameters * (30 if precision == "bf16" else 28) / bytes_per_s / tokens,
+    )
 
 
 def hybrid(m: Dims, precision: str, micro_batches: int, sequences: int, chunks: int, rates: Rates, cores: int):
-    """(utilization, tokens a second) of one update in hybrid mode, f32 logits, transfers in chunks that overlap; None where
-    a rate is missing. Forward passes of the next micro-batch run while the host works on the logits of the last one."""
+    """(utilization, tokens per second) of one update in hybrid mode, f32 logits, transfers in overlapping chunks; None
+    if a rate is missing. The forward pass of the next micro-batch runs while the host computes the loss of the last
+    one."""
     r = roofline(m, precision, micro_batches * sequences * m.seq, rates)
     if r is None:
         return None

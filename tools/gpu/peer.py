@@ -1,4 +1,4 @@
-"""Ours beside PyTorch on the same card, each at its best micro-batch: torch.compile, SDPA, fused AdamW
+"""trainhost compared with PyTorch on the same GPU, each at its best micro-batch: torch.compile, SDPA, fused AdamW
 (tools/bench/torch_step.py)."""
 import contextlib
 import json
@@ -29,10 +29,26 @@ def torch_version(python: str) -> str:
 
 
 def torch_runs(c, m, precision, seconds: float) -> list:
-    """One process for one model, a line for each micro-batch as it is measured; what was measured by then counts."""
-    asked = {"hidden": m.hidden, "layers": m.layers, "heads": m.heads, "kv_heads": m.kv_heads, "intermediate": m.intermediate,
-             "vocab": m.vocab, "seq": m.seq, "tied": m.tied, "batches": MICRO_BATCHES[m.name], "threads": os.cpu_count() or 1,
-             "precision": precision, "compile": True, "steps": 20, "least": 5, "seconds": 3, "optimizer": "fused", "device": "cuda"}
+    """Runs one process per model, which prints a line for each micro-batch; lines printed before a failure count."""
+    asked = {
+        "hidden": m.hidden,
+        "layers": m.layers,
+        "heads": m.heads,
+        "kv_heads": m.kv_heads,
+        "intermediate": m.intermediate,
+        "vocab": m.vocab,
+        "seq": m.seq,
+        "tied": m.tied,
+        "batches": MICRO_BATCHES[m.name],
+        "threads": os.cpu_count() or 1,
+        "precision": precision,
+        "compile": True,
+        "steps": 20,
+        "least": 5,
+        "seconds": 3,
+        "optimizer": "fused",
+        "device": "cuda",
+    }
     cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(c.scratch, "inductor")}
     process = subprocess.Popen([c.python, STEP, json.dumps(asked)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, **cache})
@@ -77,7 +93,9 @@ def compare(c, m, precision):
     what = f"{m.name}, {precision}"
     ours, micro = speed.search(c, m, precision)
     found = torch_runs(c, m, precision, c.left() - 15)
-    best = max((f for f in found if "step_ms" in f), key=lambda f: f["tokens"] / sorted(f["step_ms"])[len(f["step_ms"]) // 2])
+    best = max(
+        (f for f in found if "step_ms" in f), key=lambda f: f["tokens"] / sorted(f["step_ms"])[len(f["step_ms"]) // 2]
+    )
     theirs = best["tokens"] / sorted(best["step_ms"])[len(best["step_ms"]) // 2] * 1e3
     with contextlib.suppress(OutOfTime):  # once more after torch: the card may have warmed up
         r, warm_up = speed.measure(c, m, precision, "resident", micro, 1)
@@ -87,14 +105,22 @@ def compare(c, m, precision):
                        f"torch has {best['parameters']:,} parameters", always=True)
     tried = ", ".join(f"{f['batch']}: {f['error'][:60] if 'error' in f else 'measured'}" for f in found)
     c.report.note(what, "ours", ours, f"{ours:,.0f} tokens/s at micro-batch {micro}")
-    c.report.note(what, "torch", theirs, f"{theirs:,.0f} tokens/s at micro-batch {best['batch']} (tried {tried})", runs=found)
+    c.report.note(
+        what, "torch", theirs, f"{theirs:,.0f} tokens/s at micro-batch {best['batch']} (tried {tried})", runs=found
+    )
     c.report.at_least(what, "ours / torch", ours / theirs, RATIO, f"{ours / theirs:.2f}")
     mine = planned_bytes(c, m, precision, best["batch"])
     if mine is None:
         c.report.judge(what, "memory", None, False, "less than torch", "no plan of ours", always=True)
     else:
-        c.report.judge(what, "memory at torch's micro-batch", mine / best["peak_bytes"], mine < best["peak_bytes"], "less than torch",
-                       f"{mib(mine)}, torch {mib(best['peak_bytes'])} ({mib(best['reserved_bytes'])} reserved)")
+        c.report.judge(
+            what,
+            "memory at torch's micro-batch",
+            mine / best["peak_bytes"],
+            mine < best["peak_bytes"],
+            "less than torch",
+            f"{mib(mine)}, torch {mib(best['peak_bytes'])} ({mib(best['reserved_bytes'])} reserved)",
+        )
 
 
 def steps_of_peer(names: list) -> list:

@@ -1,4 +1,5 @@
-"""The instrument beside the program (ballast.cpp): rates of the device, free memory seen from outside, a ballast."""
+"""The probe that runs at the same time as the program (ballast.cpp): rates of the device, its free memory, a ballast.
+"""
 import contextlib
 import json
 import os
@@ -10,11 +11,13 @@ from program import NotMeasured, OutOfTime
 
 
 def child(words: list) -> subprocess.Popen:
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
 
 
 def one_line(process, seconds: float) -> dict:
-    """The next line of a process that lives on, as an object."""
+    """The next line of a running process, as an object."""
     if not select.select([process.stdout], [], [], max(0.0, seconds))[0]:
         raise OutOfTime()
     line = process.stdout.readline()
@@ -40,7 +43,9 @@ class Probe:
 
     def start(self, *words) -> subprocess.Popen:
         if not os.access(self.path, os.X_OK):
-            raise NotMeasured(f"there is no {self.path}: it is built where the CUDA toolkit is (target trainhost_gpu_probe)")
+            raise NotMeasured(
+                f"there is no {self.path}: it is built where the CUDA toolkit is (target trainhost_gpu_probe)"
+            )
         return child([self.path, *map(str, words)])
 
     def rates(self, shapes: list) -> dict:
@@ -53,7 +58,8 @@ class Probe:
 
     @contextlib.contextmanager
     def watch(self):
-        """A function that gives the device's free bytes. One process asks every time: its own context cancels out."""
+        """A function that returns the free bytes of the device. The same process measures every time, so its own
+        context cancels out."""
         process = self.start("free")
         try:
             one_line(process, self.left())
@@ -68,7 +74,8 @@ class Probe:
 
     @contextlib.contextmanager
     def ballast(self, leave: int):
-        """While it lasts the device has at most about `leave` bytes free; gives what is really free."""
+        """Context manager: meanwhile the device has at most about `leave` bytes free; yields the bytes that are free.
+        """
         process = self.start("ballast", leave)
         try:
             yield one_line(process, self.left())["free_bytes"]

@@ -1,5 +1,5 @@
-"""One run of the built program: its words, its events as they come, and an end of it in any case. Every process that is
-started here is ended here, also on Ctrl-C and when its time is over."""
+"""One run of the built program: its arguments, its events while it runs, and its end. Every process that is started
+here is also ended here, even after Ctrl-C or a timeout."""
 import contextlib
 import json
 import os
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 
 class OutOfTime(Exception):
-    """The deadline of a step came before its work was done."""
+    """The time limit of a step ended before its work was done."""
 
 
 class NotMeasured(Exception):
-    """Something that cannot be measured here; the text is its reason. Never an error of the whole part."""
+    """Something cannot be measured here; the text is the reason. Not an error of the whole part."""
 
 
 @dataclass
@@ -44,14 +44,17 @@ class Run:
         return [e["ms"] for e in self.all("step")]
 
     def reason(self) -> str:
-        """Why it failed: the first line of what it said last, which is the message, not its hints."""
+        """Why it failed: the first line of its last message, without the hints."""
         lines = [l.strip() for l in self.err.splitlines() if l.strip()]
         said = next((l for l in lines if l.startswith("trainhost:")), lines[-1] if lines else "")
         return f"exit {self.code}: {said[:240]}"
 
     def tiers(self) -> dict:
         """tier -> (predicted, measured) bytes."""
-        return {t["tier"]: (t["predicted_bytes"], t["measured_bytes"]) for t in self.one("done").get("memory", {}).get("tiers", [])}
+        return {
+            t["tier"]: (t["predicted_bytes"], t["measured_bytes"])
+            for t in self.one("done").get("memory", {}).get("tiers", [])
+        }
 
 
 def stop(process):
@@ -62,15 +65,15 @@ def stop(process):
 
 
 class Program:
-    """The program under test. `left()` gives the seconds that the step in progress still has."""
+    """The program under test. `left()` returns the seconds that remain for the current step."""
 
     def __init__(self, path: str, plugin_path: list, scratch: str, left):
         self.path, self.plugin_path, self.scratch, self.left = path, plugin_path, scratch, left
         self.runs = []  # every command with its outcome, for the JSON
 
     def call(self, words: list, before: list = (), on_event=None, enough=None, environment=None, longest=None) -> Run:
-        """`before`: words in front of the program (a tool that watches it). `on_event(event, process)`; `enough(events)` true:
-        the run is ended. Raises OutOfTime."""
+        """`before`: arguments before the program (a tool that runs it). `on_event(event, process)`; if `enough(events)`
+        is true, the run is ended. Raises OutOfTime."""
         seconds = min(self.left(), longest or 1e9)
         if seconds <= 0:
             raise OutOfTime()
@@ -87,15 +90,24 @@ class Program:
                 process.stdout.close()
             err.seek(0)
             r.code, r.err, r.seconds = process.returncode, err.read(), time.monotonic() - begin
-        self.runs.append({"words": r.words, "code": r.code, "seconds": round(r.seconds, 3), "ended_by_us": r.ended, "late": late,
-                          "step_ms": r.step_ms(), "error": "" if r.code == 0 or r.ended else r.err[-2000:]})
+        self.runs.append(
+            {
+                "words": r.words,
+                "code": r.code,
+                "seconds": round(r.seconds, 3),
+                "ended_by_us": r.ended,
+                "late": late,
+                "step_ms": r.step_ms(),
+                "error": "" if r.code == 0 or r.ended else r.err[-2000:],
+            }
+        )
         if late:
             raise OutOfTime()
         return r
 
     @staticmethod
     def read(process, r: Run, until: float, on_event, enough) -> bool:
-        """Every line of JSON until the process ends; false: it took too long."""
+        """Reads every line of JSON until the process ends; returns False on timeout."""
         rest, fd = b"", process.stdout.fileno()
         while True:
             wait = until - time.monotonic()
@@ -125,7 +137,8 @@ class Program:
         return True
 
     def train(self, keys: dict, run_file: str = "", words: list = (), **more) -> Run:
-        """`train` on the cuda backend and no other, with these run-file keys; what it writes is removed at once."""
+        """`train` on the cuda backend without fallback, with these run-file keys; its output files are removed at once.
+        """
         out = tempfile.mkdtemp(prefix="out-", dir=self.scratch)
         settings = {**keys, "output.dir": out}
         line = ["train", *([run_file] if run_file else []), "--backend=cuda", "--no-fallback", "--json", "-q", *words]
@@ -135,13 +148,16 @@ class Program:
             shutil.rmtree(out, ignore_errors=True)
 
     def plan(self, keys: dict) -> dict:
-        """The plan of the same run as an object; {} where it cannot be planned."""
-        r = self.call(["plan", "--backend=cuda", "--json", *(w for k, v in keys.items() for w in ("--set", f"{k}={v}"))], longest=60)
+        """The plan of the same run as an object; {} if it cannot be planned."""
+        r = self.call(
+            ["plan", "--backend=cuda", "--json", *(w for k, v in keys.items() for w in ("--set", f"{k}={v}"))],
+            longest=60,
+        )
         return json.loads(r.out) if r.code in (0, 3) else {}
 
 
 def some_steps(warm_up: int, least: int, most: int, seconds: float):
-    """For `enough`: after the warm-up at least `least` steps, then until `most` or so many seconds of steps."""
+    """For `enough`: after the warm-up at least `least` steps, then until `most` steps or `seconds` of steps."""
     def enough(events):
         ms = [e["ms"] for e in events if e.get("event") == "step"][warm_up:]
         return len(ms) >= most or (len(ms) >= least and sum(ms) >= 1e3 * seconds)
@@ -149,7 +165,7 @@ def some_steps(warm_up: int, least: int, most: int, seconds: float):
 
 
 def rate_of(r: Run, warm_up: int) -> float:
-    """Tokens a second of the median step after the warm-up."""
+    """Tokens per second of the median step after the warm-up."""
     steps = r.all("step")[warm_up:]
     if not steps:
         raise NotMeasured(f"no step after the warm-up: {r.reason()}")

@@ -1,4 +1,5 @@
-"""What was measured: one line a figure, held against its mark or not; a table and JSON. No clock, no device."""
+"""Results: one line per figure, compared with its bound if it has one; a table and JSON. Uses no clock and no device.
+"""
 from dataclasses import asdict, dataclass, field
 from typing import Optional
 
@@ -20,7 +21,8 @@ class Figure:
 
 class Report:
     def __init__(self, judges: bool = True):
-        """`judges`: false where the figures mean nothing; marks of speed and memory are then shown, not held against them."""
+        """`judges`: False if figures of speed mean nothing; bounds of speed and memory are then printed but not
+        applied."""
         self.judges, self.figures = judges, []
 
     def add(self, step, what, value, status, text, mark="", **detail):
@@ -28,15 +30,15 @@ class Report:
         return self.figures[-1]
 
     def note(self, step, what, value, text, **detail):
-        """A figure without a mark."""
+        """A figure without a bound."""
         return self.add(step, what, value, NOTED, text, **detail)
 
     def aim(self, step, what, value, aim, text, **detail):
-        """A figure that is meant to be reached; below it nothing has failed."""
+        """A figure with an aim; a lower value is not a failure."""
         return self.add(step, what, value, NOTED, f"{text} ({value / aim:.0%} of the aim)", f"aim {aim:,.0f}", **detail)
 
     def judge(self, step, what, value, holds, mark, text, always=False, **detail):
-        """A figure with a mark that it must hold. `always`: whatever the machine, also where figures of speed mean nothing."""
+        """A figure with a bound. `always`: the bound applies even if figures of speed mean nothing."""
         status = (HELD if holds else SHORT) if self.judges or always else NOTED
         return self.add(step, what, value, status, text, mark, **detail)
 
@@ -80,7 +82,7 @@ class Report:
 
 
 def columns(lines: list, widest: int = 90) -> str:
-    """A Markdown table; the first line is its head. Cells are cut where a message would fill the page."""
+    """A Markdown table; the first line is its head. Long cells are cut."""
     def cell(text):
         one = " ".join(str(text).split()).replace("|", "/")
         return one if len(one) <= widest else one[:widest - 3] + "..."
@@ -96,13 +98,13 @@ def mean(values: list) -> float:
 
 
 def median(values: list) -> float:
-    """One that was measured: of an even number the larger of the two in the middle."""
+    """The median; of an even number of values the larger of the middle two."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
 
 
 def coarse(values: list, points: int) -> list:
-    """The curve in so many means of neighbours."""
+    """The curve as this many means of neighbouring values."""
     points = min(points, len(values))
     cut = [len(values) * i // points for i in range(points + 1)]
     return [mean(values[a:b]) for a, b in zip(cut, cut[1:])]

@@ -1,5 +1,6 @@
-"""compute-sanitizer over golden runs: no access out of bounds, no race in shared memory. Skipped by name where the tool is
-missing or refuses the device: it says so itself, and nothing else is taken for a refusal."""
+"""compute-sanitizer over golden runs: no access out of bounds, no race in shared memory. Skipped by name if the tool is
+missing or reports that it cannot work on this device; no other failure is skipped."""
+
 import glob
 import os
 import shutil
@@ -10,8 +11,17 @@ from program import NotMeasured
 
 FOUND = 86          # the exit code that the tool is told to give for its own findings
 # The tool's own words for what it cannot do here.
-REFUSALS = ("is not supported", "not supported on", "No attachable process", "Unable to find injection library",
-            "Device not supported", "debugger API", "ERR_NVGPUCTRPERM", "Failed to initialize", "Internal Sanitizer Error")
+REFUSALS = (
+    "is not supported",
+    "not supported on",
+    "No attachable process",
+    "Unable to find injection library",
+    "Device not supported",
+    "debugger API",
+    "ERR_NVGPUCTRPERM",
+    "Failed to initialize",
+    "Internal Sanitizer Error",
+)
 
 
 def find_tool(given: str) -> str:
@@ -25,20 +35,21 @@ def find_tool(given: str) -> str:
 
 
 def refusal(text: str) -> str:
-    """The line in which the tool says that it cannot work here; "" where it says nothing of the kind."""
+    """The line in which the tool reports that it cannot work here; "" if there is none."""
     return next((l.strip("= \t") for l in text.splitlines()
                  if l.startswith("=========") and any(r in l for r in REFUSALS)), "")
 
 
 def findings(text: str) -> str:
-    """Its first finding and its own sum of them."""
+    """The first finding of the tool and its own count of findings."""
     lines = [l.strip("= \t") for l in text.splitlines() if l.startswith("=========")]
     worth = [l for l in lines if l and not l.startswith(("COMPUTE-SANITIZER", "Host Frame", "Saved host"))]
     return "; ".join(([worth[0]] if worth else []) + [l for l in worth[-1:] if "SUMMARY" in l and len(worth) > 1])
 
 
 def with_tool(tool: str):
-    """The step for memcheck or racecheck: two updates of each golden run in each mode, and the other precisions' kernels."""
+    """The step for memcheck or racecheck: two updates of each golden run in each mode, and the kernels of the other
+    precisions."""
     def step(c):
         path = find_tool(c.sanitizer)
         before = [path, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
@@ -46,12 +57,17 @@ def with_tool(tool: str):
             before += ["--racecheck-report", "all"]
         cases = {os.path.basename(f): f for f in golden_cases(c.golden)}
         small = [n for n in ("mha", "gqa-tied") if n in cases] or list(cases)[:1]
-        runs = [(n, mode, "fp32") for n in small for mode in MODES] + [(small[-1], "resident", p) for p in ("bf16", "tf32")]
+        runs = [(n, mode, "fp32") for n in small for mode in MODES] + [
+            (small[-1], "resident", p) for p in ("bf16", "tf32")
+        ]
         runs += [(n, "resident", "fp32") for n in cases if n not in small]
         for name, mode, precision in runs[:1] if c.quick else runs:
             what = f"{name}, {mode}, {precision}"
-            r = c.program.train({"plugin.cuda.mode": mode, "train.precision": precision, "train.steps": 2, "optimizer.warmup_steps": 0},
-                                run_file=os.path.join(cases[name], "run.toml"), before=before)
+            r = c.program.train(
+                {"plugin.cuda.mode": mode, "train.precision": precision, "train.steps": 2, "optimizer.warmup_steps": 0},
+                run_file=os.path.join(cases[name], "run.toml"),
+                before=before,
+            )
             text = r.out + r.err
             refused = refusal(text)
             if refused:

@@ -1,4 +1,4 @@
-"""How fast is it? Throughput beside the roofline, hybrid and streamed beside resident, and where a step's time goes."""
+"""Speed: throughput compared with the roofline, hybrid and streamed compared with resident, and time by operation."""
 import os
 
 from model import Rates, hybrid as hybrid_model, roofline
@@ -17,7 +17,7 @@ STREAMED_MICRO_BATCH, STREAMED_ACCUMULATE = 8, 8
 
 
 def rates(c):
-    """What the device gives; every roofline rests on it."""
+    """Rates of the device, the basis of every roofline."""
     rows = 64 if c.quick else 16384
     shapes = sorted({(rows, n, k) for m in c.models.values() for n, k in m.products})
     if not c.quick:
@@ -27,8 +27,13 @@ def rates(c):
     c.gpu.update({k: v for k, v in measured.items() if k != "products"})
     c.report.note("rates", "copies inside the device", measured["device_copy_bytes_per_s"],
                   f"{measured['device_copy_bytes_per_s'] / 1e9:,.0f} GB/s read and written")
-    c.report.note("rates", "bus: up, down, both", measured["both_bytes_per_s"], ", ".join(
-        f"{measured[k] / 1e9:.1f}" for k in ("h2d_bytes_per_s", "d2h_bytes_per_s", "both_bytes_per_s")) + " GB/s pinned")
+    c.report.note(
+        "rates",
+        "bus: up, down, both",
+        measured["both_bytes_per_s"],
+        ", ".join(f"{measured[k] / 1e9:.1f}" for k in ("h2d_bytes_per_s", "d2h_bytes_per_s", "both_bytes_per_s"))
+        + " GB/s pinned",
+    )
     r = Rates.of(measured)
     for m in c.models.values():
         for precision in ("bf16", "tf32", "fp32"):
@@ -36,18 +41,24 @@ def rates(c):
             c.report.note("rates", f"products of {m.name}, {precision}", rate, f"{rate / 1e12:,.0f} TFLOP/s")
 
 
-def measure(c, m, precision, mode, micro_batch, accumulate, more=None, seconds=3.0, done=False, warm_up=WARM_UP, least=5):
-    """(run, steps that do not count). `done`: to its end, for the figures of the done event; else it is ended when it has enough."""
+def measure(
+    c, m, precision, mode, micro_batch, accumulate, more=None, seconds=3.0, done=False, warm_up=WARM_UP, least=5
+):
+    """(run, number of steps that do not count). `done`: run to the end, for the figures of the event done; else until
+    there are enough steps."""
     steps = 4 if c.quick else warm_up + (12 if done else 60)
-    keys = {**run_keys(m, write_tokens(c.scratch, m.vocab, c.token_count), precision, mode, micro_batch, accumulate, steps),
-            **(more or {})}
+    keys = {
+        **run_keys(m, write_tokens(c.scratch, m.vocab, c.token_count), precision, mode, micro_batch, accumulate, steps),
+        **(more or {}),
+    }
     if c.quick:
         warm_up, least = 1, 2
     return c.program.train(keys, enough=None if done else some_steps(warm_up, least, 40, seconds)), warm_up
 
 
 def search(c, m, precision) -> tuple:
-    """(tokens a second, micro-batch) of the best of doubling micro-batches, resident; what did not run is said."""
+    """(tokens per second, micro-batch) of the best of doubling micro-batches in mode resident; failures are reported.
+    """
     micro = 1 if c.quick else FIRST_MICRO_BATCH[m.name]
     best, tried = (0.0, 0), {}
     while micro <= (2 if c.quick else 256):
@@ -91,7 +102,9 @@ def throughput(c):
                 c.report.note("throughput", f"{m.name}, {precision}", rate, text)
             line = roofline(m, precision, micro * m.seq, Rates.of(c.measured_rates)) if c.measured_rates else None
             if line is None:
-                c.report.note("throughput", f"{m.name}, {precision} / roofline", None, "no rates: the step `rates` gives them")
+                c.report.note(
+                    "throughput", f"{m.name}, {precision} / roofline", None, "no rates: the step `rates` gives them"
+                )
             else:
                 ratio = rate / line.tokens_per_s
                 c.report.at_least("throughput", f"{m.name}, {precision} / roofline", ratio, MODEL_BOUND,
@@ -99,10 +112,19 @@ def throughput(c):
 
 
 def profile(c):
-    """The 350M step in bf16, by kind of operation. Timing every operation takes time of its own: shares count, not the sum."""
+    """The 350M step in bf16 by kind of operation. Timing every operation takes time itself: the shares are meaningful,
+    the sum is not."""
     m = c.models["350M"]
     trace = os.path.join(c.scratch, "trace.json")
-    keys = run_keys(m, write_tokens(c.scratch, m.vocab, c.token_count), "bf16", "resident", 1 if c.quick else 8, 1, 3 if c.quick else 6)
+    keys = run_keys(
+        m,
+        write_tokens(c.scratch, m.vocab, c.token_count),
+        "bf16",
+        "resident",
+        1 if c.quick else 8,
+        1,
+        3 if c.quick else 6,
+    )
     r = c.program.train(keys, words=["--profile", trace])
     found = r.one("done").get("profile")
     if not found:
@@ -114,7 +136,7 @@ def profile(c):
 
 
 def hybrid(c):
-    """350M, four micro-batches an update, beside resident with the same."""
+    """350M, four micro-batches per update, compared with resident at the same size."""
     m = c.models["350M"]
     for precision in ("bf16", "tf32"):
         what, least = f"350M, {precision}", UTILIZATION[precision]
@@ -132,22 +154,38 @@ def hybrid(c):
         u, transfers = done["utilization"], done["transfers"]
         c.report.at_least("hybrid", f"{what}: utilization", u, least, f"{u:.3f}")
         ratio = both["hybrid"][1] / both["resident"][1]
-        c.report.at_least("hybrid", f"{what}: / resident", ratio, least,
-                          f"{ratio:.2f} ({both['hybrid'][1]:,.0f} and {both['resident'][1]:,.0f} tokens/s, micro-batch {micro} x 4)")
+        c.report.at_least(
+            "hybrid",
+            f"{what}: / resident",
+            ratio,
+            least,
+            f"{ratio:.2f} ({both['hybrid'][1]:,.0f} and {both['resident'][1]:,.0f} tokens/s, micro-batch {micro} x 4)",
+        )
         micro_batches = 4 * len(both["hybrid"][0].step_ms())
         each = (transfers["h2d"] + transfers["d2h"]) / micro_batches
-        c.report.judge("hybrid", f"{what}: transfers a micro-batch", each, each == 3, "= 3", f"{each:g}", always=True, transfers=transfers)
+        c.report.judge(
+            "hybrid",
+            f"{what}: transfers a micro-batch",
+            each,
+            each == 3,
+            "= 3",
+            f"{each:g}",
+            always=True,
+            transfers=transfers,
+        )
         if "exposed_ms" in transfers and u > 0:
             exposed = transfers["exposed_ms"] / (u * wall_ms)
             c.report.at_most("hybrid", f"{what}: exposed", exposed, EXPOSED, f"{exposed:.1%} of compute time")
         model = hybrid_model(m, precision, 4, micro, max(1, transfers["chunks"] // max(1, 2 * micro_batches)),
                              Rates.of(c.measured_rates), os.cpu_count() or 1) if c.measured_rates else None
         if model:
-            c.report.note("hybrid", f"{what}: schedule model", model[0], f"utilization {model[0]:.3f}, {model[1]:,.0f} tokens/s")
+            c.report.note(
+                "hybrid", f"{what}: schedule model", model[0], f"utilization {model[0]:.3f}, {model[1]:,.0f} tokens/s"
+            )
 
 
 def streamed(c):
-    """A model whose state alone is three times the budget, beside the same model resident."""
+    """A model whose state is three times the budget, compared with the same model in mode resident."""
     m = c.models["1.1B"]
     micro, accumulate = (1, 2) if c.quick else (STREAMED_MICRO_BATCH, STREAMED_ACCUMULATE)
     budget = m.state_bytes("bf16") // STATE_OVER_BUDGET
@@ -161,11 +199,18 @@ def streamed(c):
     rate = rate_of(r, warm_up)
     how = f"micro-batch {micro} x {accumulate}, {mib(m.state_bytes('bf16'))} of state, budget {mib(budget)}"
     c.report.note("streamed", "1.1B, bf16", rate, f"{rate:,.0f} tokens/s, {how}")
-    there = sorted({t["tier"]: t["total_bytes"] for t in r.one("start").get("plan", {}).get("estimates", [{}])[0].get("tiers", [])}.items())
+    there = sorted(
+        {
+            t["tier"]: t["total_bytes"]
+            for t in r.one("start").get("plan", {}).get("estimates", [{}])[0].get("tiers", [])
+        }.items()
+    )
     c.report.note("streamed", "planned", None, ", ".join(f"{tier} {mib(n)}" for tier, n in there))
     whole, warm_up = measure(c, m, "bf16", "resident", micro, accumulate, warm_up=1, least=3)
     if not whole.ended and whole.code != 0:
         c.report.judge("streamed", "/ resident", None, False, "", whole.reason(), always=True)
         return
     ratio = rate / rate_of(whole, warm_up)
-    c.report.at_least("streamed", "/ resident", ratio, STREAMED_BOUND, f"{ratio:.2f} of {rate_of(whole, warm_up):,.0f} tokens/s")
+    c.report.at_least(
+        "streamed", "/ resident", ratio, STREAMED_BOUND, f"{ratio:.2f} of {rate_of(whole, warm_up):,.0f} tokens/s"
+    )

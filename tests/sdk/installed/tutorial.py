@@ -33,7 +33,14 @@ def execute(text, folder, environment):
         elif language == "sh":
             # Each block starts in the working directory in which the previous block ended.
             script = "set -e\ncd \"$(cat %s)\"\n%s\npwd >%s\n" % (folder / ".cwd", body, folder / ".cwd")
-            done = subprocess.run(["bash", "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
+            done = subprocess.run(
+                ["bash", "-c", script],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=200,
+            )
             printed = done.stdout
             counts["commands"] += len(body.strip().splitlines())
             if done.returncode != 0:
@@ -63,8 +70,12 @@ def main():
         folder = work / tutorial.stem
         folder.mkdir(parents=True)
         (folder / ".cwd").write_text(str(folder))
-        environment = dict(os.environ, PATH="%s/bin:%s" % (prefix, os.environ["PATH"]), PKG_CONFIG_PATH="%s/lib/pkgconfig" % prefix,
-                           CMAKE_PREFIX_PATH=str(prefix))
+        environment = dict(
+            os.environ,
+            PATH="%s/bin:%s" % (prefix, os.environ["PATH"]),
+            PKG_CONFIG_PATH="%s/lib/pkgconfig" % prefix,
+            CMAKE_PREFIX_PATH=str(prefix),
+        )
         environment.pop("TRAINHOST_PLUGIN_PATH", None)
         start = time.monotonic()
         reason, counts = execute(text, folder, environment)

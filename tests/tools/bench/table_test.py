@@ -20,7 +20,9 @@ def sample(column, step_ms, peak=1 << 20, parameters=TINY.parameters, tokens=TIN
 
 def cells(**rates):
     """One sample per column, with the given tokens per second."""
-    return {(TINY.name, c.replace("_", " ")): table.Cell([sample(c, [TINY.tokens / r * 1e3])]) for c, r in rates.items()}
+    return {
+        (TINY.name, c.replace("_", " ")): table.Cell([sample(c, [TINY.tokens / r * 1e3])]) for c, r in rates.items()
+    }
 
 
 def line(t, label):
@@ -42,7 +44,9 @@ class TheTable(unittest.TestCase):
 
     def test_ratios_state_their_target_and_whether_it_is_met(self):
         peers = [("torch 1.13 fp32", "fp32", True)]
-        t = table.build([TINY], cells(ours_fp32=19000, ceiling=20000) | cells(**{"torch 1.13 fp32": 5500}), peers, "best")
+        t = table.build(
+            [TINY], cells(ours_fp32=19000, ceiling=20000) | cells(**{"torch 1.13 fp32": 5500}), peers, "best"
+        )
         self.assertEqual(line(t, "ours / ceiling"), "0.95 (met: >= 0.92)")
         self.assertEqual(line(t, "ours fp32 / torch 1.13 fp32"), "3.5x (MISSED: >= 3.8)")
 
@@ -51,7 +55,10 @@ class TheTable(unittest.TestCase):
         self.assertEqual(line(t, "ours / ceiling"), "0.92 (MISSED: >= 0.92)")
 
     def test_memory_is_compared_with_an_upper_bound(self):
-        both = {(TINY.name, "ours fp32"): table.Cell([sample("o", [1], peak=19)]), (TINY.name, "t"): table.Cell([sample("t", [1], peak=100)])}
+        both = {
+            (TINY.name, "ours fp32"): table.Cell([sample("o", [1], peak=19)]),
+            (TINY.name, "t"): table.Cell([sample("t", [1], peak=100)]),
+        }
         self.assertEqual([v[3] for v in table.verdicts([TINY], both, "t", "best")], [None, False, True])
 
     def test_a_missing_peer_shows_the_reason_and_its_targets_are_not_measured(self):
@@ -68,7 +75,9 @@ class TheTable(unittest.TestCase):
 
 class EqualWork(unittest.TestCase):
     def test_equal_columns_give_no_difference(self):
-        self.assertEqual(table.same_model(TINY, [sample("a", [1]), sample("b", [1], loss=5.61), sample("c", [1], loss=None)]), [])
+        self.assertEqual(
+            table.same_model(TINY, [sample("a", [1]), sample("b", [1], loss=5.61), sample("c", [1], loss=None)]), []
+        )
 
     def test_a_different_head_batch_or_loss_is_reported(self):
         untied = sample("a", [1], parameters=TINY.parameters + TINY.vocab * TINY.hidden)
@@ -81,7 +90,9 @@ class EqualWork(unittest.TestCase):
 
     def test_settings_of_ours_include_every_dimension(self):
         keys = dict(s.split("=", 1) for s in ours.settings(TINY, "fp32", 2, 5, "t.bin", "out"))
-        self.assertEqual((keys["model.hidden_size"], keys["model.head_dim"], keys["train.micro_batch"]), ("256", "64", "8"))
+        self.assertEqual(
+            (keys["model.hidden_size"], keys["model.head_dim"], keys["train.micro_batch"]), ("256", "64", "8")
+        )
 
     def test_the_number_of_steps_is_bounded(self):
         self.assertEqual(steps_of(ROWS["110M"], 0.1), 3)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A Python with torch, for trying tools/gpu/accept --peer without one: it says a version, and steps of made-up length."""
+"""Replaces a Python with torch, to test tools/gpu/accept --peer: reports a version, and steps of invented duration."""
+
 import json
 import sys
 
@@ -14,5 +15,16 @@ else:
         if batch == max(a["batches"]):
             print(json.dumps({"batch": batch, "error": "CUDA out of memory"}), flush=True)
         else:
-            print(json.dumps({"batch": batch, "parameters": parameters, "tokens": batch * a["seq"], "step_ms": [9e3, 8e3, 7e3],
-                              "peak_bytes": 1 << 40, "reserved_bytes": 1 << 40}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "batch": batch,
+                        "parameters": parameters,
+                        "tokens": batch * a["seq"],
+                        "step_ms": [9e3, 8e3, 7e3],
+                        "peak_bytes": 1 << 40,
+                        "reserved_bytes": 1 << 40,
+                    }
+                ),
+                flush=True,
+            )

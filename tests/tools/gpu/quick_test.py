@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""tools/gpu/accept from its command line to its JSON, every part, on the emulated device. Words: ACCEPT and what it needs."""
+"""Runs tools/gpu/accept from its command line to its JSON, every part, on the emulated device. Arguments: ACCEPT and
+its files."""
+
 import json
 import os
 import signal
@@ -45,7 +47,9 @@ class Quick(unittest.TestCase):
         self.assertEqual(set(self.statuses(told, "ballast").values()), {"held"})
         self.assertEqual(set(self.statuses(told, "exact").values()), {"held"})
         self.assertEqual(self.statuses(told, "verify")["GPU-003"], "held")
-        self.assertTrue(all(run["words"] for run in told["runs"]) and any(len(run["step_ms"]) > 1 for run in told["runs"]))
+        self.assertTrue(
+            all(run["words"] for run in told["runs"]) and any(len(run["step_ms"]) > 1 for run in told["runs"])
+        )
         table = [line for line in r.stdout.splitlines() if line.startswith("|")]
         self.assertEqual(len({len(line) for line in table}), 1)
         self.assertEqual(len(table), 2 + len(told["figures"]))
@@ -78,7 +82,13 @@ class Quick(unittest.TestCase):
         self.assertIn("--only verify", r.stdout)
 
     def test_ctrl_c_prints_what_was_measured(self):
-        p = subprocess.Popen(self.words("--only", "rates,golden,curves"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
+        p = subprocess.Popen(
+            self.words("--only", "rates,golden,curves"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
         while "golden" not in p.stderr.readline():
             pass
         p.send_signal(signal.SIGINT)

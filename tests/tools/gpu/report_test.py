@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""tools/gpu without a device: verdicts and table, the roofline against figures worked out by hand, the sanitizer's words."""
+"""Tests tools/gpu without a device: results and table, the roofline compared with hand-computed numbers, output of the
+sanitizer."""
+
 import os
 import sys
 import unittest
@@ -114,16 +116,23 @@ class Runs(unittest.TestCase):
             program.rate_of(r, 4)
 
     def test_a_failure_is_told_by_the_program_s_own_line(self):
-        self.assertEqual(program.Run([], code=3, err="note\ntrainhost: too big\n  a hint\n").reason(), "exit 3: trainhost: too big")
+        self.assertEqual(
+            program.Run([], code=3, err="note\ntrainhost: too big\n  a hint\n").reason(), "exit 3: trainhost: too big"
+        )
 
 
 class Sanitizer(unittest.TestCase):
     def test_only_the_tool_s_own_words_are_a_refusal(self):
-        self.assertEqual(sanitize.refusal("========= Error: this device is not supported\n"), "Error: this device is not supported")
+        self.assertEqual(
+            sanitize.refusal("========= Error: this device is not supported\n"), "Error: this device is not supported"
+        )
         self.assertEqual(sanitize.refusal("trainhost: mode x is not supported\n========= ERROR SUMMARY: 0 errors"), "")
 
     def test_findings_are_the_first_and_the_sum(self):
-        text = "========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 4 bytes\n=========     Host Frame: x\n========= ERROR SUMMARY: 3 errors\n"
+        text = (
+            "========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 4 bytes\n"
+            "=========     Host Frame: x\n========= ERROR SUMMARY: 3 errors\n"
+        )
         self.assertEqual(sanitize.findings(text), "Invalid __global__ read of size 4 bytes; ERROR SUMMARY: 3 errors")
 
 
