@@ -20,18 +20,21 @@ for id in $checks; do
   grep -q "^# $id: " "$pages/checks/$id.md" || fail "no page for the check $id"
   grep -qF "($id.md)" "$pages/checks/README.md" || fail "the index of checks lacks $id"
 done
-[ "$(find "$pages/checks" -name '?-*.md' | wc -l)" = "$(wc -l <<<"$checks")" ] || fail "a page of checks belongs to no check"
+[ "$(find "$pages/checks" -name '?-*.md' | wc -l)" = "$(wc -l <<<"$checks")" ] ||
+  fail "a page of checks belongs to no check"
 [ -z "$(dead_links "$pages")" ] || fail "dead links: $(dead_links "$pages")"
 mkdir -p "$work"
 printf '[a](missing.md) [b](#section)\n' >"$work/page.md"
 [ "$(dead_links "$work")" = "$work/page.md: missing.md" ] || fail "the search for dead links finds none"
 
-command -v python3 >/dev/null || { echo "checks: $(wc -l <<<"$checks") pages; skipped: reference of the headers (no python3)"; exit 77; }
+command -v python3 >/dev/null ||
+  { echo "checks: $(wc -l <<<"$checks") pages; skipped: reference of the headers (no python3)"; exit 77; }
 for header in "$sdk"/include/trainhost/*.h; do
   name=$(basename "$header" .h)
   [ "$name" = trainhost ] || grep -q "^# $name.h" "$pages/reference/$name.md" || fail "no page for $name.h"
 done
-for name in $(awk '$1 == "field" { print $5 } $1 == "constant" || $1 == "struct" || $1 == "function" { print $2 }' "$sdk"/abi/v1.*.txt | sort -u); do
+names='$1 == "field" { print $5 } $1 == "constant" || $1 == "struct" || $1 == "function" { print $2 }'
+for name in $(awk "$names" "$sdk"/abi/v1.*.txt | sort -u); do
   grep -qE "\`$name\`|^##+ .*$name" -r "$pages/reference" || fail "no page describes $name"
 done
 rm -rf "$work"; mkdir -p "$work"; cp -r "$sdk/abi" "$sdk/include" "$work"

@@ -5,7 +5,9 @@ set -eu
 trainhost=$1 plugin=$(realpath "$2")
 cd "$(dirname "$0")"
 fail() { echo "glacier: $1" >&2; exit 1; }
-plan() { "$trainhost" plan run.toml --plugin-path "$(dirname "$plugin")" --estimator=glacier --json "$@" | tr -d ' \n'; }
+plan() {
+  "$trainhost" plan run.toml --plugin-path "$(dirname "$plugin")" --estimator=glacier --json "$@" | tr -d ' \n'
+}
 bytes() { grep -o "\"name\":\"$1\",\"bytes\":[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
 expect() {  # expect NAME BYTES ARGUMENTS...: bytes of a component, in a plan with these arguments
   name=$1 wanted=$2; shift 2

@@ -13,9 +13,11 @@ number() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" first.jsonl | tail -n 1; }
 train first.jsonl
 # Small random weights give nearly equal probabilities for 256 bytes: the first loss is about ln 256 = 5.545,
 # then it decreases.
-losses first.jsonl | awk 'NR == 1 && ($1 < 5.3 || $1 > 5.9) { exit 1 } { last = $1 } END { exit !(NR == 40 && last < 4) }' ||
+losses first.jsonl |
+  awk 'NR == 1 && ($1 < 5.3 || $1 > 5.9) { exit 1 } { last = $1 } END { exit !(NR == 40 && last < 4) }' ||
   fail "the loss does not start near ln 256 and decrease below 4"
-[ "$(number predicted_bytes)" = "$(number measured_bytes)" ] || fail "predicted $(number predicted_bytes) bytes, measured $(number measured_bytes)"
+[ "$(number predicted_bytes)" = "$(number measured_bytes)" ] ||
+  fail "predicted $(number predicted_bytes) bytes, measured $(number measured_bytes)"
 train second.jsonl
 [ "$(losses first.jsonl)" = "$(losses second.jsonl)" ] || fail "two runs with the same seed differ"
 echo "loss $(losses first.jsonl | sed -n '1p;$p' | tr '\n' ' ') predicted = measured = $(number predicted_bytes) bytes"

@@ -16,7 +16,8 @@ activations=$((2 * 2 * 32 * (4 * 64 + 2 * 64 + 2 * 32 + 3 * 128) * 4))
 trainhost plan run.toml --plugin-path "$(dirname "$plugin")" --estimator=@NAME@ --json >plan.json
 bytes() { tr -d ' \n' <plan.json | grep -o "\"name\":\"$1\",\"bytes\":[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
 expect() {
-  [ "$(bytes "$1")" = "$2" ] || { echo "$1: expected $2 (computed by hand), the plugin reports $(bytes "$1")" >&2; exit 1; }
+  [ "$(bytes "$1")" = "$2" ] ||
+    { echo "$1: expected $2 (computed by hand), the plugin reports $(bytes "$1")" >&2; exit 1; }
   echo "$1 $2"
 }
 expect weights $((parameters * 4))
@@ -24,7 +25,8 @@ expect gradients $((parameters * 4))
 expect optimizer_state $((parameters * 8))
 expect activations $activations
 rm plan.json
-[ "$(nm -D --defined-only "$plugin" | wc -l)" = 1 ] || { echo "more than one exported symbol: nm -D $plugin" >&2; exit 1; }
+[ "$(nm -D --defined-only "$plugin" | wc -l)" = 1 ] ||
+  { echo "more than one exported symbol: nm -D $plugin" >&2; exit 1; }
 
 if trainhost plugins --help | grep -q '^  check'; then
   trainhost plugins check "$plugin" --level 5 --deadline 60

@@ -11,9 +11,11 @@ number() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" first.jsonl | tail -n 1; }
 train first.jsonl
 # Small random weights give nearly equal probabilities for 256 bytes: the first loss is ln 256 = 5.545, then
 # it decreases.
-losses first.jsonl | awk 'NR == 1 && ($1 < 5.5 || $1 > 5.6) { exit 1 } { last = $1 } END { exit !(NR == 40 && last < 4.5) }' ||
+losses first.jsonl |
+  awk 'NR == 1 && ($1 < 5.5 || $1 > 5.6) { exit 1 } { last = $1 } END { exit !(NR == 40 && last < 4.5) }' ||
   fail "the loss does not start at ln 256 and decrease below 4.5"
-[ "$(number predicted_bytes)" = "$(number measured_bytes)" ] || fail "plan() reports $(number predicted_bytes) bytes, measured are $(number measured_bytes)"
+[ "$(number predicted_bytes)" = "$(number measured_bytes)" ] ||
+  fail "plan() reports $(number predicted_bytes) bytes, measured are $(number measured_bytes)"
 train second.jsonl
 [ "$(losses first.jsonl)" = "$(losses second.jsonl)" ] || fail "two runs with the same seed differ"
 echo "loss $(losses first.jsonl | sed -n '1p;$p' | tr '\n' ' ') predicted = measured = $(number predicted_bytes) bytes"

@@ -3,42 +3,54 @@
 # metadata of each package, and that the unpacked program plans and trains. Skipped without dpkg.
 set -euo pipefail
 build=$1 work=$2
-command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no dpkg-deb or dpkg-shlibdeps (dpkg-dev)"; exit 77; }
+command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null ||
+  { echo "skipped: no dpkg-deb or dpkg-shlibdeps (dpkg-dev)"; exit 77; }
 fail() { echo "FAILED: $*"; exit 1; }
 rm -rf "$work"; mkdir -p "$work/root"; cd "$work"
-cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/packages" >cpack.log 2>&1 || { tail -n 30 cpack.log; fail cpack; }
+cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/packages" >cpack.log 2>&1 ||
+  { tail -n 30 cpack.log; fail cpack; }
 for name in trainhost trainhost-plugins trainhost-sdk-dev; do
   deb=$(ls packages/"${name}"_*.deb) || fail "no package $name"
   [ "$(dpkg-deb -f "$deb" Package)" = "$name" ] || fail "$deb: wrong package name"
   dpkg-deb -c "$deb" >"$name.files"
-  grep -q "./usr/share/doc/$name/copyright" "$name.files" && grep -q "./usr/share/doc/$name/changelog" "$name.files" || fail "$name: no copyright or changelog"
-  ! grep -q '^d....w\|^d.......w' <<<"$(awk '{print $1}' "$name.files")" || fail "$name: a folder is writable by other users"
+  grep -q "./usr/share/doc/$name/copyright" "$name.files" &&
+    grep -q "./usr/share/doc/$name/changelog" "$name.files" || fail "$name: no copyright or changelog"
+  ! grep -q '^d....w\|^d.......w' <<<"$(awk '{print $1}' "$name.files")" ||
+    fail "$name: a folder is writable by other users"
   dpkg-deb -x "$deb" root
   echo "$name $(stat -c %s "$deb") bytes, depends: $(dpkg-deb -f "$deb" Depends)"
 done
 grep -q 'libc6' <<<"$(dpkg-deb -f packages/trainhost_*.deb Depends)" || fail "trainhost does not depend on libc6"
-grep -q 'trainhost (=' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" || fail "plugins do not depend on their program"
+grep -q 'trainhost (=' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" ||
+  fail "plugins do not depend on their program"
 if grep -q openblas <<<"$(ldd "$build/lib/trainhost/engines/cpu-openblas.so" 2>/dev/null)"; then
-  grep -q 'libopenblas' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" || fail "plugins do not depend on OpenBLAS"
+  grep -q 'libopenblas' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" ||
+    fail "plugins do not depend on OpenBLAS"
 fi
 grep -q 'usr/include/trainhost/trainhost.h' trainhost-sdk-dev.files || fail "sdk: no headers"
 for file in core/executor/trainer.hpp core/executor/kernel_check.hpp core/step/program.hpp; do
   grep -q "usr/include/trainhost-plan/$file" trainhost-sdk-dev.files || fail "sdk: no $file"
 done
-grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files && grep -q 'libtrainhost-plan\.a$' trainhost-sdk-dev.files || fail "sdk: no archive"
+grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files &&
+  grep -q 'libtrainhost-plan\.a$' trainhost-sdk-dev.files || fail "sdk: no archive"
 ! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
-grep -q '"kind": "exact"' <<<"$(root/usr/bin/trainhost plan --json --estimator=llama)" || fail "no plan in the unpacked root"
-(cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") || fail "no training in the unpacked root"
+grep -q '"kind": "exact"' <<<"$(root/usr/bin/trainhost plan --json --estimator=llama)" ||
+  fail "no plan in the unpacked root"
+(cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") ||
+  fail "no training in the unpacked root"
 # A plugin author with these packages: builds the installed example by find_package and by pkg-config; the
 # packaged program lists it.
 example=root/usr/share/doc/trainhost-sdk-dev/examples/estimator_c
-CMAKE_PREFIX_PATH=$work/root/usr cmake -S "$example" -B built >author.log 2>&1 && cmake --build built >>author.log 2>&1 || { cat author.log; fail "the example by find_package"; }
+CMAKE_PREFIX_PATH=$work/root/usr cmake -S "$example" -B built >author.log 2>&1 &&
+  cmake --build built >>author.log 2>&1 || { cat author.log; fail "the example by find_package"; }
 export PKG_CONFIG_PATH=$work/root/usr/lib/pkgconfig
 mkdir by-hand
 # shellcheck disable=SC2046
-cc -std=c11 $(pkg-config --cflags trainhost-sdk) "$example/glacier.c" $(pkg-config --libs trainhost-sdk) -o by-hand/glacier.so || fail "the example by pkg-config"
+cc -std=c11 $(pkg-config --cflags trainhost-sdk) "$example/glacier.c" $(pkg-config --libs trainhost-sdk) \
+  -o by-hand/glacier.so || fail "the example by pkg-config"
 for folder in built by-hand; do
-  grep -q 'glacier .* ok' <<<"$(root/usr/bin/trainhost plugins list --plugin-path "$work/$folder")" || fail "the example in $folder is not listed as ok"
+  grep -q 'glacier .* ok' <<<"$(root/usr/bin/trainhost plugins list --plugin-path "$work/$folder")" ||
+    fail "the example in $folder is not listed as ok"
 done
 if command -v lintian >/dev/null; then
   lintian --fail-on error --suppress-tags dir-or-file-in-opt packages/*.deb || fail lintian

@@ -14,13 +14,15 @@ for path in "$source" "$build" /opt/th-original-prefix; do
     echo "installed files name $path:"; echo "$found"; exit 1
   fi
 done
-grep -q '"name": "llama"' <<<"$("$prefix/bin/trainhost" plugins list --json)" || { echo "the moved program does not find its plugins"; exit 1; }
+grep -q '"name": "llama"' <<<"$("$prefix/bin/trainhost" plugins list --json)" ||
+  { echo "the moved program does not find its plugins"; exit 1; }
 # No link in the installed documents is dead.
 docs=$prefix/share/doc/trainhost-sdk-dev links=0
 while IFS=: read -r file link; do
   target=${link#](}; target=${target%)}; target=${target%%#*}
   case $target in '' | *://*) continue ;; esac
-  [ -e "$(dirname "$file")/$target" ] || { echo "dead link in the installed documents: ${file#"$docs"/}: $target"; exit 1; }
+  [ -e "$(dirname "$file")/$target" ] ||
+    { echo "dead link in the installed documents: ${file#"$docs"/}: $target"; exit 1; }
   links=$((links + 1))
 done < <(grep -roE '\]\([^) ]+\)' --include='*.md' "$docs")
 [ "$links" -gt 100 ] || { echo "only $links links were found in $docs"; exit 1; }

@@ -10,7 +10,8 @@ rm -rf "$work"; mkdir -p "$work"; cp -r "$crate" "$work/trainhost-sdk"; cd "$wor
 export CARGO_TARGET_DIR=$work/target
 cargo test --offline 2>&1 | grep -E '^test |test result|warning|error' || true
 cargo test --offline -q >/dev/null 2>&1
-RUSTDOCFLAGS="-D rustdoc::broken-intra-doc-links" cargo doc --offline -q || { echo "its documentation has dead links"; exit 1; }
+RUSTDOCFLAGS="-D rustdoc::broken-intra-doc-links" cargo doc --offline -q ||
+  { echo "its documentation has dead links"; exit 1; }
 sed -i 's/    pub micro_batch: u32,/    pub micro_batch: u64,/' src/abi.rs
 if cargo check --offline -q 2>"$work/wrong.log"; then echo "a wrong type of th_run.micro_batch compiles"; exit 1; fi
 grep -q 'assertion failed: offset_of!(th_run' "$work/wrong.log"
