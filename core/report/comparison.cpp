@@ -24,8 +24,7 @@ std::string difference(std::uint64_t bytes, std::uint64_t first) {
 }
 
 /// A sentence as a table cell: without a full stop, and with a small first letter unless it begins with a
-/// symbol
-/// ("K = 10").
+/// symbol ("K = 10").
 std::string as_cell(std::string s) {
   if (!s.empty() && s.back() == '.') s.pop_back();
   const bool starts_with_word =

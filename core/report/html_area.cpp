@@ -1,5 +1,6 @@
 // Draws stacked bands or lines over one axis; also the timeline of a step, one column per phase.
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/report/html_chart.hpp"
@@ -12,7 +13,8 @@ constexpr double kAreaFloor = 310, kAreaLeft = 78, kAreaRight = 18, kAreaTop = 3
 constexpr std::size_t kDotted = 40;            // lines with at most this many points have a dot per point
 constexpr double kNames = 28, kAxisName = 22;  // height below the axis: labels of points, name of the axis
 
-/// Maps columns or points, and values, to pixels.
+/// Maps columns or points, and values, to pixels. With steps, x is the index of a column and column i covers
+/// [i, i+1]; otherwise x is the value itself and point i has no width.
 struct Frame {
   const AreaChart& c;
   Scale x, y;
@@ -21,6 +23,7 @@ struct Frame {
   double centre(std::size_t i) const { return (left(i) + right(i)) / 2; }
 };
 
+/// Bands are stacked, lines are not. A band has a value at every x; a line may have gaps (NaN).
 double highest_total(const AreaChart& c) {
   double most = 0;
   for (std::size_t i = 0; i < c.x.size(); ++i) {
@@ -33,12 +36,15 @@ double highest_total(const AreaChart& c) {
   return most;
 }
 
-/// The path of one edge of a band. For columns (steps), only points at which the height changes are emitted.
+/// The path of one edge of a band: forwards for the upper edge, backwards for the lower one, so that both
+/// together form a closed outline. For columns (steps), only points at which the height changes are emitted:
+/// a step of 160 phases has few different heights.
 std::string edge(const Frame& f, const std::vector<double>& y, bool backwards) {
   std::string out;
   const std::size_t n = y.size();
   for (std::size_t k = 0; k < n; ++k) {
     const std::size_t i = backwards ? n - 1 - k : k;
+    // Heights are compared as they are printed; a difference below a tenth of a pixel is no corner.
     const bool same_as_next = k + 1 < n && px(f.y(y[i])) == px(f.y(y[backwards ? i - 1 : i + 1]));
     const std::string height = px(f.y(y[i])), end = px(backwards ? f.left(i) : f.right(i));
     if (!f.c.steps)
@@ -53,10 +59,12 @@ std::string edge(const Frame& f, const std::vector<double>& y, bool backwards) {
 
 std::string bands(const Frame& f) {
   std::string out;
+  // The lower edge of each band is the upper edge of the one before; the first starts at the axis.
   std::vector<double> below(f.c.x.size(), 0);
   for (const Series& s : f.c.bands) {
     std::vector<double> above = below;
     for (std::size_t i = 0; i < above.size(); ++i) above[i] += s.y[i];
+    assert(s.y.size() == f.c.x.size());
     out += fmt::format("<path class=\"part {}\" d=\"{}{}Z\"/>\n", s.css, edge(f, above, false),
                        edge(f, below, true));
     below = std::move(above);
@@ -67,9 +75,11 @@ std::string bands(const Frame& f) {
 /// The name of each line above its last point, unless another name is there.
 std::string line_names(const Frame& f) {
   std::string out;
+  // Baselines of the names that are already drawn.
   std::vector<double> taken;
   for (const Series& s : f.c.lines) {
     std::size_t last = s.y.size();
+    // An estimator may reject the largest values; its line ends earlier.
     while (last > 0 && !std::isfinite(s.y[last - 1])) --last;
     if (last == 0) continue;
     const double x = f.centre(last - 1) - 12, y = std::max(f.y(s.y[last - 1]) - 9, kAreaTop + 4);
@@ -83,6 +93,8 @@ std::string line_names(const Frame& f) {
 }
 
 std::string lines(const Frame& f) {
+  // Dots are appended after all curves, so that no curve covers a dot. A gap in the values interrupts the
+  // curve.
   std::string out, dots;
   for (const Series& s : f.c.lines) {
     std::string d;
@@ -99,7 +111,8 @@ std::string lines(const Frame& f) {
   return out + dots + line_names(f);
 }
 
-/// Transparent columns on top of everything, each with the tooltip of its phase or point.
+/// Transparent columns on top of everything, each with the tooltip of its phase or point. Without steps, the
+/// column of a point reaches half way to its neighbours, so that the pointer never falls between two.
 std::string hits(const Frame& f) {
   std::string out;
   const std::size_t n = f.c.x.size();
@@ -119,6 +132,8 @@ std::string names(const Frame& f) {
   std::vector<double> centres;
   std::vector<std::string> labels;
   const std::size_t n = f.c.x.size();
+  // A group is a run of neighbouring columns with equal text before ", "; its label is centred below the run.
+  // Without steps, every point is a group.
   for (std::size_t i = 0; i < n;) {
     std::size_t end = i + 1;
     const std::string group =
@@ -130,6 +145,7 @@ std::string names(const Frame& f) {
     i = end;
   }
   for (std::size_t i : labels_without_overlap(centres, labels)) {
+    // Labels at the ends are shifted inwards instead of being cut by the frame.
     const double half = text_width(labels[i]) / 2;
     out +=
         label(std::clamp(centres[i], half, kWidth - half - 2), kAreaFloor + 20, labels[i], "middle", "dim");
@@ -145,6 +161,7 @@ std::string limit(const Frame& f, bool drawn) {
   if (!drawn)
     return label(kWidth - kAreaRight, kAreaTop - 10, l.label + ", above this chart ↑", "end", "dim");
   const double y = f.y(l.value);
+  // A wide line in the background colour below the dashed one separates the limit from the bands.
   return line(kAreaLeft, y, kWidth - kAreaRight, y, "under") +
          line(kAreaLeft, y, kWidth - kAreaRight, y, "limit") +
          label(kAreaLeft + 6, y - 6, l.label, "start", "bad strong halo");
@@ -152,6 +169,8 @@ std::string limit(const Frame& f, bool drawn) {
 
 std::string marks(const Frame& f) {
   std::string out;
+  // Numbers of marks are moved to the right where two crossovers are closer than one badge; the vertical line
+  // stays at its exact x.
   double taken = -100;
   for (const Mark& m : f.c.marks) {
     if (!(m.x >= f.x.from && m.x <= f.x.to)) continue;
@@ -181,6 +200,7 @@ std::string peak(const Frame& f) {
 std::string draw(const AreaChart& c) {
   if (c.x.empty()) return {};
   const double most = highest_total(c);
+  // A limit far above the curve would flatten the chart. It is then named in a corner instead of drawn.
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most;
   // Leave space above the peak for its label.
   const Ticks ticks = byte_ticks(
@@ -196,6 +216,8 @@ std::string draw(const AreaChart& c) {
     out += line(kAreaLeft, y, kWidth - kAreaRight, y, "grid") +
            label(kAreaLeft - 8, y + 4, ticks.label[i], "end", "dim");
   }
+  // Painter's order: later elements cover earlier ones. Tooltip columns are above the curves but below the
+  // marks, which have tooltips of their own.
   out += bands(f) + lines(f) + limit(f, limit_in) + names(f) + hits(f) + marks(f) + peak(f);
   return out + "</svg>\n";
 }

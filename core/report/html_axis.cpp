@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <iterator>
 
@@ -16,6 +17,8 @@ constexpr double kGap = 10;      // pixels between two labels
 constexpr double kLetter = 7.3;  // pixels per letter at 12 px in a wide system font
 
 /// "2.00 s" as "2 s".
+/// Labels of round ticks need no digits that are zero; "10 s" keeps its zero because only fractions are
+/// shortened.
 std::string without_zeros(const std::string& value) {
   const std::size_t space = value.find(' ');
   std::string number = value.substr(0, space);
@@ -28,11 +31,15 @@ std::string without_zeros(const std::string& value) {
 
 }  // namespace
 
+/// Steps are powers of two, because sizes are printed in binary units: a decimal step would give labels such
+/// as "9.31 GiB". !(max >= 1) is also true for NaN.
 Ticks byte_ticks(double max, int want) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (!(max >= 1)) max = 1;
   const double step = std::max(1.0, std::exp2(std::ceil(std::log2(max / want))));
   const double top = std::ceil(max / step) * step;
+  // One unit for the whole axis, that of its highest tick, so that labels can be compared by their numbers
+  // alone.
   std::size_t unit = 0;
   double scale = 1;
   while (top / scale >= 1024 && unit + 1 < std::size(kUnits)) scale *= 1024, ++unit;
@@ -44,6 +51,7 @@ Ticks byte_ticks(double max, int want) {
   return t;
 }
 
+/// The step is the smallest of 1, 2, 5 and 10 times a power of ten with which `want` steps reach max.
 Ticks second_ticks(double max, int want) {
   if (!(max > 0) || !std::isfinite(max)) max = 1;
   const double decade = std::pow(10, std::floor(std::log10(max / want)));
@@ -54,6 +62,8 @@ Ticks second_ticks(double max, int want) {
       break;
     }
   Ticks t;
+  // The tolerance keeps a quotient such as 6.000000000001, which is 6 by construction, from adding an empty
+  // step.
   const auto n = static_cast<int>(std::ceil(max / step - 1e-9));
   for (int i = 0; i <= n; ++i) {
     t.at.push_back(i * step);
@@ -62,6 +72,7 @@ Ticks second_ticks(double max, int want) {
   return t;
 }
 
+/// Walks upwards from the decade of min. The bound of 10^18 s ends the loop for any input.
 Ticks second_ticks_log(double min, double max) {
   Ticks t;
   for (int decade = static_cast<int>(std::floor(std::log10(min))); decade <= 18; ++decade)
@@ -76,6 +87,8 @@ Ticks second_ticks_log(double min, double max) {
 }
 
 std::string format_seconds(double s) {
+  // The limits 9.995 and 99.95 are where rounding to fewer decimals would print four digits: 9.996 is "10.0",
+  // not "10.00".
   const auto three = [](double v) { return fmt::format("{:.{}f}", v, v < 9.995 ? 2 : v < 99.95 ? 1 : 0); };
   if (!std::isfinite(s)) return "-";
   if (s <= 0) return "0 s";
@@ -87,10 +100,13 @@ std::string format_seconds(double s) {
 }
 
 double Scale::operator()(double v) const {
+  // An axis whose ends are equal (a single point) maps every value to its middle instead of dividing by zero.
   const double a = log ? std::log2(from) : from, b = log ? std::log2(to) : to, at = log ? std::log2(v) : v;
   return b == a ? (pixel_from + pixel_to) / 2 : pixel_from + (at - a) / (b - a) * (pixel_to - pixel_from);
 }
 
+/// One decimal is a tenth of a pixel; more digits only make the page larger. SVG has no NaN, so a value that
+/// is not finite is drawn at 0.
 std::string px(double pixels) {
   if (!std::isfinite(pixels)) pixels = 0;
   std::string out = fmt::format("{:.1f}", pixels);
@@ -102,10 +118,13 @@ double text_width(std::string_view plain) {
   return kLetter * static_cast<double>(display_width(std::string(plain)));
 }
 
+/// Greedy from the left. The last label is reserved before the others are chosen, because the ends of an axis
+/// say more than its middle.
 std::vector<std::size_t> labels_without_overlap(const std::vector<double>& centres,
                                                 const std::vector<std::string>& labels) {
   std::vector<std::size_t> out;
   const std::size_t n = labels.size();
+  assert(centres.size() == n && std::is_sorted(centres.begin(), centres.end()));
   if (n == 0) return out;
   const auto left = [&](std::size_t i) { return centres[i] - text_width(labels[i]) / 2; };
   const auto right = [&](std::size_t i) { return centres[i] + text_width(labels[i]) / 2 + kGap; };

@@ -11,6 +11,8 @@
 namespace trainhost::report::html {
 namespace {
 
+/// All five characters in every context: the same function serves element content and quoted attributes, so a
+/// caller cannot choose the wrong one.
 std::string entities(std::string_view s) {
   std::string out;
   out.reserve(s.size());
@@ -42,8 +44,13 @@ std::string_view tone_class(Tone t) {
 
 }  // namespace
 
+/// Two passes, and in this order: escaped() makes control bytes and invalid UTF-8 printable and bounds the
+/// length, then entities() makes the result inert as HTML. The bound is applied before entities are written,
+/// so no entity is cut in half.
 std::string text(std::string_view outside, std::size_t max) { return entities(escaped(outside, max)); }
 
+/// The script switches all class "b" elements between the rounded text and the exact value, so the exact
+/// number must be in `value`, not only in the title.
 std::string bytes(std::uint64_t n) {
   return fmt::format("<data class=\"b\" value=\"{}\" title=\"{} bytes\">{}</data>", n, format_count(n),
                      format_bytes(n));
@@ -67,6 +74,8 @@ std::string display_name(Component c) { return spaced(name(c)); }
 std::string display_name(Claim c) { return spaced(name(c)); }
 
 std::string colour(std::size_t n) { return fmt::format("k{}", n % kColours); }
+static_assert(static_cast<std::size_t>(Component::kRuntime) == kColours, "no two components share a colour");
+/// Component enumerators begin at 1, colours at 0.
 std::string colour(Component c) { return colour(static_cast<std::size_t>(c) - 1); }
 
 HtmlTable::HtmlTable(std::string alignment, std::vector<std::string> headings)
@@ -77,6 +86,7 @@ HtmlTable& HtmlTable::caption(std::string_view plain) {
   return *this;
 }
 
+/// `name` is a literal of this module; only `value` may come from outside.
 HtmlTable& HtmlTable::mark(std::string_view name, std::string_view value) {
   marks_ += fmt::format(" data-{}=\"{}\"", name, text(value));
   return *this;
@@ -91,6 +101,8 @@ void HtmlTable::row(const std::vector<std::string>& cells, const std::string& at
   rows_.push_back(out + "</tr>\n");
 }
 
+/// Rows are kept as finished HTML, so the limit in bytes is exact. The limit exists because a search has
+/// thousands of rows, and browsers lay out a table of several megabytes only slowly.
 std::string HtmlTable::str(std::size_t max_rows, std::size_t max_bytes) const {
   std::string out = "<div class=\"scroll\"><table" + marks_ + ">\n";
   if (!caption_.empty()) out += "<caption>" + caption_ + "</caption>\n";
@@ -100,6 +112,8 @@ std::string HtmlTable::str(std::size_t max_rows, std::size_t max_bytes) const {
         fmt::format("<th scope=\"col\"{}>{}</th>",
                     c < alignment_.size() && alignment_[c] == 'r' ? " class=\"r\"" : "", text(headings_[c]));
   out += "</tr></thead>\n<tbody>\n";
+  // The table ends before the first row that would exceed either limit. A row is never cut: the page stays
+  // valid HTML.
   std::size_t shown = 0;
   for (; shown < rows_.size() && shown < max_rows && out.size() + rows_[shown].size() <= max_bytes; ++shown)
     out += rows_[shown];
@@ -129,6 +143,7 @@ std::string legend(const std::vector<std::pair<std::string, std::string>>& entri
   return out + "</ul>\n";
 }
 
+/// The scroll container keeps a wide chart or table from widening the page on a narrow screen.
 std::string figure(const std::string& svg, const std::string& legend_html, std::string_view plain_caption) {
   std::string out = "<figure>\n" + legend_html + "<div class=\"scroll\">" + svg + "</div>\n";
   if (!plain_caption.empty()) out += "<figcaption>" + text(plain_caption) + "</figcaption>\n";
@@ -139,10 +154,14 @@ std::string details(std::string_view plain_summary, const std::string& inner) {
   return "<details><summary>" + text(plain_summary) + "</summary>\n" + inner + "</details>\n";
 }
 
+/// A section without content is omitted with its heading, so callers need not test for it.
 void Page::section(std::string_view heading, const std::string& html) {
   if (!html.empty()) sections += "<section>\n<h2>" + text(heading) + "</h2>\n" + html + "</section>\n";
 }
 
+/// The content security policy allows inline styles and exactly one script, by hash, and no request at all.
+/// If text from a plugin or a run file ever reached the page unescaped, a browser would still not execute it
+/// nor load anything.
 std::string Page::str() const {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -157,6 +176,8 @@ std::string Page::str() const {
   out += fmt::format("<p class=\"answer {}\">{}</p>\n", tone_class(tone), text(answer, 800));
   if (!detail.empty()) out += "<p class=\"sub\">" + text(detail, 800) + "</p>\n";
   out += "<button type=\"button\" id=\"exact\" aria-pressed=\"false\">Exact bytes</button>\n</header>\n";
+  // Tables and charts come before the command line, and the script is last: the page is complete when the
+  // script runs.
   out += sections + "<footer>\n";
   if (!command.empty()) out += "<p>Created by</p>\n<pre><code>" + text(command, 4000) + "</code></pre>\n";
   out +=

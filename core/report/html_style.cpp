@@ -1,4 +1,5 @@
 // See html_style.hpp. The script only adds interaction: without it, nothing is missing from the page.
+// Both texts are constants of the program; nothing from outside is inserted into them.
 #include "core/report/html_style.hpp"
 
 #include <fmt/format.h>
@@ -14,12 +15,19 @@ constexpr const char* kLight =
     "mark:#15181e;"
     "--k0:#2563c9;--k1:#17377a;--k2:#7443bd;--k3:#b45309;--k4:#1b7f45;--k5:#0b7285;"
     "--k6:#7a6242;--k7:#b3276f;--k8:#b3261e;--k9:#68690a;--k10:#66707e;--k11:#3f4754;";
+// The dark palette has the same hues at a higher lightness: contrast is computed against --bg.
 constexpr const char* kDark =
     "--bg:#14171c;--ink:#e9ecf1;--dim:#a3acb9;--line:#323844;--soft:#1c2027;--good:#62d394;--bad:#ff8f86;--"
     "mark:#ffffff;"
     "--k0:#6ea5ff;--k1:#a9c4f5;--k2:#b99af5;--k3:#f5a054;--k4:#5fcb8b;--k5:#4cc7d8;"
     "--k6:#c9b28d;--k7:#f583b5;--k8:#ff8a80;--k9:#d2ce5a;--k10:#9aa3af;--k11:#808a99;";
 
+// Classes that the drawing code relies on:
+// - part, curve, dot: marks that the legend can fade; their colour is --c of the class kN beside them.
+// - hit: has a tooltip. on: text on a coloured part. halo: text that must stay readable above other marks.
+// - under, limit, cross, grid, span: lines. good, bad: the colours of fits and does not fit.
+// - b on a data element: a size that the button switches between rounded and exact.
+// Printing drops the script's elements, opens all details and always uses the light palette.
 constexpr const char* kRules = R"css(
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;-webkit-text-size-adjust:100%}
@@ -111,6 +119,7 @@ code,pre{font-size:8pt}
 
 }  // namespace
 
+/// The palettes are custom properties, so that dark mode and printing redefine colours in one place each.
 std::string style() {
   std::string out = fmt::format(
       ":root{{{}color-scheme:light dark}}\n@media(prefers-color-scheme:dark){{:root{{{}}}}}\n@media "
@@ -121,6 +130,9 @@ std::string style() {
   return out + kRules;
 }
 
+// Changing a byte of this text invalidates kScriptHash, and browsers then refuse to run it. No names from the
+// page are evaluated, and text is only assigned to textContent. ES5, so that old
+// browsers run it.
 const char* const kScript = R"js(
 (function () {
   'use strict';
@@ -128,7 +140,7 @@ const char* const kScript = R"js(
   function each(q, f, e) { Array.prototype.forEach.call((e || d).querySelectorAll(q), f); }
   root.classList.add('js');
 
-  // The marks' own titles become a tooltip that does not make one wait.
+  // Replace the title of each mark, which browsers show after a delay, by an immediate tooltip.
   each('svg .hit', function (e) {
     var t = e.querySelector('title');
     if (t) { e.tip = t.textContent; e.setAttribute('aria-label', e.tip); e.removeChild(t); }
@@ -144,7 +156,7 @@ const char* const kScript = R"js(
     tip.style.left = x + 'px'; tip.style.top = y + 'px';
   });
 
-  // A name of a legend dims everything else of its chart.
+  // Pointing at an entry of a legend fades all other marks of its chart.
   each('.legend li', function (li) {
     var f = li.closest('figure'), c = li.getAttribute('data-c');
     function dim(on) { each('svg .part, svg .curve, svg .dot', function (p) { p.classList.toggle('faded', on && !p.classList.contains(c)); }, f); }
@@ -187,6 +199,7 @@ const char* const kScript = R"js(
 })();
 )js";
 
-const char* const kScriptHash = "3l1+fL5QYPvWDZVWc1kBasEQMDCDryZU5mSu/DJoQmk=";
+// base64 of the SHA-256 of kScript.
+const char* const kScriptHash = "yj3+qsK8o3zPC7gMfGOmb/7hamNKvqilJ/uVfdqkJi4=";
 
 }  // namespace trainhost::report::html

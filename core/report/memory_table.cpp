@@ -28,6 +28,8 @@ std::string_view component_text(Component c) {
   }
 }
 
+/// Symbols of docs/memory-model.md: L layers, H hidden size, A heads, K key and value heads, D head
+/// dimension, I intermediate size, V vocabulary. The name comes from a file, so the line is escaped.
 std::string model_line(const planning::PlanResult& v) {
   const ModelSpec& m = v.model;
   std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
@@ -44,6 +46,8 @@ std::string note_line(const std::string& text, const Terminal& t) {
   return wrapped("  note: " + text, line_width(t), "    ") + "\n";
 }
 
+/// One row per component, in the order of the enumerators. Bytes at the peak of the tier, not maxima: the
+/// rows then add up to the total (docs/memory-model.md, "Where the peak is computed").
 void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
   std::map<Component, std::uint64_t> parts;
   for (const MemoryEntry& n : e.report.entries)
@@ -64,6 +68,8 @@ std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string
                      format_bytes(bytes - budget));
 }
 
+/// All tiers of one estimate, then the comparison with the budgets. The compute tier has its own budget;
+/// pinned and host memory together have the host budget, which exists only if the compute tier is a device.
 std::string estimate_table(const planning::PlanResult& v, const planning::Estimate& e, const Terminal& t) {
   std::string out;
   for (Tier tier : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
@@ -77,6 +83,7 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
       if (p.tier == tier) peak_phase = fmt::format("peak in {}", name(p.peak_at));
     table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
                std::string(name(e.report.claim)), peak_phase});
+    // On a narrow terminal the bar is dropped first, then the share; sizes are never dropped.
     out += table.fitted(line_width(t), {4, 3});
   }
   if (v.ranks > 1) out += fmt::format("  per device, for the fullest of {} devices\n", format_count(v.ranks));
@@ -98,6 +105,7 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
                    "    ") +
            "\n";
   for (const planning::Estimate& e : v.estimates) {
+    // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out +=
           styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) +

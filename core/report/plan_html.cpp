@@ -16,7 +16,7 @@ namespace {
 
 using html::HtmlTable;
 
-constexpr std::size_t kEstimates = 12;
+constexpr std::size_t kEstimates = 12;  // estimates with a table; all others are in --json
 
 std::string subtitle(const planning::PlanResult& v) {
   const ModelSpec& m = v.model;
@@ -33,12 +33,15 @@ std::string subtitle(const planning::PlanResult& v) {
   return out;
 }
 
+/// The compute tier only: it is the tier that the answer compares with the budget.
 std::string peak_phase(const planning::PlanResult& v, const planning::Estimate& e) {
   for (const TierPeak& p : e.report.tiers)
     if (p.tier == v.compute_tier) return fmt::format(", peak in {}", name(p.peak_at));
   return {};
 }
 
+/// The first sentence of the page. The first estimate decides whether the run fits; it can fail in the
+/// compute tier or in host memory; if both fail, the compute tier is named.
 void answer(const planning::PlanResult& v, html::Page& page) {
   if (v.estimates.empty()) {
     page.answer = "No estimator plans this model";
@@ -51,12 +54,14 @@ void answer(const planning::PlanResult& v, html::Page& page) {
     page.answer =
         fmt::format("Does not fit: {} over the budget", format_bytes(e.compute_bytes - v.budget_bytes));
   else if (!e.fits)
+    // The compute tier fits, so the host budget is exceeded. min() keeps the subtraction from wrapping.
     page.answer = fmt::format("Does not fit: host memory is {} short",
                               format_bytes(e.host_bytes - std::min(e.host_bytes, v.host_budget_bytes)));
   else if (v.budget_known)
     page.answer = "Fits: " + html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
+  // changes are sorted by cost, so the front is the cheapest.
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
   page.detail =
       !v.budget_known
@@ -71,12 +76,14 @@ void answer(const planning::PlanResult& v, html::Page& page) {
                                v.host_budget_source);
   if (v.ranks > 1)
     page.detail += fmt::format(". Sizes are for the fullest of {} devices", format_count(v.ranks));
+  // An answer without the kind of its estimate would look exact.
   page.detail += fmt::format(". Estimator {}: {}.", e.report.source,
                              e.report.claim == Claim::kUpperBound ? "an upper bound"
                              : e.report.claim == Claim::kExact    ? "exact"
                                                                   : "an approximation");
 }
 
+/// One stacked bar: the components of one tier at the peak of that tier. The parts add up to the total.
 html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   const std::uint64_t total = r.tier_bytes(tier);
   html::Bar b{label, {}, format_bytes(total), false};
@@ -89,7 +96,8 @@ html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   return b;
 }
 
-/// Legend of the components of the first `estimates` estimates.
+/// Legend of the components of the first `estimates` estimates: those that occur, in the order of the
+/// colours.
 std::string legend_of(const planning::PlanResult& v, std::size_t estimates) {
   std::vector<std::pair<std::string, std::string>> entries;
   for (unsigned c = 1; c <= html_component_count(); ++c)
@@ -117,12 +125,15 @@ std::string tier_bars(const planning::PlanResult& v) {
     if (r.tier_bytes(t) > 0) {
       c.bars.push_back(bar_of(r, t, std::string(name(t))));
       c.bars.back().strong = t == v.compute_tier;
+      // Bars are drawn from the top, and the budget line ends after the bar of the compute tier: bars below
+      // it have other limits.
       if (t == v.compute_tier) c.limit = limit_of(v), c.limited = c.bars.size();
     }
   return c.bars.empty() ? "" : html::figure(html::draw(c), legend_of(v, 1));
 }
 
-/// One bar per estimator: its compute tier compared with the budget, and its first note.
+/// One bar per estimator: its compute tier compared with the budget, and its first note. An estimator that
+/// knows no tiers but one (a published rule) is comparable only in this form.
 std::string compare_estimators(const planning::PlanResult& v) {
   if (v.estimates.size() < 2) return {};
   html::BarChart c;
@@ -150,6 +161,8 @@ std::string compare_estimators(const planning::PlanResult& v) {
          t.str();
 }
 
+/// The data- attributes are an interface: programs that read the page select rows by them, so they hold the
+/// names of the JSON output, not the displayed ones.
 std::string tier_table(const planning::Estimate& e, Tier tier) {
   const std::uint64_t total = e.report.tier_bytes(tier);
   HtmlTable t("lrrrl", {"component", "size", "bytes", "share", "kind"});
@@ -194,6 +207,7 @@ std::string other_estimates(const planning::PlanResult& v) {
   return out;
 }
 
+/// Columns as in the JSON output. changes_note explains why fewer changes than usual are listed.
 std::string changes(const planning::PlanResult& v) {
   if (v.changes.empty()) return {};
   const std::string why_few = v.changes_note.empty() ? "" : "<p>" + html::text(v.changes_note) + "</p>";
@@ -206,6 +220,7 @@ std::string changes(const planning::PlanResult& v) {
   return why_few + t.str(40, 20'000);
 }
 
+/// 0 as value means that not even the smallest value fits.
 std::string limits(const planning::PlanResult& v) {
   if (v.limits.empty()) return {};
   HtmlTable t("lrl", {"limit", "value", "component that exceeds memory one step beyond"});
@@ -215,11 +230,14 @@ std::string limits(const planning::PlanResult& v) {
   return t.str(40, 20'000);
 }
 
+/// The derivation of every byte. Estimates after the first get a smaller limit, because the page holds up to
+/// kEstimates of them.
 std::string entries(const planning::PlanResult& v) {
   std::string out;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const MemoryReport& r = v.estimates[i].report;
     if (r.entries.empty()) continue;
+    // The key "leaves" is read by programs and stays, although the term is now entry.
     HtmlTable t("lllrrl", {"entry", "component", "tier", "at the peak", "maximum", "formula"});
     t.mark("leaves", r.source).mark("sort", "");
     for (const MemoryEntry* n : largest_first(r))
@@ -244,6 +262,8 @@ std::string plan_html(const planning::PlanResult& v) {
   page.subtitle = subtitle(v);
   page.command = v.command;
   answer(v, page);
+  // Sections in the order of questions: what needs the memory, what to change, which values are possible,
+  // when the peak occurs. Sections without content are omitted.
   page.section("Memory by component", memory(v));
   page.section("Changes that make it fit", changes(v));
   page.section("Largest values that fit", limits(v));

@@ -1,5 +1,6 @@
 // Writes the trainhost.plan/1 object. Its keys are documented in docs/cli.md; new keys may be added, none is
-// renamed or removed.
+// renamed or removed. Several keys therefore keep older terms: "leaves" are the entries, "moment" is the
+// phase, "too_much" are the bytes over the budget.
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -37,7 +38,8 @@ Json tier_json(const MemoryReport& r, Tier tier) {
   return out;
 }
 
-/// Bytes over the budget, by tier.
+/// Bytes over the budget, by tier. Host memory is reported under "host", whichever of pinned and pageable
+/// memory is short, because both share one budget.
 Json excess_json(const planning::PlanResult& v, const planning::Estimate& e) {
   Json out = Json::object();
   if (v.budget_known && e.compute_bytes > v.budget_bytes)
@@ -81,6 +83,7 @@ Json limits_json(const planning::PlanResult& v) {
   return out;
 }
 
+/// Phases in the order of a step; empty where no step program is known.
 Json timeline_json(const planning::PlanResult& v) {
   Json out = Json::array();
   for (const planning::StepPhase& phase : v.timeline) {
@@ -94,6 +97,7 @@ Json timeline_json(const planning::PlanResult& v) {
 }  // namespace
 
 std::string recompute_json(const planning::PlanResult& v) {
+  // value() throws if the caller did not test for train.recompute = "auto".
   const RecomputeLayers n = v.recompute_layers.value();
   return Json{{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full},
               {"mlp", n.mlp},    {"selective", n.selective},   {"none", v.model.layers - n.total()}}
@@ -102,6 +106,7 @@ std::string recompute_json(const planning::PlanResult& v) {
 
 std::string plan_json(const planning::PlanResult& v, int indent) {
   Json j = {{"schema", "trainhost.plan/1"}};
+  // null, not 0, where the family has no list of tensors: 0 would be read as a count.
   Json parameters = nullptr;
   if (v.parameters_known)
     parameters = {{"total", v.parameters.total},
@@ -119,7 +124,9 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   for (const planning::Estimate& e : v.estimates) {
     Json tiers = Json::array();
     for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
+      // Tiers without bytes are omitted: a CPU run has no device tier.
       if (e.report.tier_bytes(t) > 0) tiers.push_back(tier_json(e.report, t));
+    // As text, because JSON numbers above 2^53 lose digits in most readers. "" where the plan has no digest.
     char digest[24];
     std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(e.report.digest));
     j["estimates"].push_back({{"estimator", e.report.source},
@@ -141,6 +148,8 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   if (!v.changes_note.empty()) j["changes_note"] = v.changes_note;
   j["limits"] = limits_json(v);
   j["timeline"] = timeline_json(v);
+  // Texts from plugins may hold invalid UTF-8. The default error handler throws; `replace` writes U+FFFD, so
+  // one bad byte in a note cannot lose the whole report.
   return j.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 

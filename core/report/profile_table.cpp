@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 
 #include "core/base/text.hpp"
@@ -13,6 +14,7 @@
 namespace trainhost::report {
 namespace {
 
+/// 0 where the whole is 0, so that an empty profile prints zeros instead of nan.
 double share(std::uint64_t part, std::uint64_t whole) {
   return whole ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -24,7 +26,8 @@ std::string giga_per_second(std::uint64_t amount, std::uint64_t ns) {
   return amount && ns ? fmt::format("{:.1f}", share(amount, ns)) : "";
 }
 
-/// By time, largest first; norms and elementwise operations are added up in one row.
+/// By time, largest first; norms and elementwise operations are added up in one row, as none of them has a
+/// rate that the reader could improve on its own. Ties keep their order.
 std::vector<training::OpKindRow> rows_by_time(const training::ProfileResult& v) {
   std::vector<training::OpKindRow> out;
   training::OpKindRow small{.kind = "norms and elementwise"};
@@ -41,6 +44,8 @@ std::vector<training::OpKindRow> rows_by_time(const training::ProfileResult& v) 
   return out;
 }
 
+/// Times are averages per step, rates are over the whole time of the kind. FLOP/s and bytes/s follow from
+/// operation counts, not from hardware counters.
 std::string kinds_table(const training::ProfileResult& v) {
   Table table("lrrrrr");
   table.row({"operation", "calls", "ms per step", "share", "GFLOP/s", "GB/s"});
@@ -53,6 +58,7 @@ std::string kinds_table(const training::ProfileResult& v) {
                giga_per_second(k.flops, k.ns), giga_per_second(k.bytes, k.ns)});
     all.calls += k.calls, all.flops += k.flops, all.bytes += k.bytes;
   }
+  // Launch overhead, waiting and the host's own work; without this row the shares would not add up to 100 %.
   table.row({"between operations", "", ms(v.between_ns()), percent(v.between_ns(), v.step_ns), "", ""});
   table.rule();
   table.row({"one step", format_count(all.calls / v.steps), ms(v.step_ns), "",
@@ -67,6 +73,8 @@ std::string_view phase_text(std::string_view phase) {
   return phase == "after_update" ? "after update" : phase;
 }
 
+/// Planned bytes at four points of a step, beside two measurements: bytes in use by the ledger, and VmRSS.
+/// Resident memory of the first step is lower than that of the last where pages are touched late.
 std::string phases_table(const training::ProfileResult& v) {
   Table table("lrrrrr");
   table.row({"memory during a step", "planned live", "share", "in use", "resident, first step", "last step"});
@@ -79,12 +87,14 @@ std::string phases_table(const training::ProfileResult& v) {
 
 using Cells = std::map<Component, std::uint64_t>;
 
+/// Layer -1 holds what belongs to no layer: embedding, head, loss.
 std::string layers_name(std::int32_t first, std::int32_t last) {
   if (first < 0) return "outside layers";
   return first == last ? fmt::format("layer {}", first) : fmt::format("layers {}-{}, each", first, last);
 }
 
 /// Rows: layers; consecutive layers with equal bytes are one row. Columns: components that occur.
+/// `sums` has the components that occur at all, so it fixes the columns; `total` is the peak in tensor bytes.
 std::string peak_table(const training::ProfileResult& v) {
   std::map<std::int32_t, Cells> layers;
   Cells sums;
@@ -92,6 +102,7 @@ std::string peak_table(const training::ProfileResult& v) {
   for (const training::PeakEntry& c : v.peak)
     layers[c.layer][c.component] += c.bytes, sums[c.component] += c.bytes, total += c.bytes;
   Table table("l" + std::string(sums.size() + 3, 'r'));
+  // `ms` is empty for rows without time of their own.
   const auto add = [&](const std::string& head, const Cells& cells, const std::string& ms) {
     std::vector<std::string> row = {head};
     std::uint64_t all = 0;
@@ -111,6 +122,8 @@ std::string peak_table(const training::ProfileResult& v) {
   }
   head.insert(head.end(), {"all", "share", "ms per step"});
   table.row(std::move(head));
+  // Runs of equal layers. Map order is layer order; rows outside layers (-1) are never merged with others.
+  // The time of a merged row is the average over its n layers.
   for (auto at = layers.begin(); at != layers.end();) {
     auto last = at;
     std::uint64_t ns = 0, n = 0;
@@ -122,6 +135,7 @@ std::string peak_table(const training::ProfileResult& v) {
     }
     add(layers_name(at->first, last->first), at->second,
         ns ? fmt::format("{:.3f}", static_cast<double>(ns) * 1e-6 / static_cast<double>(n * v.steps)) : "");
+    assert(n > 0 && last->first >= at->first);
     at = std::next(last);
   }
   table.rule();
@@ -145,6 +159,8 @@ std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
   out += kinds_table(v) + "\n" + phases_table(v) + "\n";
   if (!v.peak.empty()) {
     std::uint64_t tensors = 0;
+    // The ledger also counts the host's buffers, which belong to no operation; they are named apart so that
+    // both sums can be checked.
     for (const training::PeakEntry& c : v.peak) tensors += c.bytes;
     out += peak_table(v) + fmt::format("  peak at {}", v.peak_at);
     if (v.used_bytes > tensors)
@@ -152,6 +168,7 @@ std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
     out += "\n";
   } else
     out += "  no peak by layer: the trainer does not use the host's memory plan\n";
+  // The plan may exceed the measurement, for example when evaluation never ran; the difference is then 0.
   const double ratio = v.fragmentation();
   const std::string_view severity = training::fragmentation_severity(ratio);
   out += fmt::format("  fragmentation {:.2f} % of {} allocated ({} bytes): {}\n", 100 * ratio,
@@ -159,6 +176,7 @@ std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
                      format_count(v.allocated_bytes - std::min(v.allocated_bytes, v.used_bytes)),
                      styled(t, severity == "normal" ? Style::kGood : Style::kBad, severity));
   if (!v.trace.empty())
+    // Steps are counted from 1; 0 means that the requested range was never reached.
     out += v.traced_first ? fmt::format("  trace of steps {} to {} in {}: open it in ui.perfetto.dev\n",
                                         v.traced_first, v.traced_last, escaped(v.trace, 4096))
                           : fmt::format("  {} contains no step\n", escaped(v.trace, 4096));

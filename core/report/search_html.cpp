@@ -16,6 +16,7 @@ namespace {
 
 using html::HtmlTable;
 
+// Bounds on the size of the page: points drawn from the ranking, points of the Pareto front, bars.
 constexpr std::size_t kDots = 400, kFront = 80, kBars = 10;
 
 /// "data 2, tensor 8, pipeline 4, ZeRO 1, micro-batch 1 × 8, recompute full"; sizes of 1 are left out.
@@ -37,7 +38,7 @@ std::string describe_layout(const planning::RankedLayout& r) {
          (r.offload.empty() ? "" : ", " + r.offload);
 }
 
-/// "d2 t8 p4": a label for charts.
+/// "d2 t8 p4": a label for charts. Sizes of 1 of these three kinds are kept, so that labels are comparable.
 std::string short_label(const planning::RankedLayout& r) {
   std::string out = fmt::format("d{} t{} p{}", r.data, r.tensor, r.pipeline);
   if (r.context > 1) out += fmt::format(" c{}", r.context);
@@ -46,6 +47,7 @@ std::string short_label(const planning::RankedLayout& r) {
   return out;
 }
 
+/// Position: bytes of the fullest device and seconds per step. The tooltip holds what the label cannot.
 html::Dot dot(const planning::RankedLayout& r, std::string css) {
   return {
       static_cast<double>(r.device_bytes), r.step_seconds, std::move(css),
@@ -53,6 +55,8 @@ html::Dot dot(const planning::RankedLayout& r, std::string css) {
                   format_bytes(r.device_bytes), html::format_seconds(r.step_seconds), 100 * r.utilization)};
 }
 
+/// `best` is sorted by step time, so its first element is the answer. The second part states how many layouts
+/// were evaluated; pruning skipped the others.
 void answer(const planning::SearchResult& v, html::Page& page) {
   if (v.best.empty()) {
     page.tone = html::Tone::kBad;
@@ -72,6 +76,8 @@ void answer(const planning::SearchResult& v, html::Page& page) {
                              html::format_seconds(v.seconds), format_count(v.fitting));
 }
 
+/// Two series: the ranked layouts and, connected, the Pareto front. A layout may be in both; the dot of the
+/// front is drawn above.
 std::string scatter(const planning::SearchResult& v) {
   html::ScatterChart c;
   c.title = "Memory against time";
@@ -102,8 +108,11 @@ std::string times(const planning::SearchResult& v) {
   c.title = "Step time by cause";
   c.description = "The fastest layouts; time that is not overlapped, by cause.";
   c.unit = html::Unit::kSeconds;
+  // The colour of a cause is fixed at its first appearance. 7 and 12 have no common factor, so the first
+  // twelve causes get twelve different colours, with neighbours far apart.
   std::map<std::string, std::size_t> kinds;  // in order of appearance
   std::vector<std::pair<std::string, std::string>> names;
+  // Bars of all layouts share one scale, which makes a cause comparable between layouts.
   for (std::size_t i = 0; i < v.best.size() && i < kBars; ++i) {
     const planning::RankedLayout& r = v.best[i];
     html::Bar b{
@@ -122,6 +131,8 @@ std::string times(const planning::SearchResult& v) {
   return c.bars.empty() ? "" : html::figure(html::draw(c), html::legend(names));
 }
 
+/// Each setting is an argument of --set that the reader copies, so it stays on one line; line breaks are
+/// allowed between settings.
 std::string rows(const std::vector<planning::RankedLayout>& all, std::string_view of, std::size_t most,
                  std::size_t max_bytes) {
   HtmlTable t("rlrrrrrl",
@@ -134,6 +145,7 @@ std::string rows(const std::vector<planning::RankedLayout>& all, std::string_vie
       settings +=
           (settings.empty() ? "<code>" : " ") + ("<span class=\"nb\">" + html::text(s, 80) + "</span>");
     if (!settings.empty()) settings += "</code>";
+    // Sorting by a click reads the value attribute, so every number carries its unrounded value.
     t.row({fmt::format("<data value=\"{0}\">{0}</data>", i + 1), html::text(describe_layout(r)),
            fmt::format("<data value=\"{}\">{}</data>", r.step_seconds, html::format_seconds(r.step_seconds)),
            html::count(static_cast<std::uint64_t>(std::max(0.0, r.tokens_per_second))),

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/text.hpp"
 #include "core/report/search_report.hpp"
@@ -11,7 +12,7 @@
 namespace trainhost::report {
 namespace {
 
-constexpr std::size_t kFrontRows = 10;
+constexpr std::size_t kFrontRows = 10;  // the terminal shows a sample; --csv and --json have all
 
 std::string seconds_text(double s) {
   if (s >= 100) return fmt::format("{:.0f} s", s);
@@ -23,7 +24,7 @@ std::string recompute_text(const planning::RankedLayout& r) {
   return r.recompute_every > 1 ? fmt::format("{} by {}", r.recompute, r.recompute_every) : r.recompute;
 }
 
-/// The two largest parts of the step time other than arithmetic.
+/// The two largest parts of the step time other than arithmetic. Parts under half a per cent are omitted.
 std::string largest_overheads(const planning::RankedLayout& r) {
   const std::pair<std::string, double>*first = nullptr, *second = nullptr;
   for (const auto& part : r.seconds) {
@@ -35,6 +36,7 @@ std::string largest_overheads(const planning::RankedLayout& r) {
   }
   std::string out;
   for (const auto* part : {first, second})
+    // seconds are not overlapped and add up to step_seconds, so the shares are comparable.
     if (part && part->second >= 0.005 * r.step_seconds)
       out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", part->first,
                          100 * part->second / r.step_seconds);
@@ -46,16 +48,19 @@ std::vector<planning::RankedLayout> sample_evenly(const std::vector<planning::Ra
                                                   std::size_t most) {
   if (rows.size() <= most || most < 2) return rows;
   std::vector<planning::RankedLayout> out;
+  // The integer division gives indices 0 and rows.size() - 1 at both ends: least memory and least time.
   for (std::size_t i = 0; i < most; ++i) out.push_back(rows[i * (rows.size() - 1) / (most - 1)]);
   return out;
 }
 
 /// The order in which a narrow terminal drops columns: first those with the same default value in every row,
-/// then the least important ones.
+/// then the least important ones. Numbers are indices of the heading in rows_table(). Layout, memory and time
+/// of a row are never dropped.
 std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5};
   for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0})
     if (std::all_of(cells.begin(), cells.end(), [&](const auto& r) {
+          assert(c < r.size());
           return r[c] == cells.front()[c] && (r[c] == "1" || r[c] == "-" || r[c] == "0" || r[c] == "none");
         }))
       out.push_back(c);
@@ -79,16 +84,19 @@ std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Te
                      r.host_bytes ? format_bytes(r.host_bytes) : "-", seconds_text(r.step_seconds),
                      fmt::format("{:.1f} %", 100 * r.utilization), largest_overheads(r)});
   for (const auto& row : cells) t.row(row);
+  // Cells are collected first, because the order of dropping depends on all rows.
   std::vector<std::string> dropped;
   const std::string table = t.fitted(line_width(terminal), drop_order(cells), &dropped);
   return table + dropped_columns_note(dropped, "--csv", line_width(terminal));
 }
 
-/// The settings as command-line arguments; on a terminal in lines that end in a backslash.
+/// The settings as command-line arguments; on a terminal in lines that end in a backslash, so that they can
+/// be pasted. In a file they stay on one line.
 std::string command_arguments(const std::vector<std::string>& settings, unsigned width) {
   constexpr const char* kIndent = "    ";
   std::string out = "  run the fastest with:", line;
   for (const std::string& s : settings) {
+    // 3 characters for the space before and " \" after.
     if (width && (line.empty() || line.size() + s.size() + 3 > width)) {
       out += line.empty() ? "\n" : line + " \\\n";
       line = kIndent + s;
@@ -99,7 +107,7 @@ std::string command_arguments(const std::vector<std::string>& settings, unsigned
   return out + line + "\n";
 }
 
-/// A CSV field; these texts never contain quotes.
+/// A CSV field. These texts are written by this program and contain no quotes, so csv.hpp is not needed.
 std::string quoted(const std::string& text) { return text.find(',') == text.npos ? text : '"' + text + '"'; }
 
 std::string csv_line(const char* list, std::size_t rank, const planning::RankedLayout& r) {
@@ -108,6 +116,8 @@ std::string csv_line(const char* list, std::size_t rank, const planning::RankedL
                   r.sequence ? "true" : "false", r.pipeline, r.interleave, r.data, r.context, r.expert,
                   r.zero, r.micro_batch, r.accumulate, r.recompute, r.recompute_every, quoted(r.offload),
                   r.device_bytes, r.host_bytes, r.step_seconds, r.tokens_per_second, r.utilization);
+  // One column per cause. All layouts of a search have the same causes in the same order; search_csv() takes
+  // the headings from the first.
   for (const auto& [name, s] : r.seconds) line += fmt::format(",{}", s);
   return line + "\n";
 }
@@ -145,6 +155,7 @@ std::string search_csv(const planning::SearchResult& v) {
       "list,rank,tensor,sequence,pipeline,interleave,data,context,expert,zero,micro_batch,accumulate,"
       "recompute,recompute_every,offload,"
       "device_bytes,host_bytes,step_seconds,tokens_per_second,utilization";
+  // Without a result there are no causes, and only the fixed columns are written.
   if (!v.best.empty())
     for (const auto& [name, s] : v.best.front().seconds) out += "," + name + "_seconds";
   out += "\n";

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -18,14 +19,17 @@ namespace {
 using html::HtmlTable;
 
 constexpr std::size_t kLineColours[] = {0, 4, 3, 2, 5, 7, 9, 6, 10, 1};  // no red: it marks the budget
+// Limits of the page: points of a curve that are drawn, and estimators.
 constexpr std::size_t kPoints = 120, kCurves = 10;
 using Points = std::vector<const planning::SweepPoint*>;
 
-/// Valid points by rising x; of more than kPoints, every n-th and the last.
+/// Valid points by rising x; of more than kPoints, every n-th and the last. A value at which the run is
+/// invalid is left out: it has no bytes. Points that do not rise are left out, since a line cannot return.
 Points valid_points(const planning::SweepCurve& c) {
   Points all, out;
   for (const planning::SweepPoint& p : c.points)
     if (p.error.empty() && std::isfinite(p.x) && (all.empty() || p.x > all.back()->x)) all.push_back(&p);
+  // Rounded up, so at most kPoints + 1 points remain.
   const std::size_t every = (all.size() + kPoints - 1) / kPoints;
   for (std::size_t i = 0; i < all.size(); ++i)
     if (every <= 1 || i % every == 0 || i + 1 == all.size()) out.push_back(all[i]);
@@ -46,11 +50,12 @@ std::string axis_name(const planning::SweepResult& v) {
   return v.unit.empty() ? v.key : v.key + ", " + v.unit;
 }
 
-/// "Fits up to data.seq_len = 8192": from the first curve.
+/// "Fits up to data.seq_len = 8192": from the first curve, which belongs to the estimator that decides.
 void answer(const planning::SweepResult& v, html::Page& page) {
   page.answer = "Memory over " + v.key;
   if (v.curves.empty()) return;
   const planning::SweepCurve& c = v.curves.front();
+  // last_fit: the last value that fits before the first one that does not.
   const planning::SweepPoint *last_fit = nullptr, *first_not = nullptr;
   std::size_t fit = 0, valid = 0;
   for (const planning::SweepPoint& p : c.points) {
@@ -73,6 +78,9 @@ void answer(const planning::SweepResult& v, html::Page& page) {
     page.answer = fmt::format("Every value of {} fits", v.key);
   else if (fit == 0)
     page.answer = fmt::format("No value of {} fits", v.key);
+  // "Fits up to" is only true if no value fits beyond the first that does not. Automatic choices can make a
+  // larger value fit again (a streamed mode, more recomputation), so the number of fitting values is compared
+  // with those up to last_fit.
   else if (last_fit && first_not &&
            fit == static_cast<std::size_t>(std::count_if(
                       c.points.begin(), c.points.end(),
@@ -87,6 +95,8 @@ void answer(const planning::SweepResult& v, html::Page& page) {
 
 /// Totals of every estimator over all values that any of them has.
 std::string totals_chart(const planning::SweepResult& v) {
+  // Estimators may reject different values. The x axis is the union of all their values; where an estimator
+  // has no value, its line has a gap.
   std::map<double, std::string> at;  // x to its label
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k)
     for (const planning::SweepPoint* p : valid_points(v.curves[k])) at.emplace(p->x, p->label);
@@ -103,7 +113,9 @@ std::string totals_chart(const planning::SweepResult& v) {
     html::Series s{html::colour(kLineColours[k]), v.curves[k].estimator,
                    std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
     for (const planning::SweepPoint* p : valid_points(v.curves[k])) {
+      // valid_points() is deterministic, so every x is present.
       const auto i = static_cast<std::size_t>(std::lower_bound(c.x.begin(), c.x.end(), p->x) - c.x.begin());
+      assert(i < c.x.size() && c.x[i] == p->x);
       s.y[i] = static_cast<double>(p->compute);
       c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute),
                                v.budget_known && !p->fits ? ", does not fit" : "");
@@ -127,12 +139,14 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
   html::AreaChart c;
   c.title = fmt::format("Memory by component over {}, estimator {}", v.key, curve.estimator);
   c.x_name = axis_name(v);
+  // Keyed by component, so that bands are stacked in the same order and colour on every page.
   std::map<Component, html::Series> bands;
   for (std::size_t i = 0; i < points.size(); ++i) {
     c.x.push_back(points[i]->x), c.x_label.push_back(points[i]->label),
         c.tips.push_back(curve_tip(v, *points[i]));
     for (const auto& [component, bytes] : points[i]->components) {
       html::Series& s = bands[component];
+      // A component that is absent at some values has 0 bytes there.
       s.y.resize(points.size(), 0);
       s.y[i] += static_cast<double>(bytes);
     }
@@ -146,10 +160,12 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
   }
   std::string list;
   for (const planning::Crossover& x : v.crossovers) {
+    // At most 12 marks; numbers are those of the list below the chart.
     if (x.estimator != curve.estimator || c.marks.size() >= 12) continue;
     c.marks.push_back({x.x, std::to_string(c.marks.size() + 1), x.sentence});
     list += fmt::format("<li><data value=\"{}\">{}</data></li>\n", x.x, html::text(x.sentence));
   }
+  // Marks are drawn from left to right, which their badges rely on.
   std::sort(c.marks.begin(), c.marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
   // The budget applies to the compute tier only: omit it where the stack includes other tiers.
   const bool one_tier = std::all_of(points.begin(), points.end(),
@@ -169,7 +185,7 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
 
 /// One row per value: components, totals, and whether it fits or why the value is not valid.
 std::string curve_table(const planning::SweepResult& v, const planning::SweepCurve& curve) {
-  std::map<Component, bool> seen;
+  std::map<Component, bool> seen;  // columns: every component that occurs at any value
   for (const planning::SweepPoint& p : curve.points)
     for (const auto& part : p.components) seen[part.first] = true;
   std::vector<std::string> headings = {v.key};
@@ -185,6 +201,7 @@ std::string curve_table(const planning::SweepResult& v, const planning::SweepCur
     for (const auto& part : seen) {
       std::uint64_t sum = 0;
       for (const auto& [c, bytes] : p.components) sum += c == part.first ? bytes : 0;
+      // Several entries of a point may belong to one component.
       cells.push_back(p.error.empty() && sum ? html::bytes(sum) : "");
     }
     cells.push_back(p.error.empty() ? html::bytes(p.compute) : "");
@@ -211,6 +228,7 @@ std::string sweep_html(const planning::SweepResult& v) {
   answer(v, page);
   page.section("Memory against " + v.key, v.curves.empty() ? "" : totals_chart(v));
   std::string curves, tables;
+  // Charts of the first four estimators; tables of all, collapsed.
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
     const std::string chart = curve_chart(v, v.curves[k]);
     if (k < 4) curves += chart;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/text.hpp"
 #include "core/report/sweep_report.hpp"
@@ -11,16 +12,18 @@
 namespace trainhost::report {
 namespace {
 
+/// "!" marks values over the budget; the line below the table explains it. Colour would be lost in a file.
 std::string total_cell(const planning::SweepResult& v, const planning::SweepPoint& p) {
   if (!p.error.empty()) return "-";
   return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");
 }
 
-/// One estimator: a column per component.
+/// One estimator: a column per component. Components are collected over all points, since a component may be
+/// 0 bytes and absent at some values (a streamed mode appears only above some size).
 std::string components_table(const planning::SweepResult& v, const planning::SweepCurve& c,
                              const Terminal& t) {
   std::vector<Component> parts;
-  std::uint64_t most = 1;
+  std::uint64_t most = 1;  // not 0: the bars divide by it, and all points may be invalid
   for (const planning::SweepPoint& p : c.points) {
     most = std::max(most, p.total);
     for (const auto& part : p.components)
@@ -50,6 +53,8 @@ std::string components_table(const planning::SweepResult& v, const planning::Swe
   }
   const bool errors = std::any_of(c.points.begin(), c.points.end(),
                                   [](const planning::SweepPoint& p) { return !p.error.empty(); });
+  // Columns by index: 0 the key, 1 to parts.size() the components, then the total, perhaps the settings, and
+  // last the bar or the error text. Error texts are never dropped.
   std::vector<std::size_t> drop;
   if (!errors) drop.push_back(head.size() - 1);  // the bar
   for (std::size_t i = parts.size(); i-- > 0;)
@@ -59,7 +64,8 @@ std::string components_table(const planning::SweepResult& v, const planning::Swe
   return text + dropped_columns_note(dropped, "--csv", line_width(t));
 }
 
-/// Several estimators: a column of totals per estimator.
+/// Several estimators: a column of totals per estimator. All curves have the same values in the same order,
+/// so row i is point i of each.
 std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
   Table table("r" + std::string(v.curves.size(), 'r') + "l");
   std::vector<std::string> head = {v.key};
@@ -68,8 +74,10 @@ std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
   table.rule();
   for (std::size_t i = 0; i < v.curves.front().points.size(); ++i) {
     std::vector<std::string> cells = {v.curves.front().points[i].label};
+    // The reasons of several estimators are usually the same; one is enough.
     std::string error;
     for (const planning::SweepCurve& c : v.curves) {
+      assert(c.points.size() == v.curves.front().points.size());
       cells.push_back(total_cell(v, c.points[i]));
       if (error.empty()) error = c.points[i].error;
     }
@@ -81,6 +89,7 @@ std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
 
 }  // namespace
 
+/// The settings column would repeat one text in every row if the automatic choices never change.
 bool how_differs(const planning::SweepResult& v) {
   const std::string* first = nullptr;
   for (const planning::SweepCurve& c : v.curves)

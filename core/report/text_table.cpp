@@ -3,20 +3,26 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 
 namespace trainhost::report {
 
+/// Counts the bytes that are not continuation bytes (10xxxxxx). Characters two columns wide do not occur in
+/// our texts, and names from outside pass through escaped() first.
 std::size_t display_width(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+/// Missing cells are empty, cells beyond the last column are dropped: every row that is not a rule has
+/// exactly alignment_.size() cells. lines() relies on that.
 void Table::row(std::vector<std::string> cells) {
   cells.resize(alignment_.size());
   rows_.push_back(std::move(cells));
 }
 
+/// An empty row stands for a rule, so columns and rules share one vector and one order.
 void Table::rule() { rows_.emplace_back(); }
 
 std::vector<std::size_t> Table::natural_widths() const {
@@ -30,6 +36,8 @@ namespace {
 
 constexpr std::size_t kGap = 2, kNarrow = 16;
 
+/// Width of a line without indent: visible columns and the gaps between them. A width of 0 means that the
+/// column is dropped, so it has no gap either.
 std::size_t total_of(const std::vector<std::size_t>& widths) {
   std::size_t total = 0;
   for (std::size_t w : widths)
@@ -55,6 +63,7 @@ std::size_t minimum_width(const std::vector<std::vector<std::string>>& rows, std
   std::size_t longest = 0;
   for (const auto& r : rows)
     if (column < r.size())
+      // Wrapping to a width of 1 puts every word on a line of its own.
       for (const std::string& piece : cell_lines(r[column], 1))
         longest = std::max(longest, display_width(piece));
   return std::max(longest, kNarrow);
@@ -62,9 +71,13 @@ std::size_t minimum_width(const std::vector<std::vector<std::string>>& rows, std
 
 }  // namespace
 
+/// A row is as many lines high as its tallest visible cell. Only text columns are wrapped; a number that is
+/// split over lines would be read as two numbers.
 std::string Table::lines(const std::vector<std::size_t>& widths, const std::string& indent) const {
   std::string out;
+  assert(widths.size() == alignment_.size());
   for (const auto& r : rows_) {
+    assert(r.empty() || r.size() == widths.size());
     if (r.empty()) {
       out += indent;
       for (std::size_t i = 0; i < total_of(widths); ++i) out += "─";
@@ -86,6 +99,7 @@ std::string Table::lines(const std::vector<std::size_t>& widths, const std::stri
         const std::string pad(widths[c] - std::min(widths[c], display_width(cell)), ' ');
         line += (alignment_[c] == 'r' ? pad + cell : cell + pad) + std::string(kGap, ' ');
       }
+      // No spaces at the end of a line: they would wrap on a terminal exactly as wide as the table.
       line.erase(line.find_last_not_of(' ') + 1);
       out += line + "\n";
     }
@@ -95,9 +109,13 @@ std::string Table::lines(const std::vector<std::size_t>& widths, const std::stri
 
 std::string Table::str(const std::string& indent) const { return lines(natural_widths(), indent); }
 
+/// Three steps: narrow the text columns to their minimum, drop columns until the rest fits, and give unused
+/// characters back to the text columns, the last one first because that is where sentences are. The result
+/// may still be too wide: columns not listed in `drop` are never removed.
 std::string Table::fitted(std::size_t width, const std::vector<std::size_t>& drop,
                           std::vector<std::string>* dropped, const std::string& indent) const {
   const std::vector<std::size_t> wanted = natural_widths();
+  // The natural widths fit in most cases; then nothing is wrapped.
   if (width == 0 || total_of(wanted) + indent.size() <= width) return lines(wanted, indent);
   const std::size_t available = width > indent.size() ? width - indent.size() : 0;
   std::vector<std::size_t> widths = wanted;
@@ -125,6 +143,7 @@ std::string dropped_columns_note(const std::vector<std::string>& dropped, const 
 
 std::string bar(double share, unsigned width) {
   static constexpr std::array<const char*, 8> kPart = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  // A part may exceed its whole, for example a step counter beyond the planned number of steps.
   double eighths = std::clamp(share, 0.0, 1.0) * width * 8;
   auto n = static_cast<unsigned>(std::lround(eighths));
   std::string out;
@@ -132,12 +151,14 @@ std::string bar(double share, unsigned width) {
   return out + kPart[n % 8];
 }
 
+/// Keeps the spaces between words as they are, also the leading ones: indented lines remain indented.
 std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
   if (width == 0 || display_width(text) <= width) return text;
   std::string out, line;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size()),
                       end = std::min(text.find(' ', word), text.size());
+    // A word that is longer than the width gets a line of its own; otherwise empty lines would be emitted.
     const bool fits = line.empty() || line == indent ||
                       display_width(line) + display_width(text.substr(at, end - at)) <= width;
     if (!fits) out += line + "\n", line = indent;
