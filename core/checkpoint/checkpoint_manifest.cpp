@@ -1,8 +1,11 @@
-// Writes and parses manifest.json. Parsing uses the strict JSON reader, as for every file from outside.
+// Writes and parses manifest.json. Parsing uses the strict JSON reader, as for every file from outside. The
+// seal, a hash of all text before it, is the last member, so a manifest that was truncated or changed by a
+// single bit is detected before any of its values is used.
 #include "core/checkpoint/checkpoint_manifest.hpp"
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_reader.hpp"
@@ -15,6 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSeal = ",\n \"seal\": \"", kEnd = "\"\n}\n";
+// The tail has a fixed length, which is why the seal can be found without parsing.
 constexpr std::size_t kTailBytes = kSeal.size() + 32 + kEnd.size(), kMaxText = 1 << 20, kMaxFiles = 100'000;
 
 Json strings(const std::map<std::string, std::string>& map) {
@@ -31,6 +35,8 @@ std::map<std::string, std::string> read_strings(JsonReader& json) {
   return out;
 }
 
+/// Unknown members are skipped: a later version may add some. A file name is joined to the directory of the
+/// checkpoint, so anything but a plain name could read a file elsewhere.
 FileRecord read_record(JsonReader& json) {
   FileRecord r;
   std::string key;
@@ -51,6 +57,8 @@ FileRecord read_record(JsonReader& json) {
   return r;
 }
 
+/// The format is written and therefore read first; a newer one ends the parse before its members could be
+/// misread.
 void read_member(JsonReader& json, const std::string& key, Manifest& m) {
   if (key == "format") {
     if (std::uint64_t f = json.integer(); f != kManifestFormat)
@@ -73,6 +81,7 @@ void read_member(JsonReader& json, const std::string& key, Manifest& m) {
     m.meta.extra = read_strings(json);
   else if (key == "files") {
     for (json.open_array(); json.next_element();) {
+      // Bounds the memory of a manifest that is valid JSON but was not written by this program.
       if (m.files.size() == kMaxFiles) throw JsonError(json.at(), "too many files");
       m.files.push_back(read_record(json));
     }
@@ -99,16 +108,20 @@ std::string manifest_text(const Manifest& m) {
             {"extra", strings(m.meta.extra)},
             {"files", std::move(files)}};
   std::string text;
+  // dump() throws if a text is not UTF-8, for example a backend id from a plugin.
   try {
     text = j.dump(1);
   } catch (const Json::exception& e) {
     throw run_error(fmt::format("cannot write the manifest of the checkpoint: {}", e.what()));
   }
+  assert(text.ends_with("\n}"));
   text.resize(text.size() - 2);  // remove "\n}", which follows the seal
   std::string seal = xxh3_hex(text);
   return text.append(kSeal).append(seal).append(kEnd);
 }
 
+/// The seal is compared before the JSON is parsed. A mismatch means damage, not a wrong version: every
+/// version seals its manifests.
 Manifest parse_manifest(std::string_view text) {
   if (text.size() < kTailBytes) throw run_error("the manifest is incomplete");
   std::string_view body = text.substr(0, text.size() - kTailBytes), tail = text.substr(body.size());

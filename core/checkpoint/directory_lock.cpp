@@ -35,6 +35,7 @@ std::string describe_holder(int fd) {
 DirectoryLock::DirectoryLock(const fs::path& dir) {
   make_directories(dir);
   const fs::path file = dir / "lock";
+  // O_NOFOLLOW: a link named "lock" could make the run truncate a file elsewhere.
   Fd fd(sys().open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (fd.get() < 0) throw_errno("open", file, errno);
   int r;
@@ -44,6 +45,7 @@ DirectoryLock::DirectoryLock(const fs::path& dir) {
     throw run_error(fmt::format("{} is in use by {}", escaped(dir.string(), 4096), describe_holder(fd.get())),
                     "wait for that run, or set another output.dir");
   if (r != 0) throw_errno("lock", file, errno);
+  // Written under the lock, so the text always names the holder.
   std::string text = fmt::format("process {} on {}\n", ::getpid(), host_name());
   if (::ftruncate(fd.get(), 0) != 0) throw_errno("write", file, errno);
   write_all(fd.get(), std::as_bytes(std::span(text)), file);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <cassert>
 #include <cerrno>
 #include <system_error>
 #include <vector>
@@ -26,12 +27,15 @@ void throw_errno(const char* doing, const fs::path& path, int error) {
                               std::generic_category().message(error)));
 }
 
+/// In the directory of the target, because rename() cannot cross file systems. 64 random bits: two processes,
+/// or a process and the leftovers of another, never choose the same name.
 fs::path temp_beside(const fs::path& target) {
   std::uint64_t r = 0;
   if (::getrandom(&r, sizeof r, 0) != sizeof r) throw_errno("create a temporary name for", target, errno);
   return fs::path(target) += fmt::format(".tmp.{:016x}", r);
 }
 
+/// Strict about the 16 hexadecimal digits, since files with such names are removed as leftovers.
 bool is_temp_name(std::string_view name, std::string_view base) {
   auto at = name.rfind(".tmp.");
   if (at == std::string_view::npos || name.size() - at != 5 + 16) return false;
@@ -39,6 +43,7 @@ bool is_temp_name(std::string_view name, std::string_view base) {
   return base.empty() || name.substr(0, at) == base;
 }
 
+/// O_EXCL: never writes into a file or through a link that exists under this name.
 Fd create_new(const fs::path& path) {
   for (;;) {
     int fd = sys().open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -59,6 +64,8 @@ void write_all(int fd, std::span<const std::byte> data, const fs::path& path) {
 
 namespace {
 
+// fsync() may be interrupted without having failed. Any other error is final: after a failed fsync the kernel
+// may mark pages clean that were not written, so a second fsync would report success for lost data.
 int fsync_through_signals(int fd) {
   int r;
   do r = sys().fsync(fd);
@@ -68,18 +75,22 @@ int fsync_through_signals(int fd) {
 
 }  // namespace
 
+/// Takes ownership of the descriptor, so that nothing can use it after an error.
 void sync_and_close(Fd fd, const fs::path& path) {
   if (fsync_through_signals(fd.get()) != 0) throw_errno("sync", path, errno);
   // After EINTR from close the descriptor is closed, and the data were synced.
   if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", path, errno);
 }
 
+/// Opened for reading: fsync() writes the dirty pages of the file, whichever descriptor wrote them.
 void sync_file(const fs::path& path) {
   Fd fd(sys().open(path.c_str(), O_RDONLY | O_CLOEXEC, 0));
   if (fd.get() < 0) throw_errno("open", path, errno);
   sync_and_close(std::move(fd), path);
 }
 
+/// Makes created, renamed and removed names durable. Without it, a power failure can undo a rename although
+/// the file was synced.
 void sync_directory(const fs::path& dir) {
   fs::path d = dir.empty() ? fs::path(".") : dir;
   Fd fd(sys().open(d.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
@@ -94,6 +105,8 @@ void make_directory(const fs::path& dir) {
   if (sys().mkdir(dir.c_str(), 0755) != 0) throw_errno("create the directory", dir, errno);
 }
 
+/// Parents first; each is synced into its own parent. EEXIST is no error: another process may create the same
+/// directory at the same time.
 void make_directories(const fs::path& dir) {
   std::error_code ec;
   if (dir.empty() || fs::is_directory(dir, ec)) return;
@@ -112,11 +125,14 @@ void remove_file(const fs::path& path) {
   if (sys().unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
 }
 
+/// symlink_status(): a link to a directory is removed as a link; following it would delete files elsewhere.
+/// ENOENT is ignored, as the goal is reached.
 void remove_tree(const fs::path& path) {
   std::error_code ec;
   auto status = fs::symlink_status(path, ec);
   if (!fs::exists(status)) return;
   if (!fs::is_directory(status)) return remove_file(path);
+  // The entries are collected before any is removed; removing during iteration may skip entries.
   std::vector<fs::path> entries;
   for (fs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec))
     entries.push_back(it->path());
@@ -125,7 +141,11 @@ void remove_tree(const fs::path& path) {
   if (sys().rmdir(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
 }
 
+/// Exchange is atomic: at every moment one complete directory has the name `target`. The fallback for file
+/// systems without RENAME_EXCHANGE takes two renames; between them no directory has the name, and README.md
+/// states this exception of the guarantee.
 bool publish_directory(const fs::path& staged, const fs::path& target) {
+  assert(staged != target);
   std::error_code ec;
   if (!fs::exists(fs::symlink_status(target, ec))) {
     rename_path(staged, target);
@@ -138,13 +158,17 @@ bool publish_directory(const fs::path& staged, const fs::path& target) {
   try {
     rename_path(staged, target);
   } catch (...) {
+    // Restores the old directory. Its result is ignored: the first failure is reported.
     sys().rename(aside.c_str(), target.c_str());
     throw;
   }
+  // Like an exchange, `staged` then names the old directory.
   rename_path(aside, staged);
   return true;
 }
 
+/// Order: data, fsync, rename, fsync of the directory. Renaming before the data are on disk could leave an
+/// empty file under the final name after a power failure.
 void write_file_atomically(const fs::path& target, std::string_view data) {
   fs::path temp = temp_beside(target);
   try {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <optional>
 #include <system_error>
@@ -58,6 +59,7 @@ std::vector<Candidate> candidates(const fs::path& dir) {
     }
     out.push_back(std::move(c));
   }
+  // Highest serial number first. Candidates whose manifest cannot be read have serial 0 and come last.
   std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.serial, a.step) > std::tie(b.serial, b.step);
   });
@@ -65,6 +67,8 @@ std::vector<Candidate> candidates(const fs::path& dir) {
 }
 
 std::uint64_t next_serial(const std::vector<Candidate>& all) {
+  assert(std::is_sorted(all.begin(), all.end(),
+                        [](const Candidate& a, const Candidate& b) { return a.serial > b.serial; }));
   return all.empty() ? 1 : checked_add(all.front().serial, 1, "a serial number");
 }
 

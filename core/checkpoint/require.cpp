@@ -40,7 +40,8 @@ std::string message(const std::string& source, const std::vector<Difference>& di
 /// Old LLaMA checkpoints store the rotary frequencies, which are computed from the config.
 bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-/// A hint for the most common reasons why names do not match.
+/// A hint for the most common reasons why names do not match: the first missing tensor is looked up under the
+/// names that other tools would give it. "" if none matches.
 std::string hint_for(const std::vector<std::string>& missing, const std::set<std::string>& extra) {
   if (missing.empty()) return {};
   auto present_as = [&](auto rename) { return !extra.empty() && extra.contains(rename(missing.front())); };
@@ -55,6 +56,8 @@ std::string hint_for(const std::vector<std::string>& missing, const std::set<std
 
 }  // namespace
 
+/// Names are compared in both directions. All differences are collected before the error, since a wrong model
+/// usually differs in hundreds of tensors and the pattern shows the cause.
 void WeightSource::require(const std::vector<TensorInfo>& wanted, bool tied) {
   std::vector<std::string> missing, shape, dtype;
   std::set<std::string> names;
@@ -75,6 +78,8 @@ void WeightSource::require(const std::vector<TensorInfo>& wanted, bool tied) {
       dtype.push_back(fmt::format("{} is {}; F32, BF16, F16 or F64 can be loaded", t.name, e.dtype));
   }
 
+  // Tensors of the file that the model does not have. Names come from the file, so they are escaped for
+  // output.
   ignored_.clear();
   std::set<std::string> extra;
   for (const auto& [name, location] : locations_) {

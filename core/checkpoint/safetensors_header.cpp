@@ -1,5 +1,6 @@
 // Parses and checks a safetensors header. Memory is bounded by the length of the header: entries are counted
-// in the text before they are stored, and no number in the header is used as a size.
+// in the text before they are stored, and no number in the header is used as a size. Rules are numbered as in
+// README.md; each is violated by files in tests/core/checkpoint.
 #include "core/checkpoint/safetensors_header.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
 
+/// C0, DEL and C1. C1 characters are two bytes in UTF-8 (C2 80 to C2 9F) and are commands of terminals, which
+/// would act on an error message that contains the name.
 bool has_control(std::string_view s) {
   for (std::size_t i = 0; i < s.size(); ++i) {
     auto c = static_cast<unsigned char>(s[i]);
@@ -30,18 +33,21 @@ bool has_control(std::string_view s) {
   return false;
 }
 
+/// An upper bound of the number of tensors: the text can occur inside strings, too.
 std::size_t count_of(std::string_view text, std::string_view what) {
   std::size_t n = 0;
   for (auto at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size())) ++n;
   return n;
 }
 
+/// Reads tensors in the order of the text, then checks what needs all of them: names and offsets.
 class HeaderReader {
  public:
   HeaderReader(std::string_view text, std::uint64_t data_bytes, const std::string& file)
       : json_(text, kMaxHeaderDepth), text_(text), data_bytes_(data_bytes), file_(file) {}
 
   Header read() {
+    // Reserved once: up to 10^6 entries would otherwise be moved 20 times.
     header_.tensors.reserve(std::min<std::size_t>(count_of(text_, "\"data_offsets\""), kMaxTensors));
     json_.open_object();
     std::string name;
@@ -77,7 +83,9 @@ class HeaderReader {
     refuse(file_, rule, kLengthBytes + at, what);
   }
 
+  /// The JSON reader has one error type. Its message tells a long key, which is rule 16, from a syntax error.
   bool member(std::string& key) {
+    // Members of the outer object only; tensor() and metadata() set the rule themselves.
     try {
       return json_.next_member(key, kMaxNameBytes);
     } catch (const JsonError& f) {
@@ -94,6 +102,7 @@ class HeaderReader {
     while (json_.next_member(key, kMaxMetadataBytes)) {
       std::uint64_t at = json_.at();
       std::string value = json_.string(kMaxMetadataBytes);
+      // Bytes of text, not of values: escapes make a value up to six times shorter than its text.
       if (at - start > kMaxMetadataBytes || json_.at() - start > kMaxMetadataBytes)
         fail(7, start, fmt::format("__metadata__ is longer than {} bytes", kMaxMetadataBytes));
       if (!header_.metadata.emplace(key, std::move(value)).second)
@@ -101,7 +110,9 @@ class HeaderReader {
     }
   }
 
+  /// All three members must occur exactly once, in any order. Sizes are checked when all are known.
   void tensor(std::string name) {
+    assert(header_.tensors.size() < kMaxTensors);
     TensorEntry t;
     t.name = std::move(name);
     bool dtype = false, shape = false, offsets = false;
@@ -145,6 +156,7 @@ class HeaderReader {
   void read_shape(TensorEntry& t) {
     rule_ = 9;
     std::uint64_t at = json_.at();
+    // On the stack, so that a rank of a million costs nothing before it is rejected.
     std::array<std::uint64_t, kMaxRank> dim;
     std::size_t rank = 0;
     for (json_.open_array(); json_.next_element(); ++rank) {
@@ -152,9 +164,11 @@ class HeaderReader {
         fail(9, at, fmt::format("tensor '{}' has a rank above {}", escaped(t.name), kMaxRank));
       dim[rank] = json_.integer();
     }
+    assert(rank <= kMaxRank);
     t.shape.assign(dim.begin(), dim.begin() + static_cast<std::ptrdiff_t>(rank));
   }
 
+  /// Positions are relative to the data; reject_gaps() converts them to positions in the file.
   void read_offsets(TensorEntry& t) {
     rule_ = 12;
     std::uint64_t at = json_.at();
@@ -173,6 +187,8 @@ class HeaderReader {
     t.end = v[1];
   }
 
+  /// Rules 10 to 13. The products are checked: a header may claim 2^63 elements of 64 bits, and a product
+  /// that wraps to a small number would pass rule 13.
   void check_size(const TensorEntry& t, std::uint64_t at) {
     int rule = 10;
     std::optional<std::uint64_t> bytes;
@@ -189,6 +205,7 @@ class HeaderReader {
       fail(11, at,
            fmt::format("tensor '{}': {} elements of type {} do not fill whole bytes", escaped(t.name),
                        t.elements(), t.dtype));
+    assert(t.begin <= t.end);
     if (t.end - t.begin != *bytes)
       fail(13, at,
            fmt::format("tensor '{}': data_offsets [{}, {}] are {} bytes, but shape [{}] of type {} has {}",
@@ -196,6 +213,8 @@ class HeaderReader {
                        *bytes));
   }
 
+  /// Sorts indices, not entries: at this point the order is that of the text. Rule 6 cannot be checked while
+  /// reading without a second copy of all names.
   void reject_duplicates() {
     std::vector<std::uint32_t> order(header_.tensors.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -208,7 +227,9 @@ class HeaderReader {
   }
 
   /// Checks that the tensors, sorted by offset, fill the data exactly. Invariant: those before `t` fill [0,
-  /// at).
+  /// at). Equal offsets are possible for tensors without elements; the name makes their order deterministic.
+  /// A gap would be bytes that no tensor owns, in which a file could carry hidden data, and an overlap would
+  /// let one tensor change another.
   void reject_gaps() {
     auto& all = header_.tensors;
     std::sort(all.begin(), all.end(), [](const TensorEntry& a, const TensorEntry& b) {
@@ -221,6 +242,7 @@ class HeaderReader {
         refuse(file_, 14, data + std::min(t.begin, data_bytes_),
                fmt::format("tensor '{}' starts at byte {} of the data, {} at {}", escaped(t.name), t.begin,
                            t.begin > at ? "after a gap that starts" : "inside the tensor that ends", at));
+      assert(at <= t.end);
       at = t.end;
       if (at > data_bytes_)
         refuse(file_, 15, data + data_bytes_,
@@ -247,6 +269,7 @@ class HeaderReader {
 
 }  // namespace
 
+/// A violated rule is the user's problem (exit code 2): the file is wrong, not the program.
 void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte, const std::string& what,
             const std::string& hint) {
   std::string position = byte ? fmt::format(", byte {}", *byte) : "";
@@ -269,6 +292,8 @@ std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits) {
   return total / 8;
 }
 
+/// `rule` is taken from the reader before the exception leaves it, since the reader ends with the inner
+/// block.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& file) {
   if (!text.starts_with('{')) refuse(file, 4, kLengthBytes, "the header does not start with '{'");
   int rule = 5;

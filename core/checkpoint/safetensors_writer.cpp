@@ -23,12 +23,14 @@ constexpr std::size_t kBuffer = 256 << 10;  // small pieces are collected; large
 constexpr std::uint64_t kDataAlignment =
     64;  // alignment of the first data byte, for readers that map the file
 
+/// JSON text of a name. Invalid UTF-8 is rejected here; nlohmann would throw an exception of its own type.
 std::string quoted(const std::string& s) {
   if (!valid_utf8(s)) throw run_error(fmt::format("the name '{}' is not UTF-8", escaped(s)));
   return nlohmann::json(s).dump();
 }
 
-/// Header length, header and padding. Sets `data_bytes` to the size of the data that must follow.
+/// Header length, header and padding. Sets `data_bytes` to the size of the data that must follow. Offsets
+/// follow the order of `tensors`, so the data are written front to back without seeking.
 std::string header_of(const std::vector<TensorEntry>& tensors,
                       const std::map<std::string, std::string>& metadata, const std::string& file,
                       std::uint64_t& data_bytes) {
@@ -43,6 +45,8 @@ std::string header_of(const std::vector<TensorEntry>& tensors,
   std::uint64_t at = 0;
   for (const TensorEntry& t : tensors) {
     auto bytes = bytes_of(t.elements(), dtype_bits(t.dtype));
+    // value_or(0): an unknown or unaligned type is rejected by parse_header() below, with the message of its
+    // rule.
     std::uint64_t end = checked_add(at, bytes.value_or(0), "a model's weights");
     std::string shape;
     for (const char* sep = ""; std::uint64_t d : t.shape)
@@ -52,12 +56,15 @@ std::string header_of(const std::vector<TensorEntry>& tensors,
     at = end;
   }
   text += "}";
+  // The format pads with spaces. 8 bytes of length plus header end at a multiple of kDataAlignment.
   text.resize(align_up(text.size() + 8, kDataAlignment) - 8, ' ');
   if (text.size() > kMaxHeaderBytes)
     throw run_error(fmt::format("{}: the header exceeds the limit of the format", escaped(file)));
+  // The reader's own check: a name that cannot be read back is rejected before a byte is written.
   parse_header(text, at, file);
   data_bytes = at;
   std::uint64_t n = text.size();
+  assert((text.size() + 8) % kDataAlignment == 0);
   std::string length(8, '\0');
   std::memcpy(length.data(), &n, 8);
   return length + text;
@@ -65,6 +72,8 @@ std::string header_of(const std::vector<TensorEntry>& tensors,
 
 }  // namespace
 
+/// State of a file being written. `hash` covers exactly the bytes passed to write_all(), in file order.
+/// Destroying the object without finish() removes the temporary file.
 struct SafetensorsWriter::Impl {
   fs::path target, temp;
   Fd fd;
@@ -82,7 +91,9 @@ struct SafetensorsWriter::Impl {
     buffer.clear();
   }
 
-  /// Reads the file back and compares its hash with that of the written bytes.
+  /// Reads the file back and compares its hash with that of the written bytes. This finds errors of the file
+  /// system and of memory on the way to the disk cache; it cannot find errors of the disk itself, because the
+  /// pages may still be cached. Uses `buffer` for reading, which is empty after flush().
   void verify(const std::string& expected) {
     struct stat info;
     Fd in = open_regular(temp, info);
@@ -101,11 +112,13 @@ struct SafetensorsWriter::Impl {
   }
 };
 
+/// The header is complete before the file is created, so an invalid list of tensors leaves nothing behind.
 SafetensorsWriter::SafetensorsWriter(const fs::path& target, const std::vector<TensorEntry>& tensors,
                                      const std::map<std::string, std::string>& metadata)
     : impl_(std::make_unique<Impl>()) {
   impl_->target = target;
   std::string head = header_of(tensors, metadata, target.string(), impl_->remaining);
+  // Checked in header_of(): the sum of data bytes does not overflow, and a header has at most 10^8 bytes.
   impl_->total = head.size() + impl_->remaining;
   impl_->temp = temp_beside(target);
   impl_->buffer.reserve(kBuffer);
@@ -113,6 +126,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& target, const std::vector<T
   try {
     impl_->put(std::as_bytes(std::span(head)));
   } catch (...) {
+    // A constructor that throws has no destructor call, so the temporary file is removed here.
     sys().unlink(impl_->temp.c_str());
     throw;
   }
@@ -122,6 +136,8 @@ SafetensorsWriter::~SafetensorsWriter() {
   if (!impl_->temp.empty()) sys().unlink(impl_->temp.c_str());
 }
 
+/// Small pieces are collected, so that a tensor streamed row by row does not cost a system call per row. Data
+/// are hashed when they are written, not when they arrive: one pass over cached bytes.
 void SafetensorsWriter::write(std::span<const std::byte> data) {
   if (data.size() > impl_->remaining)
     throw run_error(fmt::format("{}: {} bytes more than the declared tensors have",
@@ -130,8 +146,11 @@ void SafetensorsWriter::write(std::span<const std::byte> data) {
   if (impl_->buffer.size() + data.size() > kBuffer) impl_->flush();
   if (data.size() > kBuffer) return impl_->put(data);
   impl_->buffer.insert(impl_->buffer.end(), data.begin(), data.end());
+  assert(impl_->buffer.size() <= kBuffer);
 }
 
+/// Hash, fsync, read back, rename, fsync of the directory: the order of rule 23. `temp` is cleared after the
+/// rename, because the destructor removes the file of that name.
 std::string SafetensorsWriter::finish() {
   if (impl_->remaining != 0)
     throw run_error(fmt::format("{}: {} bytes of the declared tensors were not written",

@@ -19,6 +19,8 @@ namespace {
 constexpr unsigned kMaxIndexDepth = 8;
 constexpr std::size_t kMaxFileName = 255;
 
+/// The name is joined to the directory of the index. Plain names only: "..", absolute paths and
+/// subdirectories would read files that the user did not name.
 void check_shard_name(const std::string& file, std::uint64_t at, const std::string& name) {
   auto fail = [&](const char* why, const std::string& hint = {}) {
     refuse(file, 18, at, fmt::format("the shard name '{}' {}", escaped(name), why), hint);
@@ -73,6 +75,8 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
   return out;
 }
 
+/// The name is plain, but the file may be a link. canonical() resolves it, and the result must stay in the
+/// directory of the index. Hugging Face caches use links to blobs in another directory, hence the hint.
 fs::path shard_path(const fs::path& index, const std::string& name) {
   const fs::path dir = index.parent_path().empty() ? fs::path(".") : index.parent_path();
   const fs::path shard = dir / name;

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <system_error>
 
@@ -17,8 +18,11 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
+// One good checkpoint must remain while the next one is written and verified.
 constexpr std::uint64_t kMinKept = 2;
 
+/// f_bavail, not f_bfree: blocks reserved for root cannot be used by the run. The check is only a prediction,
+/// since others use the disk as well; a disk that fills later fails in write_all().
 void require_free_space(const fs::path& dir, std::uint64_t expected) {
   struct statvfs v;
   int r;
@@ -26,7 +30,9 @@ void require_free_space(const fs::path& dir, std::uint64_t expected) {
   while (r != 0 && errno == EINTR);
   if (r != 0) throw_errno("query the free space of", dir, errno);
   std::uint64_t free = 0;
+  // Some network file systems report sizes near 2^64.
   if (__builtin_mul_overflow(std::uint64_t{v.f_bavail}, std::uint64_t{v.f_frsize}, &free)) free = kMaxBytes;
+  // 10 % for the manifest, directory blocks and the rounding of files to blocks.
   std::uint64_t need = checked_add(expected, expected / 10, "a checkpoint");
   if (free < need)
     throw run_error(fmt::format("{} has {} free, but a checkpoint needs {}", escaped(dir.string(), 4096),
@@ -42,7 +48,8 @@ void remove_leftovers(const fs::path& dir) {
       remove_tree(dir / name);
 }
 
-/// Steps 4 and 5: syncs and hashes the staged files, and writes the manifest last.
+/// Steps 4 and 5: syncs and hashes the staged files, and writes the manifest last. A directory without a
+/// manifest is not a checkpoint, so a kill before this point leaves nothing that looks like one.
 void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
   Manifest m;
   m.meta = meta;
@@ -51,6 +58,7 @@ void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t seri
     if (!fs::is_regular_file(fs::symlink_status(staged / name)))
       throw run_error(fmt::format("{} is not a regular file: a checkpoint may contain only files",
                                   escaped((staged / name).string())));
+    // The trainer may have written the files without syncing them.
     sync_file(staged / name);  // 4
     m.files.push_back(record_of(staged / name));
   }
@@ -61,6 +69,9 @@ void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t seri
 
 Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kMinKept)) {}
 
+/// Must be called with the directory lock held. Until publish_directory() nothing visible changes; from there
+/// to the end of verification an error undoes the publication. After verification the checkpoint stays, even
+/// if `latest` or the removal of old ones fails.
 fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
                      const std::function<void(const fs::path& tmp)>& write_shards) {
   make_directories(dir_);
@@ -68,6 +79,7 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
   require_free_space(dir_, expected_bytes);  // 1
   const std::string name = fmt::format("step-{}", meta.step);
   const fs::path target = dir_ / name, staged = temp_beside(target);
+  // One above the highest number in a readable manifest, whatever the steps are.
   const std::uint64_t serial = next_serial(candidates(dir_));
   bool replaced = false, published = false;
   try {
@@ -78,6 +90,7 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
     published = true;
     sync_directory(dir_);
     Manifest m;
+    // Read through the page cache: this finds damage in memory and in the file system, not in the disk.
     if (std::string damage = damage_of(target, m); !damage.empty())  // 7
       throw run_error(fmt::format("{} is damaged after writing: {}", escaped(target.string(), 4096), damage));
   } catch (...) {
@@ -89,6 +102,8 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
     }
     throw;
   }
+  assert(published);
+  // rotate() need not read again what was verified here. The serial number identifies the content.
   verified_[name] = serial;
   write_file_atomically(dir_ / "latest", name + "\n");  // 8
   if (replaced) remove_tree(staged);
@@ -96,11 +111,14 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
   return target;
 }
 
-/// Removes checkpoints older than the newest keep_ verified ones; a damaged one does not count as kept.
+/// Removes checkpoints older than the newest keep_ verified ones; a damaged one does not count as kept. The
+/// checkpoint just published is never removed, even if its step is lower than that of others.
 void Store::rotate(const fs::path& published) {
   std::uint64_t good = 0;
+  // Newest first. Each is verified once per process; a checkpoint that another process wrote is hashed here.
   for (const Candidate& c : candidates(dir_)) {
     if (good >= keep_ && dir_ / c.name != published) {
+      // Renamed first: a half-removed directory must not be taken for a checkpoint after a kill.
       fs::path renamed = temp_beside(dir_ / c.name);
       rename_path(dir_ / c.name, renamed);  // no longer the name of a checkpoint
       remove_tree(renamed);

@@ -1,9 +1,11 @@
 // Writes files of tensors and model directories. A model directory is staged under a temporary name in the
-// same parent directory and published by one rename.
+// same parent directory and published by one rename, so a reader sees the old model or the new one, never a
+// mixture of config and weights.
 #include "core/checkpoint/tensor_files.hpp"
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <system_error>
 
 #include "core/base/error.hpp"
@@ -16,6 +18,7 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
+/// Always f32: weights are exported in the precision in which they were trained.
 std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors) {
   std::vector<TensorEntry> out;
   for (const TensorInfo& t : tensors) {
@@ -27,9 +30,11 @@ std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors) {
   return out;
 }
 
-/// Moves files that only the old model directory has (tokenizer files, notes) to the new one.
+/// Moves files that only the old model directory has (tokenizer files, notes) to the new one. A kill in
+/// between leaves the rest in the old directory under its temporary name; nothing is lost.
 void move_other_files(const fs::path& old, const fs::path& dir) {
   std::error_code ec;
+  // symlink_status(): a dangling link in the new directory counts as existing.
   std::vector<fs::path> other_files;
   for (fs::directory_iterator it(old, ec), end; !ec && it != end; it.increment(ec))
     if (!fs::exists(fs::symlink_status(dir / it->path().filename(), ec))) other_files.push_back(it->path());
@@ -38,7 +43,7 @@ void move_other_files(const fs::path& old, const fs::path& dir) {
 }
 
 /// Removes staged directories of an attempt that was killed; of their files only those that such an attempt
-/// writes.
+/// writes. rmdir() fails if others remain, so a user's file that happens to be there survives.
 void remove_leftovers(const fs::path& dir, const std::map<std::string, std::string>& others) {
   fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
   std::error_code ec;
@@ -58,11 +63,14 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 
 }  // namespace
 
+/// Requires the elements of all tensors in order and without gaps, in pieces of any size: the writer cannot
+/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published.
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source) {
   SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
   std::size_t at = 0;      // index of the next tensor
   std::uint64_t done = 0;  // its elements that are already written
+  // A tensor without elements gets no call of the source.
   auto skip_empty = [&] {
     while (at < tensors.size() && done == tensors[at].elements()) ++at, done = 0;
   };
@@ -74,6 +82,7 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
       throw run_error(fmt::format("{}: got '{}' from element {}, expected '{}' from element {}",
                                   escaped(target.string()), escaped(name), first,
                                   at < tensors.size() ? tensors[at].name : "nothing", done));
+    assert(done < tensors[at].elements());
     writer.write(std::as_bytes(values));
     done += values.size();
     skip_empty();
@@ -90,11 +99,13 @@ void write_model_dir(const fs::path& target, std::string_view config_json,
   remove_leftovers(dir, others);
   const fs::path staged = temp_beside(dir);
   try {
+    // config.json is written last: its directory sync makes all files of the staged directory durable.
     make_directory(staged);
     write_tensors(staged / "model.safetensors", tensors, source);
     for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
     write_file_atomically(staged / "config.json", config_json);  // also syncs the directory
     bool replaced = publish_directory(staged, dir);
+    // The new directory is complete and published; what follows only cleans up.
     sync_directory(parent);
     if (replaced) move_other_files(staged, dir);
   } catch (...) {

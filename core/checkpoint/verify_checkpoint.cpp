@@ -30,6 +30,9 @@ FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> tensors)
   Xxh3 all, tensor;
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kPiece, r.bytes));
   auto next = tensors.begin();  // the tensor being hashed, or the next one
+  // Each iteration reads to the end of the buffer or to the next start or end of a tensor, so a piece belongs
+  // to one tensor or to none. Tensors without elements end where they begin and are recorded by the inner
+  // loop.
   for (std::uint64_t at = 0;;) {
     for (; next != tensors.end() && at == next->end; ++next, tensor.reset())
       r.tensors[next->name] = tensor.hex();
@@ -47,7 +50,8 @@ FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> tensors)
   return r;
 }
 
-/// Describes a hash mismatch: names the damaged tensor, or the header.
+/// Describes a hash mismatch: names the damaged tensor, or the header if all tensors match. Only after a
+/// mismatch is the header parsed and each tensor hashed.
 std::string describe_mismatch(const fs::path& file, const FileRecord& recorded) {
   if (recorded.tensors.empty()) return fmt::format("{} does not match its hash", recorded.name);
   try {
@@ -67,6 +71,7 @@ std::string damage_of_file(const fs::path& dir, const FileRecord& recorded) {
   {
     Fd fd = open_regular(file, info);
   }
+  // The length first: it is the most useful message, and it costs no read.
   auto bytes = static_cast<std::uint64_t>(info.st_size);
   if (bytes < recorded.bytes)
     return fmt::format("{} is {} bytes short", recorded.name, recorded.bytes - bytes);

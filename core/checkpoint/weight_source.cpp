@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -17,7 +18,8 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-/// The weights in a directory: a model, a sharded model, or a checkpoint of trainhost.
+/// The weights in a directory: a model, a sharded model, or a checkpoint of trainhost, in this order. A
+/// directory with only pickles gets the message about pickles instead of "no weights found".
 fs::path find_weights(const fs::path& dir) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json", "weights.safetensors"})
     if (std::error_code ec; fs::exists(dir / name, ec)) return dir / name;
@@ -45,18 +47,23 @@ WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
   }
 }
 
+/// Names are unique within a file (rule 6), so no emplace fails.
 void WeightSource::open_one(const fs::path& file) {
   files_.emplace_back(file);
   const auto& all = files_.back().tensors();
   for (std::size_t i = 0; i < all.size(); ++i) locations_.emplace(all[i].name, Location{0, i});
 }
 
+/// Rule 18. Two passes over the same relation: every tensor of every shard must be listed for that shard, and
+/// every listed tensor must be in its shard. An extra tensor is an error as well: it is the usual sign of
+/// shards from two different models.
 void WeightSource::open_index(const fs::path& index) {
   const std::string name = index.string();
   const auto stated = read_index(index);
   std::map<std::string, std::size_t> shards;  // file name -> position in files_
   for (const auto& [tensor, shard] : stated)
     if (shards.emplace(shard, files_.size()).second) files_.emplace_back(shard_path(index, shard));
+  assert(shards.size() == files_.size());
 
   for (const auto& [shard, f] : shards) {
     const auto& all = files_[f].tensors();
@@ -71,6 +78,7 @@ void WeightSource::open_index(const fs::path& index) {
                            it->second));
       locations_.emplace(all[i].name, Location{f, i});
     }
+    assert(f < files_.size());
   }
   for (const auto& [tensor, shard] : stated)
     if (!locations_.contains(tensor))
@@ -78,6 +86,7 @@ void WeightSource::open_index(const fs::path& index) {
              fmt::format("'{}' is not in {}, where the index lists it", escaped(tensor), shard));
 }
 
+/// require() has already checked that every tensor of the model exists; this is for callers that skip it.
 const WeightSource::Location& WeightSource::location_of(const TensorInfo& t) const {
   auto it = locations_.find(t.name);
   if (it == locations_.end())
@@ -85,6 +94,9 @@ const WeightSource::Location& WeightSource::location_of(const TensorInfo& t) con
   return it->second;
 }
 
+/// Converts into `out` itself where the stored type is narrower: the 16-bit values are read into the upper
+/// half of the buffer and widened from the front. `first` and out.size() count elements. first == 0 starts a
+/// tensor, so the count of non-finite values starts again.
 void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<float> out) {
   if (first == 0) nonfinite_ = first_nonfinite_ = 0;
   const Location& location = location_of(t);
@@ -97,6 +109,7 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
     file.read(e, 2 * first, bytes.last(2 * out.size()));
     widen_in_place(out, e.dtype == "BF16");
   } else if (e.dtype == "F64") {
+    // 4 KiB on the stack: F64 is wider than the caller's buffer and cannot be converted in place.
     std::array<double, 512> doubles;
     for (std::size_t i = 0; i < out.size(); i += doubles.size()) {
       auto piece = std::span(doubles).first(std::min(doubles.size(), out.size() - i));
@@ -108,10 +121,13 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
                                   escaped(source_.string()), t.name, e.dtype));
   }
   NonFinite bad = count_nonfinite(out);
+  // Position within the tensor, not within the piece.
   if (bad.count > 0 && nonfinite_ == 0) first_nonfinite_ = first + bad.first;
   nonfinite_ += bad.count;
 }
 
+/// After the last piece of a tensor. The file is examined again (rule 21), because another program may have
+/// written it meanwhile; the count of non-finite values (rule 20) is reported once per tensor.
 void WeightSource::finish(const TensorInfo& t) {
   const SafetensorsFile& file = files_[location_of(t).file];
   file.verify_unchanged();

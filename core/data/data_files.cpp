@@ -1,4 +1,5 @@
-// Positioned reads, atomic writes and content hashes with POSIX calls; see data_files.hpp.
+// Positioned reads, atomic writes and content hashes with POSIX calls; see data_files.hpp. Every loop here
+// handles short counts and EINTR, which the kernel may return for any file at any time.
 #include "core/data/data_files.hpp"
 
 #include <fcntl.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -20,8 +22,11 @@ namespace trainhost::data {
 namespace fs = std::filesystem;
 namespace {
 
+/// Reads errno, so it must be called before anything else that can change it.
 std::string reason() { return std::strerror(errno); }
 
+/// The most similar name in the folder of a missing file, for the message. Bounded: a data folder may hold
+/// millions of files, and only the message depends on it.
 std::string suggest_sibling(const fs::path& path) {
   std::error_code ec;
   std::vector<std::string> names;
@@ -33,6 +38,7 @@ std::string suggest_sibling(const fs::path& path) {
   return did_you_mean(path.filename().string(), names);
 }
 
+/// Canonical form is big-endian, so the same content has the same name on every machine.
 std::string hex(const XXH128_hash_t& hash) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, hash);
@@ -48,6 +54,7 @@ std::string in_quotes(const fs::path& p) { return "'" + escaped(p.string(), 400)
 
 InputFile::InputFile(const fs::path& path) : path_(path) {
   struct stat st;
+  // stat() before open(): opening a named pipe for reading would wait for a writer.
   if (::stat(path.c_str(), &st) != 0) {
     const std::string why =
         errno == ENOENT ? "does not exist" + suggest_sibling(path) : "cannot be read: " + reason();
@@ -56,15 +63,19 @@ InputFile::InputFile(const fs::path& path) : path_(path) {
   if (S_ISDIR(st.st_mode))
     throw usage_error("data file " + in_quotes(path) + " is a folder; give files, or a glob such as *.txt");
   if (!S_ISREG(st.st_mode)) throw usage_error("data file " + in_quotes(path) + " is not a regular file");
+  // O_NONBLOCK because the path may have become a pipe since stat(); fstat() then checks what was really
+  // opened. The flag has no effect on regular files.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0 || ::fstat(descriptor_, &st) != 0 || !S_ISREG(st.st_mode)) {
     const std::string why = reason();
     if (descriptor_ >= 0) ::close(descriptor_);
     throw usage_error("data file " + in_quotes(path) + " cannot be opened: " + why);
   }
+  // The size is fixed here. Tokens are counted from it; a file that grows later is read up to this size.
   size_ = static_cast<std::uint64_t>(st.st_size);
 }
 
+/// A moved-from object owns no descriptor; its destructor then closes nothing.
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
 
@@ -73,9 +84,11 @@ InputFile::~InputFile() {
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  assert(offset <= size_ && out.size() <= size_ - offset);
   while (!out.empty()) {
     const ssize_t n = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
+    // Reads are not retried after EIO: the disk has already retried.
     if (n < 0)
       throw run_error("data file " + in_quotes(path_) + ", byte " + std::to_string(offset) + ": " + reason());
     if (n == 0)
@@ -87,6 +100,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+/// The limit is checked before the buffer is allocated, so a wrong path to a huge file costs no memory.
 std::string read_whole(const fs::path& path, std::uint64_t limit) {
   const InputFile file(path);
   if (file.size() > limit)
@@ -97,9 +111,12 @@ std::string read_whole(const fs::path& path, std::uint64_t limit) {
   return text;
 }
 
+/// The temporary file is in the folder of the target, because rename() cannot cross file systems. Its random
+/// name keeps two processes that write the same file from writing into each other's data.
 OutputFile::OutputFile(const fs::path& path) : path_(path), temporary_(path.string() + ".XXXXXX") {
   descriptor_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
   if (descriptor_ < 0) fail("cannot be created");
+  // mkostemp() creates the file with mode 0600; data files are readable like files written with a shell.
   ::fchmod(descriptor_, 0644);
 }
 
@@ -109,6 +126,7 @@ OutputFile::~OutputFile() {
   ::unlink(temporary_.c_str());
 }
 
+/// Must be called directly after the failed call, as the message contains errno.
 void OutputFile::fail(const char* what) const {
   throw run_error("file " + in_quotes(path_) + " " + what + ": " + reason());
 }
@@ -122,15 +140,20 @@ void OutputFile::overwrite(std::uint64_t offset, std::span<const std::byte> byte
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
+    // On a full disk the kernel first writes a part and returns a short count; only the next call fails. 0
+    // would repeat forever.
     if (n <= 0) fail("cannot be written");
     offset += static_cast<std::uint64_t>(n);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
 }
 
+/// fsync before rename: otherwise a power failure can leave the new name with an empty file. The destructor
+/// removes the temporary file if either call fails.
 void OutputFile::commit() {
   if (::fsync(descriptor_) != 0) fail("cannot be written to the disk");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed");
+  // close() reports nothing new here: fsync() has already reported every write error.
   ::close(std::exchange(descriptor_, -1));
   const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
   if (const int d = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); d >= 0) {
@@ -139,6 +162,7 @@ void OutputFile::commit() {
   }
 }
 
+/// Read in pieces of 256 KiB: the file may be larger than memory.
 std::string content_hash(const InputFile& file) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <unordered_map>
 
@@ -16,12 +17,14 @@ namespace trainhost::data {
 namespace fs = std::filesystem;
 namespace {
 
-// Counts how often each id occurs.
+// Counts how often each id occurs. Two tables: an array of 2^18 counters (2 MiB), which is one addition per
+// token for nearly every vocabulary, and a hash map for larger ids of 32-bit files, which may be any number.
 class IdCounter {
  public:
   explicit IdCounter(std::uint64_t vocab) : vocab_(vocab), low_(kLow) {}
 
   void add(std::span<const std::int32_t> ids) {
+    // s_.tokens is the index of the current id here, since it is incremented afterwards.
     for (std::int32_t id : ids) {
       if (vocab_ != 0 && static_cast<std::uint64_t>(id) >= vocab_ && s_.outside++ == 0)
         s_.first_outside = s_.tokens;
@@ -33,6 +36,8 @@ class IdCounter {
     }
   }
 
+  /// Sorted twice: by id for the extremes and a sum in a fixed order, then stably by count, so that ties stay
+  /// ordered by id and the output does not depend on the hash map.
   Scan statistics(std::size_t top) {
     std::vector<IdCount> counts;
     for (std::size_t id = 0; id < low_.size(); ++id)
@@ -42,9 +47,11 @@ class IdCounter {
     if (counts.empty()) return s_;
     std::sort(counts.begin(), counts.end(), [](const IdCount& a, const IdCount& b) { return a.id < b.id; });
     s_.min_id = counts.front().id;
+    assert(s_.distinct > 0 && s_.tokens > 0);
     s_.max_id = counts.back().id;
     for (const IdCount& c : counts) {
       const double p = static_cast<double>(c.count) / static_cast<double>(s_.tokens);
+      // Shannon entropy of the unigram distribution in nats per token.
       s_.entropy_nats -= p * std::log(p);
     }
     std::stable_sort(counts.begin(), counts.end(),
@@ -62,6 +69,7 @@ class IdCounter {
   Scan s_;
 };
 
+/// Ids outside the vocabulary are counted, not rejected: this command is how a user finds them.
 FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* tokenizer) {
   InputFile file(path);
   if (file.size() == 0) throw usage_error("data file " + in_quotes(path) + " is empty");
@@ -79,6 +87,7 @@ FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* 
                                                           : TokenLayout{TokenForm::kBytes, 1, 0, file.size()};
     header = layout.first_byte;
     f.form = name(layout.form);
+    // UINT64_MAX instead of the vocabulary, so that reading does not throw at the first id outside.
     f.scan = scan(*file_tokens(std::move(file), layout, UINT64_MAX), o.vocab, o.top);
     if (f.scan.first_outside) f.first_outside_byte = layout.first_byte + *f.scan.first_outside * layout.width;
   }
@@ -109,6 +118,8 @@ std::vector<FileInfo> info(const InfoOptions& o) {
   return all;
 }
 
+/// The order protects existing files: all inputs are opened and checked before the writer is created, and the
+/// output is renamed into its place only after the last id.
 Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string& tokenizer,
                           const fs::path& out, const std::string& dtype) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
@@ -126,6 +137,7 @@ Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string&
       throw usage_error("data file " + in_quotes(p) + " already contains token ids (extension .bin)");
     if (files.back().size() == 0) throw usage_error("data file " + in_quotes(p) + " is empty");
   }
+  // No llm.c header: tools other than llm.c expect raw ids.
   TokenWriter writer(out, wide, false);
   Tokenized result;
   for (const InputFile& file : files) {

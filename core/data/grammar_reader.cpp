@@ -1,6 +1,9 @@
 // Parses the source text of a grammar (see grammar.hpp) into rules and word classes. Grammars are part of the
-// program, so a mistake throws std::logic_error with the line.
+// program, so a mistake throws std::logic_error with the line. One pass over the lines, then resolve(): rules
+// and slots may be used before the line that defines them, so names are replaced by indices only when all are
+// known.
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -13,7 +16,10 @@ class GrammarReader {
  public:
   GrammarReader(std::string_view source, Grammar& out) : rest_(source), out_(out) {}
 
+  /// Dispatch by the first character of a line: '@' word class, other text rule, space an entry of the last
+  /// word class or an alternative of the last rule.
   void read() {
+    assert(out_.rules_.empty() && out_.classes_.empty());
     for (std::string_view line; next_line(line);) {
       if (line.empty() || line.front() == '#') continue;
       if (line.front() == '@')
@@ -33,6 +39,7 @@ class GrammarReader {
     throw std::logic_error("grammar, line " + std::to_string(line_) + ": " + what);
   }
 
+  /// The last line need not end in a newline. line_ counts from 1 and is the line that fail() reports.
   bool next_line(std::string_view& line) {
     if (rest_.empty()) return false;
     const std::size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -48,6 +55,7 @@ class GrammarReader {
     return s;
   }
 
+  /// Parts between marks, without spaces around them; at least one part, which may be empty.
   static std::vector<std::string> split(std::string_view s, char mark) {
     std::vector<std::string> parts;
     for (;;) {
@@ -65,6 +73,7 @@ class GrammarReader {
     return std::string(trimmed(line.substr(0, colon)));
   }
 
+  /// class_of_ maps a name to its index in Grammar::classes_; entries follow on the next lines.
   void begin_class(std::string_view line) {
     std::string_view fields;
     WordClass c;
@@ -85,20 +94,24 @@ class GrammarReader {
     in_class_ = false;
   }
 
+  /// One row of a word class. The capitalised row is stored beside it, so that sampling copies no text.
   void add_entry(std::string_view line) {
     WordClass& c = out_.classes_.back();
     std::vector<std::string> words = split(line, '|');
     if (words.size() != c.fields.size())
       fail("an entry of " + c.name + " needs " + std::to_string(c.fields.size()) + " fields");
+    // A slot stores entry + 1 in a byte, where 0 means empty; hence at most 255 entries.
     if (c.plain.size() == 255) fail("more than 255 entries in " + c.name);
     for (const std::string& w : words)
       if (w.empty()) fail("an empty field");
     c.plain.push_back(words);
+    // ASCII only: the built-in text has no other letters, and one byte must stay one token.
     for (std::string& w : words)
       if (w[0] >= 'a' && w[0] <= 'z') w[0] = static_cast<char>(w[0] - 'a' + 'A');
     c.capital.push_back(std::move(words));
   }
 
+  /// "WEIGHT text". At most four digits, so a sum of weights cannot overflow 32 bits.
   void add_alternative(std::string_view line) {
     if (out_.rules_.empty()) fail("an indented line before any rule");
     Alternative a;
@@ -110,10 +123,12 @@ class GrammarReader {
     line = trimmed(line.substr(digits));
     while (!line.empty()) a.symbols.push_back(take_symbol(line));
     if (a.symbols.empty()) fail("an alternative without text");
+    assert(out_.rules_.back().total <= UINT32_MAX - a.weight);
     out_.rules_.back().total += a.weight;
     out_.rules_.back().alternatives.push_back(std::move(a));
   }
 
+  /// Removes the first symbol from `line`: <rule>, [slot], or the text before the next bracket.
   Symbol take_symbol(std::string_view& line) {
     const bool rule = line.front() == '<', slot = line.front() == '[';
     if (!rule && !slot) return take_text(line);
@@ -124,6 +139,7 @@ class GrammarReader {
     return rule ? rule_symbol(inner) : slot_symbol(inner);
   }
 
+  /// A backslash followed by n is a newline; a backslash before anything else stays.
   static Symbol take_text(std::string_view& line) {
     const std::size_t end = std::min(line.find_first_of("<["), line.size());
     Symbol s;
@@ -136,6 +152,7 @@ class GrammarReader {
     return s;
   }
 
+  /// s.target holds an index into pending_rules_ until resolve(), which has the line for the message.
   Symbol rule_symbol(std::string_view name) {
     Symbol s;
     s.kind = Symbol::kRule;
@@ -145,7 +162,8 @@ class GrammarReader {
     return s;
   }
 
-  // ^a  a.his  a=person  a=person.his  b=person-a-c
+  // Forms: ^a  a.his  a=person  a=person.his  b=person-a-c. Parsed from the outside to the inside: capital,
+  // field behind the dot, excluded slots behind the dash, word class behind the equals sign.
   Symbol slot_symbol(std::string_view inner) {
     Symbol s;
     if (!inner.empty() && inner.front() == '^') s.capital = true, inner.remove_prefix(1);
@@ -168,12 +186,16 @@ class GrammarReader {
     return s;
   }
 
+  /// Slots are numbered in the order of their first use. Numbers fit a byte because kSlots is 32.
   std::uint8_t slot_number(std::string_view name) {
     const auto found = slots_.emplace(std::string(name), slots_.size());
     if (slots_.size() > kSlots) fail("too many slots");
+    static_assert(kSlots <= 256);
     return static_cast<std::uint8_t>(found.first->second);
   }
 
+  /// A slot has one word class in the whole grammar, wherever it is bound. This makes the fields of [a.his]
+  /// known without following the derivation that reaches it.
   void set_class(std::uint8_t slot, const std::string& name) {
     const auto found = class_of_.find(name);
     if (found == class_of_.end()) fail("no word class " + name);
@@ -187,6 +209,8 @@ class GrammarReader {
     return static_cast<std::uint8_t>(found - c.fields.begin());
   }
 
+  /// After this pass every target and field is a valid index, so sampling and scoring need no checks. What
+  /// remains dynamic is only whether a slot was bound before its use.
   void resolve() {
     for (Rule& r : out_.rules_) {
       if (r.alternatives.empty()) fail("rule " + r.name + " is empty");
@@ -201,6 +225,7 @@ class GrammarReader {
   }
 
   void resolve_rule(Symbol& s) {
+    assert(s.target < pending_rules_.size());
     const auto& [name, line] = pending_rules_[s.target];
     const auto found = rule_of_.find(name);
     line_ = line;
@@ -209,14 +234,17 @@ class GrammarReader {
   }
 
   void resolve_slot(Symbol& s) {
+    assert(s.target < pending_fields_.size());
     const auto& [field, line] = pending_fields_[s.target];
     line_ = line;
     if (!slot_class_[s.slot]) fail("a slot that nothing chooses");
     s.target = *slot_class_[s.slot];
     const WordClass& c = out_.classes_[s.target];
     s.field = field.empty() ? std::uint8_t{0} : field_number(c, field);
+    // Excluded entries are compared by index, which is meaningful only within one word class.
     for (std::uint8_t other : s.apart)
       if (slot_class_[other] != s.target) fail("a slot kept apart from one of another word class");
+    // One entry more than slots kept apart: Grammar::choices() then always has at least one choice.
     if (s.kind == Symbol::kBind && c.plain.size() <= s.apart.size()) fail("too few entries in " + c.name);
   }
 

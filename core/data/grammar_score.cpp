@@ -3,23 +3,28 @@
 // generate).
 #include "core/data/grammar_score.hpp"
 
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
 namespace trainhost::data {
 
+/// frames_ is a deque: appending does not move existing frames, so pointers to them stay valid.
 void GrammarScore::restart() {
   frames_.clear();
   live_.clear();
   expand({1.0, nullptr, nullptr, nullptr, Slots{}});
 }
 
+/// A frame without symbols is not pushed. Stacks share their lower frames, like a persistent list, since one
+/// derivation splits into many.
 const GrammarScore::Frame* GrammarScore::push(const Symbol* at, const Symbol* end, const Frame* below) {
   return at == end ? below : &frames_.emplace_back(Frame{at, end, below});
 }
 
-// Adds to live_ every continuation of `item`, whose piece of text has ended.
+// Adds to live_ every continuation of `item`, whose piece of text has ended. The recursion ends at the first
+// character of each continuation: every alternative produces text, which the grammar's rules require.
 void GrammarScore::expand(Item item) {
   if (!item.stack) {  // end of the story: the next one starts
     item.slots = {};
@@ -27,9 +32,11 @@ void GrammarScore::expand(Item item) {
   }
   const Symbol& s = *item.stack->at;
   item.stack = push(item.stack->at + 1, item.stack->end, item.stack->below);
+  assert(item.text == item.end);
   const auto add_text = [&](const std::string& text) {
     item.text = text.data();
     item.end = text.data() + text.size();
+    assert(item.text != item.end);
     live_.push_back(item);
   };
   switch (s.kind) {
@@ -45,6 +52,7 @@ void GrammarScore::expand(Item item) {
   }
 }
 
+/// P(alternative) = weight / total; weights of the items therefore stay a probability distribution.
 void GrammarScore::expand_rule(const Rule& rule, const Item& item) {
   for (const Alternative& a : rule.alternatives) {
     Item next = item;
@@ -54,6 +62,7 @@ void GrammarScore::expand_rule(const Rule& rule, const Item& item) {
   }
 }
 
+/// The same choices as GrammarSampler::choose(): entries not taken, with equal probability.
 void GrammarScore::expand_bind(const Symbol& s, const Item& item) {
   std::array<std::uint8_t, kSlots> taken;
   std::uint32_t taken_count = 0, skipped = 0;
@@ -71,8 +80,11 @@ void GrammarScore::expand_bind(const Symbol& s, const Item& item) {
     next.text = word.data();
     next.end = word.data() + word.size();
   }
+  assert(skipped == taken_count);
 }
 
+/// P(c | text so far) is the weight of the items whose next character is c. The survivors are divided by it,
+/// so that weights again sum to 1 and never underflow in a long text.
 double GrammarScore::advance(char c) {
   survivors_.clear();
   double p = 0;

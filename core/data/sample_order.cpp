@@ -16,6 +16,7 @@ namespace {
 // function.
 std::uint64_t feistel(std::uint64_t x, unsigned half_bits, std::uint64_t key) {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  assert(half_bits > 0 && half_bits < 32 && x >> half_bits <= mask);
   std::uint64_t left = x >> half_bits, right = x & mask;
   for (std::uint64_t round = 1; round <= 6; ++round) {
     const std::uint64_t mixed = KeyedRandom::mix(right + key * (2 * round + 1)) & mask;
@@ -33,6 +34,7 @@ std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
   assert(x < n);
   if (n == 1) return 0;
   const unsigned half_bits = std::max(4u, (static_cast<unsigned>(std::bit_width(n - 1)) + 1) / 2);
+  // Ends: repeated application of a permutation returns to x, which is in range.
   do x = feistel(x, half_bits, key);
   while (x >= n);
   return x;
@@ -43,6 +45,7 @@ std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
 Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed)
     : samples_(0), seq_len_(seq_len), shuffled_(shuffled), seed_(seed) {
   if (seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
+  // The last token is only a target, never an input; hence tokens - 1.
   if (tokens > 0) samples_ = (tokens - 1) / seq_len;
   if (samples_ == 0)
     throw usage_error("a text of " + format_count(tokens) +
@@ -53,6 +56,7 @@ Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::ui
 std::uint64_t Order::sample(std::uint64_t position) const {
   const std::uint64_t at = position % samples_;
   if (!shuffled_) return at;
+  // The constant separates this use of the seed from the streams of the built-in text.
   const std::uint64_t epoch = position / samples_;
   return permuted(at, samples_,
                   KeyedRandom::mix(KeyedRandom::mix(seed_) ^ KeyedRandom::mix(epoch + 0x6f72646572ULL)));

@@ -11,7 +11,8 @@
 namespace trainhost::data {
 namespace {
 
-// Iterates over the fields of one level of a protocol buffer; nullopt at the end or if it is malformed.
+// Iterates over the fields of one level of a protocol buffer; nullopt at the end or if it is malformed. The
+// library does not expose its parsed model, and this is all that is needed of the format.
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
@@ -19,6 +20,8 @@ class ProtoFields {
     std::uint64_t number = 0, value = 0;  // value of a varint field
     std::string_view bytes;               // content of a length-delimited field
   };
+  /// Every length is compared with the bytes that remain before it is used, so no field reaches outside the
+  /// file. Groups (wire types 3 and 4) are obsolete and rejected.
   std::optional<Field> next() {
     Field f;
     std::uint64_t key = 0, length = 0;
@@ -39,6 +42,7 @@ class ProtoFields {
   }
 
  private:
+  /// At most ten bytes of seven bits, as the format allows; a longer number ends the loop and is malformed.
   bool varint(std::uint64_t& v) {
     v = 0;
     for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
@@ -83,7 +87,7 @@ std::string model_type(std::string_view model) {
 }
 
 // The library does not check damaged files everywhere, so a file with an invalid outer structure is rejected
-// first.
+// first: its fields must tile the file exactly, and there must be pieces (field 1).
 bool well_formed(std::string_view model) {
   std::size_t pieces = 0, seen = 0;
   ProtoFields top(model);
@@ -94,15 +98,18 @@ bool well_formed(std::string_view model) {
   return pieces > 0 && seen == model.size();
 }
 
+/// Owns the model. encode() and decode() are const in the library and may be called from several threads.
 class SentencePiece final : public Tokenizer {
  public:
   explicit SentencePiece(const std::filesystem::path& path) : path_(path) {
+    // 256 MiB is far above any published model and bounds the memory that a wrong path can cost.
     const std::string model = read_whole(path, std::uint64_t{256} << 20);
     const auto damaged = [&](const std::string& why) {
       return usage_error("tokenizer " + in_quotes(path) + " is not a SentencePiece model" + why);
     };
     if (!well_formed(model))
       throw damaged(model.empty() ? ": it is empty" : ": it is damaged or has another format");
+    // Loaded from memory, not by path: the bytes that were checked are the bytes that are parsed.
     const auto status = processor_.LoadFromSerializedProto(absl::string_view(model.data(), model.size()));
     if (!status.ok()) throw damaged(": " + escaped(status.message()));
     if (processor_.GetPieceSize() <= 0) throw damaged(": it has no pieces");
@@ -122,6 +129,7 @@ class SentencePiece final : public Tokenizer {
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
+    // The library indexes its table with the id and does not check it.
     for (std::int32_t id : ids)
       if (id < 0 || static_cast<std::uint64_t>(id) >= vocab())
         throw usage_error("token id " + std::to_string(id) + " is outside the " + std::to_string(vocab()) +

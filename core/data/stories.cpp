@@ -3,6 +3,7 @@
 #include "core/data/stories.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/base/checked.hpp"
@@ -11,13 +12,17 @@
 namespace trainhost::data {
 namespace {
 
+/// The key of a window's random stream. Two rounds of mixing: seeds and windows are small consecutive
+/// numbers, and without mixing neighbouring windows would start with correlated numbers. The constants only
+/// separate the inputs from each other.
 std::uint64_t window_key(std::uint64_t seed, StoryStream stream, std::uint64_t window) {
   const std::uint64_t key =
       KeyedRandom::mix(seed + 0x5851f42d4c957f2dULL * static_cast<std::uint64_t>(stream));
   return KeyedRandom::mix(key ^ KeyedRandom::mix(window + 0x2545f4914f6cdd1dULL));
 }
 
-// Passes the first `length` characters of a window's stories to `take`, one piece at a time.
+// Passes the first `length` characters of a window's stories to `take`, one piece at a time. The sampler
+// cannot start in the middle: reading a part of a window generates all characters before it, at most S.
 template <class Take>  // take(position, piece)
 void generate_story(std::uint64_t key, std::size_t length, Take take) {
   GrammarSampler sampler(stories_grammar(), key);
@@ -36,8 +41,10 @@ class StoryTokens final : public Tokens {
   std::uint64_t size() const override { return windows_ * seq_len_ + 1; }
   std::uint64_t held_bytes() const override { return 0; }
 
-  // Character r of the story of window w is token w*S + 1 + r; only token 0 belongs to no story.
+  // Character r of the story of window w is token w*S + 1 + r; only token 0 belongs to no story. After that
+  // token, `at` counts characters of stories from 0.
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= size() && first <= size() - out.size());
     if (out.empty()) return;
     if (first == 0) {
       out[0] = '\n';
@@ -56,6 +63,7 @@ class StoryTokens final : public Tokens {
   void copy_part(std::uint64_t window, std::size_t skip, std::span<std::int32_t> out) const {
     generate_story(window_key(seed_, stream_, window), skip + out.size(),
                    [&](std::size_t at, std::string_view piece) {
+                     // A piece may begin before `skip` and end behind it.
                      for (std::size_t i = at < skip ? skip - at : 0; i < piece.size(); ++i)
                        out[at + i - skip] = static_cast<unsigned char>(piece[i]);
                    });
@@ -69,17 +77,21 @@ class StoryTokens final : public Tokens {
 
 }  // namespace
 
+/// Parsed at the first use and kept. A local static is initialised once, even if several threads ask at the
+/// same time.
 const Grammar& stories_grammar() {
   static const Grammar grammar(stories_grammar_text());
   return grammar;
 }
 
+/// About 2^16 tokens for any window length; at least 8 windows, because the standard error needs several.
 std::uint64_t valid_windows(std::uint32_t seq_len) {
   return std::clamp<std::uint64_t>((std::uint64_t{1} << 16) / std::max(seq_len, 1u), 8, 512);
 }
 
 std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows,
                                      std::uint32_t seq_len) {
+  // windows * S + 1 tokens must fit, since positions are computed with 64-bit products everywhere else.
   checked_add(checked_mul(windows, seq_len), 1, "the size of the built-in text");
   if (windows == 0 || seq_len == 0)
     throw usage_error("the built-in text needs a sequence length of 1 or more");
@@ -102,6 +114,8 @@ std::vector<double> story_log_probs(std::string_view text) {
   return log_probs;
 }
 
+/// Each window contributes its mean, and the standard error is computed over windows: characters of one story
+/// are not independent, windows are.
 StoryEntropy story_entropy(std::uint64_t seed, StoryStream stream, std::uint64_t windows,
                            std::uint32_t seq_len) {
   GrammarScore score(stories_grammar());
@@ -115,6 +129,7 @@ StoryEntropy story_entropy(std::uint64_t seed, StoryStream stream, std::uint64_t
     squares += nats * nats;
   }
   const double n = static_cast<double>(windows), mean = sum / n;
+  // max(): rounding can make the variance of nearly equal means slightly negative.
   const double variance = windows > 1 ? std::max(0.0, (squares - n * mean * mean) / (n - 1)) : 0.0;
   return {mean, std::sqrt(variance / n)};
 }

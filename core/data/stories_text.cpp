@@ -1,12 +1,15 @@
 // The grammar of the built-in text: stories of about five sentences. Facts that a story states early (who,
-// where, which object of which colour) recur later. Notation: grammar.hpp. Changing a word changes every
-// built-in run.
+// where, which object of which colour) recur later. Notation: grammar.hpp; lines that begin with # are
+// comments of the grammar and are skipped by its reader. Changing a word, a weight or the order of entries
+// changes the text and the entropy of every built-in run. Why the text has this form is in README.md, "What a
+// model must learn".
 #include "core/data/stories.hpp"
 
 namespace trainhost::data {
 
 std::string_view stories_grammar_text() {
   return R"grammar(
+# People with their pronouns, so a sentence may use either. The name recurs: a model has to recall it.
 @person: name, he, him, his
   Mia | she | her | her
   Ben | he | him | his
@@ -41,6 +44,7 @@ std::string_view stories_grammar_text() {
   Olga | she | her | her
   Peter | he | him | his
 
+# Places. The preposition belongs to the place: "on the farm", "in the mill".
 @home: in, name
   in | mill
   in | house
@@ -57,6 +61,7 @@ std::string_view stories_grammar_text() {
   in | inn
   in | school
 
+# Adjectives of places; @nature and @mood describe people and animals.
 @age: name
   small
   old
@@ -71,6 +76,7 @@ std::string_view stories_grammar_text() {
   grand
   crooked
 
+# Landmarks, used after @where and @path. They are chosen anew at each use.
 @mark: name
   river
   bridge
@@ -106,6 +112,8 @@ std::string_view stories_grammar_text() {
   toward
   across
 
+# Nouns with their action. A story names the noun again as "the X" and then its action: recalling the
+# noun determines several characters, which a small model can learn.
 @job: name, does
   baker | bakes bread
   farmer | feeds cows
@@ -146,6 +154,7 @@ std::string_view stories_grammar_text() {
   stove | smokes
   boot | slips
 
+# A colour is chosen with its object and not repeated.
 @color: name
   red
   blue
@@ -160,6 +169,7 @@ std::string_view stories_grammar_text() {
   gray
   purple
 
+# Pets and wild animals are separate classes: a tale has at most one animal.
 @pet: name, does
   dog | barks
   cat | purrs
@@ -202,6 +212,7 @@ std::string_view stories_grammar_text() {
   gentle
   vain
 
+# Food and fruit: singular after "some", plural after a number.
 @food: name
   bread
   soup
@@ -244,6 +255,7 @@ std::string_view stories_grammar_text() {
   ten
   twelve
 
+# Mood with its verb in the singular and the plural: "he cries", "they cry".
 @mood: name, does, do
   happy | dances | dance
   sad | cries | cry
@@ -258,6 +270,7 @@ std::string_view stories_grammar_text() {
   sick | coughs | cough
   late | hurries | hurry
 
+# The weather as an adjective, and the event that follows from it.
 @weather: name, does
   sunny | the sun shines
   rainy | the rain falls
@@ -268,6 +281,7 @@ std::string_view stories_grammar_text() {
   cloudy | the sky clears
   calm | the wind rests
 
+# Time and manner add entropy that needs no memory: every entry is equally likely.
 @time: name
   morning
   evening
@@ -310,6 +324,7 @@ std::string_view stories_grammar_text() {
   warmly
   firmly
 
+# After "his" or "her".
 @kin: name
   mother
   father
@@ -320,6 +335,8 @@ std::string_view stories_grammar_text() {
   cousin
   friend
 
+# Rules. The first one generates a story: one tale, then a blank line, after which the slots are empty.
+# Weights are shares of the tales, not of the characters.
 story:
   4 <find-tale>\n\n
   4 <pet-tale>\n\n
@@ -329,6 +346,7 @@ story:
   3 <trip-tale>\n\n
   2 <shop-tale>\n\n
 
+# Phrases that all tales share. They choose slots x, u, y, z, m, d anew at each use.
 place:
   1 [x=where] the [u=age] [y=mark]
 way-there:
@@ -338,8 +356,10 @@ feels:
   1 feels [m=mood]
   1 [m=mood.does] [d=manner]
 
+# A person finds an object (slot o), which acts and ends up in the home (slot h) of the beginning.
 find-tale:
   1 <lives> One [t=time] [a.he] <sees> a <kind-of> [o=thing] <place>. <thing-turn> <thing-end>
+# Binds the hero (slot a) and the home (slot h), which later sentences repeat.
 lives:
   2 [a=person] lives [h=home.in] the [g=age] [h.name].
   1 [a=person] has a room [h=home.in] the [g=age] [h.name].
@@ -384,6 +404,7 @@ returns:
   1 returns
   1 [v=way.does] home
 
+# A person and a pet (slot o2). The tale names the pet with its action.
 pet-tale:
   1 [a=person] has a <small> [o2=pet]. <pet-day> <pet-does> <pet-end>
 small:
@@ -411,6 +432,7 @@ pet-end:
   1 [a] loves the [o2] and the [o2] loves [e2=food].
   1 So the [o2] [o2.does] and [a.he] [m=mood.does].
 
+# A person with a job (slot j); the job stands for the name in later sentences.
 work-tale:
   1 [a=person] is a <kind> [j=job] [h=home.in] the [g=age] [h.name]. <work-day> <work-end>
 kind:
@@ -439,6 +461,7 @@ good:
   1 [m=mood]
   1 [i=nature]
 
+# Two people: b is never the same entry as a, so "they" and both names stay unambiguous.
 pair-tale:
   1 [a=person] and [b=person-a] are <close>. <pair-move> <pair-turn> <pair-end>
 close:
@@ -459,6 +482,7 @@ pair-end:
   2 Then they [v2=way.do] home.
   1 They [m=mood.do] [d2=manner] all night.
 
+# A wild animal (slot k) comes first, the person second.
 beast-tale:
   1 A [i=nature] [k=beast] meets [a=person] <place>. <beast-talk> <beast-end>
 beast-talk:
@@ -476,6 +500,7 @@ partners:
   1 partners
   1 enemies
 
+# The weather (slot w) of the first sentence returns as an event.
 trip-tale:
   1 It is a [w=weather] [t=time]. [a=person] [v=way.does] [d=manner] <way-there> with [a.his] [f=kin]. <trip-turn> <trip-end>
 trip-turn:
@@ -491,6 +516,7 @@ tale:
   1 secret
   1 joke
 
+# Fruit (slot r) and its number are bought, then named again.
 shop-tale:
   1 [a=person] buys [n=number] [r=fruit] and some [e=food] <shop>. <shop-turn> <shop-end>
 shop:

@@ -1,5 +1,6 @@
 // Format detection, checked reading and writing of token files; see token_files.hpp. Every id is compared
-// with the vocabulary size when it is read: an invalid id must never reach an embedding lookup.
+// with the vocabulary size when it is read: an invalid id must never reach an embedding lookup. No class here
+// keeps ids in memory; a batch is read from the file when it is needed.
 #include "core/data/token_files.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
+/// Ids of one file. Thread-safe, because InputFile::read() is a positioned read and no member changes.
 class FileTokens final : public Tokens {
  public:
   FileTokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab)
@@ -25,6 +27,8 @@ class FileTokens final : public Tokens {
   std::uint64_t size() const override { return layout_.count; }
   std::uint64_t held_bytes() const override { return 0; }
 
+  /// `first` counts ids, not bytes. 8192 bytes on the stack are at most 4096 ids of 16 bit: one system call
+  /// per sample of common lengths, and no allocation.
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
     assert(out.size() <= size() && first <= size() - out.size());
     std::array<std::byte, 8192> bytes;
@@ -44,6 +48,8 @@ class FileTokens final : public Tokens {
   }
 
  private:
+  /// memcpy, since ids in a file are not aligned. Id is unsigned, so a damaged id cannot become a negative
+  /// index.
   template <class Id>
   void widen(std::span<const std::byte> raw, std::uint64_t first, std::span<std::int32_t> out) const {
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -54,6 +60,8 @@ class FileTokens final : public Tokens {
     }
   }
 
+  /// Both causes look alike: a wrong vocabulary, or a file read with the wrong width. The message names both
+  /// keys.
   [[noreturn]] void reject_id(std::uint64_t id, std::uint64_t index) const {
     const bool text = layout_.form == TokenForm::kBytes;
     throw usage_error("data file " + in_quotes(file_.path()) + ", byte " +
@@ -70,9 +78,11 @@ class FileTokens final : public Tokens {
   std::uint64_t vocab_;
 };
 
+/// The concatenation of several texts, in the order of the run file. A sample may cross the end of a part.
 class JoinedTokens final : public Tokens {
  public:
   explicit JoinedTokens(std::vector<std::unique_ptr<Tokens>> parts) : parts_(std::move(parts)) {
+    assert(!parts_.empty());
     for (const auto& p : parts_)
       ends_.push_back(checked_add(ends_.empty() ? 0 : ends_.back(), p->size(), "a text's size"));
   }
@@ -84,9 +94,12 @@ class JoinedTokens final : public Tokens {
   }
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
     assert(out.size() <= size() && first <= size() - out.size());
+    // The first part that ends beyond `first`; parts without tokens are skipped, since they end where they
+    // begin.
     std::size_t i =
         static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
     for (; !out.empty(); ++i) {
+      assert(i < parts_.size() && ends_[i] >= first);
       const std::uint64_t begin = i == 0 ? 0 : ends_[i - 1];
       const std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), ends_[i] - first));
       if (n > 0) parts_[i]->read(first - begin, out.first(n));
@@ -100,10 +113,13 @@ class JoinedTokens final : public Tokens {
   std::vector<std::uint64_t> ends_;  // ends_[i]: number of tokens in parts 0 to i
 };
 
+/// Tokens [first, first + count) of another text. Both parts of a split share the ownership of the whole.
 class PartTokens final : public Tokens {
  public:
   PartTokens(std::shared_ptr<const Tokens> all, std::uint64_t first, std::uint64_t count)
-      : all_(std::move(all)), first_(first), count_(count) {}
+      : all_(std::move(all)), first_(first), count_(count) {
+    assert(first_ <= all_->size() && count_ <= all_->size() - first_);
+  }
   std::uint64_t size() const override { return count_; }
   std::uint64_t held_bytes() const override { return first_ == 0 ? all_->held_bytes() : 0; }  // counted once
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
@@ -116,6 +132,8 @@ class PartTokens final : public Tokens {
   std::uint64_t first_, count_;
 };
 
+/// False if the file has no llm.c header. A file with the magic number but a wrong count is an error and not
+/// a raw file: that is what a truncated download looks like.
 bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
   std::array<std::int32_t, 3> head{};
   if (file.size() < sizeof head) return false;
@@ -131,6 +149,7 @@ bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
     throw usage_error(who + " has " + format_count(file.size()) +
                       " bytes, fewer than the 1024 of an llm.c header");
   layout = {wide ? TokenForm::kLlmcUint32 : TokenForm::kLlmcUint16, wide ? 4u : 2u, kLlmcHeaderBytes, 0};
+  // count is a signed 32-bit number of a file; a negative one is rejected below before it is used.
   const std::uint64_t expected =
       kLlmcHeaderBytes + static_cast<std::uint32_t>(count) * std::uint64_t{layout.width};
   if (count <= 0 || file.size() != expected)
@@ -173,6 +192,7 @@ TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uin
                         " ids according to its llm.c header, but data.dtype is " + dtype);
     return layout;
   }
+  // Raw files state no width. Vocabularies up to 65536 are stored as uint16 by all common tools.
   const bool wide = dtype.empty() ? vocab > 65536 : dtype == "uint32";
   layout = {wide ? TokenForm::kUint32 : TokenForm::kUint16, wide ? 4u : 2u, 0, 0};
   if (file.size() % layout.width != 0)
@@ -184,11 +204,13 @@ TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uin
   return layout;
 }
 
+/// Ids are passed on as int32, so at most 2^31 of them are valid, whatever vocabulary the caller has.
 std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab) {
   return std::make_unique<FileTokens>(std::move(file), layout,
                                       std::min<std::uint64_t>(vocab, std::uint64_t{1} << 31));
 }
 
+/// The common case of one file needs no search per read.
 std::unique_ptr<Tokens> joined(std::vector<std::unique_ptr<Tokens>> parts) {
   if (parts.size() == 1) return std::move(parts.front());
   return std::make_unique<JoinedTokens>(std::move(parts));
@@ -197,15 +219,19 @@ std::unique_ptr<Tokens> joined(std::vector<std::unique_ptr<Tokens>> parts) {
 std::pair<std::unique_ptr<Tokens>, std::unique_ptr<Tokens>> split_last(std::unique_ptr<Tokens> all,
                                                                        std::uint64_t n) {
   const std::shared_ptr<const Tokens> shared = std::move(all);
+  assert(n <= shared->size());
   const std::uint64_t head = shared->size() - n;
   return {std::make_unique<PartTokens>(shared, 0, head), std::make_unique<PartTokens>(shared, head, n)};
 }
 
+/// The header is written as zeros and filled in by commit(): the count is not known before the end, and an
+/// incomplete file has no magic number.
 TokenWriter::TokenWriter(const std::filesystem::path& path, bool wide, bool header)
     : file_(path), wide_(wide), header_(header) {
   if (header) file_.append(std::array<std::byte, kLlmcHeaderBytes>{});
 }
 
+/// All ids are checked before any is appended, so the file never holds part of a call.
 void TokenWriter::append(std::span<const std::int32_t> ids) {
   count_ += ids.size();
   if (wide_) return file_.append(std::as_bytes(ids));
@@ -218,6 +244,7 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
   file_.append(std::as_bytes(std::span(narrow)));
 }
 
+/// The count is the last thing written before the file is made durable.
 void TokenWriter::commit() {
   if (header_) {
     if (count_ > INT32_MAX)

@@ -14,6 +14,7 @@ namespace trainhost::data {
 namespace fs = std::filesystem;
 namespace {
 
+/// S inputs and S targets shifted by one need S + 1 tokens.
 void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t seq_len) {
   if (tokens > seq_len) return;
   throw usage_error(what + " has " + format_count(tokens) + " tokens; a sample of data.seq_len = " +
@@ -22,7 +23,8 @@ void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t
 }
 
 // Tokenized texts are cached as token files whose name is the hash of text and tokenizer model, so a changed
-// text or model never uses an old file. Files are written atomically; a damaged one is written again.
+// text or model never uses an old file. Files are written atomically; a damaged one is written again. The
+// cache may be shared by concurrent runs: both write the same content, and each rename is complete.
 class TokenCache {
  public:
   TokenCache(const Tokenizer& tokenizer, const OpenOptions& o)
@@ -31,6 +33,8 @@ class TokenCache {
     model_hash_ = content_hash(InputFile(o.tokenizer));
   }
 
+  /// Leading "1" in the key: the version of the encoding. A change of the piece length changes the tokens at
+  /// the ends of pieces, so it is part of the key, too.
   std::unique_ptr<Tokens> tokens(const InputFile& text) const {
     const std::string key =
         content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_);
@@ -46,18 +50,23 @@ class TokenCache {
     if (writer.count() == 0)
       throw usage_error("data file " + in_quotes(text.path()) + " has no tokens under " + tokenizer_.name());
     writer.commit();
+    // The file just written is opened like any other, so the ids are checked again when they are read.
     InputFile file(path);
     const TokenLayout layout = bin_layout(file, "", vocab_);
     return file_tokens(std::move(file), layout, vocab_);
   }
 
  private:
+  /// Null if there is no usable file. Errors are not reported: the text is then tokenized again, and a real
+  /// problem of the folder shows up there.
   std::unique_ptr<Tokens> cached_tokens(const fs::path& path) const {
     std::error_code ec;
     if (!fs::exists(path, ec)) return nullptr;
     try {
       InputFile file(path);
       const TokenLayout layout = bin_layout(file, "", vocab_);
+      // Files of this cache have llm.c's header, whose count reveals truncation. A file without it is not
+      // ours.
       const bool has_header = layout.form == TokenForm::kLlmcUint16 || layout.form == TokenForm::kLlmcUint32;
       return has_header ? file_tokens(std::move(file), layout, vocab_) : nullptr;
     } catch (const Error&) {
@@ -71,6 +80,7 @@ class TokenCache {
   std::string model_hash_;
 };
 
+/// Opens the files of a run. The tokenizer is loaded at most once and shared by training and validation text.
 class FileOpener {
  public:
   explicit FileOpener(const OpenOptions& o) : o_(o) {}
@@ -82,6 +92,7 @@ class FileOpener {
   }
 
  private:
+  /// The extension decides, not the content: a text may begin with any bytes.
   std::unique_ptr<Tokens> open_one(const fs::path& path) {
     InputFile file(path);
     if (file.size() == 0) throw usage_error("data file " + in_quotes(path) + " is empty");
@@ -104,6 +115,7 @@ class FileOpener {
       throw usage_error("tokenizer " + in_quotes(o_.tokenizer) + " has " + format_count(tokenizer_->vocab()) +
                             " pieces, but model.vocab_size is " + format_count(o_.vocab),
                         "set model.vocab_size = " + std::to_string(tokenizer_->vocab()));
+    // TokenCache keeps a reference to *tokenizer_, which this object owns and never replaces.
     return cache_.emplace(*tokenizer_, o_);
   }
 
@@ -112,6 +124,8 @@ class FileOpener {
   std::optional<TokenCache> cache_;
 };
 
+/// The built-in text is always tokenized by bytes and all its characters are ASCII; its exact entropy holds
+/// only for that tokenization.
 Source open_stories(const OpenOptions& o) {
   if (o.valid_fraction != 0)
     throw usage_error(
@@ -124,6 +138,7 @@ Source open_stories(const OpenOptions& o) {
   if (o.vocab < 128)
     throw usage_error("the built-in text requires model.vocab_size >= 128, got " + std::to_string(o.vocab));
   const std::uint64_t windows = valid_windows(o.seq_len);
+  // About 10 ms for the default sequence length.
   const StoryEntropy entropy = story_entropy(o.seed, StoryStream::kValid, windows, o.seq_len);
   return {"stories", story_tokens(o.seed, StoryStream::kTrain, kTrainWindows, o.seq_len),
           story_tokens(o.seed, StoryStream::kValid, windows, o.seq_len), entropy.nats, entropy.error};
@@ -133,16 +148,20 @@ std::string source_name(const std::vector<fs::path>& paths) {
   return paths.size() == 1 ? paths.front().filename().string() : std::to_string(paths.size()) + " files";
 }
 
+/// The last part, not random samples: neighbouring samples of one document would be in both parts.
 void split_validation(Source& s, double fraction) {
   if (!(fraction > 0 && fraction < 1))
     throw usage_error("data.valid_fraction is " + std::to_string(fraction) + "; expected a number in [0, 1)");
   const std::uint64_t all = s.train->size();
+  // Rounded down; min() because the product is a double and may round up above 2^53.
   const auto last = static_cast<std::uint64_t>(static_cast<double>(all) * fraction);
   std::tie(s.train, s.valid) = split_last(std::move(s.train), std::min(last, all));
 }
 
 }  // namespace
 
+/// Errors about combinations of keys come before any file is opened, so that the first message is the most
+/// useful one.
 Source open_source(const OpenOptions& o) {
   if (o.seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
   if (o.train.empty() && !o.valid.empty())
@@ -152,6 +171,8 @@ Source open_source(const OpenOptions& o) {
     throw usage_error("data.valid and data.valid_fraction cannot be combined");
   FileOpener opener(o);
   Source s{source_name(o.train), opener.open(o.train), nullptr, std::nullopt, std::nullopt};
+  // Generated ids cannot be printed as text: a .bin file does not name its tokenizer, and ids above 255 show
+  // that it is not bytes.
   s.unknown_text =
       o.tokenizer == "bytes" && o.vocab > 256 &&
       std::any_of(o.train.begin(), o.train.end(), [](const fs::path& p) { return p.extension() == ".bin"; });

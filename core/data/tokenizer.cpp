@@ -3,6 +3,7 @@
 #include "core/data/tokenizer.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -33,7 +34,9 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
-// Length of the first piece of `text`, from 1 to its size.
+// Length of the first piece of `text`, from 1 to its size. Only the second half is searched for a newline: a
+// piece must stay large enough that its ends do not matter. Without one, the cut is before the last UTF-8
+// character, which may be incomplete.
 std::size_t piece_end(std::string_view text, bool is_last) {
   if (is_last) return text.size();
   const std::size_t newline = text.rfind('\n');
@@ -41,8 +44,10 @@ std::size_t piece_end(std::string_view text, bool is_last) {
   std::size_t end = text.size();
   for (int back = 0; back < 4 && end > 1; ++back) {
     --end;
+    // Bytes 10xxxxxx continue a character; any other byte starts one.
     if ((static_cast<unsigned char>(text[end]) & 0xC0) != 0x80) return end;  // start of the last character
   }
+  // Four continuation bytes in a row are not UTF-8; the caller rejects the piece.
   return text.size();
 }
 
@@ -53,6 +58,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what) {
   const std::vector<std::string> known{"bytes"};
   const std::string hint = "bytes, or the path of a SentencePiece .model";
   if (what.empty()) throw usage_error("data.tokenizer is empty; expected " + hint);
+  // Only the extension is checked here, so that a misspelt word is not reported as a missing file.
   if (!what.ends_with(".model"))
     throw usage_error("data.tokenizer '" + escaped(what) + "' is unknown; expected " + hint +
                       did_you_mean(what, known));
@@ -66,12 +72,14 @@ void encode_file(const InputFile& file, const Tokenizer& tokenizer,
   for (std::uint64_t at = 0; at < file.size();) {
     text.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, file.size() - at)));
     file.read(at, std::as_writable_bytes(std::span(text)));
+    // The bytes after the end of the piece are read again with the next one.
     text.resize(piece_end(text, at + text.size() == file.size()));
     if (needs_utf8 && !valid_utf8(text))
       throw usage_error("data file " + in_quotes(file.path()) + " is not UTF-8 between bytes " +
                             std::to_string(at) + " and " + std::to_string(at + text.size()) + ", which " +
                             tokenizer.name() + " needs",
                         "convert the file, or use data.tokenizer = \"bytes\"");
+    assert(!text.empty());
     take(tokenizer.encode(text));
     at += text.size();
   }

@@ -43,6 +43,7 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
   b.tier = traits.tier;
   b.compute = compute_budget(c, traits.tier, trainer);
   if (traits.tier == Tier::kHost) return b;
+  // memory.budget is not reduced: it is the user's limit for the plan alone.
   if (!c.budget && b.compute.known && traits.runtime_bytes) {
     b.compute.bytes -= std::min(b.compute.bytes, traits.runtime_bytes);
     b.compute.source += ", less " + format_bytes(traits.runtime_bytes) + " for its runtime";

@@ -19,6 +19,8 @@ bool allows_fallback(const std::string& status) {
 }
 
 /// The trainer `id`, or nullptr and the reason why it cannot be used.
+/// probe() loads the engine's vendor library where there is one, so it is the first call that can fail for
+/// reasons of the machine.
 plugin::Trainer* usable_trainer(plugin::Registry& registry, const std::string& id, std::string& reason) {
   if (!registry.find(id)) {
     reason = fmt::format("no installed plugin provides the {} backend", id);
@@ -35,7 +37,8 @@ plugin::Trainer* usable_trainer(plugin::Registry& registry, const std::string& i
   }
 }
 
-/// A file of that name that is not a plugin, or whose manifest could not be read.
+/// A file of that name that is not a plugin, or whose manifest could not be read. Its manifest has no id, so
+/// the file name is the only link to the name that the user wrote.
 const plugin::Candidate* rejected_file(const plugin::Registry& registry, const std::string& name) {
   for (const plugin::Candidate& c : registry.candidates())
     if (c.status == plugin::Status::kRejected && c.manifest.id.empty() && c.file.stem() == name) return &c;
@@ -49,6 +52,7 @@ void require_backend(const plugin::Registry& registry, const std::string& name, 
   known.insert(known.end(), {"auto", "cuda"});
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
+  // A file that was rejected is a better explanation than "no plugin".
   if (const plugin::Candidate* rejected = rejected_file(registry, name))
     throw usage_error(fmt::format("backend '{}': the plugin {} cannot be used: {}", escaped(name),
                                   escaped(rejected->file.string()), rejected->reason),
@@ -61,6 +65,8 @@ void require_backend(const plugin::Registry& registry, const std::string& name, 
 }
 
 /// The trainer for this device; "" where there is none. A processor is a preset whose memory is host memory.
+/// A preset of a processor has one bandwidth, since host and compute memory are the same. A preset of another
+/// vendor has no trainer here, so the plan is for a device in general.
 std::string backend_for(const DevicePreset* device) {
   if (device && device->host_gbs == device->memory_gbs) return "cpu";
   return !device || device->vendor == "NVIDIA" ? "cuda" : "";
@@ -68,6 +74,8 @@ std::string backend_for(const DevicePreset* device) {
 
 }  // namespace
 
+/// Does not load plugins after the first usable one. The trace has a line per candidate that was tried, in
+/// that order; the error message consists of the same reasons.
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback,
                       const std::vector<std::string>& all, const Where& where) {
   Choice c;
@@ -89,6 +97,7 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
       return c;
     }
     c.trace += fmt::format("{}: {}\n", id, reason);
+    // The first reason is that of the backend that the user named; later ones concern its fallbacks.
     if (requested != "auto" && c.fallback_reason.empty()) c.fallback_reason = reason;
   }
   std::string why = c.trace.substr(0, c.trace.find_last_not_of('\n') + 1);
@@ -98,6 +107,8 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
                                                  : "omit --no-fallback to try other backends");
 }
 
+/// A plan may be for a machine that is not this one: with memory.device, no backend is probed, and "cuda" is
+/// planned without a GPU.
 std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& registry) {
   const Where where = position_of_key(c, "train.backend");
   std::string wanted = c.backend;
@@ -110,6 +121,8 @@ std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& regis
   return registry.find(wanted) ? wanted : "";
 }
 
+/// The run file is shared between machines, so an unknown name alone is no error. A name close to a known one
+/// most likely is a typing mistake.
 void check_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry) {
   std::vector<std::string> known = registry.ids("trainer");
   for (const char* shipped : {"cpu", "cuda"})
@@ -127,6 +140,8 @@ void check_backend_order(const runfile::RunConfig& c, const plugin::Registry& re
   }
 }
 
+/// Options are checked before any plugin is loaded. An option of the right plugin but with a wrong value is
+/// the plugin's to reject.
 void check_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry) {
   std::vector<std::string> names = {"cuda"};
   for (const plugin::Candidate& k : registry.candidates())

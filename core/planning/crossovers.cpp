@@ -60,6 +60,8 @@ std::string dominant_activation(const Estimate& e) {
 
 }  // namespace
 
+/// Each fact is a predicate that can be evaluated at any estimate, so the sweep can bisect for the value at
+/// which it changes. The sentence is in the direction of rising values: it holds at `b`.
 std::vector<Predicate> changed_facts(const Estimate& a, const Estimate& b, bool budget_known) {
   std::vector<Predicate> out;
   const auto add = [&](std::string sentence, std::string opposite,

@@ -1,4 +1,5 @@
-// See describe_plan.hpp.
+// See describe_plan.hpp. Describes the run without an estimate: what is planned, for which backend, against
+// which budget.
 #include "core/planning/describe_plan.hpp"
 
 #include <fmt/format.h>
@@ -34,6 +35,7 @@ void describe_model(const ModelSpec& m, const RunSpec& r, PlanResult& v) {
                   .final_norm = n.final_norm,
                   .head = n.head};
   v.active_parameters = n.active == n.total ? 0 : n.active;
+  // The user sees 0 trained parameters for inference, not an empty field.
   if (r.mode == RunMode::kInference) v.trained_parameters = 0;
   if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora)
     v.trained_parameters = parallel::trained_parameters(a, r);
@@ -42,9 +44,11 @@ void describe_model(const ModelSpec& m, const RunSpec& r, PlanResult& v) {
 
 /// "layers 0-3 full, layers 4-11 selective"; `prefix` + "full" where all layers have the same policy.
 std::string describe_layers(const RecomputeLayers& n, std::uint32_t layers, const std::string& prefix = "") {
+  // 0 layers: the policy "auto" found that nothing has to be recomputed.
   if (n.total() == 0) return "none";
   std::vector<std::string> parts;
   std::uint32_t first = 0;
+  // The ladder recomputes from the first layer on, so the three counts are consecutive ranges of layers.
   for (auto [count, kind] : {std::pair{n.full, "full"}, {n.mlp, "mlp"}, {n.selective, "selective"}}) {
     if (count == layers) return prefix + kind;
     if (count == 1) parts.push_back(fmt::format("layer {} {}", first, kind));
@@ -75,16 +79,19 @@ std::string backend_not_planned(const runfile::RunConfig& c) {
 
 void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin::Trainer* trainer,
                PlanResult& v) {
+  // A plan without a trainer is still exact for the program, but no trainer here executes that program.
   if (!trainer && trains_by_program(c.model, c.run))
     v.notes.push_back(
         "no trainer for this device is installed: the plan is for the same step program with every buffer "
         "on the device");
   if (std::string why = backend_not_planned(c); !why.empty()) v.notes.push_back(std::move(why));
+  // Scratch grows with the number of threads, and the machine that will run may have other cores.
   if (trainer && !c.device.empty() && traits.tier == Tier::kHost && !c.given.count("train.threads"))
     v.notes.push_back(
         fmt::format("scratch memory is planned for {} threads, the number of cores of this machine; set "
                     "train.threads for another number",
                     traits.threads));
+  // The trainer's own plan is made for its notes only; estimates come from the estimators.
   if (!traits.mode.empty())  // a trainer with several modes reports why it selected this one
     for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
 }
@@ -92,6 +99,7 @@ void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin:
 }  // namespace
 
 std::string describe_recompute(const runfile::RunConfig& c, const TrainerTraits& traits) {
+  // Inference recomputes nothing, so the run line does not mention it.
   if (c.run.mode == RunMode::kInference) return "";
   if (c.run.recompute == Recompute::kNone && traits.recompute_layers.total())
     return "recompute by mode " + traits.mode + ": " +
@@ -116,6 +124,7 @@ std::string describe_run(const runfile::RunConfig& c, const std::string& recompu
       describe_adapters(c.run), name(c.run.optimizer), recompute.empty() ? "" : ", ", recompute);
 }
 
+/// Everything of the result except estimates, changes, limits and timeline.
 PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
                          const TrainerTraits& traits) {
   const runfile::RunConfig& c = r.config;

@@ -1,9 +1,11 @@
-// See find_limits.hpp.
+// See find_limits.hpp. Memory is close to a straight line in each quantity, so the next value to plan is
+// found by interpolation; about eight plans replace the twenty of a bisection over 10^6 values.
 #include "core/planning/find_limits.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 
 #include "core/base/text.hpp"
@@ -15,22 +17,27 @@ namespace {
 /// two plans do not define a line.
 std::uint64_t interpolate(std::uint64_t low, const Estimate& at, std::uint64_t high, const Estimate* beyond,
                           std::uint64_t budget) {
+  assert(low + 1 < high);
   if (!beyond || beyond->compute_bytes <= at.compute_bytes || at.compute_bytes > budget)
     return low + (high - low) / 2;
   const double slope = double(beyond->compute_bytes - at.compute_bytes) / double(high - low);
   const double steps = std::min(double(budget - at.compute_bytes) / slope, double(high - low));
+  // Never an end: both ends are planned already, and the interval must shrink.
   return std::clamp(low + static_cast<std::uint64_t>(steps), low + 1, high - 1);
 }
 
 /// The first x past the budget on the line through two plans that fit, (x0, y0) and (x1, y1); at most `most`.
+/// One beyond the predicted limit, so that the next plan most likely does not fit and encloses the limit.
 std::uint64_t extrapolate(std::uint64_t x0, std::uint64_t y0, std::uint64_t x1, std::uint64_t y1,
                           std::uint64_t budget, std::uint64_t most) {
+  // No line: memory does not grow between the two plans. Doubling then finds an end in logarithmic time.
   if (x1 >= most || y1 <= y0 || y1 > budget) return std::min(most, x1 * 2);
   const double more = double(budget - y1) * double(x1 - x0) / double(y1 - y0);
   return static_cast<std::uint64_t>(std::clamp(double(x1) + more + 1, double(x1) + 1, double(most)));
 }
 
 /// Bytes at the peak of the entries of the compute tier, by component and name.
+/// Entries of equal component and name are added up: an estimator may list one entry per layer.
 std::map<std::pair<Component, std::string>, std::uint64_t> entry_bytes(const Estimate& e, Tier tier) {
   std::map<std::pair<Component, std::string>, std::uint64_t> out;
   for (const MemoryEntry& n : e.report.entries)
@@ -40,6 +47,7 @@ std::map<std::pair<Component, std::string>, std::uint64_t> entry_bytes(const Est
 
 std::uint64_t budget_of(Replanner& replan) { return replan.base().budgets.compute.bytes; }
 
+/// `set` writes value x into the run. No text of settings is parsed, so a plan of this kind is cheap.
 Limit find_limit(const char* what, Replanner& replan, std::uint64_t most,
                  const std::function<void(runfile::RunConfig&, std::uint64_t)>& set) {
   const auto plan = [&](std::uint64_t x) {
@@ -49,6 +57,7 @@ Limit find_limit(const char* what, Replanner& replan, std::uint64_t most,
   };
   const LargestFit m = largest_that_fits(most, budget_of(replan), plan);
   const Tier tier = replan.base().budgets.tier;
+  // The largest value of the key fits, so there is nothing beyond it.
   if (m.value == most) return {what, most, "nothing: this is the maximum of the key"};
   return {what, m.value,
           m.beyond ? exceeding_component(m.at ? &*m.at : nullptr, *m.beyond, tier)
@@ -66,6 +75,7 @@ runfile::RunConfig with_expert_parallelism(runfile::RunConfig c) {
 }
 
 /// Every split of n devices into tensor x data x pipeline ranks (powers of two), largest tensor size first.
+/// Tensor first, since it keeps the number of sequences per step; at most 8, the devices of a node.
 std::vector<RankSplit> rank_splits(std::uint32_t n, const runfile::RunConfig& c) {
   std::vector<RankSplit> out;
   for (std::uint32_t pipeline = 1; pipeline <= n && pipeline <= c.model.layers; pipeline *= 2)
@@ -74,6 +84,8 @@ std::vector<RankSplit> rank_splits(std::uint32_t n, const runfile::RunConfig& c)
   return out;
 }
 
+/// All other kinds of parallelism are reset: the split describes the whole layout. ZeRO 3, because the
+/// question is the least memory per device.
 runfile::RunConfig with_ranks(runfile::RunConfig c, const RankSplit& r) {
   c.run.parallel.tensor = r.tensor, c.run.parallel.data = r.data, c.run.parallel.pipeline = r.pipeline;
   c.run.parallel.context = c.run.parallel.expert = c.run.parallel.virtual_stages = 1;
@@ -109,6 +121,7 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
       std::optional<Estimate> e = replan.plan(c);
       if (!e) continue;
       std::string also;
+      // Experts are tried only where the plan without them does not fit, since it costs a second plan.
       if (!e->fits && r.data > 1)
         if (std::optional<Estimate> shared = replan.plan(with_expert_parallelism(c));
             shared && shared->compute_bytes < e->compute_bytes)
@@ -123,6 +136,7 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
       }
       if (!best || e->compute_bytes < best->compute_bytes) best = std::move(e);
     }
+    // Memory per device no longer falls; doubling the devices further cannot help.
     if (n > 1 && (!best || (closest && best->compute_bytes >= closest->compute_bytes)))
       break;  // more devices do not reduce memory
     closest = std::move(best);
@@ -144,8 +158,10 @@ LargestFit largest_that_fits(std::uint64_t most, std::uint64_t budget,
   m.value = 1, m.at = std::move(first);
   std::uint64_t high = 0;  // 0: every value tried so far fits
   std::uint64_t next = std::min<std::uint64_t>(2, most);
+  assert(m.at && m.at->fits);
   for (int round = 0; m.value < most && (high == 0 || high > m.value + 1); ++round) {
     const std::uint64_t before = m.value, bytes = m.at->compute_bytes;
+    // Invariant: m.value fits, and high (if not 0) does not. Each round plans a value between or beyond them.
     std::optional<Estimate> e = plan(next);
     if (e && e->fits)
       m.value = next, m.at = std::move(e);
@@ -158,9 +174,12 @@ LargestFit largest_that_fits(std::uint64_t most, std::uint64_t budget,
     else if (high > m.value + 1)
       next = interpolate(m.value, *m.at, high, m.beyond ? &*m.beyond : nullptr, budget);
   }
+  assert(high == 0 || high == m.value + 1);
   return m;
 }
 
+/// Growth decides, not size: the largest component of all may be constant and is then not what exceeded
+/// memory.
 std::string exceeding_component(const Estimate* fits, const Estimate& beyond, Tier tier) {
   const auto before = fits ? entry_bytes(*fits, tier) : decltype(entry_bytes(beyond, tier)){};
   const auto after = entry_bytes(beyond, tier);
@@ -182,6 +201,7 @@ std::vector<Limit> find_limits(Replanner& replan) {
   const ResolvedRun& base = replan.base();
   if (!base.budgets.compute.known) return out;
   const RunSpec& r = base.config.run;
+  // Tokens of a micro-batch are counted in 32 bits, which bounds both quantities.
   out.push_back(find_limit(
       "largest train.micro_batch", replan, std::min<std::uint64_t>(1048576, INT32_MAX / r.seq_len),
       [](runfile::RunConfig& c, std::uint64_t x) { c.run.micro_batch = static_cast<std::uint32_t>(x); }));

@@ -1,10 +1,13 @@
 // See propose_changes.hpp. One function per kind of change. Order: as listed in all(); the caller sorts by
-// cost.
+// cost. Costs rank the changes: kFree and kResult costs have no unit, and the constants below only fix the
+// order within one price; kTime costs are fractions of a step; kHardware costs are numbers of devices, plus a
+// fraction under one that orders equal numbers (tensor, pipeline, context, data).
 #include "core/planning/propose_changes.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
@@ -18,6 +21,8 @@ std::string text(std::uint64_t v) { return std::to_string(v); }
 bool trains(const RunSpec& r) { return r.mode != RunMode::kInference; }
 bool on_device(const ChangeContext& s) { return s.compute_tier != Tier::kHost; }
 
+/// Collects one series per setting. A function adds nothing where the setting does not apply to the run or is
+/// already at its end, so the caller plans only real changes.
 class ChangeProposer {
  public:
   explicit ChangeProposer(const ChangeContext& s) : s_(s), c_(s.config), r_(s.config.run) {}
@@ -38,6 +43,8 @@ class ChangeProposer {
   }
 
  private:
+  /// `falling`: memory never grows along the series, which lets the caller bisect it. A series in which a
+  /// value may be invalid, or may cost memory elsewhere, is not falling and is planned value by value.
   void add(Price price, std::vector<CandidateChange> changes, bool falling = true) {
     if (!changes.empty()) out_.push_back({price, falling, std::move(changes)});
   }
@@ -57,8 +64,11 @@ class ChangeProposer {
   }
 
   void micro_batch() {
+    // b runs over the divisors of B from the largest: only then the number of sequences per step, and so the
+    // training result, stays the same.
     std::vector<CandidateChange> changes;
     const std::uint64_t B = r_.micro_batch;
+    assert(B >= 1);
     for (std::uint64_t b = B - 1; b >= 1; --b) {
       if (B % b) continue;
       if (trains(r_))
@@ -66,7 +76,7 @@ class ChangeProposer {
             {{{"train.micro_batch", text(b)}, {"train.grad_accum", text(r_.accumulate * (B / b))}},
              fmt::format("{} per micro-batch instead of {}, {} times as many accumulated", sequences(b), B,
                          B / b),
-             double(B / b) / 1e6,
+             double(B / b) / 1e6,  // behind changes that are entirely free, in the order of the divisors
              "free: the same update, with smaller matrix products"});
       else
         changes.push_back({{{"train.micro_batch", text(b)}},
@@ -79,6 +89,8 @@ class ChangeProposer {
 
   /// Existing ranks that hold copies of the same data.
   void shard_over_existing_ranks() {
+    // Sequence parallelism divides what tensor parallelism leaves whole between the matrix products, and
+    // moves the same bytes (a reduce-scatter and an all-gather instead of an all-reduce).
     if (r_.parallel.tensor > 1 && !r_.parallel.sequence && trains(r_))
       add(Price::kFree,
           {{{{"parallel.sequence", "true"}},
@@ -86,6 +98,7 @@ class ChangeProposer {
                         r_.parallel.tensor),
             0,
             "free: the same network traffic"}});
+    // ZeRO shards over all ranks that hold the same weights: data and context ranks.
     const std::uint64_t ranks = std::uint64_t{r_.parallel.data} * r_.parallel.context;
     if (r_.parallel.expert == 1)
       add(Price::kTime, experts_of(ranks), false);  // more ranks than experts is not a valid run
@@ -93,6 +106,7 @@ class ChangeProposer {
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
                                               "optimizer state, gradients and weights"};
     std::vector<CandidateChange> free;
+    // Stages 1 and 2 exchange as many bytes as a plain all-reduce; stage 3 gathers the weights once more.
     for (std::uint32_t z = r_.parallel.zero + 1; z <= 2; ++z)
       free.push_back({{{"parallel.zero", text(z)}},
                       fmt::format("{1} sharded over the {0} data ranks", ranks, kShared[z]),
@@ -106,6 +120,8 @@ class ChangeProposer {
                           "50 % more network traffic"}});
   }
 
+  /// 3 % and 33 %: the share of a step's arithmetic that is executed again. "auto" is not proposed, as it is
+  /// no policy of its own; the sentence of `full` names it.
   void recompute() {
     if (!trains(r_)) return;
     std::vector<CandidateChange> changes;
@@ -124,6 +140,7 @@ class ChangeProposer {
 
   /// Streaming, where the user set another mode of the cuda trainer.
   void stream_from_host() {
+    // Mode auto has already tried streaming; only a mode that the user fixed can be changed.
     if (s_.mode != "resident" && s_.mode != "hybrid") return;
     const auto options = c_.plugin_options.find("cuda");
     if (options == c_.plugin_options.end() || !options->second.count("mode") ||
@@ -139,6 +156,7 @@ class ChangeProposer {
 
   void offload() {
     const MemoryPolicy& memory = r_.memory;
+    // Tiers of planned offload: the closed forms know them, the trainers do not carry them out.
     const auto change = [&](const char* key, const char* what, double share) {
       return CandidateChange{
           {{key, std::string(offload_word(Tier::kHost))}}, what, share, describe_extra_time(share)};
@@ -157,6 +175,8 @@ class ChangeProposer {
   }
 
   /// More devices, in powers of two, for each kind of parallelism.
+  /// The devices are multiplied, not replaced: a run on 8 devices is proposed 16, 32 and so on. Tensor
+  /// parallelism ends at 8, the size of a node in which devices have fast links.
   void more_devices() {
     const std::uint64_t now = devices_of(r_);
     const auto devices = [&](std::uint64_t n) { return describe_device_count(now * n, s_.devices); };
@@ -166,13 +186,18 @@ class ChangeProposer {
                         fmt::format("{}-way tensor and sequence parallelism", r_.parallel.tensor * n),
                         double(now * n),
                         devices(n)});
+    // Sequence parallelism exists only while training; the setting is the second of each change.
     if (!trains(r_))
-      for (CandidateChange& t : tensor) t.settings.pop_back();
+      for (CandidateChange& t : tensor) {
+        assert(t.settings.size() == 2);
+        t.settings.pop_back();
+      }
     for (std::uint64_t n = 2; r_.parallel.pipeline * n <= c_.model.layers; n *= 2)
       pipeline.push_back({{{"parallel.pipeline", text(r_.parallel.pipeline * n)}},
                           fmt::format("{} pipeline stages", r_.parallel.pipeline * n),
                           double(now * n) + 0.1,
                           devices(n)});
+    // The context ranks must divide the sequence length.
     for (std::uint64_t n = 2; n <= 64 && r_.seq_len % (r_.parallel.context * n) == 0; n *= 2)
       context.push_back({{{"parallel.context", text(r_.parallel.context * n)}},
                          fmt::format("each sequence split over {} CP ranks", r_.parallel.context * n),
@@ -191,6 +216,7 @@ class ChangeProposer {
   std::vector<CandidateChange> experts_of(std::uint64_t ranks) const {
     constexpr double kExchangeCost = 0.1;  // tokens are sent to their experts and back, in both passes of a
                                            // layer; about what `search` computes within a node
+    // Only divisors of the data ranks: experts are divided among equal groups.
     std::vector<CandidateChange> changes;
     for (std::uint64_t n = 2; n <= ranks; n *= 2)
       if (ranks % n == 0)
@@ -202,6 +228,7 @@ class ChangeProposer {
   }
 
   /// Expert parallelism over new data ranks. No estimator plans this for a dense model.
+  /// ZeRO 3 in addition, since the parameters outside the experts are not divided by expert parallelism.
   std::vector<CandidateChange> experts(std::uint64_t now) const {
     std::vector<CandidateChange> changes;
     for (std::uint64_t n = 2; n <= 256 && r_.parallel.expert == 1; n *= 2)
@@ -215,10 +242,13 @@ class ChangeProposer {
     return changes;
   }
 
+  /// More data ranks with sharded state. The number of sequences per step stays the same as long as the
+  /// accumulated micro-batches can be divided by n; otherwise the sentence states the larger batch.
   std::vector<CandidateChange> zero_ranks(std::uint32_t zero, std::uint64_t now) const {
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
                                               "all state"};
     std::vector<CandidateChange> changes;
+    // A lower stage than that of the run would need more memory per rank.
     if (zero < r_.parallel.zero) return changes;
     for (std::uint64_t n = 2; n <= 4096; n *= 2) {
       Settings settings = {{"parallel.data", text(r_.parallel.data * n)}, {"parallel.zero", text(zero)}};
@@ -236,8 +266,9 @@ class ChangeProposer {
   /// Presets with more memory, the smallest first.
   void other_device() {
     std::vector<const DevicePreset*> more;
+    // A processor has no link and its memory is host memory, so it is no substitute for a device.
     for (const DevicePreset& d : device_presets())
-      if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0) more.push_back(&d);  // skip processors
+      if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0) more.push_back(&d);
     std::stable_sort(more.begin(), more.end(),
                      [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
     std::vector<CandidateChange> changes;
@@ -259,6 +290,7 @@ class ChangeProposer {
     add(Price::kHardware, std::move(changes), false);  // no trainer may exist for the largest one
   }
 
+  /// From the least to the most rounding; each is a different training result, hence kResult.
   void lower_precision() {
     if (trains(r_)) {
       if (c_.precision == "fp32" || c_.precision == "tf32")
@@ -284,6 +316,8 @@ class ChangeProposer {
     add(Price::kResult, std::move(weights));
   }
 
+  /// Only from AdamW, which keeps the most state. Order by the expected effect on the loss. Not falling: lion
+  /// keeps 4 bytes per parameter, 8-bit AdamW about 2.
   void optimizers() {
     if (!trains(r_) || r_.optimizer != Optimizer::kAdamW) return;
     const auto change = [](const char* optimizer, const char* what, double cost, const char* cost_words) {
@@ -298,6 +332,7 @@ class ChangeProposer {
         false);
   }
 
+  /// Parameters are frozen, so gradients and optimizer state shrink to those of the adapters.
   void adapters() {
     if (r_.mode != RunMode::kFull) return;
     const Settings rank = {{"lora.rank", "8"}};
@@ -315,6 +350,7 @@ class ChangeProposer {
           "trains far fewer parameters; rounds weights"}});
   }
 
+  /// Halved until 64 tokens; the context ranks must divide every length.
   void shorten_sequences() {
     std::vector<CandidateChange> changes;
     for (std::uint64_t s = r_.seq_len / 2; s >= 64 && s % r_.parallel.context == 0; s /= 2)
@@ -336,6 +372,7 @@ class ChangeProposer {
   std::vector<CandidateSeries> out_;
 };
 
+/// The suggestion is printed in the syntax of the run file, so that it can be pasted there.
 bool needs_quotes(const std::string& key) {
   const runfile::Key* k = runfile::find_key(key);
   if (!k) return true;  // [plugin.NAME]: strings
@@ -346,6 +383,7 @@ bool needs_quotes(const std::string& key) {
 
 }  // namespace
 
+/// Expert ranks are data ranks and ranks of sequence parallelism are tensor ranks: neither multiplies.
 std::uint64_t devices_of(const RunSpec& r) {
   return std::uint64_t{r.parallel.data} * r.parallel.tensor * r.parallel.pipeline * r.parallel.context;
 }

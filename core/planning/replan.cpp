@@ -57,6 +57,9 @@ plugin::Registry& Replanner::registry_for(const runfile::RunConfig& c) {
   return *other_;
 }
 
+/// Applies three shortcuts, each of which answers the same question with fewer plans: automatic recomputation
+/// is planned as full, automatic mode as its last mode, and a lower bound replaces a placement that cannot
+/// fit. `only_if_it_fits`: the caller does not need the bytes of a plan that does not fit.
 std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool other_device,
                                                   bool only_if_it_fits) {
   // "auto" fits if and only if full recomputation fits.
@@ -64,6 +67,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
     c.run.recompute = Recompute::kFull;
   if (other_device) c.budget.reset();
   pin_budgets(c, base_.budgets);
+  // The settings may name a device or a backend; the trainer is then chosen again.
   PlanRequest request = request_;
   request.elsewhere = !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
@@ -79,9 +83,11 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   request.estimators = {decides_this ? decides_ : "auto"};
   const std::string id = choose_estimators(r.config, registry, request).front();
   const TrainerTraits traits = planned_traits(r, registry, request);
+  // Counted before the cache is asked: this is the number of estimates requested.
   ++planned_;
   if (id != kProgramEstimator && id != kClosedFormEstimator)
     return estimate_run(r, registry, request, id, traits);
+  // The report does not depend on the budgets; only the judgement does.
   if (const CachedReport* k = find_cached(r, id, traits)) return judge(k->report, r.budgets);
   const bool cannot_fit =
       id == kProgramEstimator && only_if_it_fits && r.budgets.compute.known &&
@@ -94,6 +100,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
 
 const Replanner::CachedReport* Replanner::find_cached(const ResolvedRun& r, const std::string& id,
                                                       const TrainerTraits& traits) const {
+  // Linear search: a command plans a few dozen variations.
   const RunSpec run = without_budgets(r.config.run);
   for (const CachedReport& k : cache_)
     if (k.run == run && k.estimator == id && k.traits == traits && k.model == r.config.model) return &k;

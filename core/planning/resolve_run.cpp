@@ -54,6 +54,7 @@ RecomputeLayers least_recompute(const ResolvedRun& r, plugin::Registry& registry
   });
 }
 
+/// Order matters: budgets depend on the tier of the trainer, and the recomputation depends on the budgets.
 ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& registry,
                             const PlanRequest& request) {
   ResolvedRun r{asked, {}};

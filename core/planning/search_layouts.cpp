@@ -1,4 +1,6 @@
-// See search_layouts.hpp.
+// See search_layouts.hpp. Translates a run and the command line into a question for core/parallel, which
+// enumerates layouts and computes memory and time in closed form; translates the answer back into settings.
+// Nothing here loads a plugin.
 #include "core/planning/search_layouts.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +22,7 @@ namespace {
 
 using parallel::Found;
 
+/// Without a device there are no rates and therefore no order of layouts.
 const DevicePreset& device_of(const runfile::RunConfig& c) {
   std::vector<std::string> names;
   for (const DevicePreset& d : device_presets()) names.push_back(d.name);
@@ -46,6 +49,8 @@ parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
   only("parallel.sequence", a.sequence, r.parallel.sequence);
   only("parallel.zero", a.zero, r.parallel.zero);
   only("train.micro_batch", a.micro_batch, r.micro_batch);
+  // A recomputation policy "auto" in the run file means that the search is free to choose, even if the key is
+  // set.
   if (r.recompute != Recompute::kAuto)
     for (const char* key : {"train.recompute", "train.recompute_every"})
       only(key, a.recompute, parallel::RecomputeChoice{r.recompute, r.memory.recompute_every});
@@ -57,7 +62,11 @@ parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
   return a;
 }
 
+/// Thread i searches every `threads`-th shape. Layouts are compared by time, bytes and index, so the layouts
+/// found do not depend on the number of threads; how many are pruned does. Each thread writes only its own
+/// elements of `answers` and `failed`, and all are joined before either is read.
 parallel::Answer search_on_threads(const parallel::Question& q, std::size_t threads) {
+  assert(threads > 0);
   std::vector<parallel::Answer> answers(threads);
   std::vector<std::exception_ptr> failed(threads);
   const auto search_part = [&](std::size_t i) {
@@ -91,6 +100,7 @@ std::string describe_offload(const parallel::Keep& k) {
   return out;
 }
 
+/// The time is computed again for the layouts that are reported: the search keeps only totals.
 RankedLayout ranked_layout(const Found& f, const parallel::Question& q, const parallel::TimeModel& model) {
   RankedLayout r;
   r.data = f.depth.data, r.tensor = f.shape.tensor, r.pipeline = f.depth.pipeline,
@@ -103,6 +113,7 @@ RankedLayout ranked_layout(const Found& f, const parallel::Question& q, const pa
   const parallel::Times t = model.step(f.run(q.job.base));
   r.step_seconds = t.step, r.tokens_per_second = t.tokens_per_second,
   r.utilization = t.model_flops_utilization;
+  // Keys of the JSON output and columns of the CSV, in this order for every layout; they add up to t.step.
   r.seconds = {{"compute", t.compute},     {"memory", t.memory},   {"recompute", t.recompute},
                {"tensor", t.tensor},       {"context", t.context}, {"expert", t.expert},
                {"pipeline", t.pipeline},   {"data", t.data},       {"bubble", t.bubble},
@@ -149,6 +160,7 @@ std::string choose_seq_len(runfile::RunConfig& c) {
 }
 
 /// The search space is empty: throws usage_error where a fixed key has a value that no layout can have.
+/// Each row: the key divides the number, or no layout exists. The search itself would only return nothing.
 void reject_impossible_keys(const model::Architecture& a, const RunSpec& r,
                             const std::set<std::string>& fixed, std::uint64_t devices,
                             std::uint64_t sequences) {
@@ -171,6 +183,8 @@ void reject_impossible_keys(const model::Architecture& a, const RunSpec& r,
     throw usage_error(fmt::format(
         "parallel.interleave = {} does not divide {} layers for any number of pipeline stages; {}", chunks,
         layers, nearest_divisors(chunks, layers)));
+  // Keys that validate() checks against the model: heads, layers, experts. Data ranks follow the experts,
+  // because experts are divided among data ranks.
   RunSpec alone;  // only the fixed keys, compared with the model
   alone.seq_len = r.seq_len;
   if (fixed.count("parallel.tensor")) alone.parallel.tensor = r.parallel.tensor;
@@ -185,6 +199,7 @@ std::string describe_bytes(std::uint64_t bytes, std::uint64_t budget, const char
   return fmt::format("{} of {}, {} over the budget", format_bytes(bytes), of, format_bytes(bytes - budget));
 }
 
+/// The layout that exceeds the budgets least, as an answer to "how much is missing".
 std::string describe_closest(const Found& f, const parallel::Question& q) {
   std::string out = fmt::format(
       "the closest layout is tensor {}, pipeline {}, data {}, context {}, expert {}, zero {}, micro-batch "
@@ -201,6 +216,7 @@ std::string describe_closest(const Found& f, const parallel::Question& q) {
 
 }  // namespace
 
+/// Every setting of a layout, also those at their default: the run file may set them to other values.
 std::vector<std::string> layout_settings(const Found& f) {
   const auto set = [](const char* key, const auto& value) { return fmt::format("{}={}", key, value); };
   return {set("parallel.data", f.depth.data),
@@ -220,6 +236,8 @@ std::vector<std::string> layout_settings(const Found& f) {
           set("plan.offload_activations", offload_word(f.keep.activations))};
 }
 
+/// Stages: resolve what the command line left open (sequence length, devices, sequences per step), ask,
+/// translate. Errors of the model or run are thrown before the search starts.
 static SearchResult search_checked(const runfile::RunConfig& asked, const SearchRequest& request) {
   runfile::RunConfig c = asked;
   const DevicePreset& device = device_of(c);
@@ -230,11 +248,13 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   if (request.fixed.count("train.grad_accum")) reject_accumulation(c);
   if (!sequence.empty()) v.notes.push_back(sequence);
   v.devices = request.devices;
+  // 0 devices: as many as the run file's own layout has.
   if (v.devices == 0)
     v.devices = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         UINT32_MAX,
         checked_mul(r.parallel.data, r.parallel.tensor, r.parallel.pipeline, r.parallel.context)));
   v.global_batch = request.global_batch;
+  // At least one sequence per device, so that data parallelism over all devices is possible.
   if (v.global_batch == 0) {
     const std::uint64_t own = checked_mul(r.micro_batch, r.accumulate, r.parallel.data);
     v.global_batch = std::max<std::uint64_t>(own, v.devices);
@@ -243,15 +263,19 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
                                     format_count(v.global_batch)));
   }
 
+  // The pointers in `q` refer to locals of this function; the threads end before it returns.
   parallel::Question q;
   q.architecture = &architecture;
   q.job = {r, v.devices, v.global_batch, axes_of(r, request.fixed)};
   q.machine = parallel::machine_of(device, r);
+  // memory.budget is a limit for the plan alone and replaces the memory of the device; without a host budget,
+  // host memory is unlimited.
   q.device_budget = c.budget.value_or(device.memory_bytes);
   q.host_budget = c.host_budget.value_or(UINT64_MAX);
   q.top = request.top;
   q.prune = !request.every;
 
+  // steady_clock: the time of day may be set during the search.
   const auto begin = std::chrono::steady_clock::now();
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const parallel::Answer answer = search_on_threads(q, request.threads ? request.threads : cores);
@@ -266,6 +290,8 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   const parallel::TimeModel model(architecture, r, q.machine);
   for (const Found& f : answer.best) v.best.push_back(ranked_layout(f, q, model));
   for (const Found& f : answer.pareto) v.pareto.push_back(ranked_layout(f, q, model));
+  // The default of 4096 tokens is not in the run file, so a layout that is copied without it would be another
+  // run.
   for (auto* rows : {&v.best, &v.pareto})
     for (RankedLayout& found : *rows)
       if (!sequence.empty())

@@ -1,9 +1,11 @@
-// See step_timeline.hpp.
+// See step_timeline.hpp. Two sources: the step program itself (exact, one phase per layer and pass), or the
+// entries of a report (five phases).
 #include "core/planning/step_timeline.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <optional>
 
@@ -15,6 +17,7 @@ namespace {
 
 using Parts = std::map<Component, std::uint64_t>;
 
+/// Components of 0 bytes are left out; the phase's total is the sum of its components.
 StepPhase make_phase(std::string name, const Parts& parts) {
   StepPhase phase{std::move(name), 0, {}};
   for (const auto& [component, bytes] : parts) {
@@ -25,6 +28,7 @@ StepPhase make_phase(std::string name, const Parts& parts) {
   return phase;
 }
 
+/// On the CPU all memory of the run is in one tier of interest, whatever tier an entry names.
 bool in_tier(const MemoryEntry& n, Tier tier) { return tier == Tier::kHost || n.tier == tier; }
 
 /// Bytes that are live throughout the step in addition to tensors: gaps and alignment, and the host's
@@ -45,7 +49,8 @@ std::string phase_name(const step::Op& op, bool layers_seen) {
   return fmt::format("{}, {}", name(op.phase), at_the_head ? "head" : "embedding");
 }
 
-/// One phase per layer and pass, represented by its operation with the most live bytes.
+/// One phase per layer and pass, represented by its operation with the most live bytes: a program has
+/// thousands of operations, and a chart needs the peak of each part, not every operation.
 std::vector<StepPhase> phases_of_program(const step::Program& p, const placement::MemoryPlan& placed,
                                          const Parts& constant) {
   const std::vector<std::uint64_t> live = placement::live_bytes(p, placed.lifetime, p.traits.tier);
@@ -60,6 +65,7 @@ std::vector<StepPhase> phases_of_program(const step::Program& p, const placement
           kind == step::SectionKind::kUpdate ? "update" : phase_name(p.ops[i], layers_seen[p.ops[i].phase]);
       const auto [at, fresh] = index.try_emplace(name, fullest.size());
       if (fresh) fullest.emplace_back(name, i);
+      assert(at->second < fullest.size() && i < live.size());
       if (std::uint32_t& best = fullest[at->second].second; live[i] > live[best]) best = i;
     }
   }
@@ -75,6 +81,7 @@ std::vector<StepPhase> phases_of_program(const step::Program& p, const placement
   return out;
 }
 
+/// Only if the digests agree: then the program built here is the one whose bytes the estimate reports.
 std::optional<std::vector<StepPhase>> phases_from_program(const runfile::RunConfig& c,
                                                           const TrainerTraits& traits, const Estimate& e) {
   if (e.report.digest == 0 || !trainable_family(c.model.family)) return std::nullopt;
@@ -90,6 +97,7 @@ std::optional<std::vector<StepPhase>> phases_from_program(const runfile::RunConf
 
 /// Before, between and after the passes, and the peak. Activations and logits are live at the end of the
 /// forward pass, gradients at the end of the backward pass, workspace at the peak only.
+/// Coarser than a program, but available for every family and layout.
 std::vector<StepPhase> phases_from_entries(const Estimate& e, Tier tier, bool trains) {
   Parts kept, grown, peak, gradients;
   for (const MemoryEntry& n : e.report.entries) {

@@ -1,9 +1,12 @@
-// See suggest_changes.hpp.
+// See suggest_changes.hpp. Every change is planned again before it is suggested. The number of plans is kept
+// small by bisection of series, by caching (replan.hpp), and by trying combinations only if fewer than
+// kEnough single changes fit.
 #include "core/planning/suggest_changes.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <tuple>
 
 #include "core/base/text.hpp"
@@ -34,6 +37,8 @@ Settings merge_settings(const Settings& a, const Settings& b) {
 }
 
 /// `c`: the run to change; `asked`: the run as the user wrote it, without a prefix.
+/// Costs of data movement need parameter counts and activation bytes. The counts of the plan are used where
+/// they are known; otherwise the model's own.
 ChangeContext context_of(const PlanResult& v, const runfile::RunConfig& c, const RunSpec& asked) {
   ChangeContext s{c,
                   v.compute_tier,
@@ -56,6 +61,7 @@ std::vector<std::string> set_arguments(const Settings& settings) {
   return out;
 }
 
+/// `proof`: the estimate of the changed run; a change is never reported without one.
 Change make_change(const Settings& settings, const CandidateChange& r, Price price, const Estimate& proof) {
   Change c{format_as_run_file(settings),
            {},
@@ -74,6 +80,8 @@ Change make_change(const Settings& settings, const CandidateChange& r, Price pri
 /// prefix. Bisects a falling series, after planning its last change: if that does not fit, none does.
 std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Prefix& prefix,
                                         const std::vector<Change>& known, Replanner& replan) {
+  assert(!family.changes.empty());
+  // Sets `found` to the last plan that fits; reset where the value is already suggested without the prefix.
   std::optional<Estimate> found;
   const auto fits = [&](std::size_t i) {
     const std::vector<std::string> set = set_arguments(family.changes[i].settings);
@@ -99,7 +107,9 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
     while (low < high && !fits(low)) ++low;
     if (low == high) return std::nullopt;
   }
+  // Planned as a single change before, and reported there.
   if (!found) return std::nullopt;
+  assert(low < family.changes.size());
   const CandidateChange& r = family.changes[low];
   return make_change(
       merge_settings(prefix.settings, r.settings),
@@ -108,6 +118,7 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
 }
 
 /// Of several changes with the same number of data ranks (ZeRO 1, 2, 3), keep the first.
+/// Changes are sorted by cost, so the first of each number of ranks is the mildest ZeRO stage.
 void drop_same_data_ranks(std::vector<Change>& changes) {
   const auto ranks = [](const Change& c) {
     return c.set.empty() || !c.set.front().starts_with("parallel.data=") ? std::string() : c.set.front();
@@ -136,12 +147,14 @@ struct Ranks {
   std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
 };
 
+/// Heads must be divisible by the tensor ranks; 1 always divides.
 std::uint32_t most_tensor_ranks(const runfile::RunConfig& c) {
   std::uint32_t ranks = 8;
   while (ranks > 1 && c.model.heads % ranks) ranks /= 2;
   return ranks;
 }
 
+/// A power of two, at most one layer per stage.
 std::uint32_t most_stages(const runfile::RunConfig& c) {
   std::uint32_t stages = 1;
   while (std::uint64_t{stages} * 2 <= c.model.layers) stages *= 2;
@@ -186,7 +199,8 @@ runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
 }
 
 /// Appends the prefix alone, if it fits, and every candidate combined with the prefix that `out` does not
-/// have.
+/// have. Candidates are proposed for the small run but planned as prefix plus change, so their settings and
+/// sentences contain the prefix.
 void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out) {
   const runfile::RunConfig& c = replan.base().config;
   const Prefix prefix = smallest_step(c.run, ranks);
@@ -195,6 +209,8 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
   const bool more_ranks = ranks.tensor > 1 || ranks.pipeline > 1;
   const double n = double(devices_of(small.run));
   const std::string devices = describe_device_count(devices_of(small.run), devices_of(c.run));
+  // The prefix alone is a suggestion only if nothing milder is known: with more ranks, or if no change that
+  // is free or costs only time fits.
   if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {
     const bool milder =
         std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
@@ -209,6 +225,7 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
     if (out.size() >= kEnough) return;  // the prefix alone fits, so no combination is needed
   }
   for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan)) {
+    assert(!more.set.empty());
     const bool known =
         std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
     if (known) continue;
@@ -237,6 +254,7 @@ std::string why_few(std::size_t singles, std::size_t all, bool chosen, const Pla
   static constexpr const char *kCount[] = {"No single change", "Only one single change",
                                            "Only two single changes"},
                               *kMakes[] = {"makes", "makes", "make"};
+  assert(singles < kEnough && singles <= all);
   return fmt::format("{}{} {} it fit in {}: {}.{}", kCount[singles], chosen ? " on the selected backend" : "",
                      kMakes[singles], format_bytes(v.budget_bytes), reason,
                      all > singles ? " The smallest combinations that fit are listed below." : "");
@@ -247,6 +265,7 @@ std::string why_few(std::size_t singles, std::size_t all, bool chosen, const Pla
 std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const runfile::RunConfig& c = replan.base().config;
   std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan);
+  // Changes that need another backend do not count: a user who selected one wants an answer for it.
   const auto on_selected_backend = [&] {
     return static_cast<std::size_t>(
         std::count_if(out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; }));
@@ -254,12 +273,15 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const std::size_t singles = on_selected_backend();
   if (on_selected_backend() < kEnough) find_combinations(v, {}, replan, out);
   const bool device = v.compute_tier != Tier::kHost;
+  // Widening steps: full recomputation first, then tensor ranks, then tensor ranks and pipeline stages. Each
+  // is tried only while too few changes are known, since each plans up to a dozen runs.
   const Ranks tensor{most_tensor_ranks(c), 1},
       both{c.run.parallel.tensor < 8 ? tensor.tensor : 1, most_stages(c)};
   if (on_selected_backend() < kEnough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
     find_combinations(v, tensor, replan, out);
   if (on_selected_backend() < kEnough && device && c.run.parallel.pipeline < both.pipeline)
     find_combinations(v, both, replan, out);
+  // Stable, so that changes of equal cost keep the order of propose_changes().
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {
     return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);
   });

@@ -1,9 +1,12 @@
-// See sweep.hpp.
+// See sweep.hpp. One pass plans every point; a second one bisects between neighbouring points for the values
+// at which a fact changes. Errors at single points are results, not failures: a sweep up to the limit of a
+// model ends with invalid points.
 #include "core/planning/sweep.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <set>
 
@@ -24,6 +27,8 @@ struct Point {
   plugin::Registry* registry = nullptr;
 };
 
+/// State of one sweep. Used once: run() moves the result out. Single-threaded, since a registry and its
+/// plugins are not shared between threads.
 class Sweeper {
  public:
   Sweeper(const RunSource& source, const Axis& axis, const PlanRequest& request)
@@ -33,8 +38,10 @@ class Sweeper {
     v_.key = axis_.key, v_.unit = axis_.unit;
     choose_estimator();
     for (std::size_t i = 0; i < axis_.values.size(); ++i) point(i);
+    // No point gave a curve: the first error explains it best.
     if (v_.curves.empty()) throw *first_error_;
     describe_run_line();
+    // A curve has entries for all points. One that no estimate filled gets the reason.
     for (SweepCurve& c : v_.curves)
       for (std::size_t i = 0; i < c.points.size(); ++i)
         if (c.points[i].total == 0 && c.points[i].error.empty())
@@ -47,6 +54,8 @@ class Sweeper {
  private:
   /// "auto": one estimator for the whole sweep. Of the estimators that match every point, choose the one
   /// whose lowest match is highest. Where none matches every point, each point chooses its own.
+  /// One estimator for all points: if each point chose its own, steps in the curve would show the change of
+  /// estimator and not of memory. An error at a point is ignored here and recorded by point().
   void choose_estimator() {
     if (request_.estimators.size() > 1 ||
         (request_.estimators.size() == 1 && request_.estimators.front() != "auto"))
@@ -61,6 +70,8 @@ class Sweeper {
         if (order.empty()) order = registry->ids("estimator");
         for (const std::string& id : order) {
           const int match = match_of(*registry, id, c);
+          // first: match at the first valid point. worst: the lowest match at any valid point; 0 = plans not
+          // all.
           first.emplace(id, match);
           worst[id] = worst.count(id) ? std::min(worst[id], match) : match;
         }
@@ -104,9 +115,11 @@ class Sweeper {
   }
 
   /// `traits`: use these; nullopt: ask the trainer, which may try several modes (slow).
+  /// The registry is opened again only if plugin options or paths change; a scan reads every plugin file.
   Point at(const std::string& value, const std::optional<TrainerTraits>& traits = std::nullopt) {
     Point p;
     runfile::RunConfig c = source_.load({{axis_.key, value}});
+    assert(!value.empty());
     if (!registry_ || c.plugin_options != options_ || c.plugin_path != path_)
       registry_ = source_.open(c), options_ = c.plugin_options, path_ = c.plugin_path;
     p.registry = registry_.get();
@@ -122,7 +135,10 @@ class Sweeper {
     return p;
   }
 
+  /// Fills index i of every array that is parallel to axis_.values. errors_ and how_ grow by one per call, so
+  /// points must be planned in order.
   void point(std::size_t i) {
+    assert(errors_.size() == i && how_.size() == i);
     errors_.emplace_back();
     how_.emplace_back();
     try {
@@ -146,6 +162,7 @@ class Sweeper {
       SweepCurve& c = curve(id, e);
       c.points[i] = shown(e, i);
       estimates_[id].emplace(i, e);
+      // Notes of the first point only: they usually repeat at every point.
       for (const std::string& n : e.report.notes)
         if (estimates_[id].size() == 1)
           v_.notes.push_back(fmt::format("{}, at {}: {}", id, axis_.values[i].label, n));
@@ -155,6 +172,8 @@ class Sweeper {
     }
   }
 
+  /// The curve of an estimator, created at its first estimate with a point per value, so curves stay parallel
+  /// even if the estimator fails at some values. Such points keep a total of 0 until run() adds a reason.
   SweepCurve& curve(const std::string& id, const Estimate& e) {
     for (SweepCurve& c : v_.curves)
       if (c.estimator == id) return c;
@@ -163,6 +182,7 @@ class Sweeper {
     return v_.curves.emplace_back(std::move(c));
   }
 
+  /// Components in the order of their enumerators, as a map is sorted; entries of 0 bytes are left out.
   SweepPoint shown(const Estimate& e, std::size_t i) const {
     SweepPoint p{
         axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
@@ -173,6 +193,7 @@ class Sweeper {
     return p;
   }
 
+  /// From the first valid point: model and budget are the same at all points, except where they are swept.
   void describe(const Point& p) {
     if (described_) return;
     const runfile::RunConfig& c = p.resolved.config;
@@ -186,6 +207,7 @@ class Sweeper {
     v_.budget_source = swept ? "" : b.source;
   }
 
+  /// Facts that differ between two neighbouring points that both have an estimate.
   void crossovers() {
     for (const SweepCurve& c : v_.curves) {
       const auto& known = estimates_.at(c.estimator);
@@ -197,9 +219,12 @@ class Sweeper {
                      [](const Crossover& a, const Crossover& b) { return a.x < b.x; });
   }
 
+  /// Bisects between the points where the axis has values in between: about log2(distance) plans per
+  /// crossover. Otherwise the crossover is at the later point.
   void cross(const std::string& id, const Predicate& p, std::size_t from, std::size_t to) {
     double x = axis_.values[to].x;
     std::string where = axis_.values[to].label;
+    assert(from < to && to < axis_.values.size());
     if (axis_.whole_numbers && axis_.values[from].x < x) {
       const auto holds = [&](std::uint64_t n) {
         try {
@@ -249,7 +274,9 @@ class Sweeper {
 
 }  // namespace
 
+/// Invariant: holds(high) has the value of the right end, holds(low) that of the left end.
 std::uint64_t bisect(std::uint64_t low, std::uint64_t high, const std::function<bool(std::uint64_t)>& holds) {
+  assert(low < high);
   const bool holds_at_high = holds(high);
   while (high - low > 1) {
     const std::uint64_t middle = low + (high - low) / 2;

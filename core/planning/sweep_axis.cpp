@@ -1,8 +1,10 @@
-// See sweep_axis.hpp.
+// See sweep_axis.hpp. Everything here is text of the command line, so every mistake is a usage_error that
+// shows a correct form.
 #include "core/planning/sweep_axis.hpp"
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <charconv>
 #include <optional>
 
@@ -23,6 +25,7 @@ constexpr const char* kForms =
   throw usage_error(message, hint, kWhere);
 }
 
+/// Units of the keys that are usually swept; other axes have none.
 std::string unit_of(const std::string& key) {
   if (key == "data.seq_len") return "tokens";
   if (key == "train.micro_batch") return "sequences";
@@ -32,6 +35,8 @@ std::string unit_of(const std::string& key) {
   return "";
 }
 
+/// Digits only: from_chars accepts no sign, space or exponent for an unsigned type. At most INT64_MAX, which
+/// is what the run file accepts.
 std::optional<std::uint64_t> whole(const std::string& text) {
   std::uint64_t n = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
@@ -46,6 +51,8 @@ std::uint64_t number(const Key& k, const std::string& text, const std::string& w
   return *n;
 }
 
+/// Only integers have limits in the schema that can be checked here. A combination that is invalid for other
+/// reasons is reported per point, when the run is loaded.
 void check(const Key& k, std::uint64_t n) {
   if (k.type != Type::kInteger || (double(n) >= k.min && double(n) <= k.max)) return;
   reject_axis(fmt::format("{} = {}: expected a whole number from {} to {}", k.name, n,
@@ -53,6 +60,8 @@ void check(const Key& k, std::uint64_t n) {
               "");
 }
 
+/// Sizes that are whole GiB or MiB keep their unit, so the label is what the user would write and can be
+/// passed to --set.
 std::string label(const Key& k, std::uint64_t n) {
   for (const auto& [unit, word] : {std::pair{std::uint64_t{1} << 30, "GiB"}, {std::uint64_t{1} << 20, "MiB"}})
     if (k.type == Type::kSize && n && n % unit == 0) return fmt::format("{}{}", n / unit, word);
@@ -60,6 +69,8 @@ std::string label(const Key& k, std::uint64_t n) {
 }
 
 /// "a..b", "a..b+step", "a..b*factor".
+/// The end is always a point, even if the step misses it: "512..5000+512" ends with 5000, so a limit in
+/// between is not missed.
 void add_range(Axis& axis, const Key& k, const std::string& text) {
   if (k.type != Type::kInteger && k.type != Type::kSize)
     reject_axis(
@@ -83,18 +94,22 @@ void add_range(Axis& axis, const Key& k, const std::string& text) {
                             escaped(text, 60)));
   if (op != '+' && from == 0)
     reject_axis(fmt::format("'{}' cannot double or multiply 0: use a step, as in 0..8+1", escaped(text, 60)));
+  // Only the ends are checked: limits of the schema are intervals, so all values between them are valid too.
   check(k, from), check(k, to);
+  assert(from <= to && (op == '+' ? by >= 1 : by >= 2));
   for (std::uint64_t n = from; n < to;) {
     axis.values.push_back({double(n), label(k, n)});
     if (axis.values.size() >= kMostPoints)
       reject_axis(fmt::format("'{}' has more than {} values", escaped(text, 60), kMostPoints),
                   "use a larger step");
+    // The next value would wrap around; the loop then ends and `to` is added as the last point.
     if (op == '+' ? n > UINT64_MAX - by : n > UINT64_MAX / by) break;
     n = op == '+' ? n + by : n * by;
   }
   axis.values.push_back({double(to), label(k, to)});
 }
 
+/// An empty text is one empty value, which the caller rejects.
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> out;
   for (std::size_t at = 0;;) {
@@ -105,6 +120,8 @@ std::vector<std::string> split_list(const std::string& text) {
   }
 }
 
+/// k is null for a key of [plugin.NAME]: its values are texts that only the plugin can check. x is then the
+/// index in the list, so points are drawn at equal distances.
 void add_list(Axis& axis, const Key* k, const std::string& text) {
   for (const std::string& value : split_list(text)) {
     if (value.empty()) reject_axis(fmt::format("'{}' contains an empty value", escaped(text, 60)));
@@ -138,6 +155,7 @@ Axis parse_axis(const std::string& over) {
   axis.unit = unit_of(axis.key);
   axis.bytes = k && k->type == Type::kSize;
   axis.whole_numbers = k && k->type == Type::kInteger;
+  // Paths may contain "..", so they are never ranges.
   if (k && text.find("..") != text.npos && k->type != Type::kPath && k->type != Type::kPaths)
     add_range(axis, *k, text);
   else
