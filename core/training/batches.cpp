@@ -9,7 +9,8 @@
 namespace trainhost::training {
 namespace {
 
-/// One sample: S ids, and as targets the id after each of them.
+/// One sample: S ids, and as targets the id after each of them. The ids are read once and shifted in memory;
+/// only the last target needs a second read.
 void read_sample(const data::Tokens& t, std::uint64_t sample, std::uint32_t S, std::span<std::int32_t> tokens,
                  std::span<std::int32_t> targets) {
   t.read(sample * S, tokens.first(S));

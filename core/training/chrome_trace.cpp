@@ -56,6 +56,8 @@ void ChromeTrace::begin_step(std::uint64_t number, std::uint64_t start_ns, std::
         fmt::format("\"step\":{}", number));
 }
 
+/// Operations of one phase are collected first, since the slice of the phase must precede them and its end is
+/// not known before.
 void ChromeTrace::op(const plugin::OpTiming& t) {
   if (!phase_ops_.empty() && (t.phase != phase_ || t.micro != micro_)) flush_phase();
   const std::uint64_t end_ns = t.start_ns + t.duration_ns;

@@ -1,4 +1,5 @@
-// See events.hpp.
+// See events.hpp. Keys of the events are an interface (docs/cli.md): none is renamed or removed.
+// metrics.jsonl is appended and flushed per event, so it is complete up to the last event even after a kill.
 #include "core/training/events.hpp"
 
 #include <cstdio>
@@ -12,6 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// `replace`: a text of a plugin may hold invalid UTF-8, which must not end the run.
 std::string to_line(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json memory_json(const MemoryResult& m) {
@@ -29,11 +31,14 @@ Json memory_json(const MemoryResult& m) {
 
 }  // namespace
 
+/// Appends for a resumed run, whose file truncate_metrics() has cut back before.
 Events::Events(const std::filesystem::path& metrics, bool append, bool to_stdout)
     : file_(metrics, append ? std::ios::app : std::ios::trunc), path_(metrics), to_stdout_(to_stdout) {
   if (!file_) throw run_error("cannot write " + metrics.string());
 }
 
+/// The file comes first: it is the record of the run, and a closed pipe on stdout must not lose a line.
+/// Flushed per line, so that another process can follow the run.
 void Events::line(const std::string& json) {
   file_ << json << '\n';
   file_.flush();
@@ -45,6 +50,7 @@ void Events::line(const std::string& json) {
   }
 }
 
+/// The first event. "plan" is the object that `plan --json` prints, so readers need one schema.
 void Events::start(const std::string& source, std::optional<double> entropy,
                    std::optional<double> entropy_error, const planning::Choice& choice,
                    const std::string& plan_json, std::uint64_t resumed_from) {
@@ -61,6 +67,7 @@ void Events::start(const std::string& source, std::optional<double> entropy,
   line(to_line(j));
 }
 
+/// `tokens` are those of this step; ms is the time in the trainer, without data loading and checkpoints.
 void Events::step(const StepEvent& e) {
   line(to_line({{"event", "step"},
                 {"step", e.step},
@@ -80,12 +87,15 @@ void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
   line(to_line({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
 }
 
+// Code 0 is success for CUDA and errno, so it means that there is no native error.
 void Events::note(const std::string& text, const plugin::VendorError& native) {
   Json j = {{"event", "note"}, {"text", text}};
   if (native.code != 0) j["native_domain"] = native.domain, j["native_code"] = native.code;
   line(to_line(j));
 }
 
+/// The last event of a complete run. Its absence tells a reader that the run was stopped. summary.json
+/// repeats the line, so both agree.
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
                          double utilization, const std::string& recompute_json,
                          const std::string& profile_json) {
@@ -111,6 +121,9 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
   return text;
 }
 
+/// A run that resumes after step N continues with step N + 1. Events of later steps belong to work that was
+/// lost, and "done" to a run that this one continues. Written atomically: a kill leaves the old file or the
+/// new one.
 void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) {
   std::ifstream in(metrics);
   if (!in) return;

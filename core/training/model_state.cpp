@@ -1,4 +1,6 @@
-// See model_state.hpp.
+// See model_state.hpp. State of a run = weights and moments of the session, the completed step, and the
+// settings that determine the next bits. Batches and learning rate are functions of the step, so nothing else
+// is saved.
 #include "core/training/model_state.hpp"
 
 #include <fmt/format.h>
@@ -15,10 +17,12 @@ namespace trainhost::training {
 namespace {
 
 namespace fs = std::filesystem;
+// Index i of both tables is scope i; a run saves the first 1 + moment_count() of them.
 constexpr const char* kScopeFile[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
 constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
                                     plugin::Scope::kMoment2};
 
+/// "key = value" lines; lines of another form are ignored.
 std::map<std::string, std::string> lines_of(const std::string& text) {
   std::map<std::string, std::string> out;
   std::istringstream in(text);
@@ -27,6 +31,8 @@ std::map<std::string, std::string> lines_of(const std::string& text) {
   return out;
 }
 
+/// Only keys that both texts have are compared: a later version may add keys, and an old checkpoint must stay
+/// usable.
 void require_same_identity(const std::string& saved, const std::string& current) {
   std::map<std::string, std::string> a = lines_of(saved), b = lines_of(current);
   std::string differs;
@@ -40,8 +46,11 @@ void require_same_identity(const std::string& saved, const std::string& current)
 
 }  // namespace
 
+/// Of the optimizers that trainers execute; planning knows more of them.
 int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
 
+/// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does
+/// not depend on the model. All tensors are checked before the first byte is passed to the trainer.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file_or_dir,
                   std::span<float> scratch) {
   checkpoint::WeightSource source(file_or_dir);
@@ -55,6 +64,7 @@ void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, c
 
 namespace {
 
+/// The trainer decides how large the pieces are; tensor_files.cpp checks that they are complete and in order.
 checkpoint::TensorSource source_of(plugin::Session& s, plugin::Scope scope) {
   return [&s, scope](const checkpoint::TensorSink& sink) {
     s.save(scope, [&](const plugin::TensorPiece& p) {
@@ -71,6 +81,8 @@ void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, c
   checkpoint::write_tensors(file, tensors(m), source_of(s, scope));
 }
 
+/// Every key that changes a bit of the trained weights. Missing one here would let a resumed run differ
+/// silently, so a new key of the run file that affects training is added here, too.
 std::string resume_identity(const runfile::RunConfig& c) {
   const RunSpec& r = c.run;
   const ModelSpec& m = c.model;
@@ -88,6 +100,7 @@ std::string resume_identity(const runfile::RunConfig& c) {
   add("model.sliding_window", m.sliding_window);
   add("model.rms_norm_eps", m.norm_eps);
   add("model.rope_theta", m.rope_theta);
+  // File names without folders: moving the data must not make a checkpoint useless.
   std::string files;
   for (const fs::path& p : c.data.train) files += (files.empty() ? "" : ",") + p.filename().string();
   add("data.train", files.empty() ? "stories" : files);
@@ -112,6 +125,7 @@ std::string resume_identity(const runfile::RunConfig& c) {
   return out;
 }
 
+/// The number of bytes is exact but for headers; the store compares it with the free space before writing.
 fs::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
                          std::uint64_t step, checkpoint::Store& store) {
   checkpoint::Meta meta;
@@ -121,6 +135,7 @@ fs::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c, const 
   meta.backend = backend;
   meta.extra["run"] = resume_identity(c);
   int scopes = 1 + moment_count(c.run.optimizer);
+  assert(scopes >= 1 && scopes <= static_cast<int>(std::size(kScope)));
   std::uint64_t bytes = checked_mul(count_parameters(c.model).total, sizeof(float), scopes);
   return store.save(meta, bytes, [&](const fs::path& tmp) {
     for (int i = 0; i < scopes; ++i) save_tensors(s, kScope[i], c.model, tmp / kScopeFile[i]);
@@ -137,17 +152,22 @@ std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
   for (const std::string& skipped : found->skipped) say("skipped " + skipped);
   auto run = found->meta.extra.find("run");
   if (run != found->meta.extra.end()) require_same_identity(run->second, resume_identity(c));
+  // Another kernel set (another CPU or GPU) rounds differently. The run is still correct, so it is only
+  // noted.
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)
     say(
         fmt::format("note: the checkpoint was computed with the kernels '{}', this machine uses '{}': the "
                     "results will not be "
                     "bit-identical",
                     found->meta.kernel_set, now));
+  // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
   for (int i = 0; i <= moment_count(c.run.optimizer); ++i)
     load_tensors(s, kScope[i], c.model, found->dir / kScopeFile[i], scratch);
   return found->meta.step;
 }
 
+/// The result is published as one directory, see write_model_dir(). The tokenizer is copied, so that the
+/// model can be used without the run file.
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir) {
   // max_length is the training length: `generate` and Hugging Face software use it as the default context.
   std::map<std::string, std::string> others = {

@@ -13,7 +13,8 @@
 namespace trainhost::training {
 namespace {
 
-/// Length of the longest prefix of `text` that does not end inside a UTF-8 sequence.
+/// Length of the longest prefix of `text` that does not end inside a UTF-8 sequence. At most three bytes can
+/// belong to an unfinished sequence; text that is not UTF-8 is returned whole.
 std::size_t complete_utf8_length(const std::string& text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     auto c = static_cast<unsigned char>(text[text.size() - back]);
@@ -26,10 +27,14 @@ std::size_t complete_utf8_length(const std::string& text) {
 
 }  // namespace
 
+/// Inverse transform sampling in one pass over the ids in ascending order, so that equal `u` and logits give
+/// equal tokens on every machine. top_k and top_p both become a threshold on the probability; ids with
+/// exactly the threshold are all kept.
 std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, double u) {
-  assert(!logits.empty());
+  assert(!logits.empty() && u >= 0 && u < 1);
   auto most_likely = std::max_element(logits.begin(), logits.end());
   if (o.temperature <= 0 || o.top_k == 1) return static_cast<std::int32_t>(most_likely - logits.begin());
+  // The maximum is subtracted before exp(): the largest term is 1, and no overflow is possible.
   float top = *most_likely;
   for (float& x : logits) x = static_cast<float>(std::exp((x - top) / o.temperature));
 
@@ -49,6 +54,7 @@ std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, doubl
   for (float p : logits)
     if (p >= threshold) total += p;
   double at = u * total;
+  // Rounding can leave a remainder after the last candidate; `last` is then the answer.
   std::int32_t last = static_cast<std::int32_t>(most_likely - logits.begin());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] < threshold || logits[i] == 0) continue;
@@ -58,6 +64,8 @@ std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, doubl
   return last;
 }
 
+/// One token per call of next_logits(); the trainer keeps keys and values of the context. Printed text is
+/// decoded from all ids each time, because tokenizers may join a token with the one before it.
 void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt,
                      const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
                      const std::function<void(const std::string&)>& emit) {
@@ -71,7 +79,9 @@ void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const
   for (std::int32_t id : ids) s.next_logits(id, position++, logits);
   std::string before = tokenizer.decode(ids);
   for (std::uint32_t n = 0; n < o.tokens; ++n) {
+    // 53 random bits: every double of the form k / 2^53 in [0, 1) with equal probability.
     double u = static_cast<double>(random() >> 11) * 0x1.0p-53;
+    // A model may have more ids than its tokenizer (a padded vocabulary); those are never sampled.
     ids.push_back(sample_token(
         logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
     std::string now = tokenizer.decode(ids);
@@ -80,21 +90,26 @@ void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const
       emit(now.substr(before.size(), complete - before.size()));
       before = now.substr(0, complete);
     }
+    // One position must remain for the token sampled last.
     if (position + 1 >= seq_len) {  // the context is full: restart it with its second half
       position = 0;
       for (std::size_t i = ids.size() - seq_len / 2; i + 1 < ids.size(); ++i)
         s.next_logits(ids[i], position++, logits);
     }
+    assert(position < seq_len);
     s.next_logits(ids.back(), position++, logits);
   }
 }
 
+/// Continues validation text, which the model has not seen in training; without it, a newline, which starts a
+/// story of the built-in text.
 std::optional<std::string> sample_of_trained_model(plugin::Session& s, const data::Tokenizer& tokenizer,
                                                    const data::Source& source, const ModelSpec& m,
                                                    const RunSpec& r, std::span<float> logits) {
   if (!s.can_generate() || source.unknown_text || tokenizer.vocab() > m.vocab) return std::nullopt;
   std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
   std::string prompt = "\n";
+  // With fewer tokens than that, the prompt stays a newline.
   if (!ids.empty() && source.valid->size() >= ids.size()) {
     source.valid->read(0, ids);
     prompt = tokenizer.decode(ids);

@@ -1,4 +1,5 @@
-// See step_profile.hpp.
+// See step_profile.hpp. Timing records are written by the trainer into memory of the host during a step and
+// read after it, so measuring adds neither allocations nor system calls to the step.
 #include "core/training/step_profile.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 namespace trainhost::training {
 namespace {
 
+// Bounds on the trace: ui.perfetto.dev opens files of some hundred megabytes, and ten steps show what
+// repeats.
 constexpr std::uint64_t kMaxTracedSteps = 10, kMaxTracedOps = 200'000;
 constexpr std::string_view kPhases[] = {"before_forward", "after_forward", "after_backward", "after_update"};
 
@@ -21,6 +24,7 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(t).count());
 }
 
+/// The number of record bytes is known before the session exists, because it is part of the plan.
 StepProfile::StepProfile(const std::filesystem::path& file, const runfile::RunConfig& c,
                          plugin::Trainer& trainer, plugin::Ledger& ledger)
     : c_(c),
@@ -40,6 +44,8 @@ StepProfile::StepProfile(const std::filesystem::path& file, const runfile::RunCo
   for (std::string_view phase : kPhases) result_.phases.push_back({phase, 0, 0, 0, 0});
 }
 
+/// From here on the trainer calls phase_reached() at the boundaries of a step, on the thread that calls
+/// step().
 void StepProfile::start(plugin::Session& session, std::uint64_t steps) {
   planned_steps_ = steps;
   records_.emplace(ledger_, record_bytes_, "host.profile");
@@ -50,11 +56,12 @@ void StepProfile::start(plugin::Session& session, std::uint64_t steps) {
 }
 
 // Called during a step, so it must not allocate. With several micro-batches, "before_forward" is taken from
-// the first and the other phases from the last.
+// the first and the other phases from the last. StepBoundary counts from 1, in the order of kPhases.
 void StepProfile::phase_reached(plugin::StepBoundary m, std::uint32_t micro, std::uint64_t live_bytes) {
   const MemorySample sample{now_ns(), ledger_.in_use_total(), meter_.bytes()};
   if (sample_count_ < samples_.size()) samples_[sample_count_++] = sample;
   if (m == plugin::StepBoundary::kBeforeForward && micro != 0) return;
+  assert(static_cast<std::size_t>(m) - 1 < result_.phases.size());
   PhaseRow& row = result_.phases[static_cast<std::size_t>(m) - 1];
   row.planned_bytes = live_bytes;
   row.held_bytes = sample.held_bytes;
@@ -62,12 +69,14 @@ void StepProfile::phase_reached(plugin::StepBoundary m, std::uint32_t micro, std
   if (profiled_steps_ == 0) row.resident_first_bytes = sample.resident_bytes;
 }
 
+/// The first step is skipped if there are others: its page faults and kernel selection are not typical.
 bool StepProfile::trace_this_step() const {
   const std::uint64_t skipped = planned_steps_ > 1 ? 1 : 0;
   return profiled_steps_ >= skipped && profiled_steps_ < skipped + kMaxTracedSteps &&
          trace_.ops() < kMaxTracedOps;
 }
 
+/// Few kinds (about 20), so a linear search. An operation without FLOPs outside the update is elementwise.
 void StepProfile::add_operation(const plugin::OpTiming& t) {
   OpKindRow* row = nullptr;
   for (OpKindRow& k : result_.kinds)
@@ -91,6 +100,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
     std::fill(result_.layer_ns.begin(), result_.layer_ns.end(), 0);
   }
   ++result_.steps;
+  assert(end_ns >= start_ns);
   result_.step_ns += end_ns - start_ns;
   const bool traced = trace_this_step();
   if (traced) {
@@ -99,6 +109,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
     result_.traced_last = number;
   }
   profiler_->read([&](const plugin::OpTiming& t) {
+    // Sums over all profiled steps; only the first few are also written to the trace.
     add_operation(t);
     if (traced) trace_.op(t);
   });
@@ -109,6 +120,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
     file_.write(trace_.take());
   }
   sample_count_ = 0;
+  // The samples of this step are used up; phase_reached() starts again at 0.
   ++profiled_steps_;
 }
 
@@ -117,6 +129,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
 void StepProfile::describe_peak(const planning::Estimate& estimate) {
   const step::Program p = step::build_program(c_.model, c_.run, trainer_.traits(c_.model, c_.run));
   const placement::MemoryPlan placed = placement::place(p);
+  assert(p.ops.empty() || placed.peak_op < p.ops.size());
   if (placed.digest != estimate.report.digest || p.ops.empty()) return;
   for (const placement::LayerShare& s : placement::live_by_layer(p, placed.lifetime, placed.peak_op))
     result_.peak.push_back({s.layer, s.component, s.bytes});
@@ -124,6 +137,8 @@ void StepProfile::describe_peak(const planning::Estimate& estimate) {
   result_.peak_at = fmt::format("{} ({})", step::op_label(p, op), name(op.phase));
 }
 
+/// The profiler is destroyed before the records that it writes to. Fragmentation is what the plan contains in
+/// addition to tensors and host buffers.
 ProfileResult StepProfile::finish(const planning::Estimate& plan) {
   profiler_.reset();
   describe_peak(plan);

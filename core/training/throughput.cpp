@@ -18,12 +18,15 @@ double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len) {
 Throughput::Throughput(const ModelSpec& m, std::uint64_t seq_len)
     : flops_per_token_(train_flops_per_token(m, seq_len)) {}
 
+/// Exponential average with weight 0.05: about the last 20 steps.
 void Throughput::add_step(std::uint64_t tokens, double seconds) {
   const double rate = static_cast<double>(tokens) / seconds;
   rate_ = rate_ == 0 ? rate : 0.95 * rate_ + 0.05 * rate;
   seconds_ += seconds;
 }
 
+/// The measured rate of matrix products, not the data sheet: a model rate above it means that the measurement
+/// was disturbed.
 std::optional<double> Throughput::mfu(plugin::Session& session) {
   const double flops = rate_ * flops_per_token_;
   for (; flops > peak_flops_ && measurements_ < 4; ++measurements_)

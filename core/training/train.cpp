@@ -1,4 +1,6 @@
 // See train.hpp. TrainingRun::run() states the order of events; the functions below it follow in that order.
+// Everything that can fail for reasons of the run file, the machine or the data happens before the first
+// step, from the cheapest check to the most expensive one.
 #include "core/training/train.hpp"
 
 #include <fmt/format.h>
@@ -33,6 +35,8 @@ namespace fs = std::filesystem;
 
 /// A training run from the choice of the trainer to the written model. Steps are counted in two ways: a step
 /// index counts from 0 and names the data and the learning rate; "after step N" means that N steps are done.
+/// Single-threaded on the host; the trainer has its own threads. Members are destroyed in reverse order: the
+/// session before the buffers that it reads, the lock after everything that writes.
 class TrainingRun {
  public:
   /// Chooses the trainer and resolves the run for it: budgets, and train.recompute = "auto".
@@ -91,6 +95,7 @@ class TrainingRun {
   std::uint64_t evaluated_after_ = kNever, checkpointed_after_ = kNever;
 };
 
+/// The trainer is chosen first, because budgets and the meaning of "fits" depend on it.
 TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
                          RunObserver& observer)
     : config_(c), registry_(registry), options_(o), observer_(observer), throughput_(c.model, c.run.seq_len) {
@@ -102,6 +107,7 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
   if (o.verbosity > 0) report(choice_.trace);
   planning::PlanRequest request;
   request.trainer = choice_.id;
+  // The records of a profile are memory of the run, so the plan must know about them.
   request.profiled = !o.profile.empty();
   planning::ResolvedRun resolved = planning::resolve_run(config_, registry, request);
   config_ = std::move(resolved.config);
@@ -109,6 +115,8 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
   if (!o.profile.empty()) profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger());
 }
 
+/// Order: the plan needs no files; the output directory is locked before data and weights are read, so a
+/// second run fails at once; signals are handled from the moment at which work could be lost.
 Exit TrainingRun::run() {
   plan();
   open_output();
@@ -117,8 +125,10 @@ Exit TrainingRun::run() {
   create_session();
   open_metrics();
   bool running = true;
+  // A run that is resumed after its last step trains nothing and only writes the model.
   for (std::uint64_t index = first_step_; running && index < config_.steps; ++index)
     running = train_step(index);
+  // The model is written from the session; the checkpoint before it survives a failure of that write.
   if (running && config_.output.checkpoint_every) write_checkpoint();
   if (running && finish()) return Exit::kDone;
   return stop();
@@ -130,10 +140,12 @@ void TrainingRun::plan() {
   planning::PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = profile_.has_value();
+  // The run is resolved already; planning again with the same budgets cannot give another answer.
   const planning::ResolvedRun resolved{config_, budgets_};
   plan_ = planning::make_plan(resolved, registry_, request);
   trainer_plan_ = planning::estimate_by_trainer(resolved, *choice_.trainer, request.profiled);
   const MemoryReport& of_trainer = trainer_plan_.report;
+  // Equal digests mean that estimator and trainer describe the same program with the same placement.
   for (const planning::Estimate& e : plan_.estimates)
     if (e.report.claim == Claim::kExact && e.report.digest && of_trainer.digest &&
         e.report.digest != of_trainer.digest)
@@ -150,7 +162,8 @@ void TrainingRun::plan() {
 }
 
 /// Creates and locks output.dir. Throws usage_error if it has checkpoints and --resume is not given, so that
-/// an earlier run is never overwritten.
+/// an earlier run is never overwritten. Two runs in one directory would remove each other's checkpoints; the
+/// lock rejects the second one.
 void TrainingRun::open_output() {
   const fs::path checkpoints = config_.output.dir / "checkpoints";
   if (!options_.resume && fs::exists(checkpoints))
@@ -164,6 +177,7 @@ void TrainingRun::open_output() {
   store_.emplace(checkpoints, config_.output.keep);
 }
 
+/// Sources read on demand; nothing is in memory after this but the tokenizer.
 void TrainingRun::open_data() {
   tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
   source_ = data::open_source(planning::open_options(config_));
@@ -171,6 +185,7 @@ void TrainingRun::open_data() {
 }
 
 /// Allocates the host's buffers and the session, and sets its weights: checkpoint, model.weights, or random.
+/// Buffers come from the ledger, so they are part of the measured memory, with the sizes of the plan.
 void TrainingRun::create_session() {
   const planning::HostBuffers b = planning::plan_host_buffers(config_.model, config_.run, 0);
   batch_.emplace(registry_.ledger(), b.batch_bytes, "host.batch");
@@ -184,11 +199,13 @@ void TrainingRun::create_session() {
     load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
   }
   session_->init(config_.run.seed);  // random values for every tensor that was not loaded
+  assert(first_step_ == 0 || options_.resume);
   steps_done_ = first_step_;
   if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
 }
 
-/// Opens metrics.jsonl, cut back to the resumed step, and writes the start event.
+/// Opens metrics.jsonl, cut back to the resumed step, and writes the start event. After the weights are
+/// loaded: a run that fails earlier leaves the metrics of the run before it.
 void TrainingRun::open_metrics() {
   const fs::path metrics = config_.output.dir / "metrics.jsonl";
   if (options_.resume) truncate_metrics(metrics, first_step_);
@@ -203,11 +220,14 @@ void TrainingRun::open_metrics() {
   report(text);
 }
 
+/// One optimizer step. The batch is filled from the step index alone, so a resumed run reads the same data.
+/// Time is measured around the trainer only. Returns false after a signal; the step itself is complete then.
 bool TrainingRun::train_step(std::uint64_t step_index) {
   assert(steps_done_ == step_index);
   const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
   const std::uint64_t tokens = config_.run.tokens_per_step();
   assert(ids.size() >= 2 * tokens);
+  // Shape [2, tokens_per_step]: the first half holds tokens, the second half targets shifted by one.
   batches_->fill(step_index, ids.first(tokens), ids.subspan(tokens, tokens));
 
   plugin::StepInput in;
@@ -237,6 +257,7 @@ bool TrainingRun::train_step(std::uint64_t step_index) {
   return StopSignals::received() == 0;
 }
 
+/// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
 void TrainingRun::report_step(const plugin::StepResult& r, double lr) {
   const std::uint64_t tokens_left = (config_.steps - steps_done_) * config_.run.tokens_per_step();
   StepProgress progress;
@@ -252,7 +273,8 @@ void TrainingRun::report_step(const plugin::StepResult& r, double lr) {
 }
 
 /// Mean loss per token over the validation text. Does nothing for a text without one complete sample, and
-/// gives up when a signal comes: a resumed run evaluates again.
+/// gives up when a signal comes: a resumed run evaluates again. Uses the buffer of the training batch, which
+/// is free between steps; a validation batch is one micro-batch of it.
 void TrainingRun::evaluate() {
   const EvalBatches batches(*source_.valid, config_.run.seq_len, config_.run.micro_batch);
   const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
@@ -269,6 +291,8 @@ void TrainingRun::evaluate() {
     in.batch = sequences;
     in.seq = config_.run.seq_len;
     const plugin::StepResult r = session_->evaluate(in);
+    // The last batch may be smaller: losses are weighted by tokens, so the mean does not depend on batch
+    // sizes.
     sum += r.loss * static_cast<double>(r.tokens_counted);
     tokens += r.tokens_counted;
     first_sample += sequences;
@@ -285,6 +309,7 @@ void TrainingRun::evaluate() {
   evaluated_after_ = steps_done_;
 }
 
+/// At most one per step: the last step is a checkpoint step and the end of the run.
 void TrainingRun::write_checkpoint() {
   if (checkpointed_after_ == steps_done_) return;
   const fs::path dir = save_checkpoint(*session_, config_, choice_.id, steps_done_, *store_);
@@ -293,10 +318,13 @@ void TrainingRun::write_checkpoint() {
   report("wrote checkpoint " + dir.string());
 }
 
-/// Evaluates, writes the model and summary.json, and compares predicted with measured memory.
+/// Evaluates, writes the model and summary.json, and compares predicted with measured memory. The memory
+/// result is read after the model was written, since writing is part of the predicted peak. summary.json is
+/// last: its presence means that the model is complete.
 bool TrainingRun::finish() {
   observer_.steps_ended();
   if (source_.valid && evaluated_after_ != steps_done_) evaluate();
+  // A signal during the evaluation: the model is not written, and stop() writes a checkpoint instead.
   if (StopSignals::received()) return false;
   const fs::path model = config_.output.dir / "model";
   write_model(*session_, config_, model);
@@ -328,6 +356,7 @@ Exit TrainingRun::stop() {
   return Exit::kStopped;
 }
 
+/// Ends the profile before the session does, because it refers to the session.
 std::string TrainingRun::finish_profile() {
   if (!profile_) return {};
   const ProfileResult result = profile_->finish(trainer_plan_);
@@ -342,6 +371,8 @@ double TrainingRun::utilization(const plugin::Counters& n) const {
   return std::min(1.0, static_cast<double>(n.compute_ns) * 1e-9 / throughput_.seconds());
 }
 
+/// Status device_lost: the driver rejects all further calls, so the session must not be used, not even to
+/// save. Only what is on disk can be reported.
 Exit TrainingRun::end_after_lost_device(const plugin::PluginError& e) {
   observer_.steps_ended();
   std::string why;
