@@ -74,6 +74,11 @@ const JsonValue* JsonValue::find(std::string_view key) const {
   return m == members.end() ? nullptr : &m->value;
 }
 
+std::string_view JsonValue::text_of(std::string_view key) const {
+  const JsonValue* value = find(key);
+  return value ? std::string_view(value->string) : std::string_view();
+}
+
 JsonValue parse_json(std::string_view text, unsigned max_depth) {
   JsonReader reader(text, max_depth);
   JsonValue root = read_value(reader);

@@ -30,6 +30,8 @@ struct JsonValue {
   bool is_object() const { return kind == Kind::kObject; }
   /// The first member with this key; nullptr if there is none or this is not an object.
   const JsonValue* find(std::string_view key) const;
+  /// The text of the member with this key; "" if there is none or it is not a string.
+  std::string_view text_of(std::string_view key) const;
 };
 
 struct JsonMember {

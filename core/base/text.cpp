@@ -175,6 +175,22 @@ std::string escaped(std::string_view text, std::size_t max) {
   return out;
 }
 
+/// escaped() comes first: it bounds the length, so that no character reference is cut in half. All five
+/// characters are replaced in every context, so that a caller cannot choose the wrong function.
+std::string escaped_markup(std::string_view text, std::size_t max) {
+  std::string out;
+  for (const char c : escaped(text, max)) {
+    const std::string_view reference = c == '&'    ? "&amp;"
+                                       : c == '<'  ? "&lt;"
+                                       : c == '>'  ? "&gt;"
+                                       : c == '"'  ? "&quot;"
+                                       : c == '\'' ? "&#39;"
+                                                   : "";
+    reference.empty() ? out += c : out += reference;
+  }
+  return out;
+}
+
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t seed) {
   std::uint64_t hash = seed;
   for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

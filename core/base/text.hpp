@@ -32,6 +32,9 @@ std::string format_count(std::uint64_t n);
 /// bytes.
 std::string escaped(std::string_view text, std::size_t max = 200);
 
+/// escaped() with &, <, >, " and ' as character references, for HTML and XML.
+std::string escaped_markup(std::string_view text, std::size_t max = 200);
+
 /// FNV-1a, 64 bits; for plan digests, not for untrusted input.
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t seed = 0xcbf29ce484222325ULL);
 

@@ -1,6 +1,7 @@
 // One table of names per enum of types.hpp. name() of a value without a row is "unknown".
 #include "core/base/types.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/memory_report.hpp"
@@ -89,6 +90,12 @@ std::optional<E> value_in(const Table<E, N>& table, std::string_view text) {
   return std::nullopt;
 }
 
+std::string with_spaces(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '_', ' ');
+  return out;
+}
+
 }  // namespace
 
 std::uint32_t size_of(DType t) {
@@ -123,6 +130,10 @@ std::string_view name(Component c) { return name_in(kComponents, c); }
 std::string_view name(Phase p) { return name_in(kPhases, p); }
 std::string_view name(Optimizer o) { return name_in(kOptimizers, o); }
 std::string_view name(Recompute r) { return name_in(kRecomputes, r); }
+std::string display_name(Component c) {
+  return c == Component::kKvCache ? "key/value cache" : with_spaces(name(c));
+}
+std::string display_name(Claim c) { return with_spaces(name(c)); }
 std::optional<Optimizer> optimizer_from(std::string_view text) { return value_in(kOptimizers, text); }
 std::optional<Recompute> recompute_from(std::string_view text) { return value_in(kRecomputes, text); }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace trainhost {
@@ -76,6 +77,9 @@ std::string_view name(Component c);
 std::string_view name(Phase p);
 std::string_view name(Optimizer o);
 std::string_view name(Recompute r);
+/// "optimizer state", "key/value cache", "upper bound": name() for text that people read.
+std::string display_name(Component c);
+std::string display_name(Claim c);
 std::optional<Optimizer> optimizer_from(std::string_view name);
 std::optional<Recompute> recompute_from(std::string_view name);
 

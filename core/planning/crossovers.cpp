@@ -8,19 +8,6 @@
 namespace trainhost::planning {
 namespace {
 
-std::string_view component_words(Component c) {
-  switch (c) {
-    case Component::kOptimizerState:
-      return "optimizer state";
-    case Component::kMasterWeights:
-      return "master weights";
-    case Component::kKvCache:
-      return "the key/value cache";
-    default:
-      return name(c);
-  }
-}
-
 std::uint64_t state_bytes(const Estimate& e) {
   std::uint64_t sum = 0;
   for (Component c : {Component::kWeights, Component::kMasterWeights, Component::kGradients,
@@ -80,7 +67,7 @@ std::vector<Predicate> changed_facts(const Estimate& a, const Estimate& b, bool 
           tensor + " no longer exceeds all other activations together",
           [tensor](const Estimate& e) { return dominant_activation(e) == tensor; });
   if (const Component most = largest_component(b); most != largest_component(a))
-    add("the largest component is " + std::string(component_words(most)), "",
+    add("the largest component is " + display_name(most), "",
         [most](const Estimate& e) { return largest_component(e) == most; });
   return out;
 }

@@ -177,7 +177,7 @@ class Sweeper {
   SweepCurve& curve(const std::string& id, const Estimate& e) {
     for (SweepCurve& c : v_.curves)
       if (c.estimator == id) return c;
-    SweepCurve c{id, std::string(name(e.report.claim)), {}};
+    SweepCurve c{id, e.report.claim, {}};
     for (const AxisValue& a : axis_.values) c.points.push_back({a.x, a.label, 0, 0, false, "", {}, ""});
     return v_.curves.emplace_back(std::move(c));
   }

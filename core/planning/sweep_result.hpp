@@ -21,9 +21,10 @@ struct SweepPoint {
   std::string how;  // settings chosen automatically at this point: "streamed, recompute every layer full"
 };
 
-/// The points of one estimator. `kind`: exact, upper bound or approximation.
+/// The points of one estimator.
 struct SweepCurve {
-  std::string estimator, kind;
+  std::string estimator;
+  Claim claim = Claim::kExact;
   std::vector<SweepPoint> points;
 };
 

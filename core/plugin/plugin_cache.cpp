@@ -17,7 +17,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
-#include "core/plugin/cache_fields.hpp"
+#include "core/plugin/field_lines.hpp"
 #include "core/plugin/plugin_cache_format.hpp"
 #include "core/plugin/registry.hpp"
 #include "trainhost/trainhost.h"

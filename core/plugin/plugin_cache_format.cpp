@@ -1,4 +1,4 @@
-// See plugin_cache_format.hpp. Fields and escapes: cache_fields.hpp. An invalid number becomes 0 and one
+// See plugin_cache_format.hpp. Fields and escapes: field_lines.hpp. An invalid number becomes 0 and one
 // that is too large the maximum: the entry then matches no file.
 #include "core/plugin/plugin_cache_format.hpp"
 
@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "core/plugin/cache_fields.hpp"
+#include "core/plugin/field_lines.hpp"
 
 namespace trainhost::plugin {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "core/base/text.hpp"
-#include "core/plugin/cache_fields.hpp"
+#include "core/plugin/field_lines.hpp"
 #include "core/process/child.hpp"
 
 namespace trainhost::plugin {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "core/plugin/adapt.hpp"
-#include "core/plugin/cache_fields.hpp"
+#include "core/plugin/field_lines.hpp"
 #include "core/plugin/hygiene.hpp"
 #include "core/plugin/trial_load.hpp"
 #include "core/process/child_side.hpp"

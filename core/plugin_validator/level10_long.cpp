@@ -13,7 +13,7 @@ namespace trainhost::plugin_validator {
 namespace {
 
 constexpr int kLongRunSteps = 200, kWarmSteps = 200, kFlatSteps = 400;
-constexpr double kPatience = 120;  // seconds
+constexpr double kExtraSeconds = 120;  // seconds
 
 /// A run in which some steps are disturbed first and then repeated until they succeed.
 class DisturbedRun {
@@ -62,8 +62,8 @@ class DisturbedRun {
     if (!load_piece(*instance_, name, bad, 0, 1).ok()) return;
     const StepCallResult a = instance_->step(batch(n), 1e-3, n);
     expect(a.status == TH_E_NONFINITE, "step {} with a NaN weight returned {}", n + 1, a.text());
-    const CallResult mended = load_piece(*instance_, name, now.at(name), 0, 1);
-    expect(mended.ok(), "load() of one element after TH_E_NONFINITE returned {}", mended.text());
+    const CallResult restored = load_piece(*instance_, name, now.at(name), 0, 1);
+    expect(restored.ok(), "load() of one element after TH_E_NONFINITE returned {}", restored.text());
     ++nan_steps_;
   }
 
@@ -88,7 +88,7 @@ class DisturbedRun {
   int cancelled_ = 0, nan_steps_ = 0, failed_allocations_ = 0;
 };
 
-void faults_leave_no_trace(WatchedPlugin& plugin) {
+void check_run_with_faults(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   DisturbedRun d(plugin);
@@ -104,11 +104,11 @@ void faults_leave_no_trace(WatchedPlugin& plugin) {
   plugin.note_measurement(fmt::format("{} steps with {}", kLongRunSteps, d.faults()));
 }
 
-void peak_stays_planned(WatchedPlugin& plugin) {
+void check_peak_of_long_run(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const Sample s = plugin.sample();
-  const ReportResult plan = plugin.plan(s);
+  const ReportResult plan = plugin.report(s);
   expect(plan.ok(), "plan() returned {}", plan.text());
   plugin::Ledger& ledger = plugin.host().ledger();
   std::uint64_t before[TH_TIER_SLOTS] = {};
@@ -137,7 +137,7 @@ void peak_stays_planned(WatchedPlugin& plugin) {
   plugin.note_measurement(figures);
 }
 
-void nothing_grows(WatchedPlugin& plugin) {
+void check_memory_of_long_run(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -156,25 +156,15 @@ void nothing_grows(WatchedPlugin& plugin) {
          resident_after - resident);
 }
 
-void estimates_grow_nothing(WatchedPlugin& plugin) {
+void check_memory_of_estimates(WatchedPlugin& plugin) {
   Started started(plugin);
-  const th_estimator e = plugin.library().estimator();
-  static th_mem_sink sink{sizeof sink, 0, nullptr,
-                          [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
-                          [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
   constexpr int kEstimates = 3000;
   std::uint64_t heap = 0;
   for (int n = 0; n < kEstimates; ++n) {
     Sample s = plugin.sample();
     s.run.micro_batch = 1 + n % 16, s.run.accumulate = 1 + n % 3;
-    const th_model m = s.c_model();
-    const th_run r = s.c_run();
-    th_mem_summary sum{};
-    th_error error{};
-    sum.struct_size = sizeof sum, error.struct_size = sizeof error;
-    CheckingHost::CallbacksAllowed allowed(plugin.host());
-    e.match(&m, &r);
-    const th_status status = e.estimate(plugin.host().get(), &m, &r, nullptr, &sink, &sum, &error);
+    plugin.match(s);
+    const th_status status = plugin.report_and_discard(s);
     expect(status == TH_OK, "estimate() number {} returned {}", n + 1, status_text(status));
     if (n + 1 == kEstimates / 4) heap = heap_bytes();
   }
@@ -195,36 +185,36 @@ std::vector<Check> long_run_checks() {
        "afterwards, or with a failing allocation. Each step is repeated until it succeeds; the final weights "
        "must equal those of an undisturbed run.",
        {"T-053", "T-059", "T-072", "T-061", "T-074"},
-       faults_leave_no_trace,
+       check_run_with_faults,
        false,
-       kPatience},
+       kExtraSeconds},
       {"T-101",
        10,
        "A long run stays within its plan",
        "200 steps with evaluations and saves: the measured peak of every memory tier must not exceed the "
        "plan.",
        {"T-040", "T-044", "T-022"},
-       peak_stays_planned,
+       check_peak_of_long_run,
        false,
-       kPatience},
+       kExtraSeconds},
       {"T-102",
        10,
        "Hundreds of steps do not increase memory use",
        "One kilobyte per step is a gigabyte after a week. Heap and resident memory after 400 steps must "
        "equal those after 200.",
        {"T-044", "T-043", "T-101", "T-083"},
-       nothing_grows,
+       check_memory_of_long_run,
        true,
-       kPatience},
+       kExtraSeconds},
       {"E-100",
        10,
        "Thousands of estimates do not increase memory use",
        "A search asks about every parallel layout once. A cache that keeps an item per question grows "
        "without limit.",
        {"E-015", "C-098"},
-       estimates_grow_nothing,
+       check_memory_of_estimates,
        true,
-       kPatience},
+       kExtraSeconds},
   };
 }
 

@@ -15,7 +15,7 @@ namespace trainhost::plugin_validator {
 namespace {
 
 /// The code with which file validation rejects the file; "" if it accepts it.
-std::string gate_code(WatchedPlugin& plugin, std::string& reason) try {
+std::string validation_code(WatchedPlugin& plugin, std::string& reason) try {
   plugin::Trust trust;
   plugin::ValidatedFile passed;
   plugin::validate_file(plugin.file(), trust, passed);
@@ -27,29 +27,30 @@ std::string gate_code(WatchedPlugin& plugin, std::string& reason) try {
 }
 
 /// File validation stops at the first problem. Each check covers some codes; C-012 covers all others.
-const std::set<std::string> kFile = {"not_found", "not_regular", "unreadable", "changed"};
-const std::set<std::string> kOpenToAll = {"world_writable", "group_writable"}, kRunPath = {"run_path"};
+const std::set<std::string> kUnreadableCodes = {"not_found", "not_regular", "unreadable", "changed"};
+const std::set<std::string> kWritableCodes = {"world_writable", "group_writable"},
+                            kRunPathCodes = {"run_path"};
 const std::set<std::string> kKind = {"not_elf", "wrong_class", "wrong_machine", "executable", "not_shared"};
-const std::set<std::string> kWhole = {"empty", "truncated"};
-const std::set<std::string> kStack = {"executable_stack"}, kText = {"text_relocations"};
-const std::set<std::string> kSection = {"absent", "twice", "outside", "too_big"};
-const std::set<std::string> kToml = {"not_text", "not_toml"}, kKeys = {"missing_key", "bad_value"};
+const std::set<std::string> kTruncatedCodes = {"empty", "truncated"};
+const std::set<std::string> kStackCodes = {"executable_stack"}, kRelocationCodes = {"text_relocations"};
+const std::set<std::string> kSectionCodes = {"absent", "twice", "outside", "too_big"};
+const std::set<std::string> kTomlCodes = {"not_text", "not_toml"}, kKeyCodes = {"missing_key", "bad_value"};
 
-void expect_no_refusal(WatchedPlugin& plugin, const std::set<std::string>& owned) {
+void expect_not_rejected_for(WatchedPlugin& plugin, const std::set<std::string>& owned) {
   std::string reason;
-  if (owned.count(gate_code(plugin, reason))) throw CheckFailed("the host rejects the file: " + reason);
+  if (owned.count(validation_code(plugin, reason))) throw CheckFailed("the host rejects the file: " + reason);
 }
 
-void nothing_else(WatchedPlugin& plugin) {
+void check_no_other_rejection(WatchedPlugin& plugin) {
   std::string reason;
-  const std::string code = gate_code(plugin, reason);
-  for (const auto* owned :
-       {&kFile, &kOpenToAll, &kKind, &kWhole, &kStack, &kText, &kSection, &kToml, &kKeys, &kRunPath})
+  const std::string code = validation_code(plugin, reason);
+  for (const auto* owned : {&kUnreadableCodes, &kWritableCodes, &kKind, &kTruncatedCodes, &kStackCodes,
+                            &kRelocationCodes, &kSectionCodes, &kTomlCodes, &kKeyCodes, &kRunPathCodes})
     if (owned->count(code)) return;
   expect(code.empty(), "the host rejects the file: {} ({})", reason, code);
 }
 
-void exports_the_entry(WatchedPlugin& plugin) {
+void check_entry_is_exported(WatchedPlugin& plugin) {
   for (const Exports::Symbol& s : read_exports(plugin.file()).symbols)
     if (s.name == TH_ENTRY_NAME)
       return expect(s.function, "it exports {} as data; a function of that name was expected", TH_ENTRY_NAME);
@@ -57,7 +58,7 @@ void exports_the_entry(WatchedPlugin& plugin) {
                     "; define it with TH_PLUGIN and export it in the version script");
 }
 
-void exports_nothing_else(WatchedPlugin& plugin) {
+void check_only_entry_is_exported(WatchedPlugin& plugin) {
   std::size_t more = 0;
   std::string one;
   for (const Exports::Symbol& s : read_exports(plugin.file()).symbols)
@@ -66,13 +67,13 @@ void exports_nothing_else(WatchedPlugin& plugin) {
          more == 1 ? "symbol" : "symbols", escaped(one, 80));
 }
 
-void exports_nothing_unique(WatchedPlugin& plugin) {
+void check_no_unique_symbols(WatchedPlugin& plugin) {
   for (const Exports::Symbol& s : read_exports(plugin.file()).symbols)
     expect(!s.unique, "it exports {} as a unique symbol, which prevents unloading the library",
            escaped(s.name, 80));
 }
 
-void searches_safe_places(WatchedPlugin& plugin) {
+void check_library_search_paths(WatchedPlugin& plugin) {
   for (const std::string& path : read_exports(plugin.file()).search_paths) {
     expect(!path.empty() && (path[0] == '/' || path[0] == '$'),
            "it searches for libraries in '{}', which depends on the working directory; an absolute path or "
@@ -85,7 +86,7 @@ void searches_safe_places(WatchedPlugin& plugin) {
   }
 }
 
-void summary_and_families(WatchedPlugin& plugin) {
+void check_summary_and_families(WatchedPlugin& plugin) {
   expect(!plugin.manifest().summary.empty(), "its manifest has no summary; one line was expected");
   for (const std::string& f : plugin.manifest().families)
     for (char c : f)
@@ -104,14 +105,14 @@ std::vector<Check> file_checks() {
        "A plugin is one readable regular file. The host rejects directories, FIFOs, sockets and devices "
        "before it opens them, because reading one of them could block.",
        {},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kFile); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kUnreadableCodes); }},
       {"C-002",
        1,
        "Only its owner can write to the file",
        "Any user who can write to the file can run code as every user of the host, so the host rejects the "
        "file. Install it with mode 644 or 755.",
        {"C-001"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kOpenToAll); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kWritableCodes); }},
       {"C-003",
        1,
        "It is a shared library for this machine",
@@ -119,28 +120,28 @@ std::vector<Check> file_checks() {
        "ELF header itself and reports what it found. Link with -shared, for the machine on which the plugin "
        "will run.",
        {"C-002"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kKind); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kKind); }},
       {"C-004",
        1,
        "The file is complete",
        "Loading a truncated library kills the process with SIGBUS. Every segment must lie inside the file. "
        "If one does not, a copy or download was interrupted: copy the file again.",
        {"C-003"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kWhole); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kTruncatedCodes); }},
       {"C-005",
        1,
        "It does not require an executable stack",
        "One object file without a .note.GNU-stack section, usually hand-written assembly, makes the stack of "
        "every thread of the host executable. Link with -z noexecstack.",
        {"C-004"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kStack); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kStackCodes); }},
       {"C-006",
        1,
        "It has no text relocations",
        "Code compiled without -fPIC is patched when it is loaded, so its pages become writable and are no "
-       "longer shared between processes. Hardened systems refuse to load such a library. Compile with -fPIC.",
+       "longer shared between processes. Hardened systems do not load such a library. Compile with -fPIC.",
        {"C-005"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kText); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kRelocationCodes); }},
       {"C-007",
        1,
        "It has exactly one manifest",
@@ -150,9 +151,10 @@ std::vector<Check> file_checks() {
        {"C-006"},
        [](WatchedPlugin& plugin) {
          std::string reason;
-         const std::string code = gate_code(plugin, reason);
-         expect(!kSection.count(code) && !(code == "empty" && reason.find("manifest") != std::string::npos),
-                "the host rejects the file: {}", reason);
+         const std::string code = validation_code(plugin, reason);
+         expect(
+             !kSectionCodes.count(code) && !(code == "empty" && reason.find("manifest") != std::string::npos),
+             "the host rejects the file: {}", reason);
        }},
       {"C-008",
        1,
@@ -160,7 +162,7 @@ std::vector<Check> file_checks() {
        "Hosts of every version parse the manifest. It must be UTF-8 without control characters, and valid "
        "TOML.",
        {"C-007"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kToml); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kTomlCodes); }},
       {"C-009",
        1,
        "The manifest has the required keys: id, version, kind",
@@ -168,14 +170,14 @@ std::vector<Check> file_checks() {
        "requests. The host rejects a file in which a required key is missing or has a value of the wrong "
        "type.",
        {"C-008"},
-       [](WatchedPlugin& plugin) { expect_no_refusal(plugin, kKeys); }},
+       [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kKeyCodes); }},
       {"C-010",
        1,
        "It exports the entry as a function",
        "The host looks up one symbol. It must be a function with default visibility that the version script "
        "exports. If the symbol is data, calling it crashes.",
        {"C-004"},
-       exports_the_entry},
+       check_entry_is_exported},
       {"C-011",
        1,
        "It exports only the entry",
@@ -183,14 +185,14 @@ std::vector<Check> file_checks() {
        "in another plugin. A C++ library exports dozens of weak std:: symbols unless a version script hides "
        "them: link with -Wl,--version-script=trainhost_plugin.map and compile with -fvisibility=hidden.",
        {"C-004"},
-       exports_nothing_else},
+       check_only_entry_is_exported},
       {"C-012",
        1,
        "The host does not reject the file for any other reason",
        "File validation has more reasons to reject a file than those with a check of their own. This check "
        "reports the remaining ones, so a plugin that passes level 1 passes file validation.",
        {"C-001"},
-       nothing_else},
+       check_no_other_rejection},
       {"C-013",
        1,
        "It exports no unique symbols",
@@ -198,21 +200,21 @@ std::vector<Check> file_checks() {
        "from being unloaded and is shared with every other library that has a symbol of that name. Compile "
        "with -fno-gnu-unique, or hide the symbol.",
        {"C-004"},
-       exports_nothing_unique},
+       check_no_unique_symbols},
       {"C-014",
        1,
        "It searches for libraries only in safe directories",
        "If a RUNPATH entry is relative or world-writable, other users can run code in the host by placing a "
        "library there. Use $ORIGIN or absolute directories owned by root.",
        {"C-004"},
-       searches_safe_places},
+       check_library_search_paths},
       {"C-015",
        1,
        "The manifest has a summary and valid family names",
        "`trainhost plugins list` prints the summary. A family name that cannot occur as model_type in a "
        "config.json never matches a model. Add a one-line summary, and name families as config.json does.",
        {"C-009", "C-012", "C-014"},
-       summary_and_families},
+       check_summary_and_families},
   };
 }
 

@@ -29,57 +29,57 @@ const char* interface_of(WatchedPlugin& plugin) {
   return plugin.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
 }
 
-void returns_a_table(WatchedPlugin& plugin) {
+void check_entry_returns_table(WatchedPlugin& plugin) {
   const th_plugin* t = raw_table(plugin);
   expect(t != nullptr, "its entry returned null; a th_plugin was expected");
   expect(raw_table(plugin) == t, "its entry returned a different table on the second call");
 }
 
-void speaks_this_major(WatchedPlugin& plugin) {
+void check_major_version(WatchedPlugin& plugin) {
   const th_plugin t = plugin.library().table();
   expect(t.abi_major == TH_ABI_MAJOR, "it uses plugin interface {}.{}; {}.x was expected", t.abi_major,
          t.abi_minor, TH_ABI_MAJOR);
 }
 
-void table_is_complete(WatchedPlugin& plugin) {
+void check_table_size(WatchedPlugin& plugin) {
   const std::uint32_t size = size_of(raw_table(plugin));
   expect(size >= sizeof(th_plugin), "its th_plugin has struct_size {}; sizeof(th_plugin), {}, was expected",
          size, sizeof(th_plugin));
 }
 
-void start_has_its_stop(WatchedPlugin& plugin) {
+void check_start_has_stop(WatchedPlugin& plugin) {
   const th_plugin t = plugin.library().table();
   expect(t.get != nullptr, "its table has no get(), which is mandatory");
   expect(!t.start || t.stop, "its table has a start() without a stop(), so it cannot free its resources");
 }
 
-void same_id(WatchedPlugin& plugin) {
+void check_id_matches_manifest(WatchedPlugin& plugin) {
   const std::string id = text_at(plugin.library().table().id);
   expect(id == plugin.manifest().id, "its table has the id '{}'; '{}' of its manifest was expected", id,
          plugin.manifest().id);
 }
 
-void same_version(WatchedPlugin& plugin) {
+void check_version_matches_manifest(WatchedPlugin& plugin) {
   const std::string v = text_at(plugin.library().table().version);
   expect(v == escaped(plugin.manifest().version),
          "its table has the version '{}'; '{}' of its manifest was expected", v,
          escaped(plugin.manifest().version));
 }
 
-void offers_its_kind(WatchedPlugin& plugin) {
+void check_interface_of_kind(WatchedPlugin& plugin) {
   expect(plugin.library().interface(interface_of(plugin)) != nullptr,
          "get(\"{}\") returned null; the kind in its manifest is {}", interface_of(plugin),
          plugin.manifest().kind);
 }
 
-void interface_is_complete(WatchedPlugin& plugin) {
+void check_interface_size(WatchedPlugin& plugin) {
   const std::uint32_t size = size_of(plugin.library().interface(interface_of(plugin)));
   const std::size_t whole = plugin.is_trainer() ? sizeof(th_trainer) : sizeof(th_estimator);
   expect(size >= whole, "its {} table has struct_size {}; {} was expected", interface_of(plugin), size,
          whole);
 }
 
-void slots_are_filled(WatchedPlugin& plugin) {
+void check_mandatory_functions(WatchedPlugin& plugin) {
   const auto need = [&](auto* slot, const char* name) {
     expect(slot != nullptr, "its {} table has no {}(), which is mandatory", interface_of(plugin), name);
   };
@@ -94,7 +94,7 @@ void slots_are_filled(WatchedPlugin& plugin) {
       need(t.destroy, "destroy");
 }
 
-void knows_what_it_does_not_offer(WatchedPlugin& plugin) {
+void check_unknown_interface_is_null(WatchedPlugin& plugin) {
   for (const char* id : {"", "trainhost.nothing/1", "com.example.x/9"})
     expect(plugin.library().interface(id) == nullptr,
            "get(\"{}\") returned a table; null was expected for an unknown id", id);
@@ -118,67 +118,67 @@ std::vector<Check> load_checks() {
        "The entry returns the address of a constant table and does nothing else. A host may call it more "
        "than once.",
        {"C-020", "C-010"},
-       returns_a_table},
+       check_entry_returns_table},
       {"C-022",
        2,
        "It uses major version 1 of the interface",
        "Structs of another major version have a different layout. The minor version may differ: newer minors "
        "only add fields. Build with the SDK of this major version.",
        {"C-021"},
-       speaks_this_major},
+       check_major_version},
       {"C-023",
        2,
        "Its plugin table is complete",
        "struct_size states how many bytes of the table exist. If it is smaller than the 1.0 struct, "
        "mandatory functions are missing; set it to sizeof(th_plugin).",
        {"C-022"},
-       table_is_complete},
+       check_table_size},
       {"C-024",
        2,
        "It has get(), and stop() if it has start()",
        "Without get() the host cannot use the plugin. Resources allocated in start() can be freed only in "
        "stop().",
        {"C-023"},
-       start_has_its_stop},
+       check_start_has_stop},
       {"C-025",
        2,
        "Its id equals the id in the manifest",
        "Users choose a plugin by the id in its manifest, before any of its code runs. Two ids for one plugin "
        "make messages and run files ambiguous.",
        {"C-024", "C-009", "C-014"},
-       same_id},
+       check_id_matches_manifest},
       {"C-026",
        2,
        "Its version equals the version in the manifest",
        "The version is written into run records, so a result can be traced to the code that produced it.",
        {"C-024", "C-009", "C-014"},
-       same_version},
+       check_version_matches_manifest},
       {"C-027",
        2,
        "It provides the interface of its kind",
        "A manifest of kind trainer promises the trainer interface, and one of kind estimator the estimator "
        "interface. get() must return its table for the exact interface id.",
        {"C-024", "C-009", "C-014"},
-       offers_its_kind},
+       check_interface_of_kind},
       {"C-028",
        2,
        "Its interface table is complete",
        "As for the plugin table, struct_size must reach the end of the 1.0 struct.",
        {"C-027"},
-       interface_is_complete},
+       check_interface_size},
       {"C-029",
        2,
        "Every mandatory function is present",
        "The host calls mandatory functions without testing them for null; a null entry crashes.",
        {"C-028"},
-       slots_are_filled},
+       check_mandatory_functions},
       {"C-030",
        2,
        "get() returns null for unknown ids",
        "Hosts request optional and future interfaces by id. If get() returns a table for an id that it does "
        "not know, the host calls the wrong functions.",
        {"C-024"},
-       knows_what_it_does_not_offer},
+       check_unknown_interface_is_null},
   };
 }
 

@@ -36,7 +36,7 @@ void expect_unchanged(WatchedPlugin& plugin, const std::string& facet) {
   same("its stop()");
 }
 
-void writes_nothing(WatchedPlugin& plugin) {
+void check_no_output(WatchedPlugin& plugin) {
   CapturedOutput output;
   plugin.library();
   { Started started(plugin); }
@@ -45,14 +45,14 @@ void writes_nothing(WatchedPlugin& plugin) {
          escaped(text, 100));
 }
 
-void says_why_it_cannot_start(WatchedPlugin& plugin) {
+void check_start_failure_has_message(WatchedPlugin& plugin) {
   const CallResult a = plugin.start();
   if (a.ok()) return plugin.stop();
   expect(documented(a.status), "its start() returned {}, which is not a documented code", a.status);
   expect(!a.message.empty(), "its start() returned {} without a message", status_text(a.status));
 }
 
-void starts_again(WatchedPlugin& plugin) {
+void check_repeated_start(WatchedPlugin& plugin) {
   for (int i = 1; i <= kRepetitions; ++i) {
     const CallResult a = plugin.start();
     if (i == 1 && a.status == TH_E_UNAVAILABLE)
@@ -63,7 +63,8 @@ void starts_again(WatchedPlugin& plugin) {
 }
 
 template <class Count>
-void stays_flat(WatchedPlugin& plugin, Count count, std::uint64_t allowed, const char* what) {
+void expect_no_growth_over_starts(WatchedPlugin& plugin, Count count, std::uint64_t allowed,
+                                  const char* what) {
   std::uint64_t before = 0;
   for (int i = 1; i <= kRepetitions; ++i) {
     { Started started(plugin); }
@@ -76,7 +77,7 @@ void stays_flat(WatchedPlugin& plugin, Count count, std::uint64_t allowed, const
 }
 
 /// In a process of its own, so that the plugin's exit handlers and destructors run.
-void lets_the_process_end(WatchedPlugin& plugin) {
+void check_process_exit(WatchedPlugin& plugin) {
   plugin.library();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -90,7 +91,7 @@ void lets_the_process_end(WatchedPlugin& plugin) {
          WEXITSTATUS(status));
 }
 
-void starts_fast(WatchedPlugin& plugin) {
+void check_start_time(WatchedPlugin& plugin) {
   const auto begin = std::chrono::steady_clock::now();
   plugin.library();
   { Started started(plugin); }
@@ -98,14 +99,14 @@ void starts_fast(WatchedPlugin& plugin) {
   expect(s < 1, "loading and starting it took {:.1f} s; less than 1 s was expected", s);
 }
 
-void gives_back_at_stop(WatchedPlugin& plugin) {
+void check_stop_frees_memory(WatchedPlugin& plugin) {
   { Started started(plugin); }
   const std::uint64_t held = plugin.host().ledger().in_use_total();
   expect(held == 0, "{} bytes of the host's memory were still allocated after stop(); none were expected",
          held);
 }
 
-void tables_are_static(WatchedPlugin& plugin) {
+void check_tables_are_constant(WatchedPlugin& plugin) {
   const char* id = plugin.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
   const void* first = plugin.library().interface(id);
   std::uint32_t size = 0;
@@ -133,7 +134,7 @@ std::vector<Check> process_checks() {
        "The message of a failing start() is the only information about the plugin that `trainhost plugins "
        "list` can print. Fill in the message of the th_error.",
        {"C-024"},
-       says_why_it_cannot_start},
+       check_start_failure_has_message},
       {"C-040",
        3,
        "It does not change the floating-point mode",
@@ -196,14 +197,14 @@ std::vector<Check> process_checks() {
        "Standard output may be JSON that a program reads. Send messages for the user through the host's "
        "log().",
        {"C-048"},
-       writes_nothing,
+       check_no_output,
        true},
       {"C-049",
        3,
        "start() and stop() can be repeated",
        "A host stops a plugin after its last run and may start it again for the next one.",
        {"C-048"},
-       starts_again},
+       check_repeated_start},
       {"C-031",
        3,
        "Its tables keep their address and content",
@@ -211,48 +212,52 @@ std::vector<Check> process_checks() {
        "the stack or in start() leaves the host with a dangling pointer or with changing content. Declare "
        "tables static const.",
        {"C-029", "C-030", "C-049"},
-       tables_are_static},
+       check_tables_are_constant},
       {"C-050",
        3,
        "start() and stop() leave no descriptors open",
        "A long-running host that loses one descriptor per start reaches its limit and can no longer open "
        "checkpoints.",
        {"C-049"},
-       [](WatchedPlugin& plugin) { stays_flat(plugin, open_descriptors, 0, "open descriptors"); }},
+       [](WatchedPlugin& plugin) {
+         expect_no_growth_over_starts(plugin, open_descriptors, 0, "open descriptors");
+       }},
       {"C-051",
        3,
        "start() and stop() leave no threads running",
        "A thread that is still running after stop() executes code of a plugin that the host no longer uses. "
        "A library that stays loaded may keep a thread pool if the pool does not grow.",
        {"C-049"},
-       [](WatchedPlugin& plugin) { stays_flat(plugin, running_threads, 0, "threads"); }},
+       [](WatchedPlugin& plugin) { expect_no_growth_over_starts(plugin, running_threads, 0, "threads"); }},
       {"C-052",
        3,
        "start() and stop() leak no memory",
        "A few bytes per start do not matter in a command, but add up to gigabytes in a service.",
        {"C-051"},
-       [](WatchedPlugin& plugin) { stays_flat(plugin, heap_bytes, 4096, "bytes of heap"); }},
+       [](WatchedPlugin& plugin) {
+         expect_no_growth_over_starts(plugin, heap_bytes, 4096, "bytes of heap");
+       }},
       {"C-053",
        3,
        "stop() frees the host's memory",
        "Memory obtained from the host's alloc() must be released by stop(). The ledger must show 0 bytes in "
        "use after stop().",
        {"C-049"},
-       gives_back_at_stop},
+       check_stop_frees_memory},
       {"C-054",
        3,
        "The process exits normally after stop()",
        "Exit handlers and static destructors of the plugin run when the host exits, after everything was "
        "saved. A crash there makes a successful run look failed.",
        {"C-049"},
-       lets_the_process_end,
+       check_process_exit,
        true},
       {"C-055",
        3,
        "Loading and starting takes less than one second",
        "`trainhost plugins list` starts every plugin. Move slow work to create().",
        {"C-048"},
-       starts_fast,
+       check_start_time,
        true},
   };
 }

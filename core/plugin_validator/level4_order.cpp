@@ -1,4 +1,4 @@
-// Level 4 for instances: calls in the wrong order, invalid tensors and batches; a refused call does not
+// Level 4 for instances: calls in the wrong order, invalid tensors and batches; a rejected call does not
 // change the instance.
 #include <cmath>
 
@@ -12,11 +12,11 @@ namespace {
 /// All bytes that save() sent, in order.
 std::vector<unsigned char> all_bytes(const SaveResult& a) {
   std::vector<unsigned char> all;
-  for (const SeenPiece& p : a.pieces) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
+  for (const ReceivedPiece& p : a.pieces) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
   return all;
 }
 
-void wrong_order(WatchedPlugin& plugin) {
+void check_calls_before_init(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -29,7 +29,7 @@ void wrong_order(WatchedPlugin& plugin) {
 }
 
 /// init() is allowed in state {created}, next() in {ready+}. In other states they fail and change nothing.
-void initialised_once(WatchedPlugin& plugin) {
+void check_second_init(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -50,39 +50,28 @@ void initialised_once(WatchedPlugin& plugin) {
   expect(all_bytes(i.save()) == before, "a second init() changed the weights; no change was expected");
 }
 
-/// A tensor that the trainer saved, as an argument of load().
-struct Piece {
-  explicit Piece(const SeenPiece& p) : name(p.name.value_or("")), bytes(p.bytes), t(p.head) {
-    t.name = name.c_str(), t.data = bytes.data();
-  }
-  Piece(const Piece&) = delete;
-  std::string name;
-  std::vector<unsigned char> bytes;
-  th_tensor t;
-};
-
-void wrong_tensors(WatchedPlugin& plugin) {
+void check_load_arguments(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
   const SaveResult saved = i.save();
   expect(saved.ok() && !saved.pieces.empty(), "save() on a tiny model returned {}", saved.text());
-  const auto refused = [&](const char* what, auto change) {
-    Piece p(saved.pieces.front());
+  const auto load_changed = [&](const char* what, auto change) {
+    ReceivedPiece p = saved.pieces.front();
     change(p);
-    const CallResult a = i.load(TH_SCOPE_WEIGHTS, p.t);
+    const CallResult a = i.load(TH_SCOPE_WEIGHTS, p);
     expect(a.status == TH_E_ARG, "load() of {} returned {}; TH_E_ARG was expected", what, a.text());
   };
-  refused("a tensor that the model does not have",
-          [](Piece& p) { p.name = "no.such.tensor", p.t.name = p.name.c_str(); });
-  refused("a tensor of another shape", [](Piece& p) { p.t.dim[0] += 1; });
-  refused("a tensor of an unknown type", [](Piece& p) { p.t.dtype = 77; });
-  refused("a piece outside its tensor",
-          [](Piece& p) { p.t.first = p.t.dim[0] * (p.t.rank == 2 ? p.t.dim[1] : 1); });
+  load_changed("a tensor that the model does not have", [](ReceivedPiece& p) { p.name = "no.such.tensor"; });
+  load_changed("a tensor of another shape", [](ReceivedPiece& p) { p.head.dim[0] += 1; });
+  load_changed("a tensor of an unknown type", [](ReceivedPiece& p) { p.head.dtype = 77; });
+  load_changed("a piece outside its tensor", [](ReceivedPiece& p) {
+    p.head.first = p.head.dim[0] * (p.head.rank == 2 ? p.head.dim[1] : 1);
+  });
 }
 
-void wrong_batches(WatchedPlugin& plugin) {
+void check_step_arguments(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -106,7 +95,7 @@ void wrong_batches(WatchedPlugin& plugin) {
          i.sample().model.vocab, a.text());
 }
 
-void refusal_changes_nothing(WatchedPlugin& plugin) {
+void check_rejected_step_keeps_weights(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -117,13 +106,13 @@ void refusal_changes_nothing(WatchedPlugin& plugin) {
   const StepCallResult a = i.step(foreign, 1e-1, 0);
   expect(!a.ok(), "step() with token -7 returned TH_OK");
   expect(all_bytes(i.save()) == before,
-         "step() refused a batch with {} and changed the weights; no change was expected", a.text());
+         "step() rejected a batch with {} and changed the weights; no change was expected", a.text());
   const StepCallResult good = i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
-  expect(good.ok(), "step() with a good batch after a refused one returned {}; TH_OK was expected",
+  expect(good.ok(), "step() with a good batch after a rejected one returned {}; TH_OK was expected",
          good.text());
 }
 
-void unknown_keys(WatchedPlugin& plugin) {
+void check_unknown_keys(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -142,22 +131,22 @@ void unknown_keys(WatchedPlugin& plugin) {
          "metric(\"no such figure\") returned {}; TH_E_ABSENT or TH_E_UNSUPPORTED was expected", a.text());
 }
 
-void save_obeys_its_sink(WatchedPlugin& plugin) {
+void check_save_with_failing_sink(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
   const SaveResult a = i.save(TH_SCOPE_WEIGHTS, 1);
   expect(a.status == TH_E_CANCELLED,
-         "the sink refused the first tensor with TH_E_CANCELLED and save() returned {}; the sink's code was "
+         "the sink returned TH_E_CANCELLED for the first tensor and save() returned {}; the sink's code was "
          "expected",
          a.text());
-  expect(a.calls_after_refusal <= 1,
-         "save() sent {} more tensors after the sink had refused; none were expected",
-         a.calls_after_refusal - 1);
+  expect(a.calls_after_failure <= 1,
+         "save() sent {} more tensors after the sink had failed; none were expected",
+         a.calls_after_failure - 1);
 }
 
-void unknown_scope(WatchedPlugin& plugin) {
+void check_unknown_scope(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -176,7 +165,7 @@ std::vector<Check> trainer_order_checks() {
        "step() and save() before init() return TH_E_STATE",
        "Training on uninitialised weights gives numbers that look like a bad learning rate.",
        {"C-049", "C-029"},
-       wrong_order},
+       check_calls_before_init},
       {"T-019",
        4,
        "init() succeeds only once, and next() fails before it",
@@ -184,49 +173,49 @@ std::vector<Check> trainer_order_checks() {
        "starts over would lose them. Each function has a tag that lists the states in which it may be "
        "called; in all other states it returns TH_E_STATE.",
        {"T-012"},
-       initialised_once},
+       check_second_init},
       {"T-013",
        4,
-       "load() refuses tensors that the model does not have",
+       "load() rejects tensors that the model does not have",
        "Loading a checkpoint of another model must stop at the first tensor whose name, shape or type does "
        "not match.",
        {"C-049", "C-029"},
-       wrong_tensors},
+       check_load_arguments},
       {"T-014",
        4,
-       "step() refuses batches that do not match the run",
+       "step() rejects batches that do not match the run",
        "A token id beyond the vocabulary reads outside the embedding; a batch of another size reads outside "
        "the batch.",
        {"C-049", "C-029"},
-       wrong_batches},
+       check_step_arguments},
       {"T-015",
        4,
-       "A refused step changes nothing",
+       "A rejected step changes nothing",
        "After every code except a lost device, weights and moments are unchanged, so the host can continue "
        "with the next batch.",
        {"T-014"},
-       refusal_changes_nothing},
+       check_rejected_step_keeps_weights},
       {"T-016",
        4,
        "Unknown keys of info() and metric() are reported as absent",
        "Hosts ask for values by key, including keys that a later version defines. info() returns null; "
        "metric() returns TH_E_ABSENT.",
        {"C-049", "C-029"},
-       unknown_keys},
+       check_unknown_keys},
       {"T-017",
        4,
-       "save() stops when the sink refuses",
-       "The host's sink refuses when the disk is full or the user cancels. Return the code of the sink "
+       "save() stops when the sink fails",
+       "The host's sink fails when the disk is full or the user cancels. Return the code of the sink "
        "without sending another tensor.",
        {"C-049", "C-029"},
-       save_obeys_its_sink},
+       check_save_with_failing_sink},
       {"T-018",
        4,
-       "save() refuses unknown scopes",
+       "save() rejects unknown scopes",
        "Later hosts define more scopes. If save() sent the weights for an unknown scope, they would be "
        "loaded as moments.",
        {"C-049", "C-029"},
-       unknown_scope},
+       check_unknown_scope},
   };
 }
 

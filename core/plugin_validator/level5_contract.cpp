@@ -15,11 +15,11 @@ void use_estimator(WatchedPlugin& plugin) {
   Sample s = plugin.sample();
   for (int i = 0; i < 3; ++i) {
     plugin.match(s);
-    plugin.estimate(s);
+    plugin.report(s);
     s.run.micro_batch *= 2;
   }
   s.model.family = "no-such-family";
-  plugin.estimate(s);  // most likely an error, whose text is looked at
+  plugin.report(s);  // most likely an error, whose text is looked at
 }
 
 void use_trainer(WatchedPlugin& plugin) {
@@ -28,10 +28,10 @@ void use_trainer(WatchedPlugin& plugin) {
   plugin.probe(&devices);
   th_profile p{};
   plugin.profile(s, p);
-  plugin.plan(s);
+  plugin.report(s);
   Sample unknown = s;
   unknown.model.family = "no-such-family";
-  plugin.plan(unknown);
+  plugin.report(unknown);
   if (devices == 0) return;
   WatchedInstance i(plugin, s);
   if (!i.create().ok() || !i.created()) return;
@@ -46,7 +46,7 @@ void use_trainer(WatchedPlugin& plugin) {
 }
 
 template <Rule rule>
-void kept(WatchedPlugin& plugin) {
+void check_rule(WatchedPlugin& plugin) {
   plugin.use_normally();
   expect_none(plugin.record().first(rule));
 }
@@ -76,59 +76,59 @@ std::vector<Check> contract_checks() {
        "After stop() the host's table no longer exists, and a callback crashes a process that has moved on. "
        "Join your threads before the call returns; join the threads of an instance before destroy() returns.",
        {"C-070"},
-       kept<Rule::kCallbackOutsideCall>},
+       check_rule<Rule::kCallbackOutsideCall>},
       {"C-091",
        5,
        "It calls the host with valid arguments",
        "A null text, an unknown tier, or memory released twice can crash a host that checks less than this "
        "one.",
        {"C-070"},
-       kept<Rule::kCallbackArguments>},
+       check_rule<Rule::kCallbackArguments>},
       {"C-092",
        5,
        "It does not call a sink after the call has returned",
        "Sinks are on the caller's stack and no longer exist after the call. A late node would write into "
        "unrelated memory.",
        {"C-070"},
-       kept<Rule::kSinkAfterReturn>},
+       check_rule<Rule::kSinkAfterReturn>},
       {"C-093",
        5,
        "It calls sinks only from the thread of the call",
        "Sinks are not locked: the host appends to a plain vector.",
        {"C-070"},
-       kept<Rule::kSinkThread>},
+       check_rule<Rule::kSinkThread>},
       {"C-094",
        5,
        "It does not write to read-only arguments",
        "Model, run, step and the host's table belong to the host, which passes them to the next candidate "
        "too.",
        {"C-070"},
-       kept<Rule::kInputChanged>},
+       check_rule<Rule::kInputChanged>},
       {"C-095",
        5,
        "It writes errors only inside th_error",
        "Bytes past struct_size belong to the caller's stack.",
        {"C-070"},
-       kept<Rule::kErrorPastSize>},
+       check_rule<Rule::kErrorPastSize>},
       {"C-096",
        5,
        "It keeps no pointer to th_error",
        "The error belongs to the caller and no longer exists after the call has returned.",
        {"C-070"},
-       kept<Rule::kErrorWrittenLate>},
+       check_rule<Rule::kErrorWrittenLate>},
       {"C-097",
        5,
        "Error texts are NUL-terminated UTF-8",
        "If a message has no terminator, printing it reads past the field.",
        {"C-070"},
-       kept<Rule::kErrorText>},
+       check_rule<Rule::kErrorText>},
       {"C-098",
        5,
        "It writes results only inside their structs",
        "A summary, profile or step result belongs to the caller. A plugin of a later minor must check "
        "struct_size before it writes a field that 1.0 does not have.",
        {"C-070"},
-       kept<Rule::kOutPastSize>},
+       check_rule<Rule::kOutPastSize>},
   };
 }
 

@@ -1,9 +1,8 @@
-// Level 5 for estimators: match() accepts the families of its manifest and is fast; estimates are the same
-// from every thread.
+// Level 5 for estimators: match() accepts the families of its manifest and is fast; an estimate frees what it
+// allocates.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <thread>
 
 #include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
@@ -13,7 +12,7 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-void matches_its_family(WatchedPlugin& plugin) {
+void check_match_of_own_family(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   expect(plugin.match(s) > 0,
@@ -21,7 +20,7 @@ void matches_its_family(WatchedPlugin& plugin) {
          escaped(s.model.family), plugin.match(s));
 }
 
-void score_in_range(WatchedPlugin& plugin) {
+void check_score_range(WatchedPlugin& plugin) {
   Started started(plugin);
   Sample s = plugin.sample();
   for (const char* family : {s.model.family.c_str(), "llama", "gpt2", "no-such-family", ""}) {
@@ -33,7 +32,7 @@ void score_in_range(WatchedPlugin& plugin) {
   }
 }
 
-void match_is_fast(WatchedPlugin& plugin) {
+void check_match_time(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   std::vector<double> ms;
@@ -57,7 +56,7 @@ std::uint64_t reads_and_writes() {
   return all;
 }
 
-void match_does_no_io(WatchedPlugin& plugin) {
+void check_match_without_io(WatchedPlugin& plugin) {
   constexpr int kCalls = 20;
   Started started(plugin);
   const Sample s = plugin.sample();
@@ -69,7 +68,7 @@ void match_does_no_io(WatchedPlugin& plugin) {
   expect(made == 0, "{} calls of match() read or wrote {} times; none were expected", kCalls, made);
 }
 
-void match_is_constant(WatchedPlugin& plugin) {
+void check_match_repeats(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   const int first = plugin.match(s);
@@ -79,73 +78,37 @@ void match_is_constant(WatchedPlugin& plugin) {
   }
 }
 
-void from_four_threads(WatchedPlugin& plugin) {
-  Started started(plugin);
-  const Sample s = plugin.sample();
-  const std::string expected = report_text(plugin.estimate(s).report);
-  std::vector<std::string> wrong(4);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 50 && wrong[t].empty(); ++i) {
-        const ReportResult a = plugin.estimate(s);
-        if (!a.ok())
-          wrong[t] = "returned " + a.text();
-        else if (report_text(a.report) != expected)
-          wrong[t] = "returned a different report";
-      }
-    });
-  for (std::thread& t : threads) t.join();
-  for (const std::string& w : wrong)
-    expect(w.empty(),
-           "estimate() {} when four threads called it at the same time; the same report as from one thread "
-           "was expected",
-           w);
-}
-
-void takes_nothing(WatchedPlugin& plugin) {
+void check_estimate_frees_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   const std::uint64_t held_before = plugin.host().ledger().in_use_total();
-  for (int i = 0; i < 5; ++i) plugin.estimate(s);
-  // Calls the plugin directly, because WatchedPlugin stores its arguments.
-  const auto grown = [&](int calls) {
+  for (int i = 0; i < 5; ++i) plugin.report(s);
+  const auto heap_growth = [&](int calls) {
     const std::uint64_t before = heap_bytes();
-    for (int i = 0; i < calls; ++i) {
-      const th_estimator e = plugin.library().estimator();
-      th_model m = s.c_model();
-      th_run r = s.c_run();
-      static th_mem_sink sink{sizeof sink, 0, nullptr,
-                              [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
-                              [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
-      Guarded<th_mem_summary> sum;
-      Guarded<th_error> error;
-      CheckingHost::CallbacksAllowed allowed(plugin.host());
-      e.estimate(plugin.host().get(), &m, &r, nullptr, &sink, sum.get(), error.get());
-    }
+    for (int i = 0; i < calls; ++i) plugin.report_and_discard(s);
     const std::uint64_t after = heap_bytes();
     return after > before ? after - before : 0;
   };
-  grown(20);
-  const std::uint64_t bytes = grown(200);
+  heap_growth(20);  // the first calls may fill caches
+  const std::uint64_t bytes = heap_growth(200);
   expect(bytes < 8192, "200 estimates left {} bytes of heap allocated; none were expected", bytes);
   const std::uint64_t held = plugin.host().ledger().in_use_total() - held_before;
   expect(held == 0, "estimate() left {} bytes of the host's memory allocated; none were expected", held);
 }
 
-void leaves_no_descriptor(WatchedPlugin& plugin) {
+void check_estimate_frees_descriptors(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
-  for (int i = 0; i < 3; ++i) plugin.estimate(s);
+  for (int i = 0; i < 3; ++i) plugin.report(s);
   const unsigned before = open_descriptors(), threads = running_threads();
-  for (int i = 0; i < 30; ++i) plugin.estimate(s);
+  for (int i = 0; i < 30; ++i) plugin.report(s);
   expect(open_descriptors() <= before, "30 estimates left {} more descriptors open; none were expected",
          open_descriptors() - before);
   expect(running_threads() <= threads, "30 estimates left {} more threads running; none were expected",
          running_threads() - threads);
 }
 
-void same_with_a_profile(WatchedPlugin& plugin) {
+void check_trainer_profile_accepted(WatchedPlugin& plugin) {
   Started started(plugin);
   th_profile p{};
   p.struct_size = sizeof p;
@@ -154,7 +117,7 @@ void same_with_a_profile(WatchedPlugin& plugin) {
   std::snprintf(p.trainer, sizeof p.trainer, "check");
   CallVariation t;
   t.profile = &p;
-  const ReportResult a = plugin.estimate(plugin.sample(), t);
+  const ReportResult a = plugin.report(plugin.sample(), t);
   expect(a.ok() && !a.report.nodes.empty(), "estimate() for a trainer's profile returned {} and {} nodes",
          a.text(), a.report.nodes.size());
 }
@@ -169,60 +132,60 @@ std::vector<Check> estimator_checks() {
        "Hosts find estimators by the families in the manifest. If match() returns 0 for all of them, the "
        "estimator is never used.",
        {"E-002"},
-       matches_its_family},
+       check_match_of_own_family},
       {"E-011",
        5,
        "match() returns 0 to 1000",
        "The highest score wins. A score above 1000 would win against every better estimator, so the host "
        "limits it to 1000.",
        {"E-002"},
-       score_in_range},
+       check_score_range},
       {"E-012",
        5,
        "match() returns within a millisecond",
        "A search asks every estimator about thousands of parallel layouts. match() should read a few fields "
        "and do no I/O.",
        {"E-002"},
-       match_is_fast},
+       check_match_time},
       {"E-018",
        5,
        "match() does no file I/O",
        "Reads from disk or network can be slow, and their result can change between calls. Read everything "
        "that you need in start().",
        {"E-002"},
-       match_does_no_io},
+       check_match_without_io},
       {"E-013",
        5,
        "match() is deterministic",
        "Which estimator is chosen must not depend on earlier calls.",
        {"E-002"},
-       match_is_constant},
+       check_match_repeats},
       {"E-014",
        5,
        "Four threads get the same estimate as one",
        "estimate() has the tag [any]: hosts call it from every core. A static buffer causes a different "
        "report or a crash.",
        {"C-070", "C-077"},
-       from_four_threads},
+       check_report_from_four_threads},
       {"E-015",
        5,
        "An estimate leaks no memory",
        "A planner runs for hours and calls estimate() millions of times.",
        {"C-070"},
-       takes_nothing},
+       check_estimate_frees_memory},
       {"E-016",
        5,
        "An estimate leaves no descriptor open and no thread running",
        "Estimates are pure: no files, and no threads that outlive the call.",
        {"C-070"},
-       leaves_no_descriptor},
+       check_estimate_frees_descriptors},
       {"E-017",
        5,
        "It accepts a trainer's profile",
        "With --backend the host passes the th_profile of the trainer that would run the job: alignment, tile "
        "sizes, threads.",
        {"C-070"},
-       same_with_a_profile},
+       check_trainer_profile_accepted},
   };
 }
 

@@ -10,7 +10,8 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-constexpr std::uint64_t kUnseen = 1 << 20;  // heap bytes outside the ledger that are allowed for bookkeeping
+constexpr std::uint64_t kUnreportedBytes =
+    1 << 20;  // heap bytes outside the ledger that are allowed for bookkeeping
 
 /// A model of some MiB, so that tensors are larger than bookkeeping.
 Sample larger(WatchedPlugin& plugin) {
@@ -21,7 +22,7 @@ Sample larger(WatchedPlugin& plugin) {
   return s;
 }
 
-void drive(WatchedPlugin& plugin, WatchedInstance& i) {
+void train_evaluate_save(WatchedPlugin& plugin, WatchedInstance& i) {
   for (std::uint64_t n = 0; n < 2; ++n) {
     const StepCallResult a = i.step(make_batch(i.sample(), plugin.seed() + n), 1e-3, n);
     expect(a.ok(), "step() returned {}", a.text());
@@ -30,21 +31,22 @@ void drive(WatchedPlugin& plugin, WatchedInstance& i) {
   i.save();
 }
 
-void plan_is_what_it_takes(WatchedPlugin& plugin) {
+void check_memory_equals_plan(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const Sample s = larger(plugin);
-  const ReportResult plan = plugin.plan(s);
+  const ReportResult plan = plugin.report(s);
   expect(plan.ok(), "plan() returned {}", plan.text());
-  const SeenReport& r = plan.report;
+  const ReceivedReport& r = plan.report;
   plugin.host().ledger().reset_peaks();
   const auto held = [&](Tier t) { return plugin.host().ledger().in_use(t); };
   const std::uint64_t before[] = {0, held(Tier::kDevice), held(Tier::kPinned), held(Tier::kHost)};
   WatchedInstance i(plugin, s);
   i.create_and_init();
-  drive(plugin, i);
+  train_evaluate_save(plugin, i);
   bool exact = r.summary.claim != TH_APPROXIMATION && r.summary.claim != TH_UPPER_BOUND;
-  for (const SeenNode& n : r.nodes) exact = exact && (r.summary.claim == TH_EXACT || n.mem.claim == TH_EXACT);
+  for (const ReceivedNode& n : r.nodes)
+    exact = exact && (r.summary.claim == TH_EXACT || n.mem.claim == TH_EXACT);
   for (std::uint32_t tier = TH_TIER_DEVICE; tier <= TH_TIER_HOST; ++tier) {
     const std::uint64_t planned = r.summary.tier_peak[tier],
                         taken = plugin.host().ledger().peak(static_cast<Tier>(tier)) - before[tier];
@@ -61,34 +63,34 @@ void plan_is_what_it_takes(WatchedPlugin& plugin) {
   }
 }
 
-void planning_takes_nothing(WatchedPlugin& plugin) {
+void check_plan_allocates_nothing(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.host().ledger().reset_peaks();
   const std::uint64_t before = plugin.host().ledger().in_use_total();
-  plugin.plan(plugin.sample());
+  plugin.report(plugin.sample());
   const std::uint64_t taken = plugin.host().ledger().peak_total() - before;
   expect(taken == 0, "plan() allocated {} bytes of the host's memory; none were expected", taken);
 }
 
-void gives_all_back(WatchedPlugin& plugin) {
+void check_destroy_frees_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const std::uint64_t before = plugin.host().ledger().in_use_total();
   WatchedInstance i(plugin, larger(plugin));
   i.create_and_init();
-  drive(plugin, i);
+  train_evaluate_save(plugin, i);
   i.destroy();
   const std::uint64_t held = plugin.host().ledger().in_use_total() - before;
   expect(held == 0, "{} bytes were still allocated after destroy(); none were expected", held);
 }
 
-void nothing_behind_the_hosts_back(WatchedPlugin& plugin) {
+void check_memory_is_reported(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   {  // the first instance may create pools of libraries
     WatchedInstance i(plugin, larger(plugin));
     i.create_and_init();
-    drive(plugin, i);
+    train_evaluate_save(plugin, i);
   }
   const std::uint64_t before = heap_bytes();
   const std::uint64_t ledger_before = plugin.host().ledger().in_use_total();
@@ -97,13 +99,13 @@ void nothing_behind_the_hosts_back(WatchedPlugin& plugin) {
   i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
   const std::uint64_t grown = heap_bytes() > before ? heap_bytes() - before : 0;
   const std::uint64_t known = plugin.host().ledger().in_use_total() - ledger_before;
-  expect(grown <= known + kUnseen,
+  expect(grown <= known + kUnreportedBytes,
          "the heap grew by {} bytes while the host allocated {}; allocate tensor memory with alloc() or "
          "report it with took()",
          grown, known);
 }
 
-void no_growth_by_step(WatchedPlugin& plugin) {
+void check_steps_allocate_nothing(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -119,7 +121,7 @@ void no_growth_by_step(WatchedPlugin& plugin) {
          after - held);
 }
 
-void counters_never_fall(WatchedPlugin& plugin) {
+void check_counters_never_decrease(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -152,39 +154,39 @@ std::vector<Check> trainer_memory_checks() {
        "Allocate everything in create(). A step that keeps even a little memory runs out of memory after "
        "hours.",
        {"T-022"},
-       no_growth_by_step},
+       check_steps_allocate_nothing},
       {"T-040",
        5,
        "It uses exactly the memory that it planned",
        "A run that fits according to its plan must fit. The peak that the ledger counted is compared with "
        "the plan: equal if the plan is exact, at most equal if it is an upper bound.",
        {"T-011", "T-022", "T-044", "C-076"},
-       plan_is_what_it_takes},
+       check_memory_equals_plan},
       {"T-041",
        5,
        "Planning allocates no memory of the run",
        "Plans are made for models a thousand times larger than this machine.",
        {"C-070"},
-       planning_takes_nothing},
+       check_plan_allocates_nothing},
       {"T-042",
        5,
        "destroy() frees everything",
        "Sweeps and searches train many runs in one process.",
        {"T-011", "T-022"},
-       gives_all_back},
+       check_destroy_frees_memory},
       {"T-043",
        5,
        "All tensor memory is reported to the host",
-       "The ledger does not see memory from malloc(): the system kills the run instead of the plan refusing "
-       "it. Allocate with the host's alloc(), or report the memory with took().",
+       "The ledger does not see memory from malloc(): the system kills the run, although its plan fits. "
+       "Allocate with the host's alloc(), or report the memory with took().",
        {"T-042"},
-       nothing_behind_the_hosts_back},
+       check_memory_is_reported},
       {"T-045",
        5,
        "Counters never decrease",
        "They are sums since create(). `verify` subtracts two readings; a decrease becomes a huge number.",
        {"T-022"},
-       counters_never_fall},
+       check_counters_never_decrease},
   };
 }
 

@@ -1,8 +1,5 @@
 // Level 5 for the memory reports of estimators and trainers: the rules of memory.h, and monotonicity: a
 // larger run never needs less memory.
-#include <map>
-#include <set>
-
 #include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
@@ -10,24 +7,23 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-const char* call_of(WatchedPlugin& plugin) { return plugin.is_trainer() ? "plan()" : "estimate()"; }
-
-SeenReport ordinary(WatchedPlugin& plugin) {
+ReceivedReport report_of_sample(WatchedPlugin& plugin) {
   Started started(plugin);
   const ReportResult a = plugin.report(plugin.sample());
-  expect(a.ok(), "{} of a small {} model returned {}; TH_OK was expected", call_of(plugin),
+  expect(a.ok(), "{} of a small {} model returned {}; TH_OK was expected", plugin.report_function(),
          plugin.sample().model.family, a.text());
   return a.report;
 }
 
-void reports(WatchedPlugin& plugin) {
-  const SeenReport r = ordinary(plugin);
-  expect(!r.nodes.empty(), "{} succeeded without a single node; at least one was expected", call_of(plugin));
-  expect(sum_of_entries(r) > 0, "{} reports 0 bytes", call_of(plugin));
+void check_report_has_entries(WatchedPlugin& plugin) {
+  const ReceivedReport r = report_of_sample(plugin);
+  expect(!r.nodes.empty(), "{} succeeded without a single node; at least one was expected",
+         plugin.report_function());
+  expect(sum_of_entries(r) > 0, "{} reports 0 bytes", plugin.report_function());
 }
 
-void ids_and_parents(WatchedPlugin& plugin) {
-  const SeenReport r = ordinary(plugin);
+void check_ids_and_parents(WatchedPlugin& plugin) {
+  const ReceivedReport r = report_of_sample(plugin);
   for (std::size_t i = 0; i < r.nodes.size(); ++i) {
     const th_mem& m = r.nodes[i].mem;
     expect(m.id == i + 1, "node {} has id {}; ids count from 1 in the order of the calls", i + 1, m.id);
@@ -35,17 +31,17 @@ void ids_and_parents(WatchedPlugin& plugin) {
   }
 }
 
-void not_too_many(WatchedPlugin& plugin) {
-  const SeenReport r = ordinary(plugin);
+void check_report_length(WatchedPlugin& plugin) {
+  const ReceivedReport r = report_of_sample(plugin);
   expect(!r.too_many && r.nodes.size() < 10'000,
-         "{} sent {}{} nodes for a model of 2 layers; fewer than 10,000 were expected", call_of(plugin),
-         r.nodes.size(), r.too_many ? " and more" : "");
-  expect(r.notes.size() <= 1000, "{} sent {} notes; at most 1000 were expected", call_of(plugin),
+         "{} sent {}{} nodes for a model of 2 layers; fewer than 10,000 were expected",
+         plugin.report_function(), r.nodes.size(), r.too_many ? " and more" : "");
+  expect(r.notes.size() <= 1000, "{} sent {} notes; at most 1000 were expected", plugin.report_function(),
          r.notes.size());
 }
 
-void known_words(WatchedPlugin& plugin) {
-  for (const SeenNode& n : ordinary(plugin).nodes) {
+void check_enum_values(WatchedPlugin& plugin) {
+  for (const ReceivedNode& n : report_of_sample(plugin).nodes) {
     const th_mem& m = n.mem;
     expect(m.struct_size >= offsetof(th_mem, bytes_at_peak), "node {} has struct_size {}; {} was expected",
            m.id, m.struct_size, sizeof(th_mem));
@@ -60,8 +56,8 @@ void known_words(WatchedPlugin& plugin) {
   }
 }
 
-void claims_hold(WatchedPlugin& plugin) {
-  for (const SeenNode& n : ordinary(plugin).nodes) {
+void check_bounds_of_claims(WatchedPlugin& plugin) {
+  for (const ReceivedNode& n : report_of_sample(plugin).nodes) {
     const th_mem& m = n.mem;
     const bool unset = m.lo == 0 && m.hi == 0;
     if (m.claim == TH_EXACT)
@@ -77,8 +73,8 @@ void claims_hold(WatchedPlugin& plugin) {
   }
 }
 
-void sizes_below_63_bits(WatchedPlugin& plugin) {
-  for (const SeenNode& n : ordinary(plugin).nodes)
+void check_overflow(WatchedPlugin& plugin) {
+  for (const ReceivedNode& n : report_of_sample(plugin).nodes)
     expect(n.mem.bytes >> 63 == 0 && n.mem.hi >> 63 == 0, "node {} has a size of 2^63 bytes or more",
            n.mem.id);
   Started started(plugin);
@@ -88,57 +84,54 @@ void sizes_below_63_bits(WatchedPlugin& plugin) {
   write_config(huge.model);
   const ReportResult a = plugin.report(huge);
   if (a.ok())
-    for (const SeenNode& n : a.report.nodes)
+    for (const ReceivedNode& n : a.report.nodes)
       expect(n.mem.bytes >> 63 == 0,
-             "{} of a model beyond 63 bits has a node {} of 2^63 bytes or more; a refusal was expected",
-             call_of(plugin), n.mem.id);
+             "{} of a model beyond 63 bits has a node {} of 2^63 bytes or more; a rejection was expected",
+             plugin.report_function(), n.mem.id);
   expect(
       !a.ok() || sum_of_entries(a.report) > 9.2e18,
       "{} of a model whose weights do not fit 63 bits returned TH_OK and {:.3g} bytes: a product overflowed",
-      call_of(plugin), sum_of_entries(a.report));
+      plugin.report_function(), sum_of_entries(a.report));
 }
 
-void shares_sum_to_the_peak(WatchedPlugin& plugin) {
-  const SeenReport r = ordinary(plugin);
-  std::set<std::uint32_t> parents;
-  for (const SeenNode& n : r.nodes) parents.insert(n.mem.parent);
+void check_entries_sum_to_peak(WatchedPlugin& plugin) {
+  const ReceivedReport r = report_of_sample(plugin);
+  const std::vector<th_mem> entries = entries_of(r);
   for (std::uint32_t tier = TH_TIER_DEVICE; tier <= TH_TIER_DISK; ++tier) {
-    std::uint64_t shares = 0, sum = 0;
-    bool all = true, any = false;
-    for (const SeenNode& n : r.nodes) {
-      if (n.mem.tier != tier || parents.count(n.mem.id)) continue;
+    std::uint64_t sum_at_peak = 0, sum = 0;
+    bool all_have_peak = true, any = false;
+    for (const th_mem& m : entries) {
+      if (m.tier != tier) continue;
       any = true;
-      const bool has = n.mem.flags & TH_MEM_HAS_AT_PEAK;
-      expect(!has || n.mem.bytes_at_peak <= n.mem.bytes,
-             "node {} has {} bytes at the peak, but only {} bytes in all", n.mem.id, n.mem.bytes_at_peak,
-             n.mem.bytes);
-      all = all && has;
-      shares += n.mem.bytes_at_peak, sum += n.mem.bytes;
+      const bool has_peak = m.flags & TH_MEM_HAS_AT_PEAK;
+      expect(!has_peak || m.bytes_at_peak <= m.bytes,
+             "node {} has {} bytes at the peak, but only {} bytes in all", m.id, m.bytes_at_peak, m.bytes);
+      all_have_peak = all_have_peak && has_peak;
+      sum_at_peak += m.bytes_at_peak, sum += m.bytes;
     }
     const std::uint64_t stated = r.summary.tier_peak[tier];
     if (stated == 0) continue;
     expect(any, "the summary gives tier {} a peak of {} bytes, but no entry has that tier", tier, stated);
-    expect(!all || shares == stated, "the entries of tier {} sum to {} bytes at the peak; the summary has {}",
-           tier, shares, stated);
-    expect(all || stated <= sum, "the summary gives tier {} a peak of {} bytes; its entries sum to only {}",
-           tier, stated, sum);
+    expect(!all_have_peak || sum_at_peak == stated,
+           "the entries of tier {} sum to {} bytes at the peak; the summary has {}", tier, sum_at_peak,
+           stated);
+    expect(all_have_peak || stated <= sum,
+           "the summary gives tier {} a peak of {} bytes; its entries sum to only {}", tier, stated, sum);
   }
 }
 
-void whole_no_surer_than_parts(WatchedPlugin& plugin) {
-  const SeenReport r = ordinary(plugin);
+void check_claim_of_total(WatchedPlugin& plugin) {
+  const ReceivedReport r = report_of_sample(plugin);
   expect(r.summary.claim <= TH_APPROXIMATION, "the summary has the unknown claim {}", r.summary.claim);
   if (r.summary.claim != TH_EXACT) return;
-  std::set<std::uint32_t> parents;
-  for (const SeenNode& n : r.nodes) parents.insert(n.mem.parent);
-  for (const SeenNode& n : r.nodes)
-    expect(parents.count(n.mem.id) || n.mem.claim == TH_EXACT,
-           "the summary claims to be exact, but node {} is an approximation or a bound", n.mem.id);
+  for (const th_mem& m : entries_of(r))
+    expect(m.claim == TH_EXACT, "the summary claims to be exact, but node {} is an approximation or a bound",
+           m.id);
 }
 
-void texts_are_clean(WatchedPlugin& plugin) {
-  const SeenReport r = ordinary(plugin);
-  for (const SeenNode& n : r.nodes) {
+void check_names_and_formulas(WatchedPlugin& plugin) {
+  const ReceivedReport r = report_of_sample(plugin);
+  for (const ReceivedNode& n : r.nodes) {
     expect(n.name && !n.name->empty(), "node {} has no name", n.mem.id);
     expect(valid_utf8(*n.name), "the name of node {} is not UTF-8", n.mem.id);
     expect(n.name->size() <= 2000, "the name of node {} is longer than 2000 bytes", n.mem.id);
@@ -146,8 +139,8 @@ void texts_are_clean(WatchedPlugin& plugin) {
   }
 }
 
-void notes_are_sentences(WatchedPlugin& plugin) {
-  for (const auto& note : ordinary(plugin).notes) {
+void check_notes(WatchedPlugin& plugin) {
+  for (const auto& note : report_of_sample(plugin).notes) {
     expect(note && !note->empty(), "a note is empty or null; a sentence was expected");
     expect(valid_utf8(*note), "a note is not UTF-8");
     expect(note->size() <= 2000, "a note has {} bytes; at most 2000 are allowed", note->size());
@@ -156,22 +149,22 @@ void notes_are_sentences(WatchedPlugin& plugin) {
   }
 }
 
-void same_each_time(WatchedPlugin& plugin) {
+void check_report_repeats(WatchedPlugin& plugin) {
   Started started(plugin);
   const ReportResult a = plugin.report(plugin.sample()), c = plugin.report(plugin.sample());
   expect(a.report.nodes.size() == c.report.nodes.size(), "{} sent {} nodes, then {} for the same arguments",
-         call_of(plugin), a.report.nodes.size(), c.report.nodes.size());
+         plugin.report_function(), a.report.nodes.size(), c.report.nodes.size());
   for (std::size_t i = 0; i < a.report.nodes.size(); ++i)
     expect(a.report.nodes[i].mem.bytes == c.report.nodes[i].mem.bytes &&
                a.report.nodes[i].name == c.report.nodes[i].name,
-           "{} sent node {} with {} bytes, then {} for the same arguments", call_of(plugin), i + 1,
+           "{} sent node {} with {} bytes, then {} for the same arguments", plugin.report_function(), i + 1,
            a.report.nodes[i].mem.bytes, c.report.nodes[i].mem.bytes);
   expect(a.report.summary.digest == c.report.summary.digest, "{} returned two digests for the same arguments",
-         call_of(plugin));
+         plugin.report_function());
 }
 
 /// The peaks of the summary, or the sum of the entries if the summary has none.
-double total(const SeenReport& r) {
+double total(const ReceivedReport& r) {
   double sum = 0;
   for (std::uint32_t t = TH_TIER_DEVICE; t <= TH_TIER_DISK; ++t)
     sum += static_cast<double>(r.summary.tier_peak[t]);
@@ -179,7 +172,7 @@ double total(const SeenReport& r) {
 }
 
 template <class Change>
-void never_falls(WatchedPlugin& plugin, const char* what, Change change) {
+void expect_bytes_never_decrease(WatchedPlugin& plugin, const char* what, Change change) {
   Started started(plugin);
   double before = 0;
   for (std::uint32_t n : {1u, 2u, 4u, 8u}) {
@@ -187,10 +180,10 @@ void never_falls(WatchedPlugin& plugin, const char* what, Change change) {
     change(s, n);
     write_config(s.model);
     const ReportResult a = plugin.report(s);
-    expect(a.ok(), "{} with {} {} returned {}", call_of(plugin), n, what, a.text());
+    expect(a.ok(), "{} with {} {} returned {}", plugin.report_function(), n, what, a.text());
     expect(total(a.report) >= before,
            "{} reports {:.0f} bytes for {} {}, but {:.0f} for half as many; at least that was expected",
-           call_of(plugin), total(a.report), n, what, before);
+           plugin.report_function(), total(a.report), n, what, before);
     before = total(a.report);
   }
 }
@@ -204,79 +197,80 @@ std::vector<Check> report_checks() {
        "It reports the memory of an ordinary run",
        "The smallest supported task: a small model of a family in its manifest, one device, f32, AdamW.",
        {"C-049", "C-029"},
-       reports},
+       check_report_has_entries},
       {"C-071",
        5,
        "Nodes are numbered from 1 and follow their parents",
        "The host builds the tree while nodes arrive. It rejects an id of 0, a gap in the ids, a cycle, and a "
        "parent that comes later.",
        {"C-070"},
-       ids_and_parents},
+       check_ids_and_parents},
       {"C-072",
        5,
        "The memory breakdown has a reasonable length",
        "One node per tensor and operation of each layer is fine; a million nodes for two layers indicates an "
        "endless loop.",
        {"C-049", "C-029"},
-       not_too_many},
+       check_report_length},
       {"C-073",
        5,
        "Tiers, components, claims and phases have values that the interface defines",
        "The host sums nodes by tier and by component. A node with an undefined value would be missing from "
        "every sum.",
        {"C-070"},
-       known_words},
+       check_enum_values},
       {"C-074",
        5,
        "The bounds of each node agree with its claim",
        "Exact requires lo = bytes = hi; an upper bound requires hi = bytes; an approximation requires lo <= "
        "bytes <= hi. The host rejects reports that contradict themselves.",
        {"C-073"},
-       claims_hold},
+       check_bounds_of_claims},
       {"C-075",
        5,
        "Sizes do not overflow",
        "A product of four 32-bit dimensions easily exceeds 64 bits; after overflow an impossible model seems "
-       "to fit. Use checked multiplication and refuse the model.",
+       "to fit. Use checked multiplication and reject the model.",
        {"C-070"},
-       sizes_below_63_bits},
+       check_overflow},
       {"C-076",
        5,
        "The entries of a tier sum to its peak",
        "Users read the entries, but the peak decides whether a run fits. The two must agree.",
        {"C-071", "C-073"},
-       shares_sum_to_the_peak},
+       check_entries_sum_to_peak},
       {"C-077",
        5,
        "Equal arguments give equal memory breakdowns",
        "Plans are compared, cached and searched. They must not depend on time, addresses or random numbers.",
        {"C-070"},
-       same_each_time},
+       check_report_repeats},
       {"C-078",
        5,
        "The total is not more certain than its parts",
        "If one entry is an approximation, the total cannot be exact.",
        {"C-071", "C-073"},
-       whole_no_surer_than_parts},
+       check_claim_of_total},
       {"C-079",
        5,
        "Names are present, and names and formulas are UTF-8",
        "They are printed in tables, JSON and HTML.",
        {"C-070"},
-       texts_are_clean},
+       check_names_and_formulas},
       {"C-080",
        5,
        "Notes are clean sentences",
        "Notes tell the user what the number does not include. Control characters would reach the terminal.",
        {"C-070"},
-       notes_are_sentences},
+       check_notes},
       {"C-081",
        5,
        "A larger micro-batch never needs less memory",
        "Users reduce the batch to make a run fit. That must never increase the reported memory.",
        {"C-071", "C-077"},
        [](WatchedPlugin& plugin) {
-         never_falls(plugin, "sequences", [](Sample& s, std::uint32_t n) { s.run.micro_batch = n; });
+         expect_bytes_never_decrease(plugin, "sequences",
+                                     [](Sample& s, std::uint32_t n) { s.run.micro_batch = n; });
        }},
       {"C-082",
        5,
@@ -284,7 +278,8 @@ std::vector<Check> report_checks() {
        "Searches for the longest sequence that fits rely on this.",
        {"C-071", "C-077"},
        [](WatchedPlugin& plugin) {
-         never_falls(plugin, "x 8 tokens", [](Sample& s, std::uint32_t n) { s.run.seq_len = 8 * n; });
+         expect_bytes_never_decrease(plugin, "x 8 tokens",
+                                     [](Sample& s, std::uint32_t n) { s.run.seq_len = 8 * n; });
        }},
       {"C-083",
        5,
@@ -292,7 +287,8 @@ std::vector<Check> report_checks() {
        "A deeper model has more weights, gradients and optimizer moments.",
        {"C-071", "C-077"},
        [](WatchedPlugin& plugin) {
-         never_falls(plugin, "layers", [](Sample& s, std::uint32_t n) { s.model.layers = n; });
+         expect_bytes_never_decrease(plugin, "layers",
+                                     [](Sample& s, std::uint32_t n) { s.model.layers = n; });
        }},
   };
 }

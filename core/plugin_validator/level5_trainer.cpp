@@ -10,7 +10,7 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-void probes(WatchedPlugin& plugin) {
+void check_probe(WatchedPlugin& plugin) {
   Started started(plugin);
   std::uint32_t devices = 0;
   const CallResult a = plugin.probe(&devices);
@@ -20,7 +20,7 @@ void probes(WatchedPlugin& plugin) {
   expect(devices < 4096, "probe() reported {} devices", devices);
 }
 
-void publishes_its_choices(WatchedPlugin& plugin) {
+void check_profile(WatchedPlugin& plugin) {
   Started started(plugin);
   th_profile p{};
   const CallResult a = plugin.profile(plugin.sample(), p);
@@ -34,7 +34,7 @@ void publishes_its_choices(WatchedPlugin& plugin) {
          "profile() has tier {}, which cannot hold an arena", p.tier);
 }
 
-void whole_life(WatchedPlugin& plugin) {
+void check_life_cycle(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -50,7 +50,7 @@ void whole_life(WatchedPlugin& plugin) {
   expect(s.ok() && !s.pieces.empty(), "save() returned {} and {} tensors", s.text(), s.pieces.size());
 }
 
-void loss_is_a_loss(WatchedPlugin& plugin) {
+void check_loss_range(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -64,7 +64,7 @@ void loss_is_a_loss(WatchedPlugin& plugin) {
          "the first gradient has the norm {}; above 0 was expected", a.out.grad_norm);
 }
 
-void counts_its_targets(WatchedPlugin& plugin) {
+void check_counted_targets(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -75,7 +75,7 @@ void counts_its_targets(WatchedPlugin& plugin) {
          a.out.tokens_counted, batch.counted());
 }
 
-void learns(WatchedPlugin& plugin) {
+void check_loss_decreases(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -90,7 +90,7 @@ void learns(WatchedPlugin& plugin) {
          first, last);
 }
 
-void evaluation_changes_nothing(WatchedPlugin& plugin) {
+void check_evaluation_keeps_weights(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -102,7 +102,7 @@ void evaluation_changes_nothing(WatchedPlugin& plugin) {
   expect(a.out.loss == c.out.loss, "the same evaluation gave {} and then {}", a.out.loss, c.out.loss);
 }
 
-void saves_each_tensor_once(WatchedPlugin& plugin) {
+void check_save_is_complete(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -112,16 +112,16 @@ void saves_each_tensor_once(WatchedPlugin& plugin) {
   assembled(s.pieces);
 }
 
-void saves_what_the_host_asks(WatchedPlugin& plugin) {
+void check_saved_names_and_shapes(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   if (!trainable_family(i.sample().model.family))
     throw CheckSkipped("the tensors of its family are not known to this program");
   i.create_and_init();
-  const std::vector<SeenPiece> pieces = i.save().pieces;
-  std::map<std::string, const SeenPiece*> by_name;
-  for (const SeenPiece& p : pieces) by_name[p.name.value_or("")] = &p;
+  const std::vector<ReceivedPiece> pieces = i.save().pieces;
+  std::map<std::string, const ReceivedPiece*> by_name;
+  for (const ReceivedPiece& p : pieces) by_name[p.name.value_or("")] = &p;
   for (const TensorInfo& t : tensors(i.sample().model)) {
     const auto it = by_name.find(t.name);
     expect(it != by_name.end(), "save() left out {}", t.name);
@@ -135,7 +135,7 @@ void saves_what_the_host_asks(WatchedPlugin& plugin) {
          by_name.empty() ? "" : escaped(by_name.begin()->first));
 }
 
-void init_by_seed_alone(WatchedPlugin& plugin) {
+void check_init_depends_on_seed(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const auto weights = [&](std::uint64_t seed) {
@@ -148,7 +148,7 @@ void init_by_seed_alone(WatchedPlugin& plugin) {
   expect(weights(8) != one, "init() with another seed gave the same weights");
 }
 
-void takes_its_own_back(WatchedPlugin& plugin) {
+void check_load_of_saved_weights(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance from(plugin, plugin.sample());
@@ -159,13 +159,9 @@ void takes_its_own_back(WatchedPlugin& plugin) {
   const CallResult made = to.create();
   expect(made.ok() && to.created(), "create() of a second instance while the first exists returned {}",
          made.text());
-  for (const SeenPiece& p : saved.pieces) {
-    th_tensor t = p.head;
-    const std::string name = p.name.value_or("");
-    std::vector<unsigned char> bytes = p.bytes;
-    t.name = name.c_str(), t.data = bytes.data();
-    const CallResult a = to.load(TH_SCOPE_WEIGHTS, t);
-    expect(a.ok(), "load() of {} as save() sent it returned {}", escaped(name), a.text());
+  for (const ReceivedPiece& p : saved.pieces) {
+    const CallResult a = to.load(TH_SCOPE_WEIGHTS, p);
+    expect(a.ok(), "load() of {} as save() sent it returned {}", escaped(p.name.value_or("")), a.text());
   }
   const CallResult begun = to.init(9);
   expect(begun.ok(), "init() after load() returned {}", begun.text());
@@ -182,71 +178,71 @@ std::vector<Check> trainer_checks() {
        "`--backend=auto` asks each trainer and prints the reason of those that are unavailable. Without a "
        "device, the checks that need one are skipped.",
        {"C-049", "C-029"},
-       probes},
+       check_probe},
       {"T-021",
        5,
        "profile() reports the trainer's settings without a device",
        "`plan --device=h100` runs on machines without a GPU. Estimators read the profile to compute the "
        "memory of this trainer.",
        {"C-049", "C-029"},
-       publishes_its_choices},
+       check_profile},
       {"T-022",
        5,
        "It trains a tiny model from create() to destroy()",
        "Two layers, two sequences of 16 tokens, three steps, one evaluation, one save.",
        {"T-020", "C-070"},
-       whole_life},
+       check_life_cycle},
       {"T-023",
        5,
        "Loss and gradient norm are plausible",
        "With fresh weights the loss is close to that of a uniform guess. Zero, infinity, or a sum instead of "
        "a mean is detected here.",
        {"T-022"},
-       loss_is_a_loss},
+       check_loss_range},
       {"T-024",
        5,
        "tokens_counted excludes targets of -100",
        "A target of -100 is not counted. The host weights means by this number.",
        {"T-022"},
-       counts_its_targets},
+       check_counted_targets},
       {"T-025",
        5,
        "Training on one batch lowers its loss",
        "20 steps on the same batch must lower its loss. Otherwise the sign, the learning rate or the update "
        "is wrong.",
        {"T-022"},
-       learns},
+       check_loss_decreases},
       {"T-027",
        5,
        "save() sends each element exactly once",
        "Pieces that lack data, are sent twice or are missing give a checkpoint that cannot be loaded or that "
        "silently loads wrong weights.",
        {"T-022"},
-       saves_each_tensor_once},
+       check_save_is_complete},
       {"T-026",
        5,
        "Evaluation changes nothing",
        "Validation during a run must not affect the run.",
        {"T-022", "T-027"},
-       evaluation_changes_nothing},
+       check_evaluation_keeps_weights},
       {"T-028",
        5,
        "save() sends the tensors of the model under their names",
        "Other software loads these checkpoints: names and shapes are those of the Hugging Face format.",
        {"T-022"},
-       saves_what_the_host_asks},
+       check_saved_names_and_shapes},
       {"T-029",
        5,
        "init() depends only on its seed",
        "A repeatable run starts with the same weights, and another seed gives other weights.",
        {"T-027"},
-       init_by_seed_alone},
+       check_init_depends_on_seed},
       {"T-030",
        5,
        "load() accepts what save() sends",
        "Resuming is save() and then load() in a second instance. The weights must be identical bit by bit.",
        {"T-027"},
-       takes_its_own_back},
+       check_load_of_saved_weights},
   };
 }
 

@@ -1,7 +1,5 @@
 // Level 6 for numbers in reports of estimators and trainers: closed forms that hold for every decoder, and a
 // comparison with the exact reference estimator.
-#include <set>
-
 #include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
 #include "core/plugin_validator/levels.hpp"
@@ -10,24 +8,21 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-/// Bytes of the leaves of one component.
-std::uint64_t bytes_of(const SeenReport& r, std::uint32_t component) {
-  std::set<std::uint32_t> parents;
-  for (const SeenNode& n : r.nodes) parents.insert(n.mem.parent);
+std::uint64_t component_bytes(const ReceivedReport& r, std::uint32_t component) {
   std::uint64_t sum = 0;
-  for (const SeenNode& n : r.nodes)
-    if (!parents.count(n.mem.id) && n.mem.component == component) sum += n.mem.bytes;
+  for (const th_mem& m : entries_of(r))
+    if (m.component == component) sum += m.bytes;
   return sum;
 }
 
-/// Are the leaves of weights claimed to be exact, or never exceeded?
-bool counted(const SeenReport& r) {
-  for (const SeenNode& n : r.nodes)
+/// True if the report claims that its weights are exact or an upper bound.
+bool weights_are_counted(const ReceivedReport& r) {
+  for (const ReceivedNode& n : r.nodes)
     if (n.mem.component == TH_MEM_WEIGHTS && n.mem.claim == TH_APPROXIMATION) return false;
   return r.summary.claim != TH_APPROXIMATION;
 }
 
-void weights_are_the_models(WatchedPlugin& plugin) {
+void check_weight_bytes(WatchedPlugin& plugin) {
   Started started(plugin);
   Sample s = plugin.sample();
   if (!trainable_family(s.model.family))
@@ -37,9 +32,9 @@ void weights_are_the_models(WatchedPlugin& plugin) {
     write_config(s.model);
     const ReportResult a = plugin.report(s);
     expect(a.ok(), "a {} model of {} layers returned {}", s.model.family, layers, a.text());
-    const std::uint64_t given = bytes_of(a.report, TH_MEM_WEIGHTS),
+    const std::uint64_t given = component_bytes(a.report, TH_MEM_WEIGHTS),
                         least = count_parameters(s.model).total * 4;
-    if (!counted(a.report)) {  // a rule of thumb may be off, or count 4 bits a weight; not by more
+    if (!weights_are_counted(a.report)) {  // an approximation may count 4 bits per weight, not less
       expect(given >= least / 8, "it reports {} bytes of weights; {} parameters need {} at 4 bits each",
              given, least / 4, least / 8);
       continue;
@@ -51,8 +46,8 @@ void weights_are_the_models(WatchedPlugin& plugin) {
   }
 }
 
-/// All leaves for a changed run; CheckSkipped when the run is not estimated.
-double total(WatchedPlugin& plugin, const char* what, void (*change)(RunSpec&)) {
+/// Bytes of all entries of a changed run. Throws CheckSkipped if the plugin does not support the run.
+double total_of_run(WatchedPlugin& plugin, const char* what, void (*change)(RunSpec&)) {
   Sample s = plugin.sample();
   change(s.run);
   const ReportResult a = plugin.report(s);
@@ -60,40 +55,40 @@ double total(WatchedPlugin& plugin, const char* what, void (*change)(RunSpec&)) 
   return sum_of_entries(a.report);
 }
 
-void adam_takes_no_less(WatchedPlugin& plugin) {
+void check_adamw_bytes(WatchedPlugin& plugin) {
   Started started(plugin);
-  const double adam = total(plugin, "adamw", [](RunSpec& r) { r.optimizer = Optimizer::kAdamW; });
-  const double sgd = total(plugin, "sgd", [](RunSpec& r) { r.optimizer = Optimizer::kSgd; });
+  const double adam = total_of_run(plugin, "adamw", [](RunSpec& r) { r.optimizer = Optimizer::kAdamW; });
+  const double sgd = total_of_run(plugin, "sgd", [](RunSpec& r) { r.optimizer = Optimizer::kSgd; });
   expect(adam >= sgd, "it reports {} bytes for adamw and {} for sgd; adamw cannot need less", adam, sgd);
 }
 
-void narrow_takes_no_more(WatchedPlugin& plugin) {
+void check_bf16_bytes(WatchedPlugin& plugin) {
   Started started(plugin);
-  const double wide = total(plugin, "f32 weights", [](RunSpec&) {});
+  const double wide = total_of_run(plugin, "f32 weights", [](RunSpec&) {});
   const double narrow =
-      total(plugin, "bf16 weights", [](RunSpec& r) { r.weight = r.grad = r.compute = DType::kBF16; });
+      total_of_run(plugin, "bf16 weights", [](RunSpec& r) { r.weight = r.grad = r.compute = DType::kBF16; });
   expect(
       narrow <= wide,
       "it reports {} bytes for weights, gradients and compute in bf16 and {} in f32; bf16 cannot need more",
       narrow, wide);
 }
 
-/// The bytes at the peak, all tiers: what is given, else the leaves.
-double peak(const SeenReport& r) {
+/// Bytes at the peak over all tiers: of the summary, or the sum of the entries if the summary has none.
+double peak(const ReceivedReport& r) {
   double sum = 0;
   for (std::uint32_t tier = TH_TIER_DEVICE; tier <= TH_TIER_HOST; ++tier)
     sum += static_cast<double>(r.summary.tier_peak[tier]);
   return sum > 0 ? sum : sum_of_entries(r);
 }
 
-bool exact(const SeenReport& r) {
+bool claims_exact(const ReceivedReport& r) {
   if (r.summary.claim != 0) return r.summary.claim == TH_EXACT;
-  for (const SeenNode& n : r.nodes)
+  for (const ReceivedNode& n : r.nodes)
     if (n.mem.claim != TH_EXACT) return false;
   return true;
 }
 
-void beside_the_exact_one(WatchedPlugin& plugin) {
+void check_against_exact_estimator(WatchedPlugin& plugin) {
   const auto& file = plugin.environment().reference_estimator;
   if (file.empty()) throw CheckSkipped("the exact estimator 'llama' is not among this program's plugins");
   if (std::filesystem::equivalent(file, plugin.file())) throw CheckSkipped("it is the reference itself");
@@ -111,11 +106,11 @@ void beside_the_exact_one(WatchedPlugin& plugin) {
   std::snprintf(p.trainer, sizeof p.trainer, "cpu");
   CallVariation t;
   t.profile = &p;
-  const ReportResult own = plugin.estimate(s, t), theirs = reference.estimate(s, t);
+  const ReportResult own = plugin.report(s, t), theirs = reference.report(s, t);
   expect(own.ok(), "estimate() for a profile of the trainer 'cpu' returned {}", own.text());
   if (!theirs.ok()) throw CheckSkipped("the exact estimator 'llama' returned " + theirs.text());
   const double here = peak(own.report), there = peak(theirs.report);
-  expect(!exact(own.report) || here == there,
+  expect(!claims_exact(own.report) || here == there,
          "it claims to be exact and reports {} bytes; the exact estimator 'llama' reports {}", here, there);
   plugin.note_measurement(fmt::format("{:.0f} bytes, the exact estimator 'llama' {:.0f}: {:+.1f} %", here,
                                       there, 100 * (here / there - 1)));
@@ -132,20 +127,20 @@ std::vector<Check> estimator_number_checks() {
        "missing (a head, a bias, a layer); more than twice means another model. If the weights are claimed "
        "as an approximation, at least 4 bits per parameter are required.",
        {"C-070", "C-073"},
-       weights_are_the_models},
+       check_weight_bytes},
       {"C-101",
        6,
        "AdamW needs at least as much memory as SGD",
        "Searches compare optimizers by the reported memory. AdamW stores two moments in addition to the "
        "weights, and SGD none.",
        {"C-070"},
-       adam_takes_no_less},
+       check_adamw_bytes},
       {"C-102",
        6,
        "bf16 needs at most as much memory as f32",
        "A narrower data type is the first setting that users try when a run does not fit.",
        {"C-070"},
-       narrow_takes_no_more},
+       check_bf16_bytes},
       {"E-023",
        6,
        "An estimate that claims to be exact equals the reference estimate",
@@ -154,7 +149,7 @@ std::vector<Check> estimator_number_checks() {
        "the difference is reported as a measurement. Skipped if `llama` is not installed or does not know "
        "the family.",
        {"E-010", "E-017"},
-       beside_the_exact_one},
+       check_against_exact_estimator},
   };
 }
 

@@ -24,7 +24,7 @@ void begin_with_random_weights(WatchedInstance& i, std::uint64_t seed) {
   load_weights(i, random_weights(weights_of(i), seed));
 }
 
-void same_loss_as_the_reference(WatchedPlugin& plugin) {
+void check_loss_against_reference(WatchedPlugin& plugin) {
   const auto& file = plugin.environment().reference_trainer;
   if (file.empty()) throw CheckSkipped("the reference trainer 'cpu' is not among this program's plugins");
   if (std::filesystem::equivalent(file, plugin.file())) throw CheckSkipped("it is the reference itself");
@@ -34,7 +34,7 @@ void same_loss_as_the_reference(WatchedPlugin& plugin) {
   Started reference_started(reference);
   reference.require_device();
   const Sample s = plugin.sample();
-  if (reference.plan(s).status == TH_E_UNSUPPORTED)
+  if (reference.report(s).status == TH_E_UNSUPPORTED)
     throw CheckSkipped("the reference trainer 'cpu' does not train this family");
   WatchedInstance i(plugin, s), r(reference, s);
   begin_with_random_weights(i, plugin.seed());
@@ -95,11 +95,11 @@ struct SgdUpdate {
 /// Central differences along directions of random signs, tensor by tensor. Such a direction changes every
 /// element equally, so missing gradient elements are detected; a direction along the gradient itself would
 /// not detect them.
-void gradient_by_differences(WatchedPlugin& plugin) {
+void check_gradient(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   SgdUpdate d(plugin);
-  constexpr double kStep = 2e-3, kMaxOutputBytes = 2e-6 / (2 * kStep);  // the loss comes from f32 sums
+  constexpr double kStep = 2e-3, kDerivativeError = 2e-6 / (2 * kStep);  // the loss is a sum in f32
   std::mt19937_64 random(plugin.seed());
   double worst = 0;
   for (const auto& [name, w] : d.weights) {
@@ -117,11 +117,11 @@ void gradient_by_differences(WatchedPlugin& plugin) {
       load_tensor(d.instance, name, down);
       const double measured = (above - evaluate_or_throw(d.instance, d.batch)) / (2 * kStep);
       const double scale = norm(g), off = std::abs(measured - expected);
-      expect(off <= 0.05 * scale + 2 * kMaxOutputBytes,
+      expect(off <= 0.05 * scale + 2 * kDerivativeError,
              "along a direction of {} the evaluated loss changes by {:.5f}; the update predicts {:.5f} (norm "
              "of its gradient {:.5f})",
              escaped(name), measured, expected, scale);
-      if (scale > 100 * kMaxOutputBytes) worst = std::max(worst, off / scale);
+      if (scale > 100 * kDerivativeError) worst = std::max(worst, off / scale);
     }
     load_tensor(d.instance, name, w);
   }
@@ -129,7 +129,7 @@ void gradient_by_differences(WatchedPlugin& plugin) {
       fmt::format("gradients and differences of the loss agree within {:.1e} of the norm", worst));
 }
 
-void norm_is_of_the_gradient(WatchedPlugin& plugin) {
+void check_gradient_norm(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   SgdUpdate d(plugin);
@@ -146,7 +146,7 @@ Batch uneven(Batch b) {
   return b;
 }
 
-void accumulates_as_one(WatchedPlugin& plugin) {
+void check_accumulation(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   Sample parts = sgd_sample(plugin.sample()), whole = parts;
@@ -164,7 +164,7 @@ void accumulates_as_one(WatchedPlugin& plugin) {
          a.tokens_counted, c.tokens_counted);
 }
 
-void ignored_are_ignored(WatchedPlugin& plugin) {
+void check_uncounted_targets(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -189,7 +189,7 @@ std::vector<Check> trainer_number_checks() {
        "Prompts and padding are masked with -100. A fully masked sequence must change neither the loss nor "
        "the mean. A trainer that reads -100 as a token, or divides by all positions, learns padding.",
        {"T-022", "T-061", "T-026"},
-       ignored_are_ignored},
+       check_uncounted_targets},
       {"T-051",
        6,
        "The update is the gradient of the loss",
@@ -197,27 +197,27 @@ std::vector<Check> trainer_number_checks() {
        "differences of the evaluated loss along random directions of every tensor, which detects a wrong or "
        "missing backward kernel even if the loss still falls.",
        {"T-061", "T-023", "T-025", "T-055"},
-       gradient_by_differences},
+       check_gradient},
       {"T-052",
        6,
        "grad_norm is the norm of the gradient",
        "Users clip by it and watch it for spikes. It is the L2 norm over all parameters, before clipping.",
        {"T-051", "T-058"},
-       norm_is_of_the_gradient},
+       check_gradient_norm},
       {"T-054",
        6,
        "Micro-batches accumulate to one batch",
        "accumulate x micro_batch sequences are one step: loss and gradient are means over all counted "
        "targets, not means of the means of the micro-batches.",
        {"T-051"},
-       accumulates_as_one},
+       check_accumulation},
       {"T-050",
        6,
        "Its losses equal those of the reference trainer",
        "The same weights, tokens and steps run on the reference trainer `cpu`, which was verified against "
        "PyTorch. A different loss means a different model. Skipped if `cpu` is not installed.",
        {"T-028", "T-061"},
-       same_loss_as_the_reference},
+       check_loss_against_reference},
   };
 }
 

@@ -14,7 +14,7 @@ void expect_same(const AllWeights& a, const AllWeights& b, const char* sentence)
   expect(where.empty(), "{}: {} differs; the same bits were expected", sentence, where);
 }
 
-void last_load_counts(WatchedPlugin& plugin) {
+void check_last_load_wins(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -25,7 +25,7 @@ void last_load_counts(WatchedPlugin& plugin) {
   expect_same(weights_of(i), made, "after two load() of each tensor the weights are not those of the second");
 }
 
-void pieces_in_any_order(WatchedPlugin& plugin) {
+void check_load_in_any_order(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -44,7 +44,7 @@ void pieces_in_any_order(WatchedPlugin& plugin) {
   expect_same(weights_of(i), made, "weights that were loaded in pieces out of order");
 }
 
-void init_fills_the_rest(WatchedPlugin& plugin) {
+void check_init_after_partial_load(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance whole(plugin, plugin.sample());
@@ -69,13 +69,13 @@ AllWeights trained(WatchedPlugin& plugin, int steps) {
   return weights_of(i);
 }
 
-void repeats(WatchedPlugin& plugin) {
+void check_training_repeats(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   expect_same(trained(plugin, 4), trained(plugin, 4), "two runs of the same seed, tokens and steps");
 }
 
-void saving_changes_nothing(WatchedPlugin& plugin) {
+void check_save_keeps_state(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const AllWeights expected = trained(plugin, 4);
@@ -90,7 +90,7 @@ void saving_changes_nothing(WatchedPlugin& plugin) {
   expect_same(weights_of(i), expected, "a run that saves after each step, and one that does not");
 }
 
-void resumes_to_the_bit(WatchedPlugin& plugin) {
+void check_resume(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const AllWeights expected = trained(plugin, 4);
@@ -128,7 +128,7 @@ struct NanWeightRun {
   StepCallResult answer;
 };
 
-void says_not_finite(WatchedPlugin& plugin) {
+void check_nonfinite_status(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const NanWeightRun s(plugin);
@@ -137,7 +137,7 @@ void says_not_finite(WatchedPlugin& plugin) {
          s.answer.text(), s.answer.out.loss);
 }
 
-void not_finite_changes_nothing(WatchedPlugin& plugin) {
+void check_nonfinite_keeps_weights(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const AllWeights expected = trained(plugin, 4);
@@ -150,7 +150,7 @@ void not_finite_changes_nothing(WatchedPlugin& plugin) {
               "a run after TH_E_NONFINITE and restored weights, and an undisturbed run");
 }
 
-void counts_go_with_bytes(WatchedPlugin& plugin) {
+void check_transfer_counters(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -189,60 +189,60 @@ std::vector<Check> trainer_state_checks() {
        "A base model is loaded first, and a fine-tuned part replaces some of its tensors. Values are "
        "replaced, not added.",
        {"T-030"},
-       last_load_counts},
+       check_last_load_wins},
       {"T-060",
        6,
        "Pieces of a tensor can be loaded in any order",
        "Several threads read large tensors in pieces. th_tensor.first is the offset of each piece.",
        {"T-061"},
-       pieces_in_any_order},
+       check_load_in_any_order},
       {"T-062",
        6,
        "init() fills only the tensors that load() did not set",
        "Some checkpoints lack a tensor. Loaded tensors stay as they are; the others get the values that the "
        "seed alone would give them.",
        {"T-029", "T-061"},
-       init_fills_the_rest},
+       check_init_after_partial_load},
       {"T-057",
        6,
        "The same run gives the same bits",
        "Seed, tokens and steps determine a run. If sums run in a different order each time, failures cannot "
        "be reproduced.",
        {"T-029"},
-       repeats},
+       check_training_repeats},
       {"T-058",
        6,
        "save() changes nothing",
        "A run that saves every hour must end with the same bits as one that never saves.",
        {"T-057"},
-       saving_changes_nothing},
+       check_save_keeps_state},
       {"T-053",
        6,
        "A resumed run equals an uninterrupted run bit by bit",
        "Weights and moments are the whole state, and step_index comes from the host. A trainer that counts "
        "steps itself, or does not save its moments, diverges after a resume.",
        {"T-057", "T-058", "T-030", "T-018"},
-       resumes_to_the_bit},
+       check_resume},
       {"T-056",
        6,
        "A loss that is not finite gives TH_E_NONFINITE",
        "Applying an update that contains a NaN would put NaN into every weight.",
        {"T-022", "T-061"},
-       says_not_finite},
+       check_nonfinite_status},
       {"T-059",
        6,
        "A step that is not finite changes nothing",
        "Hosts skip the batch and continue: weights and moments must be unchanged, and the instance must "
        "still be ready.",
        {"T-056", "T-058"},
-       not_finite_changes_nothing},
+       check_nonfinite_keeps_weights},
       {"T-063",
        6,
        "Counters agree with what a step transfers",
        "`verify` compares the counted bytes with the plan: copies have bytes, equal steps transfer equal "
        "bytes, and transfers consist of whole elements.",
        {"T-045"},
-       counts_go_with_bytes},
+       check_transfer_counters},
   };
 }
 

@@ -9,7 +9,7 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-void cancels(WatchedPlugin& plugin) {
+void check_cancelled_step(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
@@ -48,7 +48,7 @@ class ThreadWatch {
   std::thread watcher_;
 };
 
-void keeps_to_its_threads(WatchedPlugin& plugin) {
+void check_thread_budget(WatchedPlugin& plugin) {
   constexpr unsigned kBudget = 2;
   plugin.host().set_threads(kBudget);
   const unsigned before = running_threads();
@@ -81,14 +81,14 @@ std::vector<Check> budget_checks() {
        "Ctrl-C requests a checkpoint at once. A trainer calls cancelled() at least every 100 ms of work and "
        "at each step.",
        {"T-022", "T-027"},
-       cancels},
+       check_cancelled_step},
       {"C-110",
        7,
        "It stays within its thread budget",
        "The budget includes the caller's thread. More threads compete with the host's own threads and with "
        "other runs on the machine.",
        {"C-070"},
-       keeps_to_its_threads,
+       check_thread_budget,
        true},
   };
 }

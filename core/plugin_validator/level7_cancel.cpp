@@ -67,7 +67,7 @@ double cancel_latency(WatchedPlugin& plugin, double micro) {
   return before ? 0 : std::chrono::duration<double>(end - at).count();
 }
 
-void stops_soon(WatchedPlugin& plugin) {
+void check_cancel_latency(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const double micro = micro_batch_seconds(plugin), most = kPollSeconds + micro;
@@ -82,7 +82,7 @@ void stops_soon(WatchedPlugin& plugin) {
                   micro * 1e3));
 }
 
-void cancelled_in_the_middle(WatchedPlugin& plugin) {
+void check_cancel_keeps_weights(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   Sample s = plugin.sample();
@@ -102,7 +102,7 @@ void cancelled_in_the_middle(WatchedPlugin& plugin) {
   }
 }
 
-void budget_leaves_nothing(WatchedPlugin& plugin) {
+void check_failed_budget_frees_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   plugin::Ledger& ledger = plugin.host().ledger();
@@ -137,21 +137,21 @@ std::vector<Check> cancel_checks() {
        "If the user presses Ctrl-C after some micro-batches of a step, the checkpoint that follows must hold "
        "the state before the step, not a part of the update.",
        {"T-070", "T-057"},
-       cancelled_in_the_middle},
+       check_cancel_keeps_weights},
       {"T-071",
        7,
        "A cancelled step returns within 100 ms plus one micro-batch",
        "A step over thousands of micro-batches takes minutes. Call cancelled() at each micro-batch, not once "
        "per step.",
        {"T-070"},
-       stops_soon},
+       check_cancel_latency},
       {"T-073",
        7,
        "A create() that exceeds the budget frees everything",
        "The user sets the host's memory budget. If a run does not fit, create() fails and must free "
        "everything that it allocated, so the next run has the whole budget.",
        {"T-011", "T-042"},
-       budget_leaves_nothing},
+       check_failed_budget_frees_memory},
   };
 }
 

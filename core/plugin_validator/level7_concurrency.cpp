@@ -30,7 +30,7 @@ void expect_alone(const AllWeights& expected, WatchedInstance& i, const char* ho
          where);
 }
 
-void by_turns(WatchedPlugin& plugin) {
+void check_alternating_instances(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const AllWeights first = alone(plugin, 100), second = alone(plugin, 200);
@@ -41,7 +41,7 @@ void by_turns(WatchedPlugin& plugin) {
   expect_alone(second, other, "alternately");
 }
 
-void at_once(WatchedPlugin& plugin) {
+void check_concurrent_instances(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const AllWeights first = alone(plugin, 100), second = alone(plugin, 200);
@@ -67,31 +67,31 @@ void at_once(WatchedPlugin& plugin) {
   expect_alone(second, other, "at the same time");
 }
 
-void plans_from_four_threads(WatchedPlugin& plugin) {
+}  // namespace
+
+void check_report_from_four_threads(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
-  const std::string expected = report_text(plugin.plan(s).report);
-  std::vector<std::string> wrong(4);
+  const std::string expected = report_text(plugin.report(s).report);
+  std::vector<std::string> differences(4);
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 25 && wrong[t].empty(); ++i) {
-        const ReportResult a = plugin.plan(s);
+  for (std::string& difference : differences)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50 && difference.empty(); ++i) {
+        const ReportResult a = plugin.report(s);
         if (!a.ok())
-          wrong[t] = "returned " + a.text();
+          difference = "returned " + a.text();
         else if (report_text(a.report) != expected)
-          wrong[t] = "returned a different report";
+          difference = "returned a different report";
       }
     });
   for (std::thread& t : threads) t.join();
-  for (const std::string& w : wrong)
-    expect(w.empty(),
-           "plan() {} when four threads called it at the same time; the same report as from one thread was "
+  for (const std::string& difference : differences)
+    expect(difference.empty(),
+           "{} {} when four threads called it at the same time; the same report as from one thread was "
            "expected",
-           w);
+           plugin.report_function(), difference);
 }
-
-}  // namespace
 
 std::vector<Check> concurrency_checks() {
   return {
@@ -101,21 +101,21 @@ std::vector<Check> concurrency_checks() {
        "A student and a teacher, or two sizes of a sweep, train in one process: keep no state of an instance "
        "in static variables.",
        {"T-057"},
-       by_turns},
+       check_alternating_instances},
       {"T-075",
        7,
        "Two instances can run step() at the same time",
        "[inst] allows one call at a time per instance, not per library: a host may use two instances from "
        "two threads.",
        {"T-074"},
-       at_once},
+       check_concurrent_instances},
       {"T-076",
        7,
        "Four threads get the same plan as one",
        "plan() has the tag [any]: a search plans on every core. A static buffer causes a different report or "
        "a crash.",
        {"C-070", "C-077"},
-       plans_from_four_threads},
+       check_report_from_four_threads},
   };
 }
 

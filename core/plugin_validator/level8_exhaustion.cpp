@@ -27,7 +27,7 @@ void fail_each_allocation(WatchedPlugin& plugin, const std::function<void(int)>&
   }
 }
 
-void starts_without_memory(WatchedPlugin& plugin) {
+void check_start_without_memory(WatchedPlugin& plugin) {
   fail_each_allocation(plugin, [&](int n) {
     const CallResult a = plugin.start();
     if (a.status == TH_E_UNAVAILABLE)
@@ -69,7 +69,7 @@ FailedCall run_until_failure(WatchedPlugin& plugin, WatchedInstance& i) {
   return {a.ok() ? "" : "save()", a};
 }
 
-void clean_codes(WatchedPlugin& plugin) {
+void check_codes_without_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   fail_each_allocation(plugin, [&](int n) {
@@ -84,7 +84,7 @@ void clean_codes(WatchedPlugin& plugin) {
   });
 }
 
-void nothing_stays(WatchedPlugin& plugin) {
+void check_failed_allocation_frees_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const std::uint64_t before = plugin.host().ledger().in_use_total();
@@ -102,7 +102,7 @@ void nothing_stays(WatchedPlugin& plugin) {
   });
 }
 
-void next_one_is_fine(WatchedPlugin& plugin) {
+void check_instance_after_failed_allocation(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const auto life = [&] {
@@ -138,27 +138,27 @@ std::vector<Check> exhaustion_checks() {
        "must return TH_E_HOST_OOM with a message, or succeed without that memory, and must leave nothing "
        "allocated.",
        {"C-053", "C-070"},
-       starts_without_memory},
+       check_start_without_memory},
       {"T-080",
        8,
        "Every failing allocation gives TH_E_HOST_OOM or TH_E_DEVICE_OOM",
        "The code tells the host to reduce the run; any other code makes the user look for a bug. The check "
        "makes each allocation from create() to save() fail once.",
        {"T-022", "T-003", "T-073"},
-       clean_codes},
+       check_codes_without_memory},
       {"T-081",
        8,
        "No allocation failure leaks memory",
        "A search calls create() until a run fits. Memory that a failed attempt leaks makes the next attempt "
        "fail too.",
        {"T-042", "T-073"},
-       nothing_stays},
+       check_failed_allocation_frees_memory},
       {"T-082",
        8,
        "After a failed allocation the next instance works normally",
        "A flag or pointer that the failure left in a static variable affects the next run.",
        {"T-080", "T-081", "T-057"},
-       next_one_is_fine},
+       check_instance_after_failed_allocation},
   };
 }
 

@@ -56,7 +56,7 @@ std::pair<std::uint64_t, std::uint64_t> count_over_instances(WatchedPlugin& plug
   return {before, count()};
 }
 
-void heap_stays_flat(WatchedPlugin& plugin) {
+void check_instances_free_heap(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   std::uint64_t resident_before = 0;
@@ -72,7 +72,7 @@ void heap_stays_flat(WatchedPlugin& plugin) {
          kInstances - kWarmInstances, resident - resident_before);
 }
 
-void no_descriptor_no_thread_stays(WatchedPlugin& plugin) {
+void check_instances_free_descriptors(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const auto [before, after] = count_over_instances(
@@ -86,7 +86,7 @@ void no_descriptor_no_thread_stays(WatchedPlugin& plugin) {
 
 /// In a process of its own: mapped without RTLD_NODELETE, used, closed; then its thread ends, then the
 /// process.
-void can_be_closed(WatchedPlugin& plugin) {
+void check_unloading(WatchedPlugin& plugin) {
   const bool trainer = plugin.is_trainer();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -130,7 +130,7 @@ std::vector<Check> repeated_use_checks() {
        "handler, or a thread that is still active after stop() would then run code that is no longer mapped. "
        "Free such resources in stop(), or link with -z nodelete.",
        {"C-054", "C-051", "C-070", "C-090"},
-       can_be_closed,
+       check_unloading,
        true},
       {"T-083",
        8,
@@ -138,7 +138,7 @@ std::vector<Check> repeated_use_checks() {
        "Sweeps, searches and tests create thousands of instances. Heap and resident memory after 1000 "
        "instances must equal those after 100.",
        {"T-042", "T-043"},
-       heap_stays_flat,
+       check_instances_free_heap,
        true,
        20},
       {"T-084",
@@ -146,7 +146,7 @@ std::vector<Check> repeated_use_checks() {
        "A thousand instances leak no descriptors or threads",
        "A process has 1024 descriptors. A thread pool may stay if it does not grow with each instance.",
        {"T-022"},
-       no_descriptor_no_thread_stays,
+       check_instances_free_descriptors,
        true,
        20},
   };

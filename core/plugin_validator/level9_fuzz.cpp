@@ -1,4 +1,4 @@
-// Level 9: random models, runs and structs. The plugin must return a report or a documented refusal, the
+// Level 9: random models, runs and structs. The plugin must return a report or a documented error, the
 // same one each time, and must be able to train what it plans.
 #include <cmath>
 
@@ -17,11 +17,11 @@ void announce(WatchedPlugin& plugin, const Sample& s, std::uint64_t case_seed) {
 }
 
 /// A code after which the host tries the next candidate or a smaller run.
-bool plain_refusal(th_status s) {
-  return is_valid_refusal(s) || s == TH_E_UNAVAILABLE || s == TH_E_HOST_OOM || s == TH_E_DEVICE_OOM;
+bool is_usable_code(th_status s) {
+  return is_valid_rejection(s) || s == TH_E_UNAVAILABLE || s == TH_E_HOST_OOM || s == TH_E_DEVICE_OOM;
 }
 
-void answers_anything(WatchedPlugin& plugin) {
+void check_random_requests(WatchedPlugin& plugin) {
   Started started(plugin);
   for_each_case(plugin, kCases, [&](std::uint64_t n) {
     const Sample s = draw_sample(plugin.sample(), n);
@@ -32,20 +32,20 @@ void answers_anything(WatchedPlugin& plugin) {
              describe_case(s, n), score);
     }
     const ReportResult a = plugin.report(s);
-    expect(a.ok() || plain_refusal(a.status),
+    expect(a.ok() || is_usable_code(a.status),
            "{} returned {}; a report, TH_E_ARG or TH_E_UNSUPPORTED was expected", describe_case(s, n),
            a.text());
-    expect(a.ok() || !a.message.empty(), "{} was refused with {} and no message", describe_case(s, n),
+    expect(a.ok() || !a.message.empty(), "{} was rejected with {} and no message", describe_case(s, n),
            a.text());
     if (!a.ok()) return;
     expect(!a.report.nodes.empty(), "{} returned TH_OK and no node", describe_case(s, n));
-    for (const SeenNode& node : a.report.nodes)
+    for (const ReceivedNode& node : a.report.nodes)
       expect(node.mem.bytes >> 63 == 0, "{} has a node of {} bytes, which is beyond 2^63",
              describe_case(s, n), node.mem.bytes);
   });
 }
 
-void answers_alike(WatchedPlugin& plugin) {
+void check_random_requests_repeat(WatchedPlugin& plugin) {
   Started started(plugin);
   for_each_case(plugin, kCases, [&](std::uint64_t n) {
     const Sample s = draw_sample(plugin.sample(), n);
@@ -58,7 +58,7 @@ void answers_alike(WatchedPlugin& plugin) {
   });
 }
 
-void longer_structs(WatchedPlugin& plugin) {
+void check_random_longer_structs(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   const std::string expected = report_text(plugin.report(s).report);
@@ -75,16 +75,16 @@ void longer_structs(WatchedPlugin& plugin) {
   });
 }
 
-void trains_what_it_plans(WatchedPlugin& plugin) {
+void check_random_training_runs(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const std::uint64_t before = plugin.host().ledger().in_use_total();
   for_each_case(plugin, kTrainings, [&](std::uint64_t n) {
     const Sample s = draw_training_run(plugin.sample(), n);
     announce(plugin, s, n);
-    const ReportResult plan = plugin.plan(s);
+    const ReportResult plan = plugin.report(s);
     if (!plan.ok()) {
-      expect(plain_refusal(plan.status), "plan() of {} returned {}; TH_E_UNSUPPORTED was expected",
+      expect(is_usable_code(plan.status), "plan() of {} returned {}; TH_E_UNSUPPORTED was expected",
              describe_case(s, n), plan.text());
       return;
     }
@@ -121,23 +121,23 @@ std::vector<Check> report_cases(const std::string& kind, int first, std::vector<
   return {
       {id(0), 9, "It answers any model and run",
        "Searches and typing errors produce every kind of request: zero heads, 2^32 layers, truncated "
-       "config.json, unknown families. The plugin must return a report or a refusal with a reason; never a "
+       "config.json, unknown families. The plugin must return a report or an error with a reason; never a "
        "crash, a hang or TH_E_INTERNAL. `--fuzz SECONDS` runs longer; `--seed` repeats a case.",
-       codes, answers_anything},
+       codes, check_random_requests},
       {id(1),
        9,
        "It answers the same request identically",
        "Caches and comparisons of two runs rely on it: the same model and run give the same code and the "
        "same report.",
        {id(0), "C-077"},
-       answers_alike},
+       check_random_requests_repeat},
       {id(2),
        9,
        "Longer structs of any later minor are read only as far as known",
        "Hosts of later minors pass longer structs whose new fields are set. Do not use struct_size as a "
        "length for copying, and ignore bytes beyond the known fields.",
        {sizes, "C-070", "C-077"},
-       longer_structs},
+       check_random_longer_structs},
   };
 }
 
@@ -152,7 +152,7 @@ std::vector<Check> fuzz_checks() {
                  "Models with one head, sequences of one token, vocabularies of odd sizes: if plan() accepts "
                  "a run, two steps and a save must succeed with a plausible loss.",
                  {"T-023", "T-027", "T-042", "T-091"},
-                 trains_what_it_plans});
+                 check_random_training_runs});
   return all;
 }
 

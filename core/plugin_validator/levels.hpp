@@ -29,4 +29,7 @@ std::vector<Check> repeated_use_checks();        // level 8
 std::vector<Check> fuzz_checks();                // level 9
 std::vector<Check> long_run_checks();            // level 10
 
+/// A check of estimators on level 5 and of trainers on level 7. In level7_concurrency.cpp.
+void check_report_from_four_threads(WatchedPlugin& plugin);
+
 }  // namespace trainhost::plugin_validator

@@ -8,32 +8,7 @@
 #include "core/base/text.hpp"
 
 namespace trainhost::plugin_validator {
-namespace {
-
 using OrderedJson = nlohmann::ordered_json;
-
-std::string xml(const std::string& text) {
-  std::string out;
-  for (char c : text) switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
-    }
-  return out;
-}
-
-}  // namespace
 
 std::string line_of(const Result& r, bool verbose) {
   const bool quiet_skip = r.verdict.outcome == Outcome::kSkip;
@@ -88,12 +63,13 @@ std::string junit_of(const Report& r) {
   out += fmt::format(
       "<testsuite name=\"trainhost plugins check {}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" "
       "skipped=\"{}\">\n",
-      xml(r.id.empty() ? r.file.filename().string() : r.id), r.results.size(), r.count(Outcome::kFail),
-      r.count(Outcome::kCrash) + r.count(Outcome::kTimeout), r.count(Outcome::kSkip));
+      escaped_markup(r.id.empty() ? r.file.filename().string() : r.id), r.results.size(),
+      r.count(Outcome::kFail), r.count(Outcome::kCrash) + r.count(Outcome::kTimeout),
+      r.count(Outcome::kSkip));
   for (const Result& x : r.results) {
     out += fmt::format("  <testcase classname=\"level{}\" name=\"{} {}\" time=\"{:.3f}\"", x.check->level,
-                       x.check->id, xml(x.check->title), x.verdict.seconds);
-    const std::string reason = xml(escaped(x.verdict.reason, 2000));
+                       x.check->id, escaped_markup(x.check->title), x.verdict.seconds);
+    const std::string reason = escaped_markup(x.verdict.reason, 2000);
     switch (x.verdict.outcome) {
       case Outcome::kPass:
         out += "/>\n";

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/plugin/field_lines.hpp"
 #include "core/plugin/file_validation.hpp"
 #include "core/plugin/rejection.hpp"
 #include "core/plugin_validator/current_case.hpp"
@@ -18,37 +18,31 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-using Json = nlohmann::json;
 using Verdicts = std::map<std::string, Verdict>;
 
 /// The record of one child: a verdict for each check that it finished, and the check that was running when
 /// it ended.
 struct ChildReport {
   Verdicts verdicts;
-  std::string at;     // "": it came to its end
-  std::string tried;  // the case that `at` was at; "" when it has none
+  std::string running;       // "" if no check was running
+  std::string current_case;  // of the running check; "" if it has none
   ChildResult child;
 };
 
-Outcome outcome_of(const std::string& w) {
+Outcome outcome_of(const std::string& name) {
   for (Outcome o : {Outcome::kPass, Outcome::kFail, Outcome::kSkip, Outcome::kCrash, Outcome::kTimeout})
-    if (w == name_of(o)) return o;
+    if (name == name_of(o)) return o;
   return Outcome::kFail;
 }
 
 ChildReport parse(ChildResult child) {
   ChildReport report;
-  std::istringstream lines(child.record);
-  for (std::string line; std::getline(lines, line);) {
-    const Json j = Json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("id")) continue;  // written by the plugin: ignore it
-    const std::string id = j.value("id", "");
-    if (j.contains("begins")) {
-      report.at = id;
-    } else {
-      report.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""),
-                             j.value("seconds", 0.0)};
-      report.at = "";
+  for (const std::string_view line : plugin::lines_of(child.record)) {
+    const std::vector<std::string> f = plugin::split_fields(line);
+    if (f[0] == "begins" && f.size() == 2) report.running = f[1];
+    if (f[0] == "ends" && f.size() == 5) {
+      report.verdicts[f[1]] = {outcome_of(f[2]), f[3], std::strtod(f[4].c_str(), nullptr)};
+      report.running = "";
     }
   }
   report.child = std::move(child);
@@ -104,11 +98,11 @@ class Runner {
     for (const Check* c : some) {  // in order: needs of later ones may change
       if (verdicts_.count(c->id)) continue;
       const auto it = report.verdicts.find(c->id);
-      if (c->id == report.at || (it != report.verdicts.end() && it->second.outcome == Outcome::kFail))
+      if (c->id == report.running || (it != report.verdicts.end() && it->second.outcome == Outcome::kFail))
         settle(*c, alone(*c));
       if (it != report.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty())
         settle(*c, it->second);
-      if (c->id == report.at) {
+      if (c->id == report.running) {
         Verdict& v = verdicts_[c->id];
         if (v.outcome == Outcome::kPass) v = ended(report, "after earlier checks in the same process, ", *c);
         return;  // the checks after it continue in a new child
@@ -126,7 +120,7 @@ class Runner {
 
   Verdict ended(const ChildReport& report, std::string when, const Check& c) const {
     const ChildResult& r = report.child;
-    if (!report.tried.empty()) when += fmt::format("at {}, ", report.tried);
+    if (!report.current_case.empty()) when += fmt::format("at {}, ", report.current_case);
     ChildLimits limits;
     limits.seconds = r.seconds;
     if (r.end == ChildEnd::kLate)
@@ -140,28 +134,28 @@ class Runner {
 
   ChildReport in_child(const std::vector<const Check*>& some) {
     const CaseFile cases;
-    Json ids = Json::array(), passed = Json::array();
+    std::vector<std::string> ids = {"checks"}, passed = {"passed"};
     for (const Check* c : some) ids.push_back(c->id);
     for (const auto& [id, v] : verdicts_)
       if (v.outcome == Outcome::kPass) passed.push_back(id);
     ChildRequest request;
     request.program = s_.program;
     request.arguments = s_.worker_arguments;
-    request.input = Json{{"file", s_.file.string()},
-                         {"seed", s_.seed},
-                         {"deadline", s_.deadline},
-                         {"checks", ids},
-                         {"passed", passed},
-                         {"fuzz", s_.fuzz_seconds},
-                         {"case_file", cases.name()},
-                         {"reference_trainer", s_.reference_trainer.string()},
-                         {"reference_estimator", s_.reference_estimator.string()}}
-                        .dump();
+    for (const std::vector<std::string>& fields : {{"file", s_.file.string()},
+                                                   {"seed", std::to_string(s_.seed)},
+                                                   {"deadline", fmt::format("{}", s_.deadline)},
+                                                   {"fuzz_seconds", fmt::format("{}", s_.fuzz_seconds)},
+                                                   {"case_file", cases.name()},
+                                                   {"reference_trainer", s_.reference_trainer.string()},
+                                                   {"reference_estimator", s_.reference_estimator.string()},
+                                                   passed,
+                                                   ids})
+      request.input += plugin::join_fields(fields) + "\n";
     // The worker ends itself when a check times out; this limit is for a worker that cannot.
     request.limits.seconds = s_.deadline * static_cast<double>(some.size()) + 2;
     for (const Check* c : some) request.limits.seconds += extra_seconds(*c, s_.fuzz_seconds);
     ChildReport report = parse(run_child(request));
-    report.tried = cases.text();
+    report.current_case = cases.text();
     return report;
   }
 

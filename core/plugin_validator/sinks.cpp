@@ -12,8 +12,10 @@ namespace {
 
 constexpr std::size_t kMaxText = 1 << 16;
 
-/// Breaches of time and thread, the same for every sink. False: nothing may be kept of it.
-bool in_time(BreachRecord& record, const std::atomic<bool>& open, std::thread::id caller, const char* what) {
+/// Records a call from another thread, or after the plugin's function had returned. Returns false in the
+/// latter case: then the sink stores nothing.
+bool check_time_and_thread(BreachRecord& record, const std::atomic<bool>& open, std::thread::id caller,
+                           const char* what) {
   if (!open) {
     record.breach(Rule::kSinkAfterReturn,
                   fmt::format("{} was called after the plugin's function had returned", what));
@@ -56,22 +58,22 @@ ReportSink::ReportSink(BreachRecord& record, std::thread::id caller) : record_(r
   sink_.note = &on_note;
 }
 
-bool ReportSink::judge(const char* what) { return in_time(record_, open_, caller_, what); }
+bool ReportSink::judge(const char* what) { return check_time_and_thread(record_, open_, caller_, what); }
 
 th_status ReportSink::on_node(th_mem_sink* sink, const th_mem* m) noexcept try {
   auto& self = *static_cast<ReportSink*>(sink->self);
   if (!self.judge("the report sink's node()")) return TH_E_STATE;
   std::lock_guard lock(self.mutex_);
   auto& nodes = self.report_.nodes;
-  if (self.refuse_from_ != 0 && nodes.size() + 1 >= self.refuse_from_) {
-    ++self.after_refusal_;
-    return self.refuse_code_;
+  if (self.fail_from_ != 0 && nodes.size() + 1 >= self.fail_from_) {
+    ++self.calls_after_failure_;
+    return self.fail_code_;
   }
   if (nodes.size() >= kMostNodes) {
     self.report_.too_many = true;
     return TH_E_ARG;
   }
-  SeenNode n;
+  ReceivedNode n;
   if (m) {
     std::memcpy(&n.mem, m, std::min<std::size_t>(m->struct_size, sizeof n.mem));
     if (TH_HAS(m, th_mem, name)) n.name = copied(m->name);
@@ -87,9 +89,9 @@ th_status ReportSink::on_note(th_mem_sink* sink, const char* text) noexcept try 
   auto& self = *static_cast<ReportSink*>(sink->self);
   if (!self.judge("the report sink's note()")) return TH_E_STATE;
   std::lock_guard lock(self.mutex_);
-  if (self.after_refusal_ > 0) {
-    ++self.after_refusal_;
-    return self.refuse_code_;
+  if (self.calls_after_failure_ > 0) {
+    ++self.calls_after_failure_;
+    return self.fail_code_;
   }
   if (self.report_.notes.size() < kMostNodes) self.report_.notes.push_back(copied(text));
   return TH_OK;
@@ -105,12 +107,12 @@ TensorSink::TensorSink(BreachRecord& record, std::thread::id caller) : record_(r
 
 th_status TensorSink::on_tensor(th_tensor_sink* sink, const th_tensor* t) noexcept try {
   auto& self = *static_cast<TensorSink*>(sink->self);
-  if (!in_time(self.record_, self.open_, self.caller_, "the tensor sink")) return TH_E_STATE;
-  if (self.refuse_from_ != 0 && ++self.count_ >= self.refuse_from_) {
-    ++self.after_refusal_;
-    return self.refuse_code_;
+  if (!check_time_and_thread(self.record_, self.open_, self.caller_, "the tensor sink")) return TH_E_STATE;
+  if (self.fail_from_ != 0 && ++self.count_ >= self.fail_from_) {
+    ++self.calls_after_failure_;
+    return self.fail_code_;
   }
-  SeenPiece p;
+  ReceivedPiece p;
   if (t) {
     p.head = *t;
     p.name = copied(t->name);
@@ -125,9 +127,9 @@ th_status TensorSink::on_tensor(th_tensor_sink* sink, const th_tensor* t) noexce
   return TH_E_HOST_OOM;
 }
 
-std::string report_text(const SeenReport& r) {
+std::string report_text(const ReceivedReport& r) {
   std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
-  for (const SeenNode& n : r.nodes)
+  for (const ReceivedNode& n : r.nodes)
     out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier,
                        n.mem.component, n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi,
                        n.mem.bytes_at_peak, n.name.value_or("-"));
@@ -135,12 +137,18 @@ std::string report_text(const SeenReport& r) {
   return out;
 }
 
-double sum_of_entries(const SeenReport& r) {
+std::vector<th_mem> entries_of(const ReceivedReport& r) {
   std::set<std::uint32_t> parents;
-  for (const SeenNode& n : r.nodes) parents.insert(n.mem.parent);
+  for (const ReceivedNode& n : r.nodes) parents.insert(n.mem.parent);
+  std::vector<th_mem> entries;
+  for (const ReceivedNode& n : r.nodes)
+    if (!parents.count(n.mem.id)) entries.push_back(n.mem);
+  return entries;
+}
+
+double sum_of_entries(const ReceivedReport& r) {
   double sum = 0;
-  for (const SeenNode& n : r.nodes)
-    if (!parents.count(n.mem.id)) sum += static_cast<double>(n.mem.bytes);
+  for (const th_mem& m : entries_of(r)) sum += static_cast<double>(m.bytes);
   return sum;
 }
 

@@ -17,15 +17,15 @@
 namespace trainhost::plugin_validator {
 
 /// One node as received. name and formula are nullopt if they were null.
-struct SeenNode {
+struct ReceivedNode {
   th_mem mem{};
   std::optional<std::string> name, formula;
 };
 
-struct SeenReport {
-  std::vector<SeenNode> nodes;
+struct ReceivedReport {
+  std::vector<ReceivedNode> nodes;
   std::vector<std::optional<std::string>> notes;
-  bool too_many = false;  // more than kMostNodes; further nodes were refused
+  bool too_many = false;  // more than kMostNodes; further nodes were rejected
   th_mem_summary summary{};
 };
 
@@ -35,12 +35,12 @@ class ReportSink {
  public:
   ReportSink(BreachRecord& record, std::thread::id caller);
   th_mem_sink* get() { return &sink_; }
-  SeenReport& report() { return report_; }
+  ReceivedReport& report() { return report_; }
   /// Every later call is recorded as a breach.
   void close() { open_ = false; }
-  /// The node with this number (from 1) and all after it are refused with `code`.
-  void refuse_from(std::size_t number, th_status code) { refuse_from_ = number, refuse_code_ = code; }
-  int calls_after_refusal() const { return after_refusal_; }
+  /// The node with this number (from 1) and all after it fail with `code`; 0: none.
+  void fail_from(std::size_t number, th_status code) { fail_from_ = number, fail_code_ = code; }
+  int calls_after_failure() const { return calls_after_failure_; }
 
  private:
   static th_status on_node(th_mem_sink*, const th_mem*) noexcept;
@@ -50,15 +50,15 @@ class ReportSink {
   std::thread::id caller_;
   std::mutex mutex_;
   std::atomic<bool> open_{true};
-  SeenReport report_;
-  std::size_t refuse_from_ = 0;
-  th_status refuse_code_ = TH_OK;
-  int after_refusal_ = 0;
+  ReceivedReport report_;
+  std::size_t fail_from_ = 0;
+  th_status fail_code_ = TH_OK;
+  int calls_after_failure_ = 0;
   th_mem_sink sink_{};
 };
 
 /// One piece of a tensor as received, with a copy of its elements.
-struct SeenPiece {
+struct ReceivedPiece {
   th_tensor head{};
   std::optional<std::string> name;
   std::vector<unsigned char> bytes;
@@ -68,20 +68,20 @@ class TensorSink {
  public:
   TensorSink(BreachRecord& record, std::thread::id caller);
   th_tensor_sink* get() { return &sink_; }
-  std::vector<SeenPiece>& pieces() { return pieces_; }
+  std::vector<ReceivedPiece>& pieces() { return pieces_; }
   void close() { open_ = false; }
-  void refuse_from(std::size_t number, th_status code) { refuse_from_ = number, refuse_code_ = code; }
-  int calls_after_refusal() const { return after_refusal_; }
+  void fail_from(std::size_t number, th_status code) { fail_from_ = number, fail_code_ = code; }
+  int calls_after_failure() const { return calls_after_failure_; }
 
  private:
   static th_status on_tensor(th_tensor_sink*, const th_tensor*) noexcept;
   BreachRecord& record_;
   std::thread::id caller_;
   std::atomic<bool> open_{true};
-  std::vector<SeenPiece> pieces_;
-  std::size_t refuse_from_ = 0, count_ = 0;
-  th_status refuse_code_ = TH_OK;
-  int after_refusal_ = 0;
+  std::vector<ReceivedPiece> pieces_;
+  std::size_t fail_from_ = 0, count_ = 0;
+  th_status fail_code_ = TH_OK;
+  int calls_after_failure_ = 0;
   th_tensor_sink sink_{};
 };
 
@@ -92,9 +92,12 @@ std::size_t element_bytes(std::uint32_t dtype);
 std::optional<std::string> copied(const char* s);
 
 /// A report as text; equal exactly if the reports are equal.
-std::string report_text(const SeenReport& r);
+std::string report_text(const ReceivedReport& r);
 
-/// Bytes of all entries (nodes without children), in double so that it cannot overflow.
-double sum_of_entries(const SeenReport& r);
+/// The entries of a report: its nodes without children.
+std::vector<th_mem> entries_of(const ReceivedReport& r);
+
+/// Bytes of all entries, in double so that the sum cannot overflow.
+double sum_of_entries(const ReceivedReport& r);
 
 }  // namespace trainhost::plugin_validator

@@ -14,7 +14,7 @@ AllWeights weights_of(WatchedInstance& i) {
   expect(saved.ok(), "save() returned {}", saved.text());
   const Tensors bytes = assembled(saved.pieces);
   AllWeights all;
-  for (const SeenPiece& p : saved.pieces) {
+  for (const ReceivedPiece& p : saved.pieces) {
     if (p.head.dtype != TH_DT_F32) throw CheckSkipped("it saves weights of an f32 run in another type");
     Weights& w = all[*p.name];
     w.rank = p.head.rank, w.dim[0] = p.head.dim[0], w.dim[1] = p.head.dim[1];
@@ -86,13 +86,10 @@ void restore(WatchedInstance& i, const Checkpoint& c) {
   CallResult a = i.create();
   expect(a.ok() && i.created(), "create() for a saved run returned {}", a.text());
   for (const auto& [scope, pieces] : c.scopes)
-    for (const SeenPiece& p : pieces) {
-      th_tensor t = p.head;
-      const std::string name = p.name.value_or("");
-      std::vector<unsigned char> bytes = p.bytes;
-      t.name = name.c_str(), t.data = bytes.data();
-      a = i.load(scope, t);
-      expect(a.ok(), "load() of {} (scope {}) as save() sent it returned {}", escaped(name), scope, a.text());
+    for (const ReceivedPiece& p : pieces) {
+      a = i.load(scope, p);
+      expect(a.ok(), "load() of {} (scope {}) as save() sent it returned {}", escaped(p.name.value_or("")),
+             scope, a.text());
     }
   a = i.init(9);
   expect(a.ok(), "init() after load() returned {}", a.text());
@@ -105,7 +102,7 @@ Sample sgd_sample(Sample s) {
 }
 
 void require_run(WatchedPlugin& plugin, const Sample& s, const char* what) {
-  const ReportResult plan = plugin.plan(s);
+  const ReportResult plan = plugin.report(s);
   if (plan.status == TH_E_UNSUPPORTED)
     throw CheckSkipped(fmt::format("it does not support {}: {}", what, plan.text()));
   expect(plan.ok(), "plan() of {} returned {}", what, plan.text());

@@ -37,7 +37,7 @@ std::string first_difference(const AllWeights& a, const AllWeights& b);
 
 /// The content of a checkpoint: weights and, if the optimizer has them, moments.
 struct Checkpoint {
-  std::map<std::uint32_t, std::vector<SeenPiece>> scopes;
+  std::map<std::uint32_t, std::vector<ReceivedPiece>> scopes;
 };
 Checkpoint checkpoint_of(WatchedInstance& i);
 /// create(), load() of the checkpoint, init(). Throws CheckFailed.

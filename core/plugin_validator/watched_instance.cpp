@@ -58,6 +58,14 @@ CallResult WatchedInstance::load(std::uint32_t scope, const th_tensor& t) {
   return call("load", [&](auto* i, auto* e) { return table_.load(i, scope, &t, e); });
 }
 
+CallResult WatchedInstance::load(std::uint32_t scope, const ReceivedPiece& p) {
+  const std::string name = p.name.value_or("");
+  std::vector<unsigned char> bytes = p.bytes;
+  th_tensor t = p.head;
+  t.name = name.c_str(), t.data = bytes.data();
+  return load(scope, t);
+}
+
 StepCallResult WatchedInstance::step_with(const th_step& s) {
   StepCallResult a;
   Guarded<th_step_out> out;
@@ -93,15 +101,15 @@ StepCallResult WatchedInstance::evaluate(const Batch& b) {
   return step_with(step_of(b, 0, 0, TH_STEP_EVALUATE));
 }
 
-SaveResult WatchedInstance::save(std::uint32_t scope, std::size_t refuse_from) {
+SaveResult WatchedInstance::save(std::uint32_t scope, std::size_t fail_from) {
   TensorSink& sink = plugin_.tensor_sink();
-  sink.refuse_from(refuse_from, TH_E_CANCELLED);
+  sink.fail_from(fail_from, TH_E_CANCELLED);
   SaveResult a;
   static_cast<CallResult&>(a) =
       call("save", [&](auto* i, auto* e) { return table_.save(i, scope, sink.get(), e); });
   sink.close();
   a.pieces = sink.pieces();
-  a.calls_after_refusal = sink.calls_after_refusal();
+  a.calls_after_failure = sink.calls_after_failure();
   return a;
 }
 
@@ -131,10 +139,10 @@ void WatchedInstance::create_and_init(std::uint64_t seed) {
   expect(a.ok(), "init() on a tiny model returned {}", a.text());
 }
 
-Tensors assembled(const std::vector<SeenPiece>& pieces) {
+Tensors assembled(const std::vector<ReceivedPiece>& pieces) {
   Tensors out;
   std::map<std::string, std::vector<bool>> have;
-  for (const SeenPiece& p : pieces) {
+  for (const ReceivedPiece& p : pieces) {
     expect(p.name && !p.name->empty(), "save() sent a tensor without a name");
     const std::string name = escaped(*p.name);
     expect(valid_utf8(*p.name), "save() sent a tensor whose name is not UTF-8");

@@ -24,8 +24,8 @@ struct StepCallResult : CallResult {
   th_step_out out{};
 };
 struct SaveResult : CallResult {
-  std::vector<SeenPiece> pieces;
-  int calls_after_refusal = 0;
+  std::vector<ReceivedPiece> pieces;
+  int calls_after_failure = 0;
 };
 
 class WatchedInstance {
@@ -38,10 +38,12 @@ class WatchedInstance {
   CallResult create(std::int32_t device = 0, bool no_error = false);
   CallResult init(std::uint64_t seed);
   CallResult load(std::uint32_t scope, const th_tensor& t);
+  /// Loads a piece as save() sent it.
+  CallResult load(std::uint32_t scope, const ReceivedPiece& p);
   StepCallResult step(const Batch& b, double lr, std::uint64_t index);
   StepCallResult evaluate(const Batch& b);
   StepCallResult step_with(const th_step& s);
-  SaveResult save(std::uint32_t scope = TH_SCOPE_WEIGHTS, std::size_t refuse_from = 0);
+  SaveResult save(std::uint32_t scope = TH_SCOPE_WEIGHTS, std::size_t fail_from = 0);
   CallResult counters(th_counters& out);
   void destroy();
 
@@ -67,6 +69,6 @@ class WatchedInstance {
 /// The tensors assembled from saved pieces, by name. Throws CheckFailed for a piece without name or data,
 /// outside its tensor, sent twice, or missing.
 using Tensors = std::map<std::string, std::vector<unsigned char>>;
-Tensors assembled(const std::vector<SeenPiece>& pieces);
+Tensors assembled(const std::vector<ReceivedPiece>& pieces);
 
 }  // namespace trainhost::plugin_validator

@@ -17,12 +17,12 @@ constexpr const char* kCodes[] = {
     "TH_E_HOST_OOM", "TH_E_CANCELLED", "TH_E_STATE",       "TH_E_NONFINITE",   "TH_E_DEVICE_LOST",
     "TH_E_IO",       "TH_E_INTERNAL",  "TH_E_ABSENT"};
 
-/// A copy of `of` before 4 KiB of zeros, as hosts hand structs in; `more` bytes of them count as the struct's
-/// own, as in a host of a later minor.
+/// A copy of `of` followed by 4 KiB of zeros, as a host passes structs. struct_size is larger by `more`
+/// bytes, as in a host of a later minor; these bytes have the value `fill`.
 template <class T>
-struct HandedIn {
+struct PassedStruct {
   static constexpr std::size_t kZeros = 4096;
-  HandedIn(const T& of, std::uint32_t more, unsigned char fill) : bytes(sizeof(T) + more + kZeros, 0) {
+  PassedStruct(const T& of, std::uint32_t more, unsigned char fill) : bytes(sizeof(T) + more + kZeros, 0) {
     std::memcpy(bytes.data(), &of, sizeof(T));
     std::memset(bytes.data() + sizeof(T), fill, more);
     const auto size = static_cast<std::uint32_t>(sizeof(T) + more);
@@ -72,16 +72,17 @@ void WatchedPlugin::read_error(Guarded<th_error>& e, CallResult& a) {
     record_.breach(Rule::kErrorPastSize, "bytes around the caller's th_error were changed");
   if (a.status != TH_OK) {
     a.error_code = e->code;
-    const auto take = [&](const char* text, std::size_t room, const char* what) {
-      const std::size_t n = ::strnlen(text, room);
-      if (n == room) record_.breach(Rule::kErrorText, fmt::format("the error's {} is not terminated", what));
+    const auto text_of = [&](const char* text, std::size_t capacity, const char* what) {
+      const std::size_t n = ::strnlen(text, capacity);
+      if (n == capacity)
+        record_.breach(Rule::kErrorText, fmt::format("the error's {} is not terminated", what));
       if (!valid_utf8({text, n}))
         record_.breach(Rule::kErrorText, fmt::format("the error's {} is not UTF-8", what));
       return std::string(text, n);
     };
-    a.message = take(e->message, sizeof e->message, "message");
-    a.hint = take(e->hint, sizeof e->hint, "hint");
-    take(e->native_domain, sizeof e->native_domain, "native_domain");
+    a.message = text_of(e->message, sizeof e->message, "message");
+    a.hint = text_of(e->hint, sizeof e->hint, "hint");
+    text_of(e->native_domain, sizeof e->native_domain, "native_domain");
   }
   e.poison();
 }
@@ -133,50 +134,57 @@ int WatchedPlugin::match(const Sample& s) {
   return t.match(&m, &r);
 }
 
-ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& t, const char* name,
-                                        const ReportCall& f) {
+th_status WatchedPlugin::call_report_function(const ReportArguments& a) {
+  if (is_trainer()) return library().trainer().plan(host_.get(), a.model, a.run, a.sink, a.summary, a.error);
+  return library().estimator().estimate(host_.get(), a.model, a.run, a.profile, a.sink, a.summary, a.error);
+}
+
+ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& v,
+                                        const std::function<th_status(ReportArguments)>& f) {
   ReportSink* sink = nullptr;
   {
     std::lock_guard lock(mutex_);
     sink = &report_sinks_.emplace_back(record_, std::this_thread::get_id());
   }
-  sink->refuse_from(t.refuse_from, t.refuse_with);
+  sink->fail_from(v.fail_from, v.fail_with);
   const th_model m = s.c_model();
   const th_run r = s.c_run();
-  const HandedIn<th_model> model(m, t.later_minor_bytes, t.later_minor_fill);
-  const HandedIn<th_run> run(r, t.later_minor_bytes, t.later_minor_fill);
+  const PassedStruct<th_model> model(m, v.later_minor_bytes, v.later_minor_fill);
+  const PassedStruct<th_run> run(r, v.later_minor_bytes, v.later_minor_fill);
   Guarded<th_mem_summary> summary;
   ReportResult a;
-  static_cast<CallResult&>(a) =
-      call([&](th_error* e) { return f(model.get(), run.get(), sink->get(), summary.get(), e); }, t.no_error);
+  static_cast<CallResult&>(a) = call(
+      [&](th_error* e) {
+        return f({model.get(), run.get(), v.profile, sink->get(), summary.get(), e});
+      },
+      v.no_error);
   sink->close();
   if (!model.same(m) || !run.same(r))
-    record_.breach(Rule::kInputChanged, fmt::format("{} wrote into the model or the run", name));
+    record_.breach(Rule::kInputChanged, fmt::format("{} wrote into the model or the run", report_function()));
   if (!summary.margins_unchanged())
-    record_.breach(Rule::kOutPastSize, fmt::format("{} wrote outside the summary's struct_size", name));
+    record_.breach(Rule::kOutPastSize,
+                   fmt::format("{} wrote outside the summary's struct_size", report_function()));
   host_.check_table_unchanged();
   a.report = std::move(sink->report());
   a.report.summary = *summary;
-  a.calls_after_refusal = sink->calls_after_refusal();
+  a.calls_after_failure = sink->calls_after_failure();
   return a;
 }
 
-ReportResult WatchedPlugin::estimate(const Sample& s, const CallVariation& t) {
-  const th_estimator e = library().estimator();
-  return report_call(s, t, "estimate()", [&](auto* m, auto* r, auto* sink, auto* sum, auto* error) {
-    return e.estimate(host_.get(), m, r, t.profile, sink, sum, error);
-  });
+ReportResult WatchedPlugin::report(const Sample& s, const CallVariation& v) {
+  return report_call(s, v, [&](const ReportArguments& a) { return call_report_function(a); });
 }
 
-ReportResult WatchedPlugin::plan(const Sample& s, const CallVariation& t) {
-  const th_trainer e = library().trainer();
-  return report_call(s, t, "plan()", [&](auto* m, auto* r, auto* sink, auto* sum, auto* error) {
-    return e.plan(host_.get(), m, r, sink, sum, error);
-  });
-}
-
-ReportResult WatchedPlugin::report(const Sample& s, const CallVariation& t) {
-  return is_trainer() ? plan(s, t) : estimate(s, t);
+th_status WatchedPlugin::report_and_discard(const Sample& s) {
+  static th_mem_sink sink{sizeof sink, 0, nullptr,
+                          [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
+                          [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
+  const th_model m = s.c_model();
+  const th_run r = s.c_run();
+  Guarded<th_mem_summary> summary;
+  Guarded<th_error> error;
+  CheckingHost::CallbacksAllowed allowed(host_);
+  return call_report_function({&m, &r, nullptr, &sink, summary.get(), error.get()});
 }
 
 CallResult WatchedPlugin::probe(std::uint32_t* devices) {

@@ -31,26 +31,36 @@ struct CallResult {
   std::string text() const;
 };
 
+/// The arguments of estimate() and plan(); plan() has no profile.
+struct ReportArguments {
+  const th_model* model = nullptr;
+  const th_run* run = nullptr;
+  const th_profile* profile = nullptr;
+  th_mem_sink* sink = nullptr;
+  th_mem_summary* summary = nullptr;
+  th_error* error = nullptr;
+};
+
 struct ReportResult : CallResult {
-  SeenReport report;
-  int calls_after_refusal = 0;
+  ReceivedReport report;
+  int calls_after_failure = 0;
 };
 
 /// The name of the constant, or the number if it is undocumented.
 std::string status_text(th_status s);
 bool documented(th_status s);
 
-/// A code with which the host can try the next candidate or report the run: TH_E_ARG or TH_E_UNSUPPORTED.
-inline bool is_valid_refusal(th_status s) { return s == TH_E_ARG || s == TH_E_UNSUPPORTED; }
+/// A code after which the host can try the next candidate or report the run: TH_E_ARG or TH_E_UNSUPPORTED.
+inline bool is_valid_rejection(th_status s) { return s == TH_E_ARG || s == TH_E_UNSUPPORTED; }
 
 /// Changes to the ordinary arguments of a call.
 struct CallVariation {
   const th_profile* profile = nullptr;
-  bool no_error = false;                   // a null th_error
-  std::size_t refuse_from = 0;             // the sink refuses nodes from this number on ...
-  th_status refuse_with = TH_E_CANCELLED;  // ... with this code
-  std::uint32_t later_minor_bytes = 0;     // structs are longer than this build knows by this many bytes ...
-  unsigned char later_minor_fill = 0;      // ... each with this value
+  bool no_error = false;                 // a null th_error
+  std::size_t fail_from = 0;             // the sink fails from this node on, counted from 1; 0: never ...
+  th_status fail_with = TH_E_CANCELLED;  // ... with this code
+  std::uint32_t later_minor_bytes = 0;   // structs are longer than this build knows by this many bytes ...
+  unsigned char later_minor_fill = 0;    // ... each with this value
 };
 
 /// Settings from the parent process.
@@ -91,16 +101,25 @@ class WatchedPlugin {
   CallResult start();
   void stop();
 
-  // Estimators. The plugin must have been started (Started).
+  // The plugin must have been started (Started) before the calls below.
+
+  /// estimate() of an estimator, plan() of a trainer.
+  ReportResult report(const Sample& s, const CallVariation& v = {});
+  /// "estimate()" or "plan()".
+  const char* report_function() { return is_trainer() ? "plan()" : "estimate()"; }
+  /// The plugin's function, called directly.
+  th_status call_report_function(const ReportArguments& a);
+  /// report() through `f`, which may change the arguments that it passes to call_report_function().
+  ReportResult report_call(const Sample& s, const CallVariation& v,
+                           const std::function<th_status(ReportArguments)>& f);
+  /// Discards the report and stores nothing, for checks that measure the memory of this process.
+  th_status report_and_discard(const Sample& s);
+  bool is_trainer() { return manifest().kind == "trainer"; }
+  // Estimators.
   int match(const Sample& s);
-  ReportResult estimate(const Sample& s, const CallVariation& t = {});
   // Trainers.
   CallResult probe(std::uint32_t* devices);
   CallResult profile(const Sample& s, th_profile& out);
-  ReportResult plan(const Sample& s, const CallVariation& t = {});
-  /// estimate() or plan(), whichever the plugin's kind has.
-  ReportResult report(const Sample& s, const CallVariation& t = {});
-  bool is_trainer() { return manifest().kind == "trainer"; }
   /// Throws CheckSkipped with the plugin's message if probe() finds no device.
   void require_device();
 
@@ -109,9 +128,6 @@ class WatchedPlugin {
   /// Checks arguments of earlier calls for late writes.
   void check_late_writes();
 
-  using ReportCall =
-      std::function<th_status(const th_model*, const th_run*, th_mem_sink*, th_mem_summary*, th_error*)>;
-  ReportResult report_call(const Sample& s, const CallVariation& t, const char* name, const ReportCall& f);
   /// A tensor sink that exists as long as this object.
   TensorSink& tensor_sink();
 

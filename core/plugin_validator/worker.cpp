@@ -1,15 +1,16 @@
-// The child process of runner.hpp. A record line is JSON: {"id", "begins"} or {"id", "outcome", "reason",
-// "seconds"}.
+// The child process of runner.hpp. Request and record are lines of fields (core/plugin/field_lines.hpp). A
+// line of the record is "begins ID" or "ends ID OUTCOME REASON SECONDS".
 #include "core/plugin_validator/runner.hpp"
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "core/base/text.hpp"
+#include "core/plugin/field_lines.hpp"
 #include "core/plugin_validator/current_case.hpp"
 #include "core/plugin_validator/validator_check.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
@@ -18,7 +19,6 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 /// Writes the record and watches the time of the running check. One lock, so that a verdict and a timeout
@@ -32,9 +32,9 @@ class VerdictWriter {
 
   void begins(const std::string& id, double extra_seconds) {
     std::lock_guard lock(mutex_);
-    at_ = id, since_ = Clock::now(), extra_seconds_ = extra_seconds;
+    running_ = id, since_ = Clock::now(), extra_seconds_ = extra_seconds;
     note_.note("");
-    line({{"id", id}, {"begins", true}});
+    write({"begins", id});
   }
   /// Stores the current case of the running check, for the message if the process ends.
   void announce_case(const std::string& what) {
@@ -44,24 +44,23 @@ class VerdictWriter {
   }
   void ends(const std::string& id, Outcome o, const std::string& reason) {
     std::lock_guard lock(mutex_);
-    line({{"id", id}, {"outcome", name_of(o)}, {"reason", reason}, {"seconds", seconds()}});
-    at_.clear(), case_.clear();
+    write({"ends", id, name_of(o), reason, fmt::format("{}", seconds())});
+    running_.clear(), case_.clear();
   }
   [[noreturn]] void done() { record_.done(); }
 
  private:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - since_).count(); }
-  void line(const Json& j) { record_.write(j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"); }
+  void write(const std::vector<std::string>& fields) { record_.write(plugin::join_fields(fields) + "\n"); }
   void watch() {
     while (true) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       std::lock_guard lock(mutex_);
-      if (at_.empty() || seconds() < deadline_ + extra_seconds_) continue;
+      if (running_.empty() || seconds() < deadline_ + extra_seconds_) continue;
       const std::string when = case_.empty() ? "" : fmt::format(", at {}", case_);
-      line({{"id", at_},
-            {"outcome", "timeout"},
-            {"seconds", seconds()},
-            {"reason", fmt::format("it did not finish within {:g} s{}", deadline_ + extra_seconds_, when)}});
+      write({"ends", running_, name_of(Outcome::kTimeout),
+             fmt::format("it did not finish within {:g} s{}", deadline_ + extra_seconds_, when),
+             fmt::format("{}", seconds())});
       record_.done();
     }
   }
@@ -69,7 +68,7 @@ class VerdictWriter {
   CaseNote note_;
   double deadline_, extra_seconds_ = 0;
   std::mutex mutex_;
-  std::string at_, case_;
+  std::string running_, case_;
   Clock::time_point since_;
 };
 
@@ -97,22 +96,46 @@ bool met(const Check& c, const std::set<std::string>& passed) {
   return true;
 }
 
+struct Request {
+  std::string file, case_file;
+  std::uint64_t seed = 1;
+  double deadline = 10;
+  Environment environment;
+  std::vector<std::string> passed, checks;  // ids
+};
+
+Request read_request() {
+  Request r;
+  const std::string text = read_child_input();
+  for (const std::string_view line : plugin::lines_of(text)) {
+    std::vector<std::string> f = plugin::split_fields(line);
+    const std::string key = f[0], value = f.size() > 1 ? f[1] : "";
+    f.erase(f.begin());
+    if (key == "file") r.file = value;
+    if (key == "seed") r.seed = std::strtoull(value.c_str(), nullptr, 10);
+    if (key == "deadline") r.deadline = std::strtod(value.c_str(), nullptr);
+    if (key == "fuzz_seconds") r.environment.fuzz_seconds = std::strtod(value.c_str(), nullptr);
+    if (key == "case_file") r.case_file = value;
+    if (key == "reference_trainer") r.environment.reference_trainer = value;
+    if (key == "reference_estimator") r.environment.reference_estimator = value;
+    if (key == "passed") r.passed = f;
+    if (key == "checks") r.checks = f;
+  }
+  return r;
+}
+
 }  // namespace
 
 void run_worker() {
-  const Json request = Json::parse(read_child_input(), nullptr, false);
-  if (!request.is_object()) ::_Exit(2);
-  static VerdictWriter writer(request.value("deadline", 10.0), request.value("case_file", ""));
-  static WatchedPlugin plugin(request.value("file", ""), request.value("seed", std::uint64_t{1}));
+  const Request request = read_request();
+  static VerdictWriter writer(request.deadline, request.case_file);
+  static WatchedPlugin plugin(request.file, request.seed);
   Environment& environment = plugin.environment();
-  environment.reference_trainer = request.value("reference_trainer", "");
-  environment.reference_estimator = request.value("reference_estimator", "");
-  environment.fuzz_seconds = request.value("fuzz", 0.0);
+  environment = request.environment;
   environment.announce_case = [](const std::string& what) { writer.announce_case(what); };
-  std::set<std::string> passed;
-  for (const Json& id : request["passed"]) passed.insert(id.get<std::string>());
-  for (const Json& id : request["checks"]) {
-    const Check* c = find(id.get<std::string>());
+  std::set<std::string> passed(request.passed.begin(), request.passed.end());
+  for (const std::string& id : request.checks) {
+    const Check* c = find(id);
     if (!c || !met(*c, passed)) continue;  // the parent reports the missing prerequisite
     writer.begins(c->id, extra_seconds(*c, environment.fuzz_seconds));
     const RunResult e = run_one(*c, plugin);

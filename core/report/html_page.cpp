@@ -3,40 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/base/text.hpp"
 #include "core/report/html_style.hpp"
 
 namespace trainhost::report::html {
 namespace {
-
-/// All five characters in every context: the same function serves element content and quoted attributes, so a
-/// caller cannot choose the wrong one.
-std::string entities(std::string_view s) {
-  std::string out;
-  out.reserve(s.size());
-  for (char c : s) switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  return out;
-}
 
 std::string_view tone_class(Tone t) {
   return t == Tone::kGood ? "good" : t == Tone::kBad ? "bad" : "neutral";
@@ -44,10 +15,7 @@ std::string_view tone_class(Tone t) {
 
 }  // namespace
 
-/// Two passes, and in this order: escaped() makes control bytes and invalid UTF-8 printable and bounds the
-/// length, then entities() makes the result inert as HTML. The bound is applied before entities are written,
-/// so no entity is cut in half.
-std::string text(std::string_view outside, std::size_t max) { return entities(escaped(outside, max)); }
+std::string text(std::string_view untrusted, std::size_t max) { return escaped_markup(untrusted, max); }
 
 /// The script switches all class "b" elements between the rounded text and the exact value, so the exact
 /// number must be in `value`, not only in the title.
@@ -64,14 +32,6 @@ std::string part_of(std::uint64_t part, std::uint64_t whole) {
   if (a.ends_with(unit)) a.resize(a.size() - unit.size());
   return a + " of " + b;
 }
-
-std::string spaced(std::string_view name) {
-  std::string out(name);
-  std::replace(out.begin(), out.end(), '_', ' ');
-  return out;
-}
-std::string display_name(Component c) { return spaced(name(c)); }
-std::string display_name(Claim c) { return spaced(name(c)); }
 
 std::string colour(std::size_t n) { return fmt::format("k{}", n % kColours); }
 static_assert(static_cast<std::size_t>(Component::kRuntime) == kColours, "no two components share a colour");

@@ -12,9 +12,8 @@
 
 namespace trainhost::report::html {
 
-/// Safe between tags and inside a quoted attribute: control bytes as \xNN, cut at `max` bytes, & < > " ' as
-/// entities.
-std::string text(std::string_view outside, std::size_t max = 400);
+/// escaped_markup(): safe between tags and inside a quoted attribute.
+std::string text(std::string_view untrusted, std::size_t max = 400);
 
 /// "12.4 GiB" that carries its exact value: <data value="13314398617" title="...">.
 std::string bytes(std::uint64_t n);
@@ -23,10 +22,6 @@ std::string count(std::uint64_t n);
 /// "61.2 of 74.5 GiB": the unit is written once where both have the same. Plain text.
 std::string part_of(std::uint64_t part, std::uint64_t whole);
 
-/// "optimizer state": a JSON name with spaces instead of underscores.
-std::string spaced(std::string_view name);
-std::string display_name(Component c);
-std::string display_name(Claim c);
 /// CSS class of the n-th colour. A component always has the same colour.
 std::string colour(std::size_t n);
 std::string colour(Component c);

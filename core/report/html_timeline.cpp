@@ -40,7 +40,7 @@ std::uint64_t bytes_of(const planning::StepPhase& m, Component c) {
 std::string tip(const planning::StepPhase& m) {
   std::string out = fmt::format("{}\n{}", escaped(m.name, 80), format_bytes(m.bytes));
   for (const auto& [c, bytes] : m.components)
-    if (bytes) out += fmt::format("\n{} {}", html::display_name(c), format_bytes(bytes));
+    if (bytes) out += fmt::format("\n{} {}", display_name(c), format_bytes(bytes));
   return out;
 }
 
@@ -61,7 +61,7 @@ html::AreaChart chart(const planning::PlanResult& v, const Phases& phases, const
   c.peak_label = fmt::format("peak: {} in {}", format_bytes(peak.bytes), peak.name);
   for (unsigned n = 1; n <= html_component_count(); ++n) {
     const auto component = static_cast<Component>(n);
-    html::Series s{html::colour(component), html::display_name(component), {}};
+    html::Series s{html::colour(component), display_name(component), {}};
     for (const planning::StepPhase* m : phases) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
     if (std::any_of(s.y.begin(), s.y.end(), [](double y) { return y > 0; })) c.bands.push_back(std::move(s));
   }

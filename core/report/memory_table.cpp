@@ -15,19 +15,6 @@
 namespace trainhost::report {
 namespace {
 
-std::string_view component_text(Component c) {
-  switch (c) {
-    case Component::kOptimizerState:
-      return "optimizer state";
-    case Component::kMasterWeights:
-      return "master weights";
-    case Component::kKvCache:
-      return "key/value cache";
-    default:
-      return name(c);
-  }
-}
-
 /// Symbols of docs/memory-model.md: L layers, H hidden size, A heads, K key and value heads, D head
 /// dimension, I intermediate size, V vocabulary. The name comes from a file, so the line is escaped.
 std::string model_line(const planning::PlanResult& v) {
@@ -56,7 +43,7 @@ void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
   for (auto [c, bytes] : parts) {
     if (bytes == 0) continue;
     double share = total ? static_cast<double>(bytes) / static_cast<double>(total) : 0;
-    table.row({std::string(component_text(c)), format_bytes(bytes), format_count(bytes),
+    table.row({display_name(c), format_bytes(bytes), format_count(bytes),
                fmt::format("{:.1f} %", 100 * share), bar(share, kBarWidth)});
   }
 }

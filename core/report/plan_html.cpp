@@ -89,8 +89,8 @@ html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   html::Bar b{label, {}, format_bytes(total), false};
   for (const auto& [c, p] : component_bytes_of(r, tier))
     b.parts.push_back(
-        {html::colour(c), html::display_name(c), static_cast<double>(p.bytes),
-         fmt::format("{}: {}\n{} bytes, {:.1f} %", html::display_name(c), format_bytes(p.bytes),
+        {html::colour(c), display_name(c), static_cast<double>(p.bytes),
+         fmt::format("{}: {}\n{} bytes, {:.1f} %", display_name(c), format_bytes(p.bytes),
                      format_count(p.bytes),
                      total ? 100.0 * static_cast<double>(p.bytes) / static_cast<double>(total) : 0.0)});
   return b;
@@ -104,7 +104,7 @@ std::string legend_of(const planning::PlanResult& v, std::size_t estimates) {
     for (std::size_t i = 0; i < estimates; ++i)
       if (v.estimates[i].report.component_bytes(static_cast<Component>(c)) > 0) {
         entries.emplace_back(html::colour(static_cast<Component>(c)),
-                             html::display_name(static_cast<Component>(c)));
+                             display_name(static_cast<Component>(c)));
         break;
       }
   return html::legend(entries);
@@ -150,7 +150,7 @@ std::string compare_estimators(const planning::PlanResult& v) {
     for (Tier tier : kAllTiers)
       if (e.report.tier_bytes(tier) > 0 && (!uses_compute_tier || tier == v.compute_tier))
         c.bars.push_back(bar_of(e.report, tier, e.report.source)), c.bars.back().strong = i == 0;
-    t.row({html::text(e.report.source), html::display_name(e.report.claim), html::bytes(e.compute_bytes),
+    t.row({html::text(e.report.source), display_name(e.report.claim), html::bytes(e.compute_bytes),
            first ? fmt::format("{:.0f} %",
                                100.0 * static_cast<double>(e.compute_bytes) / static_cast<double>(first))
                  : "",
@@ -171,11 +171,11 @@ std::string tier_table(const planning::Estimate& e, Tier tier) {
       .mark("tier", name(tier));
   for (const auto& [c, p] : component_bytes_of(e.report, tier))
     if (p.bytes)
-      t.row({fmt::format("<i class=\"{}\"></i>{}", html::colour(c), html::display_name(c)),
-             html::bytes(p.bytes), html::count(p.bytes),
+      t.row({fmt::format("<i class=\"{}\"></i>{}", html::colour(c), display_name(c)), html::bytes(p.bytes),
+             html::count(p.bytes),
              fmt::format("{:.1f} %", 100.0 * static_cast<double>(p.bytes) /
                                          static_cast<double>(std::max<std::uint64_t>(total, 1))),
-             html::display_name(p.claim)},
+             display_name(p.claim)},
             fmt::format("data-component=\"{}\"", name(c)));
   std::string peak;
   for (const TierPeak& p : e.report.tiers)
@@ -200,8 +200,8 @@ std::string other_estimates(const planning::PlanResult& v) {
   std::string out = compare_estimators(v);
   for (std::size_t i = 1; i < v.estimates.size() && i < kEstimates; ++i) {
     const planning::Estimate& e = v.estimates[i];
-    out += html::details(fmt::format("{} ({}): {} in total", e.report.source,
-                                     html::display_name(e.report.claim), format_bytes(e.total_bytes)),
+    out += html::details(fmt::format("{} ({}): {} in total", e.report.source, display_name(e.report.claim),
+                                     format_bytes(e.total_bytes)),
                          estimate_tables(e));
   }
   return out;
@@ -242,8 +242,7 @@ std::string entries(const planning::PlanResult& v) {
     t.mark("leaves", r.source).mark("sort", "");
     for (const MemoryEntry* n : largest_first(r))
       t.row({html::text(n->name, 120),
-             fmt::format("<i class=\"{}\"></i>{}", html::colour(n->component),
-                         html::display_name(n->component)),
+             fmt::format("<i class=\"{}\"></i>{}", html::colour(n->component), display_name(n->component)),
              std::string(name(n->tier)), html::bytes(n->at_peak()), html::bytes(n->bytes),
              "<code>" + html::text(n->formula, 200) + "</code>"});
     out += html::details(

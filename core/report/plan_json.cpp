@@ -94,15 +94,16 @@ Json timeline_json(const planning::PlanResult& v) {
   return out;
 }
 
-}  // namespace
-
-std::string recompute_json(const planning::PlanResult& v) {
+Json recompute_object(const planning::PlanResult& v) {
   // value() throws if the caller did not test for train.recompute = "auto".
   const RecomputeLayers n = v.recompute_layers.value();
-  return Json{{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full},
-              {"mlp", n.mlp},    {"selective", n.selective},   {"none", v.model.layers - n.total()}}
-      .dump();
+  return {{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full},
+          {"mlp", n.mlp},    {"selective", n.selective},   {"none", v.model.layers - n.total()}};
 }
+
+}  // namespace
+
+std::string recompute_json(const planning::PlanResult& v) { return recompute_object(v).dump(); }
 
 std::string plan_json(const planning::PlanResult& v, int indent) {
   Json j = {{"schema", "trainhost.plan/1"}};
@@ -117,7 +118,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
   j["backend"] = v.backend;
   if (!v.mode.empty()) j["mode"] = v.mode;
-  if (v.recompute_layers) j["recompute"] = Json::parse(recompute_json(v));
+  if (v.recompute_layers) j["recompute"] = recompute_object(v);
   j["budget_source"] = v.budget_source;
   if (!v.host_budget_source.empty()) j["host_budget_source"] = v.host_budget_source;
   j["estimates"] = Json::array();

@@ -27,8 +27,8 @@ std::string sweep_csv(const planning::SweepResult& v) {
     for (const planning::SweepPoint& p : c.points) {
       const bool planned = p.error.empty();
       const auto number = [&](std::uint64_t n) { return planned ? std::to_string(n) : std::string(); };
-      out += csv_field(c.estimator) + "," + c.kind + "," + csv_field(p.label) + "," + number(p.total) + "," +
-             number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
+      out += csv_field(c.estimator) + "," + std::string(name(c.claim)) + "," + csv_field(p.label) + "," +
+             number(p.total) + "," + number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
       for (Component column : columns) out += "," + number(bytes_of(p, column));
       out += "," + csv_field(p.how) + "," + csv_field(p.error) + "\n";
     }

@@ -120,7 +120,7 @@ std::string totals_chart(const planning::SweepResult& v) {
       c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute),
                                v.budget_known && !p->fits ? ", does not fit" : "");
     }
-    names.emplace_back(s.css, fmt::format("{} ({})", s.name, html::spaced(v.curves[k].kind)));
+    names.emplace_back(s.css, fmt::format("{} ({})", s.name, display_name(v.curves[k].claim)));
     c.lines.push_back(std::move(s));
   }
   return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, per rank.");
@@ -129,7 +129,7 @@ std::string totals_chart(const planning::SweepResult& v) {
 std::string curve_tip(const planning::SweepResult& v, const planning::SweepPoint& p) {
   std::string out = fmt::format("{} = {}\n{} in total", v.key, p.label, format_bytes(p.total));
   for (const auto& [c, bytes] : p.components)
-    if (bytes) out += fmt::format("\n{} {}", html::display_name(c), format_bytes(bytes));
+    if (bytes) out += fmt::format("\n{} {}", display_name(c), format_bytes(bytes));
   return out;
 }
 
@@ -154,7 +154,7 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
   c.log_x = needs_log_axis(c.x);
   std::vector<std::pair<std::string, std::string>> names;
   for (auto& [component, s] : bands) {
-    s.css = html::colour(component), s.name = html::display_name(component);
+    s.css = html::colour(component), s.name = display_name(component);
     names.emplace_back(s.css, s.name);
     c.bands.push_back(std::move(s));
   }
@@ -174,7 +174,7 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
   c.description =
       fmt::format("Stacked components at {} values, with {} crossovers.", points.size(), c.marks.size());
   if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
-  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, html::spaced(curve.kind))) + "</h3>\n" +
+  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, display_name(curve.claim))) + "</h3>\n" +
          html::figure(
              html::draw(c), html::legend(names),
              one_tier
@@ -189,7 +189,7 @@ std::string curve_table(const planning::SweepResult& v, const planning::SweepCur
   for (const planning::SweepPoint& p : curve.points)
     for (const auto& part : p.components) seen[part.first] = true;
   std::vector<std::string> headings = {v.key};
-  for (const auto& part : seen) headings.push_back(html::display_name(part.first));
+  for (const auto& part : seen) headings.push_back(display_name(part.first));
   headings.insert(headings.end(), {"compute tier", "all tiers"});
   const bool how = how_differs(v);
   if (how) headings.push_back("settings");

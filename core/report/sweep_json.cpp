@@ -31,7 +31,7 @@ std::string sweep_json(const planning::SweepResult& v) {
   for (const planning::SweepCurve& c : v.curves) {
     Json points = Json::array();
     for (const planning::SweepPoint& p : c.points) points.push_back(point_json(p));
-    curves.push_back({{"estimator", c.estimator}, {"kind", c.kind}, {"points", std::move(points)}});
+    curves.push_back({{"estimator", c.estimator}, {"kind", name(c.claim)}, {"points", std::move(points)}});
   }
   for (const planning::Crossover& c : v.crossovers)
     crossovers.push_back({{"estimator", c.estimator}, {"x", c.x}, {"sentence", c.sentence}});

@@ -106,7 +106,8 @@ std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
   const bool one = v.curves.size() == 1;
   out += fmt::format(
       "  {}{}\n",
-      one ? v.curves.front().estimator + " (" + v.curves.front().kind + "), first point: " : "first point: ",
+      one ? v.curves.front().estimator + " (" + display_name(v.curves.front().claim) + "), first point: "
+          : "first point: ",
       v.run_line);
   if (!v.curves.empty()) out += one ? components_table(v, v.curves.front(), t) : totals_table(v, t);
   for (const std::string& r : v.remarks) out += wrapped("  note: " + r, line_width(t), "    ") + "\n";

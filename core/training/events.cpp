@@ -16,6 +16,12 @@ using Json = nlohmann::ordered_json;
 /// `replace`: a text of a plugin may hold invalid UTF-8, which must not end the run.
 std::string to_line(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+/// `object`, which has at least one member, with one more member whose value is JSON text.
+std::string with_member(std::string object, const char* key, const std::string& json) {
+  object.back() = ',';
+  return object + "\"" + key + "\":" + json + "}";
+}
+
 Json memory_json(const MemoryResult& m) {
   Json tiers = Json::array();
   for (const auto& t : m.tiers)
@@ -63,8 +69,7 @@ void Events::start(const std::string& source, std::optional<double> entropy,
             {"requested", choice.requested}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
-  j["plan"] = Json::parse(plan_json);
-  line(to_line(j));
+  line(with_member(to_line(j), "plan", plan_json));
 }
 
 /// `tokens` are those of this step; ms is the time in the trainer, without data loading and checkpoints.
@@ -109,16 +114,23 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
                     {"stream_bytes", c.stream_bytes},
                     {"chunks", c.chunks},
                     {"exposed_ms", static_cast<double>(c.exposed_transfer_ns) * 1e-6}};
-  Json j = {{"event", "done"},
-            {"steps", steps},
-            {"memory", memory_json(memory)},
-            {"transfers", std::move(transfers)},
-            {"utilization", utilization}};
-  if (!recompute_json.empty()) j["recompute"] = Json::parse(recompute_json);
-  if (!profile_json.empty()) j["profile"] = Json::parse(profile_json);
+  const Json j = {{"event", "done"},
+                  {"steps", steps},
+                  {"memory", memory_json(memory)},
+                  {"transfers", std::move(transfers)},
+                  {"utilization", utilization}};
   std::string text = to_line(j);
+  if (!recompute_json.empty()) text = with_member(std::move(text), "recompute", recompute_json);
+  if (!profile_json.empty()) text = with_member(std::move(text), "profile", profile_json);
   line(text);
   return text;
+}
+
+std::optional<JsonValue> parse_event(const std::string& line) try {
+  JsonValue event = parse_json(line);
+  return event.is_object() ? std::optional(std::move(event)) : std::nullopt;
+} catch (const JsonError&) {
+  return std::nullopt;
 }
 
 /// A run that resumes after step N continues with step N + 1. Events of later steps belong to work that was
@@ -129,9 +141,11 @@ void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) 
   if (!in) return;
   std::string kept;
   for (std::string text; std::getline(in, text);) {
-    Json j = Json::parse(text, nullptr, false);
-    if (j.is_discarded() || !j.is_object()) break;  // a line truncated by a crash: drop it and all after it
-    if (j.value("step", std::uint64_t{0}) > step || j.value("event", "") == "done") continue;
+    const std::optional<JsonValue> event = parse_event(text);
+    if (!event) break;  // a line truncated by a crash: drop it and all after it
+    const JsonValue* event_step = event->find("step");
+    const bool later = event_step && event_step->integer > static_cast<std::int64_t>(step);
+    if (later || event->text_of("event") == "done") continue;
     kept += text + "\n";
   }
   in.close();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/json_value.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/training/memory_result.hpp"
@@ -44,6 +45,10 @@ class Events {
   std::filesystem::path path_;
   bool to_stdout_;
 };
+
+/// One line of the events as a JSON object; nullopt if it is not one, for example because a crash truncated
+/// it.
+std::optional<JsonValue> parse_event(const std::string& line);
 
 /// Removes the events after `step` from metrics.jsonl, so that the file of a resumed run has each step once.
 void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step);

@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/process/child.hpp"
+#include "core/training/events.hpp"
 #include "core/verify/context.hpp"
 #include "core/verify/contract_table.hpp"
 #include "core/verify/judge_modes.hpp"
@@ -53,15 +53,15 @@ ChildEvents parse_events(const std::string& output) {
   ChildEvents e;
   std::istringstream in(output);
   for (std::string line; std::getline(in, line);) {
-    const nlohmann::json j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object()) {
+    const std::optional<JsonValue> j = training::parse_event(line);
+    if (!j) {
       if (line.find_first_not_of(' ') != line.npos) e.last_message = escaped(line, 300);
       continue;
     }
-    const std::string event = j.value("event", "");
+    const std::string_view event = j->text_of("event");
     if (event == "start") {
-      e.backend = j.value("backend", "");
-      e.fallback_reason = j.value("fallback_reason", "");
+      e.backend = j->text_of("backend");
+      e.fallback_reason = j->text_of("fallback_reason");
     }
     e.steps += event == "step";
     e.done = e.done || event == "done";

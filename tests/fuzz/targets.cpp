@@ -15,9 +15,9 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
-#include "core/plugin/cache_fields.hpp"
 #include "core/plugin/config_table.hpp"
 #include "core/plugin/elf_file.hpp"
+#include "core/plugin/field_lines.hpp"
 #include "core/plugin/links.hpp"
 #include "core/plugin/plugin_cache_format.hpp"
 #include "core/plugin/plugin_manifest.hpp"

@@ -15,7 +15,7 @@ namespace trainhost::test {
 inline constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
 
 inline MemoryEntry sample_entry(std::uint32_t id, Tier t, Component c, std::uint64_t bytes, std::string name,
-                               std::string formula, std::uint64_t at_peak = UINT64_MAX) {
+                                std::string formula, std::uint64_t at_peak = UINT64_MAX) {
   MemoryEntry n;
   n.id = id, n.tier = t, n.component = c;
   n.bytes = n.lo = n.hi = bytes;
@@ -128,10 +128,10 @@ inline planning::SweepResult sample_sweep(unsigned points = 12) {
   v.model = "llama-3-8b", v.run_line = "bf16, 1 sequence, adamw, recompute none, attention materialised";
   v.key = "data.seq_len", v.unit = "tokens";
   v.budget_bytes = 80 * kGiB, v.budget_source = "h100-80gb", v.budget_known = true;
-  for (const auto& [id, kind, linear, square] : {std::tuple{"llama", "exact", 7.2, 0.0004},
-                                                 {"memory-equation", "approximation", 9.1, 0.0011},
-                                                 {"contract", "upper_bound", 2.6, 0.0}}) {
-    planning::SweepCurve c{id, kind, {}};
+  for (const auto& [id, claim, linear, square] : {std::tuple{"llama", Claim::kExact, 7.2, 0.0004},
+                                                  {"memory-equation", Claim::kApproximation, 9.1, 0.0011},
+                                                  {"contract", Claim::kUpperBound, 2.6, 0.0}}) {
+    planning::SweepCurve c{id, claim, {}};
     for (unsigned i = 0; i < points; ++i) {
       planning::SweepPoint p;
       const double s = std::round(512 * std::exp2(5.0 * i / (points - 1)));

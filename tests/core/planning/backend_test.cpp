@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_followed_and_traced) {
                           const std::string why = e.what();
                           return e.code() == Exit::kNoBackend &&
                                  why.find("ghost: no installed plugin") != why.npos &&
-                                 why.find("toy: no toy in the box") != why.npos;
+                                 why.find("toy: no device found") != why.npos;
                         });
   Host well(d);
   const auto choice = choose_backend(*well.registry, "auto", true, {"ghost", "toy"});

@@ -23,7 +23,7 @@ struct Fault {
 std::ostream& operator<<(std::ostream& os, const Fault& f) { return os << f.what; }
 
 const Fault kFaults[] = {
-    {"throw", Exit::kFailed, "internal", "caught at the border"},
+    {"throw", Exit::kFailed, "internal", "thrown by the plugin"},
     {"throw 42", Exit::kFailed, "internal", "an exception that is not a std::exception"},
     {"throw Error", Exit::kNoBackend, "unavailable", "no licence"},
     {"throw raw", Exit::kFailed, "internal", "estimate() of plugin misbehave threw an exception"},
@@ -34,16 +34,16 @@ const Fault kFaults[] = {
      "plugin misbehave returned the undocumented code -99 from estimate()"},
     {"no message", Exit::kFailed, "io", "estimate() of plugin misbehave failed without a message: io"},
     {"escape", Exit::kFailed, "io", "red \\x1b[31m"},
-    {"no room", Exit::kDoesNotFit, "device_oom", "too big"},
+    {"out of device memory", Exit::kDoesNotFit, "device_oom", "too big"},
     {"with number", Exit::kFailed, "io", "errno 28: the disk is full"},
-    {"number alone", Exit::kFailed, "device_lost",
+    {"number without message", Exit::kFailed, "device_lost",
      "code -719: estimate() of plugin misbehave failed without a message: device_lost"},
     {"unprintable domain", Exit::kFailed, "io", "\\x1b[31mmmmmmmmmmmm 5: x"},
     {"bad node", Exit::kFailed, "internal",
      "plugin misbehave sent an invalid report from estimate(): memory node 1 has id 3: ids count from 1 in "
      "the "
      "order of the calls"},
-    {"bad node honest", Exit::kFailed, "internal",
+    {"bad node returned", Exit::kFailed, "internal",
      "plugin misbehave sent an invalid report from estimate(): memory node 1 has id 3: ids count from 1 in "
      "the "
      "order of the calls"},
@@ -102,7 +102,7 @@ BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_message,
 BOOST_AUTO_TEST_CASE(an_unterminated_message_stops_at_its_field) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, with_do_option("misbehave", "no end"));
+  Host host(d, with_do_option("misbehave", "unterminated"));
   BOOST_CHECK_EXCEPTION(host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
                         [](const tp::PluginError& e) {
                           BOOST_TEST(std::string(e.what()) == std::string(320, 'm'));
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(an_unterminated_message_stops_at_its_field) {
 BOOST_AUTO_TEST_CASE(bytes_needed_and_hint_are_passed_on) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, with_do_option("misbehave", "no room"));
+  Host host(d, with_do_option("misbehave", "out of device memory"));
   BOOST_CHECK_EXCEPTION(
       host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
       [](const tp::PluginError& e) { return e.bytes_needed() == 12345 && e.hint() == "use less"; });
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(a_session_loads_steps_and_saves) {
   BOOST_TEST(after == (std::vector<float>{5.5, 5.5, 5.5, 5.5, 10.5, 20.5}), boost::test_tools::per_element());
   BOOST_TEST(s->counters().h2d_bytes == 5u);
   BOOST_TEST(s->counters().launches == 9u);
-  BOOST_TEST(s->info("kernel_set") == "wooden");
+  BOOST_TEST(s->info("kernel_set") == "plain loops");
   BOOST_TEST(s->info("colour") == "");
   BOOST_TEST(s->metric("peak_flops").value() == 12.5);
   BOOST_TEST(!s->metric("colour"));
@@ -295,7 +295,7 @@ BOOST_AUTO_TEST_CASE(a_session_outlives_the_registry) {
 
 BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
   BOOST_TEST(status_of([] { Toy(with_do_option("toy", "no device")).host->trainer("toy").probe(); }) ==
-             "unavailable: no toy in the box");
+             "unavailable: no device found");
   BOOST_TEST(status_of([] { Toy(with_do_option("toy", "zero devices")).host->trainer("toy").probe(); }) ==
              "unavailable: plugin toy found no device");
   BOOST_TEST(status_of([] { Toy(with_do_option("toy", "oom")).create(); }) == "host_oom: no memory for w");
@@ -304,7 +304,8 @@ BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
   std::vector<std::int32_t> ids{0, 0};
   tp::StepInput in{.tokens = ids, .targets = ids, .batch = 1, .seq = 2};
   BOOST_TEST(status_of([&] { s->step(in); }) == "nonfinite: loss is not finite");
-  BOOST_TEST(status_of([&] { s->load(tp::Scope::kMoment1, {}); }) == "argument: toys have no moments");
+  BOOST_TEST(status_of([&] { s->load(tp::Scope::kMoment1, {}); }) ==
+             "argument: the optimizer has no moments");
   in.seq = 3;
   BOOST_TEST(status_of([&] { s->step(in); }) ==
              "argument: a step of 1 x 3 tokens got 2 tokens and 2 targets");
@@ -328,7 +329,7 @@ BOOST_AUTO_TEST_CASE(a_changed_floating_point_mode_is_restored_and_logged_once) 
 BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_passed_on) {
   for (auto [what, message] : {std::pair{"save rank 3", "a tensor whose rank is neither 1 nor 2"},
                                {"save outside", "a piece outside its tensor"},
-                               {"save nameless", "a truncated tensor or one without a name"},
+                               {"save without name", "a truncated tensor or one without a name"},
                                {"save type", "a tensor of an unknown type"}}) {
     Toy toy(with_do_option("toy", what));
     auto s = toy.create();

@@ -34,9 +34,9 @@ BOOST_AUTO_TEST_CASE(without_a_device_there_is_no_device_memory) {
 BOOST_AUTO_TEST_CASE(any_other_failure_reaches_the_caller) {
   BOOST_CHECK_EXCEPTION(memory_of("toy_device", "wrong device"), tp::PluginError,
                         [](const tp::PluginError& e) {
-                          return e.status() == "argument" && std::string(e.what()) == "there is no toy 3";
+                          return e.status() == "argument" && std::string(e.what()) == "there is no device 3";
                         });
-  BOOST_CHECK_EXCEPTION(memory_of("toy_device", "more free than there is"), tp::PluginError,
+  BOOST_CHECK_EXCEPTION(memory_of("toy_device", "more free than total"), tp::PluginError,
                         [](const tp::PluginError& e) { return e.status() == "internal"; });
 }
 

@@ -39,11 +39,11 @@ const Refusal kRefusals[] = {
     {"id_other", "abi/id: its table has the id 'other', its manifest 'sample'"},
     {"version_other", "abi/version: its table has the version '9', its manifest '1'"},
     {"no_interface", "abi/no_interface: is of kind estimator but does not provide trainhost.estimator/1"},
-    {"claims_to_train", "abi/no_interface: is of kind trainer but does not provide trainhost.trainer/1"},
+    {"kind_trainer", "abi/no_interface: is of kind trainer but does not provide trainhost.trainer/1"},
     {"no_estimate", "abi/slot: its trainhost.estimator/1 table has no estimate(), which is mandatory"},
     {"estimator_size_8",
      "abi/truncated: its trainhost.estimator/1 table has struct_size 8; at least 24 is required"},
-    {"start_fails", "start/unavailable: the moon is in the wrong phase"},
+    {"start_fails", "start/unavailable: the license has expired"},
     {"start_fails_silently", "start/io: its start() failed without a message: io (-10)"},
     {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
 };
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(the_message_of_the_dynamic_linker_reaches_the_user) {
   host->probe_all();
   const std::string v = verdict(*host.registry);
   BOOST_TEST(v.starts_with("load/dlopen: cannot be loaded: "));
-  BOOST_TEST(v.find("undefined symbol: nobody_defines_this") != std::string::npos, v);
+  BOOST_TEST(v.find("undefined symbol: undefined_function") != std::string::npos, v);
   BOOST_TEST(host->candidates()[0].hint != "");
 }
 
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_library_replaced_while_loading_is_detected) {
 
 BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {
   Directory d;
-  d.copy("borrowed_entry");
+  d.copy("entry_in_dependency");
   Host host(d);
   host->probe_all();
   BOOST_TEST(

@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(an_unusable_trainer_is_unavailable_with_a_reason) {
   const tp::Candidate& c = host->candidates().at(0);
   BOOST_TEST((c.status == tp::Status::kUnavailable));
   BOOST_TEST((c.stage + "/" + c.code + ": " + c.reason + " | " + c.hint) ==
-             "probe/unavailable: no toy in the box | look under the bed");
+             "probe/unavailable: no device found | connect a device");
   BOOST_TEST(host->ids("trainer").size() == 1u);  // it is still there to be asked for
 }
 

@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(only_known_step_boundaries_are_passed_on) {
 }
 
 BOOST_DATA_TEST_CASE(an_invalid_record_is_reported_as_a_bug_of_the_plugin,
-                     boost::unit_test::data::make({"overlap", "nameless", "phase", "layer", "time", "cost",
+                     boost::unit_test::data::make({"overlap", "no name", "phase", "layer", "time", "cost",
                                                    "short"}),
                      lie) {
   ProfiledToy toy(lie);
@@ -80,8 +80,9 @@ BOOST_AUTO_TEST_CASE(an_exception_of_the_receiver_comes_back) {
 
 BOOST_AUTO_TEST_CASE(a_failing_start_of_the_profiler_gives_a_reason) {
   ProfiledToy toy("no start");
-  BOOST_CHECK_EXCEPTION(toy.start(), tp::PluginError,
-                        [](const tp::PluginError& e) { return std::string(e.what()) == "not now"; });
+  BOOST_CHECK_EXCEPTION(toy.start(), tp::PluginError, [](const tp::PluginError& e) {
+    return std::string(e.what()) == "the profiler cannot start";
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_without_a_profiler_has_none) {

@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_second_start_that_fails_is_reported) {
   }
   Host again(d, with_trial_loads());
   BOOST_CHECK_EXCEPTION(again->estimator("sample"), tp::PluginError, [](const tp::PluginError& e) {
-    return std::string(e.what()).find("once is enough (start/state)") != std::string::npos;
+    return std::string(e.what()).find("start() was called twice (start/state)") != std::string::npos;
   });
 }
 

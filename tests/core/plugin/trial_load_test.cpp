@@ -32,7 +32,7 @@ const HarmfulPlugin kHarmful[] = {
     {"aborts_in_start", "start/crashed: was ended by signal 6 (SIGABRT) in start()"},
     {"loops_in_start", "start/hung: was not done after 1 s in start()"},
     {"daemonizes", "hygiene/processes: left 1 process(es) running after stop()"},
-    {"shouts", "hygiene/noise: wrote 1.00 GiB to standard output or error during the trial load"},
+    {"prints_1_gib", "hygiene/noise: wrote 1.00 GiB to standard output or error during the trial load"},
     {"closes", "hygiene/streams: closed or replaced a standard stream"},
     {"changes_cwd", "hygiene/cwd: changed the working directory to /"},
     {"changes_umask", "hygiene/umask: changed the umask from 022 to 000"},
@@ -40,17 +40,17 @@ const HarmfulPlugin kHarmful[] = {
     {"takes_sigterm", "hygiene/signals: replaced or blocked SIGTERM, which the host handles"},
     {"lowers_limit", "hygiene/limits: lowered the limit of open files (RLIMIT_NOFILE) to 16"},
     {"lists_interface",
-     "abi/interfaces: its manifest lists the interface acme.levitation/1, but get() returns null for it"},
-    {"says_abi_1_7", "abi/minor: uses plugin interface 1.0, but its manifest requires 1.7"},
+     "abi/interfaces: its manifest lists the interface acme.missing/1, but get() returns null for it"},
+    {"requires_abi_1_7", "abi/minor: uses plugin interface 1.0, but its manifest requires 1.7"},
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
-    {"start_fails", "start/unavailable: the moon is in the wrong phase"},
+    {"start_fails", "start/unavailable: the license has expired"},
     {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
     {"needs_abi_9", "manifest/abi: requires plugin interface 9.0; this program supports 1.0"},
     {"needs_cpu",
-     "gate/cpu_feature: requires the processor feature flux_capacitor, which this machine does not have"},
+     "gate/cpu_feature: requires the processor feature no_such_feature, which this machine does not have"},
     {"needs_soname", "gate/missing_library: requires the library libnowhere.so.9, which is not installed"},
     {"missing_library",
-     "gate/missing_library: requires the library libtest_plugin_lender.so, which is not installed"},
+     "gate/missing_library: requires the library libtest_plugin_provider.so, which is not installed"},
     {"run_path_tmp", "gate/run_path: its RUNPATH names /tmp, where other users can add libraries"},
     {"run_path_relative", "gate/run_path: its RUNPATH has the relative element 'lib'"},
     {"run_path_empty", "gate/run_path: its RUNPATH has an empty element, which means the working directory"},
@@ -65,7 +65,7 @@ struct Warned {
 };
 std::ostream& operator<<(std::ostream& os, const Warned& w) { return os << w.plugin; }
 const Warned kWarned[] = {
-    {"murmurs", "wrote 6 bytes to standard output or error: hello"},
+    {"prints_hello", "wrote 6 bytes to standard output or error: hello"},
     {"changes_variable", "changed the environment: TEST_PLUGIN"},
     {"takes_sigusr1", "replaced or blocked SIGUSR1"},
     {"keeps_file", "left 1 file(s) open after stop()"},
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_trial_load_of_a_trainer_uses_its_own_options) {
   host->probe_all();
   const tp::Candidate& c = host->candidates().at(0);
   BOOST_TEST((c.status == tp::Status::kUnavailable));
-  BOOST_TEST((c.stage + "/" + c.code + ": " + c.reason) == "probe/unavailable: no toy in the box");
+  BOOST_TEST((c.stage + "/" + c.code + ": " + c.reason) == "probe/unavailable: no device found");
 }
 
 BOOST_AUTO_TEST_CASE(a_manifest_is_read_without_running_code) {

@@ -59,20 +59,20 @@ void add_text_relocations(std::string& elf) {
   BOOST_FAIL("the correct estimator has no DT_FLAGS");
 }
 
-/// A directory for files made from the correct estimator; away at the end.
-struct Made {
-  Made() {
+/// A temporary directory for files made from the correct estimator.
+struct FileVariants {
+  FileVariants() {
     std::string pattern = (fs::temp_directory_path() / "trainhost-plugins-XXXXXX").string();
     root = ::mkdtemp(pattern.data());
   }
-  ~Made() { fs::remove_all(root); }
+  ~FileVariants() { fs::remove_all(root); }
   fs::path file(const std::string& name) {
     const fs::path directory = root / name, file = directory / "sample.so";
     fs::create_directory(directory);
     std::string elf = read_file(fs::path(TEST_PLUGINS_DIR) / "estimator-none.so");
     if (name == "a_directory") return fs::create_directory(file), file;
-    if (name == "not_a_library") elf = "I would like to be a library.\n";
-    if (name == "cut_off") elf.resize(elf.size() / 4);
+    if (name == "not_a_library") elf = "This is a text file.\n";
+    if (name == "truncated") elf.resize(elf.size() / 4);
     if (name == "text_relocations") add_text_relocations(elf);
     std::ofstream(file, std::ios::binary) << elf;
     ::chmod(file.c_str(), name == "writable_by_all" ? 0666 : 0755);
@@ -82,12 +82,13 @@ struct Made {
   fs::path root;
 };
 
-/// Checks that compare with the reference plugins say nothing about the models of the other test plugins, so
-/// they run only for the plugins that must fail them.
-bool compares(const std::string& check) { return check == "T-050" || check == "E-023"; }
+/// True for checks that compare with the reference plugins. The models of the other test plugins differ from
+/// the reference, so these checks run only for the plugins that must fail them.
+bool compares_with_reference(const std::string& check) { return check == "T-050" || check == "E-023"; }
 
-/// Seconds for one check: short for those that hang, long where only a stalled machine can be late.
-constexpr double kShort = 10, kLong = 60;
+/// Seconds for one check. The short deadline suits plugins that hang; with the long one only a stalled
+/// machine is late.
+constexpr double kShortDeadline = 10, kLongDeadline = 60;
 
 tc::Report checked(const fs::path& file, double deadline, bool with_references = false) {
   tc::Settings s;
@@ -98,24 +99,24 @@ tc::Report checked(const fs::path& file, double deadline, bool with_references =
   return tc::run_checks(s);
 }
 
-bool broken(tc::Outcome o) {
+bool failed_check(tc::Outcome o) {
   return o == tc::Outcome::kFail || o == tc::Outcome::kCrash || o == tc::Outcome::kTimeout;
 }
 
-/// What is wrong with the row: "" when it holds.
-std::string row_breach(const BrokenPlugin& a, const tc::Report& r) {
+/// The difference between the report and the row of broken_plugins.txt; "" if there is none.
+std::string difference_from_row(const BrokenPlugin& a, const tc::Report& r) {
   std::string wrong;
   bool failed = false;
   for (const tc::Result& x : r.results) {
     const bool own = x.check->id == a.check;
-    failed = failed || (own && broken(x.verdict.outcome));
-    if (!own && broken(x.verdict.outcome))
-      wrong += " breaks " + x.check->id + " too: " + x.verdict.reason + ";";
+    failed = failed || (own && failed_check(x.verdict.outcome));
+    if (!own && failed_check(x.verdict.outcome))
+      wrong += " also fails " + x.check->id + ": " + x.verdict.reason + ";";
     if (x.verdict.outcome == tc::Outcome::kSkip && x.verdict.reason.empty())
-      wrong += " skips " + x.check->id + " silently;";
-    if (own && x.verdict.reason.empty()) wrong += " breaks it without a reason;";
+      wrong += " skips " + x.check->id + " without a reason;";
+    if (own && x.verdict.reason.empty()) wrong += " fails it without a reason;";
   }
-  if (!failed) wrong += " does not break " + a.check + ";";
+  if (!failed) wrong += " does not fail " + a.check + ";";
   return wrong;
 }
 
@@ -125,10 +126,10 @@ BOOST_AUTO_TEST_SUITE(broken_plugins_matrix)
 
 BOOST_AUTO_TEST_CASE(the_correct_plugins_pass_everything) {
   for (const char* name : {"estimator-none.so", "trainer-none.so"}) {
-    const tc::Report r = checked(fs::path(TEST_PLUGINS_DIR) / name, kLong);
+    const tc::Report r = checked(fs::path(TEST_PLUGINS_DIR) / name, kLongDeadline);
     BOOST_TEST(r.results.size() > 60u);
     for (const tc::Result& x : r.results)
-      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || compares(x.check->id)),
+      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || compares_with_reference(x.check->id)),
                  name << " " << x.check->id << ": " << x.verdict.reason);
   }
 }
@@ -145,18 +146,19 @@ BOOST_AUTO_TEST_CASE(every_check_is_failed_by_a_broken_plugin) {
 
 BOOST_AUTO_TEST_CASE(each_broken_plugin_fails_its_check_and_no_other) {
   const std::vector<BrokenPlugin> all = broken_plugins();
-  Made made;
+  FileVariants variants;
   std::vector<fs::path> files;
   for (const BrokenPlugin& a : all)
-    files.push_back(a.kind == "file" ? made.file(a.name)
+    files.push_back(a.kind == "file" ? variants.file(a.name)
                                      : fs::path(TEST_PLUGINS_DIR) / (a.kind + "-" + a.name + ".so"));
   std::atomic<std::size_t> next{0};
   std::vector<std::string> wrong(all.size());
   const auto work = [&] {
     for (std::size_t i; (i = next++) < all.size();)
       for (const double deadline :
-           {kShort, kLong})  // a second look, with time to spare: the plugin's fault stays
-        if (wrong[i] = row_breach(all[i], checked(files[i], deadline, compares(all[i].check)));
+           {kShortDeadline, kLongDeadline})  // the second time in case the machine was stalled
+        if (wrong[i] = difference_from_row(
+                all[i], checked(files[i], deadline, compares_with_reference(all[i].check)));
             wrong[i].empty())
           break;
   };

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
   planning::SweepResult s = test::sample_sweep();
   s.model = s.run_line = s.key = s.unit = s.budget_source = s.command = kAttack;
   for (planning::SweepCurve& c : s.curves) {
-    c.estimator = c.kind = kAttack;
+    c.estimator = kAttack;
     for (planning::SweepPoint& x : c.points) x.label = kAttack;
     c.points.back().error = kAttack;
   }

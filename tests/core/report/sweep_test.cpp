@@ -15,7 +15,7 @@ planning::SweepResult small() {
   v.budget_source = "memory.budget";
   v.curves.push_back(
       {"llama",
-       "exact",
+       Claim::kExact,
        {{512, "512", 2000, 2000, true, "", {{Component::kWeights, 1500}, {Component::kActivations, 500}}},
         {1024, "1024", 3500, 3500, false, "", {{Component::kWeights, 1500}, {Component::kActivations, 2000}}},
         {2048, "2048", 0, 0, false, "no, \"really\"", {}}}});

@@ -134,12 +134,12 @@ BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_tested_and_the_rejected_one_is_n
   const std::string detail = all["GPU-002"]["detail"];
   BOOST_TEST(has(detail, "worst in mode resident: the trainer failed: save() gave 'w'"), detail);
   BOOST_TEST(has(detail, "hybrid FALSIFIED"), detail);
-  BOOST_TEST(has(detail, "skipped: streamed: toy: toys do not stream"), detail);
+  BOOST_TEST(has(detail, "skipped: streamed: toy: streamed mode is not supported"), detail);
   arguments.insert(arguments.end(), {"--set", "plugin.toy.mode=streamed"});
   const Outcome r = run_program(arguments);
   all = results(r);
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(all["GPU-002"]["detail"] == "streamed: toy: toys do not stream", all["GPU-002"].dump());
+  BOOST_TEST(all["GPU-002"]["detail"] == "streamed: toy: streamed mode is not supported", all["GPU-002"].dump());
 }
 
 BOOST_AUTO_TEST_CASE(typos_exit_2_with_the_nearest_name) {

@@ -1,5 +1,5 @@
-/* One small estimator in C; a macro selects how it misbehaves. Without a macro it is a correct
- * plugin. What each must do to the host: ../load_test.cpp. */
+/* A small estimator in C. A macro selects one fault; without a macro it is a correct plugin. How the host
+ * handles each fault: ../load_test.cpp. */
 #include <stddef.h>
 #include <string.h>
 #include <trainhost/trainhost.h>
@@ -58,10 +58,10 @@ TH_MANIFEST("id = \"sample\"\nversion = \"" BROKEN_VERSION "\"\nkind = \"" BROKE
 #endif
 
 #ifdef BROKEN_UNDEFINED
-int nobody_defines_this(void);
+int undefined_function(void);
 #endif
-#ifdef BROKEN_NEEDS_LENDER
-const th_plugin* test_plugin_lent(void);
+#ifdef BROKEN_NEEDS_PROVIDER
+const th_plugin* test_plugin_provided(void);
 #endif
 
 static int32_t match(const th_model* m, const th_run* r) {
@@ -71,19 +71,19 @@ static int32_t match(const th_model* m, const th_run* r) {
 
 static th_status estimate(const th_host* h, const th_model* m, const th_run* r, const th_profile* p,
                           th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
-  th_mem leaf = {0};
+  th_mem node = {0};
   (void)h, (void)r, (void)p, (void)summary, (void)error;
-  leaf.struct_size = sizeof leaf;
-  leaf.id = 1;
-  leaf.tier = TH_TIER_HOST;
-  leaf.component = TH_MEM_WEIGHTS;
-  leaf.claim = TH_EXACT;
-  leaf.bytes = leaf.lo = leaf.hi = m->vocab * m->hidden * 4;
-  leaf.name = "weights";
+  node.struct_size = sizeof node;
+  node.id = 1;
+  node.tier = TH_TIER_HOST;
+  node.component = TH_MEM_WEIGHTS;
+  node.claim = TH_EXACT;
+  node.bytes = node.lo = node.hi = m->vocab * m->hidden * 4;
+  node.name = "weights";
 #ifdef BROKEN_UNDEFINED
-  leaf.bytes += (uint64_t)nobody_defines_this();
+  node.bytes += (uint64_t)undefined_function();
 #endif
-  return sink->node(sink, &leaf);
+  return sink->node(sink, &node);
 }
 
 static const th_estimator table = {BROKEN_ESTIMATOR_SIZE, 0, match, BROKEN_ESTIMATE};
@@ -98,7 +98,7 @@ static const void* get(const char* id) {
 }
 
 static const th_host* host;
-static th_status start_well(const th_host* h, th_error* error) {
+static th_status start_and_log(const th_host* h, th_error* error) {
   (void)error;
   host = h;
   h->log(h, TH_LOG_INFO, "start", "started");
@@ -109,27 +109,27 @@ static void stop(void) {
 }
 static th_status fail(const th_host* h, th_error* error) {
   (void)h;
-  memcpy(error->message, "the moon is in the wrong phase", 31);
-  memcpy(error->hint, "wait a week", 12);
+  strcpy(error->message, "the license has expired");
+  strcpy(error->hint, "renew the license");
   return TH_E_UNAVAILABLE;
 }
 static th_status fail_with_number(const th_host* h, th_error* error) {
   (void)h;
-  memcpy(error->message, "the tables cannot be written", 29);
-  memcpy(error->native_domain, "errno", 6);
+  strcpy(error->message, "the tables cannot be written");
+  strcpy(error->native_domain, "errno");
   error->native_code = 28;
   return TH_E_IO;
 }
 static th_status fail_as_bug(const th_host* h, th_error* error) {
   (void)h;
-  memcpy(error->message, "a table is missing", 19);
+  strcpy(error->message, "a table is missing");
   return TH_E_INTERNAL;
 }
-static th_status once(const th_host* h, th_error* error) {
+static th_status start_once(const th_host* h, th_error* error) {
   static int starts;
   (void)h;
   if (starts++ == 0) return TH_OK;
-  memcpy(error->message, "once is enough", 15);
+  strcpy(error->message, "start() was called twice");
   return TH_E_STATE;
 }
 static th_status fail_silently(const th_host* h, th_error* error) {
@@ -141,24 +141,24 @@ static th_status fail_silently(const th_host* h, th_error* error) {
 BROKEN_EXTRA
 #endif
 
-/* Used, so that no variant warns about what it leaves out. */
+/* References every function, so that no variant warns about unused ones. */
 const void* test_plugin_keep(void);
 const void* test_plugin_keep(void) {
   static const void* all[10];
   all[0] = (const void*)(size_t)get, all[1] = (const void*)(size_t)estimate,
   all[2] = (const void*)(size_t)fail;
-  all[3] = (const void*)(size_t)fail_silently, all[4] = (const void*)(size_t)start_well;
-  all[5] = (const void*)(size_t)stop, all[6] = &table, all[7] = (const void*)(size_t)once;
+  all[3] = (const void*)(size_t)fail_silently, all[4] = (const void*)(size_t)start_and_log;
+  all[5] = (const void*)(size_t)stop, all[6] = &table, all[7] = (const void*)(size_t)start_once;
   all[8] = (const void*)(size_t)fail_with_number, all[9] = (const void*)(size_t)fail_as_bug;
   return all;
 }
 
-#ifdef BROKEN_NEEDS_LENDER
-const void* test_plugin_call_lender(void);
-const void* test_plugin_call_lender(void) { return test_plugin_lent(); }
-static const th_plugin* (*volatile keep_the_dependency)(void) = test_plugin_lent;
+#ifdef BROKEN_NEEDS_PROVIDER
+const void* test_plugin_call_provider(void);
+const void* test_plugin_call_provider(void) { return test_plugin_provided(); }
+static const th_plugin* (*volatile keep_dependency)(void) = test_plugin_provided;
 #endif
-TH_EXPORT const th_plugin* test_plugin_lent(void);
+TH_EXPORT const th_plugin* test_plugin_provided(void);
 
 #if defined(BROKEN_DATA_ENTRY)
 TH_EXPORT extern const int test_plugin_data_entry __asm__(TH_ENTRY_NAME);
@@ -166,7 +166,7 @@ const int test_plugin_data_entry = 42;
 #elif !defined(BROKEN_NO_ENTRY)
 const th_plugin* TH_ENTRY(void) {
   static const th_plugin plugin = {BROKEN_SIZE,          BROKEN_MAJOR, BROKEN_MINOR, BROKEN_TABLE_ID,
-                                   BROKEN_TABLE_VERSION, BROKEN_START, stop,      BROKEN_GET};
+                                   BROKEN_TABLE_VERSION, BROKEN_START, stop,         BROKEN_GET};
 #ifdef BROKEN_NULL_TABLE
   (void)plugin;
   return NULL;
@@ -174,7 +174,7 @@ const th_plugin* TH_ENTRY(void) {
   return &plugin;
 #endif
 }
-#ifndef BROKEN_NEEDS_LENDER
-const th_plugin* test_plugin_lent(void) { return NULL; }
+#ifndef BROKEN_NEEDS_PROVIDER
+const th_plugin* test_plugin_provided(void) { return NULL; }
 #endif
 #endif

@@ -9,20 +9,20 @@ TH_MANIFEST("id = \"sample\"\nversion = \"1\"\nkind = \"estimator\"\noptions = [
 
 namespace {
 
-struct Own {
+struct OwnException {
   int number = 42;
 };
 
-void escape(const th_host* h, const char* where) {
+void throw_if_selected(const th_host* h, const char* function) {
   const char* what = h->option(h, "do");
-  if (!what || std::strstr(what, where) == nullptr) return;
-  if (std::strstr(what, "runtime_error")) throw std::runtime_error("out of the plugin");
+  if (!what || std::strstr(what, function) == nullptr) return;
+  if (std::strstr(what, "runtime_error")) throw std::runtime_error("thrown by the plugin");
   if (std::strstr(what, "42")) throw 42;
-  throw Own();
+  throw OwnException();
 }
 
 th_status start(const th_host* h, th_error*) {
-  escape(h, "start");
+  throw_if_selected(h, "start");
   return TH_OK;
 }
 void stop() {}
@@ -30,7 +30,7 @@ void stop() {}
 std::int32_t match(const th_model*, const th_run*) { return 7; }
 th_status estimate(const th_host* h, const th_model*, const th_run*, const th_profile*, th_mem_sink*,
                    th_mem_summary*, th_error*) {
-  escape(h, "estimate");
+  throw_if_selected(h, "estimate");
   return TH_OK;
 }
 

@@ -1,5 +1,6 @@
-// An estimator whose fault is how it is linked: exported symbols, threads that stay, its run-time library.
-// It reports value() bytes, so a wrong symbol gives a wrong number. One macro per plugin;
+// Estimators with unusual linkage: exported symbols, threads that keep running, another run-time library.
+// Each reports value() bytes, so a symbol of another library gives a wrong number. A macro selects the
+// variant;
 // ../runtime_isolation_test.cpp.
 #include <string>
 #include <trainhost/trainhost.hpp>
@@ -12,28 +13,28 @@
 #endif
 TH_MANIFEST("id = \"" LINKED_ID "\"\nversion = \"1\"\nkind = \"estimator\"\nfamilies = [\"llama\"]\n");
 
-#if defined(LINKED_THREAD_LOCAL)  // a destructor that a thread of the host calls when it ends, long after
+#if defined(LINKED_THREAD_LOCAL)  // a destructor that runs when a thread of the host ends
 namespace {
-struct Kept {
-  std::string text = "a text that is too long for its own bytes and lies on the heap";
-  ~Kept() { text.clear(); }
+struct ThreadLocalText {
+  std::string text = "a text of 62 characters, which std::string stores on the heap.";
+  ~ThreadLocalText() { text.clear(); }
 };
-thread_local Kept kept;
-std::uint64_t value() { return kept.text.size(); }
+thread_local ThreadLocalText thread_text;
+std::uint64_t value() { return thread_text.text.size(); }
 }  // namespace
 
-#elif defined(LINKED_UNIQUE)  // a symbol that the dynamic linker makes one for the whole process
+#elif defined(LINKED_UNIQUE)  // a symbol that the dynamic linker shares within the whole process
 template <class T>
-struct TH_EXPORT OneForAll {
+struct TH_EXPORT SharedNumber {
   static int number;
 };
 template <class T>
-int OneForAll<T>::number = LINKED_UNIQUE;
+int SharedNumber<T>::number = LINKED_UNIQUE;
 namespace {
-std::uint64_t value() { return static_cast<std::uint64_t>(OneForAll<int>::number); }
+std::uint64_t value() { return static_cast<std::uint64_t>(SharedNumber<int>::number); }
 }  // namespace
 
-#elif defined(LINKED_WEAK)  // hundreds of weak symbols around std::, exported because nothing hides them
+#elif defined(LINKED_WEAK)  // hundreds of exported weak symbols of std:: templates
 template <int N>
 TH_EXPORT __attribute__((noinline, used)) std::uint64_t count(const std::vector<int>& of) {
   if constexpr (N == 0)
@@ -45,13 +46,13 @@ namespace {
 std::uint64_t value() { return count<500>({1, 2}); }
 }  // namespace
 
-#elif defined(LINKED_HELPER)  // a global name that another plugin has too
+#elif defined(LINKED_HELPER)  // a global name that another plugin exports too
 extern "C" TH_EXPORT int helper() { return LINKED_HELPER; }
 namespace {
 std::uint64_t value() { return static_cast<std::uint64_t>(helper()); }
 }  // namespace
 
-#elif defined(LINKED_OPENMP)  // threads of another OpenMP than the last one
+#elif defined(LINKED_OPENMP)  // threads of an OpenMP library
 namespace {
 std::uint64_t value() {
   int n = 0;

@@ -1,5 +1,5 @@
-// A plugin in Rust whose start() panics: what the crate of the SDK would catch, this one lets out. Written against the C
-// header alone, without the crate; ../runtime_isolation_test.cpp.
+// A plugin in Rust whose start() panics. Written without the SDK's crate, which would catch the panic.
+// ../runtime_isolation_test.cpp.
 use std::os::raw::{c_char, c_void};
 
 const TEXT: &[u8; 47] = b"id = 'sample'\nversion = '1'\nkind = 'estimator'\n";
@@ -21,7 +21,7 @@ pub struct Plugin {
 unsafe impl Sync for Plugin {}
 
 extern "C" fn start(_: *const c_void, _: *mut c_void) -> i32 {
-    panic!("out of Rust");
+    panic!("panic in start()");
 }
 extern "C" fn stop() {}
 extern "C" fn get(_: *const c_char) -> *const c_void {

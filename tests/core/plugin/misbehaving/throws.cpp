@@ -1,4 +1,4 @@
-// A library whose static initialisation throws an int.
+// A library whose static initialiser throws an int.
 #include <trainhost/trainhost.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-/* What the broken estimators and trainers share: manifest, start and stop, the entry, and the faults of
- * those. */
+/* Shared by the broken estimators and trainers: manifest, start(), stop() and the entry, with their faults.
+ */
 #ifndef BROKEN_COMMON_H
 #define BROKEN_COMMON_H
 #define _GNU_SOURCE
@@ -39,7 +39,7 @@ static th_error* kept_error;
 static th_mem_sink* kept_sink;
 static int starts;
 
-static inline th_status refuse(th_error* e, th_status code, const char* message) {
+static inline th_status fail(th_error* e, th_status code, const char* message) {
   if (!e && FAULT != null_error_crashes) return code;
   e->code = code;
   if (FAULT != no_message) snprintf(e->message, sizeof e->message, "%s", message);
@@ -49,22 +49,22 @@ static inline th_status refuse(th_error* e, th_status code, const char* message)
   return code;
 }
 
-static void* wait_then_call(void* arg) {
+static void* log_late(void* arg) {
   (void)arg;
   usleep(2000);
-  host->log(host, TH_LOG_INFO, "late", "too late");
+  host->log(host, TH_LOG_INFO, "late", "after stop()");
   return NULL;
 }
-static void* sleep_on(void* arg) {
+static void* sleep_forever(void* arg) {
   (void)arg;
   while (1) pause();
   return NULL;
 }
-static void key_ends(void* arg) { (void)arg; }
+static void ignore_key(void* arg) { (void)arg; }
 static pthread_key_t thread_key;
-static void* needed;
+static void* start_memory;
 static pthread_t late_thread;
-static int late;
+static int late_thread_runs;
 
 static void break_process(void) {
 #if defined(__SSE2__)
@@ -75,7 +75,7 @@ static void break_process(void) {
   if (FAULT == umask_changed) umask(0);
   if (FAULT == environment) setenv("TEST_PLUGIN", "1", 1);
   if (FAULT == closes_stdin) close(0);
-  if (FAULT == prints) puts("hello from the plugin");
+  if (FAULT == prints) puts("printed by the plugin");
   if (FAULT == resource_limit) {
     struct rlimit l;
     getrlimit(RLIMIT_STACK, &l);
@@ -89,43 +89,44 @@ static th_status start(const th_host* h, th_error* e) {
   ++starts;
   break_process();
   if (FAULT == fails_silently) return TH_E_IO;
-  if (FAULT == starts_once && starts > 1) return refuse(e, TH_E_STATE, "once is enough");
-  if (FAULT == leaks_descriptor && open("/dev/null", O_RDONLY) < 0) return refuse(e, TH_E_IO, "no null");
+  if (FAULT == starts_once && starts > 1) return fail(e, TH_E_STATE, "start() a second time");
+  if (FAULT == leaks_descriptor && open("/dev/null", O_RDONLY) < 0)
+    return fail(e, TH_E_IO, "cannot open /dev/null");
   if (FAULT == leaks_heap) {
-    char* volatile lost = malloc(1024);
-    if (lost) lost[0] = 1;
+    char* volatile leaked = malloc(1024);
+    if (leaked) leaked[0] = 1;
   }
   if (FAULT == keeps_host_memory && starts == 1) h->alloc(h, 64, 64, TH_TIER_HOST, "kept");
   if (FAULT == leaks_thread) {
     pthread_t t;
-    pthread_create(&t, NULL, sleep_on, NULL);
+    pthread_create(&t, NULL, sleep_forever, NULL);
     pthread_detach(t);
   }
   if (FAULT == slow_start && starts == 1) usleep(1050000);
   if (FAULT == key_destructor) {
-    if (starts == 1) pthread_key_create(&thread_key, key_ends);
+    if (starts == 1) pthread_key_create(&thread_key, ignore_key);
     pthread_setspecific(thread_key, &thread_key);
   }
   if (FAULT == start_needs_memory) {
-    needed = h->alloc(h, 64, 64, TH_TIER_HOST, "needed");
-    *(volatile char*)needed = 1;
+    start_memory = h->alloc(h, 64, 64, TH_TIER_HOST, "needed");
+    *(volatile char*)start_memory = 1;
   }
-  if (FAULT == calls_after_stop && late) pthread_join(late_thread, NULL), late = 0;
+  if (FAULT == calls_after_stop && late_thread_runs) pthread_join(late_thread, NULL), late_thread_runs = 0;
   const char* mode = h->option(h, "mode");
   if (mode && strcmp(mode, "auto") != 0 && FAULT != ignores_option)
-    return refuse(e, TH_E_ARG, "plugin.sample.mode: expected auto");
+    return fail(e, TH_E_ARG, "plugin.sample.mode: expected auto");
   return TH_OK;
 }
 
 static void stop(void) {
-  if (FAULT == calls_after_stop) late = pthread_create(&late_thread, NULL, wait_then_call, NULL) == 0;
-  if (needed) host->release(host, needed), needed = NULL;
+  if (FAULT == calls_after_stop) late_thread_runs = pthread_create(&late_thread, NULL, log_late, NULL) == 0;
+  if (start_memory) host->release(host, start_memory), start_memory = NULL;
   if (kept_error) kept_error->code = 1;
-  if (kept_sink) kept_sink->note(kept_sink, "by the way");
+  if (kept_sink) kept_sink->note(kept_sink, "after the call");
   kept_error = NULL, kept_sink = NULL;
 }
 
-__attribute__((destructor)) static void at_exit(void) {
+__attribute__((destructor)) static void abort_at_exit(void) {
   if (FAULT == crashes_at_exit) abort();
 }
 
@@ -137,8 +138,8 @@ static const void* get(const char* id) {
 }
 
 #if defined(UNDEFINED_SYMBOL)
-int nobody_defines_this(void);
-int (*volatile broken_undefined)(void) = nobody_defines_this;
+int undefined_function(void);
+int (*volatile broken_undefined)(void) = undefined_function;
 #endif
 #if defined(EXPORTS_MORE)
 TH_EXPORT int broken_helper(void);
@@ -146,15 +147,16 @@ int broken_helper(void) { return 1; }
 #endif
 #if defined(EXPORTS_UNIQUE)
 __asm__(
-    ".data\n.globl broken_unique\n.type broken_unique, @gnu_unique_object\n.size broken_unique, 4\nbroken_unique: .long "
+    ".data\n.globl broken_unique\n.type broken_unique, @gnu_unique_object\n.size broken_unique, "
+    "4\nbroken_unique: .long "
     "1\n.text\n");
 #endif
 
 #if defined(DATA_ENTRY)
 TH_EXPORT extern const int broken_data_entry __asm__(TH_ENTRY_NAME);
 const int broken_data_entry = 42;
-const void* broken_used(void);
-const void* broken_used(void) { return (const void*)((size_t)start + (size_t)stop + (size_t)get); }
+const void* broken_references(void);
+const void* broken_references(void) { return (const void*)((size_t)start + (size_t)stop + (size_t)get); }
 #else
 const th_plugin* TH_ENTRY(void) {
   static const th_plugin plugin = {FAULT == short_table ? 24 : sizeof(th_plugin),

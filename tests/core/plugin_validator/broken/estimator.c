@@ -4,7 +4,7 @@
 #include "report.h"
 
 static int32_t match(const th_model* m, const th_run* r) {
-  static int moods;
+  static int match_calls;
   if (FAULT != match_null_crashes && (!m || !r)) return 0;
   if (FAULT == slow_match) usleep(1500);
   if (FAULT == match_reads) {
@@ -13,30 +13,30 @@ static int32_t match(const th_model* m, const th_run* r) {
     if (file >= 0 && read(file, &byte, 1) == 1) close(file);
   }
   if (FAULT == no_match || r->micro_batch == 0 || !m->family || strcmp(m->family, "llama") != 0) return 0;
-  if (FAULT == moody_match) return 500 + (++moods & 1);
+  if (FAULT == varying_match) return 500 + (++match_calls & 1);
   return FAULT == score_2000 ? 2000 : 500;
 }
 
 static th_status estimate(const th_host* h, const th_model* m, const th_run* r, const th_profile* p,
                           th_mem_sink* sink, th_mem_summary* summary, th_error* e) {
-  const th_status ok = acceptable(h, m, r, sink, e);
+  const th_status ok = check_arguments(h, m, r, sink, e);
   if (ok != TH_OK) return ok;
-  if (FAULT == no_profile && p) return refuse(e, TH_E_INTERNAL, "no idea what a profile is");
-  if (FAULT == leaks_by_call) {
-    char* volatile lost = malloc(100);
-    if (lost) lost[0] = 1;
+  if (FAULT == no_profile && p) return fail(e, TH_E_INTERNAL, "profiles are not supported");
+  if (FAULT == leaks_per_call) {
+    char* volatile leaked = malloc(100);
+    if (leaked) leaked[0] = 1;
   }
-  static int asked;
-  if (FAULT == leaks_seldom && ++asked > 600 && asked % 8 == 0) {
-    char* volatile lost = malloc(1024);
-    if (lost) lost[0] = 1;
+  static int calls_so_far;
+  if (FAULT == leaks_rarely && ++calls_so_far > 600 && calls_so_far % 8 == 0) {
+    char* volatile leaked = malloc(1024);
+    if (leaked) leaked[0] = 1;
   }
-  if (FAULT == leaks_descriptor_by_call) {
-    const int lost = open("/dev/null", O_RDONLY);
-    (void)lost;
+  if (FAULT == leaks_descriptor_per_call) {
+    const int leaked = open("/dev/null", O_RDONLY);
+    (void)leaked;
   }
-  struct account_call c = {h, m, r, sink, summary, elements(m) * 4, logits_bytes(m, r), e, TH_OK};
-  return give_account(&c);
+  struct report_call c = {h, m, r, sink, summary, elements(m) * 4, logits_bytes(m, r), e, TH_OK};
+  return send_report_from_thread(&c);
 }
 
 static const th_estimator tables[2] = {

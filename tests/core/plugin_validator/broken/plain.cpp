@@ -1,5 +1,5 @@
-// The plain trainer of sdk/examples with another epsilon under the roots of its norms, forward and backward
-// alike: loss and gradient agree with each other, and with no other trainer. FAULT none: without it.
+// The plain trainer of sdk/examples. With the fault other_eps its norms use another epsilon, forward and
+// backward: loss and gradient agree with each other, but not with another trainer.
 #include "core/executor/trainer.hpp"
 #include "sdk/examples/plain_trainer/plain_kernels.hpp"
 

@@ -1,5 +1,5 @@
-// See cache_fields.hpp.
-#include "core/plugin/cache_fields.hpp"
+// See field_lines.hpp.
+#include "core/plugin/field_lines.hpp"
 
 namespace trainhost::plugin {
 

@@ -1,5 +1,5 @@
-// Lines of tab-separated fields with backslash escapes, for the registry's cache and for the messages of a
-// trial load. No types and no nesting: writer and reader agree on the order of fields.
+// Lines of tab-separated fields with backslash escapes, for the registry's cache and for messages between a
+// process and its child. No types and no nesting: writer and reader agree on the order of fields.
 #pragma once
 #include <string>
 #include <string_view>
