@@ -8,13 +8,15 @@
 function(trainhost_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 A "" "" "SOURCES;LINK")
   if(A_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "trainhost_add_plugin(${name}): unknown argument '${A_UNPARSED_ARGUMENTS}'; use SOURCES and LINK")
+    message(FATAL_ERROR "trainhost_add_plugin(${name}): "
+      "unknown argument '${A_UNPARSED_ARGUMENTS}'; use SOURCES and LINK")
   endif()
   if(NOT A_SOURCES)
     message(FATAL_ERROR "trainhost_add_plugin(${name}): SOURCES is missing")
   endif()
   if("${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS} ${CMAKE_MODULE_LINKER_FLAGS}" MATCHES "-ffast-math|-Ofast")
-    message(FATAL_ERROR "trainhost_add_plugin(${name}): -ffast-math and -Ofast change the floating-point mode of the host "
+    message(FATAL_ERROR
+      "trainhost_add_plugin(${name}): -ffast-math and -Ofast change the floating-point mode of the host "
       "when the plugin is loaded; use -O3 -fno-math-errno -fno-trapping-math for the files that need it")
   endif()
   add_library(${name} MODULE ${A_SOURCES})

@@ -36,13 +36,15 @@ function(trainhost_flags target)
     set(optimize -O1)
   endif()
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>;-fstack-protector-strong>"
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow>"
+    "$<$<COMPILE_LANGUAGE:C,CXX>:$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>;-fstack-protector-strong>"
     "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:${optimize}>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-fno-gnu-unique,-fstack-protector-strong>)
   if(TRAINHOST_SANITIZE)
     target_compile_options(${target} PRIVATE
-      "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TRAINHOST_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-g1>")
+      "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TRAINHOST_SANITIZE};-fno-sanitize-recover=all>"
+      "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer;-g1>")
     target_link_options(${target} PRIVATE -fsanitize=${TRAINHOST_SANITIZE})
   endif()
 endfunction()

@@ -1,6 +1,7 @@
 # Script: writes OUT, a C++ source whose function templates() returns every file below the folders ROOTS, each as
 # "PREFIX=FOLDER". Run at build time by core/plugin_template, as bytes.
-set(text "// Written by the build from sdk/templates and sdk/rust; do not edit.\n#include \"core/plugin_template/embedded.hpp\"\n\n")
+string(CONCAT text "// Written by the build from sdk/templates and sdk/rust; do not edit.\n"
+  "#include \"core/plugin_template/embedded.hpp\"\n\n")
 string(APPEND text "namespace trainhost::plugin_template {\nnamespace {\nconstexpr Embedded kFiles[] = {\n")
 string(REPLACE "," ";" ROOTS "${ROOTS}")
 foreach(root ${ROOTS})
@@ -17,5 +18,6 @@ foreach(root ${ROOTS})
     string(APPEND text "    {\"${prefix}/${file}\", std::string_view(\"${content}\", ${size})},\n")
   endforeach()
 endforeach()
-string(APPEND text "};\n}  // namespace\n\nstd::span<const Embedded> templates() { return kFiles; }\n\n}  // namespace trainhost::plugin_template\n")
+string(APPEND text "};\n}  // namespace\n\nstd::span<const Embedded> templates() { return kFiles; }\n\n"
+  "}  // namespace trainhost::plugin_template\n")
 file(WRITE ${OUT} "${text}")

@@ -26,12 +26,14 @@ set(CPACK_DEBIAN_SDK_PACKAGE_SECTION devel)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "trainhost-plugins (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_PLUGINS_PACKAGE_DEPENDS "trainhost (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_SDK_PACKAGE_SUGGESTS "trainhost (= ${PROJECT_VERSION}), cmake, pkgconf, cargo")
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
-  "planner and trainer for language models\n trainhost predicts the memory of a training run to the byte, trains it, and\n shows the prediction beside the measurement.")
+string(CONCAT CPACK_COMPONENT_RUNTIME_DESCRIPTION "planner and trainer for language models\n"
+  " trainhost predicts the memory of a training run to the byte, trains it, and\n"
+  " compares the prediction with the measurement.")
 set(CPACK_COMPONENT_PLUGINS_DESCRIPTION
   "trainers and estimators of trainhost\n The trainers on CPU and CUDA and the estimators that come with trainhost.")
-set(CPACK_COMPONENT_SDK_DESCRIPTION
-  "development files for plugins of trainhost\n C headers, C++ glue, a Rust crate, a CMake package and a pkg-config file for\n estimators and trainers that trainhost loads.")
+string(CONCAT CPACK_COMPONENT_SDK_DESCRIPTION "development files for plugins of trainhost\n"
+  " C headers, a C++ layer, a Rust crate, a CMake package and a pkg-config file for\n"
+  " estimators and trainers that trainhost loads.")
 
 # What every Debian package has: its licence and what changed.
 set(doc ${PROJECT_BINARY_DIR}/package-doc)
