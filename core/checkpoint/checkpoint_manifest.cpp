@@ -6,16 +6,15 @@
 #include <fmt/format.h>
 
 #include <cassert>
-#include <nlohmann/json.hpp>
 
-#include "core/base/json_reader.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/hash.hpp"
 
 namespace trainhost::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr std::string_view kSeal = ",\n \"seal\": \"", kEnd = "\"\n}\n";
 // The tail has a fixed length, which is why the seal can be found without parsing.
@@ -107,13 +106,7 @@ std::string manifest_text(const Manifest& m) {
             {"backend", m.meta.backend},
             {"extra", strings(m.meta.extra)},
             {"files", std::move(files)}};
-  std::string text;
-  // dump() throws if a text is not UTF-8, for example a backend id from a plugin.
-  try {
-    text = j.dump(1);
-  } catch (const Json::exception& e) {
-    throw run_error(fmt::format("cannot write the manifest of the checkpoint: {}", e.what()));
-  }
+  std::string text = j.dump(1);
   assert(text.ends_with("\n}"));
   text.resize(text.size() - 2);  // remove "\n}", which follows the seal
   std::string seal = xxh3_hex(text);

@@ -5,10 +5,10 @@
 #include <array>
 #include <cassert>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/checked.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
@@ -23,10 +23,11 @@ constexpr std::size_t kBuffer = 256 << 10;  // small pieces are collected; large
 constexpr std::uint64_t kDataAlignment =
     64;  // alignment of the first data byte, for readers that map the file
 
-/// JSON text of a name. Invalid UTF-8 is rejected here; nlohmann would throw an exception of its own type.
+/// JSON text of a name. Invalid UTF-8 is rejected: a name with replacement characters would not be found
+/// again.
 std::string quoted(const std::string& s) {
   if (!valid_utf8(s)) throw run_error(fmt::format("the name '{}' is not UTF-8", escaped(s)));
-  return nlohmann::json(s).dump();
+  return json_string(s);
 }
 
 /// Header length, header and padding. Sets `data_bytes` to the size of the data that must follow. Offsets

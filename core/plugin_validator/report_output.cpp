@@ -1,14 +1,13 @@
 // See report_output.hpp.
 #include "core/plugin_validator/report_output.hpp"
+#include "core/base/json_value.hpp"
 
 #include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 
 #include "core/base/text.hpp"
 
 namespace trainhost::plugin_validator {
-using OrderedJson = nlohmann::ordered_json;
+using OrderedJson = JsonValue;
 
 std::string line_of(const Result& r, bool verbose) {
   const bool quiet_skip = r.verdict.outcome == Outcome::kSkip;
@@ -55,7 +54,7 @@ std::string json_of(const Report& r) {
       {"failed", r.count(Outcome::kFail) + r.count(Outcome::kCrash) + r.count(Outcome::kTimeout)},
       {"skipped", r.count(Outcome::kSkip)},
       {"checks", all}};
-  return j.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return j.dump(2) + "\n";
 }
 
 std::string junit_of(const Report& r) {

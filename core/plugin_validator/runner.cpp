@@ -1,5 +1,6 @@
 // See runner.hpp.
 #include "core/plugin_validator/runner.hpp"
+#include "core/base/json_value.hpp"
 
 #include <fmt/format.h>
 

@@ -2,14 +2,14 @@
 // renamed or removed. Several keys therefore keep older terms: "leaves" are the entries, "moment" is the
 // phase, "too_much" are the bytes over the budget.
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 /// The less certain of two claims: a component is as certain as its least certain entry.
 Claim less_certain(Claim a, Claim b) {
@@ -121,7 +121,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   if (v.recompute_layers) j["recompute"] = recompute_object(v);
   j["budget_source"] = v.budget_source;
   if (!v.host_budget_source.empty()) j["host_budget_source"] = v.host_budget_source;
-  j["estimates"] = Json::array();
+  Json estimates = Json::array();
   for (const planning::Estimate& e : v.estimates) {
     Json tiers = Json::array();
     for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
@@ -130,28 +130,27 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
     // As text, because JSON numbers above 2^53 lose digits in most readers. "" where the plan has no digest.
     char digest[24];
     std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(e.report.digest));
-    j["estimates"].push_back({{"estimator", e.report.source},
-                              {"kind", name(e.report.claim)},
-                              {"total_bytes", e.total_bytes},
-                              {"fits", e.fits},
-                              {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
-                              {"digest", e.report.digest ? digest : ""},
-                              {"tiers", std::move(tiers)},
-                              {"leaves", entries_json(e.report)},
-                              {"notes", e.report.notes}});
-    Json& last = j["estimates"].back();
-    if (!v.host_budget_source.empty()) last["host_budget_bytes"] = v.host_budget_bytes;
-    if (!e.fits) last["too_much"] = excess_json(v, e);
+    Json entry = {{"estimator", e.report.source},
+                  {"kind", name(e.report.claim)},
+                  {"total_bytes", e.total_bytes},
+                  {"fits", e.fits},
+                  {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
+                  {"digest", e.report.digest ? digest : ""},
+                  {"tiers", std::move(tiers)},
+                  {"leaves", entries_json(e.report)},
+                  {"notes", e.report.notes}};
+    if (!v.host_budget_source.empty()) entry["host_budget_bytes"] = v.host_budget_bytes;
+    if (!e.fits) entry["too_much"] = excess_json(v, e);
+    estimates.push_back(std::move(entry));
   }
+  j["estimates"] = std::move(estimates);
   j["notes"] = v.notes;
   j["ranks"] = v.ranks;
   j["changes"] = changes_json(v);
   if (!v.changes_note.empty()) j["changes_note"] = v.changes_note;
   j["limits"] = limits_json(v);
   j["timeline"] = timeline_json(v);
-  // Texts from plugins may hold invalid UTF-8. The default error handler throws; `replace` writes U+FFFD, so
-  // one bad byte in a note cannot lose the whole report.
-  return j.dump(indent, ' ', false, Json::error_handler_t::replace);
+  return j.dump(indent);
 }
 
 }  // namespace trainhost::report

@@ -1,12 +1,12 @@
 // Writes the "profile" object of the done event and of summary.json.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/report/profile_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 double ratio(std::uint64_t a, std::uint64_t b) {
   return b ? static_cast<double>(a) / static_cast<double>(b) : 0;
@@ -49,7 +49,7 @@ std::string profile_json(const training::ProfileResult& v) {
               {"allocated_bytes", v.allocated_bytes},
               {"used_bytes", v.used_bytes}}},
             {"trace", v.trace}};
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return j.dump();
 }
 
 }  // namespace trainhost::report

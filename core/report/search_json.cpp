@@ -1,12 +1,12 @@
 // Writes the trainhost.search/1 object, with all numbers in full precision.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/report/search_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 Json row_json(const planning::RankedLayout& r) {
   Json seconds = Json::object();
@@ -58,7 +58,7 @@ std::string search_json(const planning::SearchResult& v) {
                   {"pareto", rows_json(v.pareto)},
                   {"assumptions", v.assumptions},
                   {"notes", v.notes}};
-  return j.dump(2, ' ', false, Json::error_handler_t::replace);
+  return j.dump(2);
 }
 
 }  // namespace trainhost::report

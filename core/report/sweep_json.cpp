@@ -1,12 +1,12 @@
 // Writes the trainhost.sweep/1 object: every point of every curve, and the crossovers.
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/report/sweep_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 Json point_json(const planning::SweepPoint& p) {
   Json j = {{"x", p.x}, {"value", p.label}};
@@ -45,7 +45,7 @@ std::string sweep_json(const planning::SweepResult& v) {
                   {"curves", std::move(curves)},
                   {"crossovers", std::move(crossovers)},
                   {"notes", v.notes}};
-  return j.dump(2, ' ', false, Json::error_handler_t::replace);
+  return j.dump(2);
 }
 
 }  // namespace trainhost::report

@@ -1,6 +1,5 @@
 // Reads a config.json into a ModelSpec, and writes a config.json that transformers can load. The rules of the
 // fields are in model_fields.cpp.
-#include <nlohmann/json.hpp>
 
 #include "core/base/json_value.hpp"
 #include "core/runfile/model_fields.hpp"
@@ -14,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 4 << 20;
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 const char* architecture(const std::string& family) {
   if (family == "mistral") return "MistralForCausalLM";
@@ -47,39 +46,13 @@ void write_window(const ModelSpec& m, Json& out) {
   out["max_window_layers"] = m.sliding_window ? m.first_window_layer : m.layers;
 }
 
-/// The value for writing; usually an id, null, or the list of ids that eos_token_id may be.
-Json to_json(const JsonValue& v) {
-  Json out = nullptr;
-  switch (v.kind) {
-    case JsonValue::Kind::kNull:
-      break;
-    case JsonValue::Kind::kBool:
-      return v.boolean;
-    case JsonValue::Kind::kInteger:
-      return v.integer;
-    case JsonValue::Kind::kNumber:
-      return v.number;
-    case JsonValue::Kind::kString:
-      return v.string;
-    case JsonValue::Kind::kArray:
-      out = Json::array();
-      for (const JsonValue& element : v.elements) out.push_back(to_json(element));
-      break;
-    case JsonValue::Kind::kObject:
-      out = Json::object();
-      for (const JsonMember& m : v.members) out[m.key] = to_json(m.value);
-      break;
-  }
-  return out;
-}
-
 /// Token ids belong to the tokenizer; they are copied from the config that the model was read from.
 void write_token_ids(const ModelSpec& m, Json& out) {
   JsonValue source;
   if (!m.config_json.empty()) source = parse_json(m.config_json);  // the text was parsed before
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const JsonValue* ids = source.find(name);
-    out[name] = ids ? to_json(*ids) : Json(nullptr);
+    out[name] = ids ? *ids : Json(nullptr);
   }
 }
 

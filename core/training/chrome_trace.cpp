@@ -1,18 +1,16 @@
 // See chrome_trace.hpp. fmt formats numbers, the JSON library quotes texts. A slice precedes the slices
 // inside it.
 #include "core/training/chrome_trace.hpp"
+#include "core/base/json_value.hpp"
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace trainhost::training {
 namespace {
 
-std::string in_quotes(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
+std::string in_quotes(std::string_view text) { return json_string(text); }
 
 std::string metadata(const char* what, const char* key, const std::string& value) {
   return fmt::format(R"({{"ph":"M","pid":1,"tid":1,"name":"{}","args":{{"{}":{}}}}})", what, key, value);

@@ -3,7 +3,6 @@
 #include "core/training/events.hpp"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.hpp"
 #include "core/checkpoint/store.hpp"
@@ -11,16 +10,9 @@
 namespace trainhost::training {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
-/// `replace`: a text of a plugin may hold invalid UTF-8, which must not end the run.
-std::string to_line(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-/// `object`, which has at least one member, with one more member whose value is JSON text.
-std::string with_member(std::string object, const char* key, const std::string& json) {
-  object.back() = ',';
-  return object + "\"" + key + "\":" + json + "}";
-}
+std::string to_line(const Json& j) { return j.dump(); }
 
 Json memory_json(const MemoryResult& m) {
   Json tiers = Json::array();
@@ -69,7 +61,8 @@ void Events::start(const std::string& source, std::optional<double> entropy,
             {"requested", choice.requested}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
-  line(with_member(to_line(j), "plan", plan_json));
+  j["plan"] = parse_json(plan_json);
+  line(to_line(j));
 }
 
 /// `tokens` are those of this step; ms is the time in the trainer, without data loading and checkpoints.
@@ -114,14 +107,14 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
                     {"stream_bytes", c.stream_bytes},
                     {"chunks", c.chunks},
                     {"exposed_ms", static_cast<double>(c.exposed_transfer_ns) * 1e-6}};
-  const Json j = {{"event", "done"},
-                  {"steps", steps},
-                  {"memory", memory_json(memory)},
-                  {"transfers", std::move(transfers)},
-                  {"utilization", utilization}};
+  Json j = {{"event", "done"},
+            {"steps", steps},
+            {"memory", memory_json(memory)},
+            {"transfers", std::move(transfers)},
+            {"utilization", utilization}};
+  if (!recompute_json.empty()) j["recompute"] = parse_json(recompute_json);
+  if (!profile_json.empty()) j["profile"] = parse_json(profile_json);
   std::string text = to_line(j);
-  if (!recompute_json.empty()) text = with_member(std::move(text), "recompute", recompute_json);
-  if (!profile_json.empty()) text = with_member(std::move(text), "profile", profile_json);
   line(text);
   return text;
 }

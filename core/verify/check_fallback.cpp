@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/base/error.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/process/child.hpp"
 #include "core/training/events.hpp"

@@ -1,13 +1,13 @@
 // The results as JSON (keys: docs/cli.md). The table is in core/report/verify_table.cpp.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/verify/verify.hpp"
 
 namespace trainhost::verify {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 Json number(const std::optional<double>& x) { return x && std::isfinite(*x) ? Json(*x) : Json(nullptr); }
 
@@ -21,7 +21,7 @@ std::string results_json(const std::vector<Result>& results) {
                    {"measured", number(r.measured)},
                    {"bound", number(r.bound)},
                    {"detail", r.detail}});
-  return Json{{"results", std::move(all)}}.dump(2, ' ', false, Json::error_handler_t::replace);
+  return Json{{"results", std::move(all)}}.dump(2);
 }
 
 }  // namespace trainhost::verify

@@ -2,8 +2,7 @@
 // core/data/data_tools.cpp.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/data/data_tools.hpp"
 #include "core/report/text_table.hpp"
@@ -12,7 +11,7 @@
 namespace trainhost::cli {
 namespace {
 
-nlohmann::ordered_json file_json(const data::FileInfo& f) {
+JsonValue file_json(const data::FileInfo& f) {
   return {{"file", f.file.string()},
           {"form", f.form},
           {"bytes", f.bytes},
@@ -52,10 +51,10 @@ Exit run(const DataInfoArguments& a) {
   options.vocab = a.vocab;
   const std::vector<data::FileInfo> files = data::info(options);
   if (a.common.json) {
-    using Json = nlohmann::ordered_json;
+    using Json = JsonValue;
     Json all = Json::array();
     for (const data::FileInfo& f : files) all.push_back(file_json(f));
-    fmt::print("{}\n", Json{{"files", all}}.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", Json{{"files", all}}.dump(2));
   } else {
     for (const data::FileInfo& f : files) fmt::print("{}\n", file_table(f, a.vocab));
   }
@@ -68,10 +67,10 @@ Exit run(const DataTokenizeArguments& a) {
   const data::Tokenized r =
       data::tokenize_to_bin({a.files.begin(), a.files.end()}, a.tokenizer, out, a.dtype);
   if (a.common.json)
-    fmt::print("{}\n",
-               nlohmann::ordered_json{
-                   {"file", out.string()}, {"tokens", r.tokens}, {"bytes", r.file_bytes}, {"dtype", r.dtype}}
-                   .dump());
+    fmt::print(
+        "{}\n",
+        JsonValue{{"file", out.string()}, {"tokens", r.tokens}, {"bytes", r.file_bytes}, {"dtype", r.dtype}}
+            .dump());
   else if (!a.common.quiet)
     fmt::print(stderr, "wrote {}: {} tokens as {} ({}), {:.2f} bytes of text per token\n",
                escaped(out.string()), format_count(r.tokens), r.dtype, format_bytes(r.file_bytes),

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/model/architecture.hpp"
@@ -26,7 +26,7 @@ std::vector<const ModelSpec*> all_presets() {
 }  // namespace
 
 Exit run(const ModelsArguments& a) {
-  using Json = nlohmann::ordered_json;
+  using Json = JsonValue;
   Json all = Json::array();
   report::Table t("llrrlrrrrrrr");
   t.row({"name", "family", "parameters", "active", "supports", "layers", "hidden", "heads", "kv heads",
@@ -57,7 +57,7 @@ Exit run(const ModelsArguments& a) {
 }
 
 Exit run(const DevicesArguments& a) {
-  using Json = nlohmann::ordered_json;
+  using Json = JsonValue;
   Json all = Json::array();
   report::Table t("llrrrrrrrrrr");
   t.row({"name", "device", "memory", "GB/s", "bf16 TFLOP/s", "fp8", "tf32", "fp32", "link GB/s", "node",

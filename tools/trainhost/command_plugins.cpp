@@ -1,8 +1,7 @@
 // trainhost plugins list | info: the plugins that were found, their status and their manifests.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
@@ -11,7 +10,7 @@
 namespace trainhost::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 const char* status_name(plugin::Status s) {
   return s == plugin::Status::kOk ? "ok" : s == plugin::Status::kUnavailable ? "unavailable" : "rejected";
@@ -44,7 +43,7 @@ Json to_json(const plugin::Candidate& c) {
           {"remembered", c.from_cache}};
 }
 
-std::string printed(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace); }
+std::string printed(const Json& j) { return j.dump(2); }
 
 /// An argument with a slash or ending in .so is a file if that file exists; any other argument is an id.
 bool is_file(const std::string& argument) {
