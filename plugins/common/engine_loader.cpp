@@ -1,4 +1,5 @@
-// See engine_loader.hpp.
+// Locates the engine from the address of a function of the plugin, so that a copied or installed pair of
+// files works from any folder. See engine_loader.hpp.
 #include "plugins/common/engine_loader.hpp"
 
 #include <dlfcn.h>
@@ -15,11 +16,14 @@ const EngineTable* EngineLoader::load(const std::function<void*(const std::files
   Dl_info self{};
   if (!dladdr(file_.own, &self) || !self.dli_fname)
     unavailable(std::string("the ") + file_.plugin + " plugin cannot find its own file");
+  // Resolves symbolic links first: ../engines must be found relative to the file itself.
   const std::filesystem::path plugin = std::filesystem::weakly_canonical(self.dli_fname);
   const std::filesystem::path file = plugin.parent_path().parent_path() / "engines" / file_.file;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored))
     unavailable("the engine " + file.string() + " is missing", file_.when_missing);
+  // A file of another build may have a table of another layout: only `abi`, its first member, is read before
+  // the comparison.
   const auto entry = reinterpret_cast<EngineEntry>(dlsym(open(file), file_.symbol));
   const EngineTable* table = entry ? entry() : nullptr;
   if (!table || table->abi != kEngineAbi)
@@ -29,6 +33,7 @@ const EngineTable* EngineLoader::load(const std::function<void*(const std::files
 }
 
 const EngineTable& EngineLoader::table(const std::function<void*(const std::filesystem::path&)>& open) {
+  // Double-checked locking: after the first success no call takes the lock.
   if (const EngineTable* t = table_.load(std::memory_order_acquire)) return *t;
   std::lock_guard lock(loading_);
   if (!table_.load(std::memory_order_relaxed)) table_.store(load(open), std::memory_order_release);

@@ -1,5 +1,6 @@
-// The one symbol between a trainer's front end and its engine. Both are built together, so this is not a
-// public interface; kEngineAbi detects files of different builds.
+// The function table that an engine exports to its front end, and front-end functions that forward to it. The
+// two files are built together, so this is not a public interface; kEngineAbi detects files of different
+// builds. The engine builds its table with engine_table(); the front end forwards with ForwardCalls.
 #pragma once
 #include <cstdint>
 
@@ -7,17 +8,18 @@
 
 namespace trainhost::plugins {
 
+/// Incremented whenever EngineTable or the meaning of a call between the two files changes.
 inline constexpr std::uint32_t kEngineAbi = 3;
 
 struct EngineTable {
-  std::uint32_t abi;
+  std::uint32_t abi;          // kEngineAbi of the engine's build; must stay the first member
   const th_trainer* trainer;  // create and calls on an instance; probe, traits and plan are null
   const th_generate* generate;
   const th_profiler* profiler;  // record_bytes is null
 };
 using EngineEntry = const EngineTable* (*)();
 
-/// The table of an engine, from its instance functions.
+/// Builds the table of an engine. Calls provides the functions of an instance (executor::InstanceCalls).
 template <class Calls>
 constexpr EngineTable engine_table() {
   using executor::NoFront;
@@ -25,9 +27,9 @@ constexpr EngineTable engine_table() {
           &executor::kProfilerTable<NoFront, Calls>};
 }
 
-/// Instance functions of a front end: each forwards to the engine. E::loaded() returns the table;
-/// E::open(host, device) loads it, checks the device and returns the index for create(); it may throw what
-/// executor::guard translates.
+/// Instance functions of a front end: each forwards to the engine. E::open(host, device) loads the engine,
+/// checks the device and returns the device index for create(); it may throw what executor::guard translates.
+/// E::loaded() returns the table after a successful open().
 template <class E>
 struct ForwardCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
@@ -41,7 +43,8 @@ struct ForwardCalls {
     });
     return s != TH_OK ? s : trainer().create(host, index, model, run, out, error);
   }
-  // An instance comes from create(), so the engine is loaded. With a null instance it may not be.
+  // A non-null instance was returned by create(), so the engine is loaded. A null instance is rejected here,
+  // because the engine may not be loaded yet.
   static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
     return i ? trainer().load(i, scope, t, e) : null(e);
   }

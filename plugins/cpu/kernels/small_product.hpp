@@ -145,7 +145,6 @@ static void product(std::uint64_t m, std::uint64_t n, std::uint64_t k, const flo
 }
 
 // ---- transposed right operand
-// -----------------------------------------------------------------------------------------
 
 // Rows a and b of a perfect shuffle: a0 b0 a1 b1 ...; log2(kLanes) rounds of it over kLanes rows transpose a
 // square.

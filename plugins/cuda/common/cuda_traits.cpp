@@ -1,5 +1,6 @@
-// Where a run's bytes go: the mode that was asked for, or the first that fits, in the order in which they are
-// fast.
+// Chooses the memory mode of a run: the requested one, or for "auto" the fastest that fits the device budget,
+// in the order resident, resident with recomputed layers, streamed, streamed with recomputed layers. `hybrid`
+// is never chosen automatically. Fitting is decided by the planner (core/placement), not by estimates.
 #include "plugins/cuda/common/cuda_traits.hpp"
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 namespace trainhost::cuda {
 namespace {
 
-// Logits of a chunk stay within 256 MiB, in multiples of 128 tokens, and no chunk is nearly empty.
+// Tokens per chunk of logits: at most 256 MiB of logits, a multiple of 128 tokens, chunks of about
+// equal size. `element`: bytes per logit. The result is the whole micro-batch if that fits.
 std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_t element) {
   constexpr std::uint64_t kLogitBytes = 256ull << 20, kStep = 128;
   const std::uint64_t fit =
@@ -34,8 +36,9 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
   p.alignment = 256;
   p.tier = Tier::kDevice;
   p.threads = std::max(1u, threads);
-  // Two blocks for each of an H100's or H200's 132 multiprocessors; no more than tokens, which they share
-  // out.
+  // Partial sums over tokens: 264 = 2 blocks for each of the 132 SMs of an H100 or H200, at most one per
+  // token. The number is fixed rather than taken from the device, because it determines the order of
+  // summation and so the bits of the result.
   p.slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(run.tokens_per_micro_batch(), 1, 264));
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
@@ -45,21 +48,24 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
   return p;
 }
 
-/// Asked of a placement only where the bound below every placement does not say no; the last one is kept for
-/// the plan.
+/// One mode that is tested against the device budget. Computing a placement takes longer than computing the
+/// lower bound of all placements, so a placement is computed only if the bound fits; the last one is kept and
+/// becomes the plan of the run.
 class Candidate {
  public:
   Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads)
       : m_(m), r_(r), traits(traits_of(m, r, mode, threads)) {}
 
+  /// Lower bound of the device bytes of every placement.
   std::uint64_t least() const { return placement::least_arena(m_, r_, traits); }
+  /// Device bytes of the placement that the planner finds.
   std::uint64_t bytes() {
     placed = placed_program(m_, r_, {traits, ""});
     return placed->plan.of(Tier::kDevice).arena_bytes;
   }
   bool fits() { return least() <= r_.device_budget && bytes() <= r_.device_budget; }
 
-  /// Takes the least recompute by layer with which it fits; every layer where nothing does.
+  /// Recomputes the smallest number of layers with which the run fits; all layers if none fits.
   void recompute() {
     const auto with = [this](const RecomputeLayers& n) { traits.recompute_layers = n; };
     with(step::choose_recompute(
@@ -67,7 +73,8 @@ class Candidate {
         [&](const RecomputeLayers& n) { return with(n), bytes(); }));
   }
 
-  /// What it needs, in words: of a placement where there was one.
+  /// Device bytes for messages: those of the placement if one was computed for these traits, else the lower
+  /// bound.
   std::uint64_t needs() const {
     return placed && placed->program.traits == traits ? placed->plan.of(Tier::kDevice).arena_bytes : least();
   }
@@ -89,8 +96,8 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   Candidate resident(m, r, "resident", threads);
   if (r.device_budget == 0 || resident.fits()) return resident.choice("");
   const std::uint64_t whole = resident.needs();
-  const std::string short_of = "everything resident needs " + format_bytes(whole) + " of the device's " +
-                               format_bytes(r.device_budget);
+  const std::string short_of =
+      "resident needs " + format_bytes(whole) + ", the device budget is " + format_bytes(r.device_budget);
   const bool may_recompute = r.recompute == Recompute::kNone && r.mode != RunMode::kInference;
   std::uint64_t least_resident = whole;
   if (may_recompute) {
@@ -101,17 +108,17 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   }
   Candidate streamed(m, r, "streamed", threads);
   std::string why = "mode streamed: " + short_of;
-  if (least_resident < whole) why += ", " + format_bytes(least_resident) + " with every layer recomputed";
+  if (least_resident < whole) why += "; " + format_bytes(least_resident) + " with every layer recomputed";
   if (may_recompute && !streamed.fits()) {
     streamed.recompute();
-    why += "; layers are recomputed as well";
+    why += "; layers are recomputed in streamed mode too";
   }
   return streamed.choice(std::move(why));
 }
 
-/// A host asks for the traits and then for the plan of the same run, and choosing takes several plans: the
-/// last choice is kept.
-Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
+/// automatic() with a cache of one entry per thread: the host asks for the traits and then for the plan of
+/// the same run, and a choice needs several placements.
+Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   struct Last {
     ModelSpec model;
     RunSpec run;
@@ -128,20 +135,21 @@ Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
 
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
               std::uint32_t threads) {
-  if (mode_option == "auto") return remembered(model, run, threads);
+  if (mode_option == "auto") return cached_automatic(model, run, threads);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
     if (mode_option == mode) return {traits_of(model, run, mode.c_str(), threads), ""};
   throw abi::StatusError(
-      TH_E_ARG, "plugin.cuda.mode = \"" + escaped(mode_option) + "\"" + did_you_mean(mode_option, modes),
-      "it is auto, resident, hybrid or streamed");
+      TH_E_ARG,
+      "plugin.cuda.mode = \"" + escaped(mode_option) + "\": unknown mode" + did_you_mean(mode_option, modes),
+      "use auto, resident, hybrid or streamed");
 }
 
 void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
     throw abi::StatusError(
         TH_E_UNSUPPORTED,
-        std::string("the cuda trainer computes in f32, TF32 or bf16, on one rank: ") + what);
+        std::string("the cuda trainer supports only f32, TF32 and bf16 on one rank: ") + what);
   };
   const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;

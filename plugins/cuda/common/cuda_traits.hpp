@@ -1,5 +1,6 @@
-// What both halves of the CUDA trainer must agree on without a device: the traits of a run, and why it is
-// that one. Pure: reads the model, the run (its budgets included) and the option `mode`, nothing else.
+// Traits of a run on the CUDA trainer: memory mode, recomputed layers, chunk sizes, workspace. The front end
+// computes them for the plan and the engine computes them again for the run, so they are a pure function of
+// the model, the run (including its memory budgets), the option `mode` and the number of CPU threads.
 #pragma once
 #include <string>
 
@@ -12,16 +13,18 @@ namespace trainhost::cuda {
 inline constexpr const char* kId = "cuda";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// The traits, and one sentence for the user where mode "auto" had to decide.
+/// The traits; `why` explains the decision to the user if mode "auto" did not choose plain `resident`.
 using executor::Choice;
 using executor::Placed;
 using executor::placed_program;
 
-/// mode_option: auto | resident | hybrid | streamed. threads: of the CPU, for the modes that use them.
+/// mode_option: auto | resident | hybrid | streamed; throws abi::StatusError (TH_E_ARG) for any other value.
+/// threads: CPU threads for operations on the host (hybrid and streamed).
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
               std::uint32_t threads);
 
-/// Throws abi::StatusError (unsupported) when the run asks for what this trainer does not do.
+/// Throws abi::StatusError (TH_E_UNSUPPORTED) if the run needs something that this trainer does not
+/// implement: number types other than f32, TF32 and bf16, LoRA, several ranks.
 void require_supported(const RunSpec& run);
 
 }  // namespace trainhost::cuda

@@ -1,4 +1,4 @@
-// See arenas.hpp.
+// Allocation of the arenas, with messages that state the missing bytes. See arenas.hpp.
 #include "plugins/cuda/engine/arenas.hpp"
 
 #include <algorithm>
@@ -12,78 +12,81 @@ namespace {
 
 constexpr const char* kTag = "arena";
 constexpr const char* kHint =
-    "a smaller train.micro_batch, train.recompute = \"auto\", or [plugin.cuda] mode = \"streamed\"";
+    "reduce train.micro_batch, or set train.recompute = \"auto\" or plugin.cuda.mode = \"streamed\"";
 
 }  // namespace
 
 Arenas::Arenas(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan)
     : host_(host), program_(program), plan_(plan) {
   try {
-    take_device(plan.of(Tier::kDevice).arena_bytes);
-    take_pinned(plan.of(Tier::kPinned).arena_bytes);
-    take_host(plan.of(Tier::kHost).arena_bytes);
-  } catch (...) {
-    give_back();
+    allocate_device(plan.of(Tier::kDevice).arena_bytes);
+    allocate_pinned(plan.of(Tier::kPinned).arena_bytes);
+    allocate_host(plan.of(Tier::kHost).arena_bytes);
+  } catch (...) {  // the destructor does not run for an object whose constructor threw
+    free_all();
     throw;
   }
 }
 
-Arenas::~Arenas() { give_back(); }
+Arenas::~Arenas() { free_all(); }
 
-void Arenas::take_device(std::uint64_t bytes) {
+void Arenas::allocate_device(std::uint64_t bytes) {
   if (bytes == 0) return;
   void* p = nullptr;
   const cudaError_t status = cudaMalloc(&p, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    ignore(cudaGetLastError());
+    ignore(cudaGetLastError());  // resets the error that a later cudaGetLastError() would return
     std::size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "asking for the device's free memory");
-    const std::uint64_t missing = bytes > free ? bytes - free : 0;
+    check(cudaMemGetInfo(&free, &total), "querying the free device memory");
+    const std::uint64_t missing = bytes > free ? bytes - free : 0;  // 0: enough bytes, but fragmented
     throw abi::StatusError(TH_E_DEVICE_OOM,
-                           "the run needs " + format_bytes(bytes) + " of device memory, " +
-                               format_bytes(free) + " of " + format_bytes(total) + " are free: " +
-                               (missing ? format_bytes(missing) + " are missing" : "not in one piece"),
+                           "the run needs " + format_bytes(bytes) + " of device memory, but " +
+                               format_bytes(free) + " of " + format_bytes(total) +
+                               " are free: " + (missing ? format_bytes(missing) + " short" : "fragmented"),
                            kHint, missing);
   }
-  check(status, "taking " + format_bytes(bytes) + " of device memory");
+  check(status, "allocating " + format_bytes(bytes) + " of device memory");
   base(Tier::kDevice) = static_cast<std::byte*>(p);
   if (host_->took) host_->took(host_, static_cast<std::int64_t>(bytes), TH_TIER_DEVICE, kTag);
 }
 
-void Arenas::take_pinned(std::uint64_t bytes) {
+void Arenas::allocate_pinned(std::uint64_t bytes) {
   if (bytes == 0) return;
   void* p = nullptr;
   const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
   if (status == cudaErrorMemoryAllocation) {
     ignore(cudaGetLastError());
-    throw abi::StatusError(TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of page-locked host memory",
-                           "more free memory, or a higher limit of locked memory (ulimit -l)", bytes);
+    throw abi::StatusError(TH_E_HOST_OOM,
+                           "cannot allocate " + format_bytes(bytes) + " of page-locked host memory",
+                           "free host memory, or raise the limit of locked memory (ulimit -l)", bytes);
   }
-  check(status, "taking " + format_bytes(bytes) + " of page-locked memory");
+  check(status, "allocating " + format_bytes(bytes) + " of page-locked memory");
   base(Tier::kPinned) = static_cast<std::byte*>(p);
   if (host_->took) host_->took(host_, static_cast<std::int64_t>(bytes), TH_TIER_PINNED, kTag);
 }
 
-void Arenas::take_host(std::uint64_t bytes) {
+void Arenas::allocate_host(std::uint64_t bytes) {
   if (bytes == 0) return;
   base(Tier::kHost) =
       static_cast<std::byte*>(host_->alloc(host_, bytes, program_.traits.alignment, TH_TIER_HOST, kTag));
   if (!base(Tier::kHost))
     throw abi::StatusError(
-        TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of host memory for the state of the run", "", bytes);
+        TH_E_HOST_OOM, "cannot allocate " + format_bytes(bytes) + " of host memory for the run", "", bytes);
 }
 
-void Arenas::give_back() {
-  const auto gone = [&](Tier t, std::uint32_t tier) {
+void Arenas::free_all() {
+  // Reports freed bytes. Memory of host_->alloc() is not reported: the host counts it itself.
+  const auto report_freed = [&](Tier t, std::uint32_t tier) {
     base(t) = nullptr;
     if (host_->took) host_->took(host_, -static_cast<std::int64_t>(plan_.of(t).arena_bytes), tier, kTag);
   };
-  if (std::byte* p = base(Tier::kDevice)) ignore(cudaFree(p)), gone(Tier::kDevice, TH_TIER_DEVICE);
-  if (std::byte* p = base(Tier::kPinned)) ignore(cudaFreeHost(p)), gone(Tier::kPinned, TH_TIER_PINNED);
+  if (std::byte* p = base(Tier::kDevice)) ignore(cudaFree(p)), report_freed(Tier::kDevice, TH_TIER_DEVICE);
+  if (std::byte* p = base(Tier::kPinned))
+    ignore(cudaFreeHost(p)), report_freed(Tier::kPinned, TH_TIER_PINNED);
   if (std::byte* p = base(Tier::kHost)) host_->release(host_, p), base(Tier::kHost) = nullptr;
 }
 
-// Persistent buffers lie at the bottom of an arena, side by side.
+// The planner places the persistent buffers at the start of an arena; all memory above them is transient.
 std::byte* Arenas::transient() const {
   std::uint64_t end = 0;
   for (step::BufferId b = 0; b < program_.buffers.size(); ++b) {

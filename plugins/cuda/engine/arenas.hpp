@@ -1,7 +1,8 @@
-// All memory of a run: one allocation a tier, of exactly the planned size. Device and page-locked memory come
-// from the CUDA runtime and are reported to the host's ledger; pageable memory comes from the host. Nothing
-// is taken later.
+// All memory of a run: one allocation per memory tier, of exactly the planned size. Device and page-locked
+// memory come from the CUDA runtime and are reported to the host with took(); pageable memory comes from the
+// host's allocator. Nothing is allocated after construction. Offsets: core/placement/memory_plan.hpp.
 #pragma once
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,35 +13,40 @@ namespace trainhost::cuda {
 
 class Arenas {
  public:
-  /// Throws abi::StatusError: TH_E_DEVICE_OOM or TH_E_HOST_OOM with the bytes that were missing.
+  /// All arguments must outlive it. The device must be current. Throws abi::StatusError: TH_E_DEVICE_OOM or
+  /// TH_E_HOST_OOM with the number of missing bytes.
   Arenas(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan);
   ~Arenas();
   Arenas(const Arenas&) = delete;
 
+  /// Address of a buffer, in the memory of its tier. instance: of a ring buffer (Buffer::ring), which has one
+  /// per micro-batch in flight; ignored for other buffers.
   void* at(step::BufferId b, std::uint32_t instance = 0) const {
     const step::Buffer& x = program_.buffers[b];
+    assert(x.ring <= 1 || instance < x.ring);
     return base_[static_cast<std::size_t>(x.tier)] + plan_.offset[b] +
            (x.ring > 1 ? instance : 0) * x.instance_stride();
   }
+  /// The same as a typed pointer; null for kNoBuffer.
   template <class T>
   T* get(step::BufferId b, std::uint32_t instance = 0) const {
     return b == step::kNoBuffer ? nullptr : static_cast<T*>(at(b, instance));
   }
-  /// Device memory that no persistent buffer uses: free between steps.
+  /// Device memory above the persistent buffers. Between steps it has no contents that are needed later.
   std::byte* transient() const;
   std::uint64_t transient_bytes() const;
 
  private:
-  void take_device(std::uint64_t bytes);
-  void take_pinned(std::uint64_t bytes);
-  void take_host(std::uint64_t bytes);
-  void give_back();
+  void allocate_device(std::uint64_t bytes);
+  void allocate_pinned(std::uint64_t bytes);
+  void allocate_host(std::uint64_t bytes);
+  void free_all();
   std::byte*& base(Tier t) { return base_[static_cast<std::size_t>(t)]; }
 
   const th_host* host_;
   const step::Program& program_;
   const placement::MemoryPlan& plan_;
-  std::byte* base_[5] = {};
+  std::byte* base_[5] = {};  // by Tier; null where the plan has no bytes
 };
 
 }  // namespace trainhost::cuda

@@ -1,5 +1,6 @@
-// See checkpoint_tensors.hpp. A weight that is stored in bf16 is written to its f32 master copy and rounded from there;
-// without a master (inference) it is rounded on its way.
+// A weight that is stored in bf16 is written to its f32 master copy and rounded to bf16 from there; without a
+// master copy (inference) it is rounded before it is written. Reading prefers the master copy, so that a
+// saved and loaded weight has the same bits. See checkpoint_tensors.hpp.
 #include "plugins/cuda/engine/checkpoint_tensors.hpp"
 
 #include <algorithm>
@@ -13,33 +14,36 @@
 namespace trainhost::cuda {
 
 CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
-    : program_(program), arenas_(arenas), stream_(stream), places_(program.tensor_infos.size()) {
+    : program_(program), arenas_(arenas), stream_(stream), locations_(program.tensor_infos.size()) {
   const step::BufferId staging = program.find(step::role::kStaging);
   staging_ = arenas.get<std::byte>(staging);
   piece_ = program[staging].bytes() / sizeof(float);
   for (const step::Param& p : program.params)
-    for (const step::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
-  // Moments begin as zeros; the host's memory comes so, the device's does not.
+    for (const step::Slice& s : p.slices) locations_[s.tensor] = {&p, s.first_element};
+  // Moments start at zero. Memory of the host's allocator is zeroed already, memory of cudaMalloc is not.
   for (const step::Param& p : program.params)
     for (step::BufferId b : {p.m, p.v})
       if (b != step::kNoBuffer && program[b].tier == Tier::kDevice)
-        check(cudaMemsetAsync(arenas.at(b), 0, program[b].bytes(), stream), "clearing " + program[b].name());
-  check(cudaStreamSynchronize(stream), "clearing the moments");
+        check(cudaMemsetAsync(arenas.at(b), 0, program[b].bytes(), stream),
+              "setting " + program[b].name() + " to zero");
+  check(cudaStreamSynchronize(stream), "setting the moments to zero");
 }
 
-/// Where the f32 values are; kNoBuffer when there are none.
-step::BufferId CheckpointTensors::f32_home(const Place& p, State s) const {
+/// The buffer with the f32 values of a state; kNoBuffer if there is none (bf16 weights without a master copy,
+/// moments that the optimizer does not have).
+step::BufferId CheckpointTensors::f32_buffer(const Location& p, State s) const {
   if (s == State::kMoment1) return p.param->m;
   if (s == State::kMoment2) return p.param->v;
   if (p.param->master != step::kNoBuffer) return p.param->master;
   return program_[p.param->weight].dtype == DType::kF32 ? p.param->weight : step::kNoBuffer;
 }
 
-bool CheckpointTensors::half_only(std::size_t tensor, State s) const {
-  return s == State::kWeights && f32_home(places_[tensor], s) == step::kNoBuffer;
+bool CheckpointTensors::bf16_only(std::size_t tensor, State s) const {
+  return s == State::kWeights && f32_buffer(locations_[tensor], s) == step::kNoBuffer;
 }
 
-/// Elements of a buffer from staged memory, wherever the buffer lies.
+/// Writes elements [first, first + n) of a buffer from staged memory; `element`: bytes of one. Blocks until
+/// the staging buffer can be used again.
 void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged,
                             std::uint64_t element) {
   std::byte* to = arenas_.get<std::byte>(b) + first * element;
@@ -54,8 +58,9 @@ void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t
 
 void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n,
                               const float* from) {
-  const Place& p = places_[tensor];
-  const step::BufferId f32 = f32_home(p, s), weight = p.param->weight;
+  const Location& p = locations_[tensor];
+  const step::BufferId f32 = f32_buffer(p, s), weight = p.param->weight;
+  // `rounds`: the weight itself is bf16 and must be written as well.
   const bool rounds = s == State::kWeights && program_[weight].dtype == DType::kBF16;
   for (std::uint64_t done = 0; done < n; done += piece_) {
     const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
@@ -66,6 +71,7 @@ void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, 
     if (!rounds) continue;
     if (f32 != step::kNoBuffer && program_[weight].tier == Tier::kDevice &&
         program_[f32].tier == Tier::kDevice) {
+      // Rounds on the device: the f32 values are there already.
       check(to_bf16(stream_, count, arenas_.get<float>(f32) + at, arenas_.get<Bf16>(weight) + at),
             "rounding " + program_[weight].name());
       check(cudaStreamSynchronize(stream_), "rounding " + program_[weight].name());
@@ -78,8 +84,8 @@ void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, 
 
 void CheckpointTensors::read(std::size_t tensor, State s,
                              const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
-  const Place& p = places_[tensor];
-  const step::BufferId f32 = f32_home(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
+  const Location& p = locations_[tensor];
+  const step::BufferId f32 = f32_buffer(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
   const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
                       n = info(tensor).elements();
   std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);

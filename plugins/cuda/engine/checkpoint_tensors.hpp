@@ -1,5 +1,6 @@
-// The tensors of a run by their checkpoint names: in and out, a page-locked piece at a time, wherever their
-// parameter lies and in whatever type. Nothing may be under way on the device.
+// Reads and writes the tensors of a run by their checkpoint names, as f32, whatever the type and memory tier
+// of their parameter. Data passes through a page-locked staging buffer, one piece at a time. No work may be
+// pending on the device.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -16,37 +17,39 @@ enum class State : std::uint8_t { kWeights, kMoment1, kMoment2 };
 
 class CheckpointTensors {
  public:
+  /// All arguments must outlive it. Sets the optimizer moments to zero.
   CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream);
 
-  std::size_t count() const { return places_.size(); }
+  std::size_t count() const { return locations_.size(); }
   const TensorInfo& info(std::size_t tensor) const { return program_.tensor_infos[tensor]; }
-  /// Does the run keep this state of the tensor?
+  /// True if the run has this state of the tensor.
   bool has(std::size_t tensor, State s) const {
-    return f32_home(places_[tensor], s) != step::kNoBuffer || half_only(tensor, s);
+    return f32_buffer(locations_[tensor], s) != step::kNoBuffer || bf16_only(tensor, s);
   }
-  /// Elements [first, first + n) of a tensor, f32.
+  /// Writes elements [first, first + n) of a tensor. `from` must not be the staging buffer.
   void write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n, const float* from);
-  /// Calls to(first, n, data) for pieces in order; data is valid inside the call.
+  /// Calls to(first, n, data) for consecutive pieces of the tensor; data is valid only during the call.
   void read(std::size_t tensor, State s,
             const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to);
-  /// Room for a piece that write() may be given: not the buffer that it copies from.
+  /// Elements of the staging buffer: the largest n that write() copies at once.
   std::uint64_t piece() const { return piece_; }
 
  private:
-  struct Place {
+  /// The buffers that contain a tensor. q, k and v share a parameter, as do gate and up.
+  struct Location {
     const step::Param* param;
-    std::uint64_t first;  // element inside the parameter's buffer
+    std::uint64_t first;  // first element of the tensor inside the parameter's buffers
   };
-  step::BufferId f32_home(const Place& p, State s) const;
-  bool half_only(std::size_t tensor, State s) const;
+  step::BufferId f32_buffer(const Location& l, State s) const;
+  bool bf16_only(std::size_t tensor, State s) const;
   void put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged, std::uint64_t element);
 
   const step::Program& program_;
   const Arenas& arenas_;
   cudaStream_t stream_;
-  std::byte* staging_;
-  std::uint64_t piece_;  // elements of f32
-  std::vector<Place> places_;
+  std::byte* staging_;               // page-locked, piece_ floats
+  std::uint64_t piece_;              // f32 elements
+  std::vector<Location> locations_;  // by index into Program::tensor_infos
 };
 
 }  // namespace trainhost::cuda

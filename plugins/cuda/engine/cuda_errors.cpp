@@ -1,4 +1,5 @@
-// The sorting of errors: NVIDIA's numbers, and for each kind the sentence that helps.
+// Classifies error codes of the CUDA runtime and of cuBLAS, with a hint for every code after which the device
+// is lost. See cuda_errors.hpp.
 #include "plugins/cuda/engine/cuda_errors.hpp"
 
 #include "core/abi/error_guard.hpp"
@@ -6,84 +7,89 @@
 namespace trainhost::cuda {
 namespace {
 
-struct Known {
+struct LostDeviceError {
   int code;
   const char* hint;
 };
-// By the numbers of cudaError_t, which do not change between toolkits.
-constexpr Known kLost[] = {
-    {46, "another process holds the device, or it is in a mode that forbids use: see nvidia-smi"},
-    {214, "an uncorrectable memory error: drain this GPU and reset it before anything else runs there"},
+// Errors after which the device is lost. Numbers instead of enumerators of cudaError_t: the numbers are the
+// same in every toolkit, some enumerators exist only in newer ones.
+constexpr LostDeviceError kLostDeviceErrors[] = {
+    {46, "another process uses the device exclusively, or its compute mode is prohibited: see nvidia-smi"},
+    {214, "an uncorrectable memory error: drain this GPU and reset it before it runs other work"},
     {220, "an uncorrectable NVLink error: drain this GPU"},
     {226, "an uncorrectable memory error of this process's pages: run again with --resume"},
-    {700, "a kernel read or wrote outside its memory: this is a bug of the trainer, please report it"},
-    {702, "a kernel ran into the display's time limit: use a GPU without a display"},
+    {700, "a kernel accessed memory out of bounds: this is a bug in the trainer, please report it"},
+    {702, "a kernel exceeded the time limit of a GPU with a display: use a GPU without one"},
     {709, "the context was destroyed"},
-    {710, "a kernel's assertion failed: this is a bug of the trainer, please report it"},
+    {710, "an assertion in a kernel failed: this is a bug in the trainer, please report it"},
     {714, "the hardware stack is corrupt: drain this GPU"},
     {715, "an illegal instruction: drain this GPU if it happens again"},
-    {716, "a misaligned address: this is a bug of the trainer, please report it"},
-    {717, "an address of another space: this is a bug of the trainer, please report it"},
+    {716, "a misaligned address: this is a bug in the trainer, please report it"},
+    {717, "an address in the wrong address space: this is a bug in the trainer, please report it"},
     {718, "an invalid program counter: drain this GPU if it happens again"},
     {719, "a kernel failed: see the kernel log for an Xid; drain this GPU if it happens again"},
-    {721, "the device could not be contained: drain this GPU"},
+    {721, "an error on the device could not be contained: drain this GPU"},
     {999, "the driver gave no reason: see the kernel log for an Xid (79: the GPU has fallen off the bus)"},
 };
 
-thread_local std::shared_ptr<const std::string> t_device;
+thread_local std::shared_ptr<const std::string> t_device_name;
 
-const Known* lost(int code) {
-  for (const Known& k : kLost)
+const LostDeviceError* find_lost_device_error(int code) {
+  for (const LostDeviceError& k : kLostDeviceErrors)
     if (k.code == code) return &k;
   return nullptr;
 }
 
 }  // namespace
 
-void speak_of(std::shared_ptr<const std::string> device) { t_device = std::move(device); }
+void set_device_name_for_messages(std::shared_ptr<const std::string> device) {
+  t_device_name = std::move(device);
+}
 
-bool device_lost(cudaError_t status) { return lost(static_cast<int>(status)) != nullptr; }
+bool device_lost(cudaError_t status) { return find_lost_device_error(static_cast<int>(status)) != nullptr; }
 
 void check(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   const int number = static_cast<int>(status);
-  const std::string said = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
+  const std::string error = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation)
-    throw abi::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left",
-                           "a smaller train.micro_batch, or train.recompute = \"auto\"")
+    throw abi::StatusError(TH_E_DEVICE_OOM, what + ": out of device memory",
+                           "reduce train.micro_batch, or set train.recompute = \"auto\"")
         .of("cuda", number);
-  if (const Known* k = lost(static_cast<int>(status)))
+  if (const LostDeviceError* k = find_lost_device_error(number))
     throw abi::StatusError(
         TH_E_DEVICE_LOST,
-        (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint)
+        (t_device_name ? *t_device_name : std::string("the GPU")) + " is lost while " + what + ": " + error,
+        k->hint)
         .of("cuda", number);
-  throw abi::StatusError(TH_E_INTERNAL, what + ": " + said).of("cuda", number);
+  throw abi::StatusError(TH_E_INTERNAL, what + ": " + error).of("cuda", number);
 }
 
 void check(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  // A device that is gone makes cuBLAS fail in any way, and this thread may not have heard of it: what was
-  // queued fails behind its back. Any call asks the context; this one is allowed while a stream is captured
-  // and waits for nothing.
-  std::size_t left = 0, all = 0;
-  if (const cudaError_t runtime = cudaMemGetInfo(&left, &all); device_lost(runtime)) check(runtime, what);
+  // If the device is lost, cuBLAS may return any status, and this thread may not know yet: queued work fails
+  // asynchronously, and the error may have been returned to another thread. Any runtime call returns the
+  // context's sticky error; cudaMemGetInfo is permitted during stream capture and does not block.
+  std::size_t free_bytes = 0, total_bytes = 0;
+  if (const cudaError_t runtime = cudaMemGetInfo(&free_bytes, &total_bytes); device_lost(runtime))
+    check(runtime, what);
   const int number = static_cast<int>(status);
-  const std::string said = what + ": " + cublasLtGetStatusName(status);
+  const std::string error = what + ": " + cublasLtGetStatusName(status);
   switch (status) {
     case CUBLAS_STATUS_ALLOC_FAILED:
-      throw abi::StatusError(TH_E_DEVICE_OOM, said + ", no memory left").of("cublas", number);
+      throw abi::StatusError(TH_E_DEVICE_OOM, error + ", out of memory").of("cublas", number);
     case CUBLAS_STATUS_EXECUTION_FAILED:
       check(cudaGetLastError(), what);
-      break;  // the runtime knows more, mostly
+      break;  // only if the runtime has no error of its own to report
     case CUBLAS_STATUS_NOT_SUPPORTED:
-      throw abi::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product").of("cublas", number);
+      throw abi::StatusError(TH_E_INTERNAL, error + ": no algorithm for this product").of("cublas", number);
     case CUBLAS_STATUS_ARCH_MISMATCH:
-      throw abi::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device")
+      throw abi::StatusError(TH_E_UNAVAILABLE, error + ": this version of cuBLAS does not support the device")
           .of("cublas", number);
     default:
       break;
   }
-  throw abi::StatusError(TH_E_INTERNAL, said).of("cublas", number);
+  throw abi::StatusError(TH_E_INTERNAL, error).of("cublas", number);
 }
 
 }  // namespace trainhost::cuda

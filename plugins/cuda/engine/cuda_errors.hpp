@@ -1,6 +1,6 @@
-// Every call of the CUDA runtime and of cuBLAS goes through check(): a failure becomes one exception that
-// says what was being done, what the library said, and what the user can do. Nothing else in this folder
-// looks at return codes.
+// Converts return codes of the CUDA runtime and of cuBLAS to exceptions. Every call of either library in this
+// folder goes through check(), or through ignore() in destructors; no other code looks at return codes. The
+// message names the operation, the library's error, and what the user can do.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -10,19 +10,21 @@
 
 namespace trainhost::cuda {
 
-/// Throws abi::StatusError: TH_E_DEVICE_OOM when the device has no memory left, TH_E_DEVICE_LOST when
-/// nothing on this device can work again in this process (uncorrectable memory error, fallen off the bus, a
-/// kernel that faulted), else TH_E_INTERNAL. `what`: "queueing layers.3 attention".
+/// Throws abi::StatusError unless `status` is success: TH_E_DEVICE_OOM if the device is out of memory,
+/// TH_E_DEVICE_LOST if no call on this device can succeed in this process any more (uncorrectable memory
+/// error, GPU off the bus, faulted kernel), else TH_E_INTERNAL. `what`: the operation, for example "queueing
+/// layers.3 attention".
 void check(cudaError_t status, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
 
-/// Which device this thread is at work on, for messages: "device 0 (NVIDIA H200)"; null: not known yet.
-void speak_of(std::shared_ptr<const std::string> device);
+/// Sets the device name that messages of the calling thread use, "device 0 (NVIDIA H200)"; null: not known
+/// yet.
+void set_device_name_for_messages(std::shared_ptr<const std::string> device);
 
-/// Is this an error after which every further call fails too?
+/// True if after this error every further call on the device fails as well.
 bool device_lost(cudaError_t status);
 
-/// For destructors: the device may be gone, and nobody can be told.
+/// Discards a status: for destructors, which cannot throw and may run after the device was lost.
 inline void ignore(cudaError_t) noexcept {}
 inline void ignore(cublasStatus_t) noexcept {}
 

@@ -1,4 +1,6 @@
-// The engine's tables for the front: the skeleton's functions over runs of this trainer's own.
+// Exports the engine's table to the front end (plugins/common/engine_table.hpp): the functions of
+// core/executor with Instance as the object of a run. Checks that the run is supported and chooses the memory
+// mode.
 #include <memory>
 #include <string>
 
@@ -9,11 +11,12 @@
 namespace trainhost::cuda {
 namespace {
 
-struct Maker {
+struct InstanceFactory {
   static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
                                           const RunSpec& run) {
     require_supported(run);
     const char* mode = host->option ? host->option(host, "mode") : nullptr;
+    // The same pure function of the same arguments as in the front end's plan(), so both get the same traits.
     const Choice choice = choose(model, run, mode ? mode : "auto", host->thread_budget);
     if (!choice.why.empty() && host->log) host->log(host, TH_LOG_INFO, kId, choice.why.c_str());
     auto made = std::make_unique<Instance>(host, device, model, run, choice.traits);
@@ -23,7 +26,8 @@ struct Maker {
   }
 };
 
-const plugins::EngineTable kTable = plugins::engine_table<executor::InstanceCalls<Instance, Maker>>();
+const plugins::EngineTable kTable =
+    plugins::engine_table<executor::InstanceCalls<Instance, InstanceFactory>>();
 
 }  // namespace
 }  // namespace trainhost::cuda

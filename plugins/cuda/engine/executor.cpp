@@ -1,8 +1,10 @@
-// The order of things inside an update: all micro-batches, the gradient norm and the checks, and only then
-// the weights.
+// The order of work in an update: all micro-batches, then the gradient norm and the check for finite values,
+// then the weights. Work is only queued here; the host blocks at the end of an update (Scope::finish). How
+// queues wait for each other: executor_queues.cpp; the update section: executor_update.cpp.
 #include "plugins/cuda/engine/executor.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 
@@ -19,10 +21,12 @@ using step::SectionKind;
 
 namespace {
 
-enum Recorded { kFirstMicro, kLaterMicro };
+/// Keys of CudaGraphs. The first micro-batch overwrites gradients, the later ones add to them, so their
+/// kernels have different arguments.
+enum GraphKey { kFirstMicro, kLaterMicro };
 
-/// Does any operation need the host, or a copy?
-bool leaves_the_device(const step::Program& p) {
+/// True if the program has copies between tiers or operations on the host.
+bool uses_host_memory(const step::Program& p) {
   return std::any_of(p.ops.begin(), p.ops.end(), [&](const step::Op& op) {
     return op.kind == OpKind::kCopy || step::runs_on_host(p, op);
   });
@@ -40,23 +44,25 @@ class Executor::Scope {
   ~Scope() {
     if (!done_) {
       try {
-        e_.settle();
+        e_.wait_for_all_queues();
         done_ = true;
-      } catch (...) {  // the device is lost: what was under way will not come
+      } catch (...) {  // the device is lost; its pending work will not complete
       }
     }
-    e_.steps_ = false;
+    // Only now may events and tasks be reused: no queued work refers to them, or none of it will run.
+    e_.in_update_ = false;
     e_.order_.all_done();
     e_.events_.reset();
     for (auto& events : e_.event_of_) events.clear();
-    e_.kernel_mark_ = 0, e_.kernel_event_ = nullptr;
+    e_.kernel_event_sequence_ = 0, e_.kernel_event_ = nullptr;
     if (done_)
-      e_.host_work_->tasks.clear();
+      e_.host_tasks_->tasks.clear();
     else
-      e_.abandon_tasks();
+      e_.abandon_host_tasks();
   }
+  /// Waits for all queues; throws errors of queued work, which the destructor would discard.
   void finish() {
-    e_.settle();
+    e_.wait_for_all_queues();
     done_ = true;
   }
 
@@ -73,16 +79,17 @@ Executor::Executor(const step::Program& program, const placement::MemoryPlan& pl
       pool_(pool),
       ctx_{program, arenas, gemm, kernels_, {}, program.find(step::role::kScalars), 0},
       inputs_(program, arenas),
-      host_work_(new HostWork{this, {}}),
-      cut_(step::backward_begin(program)),
+      host_tasks_(new HostTaskQueue{this, {}}),
+      backward_begin_(step::backward_begin(program)),
       host_scalars_(program.find(step::role::kScalars, -1, step::kOnHost)) {
-  if (leaves_the_device(program)) {
+  if (uses_host_memory(program)) {
     up_ = std::make_unique<Stream>(), down_ = std::make_unique<Stream>(), host_ = std::make_unique<Stream>();
     rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
                          [](const step::Buffer& b) { return b.ring > 1; });
   }
   prepare_products(ctx_);
-  // table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double; a piece of positions at a time.
+  // Rotary table [positions, D]: row p = cos[D/2] | sin[D/2] of p * inv_freq. The angles and their functions
+  // are computed in double and rounded once. Filled in pieces of the staging buffer.
   const std::vector<double> inv_freq = rope_inv_freq(ctx_.model());
   const std::size_t half = inv_freq.size(), d = 2 * half;
   const step::BufferId table = program.find(step::role::kRopeTable),
@@ -90,6 +97,7 @@ Executor::Executor(const step::Program& program, const placement::MemoryPlan& pl
   float* staged = arenas.get<float>(staging);
   const std::uint64_t positions = program[table].rows,
                       piece = std::max<std::uint64_t>(1, program[staging].bytes() / (d * sizeof(float)));
+  assert(program[staging].bytes() >= d * sizeof(float));
   for (std::uint64_t first = 0; first < positions; first += piece) {
     const std::uint64_t n = std::min(piece, positions - first);
     for (std::uint64_t p = 0; p < n; ++p)
@@ -101,114 +109,121 @@ Executor::Executor(const step::Program& program, const placement::MemoryPlan& pl
     check(cudaMemcpyAsync(arenas.get<float>(table) + first * d, staged, n * d * sizeof(float),
                           cudaMemcpyHostToDevice, kernels_),
           "filling the rotary table");
-    kernels_.wait_for_all();
+    kernels_.wait_for_all();  // the next piece overwrites the staging buffer
   }
 }
 
 Executor::~Executor() {
   try {
-    settle();
+    wait_for_all_queues();
   } catch (...) {
-    abandon_tasks();
+    abandon_host_tasks();
   }
-  if (!host_work_->abandoned) return;
+  if (!host_tasks_->abandoned) return;
+  // The driver may still call the callbacks of abandoned tasks, at any time until the process ends. Their
+  // arguments are therefore moved to a list that is never freed.
   static std::mutex mutex;
-  static auto& left = *new std::vector<std::unique_ptr<HostWork>>;
+  static auto& leaked = *new std::vector<std::unique_ptr<HostTaskQueue>>;
   std::lock_guard lock(mutex);
-  left.push_back(std::move(host_work_));
+  leaked.push_back(std::move(host_tasks_));
 }
 
-void Executor::settle() {
+void Executor::wait_for_all_queues() {
   cudaError_t failed = cudaSuccess;
   for (const Stream* s : {const_cast<const Stream*>(&kernels_), const_cast<const Stream*>(up_.get()),
                           const_cast<const Stream*>(down_.get()), const_cast<const Stream*>(host_.get())}) {
     if (!s) continue;
-    const cudaError_t status = cudaStreamSynchronize(*s);  // of all, whatever one of them says
+    const cudaError_t status = cudaStreamSynchronize(*s);  // every stream, even if one of them has failed
     if (failed == cudaSuccess) failed = status;
   }
   check(failed, "waiting for the device");
 }
 
-/// No task begins any more, and none is still running.
-void Executor::abandon_tasks() {
-  std::lock_guard lock(host_work_->turn);
-  host_work_->abandoned = true;
+/// Blocks until no callback runs; callbacks that start later return at once.
+void Executor::abandon_host_tasks() {
+  std::lock_guard lock(host_tasks_->running);
+  host_tasks_->abandoned = true;
 }
 
 // ---- micro-batches
-// -------------------------------------------------------------------------------------------------------
 
-/// Operations [begin, end) in order; the head of the hybrid mode as a pipeline of pieces.
-void Executor::range(std::uint32_t begin, std::uint32_t end) {
+/// Queues operations [begin, end) in order. Consecutive operations of the update are queued together, and the
+/// language-model head of the hybrid mode as a pipeline of pieces.
+void Executor::queue_range(std::uint32_t begin, std::uint32_t end) {
   const std::vector<step::Op>& ops = program_.ops;
   for (std::uint32_t i = begin, next = i; i < end; i = next) {
     next = i + 1;
-    // Of the kernels' queue alone: copies and the host's work run beside it.
-    const bool timed = log_ && steps_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
+    // The profiler records the kernel queue only: copies and host operations run concurrently with it.
+    const bool timed = timer_ && in_update_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
                        !step::runs_on_host(program_, ops[i]);
+    // The hybrid head is always the four operations kHeadLogits, kCopy, kCrossEntropy, kCopy.
     if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
-      if (timed) log_->enter(i, kernels_);
-      head_in_pieces(&ops[i]);
-      if (timed) log_->leave(1, kernels_);
+      if (timed) timer_->enter(i, kernels_);
+      queue_head_in_pieces(&ops[i]);
+      if (timed) timer_->leave(1, kernels_);
       next = i + 4;
       continue;
     }
     while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
            step::runs_on_host(program_, ops[next]) == step::runs_on_host(program_, ops[i]))
       ++next;
-    if (timed) log_->enter(i, kernels_);
-    one({&ops[i], next - i});
-    if (timed) log_->leave(next - i, kernels_);
+    if (timed) timer_->enter(i, kernels_);
+    queue_one({&ops[i], next - i});
+    if (timed) timer_->leave(next - i, kernels_);
   }
 }
 
-void Executor::forward(std::uint32_t micro) {
+void Executor::queue_forward(std::uint32_t micro) {
   const step::Section s = program_.section(SectionKind::kMicro);
   ctx_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
   inputs_.send(kernels_, micro, ctx_.step.rows, ctx_.step.instance);
-  range(s.begin, cut_);
+  queue_range(s.begin, backward_begin_);
 }
 
-void Executor::backward(std::uint32_t micro) {
+void Executor::queue_backward(std::uint32_t micro) {
   ctx_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
-  range(cut_, program_.section(SectionKind::kMicro).end);
+  queue_range(backward_begin_, program_.section(SectionKind::kMicro).end);
 }
 
-/// One after the other, or with rings each forward part before the backward part of the micro-batch before
-/// it, so that the device computes while logits travel.
-void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopped) {
+/// Queues all micro-batches in order; with rings, forward m + 1 before backward m, so that the device
+/// computes forward m + 1 while the logits of m are on the host. Returns false if `cancelled` returned true.
+bool Executor::queue_micro_batches(const std::function<bool()>& cancelled) {
   const std::uint32_t n = program_.run.accumulate;
-  const auto stop = [&] { return stopped = cancelled && cancelled(); };
-  if (resident() && !log_) {
+  const auto stop = [&] { return cancelled && cancelled(); };
+  if (resident() && !timer_) {
     for (std::uint32_t m = 0; m < n; ++m) {
-      if (stop()) return;
+      if (stop()) return false;
       ctx_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
+      // Outside the graph: the source address depends on the micro-batch.
       inputs_.send(kernels_, m, ctx_.step.rows, 0);
       const step::Section s = program_.section(SectionKind::kMicro);
       graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, ctx_.launches,
-                  [&] { range(s.begin, s.end); });
+                  [&] { queue_range(s.begin, s.end); });
     }
-    return;
+    return true;
   }
-  if (stop()) return;
-  if (rings_) forward(0);
+  if (stop()) return false;
+  if (rings_) queue_forward(0);
   for (std::uint32_t m = 0; m < n; ++m) {
     if (!rings_)
-      forward(m);
+      queue_forward(m);
     else if (m + 1 < n)
-      forward(m + 1);
-    backward(m);
-    if (m + 1 < n && stop()) return;
+      queue_forward(m + 1);
+    queue_backward(m);
+    if (m + 1 < n && stop()) return false;
   }
+  return true;
 }
 
 // ---- updates
-// -------------------------------------------------------------------------------------------------------------
 
 Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
   const RunSpec& r = program_.run;
   out.counted = counted_targets(in.targets, r.tokens_per_step());
+  assert(out.counted > 0);  // checked by Instance::step()
   Scope scope(*this);
+  // Constants of the step, computed in double. They are read from device memory by the kernels, not passed as
+  // kernel arguments, so that a captured graph can be replayed in the next step.
   double* s = inputs_.up();
   std::fill(s, s + step::kScalarCount, 0.0);
   const double t = static_cast<double>(in.step_index) + 1.0;
@@ -221,22 +236,20 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
   inputs_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
 
-  steps_ = true;
-  if (log_) log_->begin_update(kernels_);
+  in_update_ = true;
+  if (timer_) timer_->begin_update(kernels_);
   counters_.begin_step(kernels_);
   inputs_.send_scalars(kernels_);
-  bool stopped = false;
-  micro_batches(cancelled, stopped);
-  if (stopped) {
-    scope.finish();
+  if (!queue_micro_batches(cancelled)) {
+    scope.finish();  // gradients were changed, but no weight and no moment
     return Outcome::kCancelled;
   }
-  update_section();
+  run_update_section();
   counters_.end_step(kernels_);
   scope.finish();
-  half_updated_ = false;
+  half_updated_ = false;  // set by run_update_section(); remains set if finish() throws
   counters_.read();
-  if (log_) log_->end_update();
+  if (timer_) timer_->end_update();
   const double* back = inputs_.back();
   out.loss = back[step::kLossSum] / static_cast<double>(out.counted);
   out.grad_norm = back[step::kGradNorm];
@@ -244,7 +257,6 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
 }
 
 // ---- evaluation and generation
-// ---------------------------------------------------------------------------------------------
 
 Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
                            UpdateResult& out) {
@@ -257,7 +269,7 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
   ctx_.step = {rows, 0, 0, true, 0};
   inputs_.send(kernels_, 0, rows, 0);
   const step::Section s = program_.section(SectionKind::kEval);
-  range(s.begin, s.end);
+  queue_range(s.begin, s.end);
   inputs_.fetch_scalars(kernels_);
   scope.finish();
   out.loss = out.counted ? inputs_.back()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
@@ -269,11 +281,13 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   ctx_.step = {1, 0, 0, true, position};
   inputs_.send_token(kernels_, token);
   const step::Section s = program_.section(SectionKind::kGenerate);
-  range(s.begin, s.end);
-  const step::BufferId made = program_.ops[s.end - 1][step::operand::head_logits::kLogits],
+  queue_range(s.begin, s.end);
+  assert(program_.ops[s.end - 1].kind == OpKind::kHeadLogits);
+  const step::BufferId result = program_.ops[s.end - 1][step::operand::head_logits::kLogits],
                        staging = program_.find(step::role::kStaging);
-  const step::Buffer& b = program_[made];
-  check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(made), b.bytes(), cudaMemcpyDeviceToHost, kernels_),
+  const step::Buffer& b = program_[result];
+  assert(b.bytes() <= program_[staging].bytes());
+  check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(result), b.bytes(), cudaMemcpyDeviceToHost, kernels_),
         "fetching logits");
   scope.finish();
   if (b.dtype == DType::kBF16)
@@ -282,7 +296,8 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
     std::memcpy(logits, arenas_.at(staging), b.bytes());
 }
 
-void Executor::refresh_mirrors() {
+void Executor::refresh_host_copies() {
+  // The copies of the update section are those of tied tables (class `sync`); in other modes it has none.
   const step::Section s = program_.section(SectionKind::kUpdate);
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = program_.ops[i];

@@ -1,7 +1,7 @@
-// Walks a step program on a device: one update, one evaluation, one generated token. Knows sections, queues
-// and scalars, not shapes; kernels are queued by ops_*.cpp. One stream where everything is resident; where
-// parts live on the host four queues run beside each other, and QueueOrder says who waits for whom. Allocates
-// no device memory.
+// Executes a step program on a device: one update, one evaluation, or one generated token. Handles sections,
+// queues and scalars; kernels and products are queued by ops_*.cpp (op_context.hpp). In the resident mode all
+// work is on one stream; in the hybrid and streamed modes there are four queues, ordered by QueueOrder.
+// Allocates no device memory. All functions must be called by one thread at a time.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -32,95 +32,104 @@ class Executor {
   /// All arguments must outlive it. Fills the rotary table on the device.
   Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm,
            ThreadPool& pool);
+  /// Waits for all queued work, except after the device was lost.
   ~Executor();
 
-  /// One optimizer update. `cancelled` is asked before each micro-batch. Not kDone: no weight and no moment
-  /// has changed.
+  /// One optimizer update. `cancelled` is called before each micro-batch. If the result is not kDone, no
+  /// weight and no moment has changed.
   Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
-  /// Mean loss over the counted targets of `sequences` <= micro_batch sequences.
+  /// Mean loss over the counted targets of `sequences` <= micro_batch sequences. Changes no weight.
   Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
                    UpdateResult& out);
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 
-  /// The host's copy of a tied table, after weights were changed from outside.
-  void refresh_mirrors();
-  /// Waits until nothing is under way.
-  void settle();
-  /// An update was interrupted between its first and its last weight.
+  /// Copies tied embedding tables from the device to the host; needed after load() or init() changed weights.
+  void refresh_host_copies();
+  /// Blocks until no work is pending on any queue; throws the first error of any of them.
+  void wait_for_all_queues();
+  /// True if an update failed after its first weight was changed: the state is neither the old nor the new
+  /// one.
   bool half_updated() const { return half_updated_; }
 
   cudaStream_t stream() const { return kernels_; }
   const RunCounters& counters() const { return counters_; }
   OpContext& context() { return ctx_; }
-  /// Times the operations of update() from now on; nullptr: no more.
-  void watch(OpTimer* log) { log_ = log; }
+  /// Times the operations of update() from now on; nullptr stops. `timer` must outlive its use.
+  void set_op_timer(OpTimer* timer) { timer_ = timer; }
 
  private:
-  struct HostWork;
+  struct HostTaskQueue;
+  /// One host operation, the argument of a cudaLaunchHostFunc callback.
   struct HostTask {
-    HostWork* work;
+    HostTaskQueue* queue;
     const step::Op* op;
     host::Operands at;
     host::Step step;
   };
-  /// Tasks that the driver's thread will start. Where the device is lost nobody can say whether it still
-  /// will: then none does anything any more, and this outlives the executor.
-  struct HostWork {
+  /// Host operations that a thread of the driver will start. A deque, because the callbacks have addresses of
+  /// its elements. After the device was lost it is unknown whether the driver will still call them: then
+  /// `abandoned` makes them return at once, and the queue outlives the executor (see ~Executor()).
+  struct HostTaskQueue {
     Executor* executor;
     std::deque<HostTask> tasks;
-    std::mutex turn = {};    // held by the task that runs
-    bool abandoned = false;  // under turn
+    std::mutex running = {};  // held by the callback that runs
+    bool abandoned = false;   // protected by `running`
   };
-  /// Ends a section whatever happens: nothing stays under way that points into it.
+  /// Ends an update, an evaluation or a token, also after an exception: waits for all queues and resets the
+  /// bookkeeping, so that no queued work refers to it any more.
   class Scope;
-  void abandon_tasks();
+  void abandon_host_tasks();
 
   bool resident() const { return !up_; }
-  cudaStream_t queue(Queue q) const;
-  void range(std::uint32_t begin, std::uint32_t end);
-  void one(std::span<const step::Op> ops);
-  void copy(const step::Op& op, std::uint64_t first, std::uint64_t rows);
-  void host_work(const step::Op& op, std::uint64_t first, std::uint64_t rows);
-  void head_in_pieces(const step::Op* four);
-  void forward(std::uint32_t micro);
-  void backward(std::uint32_t micro);
-  void micro_batches(const std::function<bool()>& cancelled, bool& stopped);
-  void update_section();
-  void host_updates(const step::Section& s);
+  cudaStream_t stream_of(Queue q) const;
+  void queue_range(std::uint32_t begin, std::uint32_t end);
+  void queue_one(std::span<const step::Op> ops);
+  void queue_copy(const step::Op& op, std::uint64_t first, std::uint64_t rows);
+  void queue_host_op(const step::Op& op, std::uint64_t first, std::uint64_t rows);
+  void queue_head_in_pieces(const step::Op* ops);
+  void queue_forward(std::uint32_t micro);
+  void queue_backward(std::uint32_t micro);
+  bool queue_micro_batches(const std::function<bool()>& cancelled);
+  void run_update_section();
+  void run_host_updates(const step::Section& s);
 
-  // Ordering (executor_queues.cpp).
+  // Order of the queues (executor_queues.cpp).
   std::vector<Access>& accesses(const step::Op& op);
-  Access rows_of(step::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
-  std::uint64_t place(Queue q, std::span<const Access> accesses);
-  void wait(Queue q, const QueueOrder::Place& place);
-  cudaEvent_t done(Queue q, std::uint64_t sequence);
-  void placed(Queue q, std::uint64_t sequence);
+  Access access_rows(step::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
+  std::uint64_t wait_for_conflicts(Queue q, std::span<const Access> accesses);
+  void issue_waits(Queue q, const QueueOrder::Waits& waits);
+  cudaEvent_t event_covering(Queue q, std::uint64_t sequence);
+  void record_end(Queue q, std::uint64_t sequence);
 
   const step::Program& program_;
   const placement::MemoryPlan& plan_;
   const Arenas& arenas_;
   ThreadPool& pool_;
   Stream kernels_;
-  std::unique_ptr<Stream> up_, down_, host_;  // where parts live on the host
+  std::unique_ptr<Stream> up_, down_, host_;  // null in the resident mode
   OpContext ctx_;
   StepInputs inputs_;
   RunCounters counters_;
   CudaGraphs graphs_;
   QueueOrder order_;
   Events events_{false};
-  std::array<std::vector<cudaEvent_t>, kQueues> event_of_;  // by sequence - 1; of kernels: see done()
-  std::uint64_t kernel_mark_ = 0;  // sequence that the newest event of the kernels covers
+  // By queue and sequence - 1: the event that was recorded after the operation. Entries of kKernels stay
+  // null: event_covering() records events of that queue only when another queue waits for it.
+  std::array<std::vector<cudaEvent_t>, kQueues> event_of_;
+  std::uint64_t kernel_event_sequence_ = 0;  // last operation of kKernels that kernel_event_ covers
   cudaEvent_t kernel_event_ = nullptr;
-  std::vector<Access> touched_;
-  std::unique_ptr<HostWork> host_work_;
-  std::uint32_t cut_ = 0;  // where the backward part of the micro section begins
-  bool rings_ = false, half_updated_ = false, steps_ = false;
+  std::vector<Access> touched_;  // scratch of accesses()
+  std::unique_ptr<HostTaskQueue> host_tasks_;
+  std::uint32_t backward_begin_ = 0;  // index of the first backward operation of the micro section
+  bool rings_ = false;                // buffers of the micro section have two instances (hybrid)
+  bool half_updated_ = false;
+  bool in_update_ = false;  // transfers and operations are counted and timed in updates only
   step::BufferId host_scalars_ = step::kNoBuffer;
-  OpTimer* log_ = nullptr;
+  OpTimer* timer_ = nullptr;
 };
 
-/// Targets that are counted (not -100).
+/// Number of targets that are counted in the loss (not -100).
 std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);
 
 }  // namespace trainhost::cuda

@@ -1,6 +1,9 @@
-// The update section of a step, on both sides: squares, one norm and one verdict, then the weights. Nothing
-// is changed before the verdict is on its way to everybody.
+// Part of Executor: the update section of a step. Sums of squares of all gradients, on the device and on the
+// host; one gradient norm and one decision whether the update is applied; then the weights. The device
+// decides (finish_norm): no weight is changed before the decision is made, and the optimizer kernels read it
+// from device memory, so the host need not wait in the resident mode.
 #include <algorithm>
+#include <cassert>
 
 #include "plugins/cuda/engine/executor.hpp"
 
@@ -9,13 +12,13 @@ namespace trainhost::cuda {
 using step::OpKind;
 using step::SectionKind;
 
-/// Squares on both sides, one norm for all of them, then the weights. The device decides (finish_norm): what
-/// the host has measured goes up, clip factor and verdict come back.
-void Executor::update_section() {
+void Executor::run_update_section() {
   const step::Section s = program_.section(SectionKind::kUpdate);
   const std::vector<step::Op>& ops = program_.ops;
   std::uint32_t i = s.begin;
-  const step::Op* squares = nullptr;
+  const step::Op* squares = nullptr;  // a kGradSquares operation of the device
+
+  // 1. Squares of the host's gradients, in the calling thread.
   if (host_scalars_ != step::kNoBuffer) {
     counters_.mark(kernels_);
     host_->wait_for_all();  // losses and gradients of the host are complete
@@ -26,15 +29,21 @@ void Executor::update_section() {
         host::run_squares(pool_, program_, ops[k], at);
       }
   }
+
+  // 2. Squares of the device's gradients; consecutive operations are queued together.
   for (; i < s.end && ops[i].kind == OpKind::kGradSquares; ++i) {
     if (step::runs_on_host(program_, ops[i])) continue;
     std::uint32_t end = i + 1;
     while (end < s.end && ops[end].kind == OpKind::kGradSquares && !step::runs_on_host(program_, ops[end]))
       ++end;
+    assert(!squares);  // one group only: its first launch overwrites the partial sums
     squares = &ops[i];
-    range(i, end);
+    queue_range(i, end);
     i = end - 1;
   }
+
+  // 3. The host's sum of squares, and its loss if it computes it, to the device's scalars; then norm, clip
+  // factor and kApplied there. kernels_ is in order, so finish_norm reads the copied values.
   if (host_scalars_ != step::kNoBuffer) {
     const double* mine = arenas_.get<double>(host_scalars_);
     const bool host_loss = std::any_of(ops.begin(), ops.end(),
@@ -48,29 +57,33 @@ void Executor::update_section() {
   }
   queue_finish_norm(ctx_, squares);
   inputs_.fetch_scalars(kernels_);
-  cudaEvent_t verdict = nullptr;
+  cudaEvent_t decided = nullptr;
   if (host_scalars_ != step::kNoBuffer) {
-    verdict = events_.next();
-    check(cudaEventRecord(verdict, kernels_), "recording an event");
+    decided = events_.next();
+    check(cudaEventRecord(decided, kernels_), "recording an event");
   }
+
+  // 4. Weights of the device. From here on a failure leaves some weights old and some new.
   half_updated_ = true;
   for (std::uint32_t k = i; k < s.end; ++k)
     if (!step::runs_on_host(program_, ops[k])) {
       std::uint32_t end = k + 1;
       while (end < s.end && ops[end].kind == ops[k].kind && !step::runs_on_host(program_, ops[end])) ++end;
-      range(k, end);
+      queue_range(k, end);
       k = end - 1;
     }
-  if (!verdict) return;
+  if (!decided) return;
+
+  // 5. Weights of the host, with the clip factor and the decision from the device.
   counters_.mark(kernels_);
-  check(cudaEventSynchronize(verdict), "waiting for the gradient norm");
+  check(cudaEventSynchronize(decided), "waiting for the gradient norm");
   auto* mine = arenas_.get<double>(host_scalars_);
   for (step::Scalar which : {step::kClipFactor, step::kApplied}) mine[which] = inputs_.back()[which];
-  host_updates({s.kind, i, s.end});
+  run_host_updates({s.kind, i, s.end});
   counters_.mark(kernels_);
 }
 
-void Executor::host_updates(const step::Section& s) {
+void Executor::run_host_updates(const step::Section& s) {
   for (std::uint32_t k = s.begin; k < s.end; ++k) {
     const step::Op& op = program_.ops[k];
     if (!step::runs_on_host(program_, op)) continue;

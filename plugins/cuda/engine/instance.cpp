@@ -1,4 +1,6 @@
-// Checks every argument that comes from the host before it reaches a kernel.
+// Checks every argument that comes from the host before it reaches a kernel, and calls the executor. Also
+// measures the metrics of a run: peak FLOP/s, and equality of the host's copy of a tied embedding. See
+// instance.hpp.
 #include "plugins/cuda/engine/instance.hpp"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
+#include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
 
@@ -23,10 +26,11 @@ std::uint64_t ns_since(Clock::time_point t) {
 
 [[noreturn]] void bad_argument(const std::string& what) { throw abi::StatusError(TH_E_ARG, what); }
 
-/// The device must be current before any member takes memory of it.
-int current(int device) {
-  speak_of({});
-  check(cudaSetDevice(device), "choosing device " + std::to_string(device));
+/// Makes the device current for the calling thread; returns its index. Called from the member initialisers,
+/// because members allocate device memory.
+int make_current(int device) {
+  set_device_name_for_messages({});
+  check(cudaSetDevice(device), "selecting device " + std::to_string(device));
   return device;
 }
 
@@ -39,16 +43,17 @@ State state_of(std::uint32_t scope) {
     case TH_SCOPE_MOMENT2:
       return State::kMoment2;
     default:
-      bad_argument("no state of kind " + std::to_string(scope));
+      bad_argument("unknown scope " + std::to_string(scope));
   }
 }
 
+/// "cuda 0.1.0 sm_90 resident, cuBLASLt 130100": on which the bits of a run depend.
 std::string describe(int device, const TrainerTraits& p) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "asking for the compute capability");
+        "querying the compute capability");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-        "asking for the compute capability");
+        "querying the compute capability");
   return std::string(kId) + " " + kVersion + " sm_" + std::to_string(major) + std::to_string(minor) + " " +
          p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version());
 }
@@ -58,11 +63,11 @@ std::string describe(int device, const TrainerTraits& p) {
 Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
                    const TrainerTraits& traits)
     : host_(host),
-      device_(current(device)),
+      device_(make_current(device)),
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
       arenas_(host, program_, plan_),
-      workspace_(program_.find("vendor_workspace")),
+      workspace_(program_.find(step::role::kVendorWorkspace)),
       gemm_(arenas_.get<void>(workspace_), workspace_ == step::kNoBuffer ? 0 : program_[workspace_].bytes()),
       pool_(traits.threads),
       executor_(program_, plan_, arenas_, gemm_, pool_),
@@ -70,45 +75,46 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
       loaded_(tensors_.count()),
       kernel_set_(describe(device, traits)) {
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device), "asking for the device's name");
+  check(cudaGetDeviceProperties(&properties, device), "querying the device name");
   device_name_ =
       std::make_shared<const std::string>("device " + std::to_string(device) + " (" + properties.name + ")");
 }
 
 void Instance::use_device() const {
-  speak_of(device_name_);
-  check(cudaSetDevice(device_), "choosing device " + std::to_string(device_));
+  set_device_name_for_messages(device_name_);
+  check(cudaSetDevice(device_), "selecting device " + std::to_string(device_));
 }
 
-/// What an interrupted update left is neither the old state nor the new one.
-void Instance::check_whole() const {
+/// After an interrupted update the weights are neither the old nor the new ones.
+void Instance::require_complete_update() const {
   if (executor_.half_updated())
-    throw abi::StatusError(
-        TH_E_DEVICE_LOST,
-        "the last update was interrupted half-way: the weights on the device are not usable");
+    throw abi::StatusError(TH_E_DEVICE_LOST,
+                           "the last update failed before it was complete: the weights are not usable");
 }
 
 void Instance::load(std::uint32_t scope, const th_tensor& t) {
   use_device();
-  if (!t.name || !t.data) bad_argument("a tensor without a name or without data");
+  if (!t.name || !t.data) bad_argument("tensor without name or data");
   const State state = state_of(scope);
   for (std::size_t i = 0; i < tensors_.count(); ++i) {
     const TensorInfo& info = tensors_.info(i);
     if (info.name != t.name) continue;
-    if (t.dtype != TH_DT_F32) bad_argument(info.name + ": the cuda trainer takes f32");
+    if (t.dtype != TH_DT_F32) bad_argument(info.name + ": the cuda trainer expects f32");
     if (t.rank != info.rank || t.dim[0] != info.dim[0] || (info.rank == 2 && t.dim[1] != info.dim[1]))
-      bad_argument(info.name + ": of another shape than the model's");
+      bad_argument(info.name + ": shape differs from the model");
     if (t.first > info.elements() || t.count > info.elements() - t.first)
-      bad_argument(info.name + ": a piece outside the tensor");
-    if (!tensors_.has(i, state)) bad_argument(info.name + ": this run has no such state");
+      bad_argument(info.name + ": range outside the tensor");
+    if (!tensors_.has(i, state)) bad_argument(info.name + ": the run has no such optimizer state");
     tensors_.write(i, state, t.first, t.count, static_cast<const float*>(t.data));
-    if (state == State::kWeights) loaded_[i] += t.count, mirrors_stale_ = true;
+    if (state == State::kWeights) loaded_[i] += t.count, host_copies_stale_ = true;
     return;
   }
   bad_argument("no tensor named " + escaped(t.name) + " in this model");
 }
 
-// A piece at a time, made by all threads: the values depend on the element alone. Moments begin as zeros.
+// Fills the weights that load() has not written, one piece of the staging size at a time. All threads compute
+// parts of a piece; an initial value depends only on seed, tensor and element index. Moments are zero
+// already.
 void Instance::init(std::uint64_t seed) {
   use_device();
   std::vector<float> piece;
@@ -118,7 +124,7 @@ void Instance::init(std::uint64_t seed) {
     if (loaded_[i] >= n) continue;
     piece.resize(std::min(n, tensors_.piece()));
     for (std::uint64_t first = 0; first < n; first += piece.size()) {
-      constexpr std::uint64_t kPart = 1 << 16;
+      constexpr std::uint64_t kPart = 1 << 16;  // elements per task
       const std::uint64_t count = std::min<std::uint64_t>(piece.size(), n - first);
       pool_.run(static_cast<std::uint32_t>((count + kPart - 1) / kPart), [&](std::uint32_t p) {
         const std::uint64_t from = p * kPart, part = std::min(kPart, count - from);
@@ -127,7 +133,7 @@ void Instance::init(std::uint64_t seed) {
       tensors_.write(i, State::kWeights, first, count, piece.data());
     }
   }
-  mirrors_stale_ = true;
+  host_copies_stale_ = true;
 }
 
 void Instance::check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const {
@@ -144,23 +150,23 @@ void Instance::check_ids(const std::int32_t* tokens, const std::int32_t* targets
 
 void Instance::step(const th_step& in, th_step_out& out) {
   use_device();
-  check_whole();
+  require_complete_update();
   const RunSpec& r = program_.run;
   const bool evaluate = in.flags & TH_STEP_EVALUATE;
   const std::uint64_t most = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
   if (!evaluate && r.mode == RunMode::kInference)
     throw abi::StatusError(TH_E_STATE, "an inference run has no update");
   if (in.seq != r.seq_len || in.batch == 0 || in.batch > most || (!evaluate && in.batch != most))
-    bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
-                 " tokens; the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
-  if (!in.tokens || !in.targets) bad_argument("a step without tokens or targets");
+    bad_argument("step with " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
+                 " tokens, but the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
+  if (!in.tokens || !in.targets) bad_argument("step without tokens or targets");
   check_ids(in.tokens, in.targets, std::uint64_t{in.batch} * in.seq);
   if (!evaluate && counted_targets(in.targets, std::uint64_t{in.batch} * in.seq) == 0)
-    bad_argument("a step without a counted target");
+    bad_argument("step without counted targets: all are -100");
 
-  if (mirrors_stale_) executor_.refresh_mirrors(), mirrors_stale_ = false;
+  if (host_copies_stale_) executor_.refresh_host_copies(), host_copies_stale_ = false;
   const auto start = Clock::now();
-  const std::uint64_t computed = executor_.counters().compute_ns;
+  const std::uint64_t compute_before = executor_.counters().compute_ns;
   auto cancelled = [this] { return host_->cancelled && host_->cancelled(host_) != 0; };
   UpdateResult result;
   Outcome outcome = Outcome::kCancelled;
@@ -171,21 +177,21 @@ void Instance::step(const th_step& in, th_step_out& out) {
   out.grad_norm = result.grad_norm;
   out.tokens_counted = result.counted;
   out.wall_ns = ns_since(start);
-  out.device_ns = executor_.counters().compute_ns - computed;
+  out.device_ns = executor_.counters().compute_ns - compute_before;
   if (outcome == Outcome::kCancelled) throw abi::StatusError(TH_E_CANCELLED, "stopped by the host");
   if (outcome == Outcome::kNonFinite)
     throw abi::StatusError(TH_E_NONFINITE,
                            "loss " + std::to_string(result.loss) + ", gradient norm " +
                                std::to_string(result.grad_norm) + ": the update was not applied",
-                           "a smaller optimizer.lr, or a longer warm-up");
+                           "reduce optimizer.lr, or increase optimizer.warmup_steps");
 }
 
 void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   use_device();
-  check_whole();
+  require_complete_update();
   const State state = state_of(scope);
   for (std::size_t i = 0; i < tensors_.count(); ++i) {
-    if (!tensors_.has(i, state)) continue;  // an optimizer without that moment
+    if (!tensors_.has(i, state)) continue;  // the optimizer has no such moment
     const TensorInfo& info = tensors_.info(i);
     th_tensor t{};
     t.struct_size = sizeof t;
@@ -205,11 +211,11 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
 
 void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
   use_device();
-  check_whole();
+  require_complete_update();
   if (token < 0 || static_cast<std::uint64_t>(token) >= program_.model.vocab)
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
   if (position >= program_.run.seq_len)
-    bad_argument("position " + std::to_string(position) + "; the cache holds " +
+    bad_argument("position " + std::to_string(position) + ", but the cache has " +
                  std::to_string(program_.run.seq_len));
   executor_.next_logits(token, position, logits);
 }
@@ -233,20 +239,20 @@ const char* Instance::info(std::string_view key) const {
 
 double Instance::metric(std::string_view key) {
   use_device();
-  if (key == "peak_flops") return peak_flops();
-  if (key == "sync_mismatch") return sync_mismatch();
+  if (key == "peak_flops") return measure_peak_flops();
+  if (key == "sync_mismatch") return count_sync_mismatches();
   if (key == "stream_bytes")
     return static_cast<double>(executor_.counters().stream.up_bytes + executor_.counters().stream.down_bytes);
-  throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no figure named " + escaped(key));
+  throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no metric named " + escaped(key));
 }
 
-/// Elements in which a tied table on the device and the host's copy of it differ, bit for bit. 0 where there
-/// is one owner.
-double Instance::sync_mismatch() {
-  if (mirrors_stale_) executor_.refresh_mirrors(), mirrors_stale_ = false;
-  std::uint64_t wrong = 0;
+/// Number of elements in which a tied embedding on the device and the host's copy differ bit for bit; 0 in
+/// modes without a copy. Fetches the table in pieces of the staging buffer.
+double Instance::count_sync_mismatches() {
+  if (host_copies_stale_) executor_.refresh_host_copies(), host_copies_stale_ = false;
+  std::uint64_t mismatches = 0;
   const step::Section s = program_.section(step::SectionKind::kUpdate);
-  const step::BufferId staging = program_.find("staging");
+  const step::BufferId staging = program_.find(step::role::kStaging);
   std::byte* staged = arenas_.get<std::byte>(staging);
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = program_.ops[i];
@@ -260,11 +266,11 @@ double Instance::sync_mismatch() {
                             cudaMemcpyDeviceToHost, executor_.stream()),
             "fetching the embedding");
       check(cudaStreamSynchronize(executor_.stream()), "fetching the embedding");
-      const std::byte* mine = arenas_.get<std::byte>(op[step::operand::copy::kTo]) + at;
-      for (std::uint64_t e = 0; e < n; e += el) wrong += std::memcmp(staged + e, mine + e, el) != 0;
+      const std::byte* copy = arenas_.get<std::byte>(op[step::operand::copy::kTo]) + at;
+      for (std::uint64_t e = 0; e < n; e += el) mismatches += std::memcmp(staged + e, copy + e, el) != 0;
     }
   }
-  return static_cast<double>(wrong);
+  return static_cast<double>(mismatches);
 }
 
 void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
@@ -272,48 +278,50 @@ void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* mom
     throw abi::StatusError(TH_E_STATE, "an inference run has no update to profile");
   const std::uint64_t need = abi::record_bytes(program_);
   if (!records || bytes < need)
-    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " +
+    bad_argument(std::to_string(bytes) + " bytes for records, but a step of this run needs " +
                  std::to_string(need));
   use_device();
-  log_.emplace(program_, plan_, records, moments);
-  executor_.watch(&*log_);
+  timer_.emplace(program_, plan_, records, moments);
+  executor_.set_op_timer(&*timer_);
 }
 
 void Instance::read_profile(th_op_sink& sink) const {
-  if (!log_) throw abi::StatusError(TH_E_STATE, "nothing is profiled");
-  log_->read(sink);
+  if (!timer_) throw abi::StatusError(TH_E_STATE, "the profiler was not started");
+  timer_->read(sink);
 }
 
 void Instance::stop_profile() {
-  executor_.watch(nullptr);
-  log_.reset();
+  executor_.set_op_timer(nullptr);
+  timer_.reset();
 }
 
-// Square products in the arithmetic of the run, in the part of the arena that is free between steps: as large
-// as it has room for, up to 8192. The operands are whatever lies there, made finite first.
-double Instance::peak_flops() {
-  const std::uint64_t el = size_of(program_.run.weight), room = arenas_.transient_bytes();
+// Times square products n x n x n in the arithmetic of the run. The operands are in the part of the arena
+// that has no contents between steps, so nothing is allocated; n is the largest power of two up to 8192 that
+// fits. The operands are filled with a finite non-zero pattern, because the power consumption and so the
+// clock rate depend on the data.
+double Instance::measure_peak_flops() {
+  const std::uint64_t el = size_of(program_.run.weight), available = arenas_.transient_bytes();
   std::uint64_t n = 8192;
-  while (n >= 512 && 3 * n * n * el > room) n /= 2;
+  while (n >= 512 && 3 * n * n * el > available) n /= 2;
   if (n < 512)
     throw abi::StatusError(TH_E_UNSUPPORTED,
-                           "not enough free memory on the device to measure its rate beside this run");
-  std::byte* at = arenas_.transient();
+                           "not enough free memory in the device arena to measure the peak rate");
+  std::byte* at = arenas_.transient();  // A | B | result, n x n each
   cudaStream_t stream = executor_.stream();
   check(cudaMemsetAsync(at, 0x3c, 2 * n * n * el, stream),
-        "measuring the device");  // 0.0115 and alike: no zeros
+        "measuring the peak rate");  // 0x3c3c3c3c = 0.0115 in f32
   GemmShape s{};
   s.product = Product::kForward, s.M = s.n = s.k = n;
   s.operands = program_.run.weight == DType::kBF16 ? DType::kBF16 : DType::kF32;
   s.tf32 = program_.run.compute == DType::kTF32;
   const Event begin(true), end(true);
-  constexpr int kTimes = 5;
+  constexpr int kTimes = 5;  // timed, after one product that is not
   for (int i = 0; i < kTimes + 1; ++i) {
     if (i == 1) check(cudaEventRecord(begin, stream), "recording an event");
     gemm_.run(stream, s, at, at + n * n * el, nullptr, nullptr, at + 2 * n * n * el);
   }
   check(cudaEventRecord(end, stream), "recording an event");
-  check(cudaEventSynchronize(end), "measuring the device");
+  check(cudaEventSynchronize(end), "measuring the peak rate");
   const double seconds = static_cast<double>(std::max<std::uint64_t>(elapsed_ns(begin, end), 1)) * 1e-9,
                side = static_cast<double>(n);
   return kTimes * 2.0 * side * side * side / seconds;

@@ -1,5 +1,7 @@
-// One training run inside the engine: plan, arenas, queues and executor, and the tensors by their checkpoint
-// names. Throws abi::StatusError and trainhost::Error; engine_entry.cpp turns them into codes.
+// One training run of the engine: owns the program, its placement, the arenas, the executor and the access to
+// tensors by checkpoint name. Checks every argument that comes from the host. Throws abi::StatusError and
+// trainhost::Error, which engine_entry.cpp converts to status codes. The functions of th_trainer, th_generate
+// and th_profiler with the same names document the calls; one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,7 +19,7 @@ namespace trainhost::cuda {
 
 class Instance {
  public:
-  /// traits: the front's choice for this run. device: index among those that the process sees.
+  /// traits: result of choose() for this run. device: index among the devices visible to the process.
   Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
            const TrainerTraits& traits);
 
@@ -29,7 +31,7 @@ class Instance {
   void counters(th_counters& c) const;
   double metric(std::string_view key);
   const char* info(std::string_view key) const;
-  /// See th_profiler: `bytes` must be what the front's record_bytes says.
+  /// `bytes` must be at least th_profiler::record_bytes() of the front end.
   void start_profile(void* records, std::uint64_t bytes, th_moments* moments);
   void read_profile(th_op_sink& sink) const;
   void stop_profile();
@@ -37,13 +39,14 @@ class Instance {
  private:
   void use_device() const;
   void check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const;
-  void check_whole() const;
-  double peak_flops();
-  double sync_mismatch();
+  void require_complete_update() const;
+  double measure_peak_flops();
+  double count_sync_mismatches();
 
   const th_host* host_;
   const int device_;
   std::shared_ptr<const std::string> device_name_;  // "device 0 (NVIDIA H200)"
+  // Destroyed in reverse order: the executor waits for the device before the arenas are freed.
   step::Program program_;
   placement::MemoryPlan plan_;
   Arenas arenas_;
@@ -52,10 +55,11 @@ class Instance {
   ThreadPool pool_;
   Executor executor_;
   CheckpointTensors tensors_;
-  std::vector<std::uint64_t> loaded_;  // elements of each tensor that load() has brought
-  bool mirrors_stale_ = true;
+  std::vector<std::uint64_t>
+      loaded_;                     // by tensor: weight elements written by load(); init() fills the others
+  bool host_copies_stale_ = true;  // weights were written since the host's copies were refreshed
   std::string kernel_set_;
-  std::optional<OpTimer> log_;
+  std::optional<OpTimer> timer_;  // set while profiling
 };
 
 }  // namespace trainhost::cuda

@@ -1,5 +1,7 @@
-// What an operation sees while it is queued: the program, where its buffers lie, the stream, and the state of
-// the step. queue_op() puts one operation of the device on a stream; executor.cpp decides order and streams.
+// The context in which an operation of the step program is queued: program, buffers, stream and the state of
+// the step; and the functions that queue one operation as kernels or cuBLASLt calls, implemented in
+// ops_*.cpp. The order of operations and the choice of streams are decided by Executor (executor.hpp).
+// Operand slots: core/step/operands.hpp.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,62 +15,65 @@ namespace trainhost::cuda {
 
 struct StepState {
   std::uint64_t rows = 0;      // tokens of this micro-batch; fewer than planned only in evaluation
-  std::uint32_t micro = 0;     // which micro-batch of the update
-  std::uint32_t instance = 0;  // of rings
-  bool first_micro = true;     // gradients with kFirstWrite are overwritten
-  std::uint32_t position = 0;  // of generate
+  std::uint32_t micro = 0;     // index of the micro-batch in the update
+  std::uint32_t instance = 0;  // instance of ring buffers (Buffer::ring) that this micro-batch uses
+  bool first_micro = true;     // gradients with kFirstWrite are overwritten, not added to
+  std::uint32_t position = 0;  // of the generated token
 };
 
 struct OpContext {
   const step::Program& program;
   const Arenas& arenas;
   Gemm& gemm;
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream = nullptr;  // stream of all kernels and products
   StepState step;
-  step::BufferId scalars = step::kNoBuffer;  // the device's
-  std::uint64_t launches = 0;
+  step::BufferId scalars = step::kNoBuffer;  // 16 doubles in device memory, indexed by step::Scalar
+  std::uint64_t launches = 0;                // kernels and products queued so far
 
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
   bool bf16() const { return program.run.weight == DType::kBF16; }
   bool tf32() const { return program.run.compute == DType::kTF32; }
+  /// Address of a buffer (for a ring, of the instance of this micro-batch); null for kNoBuffer.
   template <class T>
   T* get(step::BufferId b) const {
     return arenas.get<T>(b, step.instance);
   }
   double* scalar(step::Scalar which) const { return arenas.get<double>(scalars) + which; }
+  /// True if the operation overwrites its gradient, false if it adds to it.
   bool overwrite(const step::Op& op) const {
     return (op.flags & step::kFreshGrad) || ((op.flags & step::kFirstWrite) && step.first_micro);
   }
-  /// After a launch: counts it, throws where it failed.
+  /// Counts a kernel launch of `op`; throws if the launch failed.
   void queued(cudaError_t status, const step::Op& op);
 };
 
-/// Queues one operation of the device, or neighbours of the update for which one_launch() holds.
-/// Rows [first, first + rows) of the operands of kHeadLogits alone where `rows` is given: the hybrid mode's
-/// pieces.
+/// Queues one operation of the device, or several consecutive ones of a kind for which one_launch() is true.
 void queue_ops(OpContext& ctx, std::span<const step::Op> ops);
+/// Queues rows [first, first + rows) of kHeadLogits. The hybrid mode computes the logits in pieces.
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows);
 
-/// Are operations of this kind launched together with their neighbours? (Those of the update.)
+/// True for the operations of the update: consecutive ones of one kind share kernel launches.
 bool one_launch(step::OpKind kind);
 
-/// Every matrix product that the program will ask for with full rows.
+/// Creates the cuBLASLt plans of every product that the program needs with full micro-batches, so that no
+/// plan is created while a step is captured or timed.
 void prepare_products(OpContext& ctx);
 
-// By kind, for a storage type; ops_*.cpp.
+// Functions by kind of operation; T is the storage type, float or Bf16.
 template <class T>
-void queue_rows(OpContext&, const step::Op&);  // embedding, norms, rotation, SwiGLU
+void queue_rows(OpContext&, const step::Op&);  // embedding, norms, rotary positions, SwiGLU
 template <class T>
 void queue_attention(OpContext&, const step::Op&);
 template <class T>
 void queue_head(OpContext&, const step::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
 template <class T>
-void queue_update(OpContext&, std::span<const step::Op>);
-void queue_linear(OpContext&, const step::Op&);  // forward, dx, dw and the bias's gradient
+void queue_update(OpContext&, std::span<const step::Op>);  // kGradSquares and the optimizers
+void queue_linear(OpContext&, const step::Op&);            // kLinear, kLinearDx, kLinearDw
 template <class T>
 void queue_bias_gradient(OpContext&, const step::Op&);
-/// Norm and clip factor from the squares that were queued: between the two halves of the update.
+/// Queues the computation of gradient norm, clip factor and kApplied from the partial sums of squares.
+/// any_squares: any kGradSquares operation of the device; null if there is none.
 void queue_finish_norm(OpContext&, const step::Op* any_squares);
 
 }  // namespace trainhost::cuda

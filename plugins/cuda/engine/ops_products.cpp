@@ -1,6 +1,6 @@
-// Operations that are matrix products: linear layers and the language-model head, which goes through its
-// tokens a chunk at a time so that the logits of a micro-batch never exist together (in hybrid they do: on
-// their way to the host).
+// Operations that are matrix products: linear layers and the language-model head. The head processes its
+// tokens in chunks, so that only the logits of one chunk are materialised; in the hybrid mode all logits of a
+// micro-batch are, because they are copied to the host. The products themselves: gemm.hpp.
 #include <algorithm>
 
 #include "core/step/operands.hpp"
@@ -21,7 +21,7 @@ GemmShape shape(const OpContext& ctx, Product p, std::uint64_t rows, const step:
   return s;
 }
 
-/// The product of a linear operation over `rows` tokens.
+/// Shape of the product of kLinear, kLinearDx or kLinearDw over `rows` tokens.
 GemmShape linear_shape(const OpContext& ctx, const step::Op& op, std::uint64_t rows) {
   if (op.kind == OpKind::kLinearDx) return shape(ctx, Product::kDx, rows, ctx.buffer(op[linear_dx::kWeight]));
   if (op.kind == OpKind::kLinearDw) {
@@ -37,20 +37,23 @@ GemmShape linear_shape(const OpContext& ctx, const step::Op& op, std::uint64_t r
 
 template <class T>
 struct Head {
-  std::uint64_t h, v, chunk;
-  T *hf, *logits;
-  const T* w;
+  std::uint64_t h, v, chunk;  // hidden size, vocabulary, tokens per chunk
+  T* hf;                      // [M, h] normalised hidden states; becomes their gradient
+  T* logits;                  // [chunk, v]; becomes their gradient
+  const T* w;                 // [v, h]
   const std::int32_t* targets;
-  float *grad, *losses;
+  float* grad;    // [v, h], f32; null in evaluation
+  float* losses;  // [chunk]
 };
 
-/// d hf and the head's gradient from a chunk's gradients: the weight's first, because it needs hf, which
-/// becomes its own gradient.
+/// Queues the gradients of the head's weight and of hf from the gradients of a chunk of logits, rows [first,
+/// first + rows). The weight's gradient comes first, because it reads hf, which the second product
+/// overwrites.
 template <class T>
 void head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c, const step::Buffer& w,
                     std::uint64_t first, std::uint64_t rows, const T* d_logits) {
   GemmShape dw = shape(ctx, Product::kDw, rows, w);
-  dw.add = first != 0 || !ctx.overwrite(op);
+  dw.add = first != 0 || !ctx.overwrite(op);  // later chunks add to the first one
   T* hf = c.hf + first * c.h;
   ctx.gemm.run(ctx.stream, dw, d_logits, hf, nullptr, nullptr, c.grad);
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kDx, rows, w), d_logits, c.w, nullptr, nullptr, hf);
@@ -80,6 +83,7 @@ void queue_linear(OpContext& ctx, const step::Op& op) {
 
 template <class T>
 void queue_head(OpContext& ctx, const step::Op& op) {
+  // kHeadBwd (hybrid): the gradients of all logits were computed on the host and copied back.
   const bool train = op.kind == OpKind::kHeadLoss, gradient_given = op.kind == OpKind::kHeadBwd;
   const step::Buffer& w = ctx.buffer(op[gradient_given ? head_bwd::kHead : head::kHead]);
   Head<T> c{};
@@ -94,6 +98,7 @@ void queue_head(OpContext& ctx, const step::Op& op) {
   c.hf = ctx.get<T>(op[head::kHf]), c.w = ctx.get<T>(op[head::kHead]), c.logits = ctx.get<T>(logits);
   c.targets = ctx.get<std::int32_t>(op[head::kTargets]), c.losses = ctx.get<float>(op[head::losses(op.kind)]);
   c.grad = train ? ctx.get<float>(op[head_loss::kGradHead]) : nullptr;
+  // Chunks are queued on one stream and share the logits buffer, so each is finished with it before the next.
   double* sum = ctx.scalar(train ? step::kLossSum : step::kEvalLossSum);
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
@@ -123,6 +128,7 @@ void prepare_products(OpContext& ctx) {
   for (const step::Op& op : ctx.program.ops) {
     const std::uint64_t rows = op.rows;
     if (op.kind == OpKind::kLinear || op.kind == OpKind::kLinearDx || op.kind == OpKind::kLinearDw) {
+      // The first micro-batch overwrites gradients, the others add to them: two shapes of kLinearDw.
       for (bool first : {true, false}) {
         ctx.step.first_micro = first;
         ctx.gemm.prepare(linear_shape(ctx, op, rows));
@@ -130,6 +136,7 @@ void prepare_products(OpContext& ctx) {
     } else if (op.kind == OpKind::kHeadLoss || op.kind == OpKind::kHeadEval) {
       const step::Buffer& w = ctx.buffer(op[head::kHead]);
       const std::uint64_t chunk = ctx.buffer(op[head::logits(op.kind)]).rows;
+      // Full chunks and, if the tokens do not divide evenly, a shorter last one.
       for (std::uint64_t part : {std::min(chunk, tokens), tokens % chunk}) {
         if (part == 0) continue;
         ctx.gemm.prepare(shape(ctx, Product::kForward, part, w));

@@ -1,5 +1,5 @@
-// Operations that treat every token by itself, attention, and the gradients of small weights: from operands
-// to kernels.
+// Maps operations on single tokens (embedding, norms, rotary positions, SwiGLU), attention, and the gradients
+// of biases and norm weights to kernels (plugins/cuda/kernels/kernel_functions.hpp).
 #include "core/abi/error_guard.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
@@ -20,6 +20,8 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   const auto f32 = [&](step::In k) { return ctx.get<float>(op[k]); };
   const auto ids = [&](step::In k) { return ctx.get<std::int32_t>(op[k]); };
   const auto out = [&](step::Out k) { return ctx.get<T>(op[k]); };
+  // Gradients of small weights are sums over all tokens: a kernel first writes partial sums [slots, ld], one
+  // row per range of tokens, and this one adds the rows in order.
   const auto slot_sums = [&](std::uint32_t n, std::uint32_t ld, const float* partials, step::In grad) {
     ctx.queued(sum_slots(ctx.stream, slots, n, ld, partials, ctx.overwrite(op), f32(grad)), op);
   };
@@ -28,6 +30,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
       return ctx.queued(embed<T>(ctx.stream, rows, h, ids(embed::kIds), in(embed::kTable), out(embed::kX)),
                         op);
     case OpKind::kEmbedBwd:
+      // Only rows of ids that occur are added to, so the others must be cleared first.
       if (ctx.overwrite(op))
         ctx.queued(cudaMemsetAsync(f32(embed_bwd::kGradTable), 0,
                                    ctx.buffer(op[embed_bwd::kGradTable]).bytes(), ctx.stream),
@@ -52,7 +55,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
                                    ctx.get<float>(op[qk_norm::kRstd])),
                         op);
     case OpKind::kQkNormBwd: {
-      const std::uint32_t d = m.head_dim;
+      const std::uint32_t d = m.head_dim;  // partial sums [slots, 2d]: weights of q | weights of k
       ctx.queued(qk_norm_bwd<T>(ctx.stream, rows, m.heads, m.kv_heads, d, in(qk_norm_bwd::kDQkv),
                                 in(qk_norm_bwd::kPre), f32(qk_norm_bwd::kRstd), in(qk_norm_bwd::kQWeight),
                                 in(qk_norm_bwd::kKWeight), slots, f32(qk_norm_bwd::kPartials)),
@@ -60,6 +63,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
       slot_sums(d, 2 * d, f32(qk_norm_bwd::kPartials), qk_norm_bwd::kGradQWeight);
       return slot_sums(d, 2 * d, f32(qk_norm_bwd::kPartials) + d, qk_norm_bwd::kGradKWeight);
     }
+    // The gradient of a rotation is the inverse rotation. Rows of a micro-batch have positions row % seq_len.
     case OpKind::kRope:
     case OpKind::kRopeBwd:
       return ctx.queued(

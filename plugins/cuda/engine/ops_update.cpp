@@ -1,5 +1,7 @@
-// The update: squares of all gradients, norm and clip factor, one pass over the parameters. Operations of one
-// kind follow each other in the program and go out in launches of many parameters each.
+// Maps the operations of the update to kernels: sums of squares of all gradients, gradient norm and clip
+// factor, and one pass of the optimizer over every parameter. Operations of one kind are consecutive in the
+// program and are combined into launches of up to kMaxPieces parameters. Also dispatches every operation by
+// kind (queue_ops).
 #include <string>
 
 #include "core/step/operands.hpp"
@@ -17,7 +19,8 @@ std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
   return grad.rows * grad.cols;
 }
 
-void squares(OpContext& ctx, std::span<const step::Op> ops) {
+/// Adds the squares of all gradients to partials[slots]; the first launch overwrites them.
+void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
   double* partials = ctx.get<double>(ops.front()[grad_squares::kPartials]);
   bool first = true;
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces, first = false) {
@@ -38,8 +41,9 @@ bool one_launch(OpKind kind) {
 template <class T>
 void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
   const OpKind kind = ops.front().kind;
-  if (kind == OpKind::kGradSquares) return squares(ctx, ops);
+  if (kind == OpKind::kGradSquares) return queue_grad_squares(ctx, ops);
   const RunSpec& r = ctx.program.run;
+  // 1 - beta is computed in double: in f32, 1 - 0.999 has a relative error of up to 3e-5.
   const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1),
                    static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces) {
@@ -64,6 +68,7 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
 }
 
 void queue_finish_norm(OpContext& ctx, const step::Op* any_squares) {
+  // All kGradSquares operations of the device share one buffer of partial sums.
   const double* partials = any_squares ? ctx.get<double>((*any_squares)[grad_squares::kPartials]) : nullptr;
   ++ctx.launches;
   check(finish_norm(ctx.stream, partials ? ctx.program.traits.slots : 0, partials, ctx.program.run.clip_norm,

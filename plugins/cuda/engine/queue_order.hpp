@@ -1,8 +1,8 @@
-// Which queue must wait for which. Four queues run beside each other: kernels, copies up, copies down, and
-// the host's own work; each is in order by itself. An operation is given as the ranges that it reads and
-// writes; add() says, for every other queue, the last operation there that it must not overtake: one that
-// wrote what it touches, or touched what it writes. Pure bookkeeping: no CUDA here, so that it is held
-// against brute force in tests.
+// Derives which queue must wait for which from the memory that operations access. There are four queues:
+// kernels, copies to the device, copies to the host, and host functions; each is in order by itself. An
+// operation is described by the byte ranges that it reads and writes; add() returns, for every other queue,
+// the last operation that it must wait for. Pure bookkeeping without CUDA calls; the executor issues the
+// waits (executor_queues.cpp), and tests compare the result with brute force.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,21 +15,26 @@ namespace trainhost::cuda {
 
 enum Queue : std::uint32_t { kKernels = 0, kUp = 1, kDown = 2, kHostWork = 3, kQueues = 4 };
 
+/// Access to bytes [begin, end) of a tier's arena.
 struct Access {
   Tier tier;
-  std::uint64_t begin, end;  // bytes of that tier's arena
+  std::uint64_t begin, end;
   bool write;
 };
 
 class QueueOrder {
  public:
-  /// Sequence numbers count from 1 in each queue; 0 = nothing to wait for.
-  struct Place {
+  /// Number of an operation in its queue, from 1, and for each other queue the number of the operation to
+  /// wait for; 0 = none.
+  struct Waits {
     std::uint64_t sequence = 0;
     std::array<std::uint64_t, kQueues> wait{};
   };
-  Place add(Queue q, std::span<const Access> accesses);
-  /// Everything queued so far is done.
+  /// Appends an operation to queue q. It must wait for every earlier operation of another queue that wrote a
+  /// byte which it accesses, or accessed a byte which it writes; waits that follow from other waits are
+  /// omitted.
+  Waits add(Queue q, std::span<const Access> accesses);
+  /// Forgets all operations. Everything that was queued must have finished.
   void all_done();
 
  private:
@@ -37,11 +42,13 @@ class QueueOrder {
     std::uint64_t sequence;
     Access access;
   };
+  /// A vector clock: for each queue, the sequence number up to which operations are known to have finished.
   using Clock = std::array<std::uint64_t, kQueues>;
-  std::array<std::vector<Entry>, kQueues> entries_;
-  std::array<Clock, kQueues> knows_{};  // by queue: what of the others is certain to be done before its next
-  std::array<std::vector<Clock>, kQueues> at_{};  // by queue and sequence: what was certain there
-  Clock last_{};
+  std::array<std::vector<Entry>, kQueues> entries_;  // by queue, in order of sequence
+  std::array<Clock, kQueues> known_{};               // by queue: finished before its next operation starts
+  std::array<std::vector<Clock>, kQueues>
+      known_at_{};  // by queue and sequence - 1: finished when that one ends
+  Clock last_{};    // by queue: sequence number of its last operation
 };
 
 }  // namespace trainhost::cuda

@@ -1,7 +1,9 @@
-// See step_inputs.hpp.
+// Layout of the buffer: scalars to the device | scalars from the device | ids, targets and order of each
+// micro-batch. See step_inputs.hpp.
 #include "plugins/cuda/engine/step_inputs.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "core/step/buffer_names.hpp"
@@ -10,7 +12,7 @@
 namespace trainhost::cuda {
 namespace {
 
-constexpr const char* kFeeding = "feeding token ids to the device";
+constexpr const char* kSending = "sending token ids to the device";
 constexpr std::size_t kScalarBytes = step::kScalarCount * sizeof(double);
 
 }  // namespace
@@ -24,16 +26,19 @@ StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
       token_(program.find(step::role::kIds, -1, step::kOfGenerate)),
       scalars_(program.find(step::role::kScalars)),
       count_(program.model.vocab + 1) {
-  auto* feed = arenas.get<std::byte>(program.find(step::role::kFeed));
-  up_ = reinterpret_cast<double*>(feed);
+  auto* buffer = arenas.get<std::byte>(program.find(step::role::kFeed));
+  up_ = reinterpret_cast<double*>(buffer);
   back_ = up_ + step::kScalarCount;
   staged_ = reinterpret_cast<std::int32_t*>(back_ + step::kScalarCount);
 }
 
-// Counting sort: stable, one pass to count and one to place.
-void StepInputs::sort(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order) {
+// A counting sort over the vocabulary: stable, so that rows with one id keep their order, and O(rows +
+// vocab). The gradient kernel adds the rows of one id in this order, which makes its sums reproducible
+// without atomics.
+void StepInputs::sort_rows_by_id(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order) {
   std::fill(count_.begin(), count_.end(), 0u);
   for (std::uint64_t r = 0; r < rows; ++r) ++count_[static_cast<std::size_t>(tokens[r]) + 1];
+  // count_[v] becomes the number of rows with an id below v: the position of the first row with id v.
   for (std::size_t v = 1; v < count_.size(); ++v) count_[v] += count_[v - 1];
   for (std::uint64_t r = 0; r < rows; ++r)
     order[count_[static_cast<std::size_t>(tokens[r])]++] = static_cast<std::int32_t>(r);
@@ -42,11 +47,12 @@ void StepInputs::sort(const std::int32_t* tokens, std::uint64_t rows, std::int32
 void StepInputs::fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
                       std::uint64_t rows) {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
+  assert(rows <= m && micro_batches <= program_.run.accumulate);
   for (std::uint64_t i = 0; i < micro_batches; ++i) {
-    std::int32_t* to = staged_ + i * 3 * m;
+    std::int32_t* to = staged_ + i * 3 * m;  // m, the planned tokens, also if fewer rows are used
     std::memcpy(to, tokens + i * m, rows * sizeof(std::int32_t));
     std::memcpy(to + m, targets + i * m, rows * sizeof(std::int32_t));
-    sort(tokens + i * m, rows, to + 2 * m);
+    sort_rows_by_id(tokens + i * m, rows, to + 2 * m);
   }
 }
 
@@ -57,7 +63,7 @@ void StepInputs::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t ro
   for (step::BufferId b : {ids_, targets_, order_}) {
     check(cudaMemcpyAsync(arenas_.at(b, instance), from, rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                           stream),
-          kFeeding);
+          kSending);
     from += m;
   }
 }
@@ -70,11 +76,11 @@ host::Step StepInputs::host_step(std::uint64_t micro, std::uint64_t first, std::
 
 void StepInputs::send_token(cudaStream_t stream, std::int32_t token) const {
   staged_[0] = token;
-  check(cudaMemcpyAsync(arenas_.at(token_), staged_, sizeof token, cudaMemcpyHostToDevice, stream), kFeeding);
+  check(cudaMemcpyAsync(arenas_.at(token_), staged_, sizeof token, cudaMemcpyHostToDevice, stream), kSending);
 }
 
 void StepInputs::send_scalars(cudaStream_t stream) const {
-  check(cudaMemcpyAsync(arenas_.at(scalars_), up_, kScalarBytes, cudaMemcpyHostToDevice, stream), kFeeding);
+  check(cudaMemcpyAsync(arenas_.at(scalars_), up_, kScalarBytes, cudaMemcpyHostToDevice, stream), kSending);
 }
 
 void StepInputs::fetch_scalars(cudaStream_t stream) const {

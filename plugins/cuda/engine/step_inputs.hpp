@@ -1,6 +1,6 @@
-// What a step hands to the device beside bulk data, through one page-locked buffer: token ids, targets, the
-// order in which the embedding's gradient is added, and the scalars; and the scalars on their way back. A few
-// kilobytes, counted apart.
+// Inputs of a step and its scalar results, in one page-locked buffer (role kFeed): token ids, targets, the
+// rows sorted by token id (the order in which the embedding's gradient is summed), and the scalars in both
+// directions. These copies are a few kilobytes per step and are not part of the transfer counters.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -14,33 +14,37 @@ namespace trainhost::cuda {
 
 class StepInputs {
  public:
+  /// Both arguments must outlive it.
   StepInputs(const step::Program& program, const Arenas& arenas);
 
-  /// The ids of a whole update (or of one evaluation: fewer tokens), sorted by micro-batch. Nothing may be
-  /// under way.
+  /// Stores the ids of a whole update, or of one evaluation (micro_batches = 1, `rows` at most the planned
+  /// tokens), and sorts the rows of each micro-batch by id. No copy from the buffer may be pending.
   void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
             std::uint64_t rows);
-  /// What the host's operations of a micro-batch see of its rows [first, first + rows).
+  /// Arguments of a host operation that processes rows [first, first + rows) of a micro-batch.
   host::Step host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const;
-  /// Queues the copies of one micro-batch's share.
+  /// Queues the copies of one micro-batch's ids, targets and order to the device. instance: of the ring
+  /// buffers.
   void send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance) const;
+  /// Queues the copy of one generated token. Overwrites the first stored id.
   void send_token(cudaStream_t stream, std::int32_t token) const;
 
-  /// Page-locked scalars: what goes up before a section, and what came back.
+  /// Page-locked copies of the 16 scalars: what send_scalars() copies to the device, and what fetch_scalars()
+  /// has copied back once its stream has finished.
   double* up() const { return up_; }
   const double* back() const { return back_; }
   void send_scalars(cudaStream_t stream) const;
   void fetch_scalars(cudaStream_t stream) const;
 
  private:
-  void sort(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order);
+  void sort_rows_by_id(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order);
 
   const step::Program& program_;
   const Arenas& arenas_;
   step::BufferId ids_, targets_, order_, token_, scalars_;
-  std::int32_t* staged_;  // [accumulate][ids | targets | order][M]
-  double *up_, *back_;
-  std::vector<std::uint32_t> count_;  // by id, for sorting
+  std::int32_t* staged_;              // [accumulate][ids | targets | order][tokens of a micro-batch]
+  double *up_, *back_;                // [kScalarCount] each, in front of staged_
+  std::vector<std::uint32_t> count_;  // [vocab + 1], scratch of the counting sort
 };
 
 }  // namespace trainhost::cuda

@@ -1,4 +1,5 @@
-// Streams and events as objects that give themselves back. Nothing here waits, except where its name says so.
+// RAII wrappers of CUDA streams and events. No function here blocks, except Stream::wait_for_all(). Errors
+// are thrown by check() (cuda_errors.hpp); destructors ignore them.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,6 +12,7 @@ namespace trainhost::cuda {
 
 class Stream {
  public:
+  /// Non-blocking: work on it does not synchronise with the null stream.
   Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"); }
   ~Stream() {
     if (stream_) ignore(cudaStreamDestroy(stream_));
@@ -18,6 +20,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   operator cudaStream_t() const { return stream_; }
+  /// Blocks until all work queued on the stream has finished.
   void wait_for_all() const { check(cudaStreamSynchronize(stream_), "waiting for the device"); }
 
  private:
@@ -26,7 +29,7 @@ class Stream {
 
 class Event {
  public:
-  /// timing: its moment can be asked for, at a little more cost.
+  /// timing: elapsed_ns() may be used with the event; recording it is then slightly more expensive.
   explicit Event(bool timing) {
     check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
           "creating an event");
@@ -42,8 +45,8 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Events handed out one after the other, all free again after reset(); grows to the most that one step
-/// needs.
+/// A pool of events. next() returns events in order and creates them on first use; reset() makes all of them
+/// available again. After the first step the pool has as many events as a step needs and creates no more.
 class Events {
  public:
   explicit Events(bool timing) : timing_(timing) {}
@@ -56,11 +59,11 @@ class Events {
  private:
   const bool timing_;
   std::vector<Event> events_;
-  std::size_t used_ = 0;
+  std::size_t used_ = 0;  // events_[0, used_) are in use
 };
 
-/// Time between two recorded moments that have passed; 0 where the device does not say: nothing depends on
-/// it.
+/// Nanoseconds between two events that have completed; 0 if the runtime returns an error, because times only
+/// appear in reports.
 inline std::uint64_t elapsed_ns(cudaEvent_t from, cudaEvent_t to) {
   float ms = 0;
   if (cudaEventElapsedTime(&ms, from, to) != cudaSuccess) {

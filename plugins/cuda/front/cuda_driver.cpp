@@ -1,6 +1,5 @@
-// See cuda_driver.hpp. The few driver functions that are needed are declared here by hand, so that this file
-// is built without the toolkit. cuInit() and the queries after it make no context: nothing is taken on any
-// device.
+// The functions of the driver that are needed are declared here, so that this file compiles without the CUDA
+// toolkit. cuInit() and the queries create no context and so allocate no device memory. See cuda_driver.hpp.
 #include "plugins/cuda/front/cuda_driver.hpp"
 
 #include <stdlib.h>
@@ -17,6 +16,7 @@ namespace trainhost::cuda {
 namespace {
 
 using Result = int;  // CUresult
+// Values of CUresult; they are the same in every driver.
 constexpr Result kStub = 34, kNotPermitted = 800, kNoDevice = 100, kInvalidDevice = 101,
                  kOperatingSystem = 304, kUnavailable = 46, kNotReady = 802, kDriverMismatch = 803,
                  kCompatNotSupported = 804, kUnknown = 999;
@@ -28,15 +28,16 @@ VendorLibrary g_driver("libcuda.so.1", "TRAINHOST_CUDA_DRIVER");
   throw abi::StatusError(TH_E_UNAVAILABLE, why, hint).of("cuda", code);
 }
 
-/// A function that every driver has.
+/// A function that every CUDA driver exports; throws if the library has none.
 template <class F>
 F need(const char* symbol) {
   if (F f = g_driver.find<F>(symbol)) return f;
-  unavailable(g_driver.name() + " is no CUDA driver: it has no " + symbol, "reinstall the NVIDIA driver");
+  unavailable(g_driver.name() + " is not a CUDA driver: it does not export " + symbol,
+              "reinstall the NVIDIA driver");
 }
 
-/// "CUDA_ERROR_NOT_PERMITTED: operation not permitted"; the number goes beside it.
-std::string words(Result code) {
+/// "CUDA_ERROR_NOT_PERMITTED: operation not permitted", or "error 34" if the driver has no name for the code.
+std::string error_text(Result code) {
   using Text = Result (*)(Result, const char**);
   const char *name = nullptr, *text = nullptr;
   if (auto f = g_driver.find<Text>("cuGetErrorName")) f(code, &name);
@@ -45,53 +46,57 @@ std::string words(Result code) {
   return text ? out + ": " + text : out;
 }
 
-/// What a user can do about a driver that does not start.
-const char* remedy(Result code) {
+/// Hint for a driver that fails to start.
+const char* hint_for(Result code) {
   switch (code) {
     case kStub:
-      return "the toolkit's stub of libcuda was found first: take its stubs folder out of LD_LIBRARY_PATH";
+      return "the stub libcuda of the toolkit was loaded: remove its stubs folder from LD_LIBRARY_PATH";
     case kDriverMismatch:
-      return "libcuda.so.1 and the kernel module are of different driver versions: reboot, or reinstall the "
+      return "libcuda.so.1 and the kernel module have different driver versions: reboot, or reinstall the "
              "driver";
     case kCompatNotSupported:
-      return "the CUDA compatibility package does not support this device: take it out of LD_LIBRARY_PATH";
+      return "the CUDA compatibility package does not support this device: remove it from LD_LIBRARY_PATH";
     case kNotReady:
       return "the fabric manager is not running: systemctl status nvidia-fabricmanager";
     case kNotPermitted:
     case kOperatingSystem:
-      return "this user may not open /dev/nvidia*: look at their permissions, and at the container's";
+      return "no permission to open /dev/nvidia*: check their permissions, and the container's device "
+             "settings";
     case kUnavailable:
-      return "another process has the devices to itself: nvidia-smi shows the compute mode";
+      return "another process uses the devices exclusively: nvidia-smi shows the compute mode";
     case kUnknown:
-      return "often the kernel module nvidia-uvm: nvidia-modprobe -u, or reboot";
+      return "often the kernel module nvidia-uvm is not loaded: run nvidia-modprobe -u, or reboot";
     default:
-      return "nvidia-smi may say more";
+      return "nvidia-smi may show the cause";
   }
 }
 
-/// Nothing is visible. The management library does not know CUDA_VISIBLE_DEVICES: it tells hidden from
-/// absent.
+/// Reports that no device is visible. NVML ignores CUDA_VISIBLE_DEVICES, so its device count distinguishes
+/// hidden devices from missing ones.
 [[noreturn]] void no_device() {
   const char* mask = getenv("CUDA_VISIBLE_DEVICES");
   if (!mask)
-    unavailable("the NVIDIA driver finds no device on this machine", "nvidia-smi lists what the driver sees");
+    unavailable("the NVIDIA driver found no device on this machine",
+                "nvidia-smi -L lists the devices of the driver");
   const std::string text = "CUDA_VISIBLE_DEVICES=\"" + escaped(mask, 60) + "\"";
   const std::optional<unsigned> all = nvml_device_count();
   if (all && *all > 0)
-    unavailable("no NVIDIA device is visible: " + text + " hides the " + std::to_string(*all) +
-                    (*all == 1 ? " that is here" : " that are here"),
+    unavailable("no NVIDIA device is visible: " + text + " hides " +
+                    (*all == 1 ? "the only device" : "all " + std::to_string(*all) + " devices"),
                 "unset CUDA_VISIBLE_DEVICES");
-  unavailable("no NVIDIA device is visible, and " + text +
-                  (all ? " is not why: the driver finds none" : " may be why"),
+  unavailable(all ? "the NVIDIA driver found no device on this machine; " + text + " is set"
+                  : "no NVIDIA device is visible, possibly because of " + text,
               "unset CUDA_VISIBLE_DEVICES");
 }
 
-std::string version_words(int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); }
+/// "12.8" for 12080.
+std::string version_text(int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); }
 
-/// A query that does not fail on a machine in order.
+/// Checks the result of a query after a successful cuInit().
 void check(Result code, const char* call) {
   if (code != 0)
-    unavailable(std::string("the NVIDIA driver fails in ") + call + ": " + words(code), remedy(code), code);
+    unavailable(std::string(call) + " of the NVIDIA driver failed: " + error_text(code), hint_for(code),
+                code);
 }
 
 Device describe(int index) {
@@ -109,8 +114,8 @@ Device describe(int index) {
   std::size_t total = 0;
   check(need<Result (*)(std::size_t*, int)>("cuDeviceTotalMem_v2")(&total, handle), "cuDeviceTotalMem");
   d.total_bytes = total;
-  // Names by which the management library knows the device; drivers before 11.4 have no _v2, which also knows
-  // slices.
+  // UUID and PCI address identify the device for NVML. The _v2 function also supports MIG slices; drivers
+  // before 11.4 do not have it.
   using Uuid = Result (*)(unsigned char*, int);
   Uuid uuid = g_driver.find<Uuid>("cuDeviceGetUuid_v2");
   if (!uuid) uuid = g_driver.find<Uuid>("cuDeviceGetUuid");
@@ -127,17 +132,18 @@ Device describe(int index) {
 std::vector<Device> visible_devices(int least_version, const char* least_branch) {
   std::string why;
   if (!g_driver.open(why))
-    unavailable("no NVIDIA driver is installed here: " + why,
-                "install the NVIDIA driver; in a container, start it with the GPUs");
+    unavailable("no NVIDIA driver found: " + why,
+                "install the NVIDIA driver; start a container with access to the GPUs");
   const Result started = need<Result (*)(unsigned)>("cuInit")(0);
   if (started == kNoDevice || (started == kInvalidDevice && getenv("CUDA_VISIBLE_DEVICES"))) no_device();
   if (started != 0)
-    unavailable("the NVIDIA driver does not start: cuInit gives " + words(started), remedy(started), started);
+    unavailable("the NVIDIA driver failed to start: cuInit returned " + error_text(started),
+                hint_for(started), started);
   int version = 0, count = 0;
   check(need<Result (*)(int*)>("cuDriverGetVersion")(&version), "cuDriverGetVersion");
   if (version < least_version)
-    unavailable("the NVIDIA driver supports CUDA " + version_words(version) + ", the cuda engine needs " +
-                version_words(least_version) + ": update the NVIDIA driver to " + least_branch + " or newer");
+    unavailable("the NVIDIA driver supports CUDA " + version_text(version) + ", the cuda engine needs " +
+                version_text(least_version) + ": update the NVIDIA driver to " + least_branch + " or newer");
   check(need<Result (*)(int*)>("cuDeviceGetCount")(&count), "cuDeviceGetCount");
   if (count <= 0) no_device();
   std::vector<Device> out;

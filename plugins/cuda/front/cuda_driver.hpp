@@ -1,6 +1,6 @@
-// What the NVIDIA driver says about this machine, asked through dlopen, without a context: the devices that
-// CUDA_VISIBLE_DEVICES leaves, in its order. The reasons why there is nothing to ask are sentences for the
-// user.
+// Lists the CUDA devices that are visible to the process, in the order of CUDA_VISIBLE_DEVICES, with the
+// driver's library opened by dlopen and without creating a CUDA context. Errors explain why no device can be
+// used. Requirements on devices: device_checks.hpp. Free memory: nvml.hpp.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,18 +10,18 @@
 namespace trainhost::cuda {
 
 struct Device {
-  int index = 0;             // as the runtime counts them
+  int index = 0;             // CUDA device index
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   std::uint64_t total_bytes = 0;
-  std::array<unsigned char, 16> uuid{};  // of a slice where the device is one
+  std::array<unsigned char, 16> uuid{};  // of the MIG slice if the device is one
   bool has_uuid = false;
-  std::string pci;  // "0000:19:00.0"; "" when the driver does not say
+  std::string pci;  // "0000:19:00.0"; "" if the driver does not report it
 };
 
-/// The driver's version and the devices that are visible, at least one. Throws abi::StatusError
-/// (unavailable): no driver, a driver that does not start or is older than `least_version`, no device. Makes
-/// no context. Thread-safe.
+/// The visible devices, at least one. Throws abi::StatusError (TH_E_UNAVAILABLE) if there is no driver, if it
+/// fails to start or is older than `least_version` (as in cuDriverGetVersion()), or if no device is visible.
+/// `least_branch`: for the message. Creates no context. Thread-safe.
 std::vector<Device> visible_devices(int least_version, const char* least_branch);
 
 }  // namespace trainhost::cuda

@@ -1,4 +1,4 @@
-// See cuda_options.hpp.
+// Parses and checks `mode` and `device`. See cuda_options.hpp.
 #include "plugins/cuda/front/cuda_options.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ const char* text_of(const th_host* host, const char* key) {
   return host && host->option ? host->option(host, key) : nullptr;
 }
 
-[[noreturn]] void wrong(const std::string& what, const std::string& hint) {
+[[noreturn]] void reject(const std::string& what, const std::string& hint) {
   throw abi::StatusError(TH_E_ARG, what, hint);
 }
 
@@ -27,17 +27,16 @@ Options options_of(const th_host* host) {
   Options o;
   if (const char* mode = text_of(host, "mode")) {
     if (std::find(kModes.begin(), kModes.end(), mode) == kModes.end())
-      wrong("plugin.cuda.mode = \"" + escaped(mode, 60) + "\": there is no such mode" +
-                did_you_mean(mode, kModes),
-            "auto, resident, hybrid or streamed");
+      reject("plugin.cuda.mode = \"" + escaped(mode, 60) + "\": unknown mode" + did_you_mean(mode, kModes),
+             "use auto, resident, hybrid or streamed");
     o.mode = mode;
   }
   if (const char* device = text_of(host, "device")) {
     const char* end = device + std::strlen(device);
     const auto [rest, failed] = std::from_chars(device, end, o.device);
     if (failed != std::errc{} || rest != end || o.device < 0)
-      wrong(
-          "plugin.cuda.device = " + escaped(device, 60) + ": expected the index of a device, 0 for the first",
+      reject(
+          "plugin.cuda.device = " + escaped(device, 60) + ": expected a device index, 0 for the first device",
           "nvidia-smi -L lists the devices");
   }
   return o;

@@ -1,4 +1,4 @@
-// The table [plugin.cuda] of the run file. A value that is none of those there are is an error, never a
+// Reads the table [plugin.cuda] of the run file. An invalid value is an error; it is never replaced by a
 // default.
 #pragma once
 #include <string>
@@ -9,10 +9,11 @@ namespace trainhost::cuda {
 
 struct Options {
   std::string mode = "auto";  // auto | resident | hybrid | streamed
-  int device = -1;            // -1: left out
+  int device = -1;            // CUDA device index; -1: not set
 };
 
-/// Throws abi::StatusError (argument) with the nearest mode, or for a device that is no index.
+/// Throws abi::StatusError (TH_E_ARG) if the mode is unknown, naming the most similar one, or if the device
+/// is not a non-negative integer.
 Options options_of(const th_host* host);
 
 }  // namespace trainhost::cuda

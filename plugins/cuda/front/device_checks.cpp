@@ -1,4 +1,4 @@
-// See device_checks.hpp.
+// Checks in the order of the table "Why it cannot be used" in plugins/cuda/README.md. See device_checks.hpp.
 #include "plugins/cuda/front/device_checks.hpp"
 
 #include <charconv>
@@ -12,9 +12,9 @@
 namespace trainhost::cuda {
 namespace {
 
-std::string dotted(int major, int minor) { return std::to_string(major) + "." + std::to_string(minor); }
+std::string version_text(int major, int minor) { return std::to_string(major) + "." + std::to_string(minor); }
 
-std::string called(const Device& d) { return "device " + std::to_string(d.index) + " (" + d.name + ")"; }
+std::string device_text(const Device& d) { return "device " + std::to_string(d.index) + " (" + d.name + ")"; }
 
 }  // namespace
 
@@ -23,7 +23,7 @@ bool has_code_for(std::string_view architectures, int major, int minor) {
     const std::size_t end = architectures.find(',');
     const std::string_view one = architectures.substr(0, end);
     architectures.remove_prefix(end == one.npos ? architectures.size() : end + 1);
-    int number = 0;
+    int number = 0;  // "90-real" is split into the number 90 and the kind "-real"; other words are skipped
     const auto [rest, wrong] = std::from_chars(one.data(), one.data() + one.size(), number);
     if (wrong != std::errc{}) continue;
     const std::string_view kind(rest, static_cast<std::size_t>(one.data() + one.size() - rest));
@@ -46,21 +46,21 @@ Device device_of(int index, const EngineBuild& build, std::size_t* count) {
   std::string names;
   for (const Device& d : all)
     names += (names.empty() ? "" : ", ") + std::to_string(d.index) + " (" + d.name + ")";
-  throw abi::StatusError(TH_E_ARG,
-                         "there is no CUDA device " + std::to_string(index) + "; devices here: " + names,
-                         "plugin.cuda.device counts from 0; CUDA_VISIBLE_DEVICES renumbers them");
+  throw abi::StatusError(
+      TH_E_ARG, "no CUDA device " + std::to_string(index) + "; available: " + names,
+      "plugin.cuda.device counts the visible devices from 0; CUDA_VISIBLE_DEVICES changes their order");
 }
 
 std::uint64_t free_bytes_of(const Device& d) { return nvml_free_bytes(d).value_or(d.total_bytes); }
 
 void require_usable(const Device& d, const EngineBuild& build) {
-  const std::string cc = dotted(d.major, d.minor), least = dotted(kLeastMajor, kLeastMinor);
+  const std::string cc = version_text(d.major, d.minor), least = version_text(kLeastMajor, kLeastMinor);
   if (d.major < kLeastMajor || (d.major == kLeastMajor && d.minor < kLeastMinor))
-    throw abi::StatusError(TH_E_UNAVAILABLE, called(d) + " has compute capability " + cc +
+    throw abi::StatusError(TH_E_UNAVAILABLE, device_text(d) + " has compute capability " + cc +
                                                  ", the cuda trainer needs " + least + " (Ampere) or newer");
   if (!has_code_for(build.architectures, d.major, d.minor))
     throw abi::StatusError(TH_E_UNAVAILABLE,
-                           "this build has no code for compute capability " + cc + " of " + called(d) +
+                           "this build has no code for compute capability " + cc + " of " + device_text(d) +
                                ": it was built for " + std::string(build.architectures),
                            "configure it with -DTRAINHOST_CUDA_ARCHITECTURES=" + std::to_string(d.major) +
                                std::to_string(d.minor) + "-real");
@@ -68,10 +68,11 @@ void require_usable(const Device& d, const EngineBuild& build) {
   if (free < kLeastFreeBytes)
     throw abi::StatusError(
         TH_E_UNAVAILABLE,
-        called(d) + " has " + format_bytes(free) + " of its " + format_bytes(d.total_bytes) +
-            " free: " + format_bytes(kLeastFreeBytes - free) + " less than the " +
-            format_bytes(kLeastFreeBytes) + " that the cuda trainer needs at the least",
-        "nvidia-smi shows which process holds it; plugin.cuda.device takes another", kLeastFreeBytes - free);
+        device_text(d) + " has " + format_bytes(free) + " of " + format_bytes(d.total_bytes) +
+            " free, the cuda trainer needs at least " + format_bytes(kLeastFreeBytes) + ": " +
+            format_bytes(kLeastFreeBytes - free) + " short",
+        "nvidia-smi lists the processes on the device; plugin.cuda.device selects another device",
+        kLeastFreeBytes - free);
 }
 
 }  // namespace trainhost::cuda

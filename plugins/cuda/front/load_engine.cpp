@@ -1,5 +1,6 @@
-// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later, and cuBLAS's names
-// stay out of everybody else's way. Loading it makes no context.
+// Uses dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is an error here, not a crash later, and cuBLAS's
+// symbols are not visible to other libraries. Loading the engine creates no CUDA context. See
+// load_engine.hpp.
 #include "plugins/cuda/front/load_engine.hpp"
 
 #include <dlfcn.h>
@@ -11,11 +12,11 @@
 namespace trainhost::cuda {
 namespace {
 
-plugins::EngineLoader& file() {
-  static plugins::EngineLoader loader({"cuda", "cuda-cublas.so", "trainhost_cuda_engine",
-                                       "build the engine with 'tools/dev build', or reinstall both files",
-                                       reinterpret_cast<const void*>(&engine)});
-  return loader;
+plugins::EngineLoader& loader() {
+  static plugins::EngineLoader instance({"cuda", "cuda-cublas.so", "trainhost_cuda_engine",
+                                         "build the engine with 'tools/dev build', or reinstall both files",
+                                         reinterpret_cast<const void*>(&engine)});
+  return instance;
 }
 
 void* open(const std::filesystem::path& path) {
@@ -25,9 +26,9 @@ void* open(const std::filesystem::path& path) {
   const std::string why = text ? text : path.string() + ": dlopen failed";
   const bool blas = why.find("libcublas") != std::string::npos;
   plugins::unavailable("the cuda engine cannot be loaded: " + why,
-                       blas ? "install cuBLAS of the CUDA toolkit that this was built with, or add its lib "
-                              "folder to LD_LIBRARY_PATH"
-                            : "install the CUDA toolkit's libraries that this was built with");
+                       blas ? "install cuBLAS of the CUDA toolkit that the engine was built with, or add its "
+                              "lib folder to LD_LIBRARY_PATH"
+                            : "install the libraries of the CUDA toolkit that the engine was built with");
 }
 
 }  // namespace
@@ -44,9 +45,9 @@ void require_engine_built() {
 
 const plugins::EngineTable& engine() {
   require_engine_built();
-  return file().table(open);
+  return loader().table(open);
 }
 
-const plugins::EngineTable& loaded_engine() { return file().loaded(); }
+const plugins::EngineTable& loaded_engine() { return loader().loaded(); }
 
 }  // namespace trainhost::cuda

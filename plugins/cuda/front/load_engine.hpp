@@ -1,19 +1,19 @@
-// Finds and loads the engine, once per process: ../engines/cuda-cublas.so as seen from this library's own
-// file.
+// Loads the engine of the CUDA trainer, ../engines/cuda-cublas.so, once per process. Finding the file is
+// shared with the CPU trainer: plugins/common/engine_loader.hpp.
 #pragma once
 #include "plugins/common/engine_table.hpp"
 #include "trainhost/host.h"
 
 namespace trainhost::cuda {
 
-/// Throws abi::StatusError (unavailable) where this build has no engine at all.
+/// Throws abi::StatusError (TH_E_UNAVAILABLE) if this build has no CUDA engine.
 void require_engine_built();
 
-/// The engine's table. Throws abi::StatusError (unavailable) with the reason: file missing, cuBLAS
-/// missing, file of another build. A failure is tried again at the next call. Thread-safe.
+/// The engine's table, loaded on the first call. Throws abi::StatusError (TH_E_UNAVAILABLE) if the file or
+/// cuBLAS is missing or the file is from another build; the next call tries again. Thread-safe.
 const plugins::EngineTable& engine();
 
-/// The engine that was loaded; only for calls on an instance, which exist only after engine() succeeded.
+/// The loaded engine. Requires a successful engine(); calls on an instance guarantee that.
 const plugins::EngineTable& loaded_engine();
 
 }  // namespace trainhost::cuda

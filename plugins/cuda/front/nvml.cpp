@@ -1,5 +1,6 @@
-// See nvml.hpp. Devices are matched by UUID, since NVML counts them in another order and does not hide any;
-// by the PCI address where it does not know the UUID. Declared by hand, as in cuda_driver.cpp.
+// Devices are matched by UUID, or by PCI address if NVML does not know the UUID: the indices differ from
+// those of CUDA, because NVML orders devices by PCI address and ignores CUDA_VISIBLE_DEVICES. NVML's
+// functions are declared here, so that no header of the toolkit is needed. See nvml.hpp.
 #include "plugins/cuda/front/nvml.hpp"
 
 #include <algorithm>
@@ -19,15 +20,16 @@ struct Memory {
 
 VendorLibrary g_nvml("libnvidia-ml.so.1", "TRAINHOST_CUDA_NVML");
 
-/// Initialised at every use: NVML counts, and the first call alone costs something. Never shut down.
-bool ready() {
+/// Opens and initialises NVML. nvmlInit() is reference-counted and cheap after the first call; never shut
+/// down.
+bool initialise() {
   std::string ignored;
   if (!g_nvml.open(ignored)) return false;
   auto init = g_nvml.find<int (*)()>("nvmlInit_v2");
   return init && init() == 0;
 }
 
-/// "GPU-5a0c…": how NVML writes a UUID; slices of a device have another prefix.
+/// "GPU-5a0c…": a UUID as NVML writes it. MIG slices have the prefix "MIG-".
 std::string uuid_text(const char* prefix, const std::array<unsigned char, 16>& u) {
   std::string out = prefix;
   for (std::size_t i = 0; i < u.size(); ++i) {
@@ -54,13 +56,13 @@ Handle handle_of(const Device& d) {
 
 std::optional<unsigned> nvml_device_count() {
   unsigned n = 0;
-  if (!ready()) return std::nullopt;
+  if (!initialise()) return std::nullopt;
   auto count = g_nvml.find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
   return count && count(&n) == 0 ? std::optional(n) : std::nullopt;
 }
 
 std::optional<std::uint64_t> nvml_free_bytes(const Device& d) {
-  if (!ready()) return std::nullopt;
+  if (!initialise()) return std::nullopt;
   auto memory = g_nvml.find<int (*)(Handle, Memory*)>("nvmlDeviceGetMemoryInfo");
   const Handle h = handle_of(d);
   Memory m{};

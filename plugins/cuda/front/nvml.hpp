@@ -1,6 +1,6 @@
-// Free memory of a device without a context, from the driver's management library (NVML). Everything here is
-// optional: where the library is missing or does not know a device, the caller takes the device's whole
-// memory for free.
+// Free memory of a device from the driver's management library (NVML), which needs no CUDA context. Optional:
+// if the library is missing or does not know a device, the functions return nullopt, and the caller assumes
+// that all memory of the device is free.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,11 +9,12 @@
 
 namespace trainhost::cuda {
 
-/// Devices of the machine, whatever CUDA_VISIBLE_DEVICES says; nullopt when NVML cannot be asked.
-/// Thread-safe.
+/// Number of devices of the machine, including those that CUDA_VISIBLE_DEVICES hides; nullopt if NVML is not
+/// available. Thread-safe.
 std::optional<unsigned> nvml_device_count();
 
-/// Free now on that device, never more than its whole memory; nullopt when NVML cannot say. Thread-safe.
+/// Bytes that are free on the device now, at most its total memory; nullopt if NVML does not know it.
+/// Thread-safe.
 std::optional<std::uint64_t> nvml_free_bytes(const Device& device);
 
 }  // namespace trainhost::cuda

@@ -1,6 +1,6 @@
-// The CUDA trainer's front: manifest, traits, probe, plan and the devices' memory, none of which needs the
-// toolkit or makes a context. create() opens the engine; calls on an instance are handed on to it unchanged.
-// See engine/ for what trains.
+// Front end of the CUDA trainer: manifest, traits, probe, plan, and name and memory of devices, none of which
+// needs the CUDA toolkit or creates a CUDA context. create() loads the engine (plugins/cuda/engine); calls on
+// an instance are forwarded to it unchanged.
 #include <cstdio>
 
 #include "core/abi/error_guard.hpp"
@@ -13,13 +13,13 @@ TH_MANIFEST(
     "id = \"cuda\"\n"
     "version = \"0.1.0\"\n"
     "kind = \"trainer\"\n"
-    "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, on cuBLAS and own kernels\"\n"
+    "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, with cuBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
     "device = \"cuda\"\n"
     "options = [\"mode\", \"device\"]\n"
     "priority = 10\n");
 
-// What the engine beside this file was built for; without an engine nobody asks.
+// Defined by CMake if an engine is built. Without one require_engine_built() throws before they are used.
 #ifndef TRAINHOST_CUDA_ARCHITECTURES
 #define TRAINHOST_CUDA_ARCHITECTURES ""
 #define TRAINHOST_CUDA_MAJOR 0
@@ -30,14 +30,15 @@ namespace {
 
 constexpr EngineBuild kBuild = {TRAINHOST_CUDA_ARCHITECTURES, TRAINHOST_CUDA_MAJOR};
 
-/// The run file's device before the one that the host would take.
+/// The device of the run file (plugin.cuda.device), else the one that the host asks for.
 int device_index(const th_host* host, std::int32_t asked) {
   const int chosen = options_of(host).device;
   return chosen >= 0 ? chosen : asked;
 }
 
-struct Front {
-  // Options first: a wrong word is the user's to mend on any machine. The engine last: loading it costs most.
+struct FrontEnd {
+  // Options are checked first: an invalid value is an error on every machine, not a reason to fall back to
+  // another backend. The engine is loaded last, because that is the most expensive check.
   static std::uint32_t probe(const th_host* host) {
     const int index = device_index(host, 0);
     require_engine_built();
@@ -52,7 +53,8 @@ struct Front {
   }
 };
 
-struct Opened {
+/// For ForwardCalls: checks the device and loads the engine before create() is forwarded.
+struct EngineAccess {
   static const plugins::EngineTable& loaded() { return loaded_engine(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
     const int index = device_index(host, device);
@@ -81,8 +83,8 @@ th_status name(const th_host* host, int32_t device, char* text, uint32_t text_by
 }
 
 const th_device kDevice = {sizeof(th_device), 0, memory, name};
-using Calls = executor::FrontCalls<Front>;
-using Forward = plugins::ForwardCalls<Opened>;
+using Calls = executor::FrontCalls<FrontEnd>;
+using Forward = plugins::ForwardCalls<EngineAccess>;
 
 const void* get(const char* interface_id) {
   return th::pick(interface_id, &executor::kTrainerTable<Calls, Forward>, &executor::kGenerateTable<Forward>,

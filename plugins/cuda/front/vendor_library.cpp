@@ -1,5 +1,5 @@
-// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later. Never closed: a
-// vendor's driver has threads and handlers of its own by then.
+// Uses dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is an error here, not a crash later. The library
+// is never closed, because a driver may have started threads and installed handlers. See vendor_library.hpp.
 #include "plugins/cuda/front/vendor_library.hpp"
 
 #include <dlfcn.h>
@@ -8,7 +8,8 @@
 namespace trainhost::cuda {
 
 std::string VendorLibrary::name() const {
-  const char* other = secure_getenv(variable_);  // nothing from the environment decides for a set-uid program
+  const char* other =
+      secure_getenv(variable_);  // null in a set-uid program: the environment must not choose code
   return other && *other ? other : file_;
 }
 

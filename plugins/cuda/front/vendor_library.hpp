@@ -1,5 +1,5 @@
-// A vendor library that may not be there: opened at first use, kept for the life of the process, its
-// functions looked up by name. The front links none of them.
+// A vendor library that may be missing: opened with dlopen at first use and never closed; its functions are
+// looked up by name. The front end links no vendor library.
 #pragma once
 #include <mutex>
 #include <string>
@@ -8,18 +8,19 @@ namespace trainhost::cuda {
 
 class VendorLibrary {
  public:
-  /// `file`: a soname; the environment variable `variable` names another (tests put a small library of their
-  /// own there).
+  /// file: a soname. variable: an environment variable that replaces it with another file (tests set it to a
+  /// fake library).
   VendorLibrary(const char* file, const char* variable) : file_(file), variable_(variable) {}
 
-  /// What would be opened now.
+  /// The file that open() would open now.
   std::string name() const;
 
-  /// Opens it, if that has not been done. false: `why` says it in the loader's words; the next call tries
-  /// again.
+  /// Opens the library if it is not open. Returns false on failure, with the loader's message in `why`; the
+  /// next call tries again. Thread-safe.
   bool open(std::string& why);
 
-  /// The function of that name, as F; nullptr when the library has none. Only after open().
+  /// The function with that name, as a function pointer of type F; nullptr if the library has none or is not
+  /// open.
   template <class F>
   F find(const char* symbol) const {
     return reinterpret_cast<F>(address(symbol));
@@ -29,8 +30,8 @@ class VendorLibrary {
   void* address(const char* symbol) const;
   const char *file_, *variable_;
   mutable std::mutex mutex_;
-  std::string opened_;
-  void* handle_ = nullptr;
+  std::string opened_;      // file of handle_
+  void* handle_ = nullptr;  // null: not open
 };
 
 }  // namespace trainhost::cuda

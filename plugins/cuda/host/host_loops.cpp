@@ -1,12 +1,15 @@
-// Written so that the compiler turns them into vectors by itself: no branches inside, eight or more sums side
-// by side.
+// Loops that the compiler vectorises: no branches in the loop body, and sums in kLanes independent
+// accumulators, which also fixes the order of additions for every instruction set. Compiled with
+// -ffp-contract=fast, so AVX2 and AVX-512 use FMA and may differ from baseline x86-64 in the last bit. See
+// host_loops.hpp.
 #include "plugins/cuda/host/host_loops.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-// One body, several instruction sets; without the loader's help under sanitizers.
+// Function multiversioning: one source, one copy per instruction set, selected by an ifunc when the library
+// is loaded. Off under sanitizers, which are not initialised when ifuncs are resolved.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__) || \
     !defined(__x86_64__)
 #define TRAINHOST_CLONES
@@ -26,7 +29,8 @@ TRAINHOST_INLINE float as_float(Half x) {
   return f;
 }
 TRAINHOST_INLINE void put(float& to, float x) { to = x; }
-/// To nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even: adds half a unit of the last kept bit, minus one if that bit is 0. A NaN
+/// keeps its upper bits with the quiet bit set, because the addition could overflow into the sign.
 TRAINHOST_INLINE void put(Half& to, float x) {
   std::uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -34,10 +38,12 @@ TRAINHOST_INLINE void put(Half& to, float x) {
   to = static_cast<Half>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
 
-/// e^x for x <= 0, relative error below 2e-7; 0 below -87.
+/// e^x for x <= 0 with a relative error below 2e-7; 0 for x < -87. x = n ln 2 + r with |r| <= ln 2 / 2; e^r
+/// by the degree-6 polynomial of the Cephes library; 2^n by its exponent bits. ln 2 is subtracted in two
+/// parts, of which the first has few bits, so that n * part is exact.
 TRAINHOST_INLINE float exp_neg(float x) {
   const float clamped = std::max(x, -87.0f);
-  const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
+  const float shifted = clamped * 1.44269504f + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
   const float n = shifted - 12582912.0f;
   const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.98756915e-4f;
@@ -53,46 +59,50 @@ TRAINHOST_INLINE float exp_neg(float x) {
   return x < -87.0f ? 0.0f : p * scale;
 }
 
-constexpr std::uint64_t kLanes = 16;
+constexpr std::uint64_t kLanes = 16;  // independent accumulators: one AVX-512 register
 
+/// See cross_entropy_row(). Three passes: maximum; sum of exp(x - maximum), so that no exponential overflows;
+/// gradient.
 template <class T>
 TRAINHOST_INLINE double cross_entropy(std::uint64_t n, T* row, std::int64_t target, float scale) {
-  float most[kLanes];
-  std::fill(most, most + kLanes, -INFINITY);
+  float lane_max[kLanes];
+  std::fill(lane_max, lane_max + kLanes, -INFINITY);
   const std::uint64_t whole = n / kLanes * kLanes;
   for (std::uint64_t i = 0; i < whole; i += kLanes)
-    for (std::uint64_t j = 0; j < kLanes; ++j) most[j] = std::max(most[j], as_float(row[i + j]));
+    for (std::uint64_t j = 0; j < kLanes; ++j) lane_max[j] = std::max(lane_max[j], as_float(row[i + j]));
   float top = -INFINITY;
-  for (float m : most) top = std::max(top, m);
+  for (float m : lane_max) top = std::max(top, m);
   for (std::uint64_t i = whole; i < n; ++i) top = std::max(top, as_float(row[i]));
   const float at_target = as_float(row[target]);
-  // Numbers of four bytes keep what was computed for the sum; those of two would round it twice.
-  constexpr bool kKeeps = sizeof(T) == sizeof(float);
+  // f32 rows store the exponentials in the second pass and scale them in the third. bf16 rows compute them
+  // again: storing them would round twice.
+  constexpr bool kStoreExp = sizeof(T) == sizeof(float);
   float sums[kLanes] = {};
   double total = 0;
-  constexpr std::uint64_t kBlock = 256 * kLanes;  // f32 sums stay short
+  constexpr std::uint64_t kBlock = 256 * kLanes;  // f32 sums of at most 256 terms, added up in double
   for (std::uint64_t begin = 0; begin < whole; begin += kBlock) {
     std::fill(sums, sums + kLanes, 0.0f);
     const std::uint64_t end = std::min(whole, begin + kBlock);
     for (std::uint64_t i = begin; i < end; i += kLanes)
       for (std::uint64_t j = 0; j < kLanes; ++j) {
         const float e = exp_neg(as_float(row[i + j]) - top);
-        if constexpr (kKeeps) row[i + j] = e;
+        if constexpr (kStoreExp) row[i + j] = e;
         sums[j] += e;
       }
     for (float s : sums) total += s;
   }
   for (std::uint64_t i = whole; i < n; ++i) {
     const float e = exp_neg(as_float(row[i]) - top);
-    if constexpr (kKeeps) row[i] = e;
+    if constexpr (kStoreExp) row[i] = e;
     total += e;
   }
   const float k = static_cast<float>(static_cast<double>(scale) / total);
   for (std::uint64_t i = 0; i < n; ++i)
-    put(row[i], (kKeeps ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
+    put(row[i], (kStoreExp ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
+  // The target's element in double: softmax - 1 cancels if the probability is close to 1.
   put(row[target],
       static_cast<float>((std::exp(static_cast<double>(at_target) - top) / total - 1.0) * scale));
-  // A NaN among the logits passes through every sum and is told by the loss.
+  // A NaN among the logits makes `total` NaN, and so the loss.
   return std::log(total) + top - at_target;
 }
 

@@ -1,31 +1,37 @@
-// Loops of the host's share of a step, on plain pointers: what host_loops.cpp compiles several times, for
-// AVX-512, AVX2 and plain x86-64, chosen when the library is loaded. T is float or std::uint16_t holding a
-// bfloat16. Threads are host_ops.hpp's.
+// Inner loops of the host operations, on plain pointers. host_loops.cpp compiles each of them for AVX-512,
+// AVX2 and baseline x86-64; the dynamic linker chooses one when the engine is loaded. Single-threaded:
+// host_ops.hpp distributes the work.
 #pragma once
 #include <cstdint>
 
 namespace trainhost::cuda::host {
 
-using Half = std::uint16_t;  // a bfloat16 by its bits
+using Half = std::uint16_t;  // the bits of a bfloat16
 
-/// -log softmax(row)[target]; row becomes (softmax - onehot) * scale.
+/// Returns -log softmax(row)[target] and replaces the row [n] by (softmax - onehot(target)) * scale. A NaN or
+/// +inf among the logits makes the result non-finite.
 double cross_entropy_row(std::uint64_t n, float* row, std::int64_t target, float scale);
 double cross_entropy_row(std::uint64_t n, Half* row, std::int64_t target, float scale);
 
-/// to[i] (= or +=) from[i]
+/// to[i] += from[i]
 void add(std::uint64_t n, const float* from, float* to);
 void add(std::uint64_t n, const Half* from, float* to);
+/// Rounds to nearest, ties to even; NaN stays NaN.
 void to_half(std::uint64_t n, const float* from, Half* to);
 void to_float(std::uint64_t n, const Half* from, float* to);
 
+/// Sum of x[i]^2.
 double squares(std::uint64_t n, const float* x);
 
+/// Constants of an AdamW update. grad_scale: clip factor; decay: 1 - lr * weight_decay, or 1; step_size: lr /
+/// (1 - beta1^t); inv_sqrt_bias2: 1 / sqrt(1 - beta2^t).
 struct Adam {
   float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inv_sqrt_bias2, eps;
 };
 struct Sgd {
   float grad_scale, momentum, decay, lr;
 };
+/// One optimizer update of n elements: gradient g, weight w, moments m and v.
 void adamw(std::uint64_t n, const float* g, float* w, float* m, float* v, const Adam& c);
 void sgd(std::uint64_t n, const float* g, float* w, const Sgd& c);
 void sgd_momentum(std::uint64_t n, const float* g, float* w, float* m, const Sgd& c);

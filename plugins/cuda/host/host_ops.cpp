@@ -1,8 +1,10 @@
-// See host_ops.hpp.
+// Each operation is divided into tasks whose number depends on the shape only; every element of a result is
+// written by one task. See host_ops.hpp.
 #include "plugins/cuda/host/host_ops.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <vector>
 
@@ -18,10 +20,11 @@ using step::Program;
 using namespace step::operand;
 
 constexpr std::uint64_t kElementsPerTask = 1 << 18;
-constexpr std::uint32_t kParts = 64;  // of a sum
+constexpr std::uint32_t kParts = 64;  // tasks of an operation over rows, and partial sums of a sum
 
 std::uint64_t elements(const Program& p, step::BufferId b) { return p[b].rows * p[b].cols; }
 
+/// Runs f(begin, count) on ranges of kElementsPerTask elements: for operations without sums.
 template <class F>
 void over_elements(ThreadPool& pool, std::uint64_t n, F&& f) {
   const auto tasks = static_cast<std::uint32_t>((n + kElementsPerTask - 1) / kElementsPerTask);
@@ -31,7 +34,7 @@ void over_elements(ThreadPool& pool, std::uint64_t n, F&& f) {
   });
 }
 
-/// f(part) for kParts parts, their results added up in order.
+/// The sum of f(part) over kParts parts, added in the order of the parts whatever thread computed them.
 template <class F>
 double sum_of_parts(ThreadPool& pool, F&& f) {
   std::array<double, kParts> sums{};
@@ -44,6 +47,7 @@ double sum_of_parts(ThreadPool& pool, F&& f) {
 struct Range {
   std::uint64_t begin, end;
 };
+/// The i-th of n equal parts of [0, whole).
 Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
   return {whole * i / n, whole * (i + 1) / n};
 }
@@ -60,8 +64,9 @@ void embed(ThreadPool& pool, const Program& p, const Op& op, const Operands& at,
   });
 }
 
-// Task t owns the vocabulary entries id % kParts == t and meets their tokens in order: no two tasks write one
-// row.
+// Task t owns the rows of the table with id % kParts == t and adds their tokens in order, so that every row
+// has one writer and a fixed order of additions. Every task reads all ids; that is cheap compared with adding
+// rows of h.
 template <class T>
 void embed_bwd(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
   const std::uint64_t h = p[op[embed_bwd::kGradTable]].cols, vocab = p[op[embed_bwd::kGradTable]].rows;
@@ -83,6 +88,7 @@ void cross_entropy(ThreadPool& pool, const Program& p, const Op& op, const Opera
   double* scalars = at.get<double>(cross_entropy::kScalars);
   const float scale = static_cast<float>(scalars[step::kLossScale]);
   T* logits = at.get<T>(cross_entropy::kLogits) + s.first * v;
+  // Not atomic: host operations run one at a time, in the order of their queue.
   scalars[step::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
     const Range r = part(s.rows, i, kParts);
     double loss = 0;
@@ -90,7 +96,7 @@ void cross_entropy(ThreadPool& pool, const Program& p, const Op& op, const Opera
       if (s.targets[t] >= 0)
         loss += cross_entropy_row(v, logits + t * v, s.targets[t], scale);
       else
-        std::memset(logits + t * v, 0, v * sizeof(T));
+        std::memset(logits + t * v, 0, v * sizeof(T));  // target -100: no loss, gradient 0
     }
     return loss;
   });
@@ -111,7 +117,8 @@ void add_grad(ThreadPool& pool, const Program& p, const Op& op, const Operands& 
 }  // namespace
 
 void run(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& step) {
-  const bool half = p[op.in[0]].dtype == DType::kBF16;  // table, dx or logits; a gradient is f32
+  // Type of the first operand: table, dx or logits. The gradient of kAddGrad is always f32.
+  const bool half = p[op.in[0]].dtype == DType::kBF16;
   switch (op.kind) {
     case OpKind::kEmbed:
       return half ? embed<Half>(pool, p, op, at, step) : embed<float>(pool, p, op, at, step);
@@ -122,7 +129,8 @@ void run(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, c
     case OpKind::kAddGrad:
       return add_grad(pool, p, op, at, step);
     default:
-      return;  // the executor gives no others
+      assert(false && "not an operation of the host");
+      return;
   }
 }
 
@@ -150,17 +158,18 @@ void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands
                   static_cast<float>(s[step::kStepSize]),
                   static_cast<float>(s[step::kInvSqrtBias2]),
                   static_cast<float>(r.eps)};
-  const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[step::kLr])};
+  const Sgd sgd_constants{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[step::kLr])};
   float* master = at.get<float>(optimizer::master(op.kind));
   over_elements(pool, elements(p, op[optimizer::kGrad]), [&](std::uint64_t begin, std::uint64_t n) {
     const float* g = at.get<const float>(optimizer::kGrad) + begin;
+    // bf16 runs update the f32 master copy and round it into the weight.
     float* w = (master ? master : at.get<float>(optimizer::kWeight)) + begin;
     if (op.kind == OpKind::kAdamW)
       adamw(n, g, w, at.get<float>(optimizer::kM) + begin, at.get<float>(adamw::kV) + begin, adam);
     else if (op.kind == OpKind::kSgd)
-      sgd(n, g, w, plain);
+      sgd(n, g, w, sgd_constants);
     else
-      sgd_momentum(n, g, w, at.get<float>(optimizer::kM) + begin, plain);
+      sgd_momentum(n, g, w, at.get<float>(optimizer::kM) + begin, sgd_constants);
     if (master) to_half(n, w, at.get<Half>(optimizer::kWeight) + begin);
   });
 }

@@ -1,6 +1,6 @@
-// The operations of a step that the host runs, on all its threads. Work is cut by shape alone, sums are added
-// up in order: the same bits whatever the number of threads. Pointers into page-locked or pageable memory;
-// nothing here knows CUDA.
+// Operations of a step that run on the host in the hybrid and streamed modes, on all threads of the pool.
+// Work is divided by shape only and partial sums are added in order, so the bits do not depend on the number
+// of threads. Operands are in page-locked or pageable memory. Makes no CUDA calls. The loops: host_loops.hpp.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,30 +10,32 @@
 
 namespace trainhost::cuda::host {
 
-/// Addresses of the operands of one operation, by input slot; null where one is absent.
+/// Addresses of the operands of one operation, by input slot; null if an operand is absent.
 struct Operands {
   void* in[step::kMaxOperands] = {};
-  void* x = nullptr;  // output of kEmbed; every other operation here changes one of its inputs
+  void* x = nullptr;  // output of kEmbed; all other operations here change inputs in place
   template <class T>
   T* get(step::In k) const {
     return static_cast<T*>(in[k.slot]);
   }
 };
 
-/// What a step says: see StepState and the scalars of the program.
+/// The rows that an operation processes. Constants of the step are in the program's scalars.
 struct Step {
-  const std::int32_t *ids = nullptr, *targets = nullptr;  // of the rows in hand
+  const std::int32_t *ids = nullptr, *targets = nullptr;  // of row `first` and the following
   std::uint64_t first = 0, rows = 0;                      // rows [first, first + rows) of the operands
   bool first_micro = true;
 };
 
-/// kEmbed, kEmbedBwd, kCrossEntropy, kAddGrad. Loss sums go to the scalars operand.
+/// Runs kEmbed, kEmbedBwd, kCrossEntropy or kAddGrad. kCrossEntropy adds its loss to kLossSum of the scalars
+/// operand.
 void run(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at, const Step& step);
 
-/// scalars[kNorm2] += the squares of the operation's gradient.
+/// Runs kGradSquares: scalars[kNorm2] += sum of squares of the gradient.
 void run_squares(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
-/// kAdamW, kSgd, kSgdMomentum by the constants in the scalars operand; nothing where kApplied is 0.
+/// Runs kAdamW, kSgd or kSgdMomentum with the constants in the scalars operand; changes nothing if kApplied
+/// is 0.
 void run_update(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
 }  // namespace trainhost::cuda::host

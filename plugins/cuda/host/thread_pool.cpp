@@ -1,4 +1,5 @@
-// See thread_pool.hpp. Tasks are large (a megabyte and more), so one lock for each is cheap.
+// A mutex protects the task counter: tasks process a megabyte or more each, so taking a lock per task costs
+// nothing in comparison. See thread_pool.hpp.
 #include "plugins/cuda/host/thread_pool.hpp"
 
 #include <pthread.h>
@@ -9,11 +10,11 @@
 namespace trainhost::cuda {
 
 ThreadPool::ThreadPool(std::uint32_t threads) {
-  // Signals are the host program's: none is delivered to these threads.
+  // Threads inherit the signal mask: signals are delivered to threads of the host program, not to workers.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (std::uint32_t i = 1; i < std::max(threads, 1u); ++i) others_.emplace_back([this] { work(); });
+  for (std::uint32_t i = 1; i < std::max(threads, 1u); ++i) workers_.emplace_back([this] { worker_main(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -23,41 +24,42 @@ ThreadPool::~ThreadPool() {
     stop_ = true;
   }
   wake_.notify_all();
-  for (std::thread& t : others_) t.join();
+  for (std::thread& t : workers_) t.join();
 }
 
-void ThreadPool::take(std::unique_lock<std::mutex>& lock) {
+/// Runs tasks of the current job until all have been started. Releases the lock while a task runs.
+void ThreadPool::run_tasks(std::unique_lock<std::mutex>& lock) {
   while (job_ && next_ < tasks_) {
     const std::uint32_t task = next_++;
-    const auto& f = *job_;
+    const auto& f = *job_;  // valid while a task of the job is unfinished: run() returns after that
     lock.unlock();
     f(task);
     lock.lock();
-    if (--left_ == 0) done_.notify_all();
+    if (--unfinished_ == 0) done_.notify_all();
   }
 }
 
-void ThreadPool::work() {
+void ThreadPool::worker_main() {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return stop_ || (job_ && next_ < tasks_); });
     if (stop_) return;
-    take(lock);
+    run_tasks(lock);
   }
 }
 
 void ThreadPool::run(std::uint32_t tasks, const std::function<void(std::uint32_t)>& f) {
   if (tasks == 0) return;
-  std::lock_guard turn(turn_);
-  if (tasks == 1 || others_.empty()) {
+  std::lock_guard one_job(job_mutex_);
+  if (tasks == 1 || workers_.empty()) {
     for (std::uint32_t i = 0; i < tasks; ++i) f(i);
     return;
   }
   std::unique_lock lock(mutex_);
-  job_ = &f, next_ = 0, tasks_ = left_ = tasks;
+  job_ = &f, next_ = 0, tasks_ = unfinished_ = tasks;
   wake_.notify_all();
-  take(lock);
-  done_.wait(lock, [&] { return left_ == 0; });
+  run_tasks(lock);
+  done_.wait(lock, [&] { return unfinished_ == 0; });
   job_ = nullptr;
 }
 

@@ -1,6 +1,7 @@
-// Attention over whole sequences: which kernel does it, and the row sums that its gradient needs. bf16, and
-// f32 when TF32 products are allowed, go to the tensor cores where the head size fits; everything else is
-// plain f32 arithmetic. Never computes a score. Generation, one token at a time, is in attention_step.cu.
+// Attention over whole sequences: selects the implementation, and computes the row sums `delta` that the
+// gradient needs. Tensor cores (attention_mma_*.cu) for bf16, and for f32 if TF32 products are allowed, where
+// the head size has a kernel; else f32 FMA arithmetic (attention_plain_*.cu). Attention of one generated
+// token: attention_step.cu.
 #include <type_traits>
 
 #include "plugins/cuda/kernels/attention_common.hpp"
@@ -11,15 +12,15 @@ namespace {
 
 constexpr unsigned kDeltaThreads = 256;
 
-// One warp per row and head: rows of o and d_o are heads * d, so head number `pair` starts at element pair *
-// d.
+// delta[pair] = sum over d of d_o * o, one warp per pair (row, head). o and d_o are [rows, heads, d], so pair
+// p starts at element p * d.
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads)
     delta_kernel(std::uint64_t pairs, unsigned d, const T* __restrict__ d_o, const T* __restrict__ o,
                  float* __restrict__ delta) {
   const std::uint64_t pair =
       static_cast<std::uint64_t>(blockIdx.x) * (kDeltaThreads / kWarp) + threadIdx.x / kWarp;
-  if (pair >= pairs) return;  // whole warps: a pair belongs to one
+  if (pair >= pairs) return;  // all lanes of a warp have the same pair, so the shuffles below stay complete
   float sum = 0;
   for (unsigned i = threadIdx.x % kWarp; i < d; i += kWarp)
     sum = fmaf(to_float(d_o[pair * d + i]), to_float(o[pair * d + i]), sum);
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
   if (threadIdx.x % kWarp == 0) delta[pair] = sum;
 }
 
-// The same with 16-byte loads: kLanes = d * sizeof(T) / 16 lanes per row and head.
+// The same with 16-byte loads: kLanes = d * sizeof(T) / 16 consecutive lanes per pair, a power of two, so
+// that the butterfly below stays inside a pair. Lanes beyond the last pair take part in the shuffles with 0.
 template <class T, unsigned kLanes>
 __global__ void __launch_bounds__(kDeltaThreads)
     wide_delta_kernel(std::uint64_t pairs, const T* __restrict__ d_o, const T* __restrict__ o,
@@ -72,15 +74,16 @@ cudaError_t row_delta(cudaStream_t stream, const AttentionShape& s, const T* d_o
                 s.d, d_o, o, delta);
 }
 
-constexpr std::uint32_t kMaxHead = 256;  // of the plain kernels
+constexpr std::uint32_t kMaxHeadDim = 256;  // of the plain kernels
 
 template <class T>
-bool on_tensor_cores(const AttentionShape& s, F32Products f32) {
-  return mma_takes(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
+bool use_tensor_cores(const AttentionShape& s, F32Products f32) {
+  return mma_supports(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
 }
 
-// A window that hides nothing is none: kernels then look at the diagonal alone, and windows fit an int.
-AttentionShape with_real_window(AttentionShape s) {
+// Replaces a window that covers the whole sequence by 0 (no window): kernels then check the diagonal only,
+// and windows fit into an int.
+AttentionShape normalise_window(AttentionShape s) {
   if (s.window >= s.seq) s.window = 0;
   return s;
 }
@@ -93,20 +96,20 @@ namespace detail = attention_detail;
 template <class T>
 cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* qkv, T* o,
                       float* lse) {
-  if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
-  const AttentionShape s = detail::with_real_window(shape);
-  if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_forward(stream, s, qkv, o, lse);
+  if (shape.d > detail::kMaxHeadDim) return cudaErrorInvalidValue;
+  const AttentionShape s = detail::normalise_window(shape);
+  if (detail::use_tensor_cores<T>(s, f32)) return detail::mma_forward(stream, s, qkv, o, lse);
   return detail::plain_forward(stream, s, qkv, o, lse);
 }
 
 template <class T>
 cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* d_o,
                           const T* o, const float* lse, const T* qkv, float* delta, T* dqkv) {
-  if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
-  const AttentionShape s = detail::with_real_window(shape);
+  if (shape.d > detail::kMaxHeadDim) return cudaErrorInvalidValue;
+  const AttentionShape s = detail::normalise_window(shape);
   const cudaError_t e = detail::row_delta(stream, s, d_o, o, delta);
   if (e != cudaSuccess) return e;
-  if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_backward(stream, s, d_o, lse, delta, qkv, dqkv);
+  if (detail::use_tensor_cores<T>(s, f32)) return detail::mma_backward(stream, s, d_o, lse, delta, qkv, dqkv);
   return detail::plain_backward(stream, s, d_o, lse, delta, qkv, dqkv);
 }
 

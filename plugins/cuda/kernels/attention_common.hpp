@@ -1,6 +1,6 @@
-// What the attention kernels share: where the heads of a row lie, who sees whom, and the two implementations
-// between which attention.cu chooses: `plain` (any head size, f32 FMA) and `mma` (tensor cores, certain head
-// sizes). Never includes a kernel; everything here is small enough to inline.
+// Shared by the attention kernels: addresses of the heads in a row of qkv, the causal and window mask, and
+// the two implementations that attention.cu selects from: `plain` (any head size, f32 FMA) and `mma` (tensor
+// cores, head sizes 32, 64, 96 and 128). Contains no kernel.
 #pragma once
 #include "plugins/cuda/kernels/device_functions.hpp"
 #include "plugins/cuda/kernels/kernel_functions.hpp"
@@ -8,19 +8,20 @@
 
 namespace trainhost::cuda::attention_detail {
 
-/// Where row `row` of rows of `ld` elements starts. 32 bits each: the product is one wide multiplication.
+/// Element at which row `row` starts, for rows of `ld` elements. Both factors have 32 bits, so the product is
+/// a single widening multiplication.
 __device__ __forceinline__ std::size_t row_at(int row, unsigned ld) {
   return static_cast<std::size_t>(static_cast<unsigned>(row)) * ld;
 }
 
-/// One query head of one sequence with its key and value head. q, k and v have rows of ld elements, o has
-/// rows of o_ld.
+/// Addresses of one query head of one sequence and of its key/value head. Consecutive rows of q, k and v are
+/// ld elements apart, of o o_ld elements.
 template <class T>
 struct HeadView {
   const T *q, *k, *v;
   unsigned ld, o_ld;
-  std::size_t o_at;    // element of o (and of its gradient) at row 0 of this head
-  std::size_t lse_at;  // entry of lse and delta at row 0 of this head; rows are `heads` apart
+  std::size_t o_at;    // index of row 0 of this head in o and in its gradient
+  std::size_t lse_at;  // index of row 0 of this head in lse and delta; rows are `heads` apart
 };
 template <class T>
 __device__ __forceinline__ HeadView<T> head_view(const AttentionShape& s, const T* qkv, unsigned sequence,
@@ -37,39 +38,42 @@ __device__ __forceinline__ HeadView<T> head_view(const AttentionShape& s, const 
   return view;
 }
 
-/// Causal, and inside the window where there is one.
+/// True if the query attends to the key: causal, and within the window if there is one. Positions in the
+/// sequence.
 __device__ __forceinline__ bool visible(const AttentionShape& s, int query, int key) {
   return key <= query && (s.window == 0 || query - key < static_cast<int>(s.window));
 }
-/// Keys that the queries [query0, query1) see between them: [first_key, min(query1, seq)).
+/// The first key that any of the queries from query0 on attends to. A tile of queries [query0, query1)
+/// attends to keys in [first_key, min(query1, seq)).
 __device__ __forceinline__ int first_key(const AttentionShape& s, int query0) {
   const int window = static_cast<int>(s.window);
   return window != 0 && query0 >= window ? query0 - window + 1 : 0;
 }
-/// Queries that see any of the keys [key0, key1): [key0, end_query).
+/// End of the queries that attend to any of the keys [key0, key1): they are [key0, end_query).
 __device__ __forceinline__ int end_query(const AttentionShape& s, int key1) {
   const int seq = static_cast<int>(s.seq), window = static_cast<int>(s.window);
   return window != 0 && window < seq - key1 + 1 ? key1 + window - 1 : seq;
 }
-/// Whether every query of [query0, query1) sees every key of [key0, key1): then a tile of scores needs no
+/// True if every query of [query0, query1) attends to every key of [key0, key1): the tile of scores needs no
 /// mask.
 __device__ __forceinline__ bool all_visible(const AttentionShape& s, int query0, int query1, int key0,
                                             int key1) {
   return key1 - 1 <= query0 && (s.window == 0 || query1 - 1 - key0 < static_cast<int>(s.window));
 }
 
+/// Number of tiles that cover n elements.
 inline unsigned tiles(unsigned n, unsigned tile) { return (n + tile - 1) / tile; }
 
 template <class T>
 cudaError_t plain_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
-/// delta[r, h] = sum of d_o * o over a head: what the softmax's gradient subtracts.
+/// delta[r, h] = sum of d_o * o over a head: the term that the gradient of softmax subtracts.
 template <class T>
 cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
                            const float* delta, const T* qkv, T* dqkv);
 
-/// Head sizes that the tensor-core kernels take.
-inline bool mma_takes(std::uint32_t d) { return d == 32 || d == 64 || d == 96 || d == 128; }
-template <class T>  // float: tf32 products
+/// Head sizes that the tensor-core kernels support.
+inline bool mma_supports(std::uint32_t d) { return d == 32 || d == 64 || d == 96 || d == 128; }
+template <class T>  // float: operands are converted to TF32
 cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
 template <class T>
 cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,

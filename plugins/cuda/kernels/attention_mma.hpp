@@ -1,7 +1,8 @@
-// Pieces of the tensor-core attention kernels: swizzled tiles in shared memory, fragments of mma.sync, and
-// the two kinds of warp-wide products. One code for bf16 (m16n8k16) and f32 as TF32 (m16n8k8): in both, a
-// step of the inner dimension is 32 bytes of a row, two 16-byte chunks. Four warps a block, each with kM * 16
-// rows of its own. Never waits for other warps.
+// Building blocks of the tensor-core attention kernels: swizzled tiles in shared memory, fragments of
+// mma.sync, and the two kinds of warp-wide products. The same code serves bf16 (m16n8k16) and f32 as TF32
+// (m16n8k8): in both, one step of the inner dimension is 32 bytes of a row, that is, two 16-byte chunks. A
+// block has 4 warps; each owns kM * 16 rows of the block's tile. No function here synchronises with other
+// warps. Fragment layouts: mma.hpp.
 #pragma once
 #include <cstdint>
 
@@ -14,7 +15,7 @@ inline constexpr int kMmaWarps = 4;
 inline constexpr int kMmaThreads = 32 * kMmaWarps;
 inline constexpr float kLog2e = 1.4426950408889634f;
 
-/// Where a lane stands in an accumulator of 16 rows x 8 columns: element i is at row(i), column(i).
+/// Position of a lane in an accumulator of 16 rows x 8 columns: its element i (0..3) is at row(i), col(i).
 struct Lane {
   int lane = static_cast<int>(threadIdx.x) % 32;
   __device__ __forceinline__ int row(int i) const { return lane / 4 + 8 * (i / 2); }
@@ -23,33 +24,37 @@ struct Lane {
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
 // ---- tiles
-// ---------------------------------------------------------------------------------------------------------
-// Rows of D elements without padding. Chunk c (16 bytes) of a row lies at c ^ (row % 8), or, where a row is
-// no multiple of 128 bytes, at c ^ (row / 2 % 4): eight rows at one chunk then cover all 32 banks, as
-// ldmatrix reads them.
+// A tile in shared memory has rows of D elements without padding. To avoid bank conflicts, chunk c (16 bytes)
+// of a row is stored at position c ^ (row % 8), or, if a row is not a multiple of 128 bytes, at c ^ (row / 2
+// % 4). ldmatrix reads 8 rows at one chunk; with this swizzle their 8 chunks cover all 32 banks.
 
 template <class T, int D>
 struct Tile {
   static constexpr int kRowBytes = D * static_cast<int>(sizeof(T));
   static constexpr int kChunks = kRowBytes / 16;
   static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kSteps = kRowBytes / 32;                       // of products over D
-  static constexpr int kStepRows = 32 / static_cast<int>(sizeof(T));  // rows per step of products over rows
-  static_assert(kChunks % 4 == 0);
+  static constexpr int kSteps = kRowBytes / 32;  // mma steps of a product with inner dimension D
+  // Rows per mma step of a product whose inner dimension is the rows of the tile.
+  static constexpr int kStepRows = 32 / static_cast<int>(sizeof(T));
+  static_assert(kChunks % 4 == 0);  // the swizzle permutes groups of 4 or 8 chunks
+  /// Byte offset of a chunk in the tile.
   __device__ __forceinline__ static int offset(int row, int chunk) {
-    const int turn = kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
-    return row * kRowBytes + ((chunk ^ turn) << 4);
+    const int swizzle = kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
+    return row * kRowBytes + ((chunk ^ swizzle) << 4);
   }
-  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0
-  /// or 1, bytes a multiple of 32: what depends on the lane is computed once, the rest are constants.
+  /// offset(row0 + row, chunk + bytes / 16), given lane = offset(row, chunk). Requires row0 % 8 == 0, chunk 0
+  /// or 1 and bytes % 32 == 0. So `lane` is computed once per thread, and row0 and bytes are compile-time
+  /// constants: adding 8 rows does not change the swizzle, and adding 32 bytes inside a swizzled group is an
+  /// XOR.
   __device__ __forceinline__ static int beyond(int lane, int row0, int bytes) {
-    constexpr int kTurned = kChunks % 8 == 0 ? 127 : 63;
-    return (lane ^ (bytes & kTurned)) + (bytes & ~kTurned) + row0 * kRowBytes;
+    constexpr int kSwizzled = kChunks % 8 == 0 ? 127 : 63;  // bytes of a swizzled group, minus 1
+    return (lane ^ (bytes & kSwizzled)) + (bytes & ~kSwizzled) + row0 * kRowBytes;
   }
   static constexpr int bytes(int rows) { return rows * kRowBytes; }
 };
 
-/// Starts copies of rows [first, first + kRows) by the whole block; zeros for rows from `end` on.
+/// Starts asynchronous copies of rows [first, first + kRows) into a tile, by all threads of the block. Rows
+/// from `end` on become zeros. The caller commits and waits.
 template <class T, int D, int kRows>
 __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, unsigned ld, int first,
                                           int end) {
@@ -60,11 +65,13 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, un
               chunk = i % Layout::kChunks;
     if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
+    // Invalid rows read nothing, but their address must still be valid.
     const std::size_t source = row_at(valid ? first + row : end - 1, ld);
     cp_async_16(tile + Layout::offset(row, chunk), from + source + chunk * Layout::kChunkElements, valid);
   }
 }
-/// The same for keys and, kRows rows further on, their values, which lie `apart` elements behind them.
+/// The same for a tile of keys, followed in shared memory by the tile of their values. In global memory
+/// values are `apart` elements behind their keys.
 template <class T, int D, int kRows>
 __device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart,
                                                  unsigned ld, int first, int end) {
@@ -76,14 +83,13 @@ __device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* k
     if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
     const T* source = keys + row_at(valid ? first + row : end - 1, ld) + chunk * Layout::kChunkElements;
-    unsigned char* place = tile + Layout::offset(row, chunk);
-    cp_async_16(place, source, valid);
-    cp_async_16(place + kRows * Layout::kRowBytes, source + apart, valid);
+    unsigned char* to = tile + Layout::offset(row, chunk);
+    cp_async_16(to, source, valid);
+    cp_async_16(to + kRows * Layout::kRowBytes, source + apart, valid);
   }
 }
 
 // ---- fragments
-// -------------------------------------------------------------------------------------------------------
 
 template <class T>
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
@@ -92,28 +98,31 @@ __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], 
   else
     mma_m16n8k8_tf32(d, a, b);
 }
-// TF32 keeps 10 of f32's 23 bits of mantissa; the tensor cores drop the others. Rounding to nearest first
-// takes three instructions, and there are two operands for each product, so a number is made larger by 2^-11
-// ln 2 instead: on average over all mantissas that is what dropping takes away. Errors stay below 0.7 units
-// of the last bit; NaN stays NaN.
+// Converts an f32 operand to TF32. The tensor cores truncate the mantissa from 23 to 10 bits, which biases
+// every operand towards zero. Rounding to nearest would take three instructions per operand. Instead the
+// number is multiplied by 1 + 2^-11 ln 2, the average loss of a truncation over all mantissas, in one
+// instruction. The error is below 0.7 units of the last TF32 bit, and unbiased on average. NaN stays NaN.
 __device__ __forceinline__ std::uint32_t tf32_operand(float x) {
   return __float_as_uint(x * (1.f + 0.693147f / 2048));
 }
+/// Applies tf32_operand() to a fragment of f32; does nothing for bf16.
 template <class T>
-__device__ __forceinline__ void round_words(std::uint32_t (&r)[4]) {
+__device__ __forceinline__ void convert_operands(std::uint32_t (&r)[4]) {
   if constexpr (sizeof(T) == 4)
 #pragma unroll
     for (int i = 0; i < 4; ++i) r[i] = tf32_operand(__uint_as_float(r[i]));
 }
 
-/// A: rows row0..row0+15 of the tile, step `step` of D.
+/// Loads the A fragment of rows row0..row0+15 of the tile, mma step `step` of D. One ldmatrix: lanes 0-15
+/// address the rows at the first chunk, lanes 16-31 at the second.
 template <class T, int D>
 __device__ __forceinline__ void load_a(std::uint32_t (&a)[4], const unsigned char* tile, int row0, int step) {
   const int lane = Lane().lane;
   ldmatrix_x4(a, tile + Tile<T, D>::beyond(Tile<T, D>::offset(lane % 16, lane / 16), row0, 32 * step));
-  round_words<T>(a);
+  convert_operands<T>(a);
 }
-/// B of two blocks of 8 columns, which are rows row0..row0+15 of the tile; step `step` of D.
+/// Loads the B fragments of two blocks of 8 columns, which are rows row0..row0+15 of the tile, mma step
+/// `step` of D: the operand is the transposed tile.
 template <class T, int D>
 __device__ __forceinline__ void load_b(std::uint32_t (&b)[2][2], const unsigned char* tile, int row0,
                                        int step) {
@@ -121,12 +130,14 @@ __device__ __forceinline__ void load_b(std::uint32_t (&b)[2][2], const unsigned 
   std::uint32_t r[4];
   ldmatrix_x4(r, tile + Tile<T, D>::beyond(Tile<T, D>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), row0,
                                            32 * step));
-  round_words<T>(r);
+  convert_operands<T>(r);
   b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
 }
-/// B of two blocks of 8 columns (columns 16 * pair.. of the tile), whose inner dimension is the tile's rows
-/// from row0 on. f32: inner index t is row 2t and t + 4 is row 2t + 1, as as_operand has them; the swizzle
-/// keeps these reads apart too.
+/// Loads the B fragments of two blocks of 8 columns, columns 16 * pair and following of the tile; the inner
+/// dimension is the tile's rows from row0 on. bf16: ldmatrix transposes. f32: ldmatrix cannot transpose
+/// 4-byte elements, so single words are loaded; inner index t is row 2t and t + 4 is row 2t + 1, the order in
+/// which as_operand() has the columns of A (the sum does not depend on the order). The swizzle avoids bank
+/// conflicts of these loads as well.
 template <class T, int D>
 __device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], const unsigned char* tile,
                                                   int row0, int pair) {
@@ -146,8 +157,10 @@ __device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], cons
   }
 }
 
-/// Accumulators as the A operand of the next product, for step `step` over their columns. bf16: two blocks of
-/// 8 columns have the layout of A as they are. f32: one block, with its columns in the order 0 2 4 6 1 3 5 7.
+/// Converts accumulators to the A operand of the next product, for mma step `step` over their columns,
+/// without exchanging data between lanes. bf16: the accumulators of two blocks of 8 columns have the layout
+/// of the A fragment of m16n8k16. f32: those of one block have the layout of A of m16n8k8 with the columns in
+/// the order 0 2 4 6 1 3 5 7.
 template <class T, int kN>
 __device__ __forceinline__ void as_operand(std::uint32_t (&a)[4], const float (&x)[kN][4], int step) {
   if constexpr (sizeof(T) == 2) {
@@ -163,10 +176,9 @@ __device__ __forceinline__ void as_operand(std::uint32_t (&a)[4], const float (&
 }
 
 // ---- products
-// ----------------------------------------------------------------------------------------------------------
 
-/// A warp's kM * 16 rows of a tile as operands: held in registers where they are used often and small enough,
-/// else read again for each product.
+/// The kM * 16 rows of a tile that a warp owns, as A operands: loaded into registers once (kHeld), or loaded
+/// from shared memory for each product if there are not enough registers.
 template <class T, int D, int kM, bool kHeld>
 struct WarpRows {
   const unsigned char* tile;
@@ -190,7 +202,8 @@ struct WarpRows {
   }
 };
 
-/// out = the warp's rows times rows 0..8*kN-1 of `other`, over D.
+/// out[16*kM, 8*kN] = the warp's rows times the transpose of rows 0..8*kN-1 of `other`; inner dimension D. B
+/// fragments are used for all kM row blocks.
 template <class T, int D, int kM, bool kHeld, int kN>
 __device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4],
                                                 const WarpRows<T, D, kM, kHeld>& rows,
@@ -217,7 +230,7 @@ __device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4],
   }
 }
 
-/// sum += x (in registers, 16*kM x 8*kN) times rows 0..8*kN-1 of `tile`.
+/// sum[16*kM, D] += x[16*kM, 8*kN] (accumulators of an earlier product) times rows 0..8*kN-1 of `tile`.
 template <class T, int D, int kM, int kN>
 __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const float (&x)[kM][kN][4],
                                              const unsigned char* tile) {
@@ -239,18 +252,18 @@ __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const f
 }
 
 // ---- results
-// -------------------------------------------------------------------------------------------------------------
 
-/// Writes a warp's rows, x * factor, as rows row0.. of `to`, 16 bytes at a time, by way of the warp's own
-/// rows of a tile that no other warp reads. `first` is the global row of the tile's row 0; rows from `end` on
-/// are left out.
+/// Stores x * factor, the accumulators of a warp, as rows of `to`. Accumulators have 2 elements per lane and
+/// row; writing them through the warp's own rows of a shared tile, which no other warp reads, gives
+/// contiguous 16-byte stores. row0: first row of the warp in the tile; first: global row of the tile's row 0;
+/// rows from `end` on are not stored. factor[m]: for the lane's two rows of block m.
 template <class T, int D, int kM>
 __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4],
                                            const float (&factor)[kM][2], T* to, unsigned ld, int first,
                                            int end) {
   using Layout = Tile<T, D>;
   const Lane at;
-  __syncwarp();  // ldmatrix reads on behalf of other lanes
+  __syncwarp();  // other lanes may still read these rows with ldmatrix
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -259,20 +272,20 @@ __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const 
       for (int half = 0; half < 2; ++half) {
         const float u = x[m][n][2 * half] * factor[m][half], w = x[m][n][2 * half + 1] * factor[m][half];
         const int row = row0 + 16 * m + at.row(2 * half), column = 8 * n + at.col(0);
-        unsigned char* place = tile + Layout::offset(row, column / Layout::kChunkElements) +
-                               column % Layout::kChunkElements * static_cast<int>(sizeof(T));
+        unsigned char* at_element = tile + Layout::offset(row, column / Layout::kChunkElements) +
+                                    column % Layout::kChunkElements * static_cast<int>(sizeof(T));
         if constexpr (sizeof(T) == 2)
-          *reinterpret_cast<std::uint32_t*>(place) = Vec<Bf16>::pack(u, w);
+          *reinterpret_cast<std::uint32_t*>(at_element) = Vec<Bf16>::pack(u, w);
         else
-          *reinterpret_cast<float2*>(place) = make_float2(u, w);
+          *reinterpret_cast<float2*>(at_element) = make_float2(u, w);
       }
-  __syncwarp();
+  __syncwarp();  // the rows are complete
 #pragma unroll 4
   for (int i = at.lane; i < 16 * kM * Layout::kChunks; i += 32) {
     const int row = row0 + i / Layout::kChunks, chunk = i % Layout::kChunks;
     if (first + row >= end) break;
-    T* place = to + row_at(first + row, ld) + chunk * Layout::kChunkElements;
-    *reinterpret_cast<uint4*>(place) = *reinterpret_cast<const uint4*>(tile + Layout::offset(row, chunk));
+    T* out = to + row_at(first + row, ld) + chunk * Layout::kChunkElements;
+    *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(tile + Layout::offset(row, chunk));
   }
 }
 

@@ -1,7 +1,7 @@
-// Gradients of attention on tensor cores. Two kernels, each of which makes the weights anew from q, k and
-// lse: one owns tiles of keys and adds up dk and dv in registers, one owns tiles of queries and adds up dq.
-// That is seven products where one kernel would need five, but every sum is made by one block in one order.
-// Never adds to global memory, never keeps scores.
+// Gradients of attention on tensor cores. Two kernels, both of which recompute the weights from q, k and lse:
+// a block of the first has a tile of keys and sums dk and dv in registers; a block of the second has a tile
+// of queries and sums dq. That is seven products instead of the five of a single kernel, but every sum is
+// computed by one block in a fixed order, without atomics on global memory.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_mma.hpp"
@@ -9,8 +9,10 @@
 namespace trainhost::cuda::attention_detail {
 namespace {
 
-// kM: blocks of 16 own rows a warp; kOther: rows of the other side a tile; kHeld: own rows stay in registers.
-// Two blocks fit a multiprocessor of compute capability 9.0, one fits the 99 KiB of 8.6 and 8.9.
+// Tile shapes. "Own" rows are the keys (dk, dv) or queries (dq) of the block; "other" rows are iterated over.
+// kM: blocks of 16 own rows per warp; kOther: other rows per tile; kHeld: own rows stay in registers. Two
+// blocks fit on an SM of compute capability 9.0, and one block fits into the 99 KiB of shared memory of 8.6
+// and 8.9.
 template <class T, int D>
 struct KeysShape {
   static constexpr int kM = D <= 64 ? 2 : 1;
@@ -18,7 +20,7 @@ struct KeysShape {
   static constexpr bool kHeld = false;
   static constexpr int kOwn = 16 * kM * kMmaWarps;
   static constexpr int kOwnBytes = Tile<T, D>::bytes(kOwn), kOtherBytes = Tile<T, D>::bytes(kOther);
-  // One stage: q, dO, lse in base 2, delta.
+  // A stage: q, dO [kOther, D] each, lse in base 2 and delta [kOther] each.
   static constexpr int kStageBytes = 2 * kOtherBytes + 2 * kOther * static_cast<int>(sizeof(float));
   static constexpr int kSharedBytes = 2 * kOwnBytes + 2 * kStageBytes;  // k, v, then two stages
 };
@@ -29,11 +31,11 @@ struct QueriesShape {
   static constexpr bool kHeld = D * sizeof(T) <= 128;
   static constexpr int kOwn = 16 * kM * kMmaWarps;
   static constexpr int kOwnBytes = Tile<T, D>::bytes(kOwn), kOtherBytes = Tile<T, D>::bytes(kOther);
-  static constexpr int kSharedBytes = 2 * kOwnBytes + 4 * kOtherBytes;  // q, dO, then two of (k, v)
+  static constexpr int kSharedBytes = 2 * kOwnBytes + 4 * kOtherBytes;  // q, dO, then two stages of (k, v)
 };
 
-// Scores and products are of k with q: rows are keys, columns queries, so that p and ds are operands as they
-// are.
+// dk and dv. Scores are computed transposed (rows are keys, columns are queries), so that the accumulators p
+// and ds are the A operands of dv += p dO and dk += ds q without a transposition.
 template <class T, int D>
 __global__ void __launch_bounds__(kMmaThreads, 2)
     mma_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
@@ -41,22 +43,22 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
                    T* __restrict__ dqkv) {
   using Shape = KeysShape<T, D>;
   constexpr int kM = Shape::kM, kQueries = Shape::kOther, kN = kQueries / 8;
-  static_assert(2 * kQueries <= kMmaThreads);
+  static_assert(2 * kQueries <= kMmaThreads);  // one thread per lse and delta of a tile
   const Lane at;
   const int seq = static_cast<int>(s.seq), thread = static_cast<int>(threadIdx.x);
   unsigned char* k = dynamic_shared<unsigned char>();
   unsigned char* v = k + Shape::kOwnBytes;
   unsigned char* stages = v + Shape::kOwnBytes;
 
-  // Tile 0 has the most queries, and starts first.
+  // Tile 0 of the keys has the most queries and is started first. The block adds the query heads of the group
+  // in order.
   const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
                  first_head = blockIdx.x % s.kv_heads * group;
   const int key0 = static_cast<int>(blockIdx.y) * Shape::kOwn,
             key_end = key0 + Shape::kOwn < seq ? key0 + Shape::kOwn : seq;
   const int stop = end_query(s, key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0,
             mine_end = mine + 16 * kM;
-  const HeadView<T> first =
-      head_view(s, qkv, sequence, first_head);  // k and v are the same for the whole group
+  const HeadView<T> first = head_view(s, qkv, sequence, first_head);  // k and v are shared by the group
 
   auto copy_queries = [&](unsigned member, int query0, int stage) {
     unsigned char* to = stages + stage * Shape::kStageBytes;
@@ -66,15 +68,16 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
                               seq);
     cp_async_commit();
   };
-  // The first threads bring a tile's lse, the next ones its delta. Rows behind the sequence are 0 in q, dO,
-  // lse and delta: their weights are 1, and what those add is 0.
-  auto row_number = [&](unsigned member, int query0) {
+  // The first kQueries threads load lse, the next ones delta. In rows behind the end of the sequence q, dO,
+  // lse and delta are 0: their weights are 2^0 = 1, but they contribute 1 * dO = 0 to dv and ds = 1 * (0 - 0)
+  // = 0 to dk.
+  auto load_row_value = [&](unsigned member, int query0) {
     const int query = query0 + thread % kQueries;
     if (thread >= 2 * kQueries || query >= seq) return 0.f;
-    const std::size_t place = first.lse_at + member + row_at(query, s.heads);
-    return thread < kQueries ? lse[place] * kLog2e : delta[place];
+    const std::size_t at_row = first.lse_at + member + row_at(query, s.heads);
+    return thread < kQueries ? lse[at_row] * kLog2e : delta[at_row];
   };
-  auto keep_row_number = [&](float x, int stage) {
+  auto store_row_value = [&](float x, int stage) {
     if (thread < 2 * kQueries)
       reinterpret_cast<float*>(stages + stage * Shape::kStageBytes + 2 * Shape::kOtherBytes)[thread] = x;
   };
@@ -82,7 +85,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   copy_rows<T, D, Shape::kOwn>(k, first.k, first.ld, key0, seq);
   copy_rows<T, D, Shape::kOwn>(v, first.v, first.ld, key0, seq);
   copy_queries(0, key0, 0);
-  keep_row_number(row_number(0, key0), 0);
+  store_row_value(load_row_value(0, key0), 0);
 
   const WarpRows<T, D, kM, Shape::kHeld> keys{k, row0, {}}, values{v, row0, {}};
   float dk[kM][D / 8][4] = {}, dv[kM][D / 8][4] = {};
@@ -94,12 +97,13 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     int next_query0 = query0 + kQueries;
     if (next_query0 >= stop) next_query0 = key0, ++next_member;
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next
-                      // one takes
-    float next_number = 0;
+    // Makes the copies of all threads visible; and all warps have finished with the stage that is overwritten
+    // next.
+    __syncthreads();
+    float next_value = 0;  // loaded early, stored to shared memory after the products
     if (next_member < group) {
       copy_queries(next_member, next_query0, stage ^ 1);
-      next_number = row_number(next_member, next_query0);
+      next_value = load_row_value(next_member, next_query0);
     }
 
     const bool in_window = s.window == 0 || query0 - (mine_end - 1) < static_cast<int>(s.window);
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       const unsigned char* q = stages + stage * Shape::kStageBytes;
       const unsigned char* g = q + Shape::kOtherBytes;
       const float* lse2 = reinterpret_cast<const float*>(g + Shape::kOtherBytes);
-      float p[kM][kN][4], ds[kM][kN][4];
+      float p[kM][kN][4], ds[kM][kN][4];  // scores, then weights; dO v, then gradient of the scores
       rows_times_rows(p, keys, q);
       rows_times_rows(ds, values, g);
       if (!all_visible(s, query0, query0 + kQueries, mine, mine_end)) {
@@ -134,10 +138,11 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       add_products<T, D>(dv, p, g);
       add_products<T, D>(dk, ds, q);
     }
-    if (next_member < group) keep_row_number(next_number, stage ^ 1);
+    if (next_member < group) store_row_value(next_value, stage ^ 1);
     member = next_member, query0 = next_query0;
   }
 
+  // The factor `scale` of the scores applies to dk and dq, not to dv.
   float scales[kM][2], ones[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) scales[m][0] = scales[m][1] = scale, ones[m][0] = ones[m][1] = 1;
@@ -145,6 +150,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   store_rows<T, D, kM>(v, row0, dv, ones, dqkv + (first.v - qkv), first.ld, key0, seq);
 }
 
+// dq. Rows of the scores are queries; ds is the A operand of dq += ds k.
 template <class T, int D>
 __global__ void __launch_bounds__(kMmaThreads, 2)
     mma_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
@@ -180,13 +186,13 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = mine + 16 * m + at.row(2 * half);
-      const std::size_t place = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
-      row_lse[m][half] = lse[place] * kLog2e, row_delta[m][half] = delta[place];
+      const std::size_t at_row = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
+      row_lse[m][half] = lse[at_row] * kLog2e, row_delta[m][half] = delta[at_row];
     }
   WarpRows<T, D, kM, Shape::kHeld> queries{q, row0, {}}, gradients{g, row0, {}};
   if constexpr (Shape::kHeld) {
     cp_async_wait<0>();
-    __syncthreads();
+    __syncthreads();  // q and dO are complete
     queries.load(), gradients.load();
   }
 
@@ -194,10 +200,10 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const float to_log2 = scale * kLog2e;
   for (; key0 < stop; key0 += kKeys, stage ^= 1) {
     cp_async_wait<0>();
-    __syncthreads();  // as in the kernel above
+    __syncthreads();  // as in mma_dkv_kernel
     if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
     if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine))
-      continue;  // nothing seen by this warp
+      continue;  // the whole tile is masked for this warp
     const unsigned char* k = stages + 2 * stage * Shape::kOtherBytes;
     const unsigned char* v = k + Shape::kOtherBytes;
 

@@ -1,7 +1,7 @@
-// Attention on tensor cores, after FlashAttention-2 (Dao 2023): a block owns a tile of queries of one head
-// and walks the keys, with scores and weights in registers, the running maximum in base 2, and the next tile
-// of keys and values under way while this one is used. Never writes scores to memory, and computes no tile in
-// which nothing is seen.
+// Attention on tensor cores, after FlashAttention-2 (Dao 2023). A block has a tile of queries of one head and
+// iterates over tiles of keys with an online softmax in base 2. Scores and weights stay in registers. The
+// tile of keys and values after the current one is copied asynchronously (two stages). Tiles that are
+// completely masked are skipped.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_mma.hpp"
@@ -9,18 +9,18 @@
 namespace trainhost::cuda::attention_detail {
 namespace {
 
-// kM: blocks of 16 queries a warp; kKeys: keys a tile; kHeld: queries stay in registers. Chosen so that two
-// blocks fit a multiprocessor of compute capability 8.0 or 9.0 by registers, and one fits the 99 KiB of 8.6
-// and 8.9 by shared memory.
+// Tile shapes. kM: blocks of 16 queries per warp; kKeys: keys per tile; kHeld: queries stay in registers.
+// Chosen so that two blocks fit on an SM of compute capability 8.0 or 9.0 by registers, and one block fits
+// into the 99 KiB of shared memory of 8.6 and 8.9.
 template <class T, int D>
 struct ForwardShape {
-  static constexpr bool kSmall = D * sizeof(T) <= 256;  // bytes of a row
+  static constexpr bool kSmall = D * sizeof(T) <= 256;  // a row has at most 256 bytes
   static constexpr int kM = kSmall ? 2 : 1;
   static constexpr int kKeys = D <= 64 ? 64 : 32;
   static constexpr bool kHeld = D * sizeof(T) <= 128;
   static constexpr int kQueries = 16 * kM * kMmaWarps;
   static constexpr int kQueryBytes = Tile<T, D>::bytes(kQueries), kTileBytes = Tile<T, D>::bytes(kKeys);
-  static constexpr int kSharedBytes = kQueryBytes + 4 * kTileBytes;  // q, then two of (k, v)
+  static constexpr int kSharedBytes = kQueryBytes + 4 * kTileBytes;  // q, then two stages of (k, v)
 };
 
 template <class T, int D>
@@ -34,11 +34,13 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   unsigned char* q = dynamic_shared<unsigned char>();
   unsigned char* stages = q + Shape::kQueryBytes;
 
-  // Heads and sequences along x; tiles along y, the last first: it has the most keys.
+  // Grid x: sequences and heads; y: tiles of queries in reverse. The last tile has the most keys, so it is
+  // started first, and the short ones fill the remaining SMs at the end.
   const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
   const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
   const int stop = query0 + Shape::kQueries < seq ? query0 + Shape::kQueries : seq;
-  const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
+  const int row0 = warp_index() * 16 * kM, mine = query0 + row0,
+            mine_end = mine + 16 * kM;  // the warp's queries
 
   auto copy_keys = [&](int key0, int stage) {
     copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k,
@@ -57,19 +59,22 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     queries.load();
   }
 
-  // top: highest score so far, before scaling; total: this lane's share of the sum of weights.
+  // Per row: unnormalised output; maximum of the unscaled scores so far; sum of the weights in this lane's
+  // columns. A lane has two rows of each block of 16 (half 0 and 1); the four lanes of a row have
+  // neighbouring indices.
   float sum[kM][D / 8][4] = {}, top[kM][2], total[kM][2] = {};
 #pragma unroll
   for (int m = 0; m < kM; ++m) top[m][0] = top[m][1] = -INFINITY;
-  const float to_log2 = scale * kLog2e;
+  const float to_log2 = scale * kLog2e;  // exp(scale * x) = 2^(to_log2 * x)
 
   for (; key0 < stop; key0 += kKeys, stage ^= 1) {
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next
-                      // one takes
+    // Makes the copies of all threads visible; and all warps have finished with the stage that is overwritten
+    // next.
+    __syncthreads();
     if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
     if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine))
-      continue;  // nothing seen by this warp
+      continue;  // the whole tile is masked for this warp
     const unsigned char* k = stages + 2 * stage * Shape::kTileBytes;
 
     float score[kM][kN][4];
@@ -92,10 +97,11 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
         for (int n = 0; n < kN; ++n)
           high = fmaxf(high, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
+        // The columns of a row are spread over 4 lanes.
         high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, 1));
         high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, 2));
-        // A row that has seen no key yet keeps -inf; 0 in its place makes every weight 2^-inf = 0 instead of
-        // NaN.
+        // If all keys so far were masked for this row, its maximum is -inf. Shifting by 0 instead makes all
+        // its weights 2^-inf = 0; shifting by -inf would give NaN.
         const float shift = high == -INFINITY ? 0.f : high * to_log2;
         const float shrink = exp2_approx(fmaf(top[m][half], to_log2, -shift));
         top[m][half] = high;
@@ -113,7 +119,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     add_products<T, D>(sum, score, k + Shape::kTileBytes);
   }
 
-  float share[kM][2];
+  // Normalisation: 1 / sum of weights per row. lse = maximum + log(sum), of the scaled scores, in base e.
+  float inverse[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -121,12 +128,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       float all = total[m][half];
       all += __shfl_xor_sync(kFullWarp, all, 1);
       all += __shfl_xor_sync(kFullWarp, all, 2);
-      share[m][half] = 1.f / all;
+      inverse[m][half] = 1.f / all;
       const int query = mine + 16 * m + at.row(2 * half);
       if (query < seq && at.lane % 4 == 0)
         lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
     }
-  store_rows<T, D, kM>(q, row0, sum, share, o + view.o_at, view.o_ld, query0, seq);
+  store_rows<T, D, kM>(q, row0, sum, inverse, o + view.o_at, view.o_ld, query0, seq);
 }
 
 template <class T, int D>

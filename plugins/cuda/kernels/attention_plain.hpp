@@ -1,5 +1,6 @@
-// Pieces of the plain attention kernels: 256 threads as 16 x 16, square tiles of scores with R x R of them a
-// thread, and tiles of q, k, v held in shared memory as f32. Never touches global memory but to load a tile.
+// Building blocks of the plain attention kernels: 256 threads as a 16 x 16 grid, square tiles of 16R x 16R
+// scores, of which each thread computes R x R, and tiles of q, k and v in shared memory as f32. All products
+// are f32 FMA.
 #pragma once
 #include "plugins/cuda/kernels/attention_common.hpp"
 
@@ -7,8 +8,8 @@ namespace trainhost::cuda::attention_detail {
 
 inline constexpr int kPlainThreads = 256;
 
-/// A thread owns rows ty*R + i and columns tx + 16*j of a tile of 16R x 16R scores, and columns tx + 16*c < d
-/// of a row.
+/// Position of a thread: it owns rows ty*R + i and columns tx + 16*j of a tile of 16R x 16R scores, and
+/// columns tx + 16*c < d of a row of the result. The 16 threads of one row are neighbouring lanes of a warp.
 template <int R>
 struct PlainThread {
   static constexpr int kTile = 16 * R;
@@ -17,10 +18,12 @@ struct PlainThread {
   __device__ __forceinline__ int col(int j) const { return tx + 16 * j; }
 };
 
-/// Rows of a tile are this far apart in shared memory: odd, so that 16 rows at one column lie in 16 banks.
+/// Floats between rows of a tile in shared memory: odd, so that 16 rows at the same column are in 16
+/// different banks.
 __host__ __device__ __forceinline__ int plain_pitch(int d) { return d | 1; }
 
-/// Rows [first, first + kTile) of a matrix with rows of ld; zeros from row `end` on.
+/// Loads rows [first, first + kTile) of a matrix with rows of ld elements, one warp per row; rows from `end`
+/// on become 0. Contains no barrier: the caller synchronises before the tile is read.
 template <int kTile, class T>
 __device__ __forceinline__ void load_tile(float* tile, const T* from, unsigned ld, int first, int end,
                                           int d) {
@@ -32,7 +35,8 @@ __device__ __forceinline__ void load_tile(float* tile, const T* from, unsigned l
   }
 }
 
-/// out[i][j] = row(i) of a times row col(j) of b, over d.
+/// out[i][j] = dot product of row(i) of a and row col(j) of b over d. Per element of d: 2R loads and R * R
+/// FMAs.
 template <int R>
 __device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const float* a, const float* b,
                                                 int d, float (&out)[R][R]) {
@@ -55,7 +59,8 @@ __device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const f
   }
 }
 
-/// sum[i][c] += row(i) of p (kTile wide, pitch kTile + 1) times column col(c) of b.
+/// sum[i][c] += row(i) of p times column col(c) of b. p: [kTile, kTile] with a pitch of kTile + 1 floats,
+/// which is odd; b: [kTile, d].
 template <int R, int C>
 __device__ __forceinline__ void add_products(const PlainThread<R>& t, const float* p, const float* b, int d,
                                              float (&sum)[R][C]) {

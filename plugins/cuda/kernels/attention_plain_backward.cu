@@ -1,7 +1,7 @@
-// Gradients of attention for any head size in f32 FMA arithmetic. Two kernels, each of which makes the
-// probabilities anew from q, k and lse: one owns a tile of keys and adds up dk and dv, one owns a tile of
-// queries and adds up dq. So every sum is made by one block in one order. Never adds to global memory, never
-// keeps a row of scores.
+// Gradients of attention for any head size in f32 FMA arithmetic. Two kernels, both of which recompute the
+// probabilities from q, k and lse: a block of the first has a tile of keys and sums dk and dv over the
+// queries; a block of the second has a tile of queries and sums dq over the keys. So every sum is computed by
+// one block in a fixed order, without atomics.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_plain.hpp"
@@ -9,19 +9,20 @@
 namespace trainhost::cuda::attention_detail {
 namespace {
 
-// Shared: k, v, q, dO [kTile, d] each, then p and ds [kTile, kTile] each.
+// Shared memory: k, v, q, dO [kTile, d] each; p and ds [kTile, kTile + 1] each (dq uses ds only).
 template <int R>
 std::size_t shared_bytes(int d) {
   constexpr int kTile = 16 * R;
   return sizeof(float) * static_cast<std::size_t>(4 * kTile * plain_pitch(d) + 2 * kTile * (kTile + 1));
 }
 
-// p = exp(scale q k - lse), ds = p (dO v - delta); zeros where the query does not see the key or is no query.
-struct Weight {
+// p = exp(scale q k - lse), ds = p (dO v - delta); both 0 if masked. `scale` is applied to the sums of ds at
+// the end.
+struct Probability {
   float p, ds;
 };
-__device__ __forceinline__ Weight weight(bool seen, float score, float scale, float lse, float d_p,
-                                         float delta) {
+__device__ __forceinline__ Probability probability(bool seen, float score, float scale, float lse, float d_p,
+                                                   float delta) {
   const float p = seen ? expf(score * scale - lse) : 0.f;
   return {p, p * (d_p - delta)};
 }
@@ -41,7 +42,8 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   float* p = g + kTile * plain_pitch(d);
   float* ds = p + kTile * (kTile + 1);
 
-  // Tile 0 has the most queries, and starts first.
+  // Tile 0 of the keys has the most queries and is started first. All query heads of the group share this
+  // key/value head; the block adds them in order.
   const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
                  kv_head = blockIdx.x % s.kv_heads;
   const int key0 = static_cast<int>(blockIdx.y) * kTile,
@@ -54,11 +56,11 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   for (unsigned member = 0; member < group; ++member) {
     const HeadView<T> view = head_view(s, qkv, sequence, kv_head * group + member);
     for (int query0 = key0; query0 < stop; query0 += kTile) {
-      __syncthreads();  // everyone has used the tile before
+      __syncthreads();  // q, dO, p and ds of the previous tile are no longer read
       load_tile<kTile>(q, view.q, view.ld, query0, seq, d);
       load_tile<kTile>(g, d_o + view.o_at, view.o_ld, query0, seq, d);
-      __syncthreads();
-      float score[R][R], d_p[R][R];  // rows are keys, columns queries
+      __syncthreads();               // the tiles are complete
+      float score[R][R], d_p[R][R];  // rows are keys, columns are queries
       rows_times_rows(t, k, q, d, score);
       rows_times_rows(t, v, g, d, d_p);
 #pragma unroll
@@ -68,18 +70,19 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 #pragma unroll
         for (int i = 0; i < R; ++i) {
           const bool seen = query < seq && visible(s, query, key0 + t.row(i));
-          const Weight w = weight(seen, score[i][j], scale, lse[at], d_p[i][j], delta[at]);
+          const Probability w = probability(seen, score[i][j], scale, lse[at], d_p[i][j], delta[at]);
           p[t.row(i) * (kTile + 1) + t.col(j)] = w.p;
           ds[t.row(i) * (kTile + 1) + t.col(j)] = w.ds;
         }
       }
-      __syncthreads();
+      __syncthreads();  // p and ds are complete
       add_products(t, p, g, d, dv);
       add_products(t, ds, q, d, dk);
     }
   }
 
-  T* to = dqkv + (first.k - qkv);  // v lies kv_heads * d further on, there as here
+  // dqkv has the layout of qkv, so gradients have the same offsets; dv is kv_heads * d elements behind dk.
+  T* to = dqkv + (first.k - qkv);
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     if (key0 + t.row(i) >= seq) continue;
@@ -121,11 +124,11 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   }
 
   for (int key0 = first_key(s, query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
-    __syncthreads();  // everyone has used the tile before
+    __syncthreads();  // k, v and ds of the previous tile are no longer read
     load_tile<kTile>(k, view.k, view.ld, key0, seq, d);
     load_tile<kTile>(v, view.v, view.ld, key0, seq, d);
-    __syncthreads();
-    float score[R][R], d_p[R][R];
+    __syncthreads();               // the tiles are complete
+    float score[R][R], d_p[R][R];  // rows are queries, columns are keys
     rows_times_rows(t, q, k, d, score);
     rows_times_rows(t, g, v, d, d_p);
 #pragma unroll
@@ -134,9 +137,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
       for (int j = 0; j < R; ++j) {
         const bool seen = visible(s, query0 + t.row(i), key0 + t.col(j));
         ds[t.row(i) * (kTile + 1) + t.col(j)] =
-            weight(seen, score[i][j], scale, row_lse[i], d_p[i][j], row_delta[i]).ds;
+            probability(seen, score[i][j], scale, row_lse[i], d_p[i][j], row_delta[i]).ds;
       }
-    __syncthreads();
+    __syncthreads();  // ds is complete
     add_products(t, ds, k, d, dq);
   }
 
@@ -165,7 +168,7 @@ cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, cons
 
 }  // namespace
 
-// Tiles shrink as heads grow, so that 100 KiB of shared memory a block suffice.
+// Tiles are smaller for larger heads, so that a block needs at most 100 KiB of shared memory.
 template <class T>
 cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
                            const float* delta, const T* qkv, T* dqkv) {

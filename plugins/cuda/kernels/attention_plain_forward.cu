@@ -1,7 +1,7 @@
-// Attention for any head size in f32 FMA arithmetic: exact f32 runs, head sizes that the tensor-core kernel
-// does not take, and a check of that kernel. One block per tile of queries and head walks the keys with a
-// running maximum and sum (Milakov and Gimelshein 2018; FlashAttention), so memory is O(seq). Never keeps a
-// row of scores.
+// Attention for any head size in f32 FMA arithmetic: used for exact f32, for head sizes without a tensor-core
+// kernel, and to check that kernel. A block has a tile of queries of one head and iterates over tiles of keys
+// with an online softmax (running maximum and sum; Milakov and Gimelshein 2018, FlashAttention). Only one
+// tile of scores exists at a time.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_plain.hpp"
@@ -9,7 +9,7 @@
 namespace trainhost::cuda::attention_detail {
 namespace {
 
-// Shared: q[kTile, d], k and later v[kTile, d], p[kTile, kTile].
+// Shared memory: q [kTile, d]; k, then v [kTile, d]; p [kTile, kTile + 1].
 template <int R>
 std::size_t shared_bytes(int d) {
   constexpr int kTile = 16 * R;
@@ -27,23 +27,25 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   float* kv = q + kTile * plain_pitch(d);
   float* p = kv + kTile * plain_pitch(d);
 
-  // Heads and sequences along x; tiles along y, the last first: it has the most keys.
+  // Grid x: sequences and heads; y: tiles of queries in reverse. The last tile has the most keys, so it is
+  // started first, and the short ones fill the remaining SMs at the end.
   const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
   const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int last_key = query0 + kTile < seq ? query0 + kTile : seq;
   load_tile<kTile>(q, view.q, view.ld, query0, seq, d);
 
+  // Per row: unnormalised output, sum of weights (this thread's columns only), maximum of the scaled scores.
   float sum[R][kCols] = {}, total[R] = {}, top[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) top[i] = -INFINITY;
 
   for (int key0 = first_key(s, query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
-    __syncthreads();  // everyone has used v and p of the tile before
+    __syncthreads();  // v and p of the previous tile are no longer read
     load_tile<kTile>(kv, view.k, view.ld, key0, seq, d);
     __syncthreads();
     float score[R][R];
     rows_times_rows(t, q, kv, d, score);
-    __syncthreads();  // everyone has used k
+    __syncthreads();  // k is no longer read; v replaces it
     load_tile<kTile>(kv, view.v, view.ld, key0, seq, d);
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -53,9 +55,10 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
         score[i][j] = visible(s, query0 + t.row(i), key0 + t.col(j)) ? score[i][j] * scale : -INFINITY;
         high = fmaxf(high, score[i][j]);
       }
+      // The 16 threads of a row are 16 neighbouring lanes.
       for (int lanes = 8; lanes != 0; lanes /= 2) high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, lanes));
-      // A row that has seen no key yet keeps -inf; 0 in its place makes every weight exp(-inf) = 0 instead of
-      // NaN.
+      // With a window, all keys of the first tile may be masked for a row: its maximum is still -inf.
+      // Shifting by 0 instead makes all its weights exp(-inf) = 0; shifting by -inf would give NaN.
       const float shift = high == -INFINITY ? 0.f : high, shrink = expf(top[i] - shift);
       top[i] = high;
       float row_sum = 0;
@@ -65,11 +68,11 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
         row_sum += weight;
         p[t.row(i) * (kTile + 1) + t.col(j)] = weight;
       }
-      total[i] = fmaf(total[i], shrink, row_sum);  // this thread's columns alone; added up at the end
+      total[i] = fmaf(total[i], shrink, row_sum);  // added over the threads of the row at the end
 #pragma unroll
       for (int c = 0; c < kCols; ++c) sum[i][c] *= shrink;
     }
-    __syncthreads();
+    __syncthreads();  // v and p are complete
     add_products(t, p, kv, d, sum);
   }
 
@@ -96,7 +99,7 @@ cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o
 
 }  // namespace
 
-// Tiles shrink as heads grow, so that 100 KiB of shared memory a block suffice.
+// Tiles are smaller for larger heads, so that a block needs at most 100 KiB of shared memory.
 template <class T>
 cudaError_t plain_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
   if (s.d <= 64) return run<T, 64, 4>(stream, s, qkv, o, lse);

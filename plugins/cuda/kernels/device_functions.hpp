@@ -1,6 +1,7 @@
-// Small device functions that several kernels share: conversions, loads of 16 bytes, sums and maxima over a
-// warp and over a block. All of them add in an order that depends on the block's size alone. Blocks are
-// one-dimensional, of whole warps.
+// Device functions shared by several kernels: conversions, 16-byte loads and stores, sums and maxima over a
+// warp and over a block. The order of additions depends only on the block size, so results are reproducible.
+// Blocks must be one-dimensional and consist of whole warps. Used by the attention kernels; row kernels use
+// packs.hpp in addition.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -13,7 +14,6 @@ inline constexpr unsigned kFullWarp = 0xffffffffu;
 inline constexpr unsigned kWarp = 32;
 
 // ---- conversion
-// ----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -30,10 +30,10 @@ __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// ---- 16 bytes at a time
-// ----------------------------------------------------------------------------------------------
+// ---- 16-byte accesses
 
-/// kWidth elements of T as floats: 4 of float, 8 of bf16. Addresses of load and store are 16-byte aligned.
+/// 16 bytes of T as kWidth floats: 4 of float, 8 of bf16. Addresses of load() and store() must be 16-byte
+/// aligned.
 template <class T>
 struct Vec;
 
@@ -54,7 +54,8 @@ template <>
 struct Vec<__nv_bfloat16> {
   static constexpr unsigned kWidth = 8;
   float v[kWidth];
-  // The lower half of a word is the element at the lower address; a bf16 is the upper half of its f32.
+  // A bf16 is the upper half of an f32. Little-endian: the lower half of a 32-bit word is the element at the
+  // lower address, so it is shifted up; the upper element only needs its lower bits cleared.
   __device__ __forceinline__ static Vec load(const __nv_bfloat16* from) {
     const uint4 q = *reinterpret_cast<const uint4*>(from);
     const unsigned word[4] = {q.x, q.y, q.z, q.w};
@@ -86,8 +87,9 @@ struct Vec<__nv_bfloat16> {
 };
 
 // ---- over a warp
-// -------------------------------------------------------------------------------------------------------
-// Every lane of the warp must come, and every lane gets the same bits.
+// All 32 lanes must call these functions. Butterfly exchange: lane l combines with lane l ^ step, so after 5
+// steps every lane has the result; all lanes have the same bits, because addition and maximum are
+// commutative.
 
 template <class T>
 __device__ __forceinline__ T warp_sum(T x) {
@@ -107,9 +109,10 @@ __device__ __forceinline__ T warp_max(T x) {
 }
 
 // ---- over a block
-// ------------------------------------------------------------------------------------------------------
-// Every thread must come, and every thread gets the result. A warp writes its part, and each warp then adds
-// all of them. The barrier in front lets one call follow another, whose parts some warp may still be reading.
+// All threads of the block must call these functions; every thread gets the result. Each warp writes its
+// partial result to shared memory, and every warp then combines all of them. The first barrier protects
+// `part` of an earlier call, which slower warps may still be reading; the second one makes the new parts
+// visible.
 
 template <class T>
 __device__ __forceinline__ T block_sum(T x) {
@@ -130,7 +133,8 @@ __device__ __forceinline__ T block_max(T x) {
   __syncthreads();
   if (lane == 0) part[warp] = x;
   __syncthreads();
-  return warp_max(part[lane < warps ? lane : 0]);
+  return warp_max(
+      part[lane < warps ? lane : 0]);  // unused lanes repeat part 0, which does not change the maximum
 }
 
 }  // namespace trainhost::cuda

@@ -1,14 +1,15 @@
-// Operations whose elements do not meet: rotary positions, SwiGLU and its gradient, and the column sums that
-// gradients of biases need. Each array is read once and written once; nothing here has more than one kernel.
+// Operations on independent elements (rotary positions, SwiGLU and its gradient) and column sums for
+// gradients of biases. Memory-bound: every array is read once and written once, 16 bytes at a time if
+// alignment permits, with all loads of a thread issued before the first use. Interface: kernel_functions.hpp.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
 // ---- rotary positions
-// ------------------------------------------------------------------------------------------------ A thread
-// turns one pack of pairs in several heads of one row, so the table is read once a row and heads are in
-// flight together. `lanes` threads have a row: `parts` packs of a half head times head_lanes heads.
+// A thread rotates one pack of pairs in several heads of one row, so the table is read once per row. `lanes`
+// threads work on a row: `parts` packs of half a head times head_lanes heads; each thread processes kTurns
+// heads, head_lanes apart, at the same time. Elements i and i + d/2 of a head form a pair.
 constexpr int kTurns = 4;
 
 template <class T, int V>
@@ -20,10 +21,11 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
                       lane = threadIdx.x - in_block * lanes;
   const std::uint64_t row = std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block;
   if (row >= rows) return;
-  const std::uint64_t ahead = first_pos + row;
-  const bool small = (ahead >> 32) == 0 && (period >> 32) == 0;
+  // Position of the row; a 64-bit modulo is avoided if 32 bits suffice.
+  const std::uint64_t unwrapped = first_pos + row;
+  const bool small = (unwrapped >> 32) == 0 && (period >> 32) == 0;
   const std::uint64_t pos =
-      small ? static_cast<std::uint32_t>(ahead) % static_cast<std::uint32_t>(period) : ahead % period;
+      small ? static_cast<std::uint32_t>(unwrapped) % static_cast<std::uint32_t>(period) : unwrapped % period;
   const std::uint32_t half = d / 2, first_head = lane / parts;
   for (std::uint32_t i = (lane - first_head * parts) * V; i < half; i += parts * V) {
     const Floats<V> c = load_f32<V>(table + pos * d + i);
@@ -56,13 +58,12 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
 }
 
 // ---- SwiGLU
-// ------------------------------------------------------------------------------------------------------------
-// Results of bf16 runs have 8 bits, so the instructions of some 21 bits serve them; f32 runs take the exact
-// functions.
+// Results of bf16 runs are rounded to 8 bits, so approximate instructions with an accuracy of about 21 bits
+// suffice; f32 runs use the exact functions.
 __device__ __forceinline__ float sigmoid(float x, float) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float sigmoid(float x, Bf16) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
-constexpr int kGates = 2;  // packs of a thread: twice that many loads in flight, or three times
+constexpr int kGates = 2;  // packs per thread: 4 loads in flight (gate, up), or 6 in the gradient
 
 template <class T, int V>
 __global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::uint32_t n,
@@ -89,6 +90,8 @@ __global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::ui
   }
 }
 
+// With s = sigmoid(x), silu(x) = x s and silu'(x) = s (1 + x (1 - s)): d gate = da * up * silu'(gate), d up =
+// da * silu(gate). Both replace gate and up in place.
 template <class T, int V>
 __global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std::uint32_t n,
                                                          const T* __restrict__ da, T* gu,
@@ -122,9 +125,8 @@ __global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std
 }
 
 // ---- column sums
-// ------------------------------------------------------------------------------------------------------- A
-// block has 32 packs of columns and the rows of one slot: 8 warps take every eighth row and are added in
-// order.
+// A block sums 32 packs of columns over the rows of one slot. Each of its 8 warps adds every eighth row; then
+// the sums of the warps are added in order. Lanes beyond the last column add nothing but reach the barrier.
 constexpr std::uint32_t kSumWarps = 8, kRowsAhead = 4;
 
 template <class T, int V>
@@ -170,10 +172,10 @@ cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t he
   const std::uint32_t packs = d / 2 / V, parts = packs < 256 ? packs : 256;
   std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kTurns));
   if (head_lanes > 256 / parts) head_lanes = 256 / parts;
-  const std::uint32_t lanes = parts * head_lanes, rows_of_block = 256 / lanes;
-  const dim3 grid(static_cast<unsigned>(divide_up(rows, rows_of_block)));
-  return launch(rope_kernel<T, V>, grid, dim3(lanes * rows_of_block), 0, stream, rows, heads, d, ld, x, table,
-                first_pos, period, sign, parts, head_lanes);
+  const std::uint32_t lanes = parts * head_lanes, rows_per_block = 256 / lanes;
+  const dim3 grid(static_cast<unsigned>(divide_up(rows, rows_per_block)));
+  return launch(rope_kernel<T, V>, grid, dim3(lanes * rows_per_block), 0, stream, rows, heads, d, ld, x,
+                table, first_pos, period, sign, parts, head_lanes);
 }
 
 template <class T, int V>
@@ -218,7 +220,7 @@ template <class T>
 cudaError_t column_sums(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x,
                         std::uint32_t slots, float* partials) {
   if (n == 0 || slots == 0)
-    return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
+    return cudaSuccess;  // rows == 0 is not skipped: sum_slots() reads the partial sums, which must become 0
   return wide_rows(n, x) ? column_sums_packs<T, kWide<T>>(stream, rows, n, x, slots, partials)
                          : column_sums_packs<T, 1>(stream, rows, n, x, slots, partials);
 }

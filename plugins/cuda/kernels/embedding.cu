@@ -1,13 +1,14 @@
-// Rows of the embedding table to activations, and gradients of activations back to rows of the table. The way
-// back adds rows in a fixed order without atomics: the host hands over the row numbers sorted by token.
+// Embedding: copies rows of the table to activations, and adds gradients of activations to rows of the
+// table's gradient. The gradient adds rows in a fixed order without atomics, because the host passes the row
+// numbers sorted by token id.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-constexpr int kCopies = 4;  // loads in flight of a thread
+constexpr int kCopies = 4;  // units per thread, loaded before the first store
 
-// U: what a thread moves at once, 16 bytes or one element; a row has n of them.
+// U: the unit of an access, 16 bytes or one element; a row has n units.
 template <class U>
 __global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uint32_t n,
                                                     const std::int32_t* __restrict__ ids,
@@ -34,12 +35,14 @@ cudaError_t embed_units(cudaStream_t stream, std::uint64_t rows, std::uint32_t n
                 static_cast<const U*>(table), static_cast<U*>(x), cut.lanes);
 }
 
-constexpr int kWarps = 4;      // of a block: neighbouring pieces of 32 V columns
-constexpr int kInFlight = 16;  // rows of a long run that are loaded before the first is added
+constexpr int kWarps = 4;      // per block: each has 32 * V neighbouring columns
+constexpr int kInFlight = 16;  // rows of a long run that are loaded before the first one is added
 
-// Block x stands at position x of `order`. Where a run of one id begins it walks the run and adds to grad
-// once; all other blocks return. Each warp works alone: a lane looks up one position, so 32 rows of the run
-// are known at a time, and the rows are loaded many at a time but added one by one.
+// grad[ids[r]] += dx[r]. `order` has the row numbers sorted by id, so all rows of one id are consecutive (a
+// run). Block x looks at position x of `order`: if a run starts there, it sums the run and adds it to grad;
+// else it returns. The warps of a block are independent and have different columns. Each lane reads one
+// position, so a warp knows 32 rows of the run at a time. Rows are loaded several at a time, but added one
+// after the other in the order of the run.
 template <class T, int V>
 __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t rows, std::uint32_t h,
                                                                 const std::int32_t* __restrict__ ids,
@@ -50,23 +53,24 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
   const std::uint64_t piece = (std::uint64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * 32 * V;
   if (piece >= h) return;
   const std::uint64_t column = piece + lane * V;
-  const bool live = column < h;
+  const bool valid = column < h;  // lanes beyond the last column only take part in the shuffles
   std::uint64_t at = blockIdx.x;
   std::int32_t row = 0, id = -1;  // of position at + lane
   if (at + lane < rows) {
     row = order[at + lane];
     id = ids[row];
   }
-  const std::int32_t before = at > 0 ? ids[order[at - 1]] : -1;
+  const std::int32_t id_before = at > 0 ? ids[order[at - 1]] : -1;
   const std::int32_t own = __shfl_sync(kFullWarp, id, 0);
-  if (before == own) return;
+  if (id_before == own) return;  // not the start of a run; the whole warp returns
 
-  float* place = grad + static_cast<std::uint64_t>(own) * h + column;
+  float* sum = grad + static_cast<std::uint64_t>(own) * h + column;
   Floats<V> total{};
-  if (live) total = load_f32<V>(place);
+  if (valid) total = load_f32<V>(sum);
   for (;;) {
     const int count =
-        __popc(__ballot_sync(kFullWarp, id == own));  // a prefix of the lanes: positions are sorted
+        __popc(__ballot_sync(kFullWarp, id == own));  // lanes [0, count): positions are sorted by id
+    // The next 32 positions are loaded while these rows are added.
     std::int32_t next_row = 0, next_id = -1;
     at += 32;
     if (count == 32 && at + lane < rows) {
@@ -79,7 +83,7 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
         const std::int32_t r = __shfl_sync(kFullWarp, row, k + j);
-        p[j] = live ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
+        p[j] = valid ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
       }
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
@@ -94,7 +98,7 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
       for (int j = 0; j < 4; ++j) {
         const std::int32_t r = __shfl_sync(kFullWarp, row, (k + j) % 32);
         p[j] =
-            live && k + j < count ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
+            valid && k + j < count ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -104,11 +108,11 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
         for (int e = 0; e < V; ++e) total[e] += f[e];
       }
     }
-    if (count < 32) break;
+    if (count < 32) break;  // the run ended in these positions
     row = next_row;
     id = next_id;
   }
-  if (live) store_floats(place, total);
+  if (valid) store_floats(sum, total);
 }
 
 }  // namespace
@@ -125,7 +129,7 @@ template <class T>
 cudaError_t embed_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, const std::int32_t* ids,
                       const std::int32_t* order, const T* dx, float* grad) {
   if (rows == 0 || h == 0) return cudaSuccess;
-  // Four columns a thread for both types: grad moves in 16 bytes, and a long run has many rows in flight.
+  // Four columns per thread for both types: 16-byte accesses of grad, and registers for kInFlight rows.
   const bool wide = h % 4 == 0 && reinterpret_cast<std::uintptr_t>(dx) % (4 * sizeof(T)) == 0 &&
                     reinterpret_cast<std::uintptr_t>(grad) % 16 == 0;
   const dim3 grid(static_cast<unsigned>(rows),

@@ -1,6 +1,6 @@
-// How every kernel of this folder is started, and how it gets its dynamic shared memory. Kernels are never
-// launched with
-// <<<>>>: the same sources are compiled by the host compiler for tests, where no such syntax exists.
+// Launches a kernel, and gives kernels access to their dynamic shared memory. All kernels of this folder are
+// launched with launch() instead of the <<<>>> syntax, because tests compile the same sources with the host
+// compiler against the emulation (tests/support/cuda), which does not know that syntax.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -9,10 +9,11 @@
 
 namespace trainhost::cuda {
 
-/// Bytes of dynamic shared memory that a kernel gets without asking.
+/// Bytes of dynamic shared memory that every kernel may use; more needs cudaFuncSetAttribute().
 inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
 
-/// Queues kernel(args...) on the stream; arguments travel by value. A grid without blocks is nothing to do.
+/// Queues kernel(args...) on the stream; the arguments are copied. Does nothing if the grid has no blocks,
+/// which CUDA would reject. Asynchronous: errors of the kernel itself are returned by later calls.
 template <class... E, class... A>
 cudaError_t launch(void (*kernel)(E...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                    A&&... args) {
@@ -31,7 +32,8 @@ cudaError_t launch(void (*kernel)(E...), dim3 grid, dim3 block, std::size_t shar
   return cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...);
 }
 
-/// The block's dynamic shared memory, 16-byte aligned; what a kernel keeps there is its own affair.
+/// Start of the block's dynamic shared memory, 16-byte aligned, as required by vector accesses, ldmatrix and
+/// cp.async.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
 #ifdef __CUDACC__

@@ -1,25 +1,26 @@
-// Cross-entropy over rows of logits, with its gradient in place, and the sum of losses. A row comes from
-// memory once as far as shared memory can hold it for the second pass. Logits are never written without a
-// scale.
+// Cross-entropy over rows of logits, with the gradient in place, and the sum of the losses. One block per
+// row. The first pass computes maximum and sum; the part of the row that fits into shared memory is kept
+// there for the second pass, which computes the gradient, so that it is read from device memory only once.
+// Interface: kernel_functions.hpp.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-constexpr std::int32_t kIgnored = -100;  // target of a token that counts for nothing
-constexpr int kLoads = 4;                // in flight of a thread
+constexpr std::int32_t kIgnored = -100;  // target of a token that does not contribute to the loss
+constexpr int kLoads = 4;                // loads of a thread before the first use
 
-// Results of bf16 runs have 8 bits, so the instruction of some 21 bits serves them.
+// Results of bf16 runs are rounded to 8 bits, so the approximate instruction (about 21 bits) suffices.
 __device__ __forceinline__ float exponential(float x, float) { return expf(x); }
 __device__ __forceinline__ float exponential(float x, Bf16) { return __expf(x); }
 
-/// Maximum of what was seen, and the sum of exp(x - maximum). The least finite number stands for "nothing
-/// yet", so that no difference of infinities arises; a NaN among the logits gets into the sum and stays
-/// there.
-struct Online {
+/// Online softmax statistics of one thread: maximum so far, and sum of exp(x - maximum). The maximum starts
+/// at the lowest finite float instead of -inf, so that -inf - -inf = NaN cannot occur. A NaN among the logits
+/// makes the sum NaN.
+struct OnlineSoftmax {
   float top = -3.402823466e38f, sum = 0;
   template <class T, int V>
-  __device__ __forceinline__ void take(const Floats<V>& x, T type) {
+  __device__ __forceinline__ void add(const Floats<V>& x, T type) {
     float highest = x[0];
 #pragma unroll
     for (int e = 1; e < V; ++e) highest = fmaxf(highest, x[e]);
@@ -32,8 +33,9 @@ struct Online {
   }
 };
 
-// A row may begin anywhere (odd vocabularies): up to V - 1 single elements, then packs on 16-byte boundaries,
-// then singles. The first `kept` packs stay in dynamic shared memory, each for the thread that brought it.
+// With an odd vocabulary a row may start at any element: [0, head) single elements, then packs at 16-byte
+// boundaries, then [tail, vocab) single elements. The first `kept` packs stay in dynamic shared memory; each
+// is read again only by the thread that wrote it, so no barrier is needed for them.
 template <class T>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab, T* logits,
                                                              const std::int32_t* __restrict__ targets,
@@ -41,7 +43,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
                                                              std::uint32_t kept) {
   constexpr int V = kWide<T>;
   __shared__ float tops[32], sums[32];
-  Pack<T, V>* shelf = dynamic_shared<Pack<T, V>>();
+  Pack<T, V>* kept_packs = dynamic_shared<Pack<T, V>>();
   T* row = logits + blockIdx.x * vocab;
   const std::int32_t target = targets[blockIdx.x];
   const std::uint32_t me = threadIdx.x, threads = blockDim.x;
@@ -63,10 +65,10 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
 
   float of_target = 0;
   if (me == 0)
-    of_target = load_floats<1>(row + target)[0];  // before the barrier behind which the row is overwritten
-  Online online;
-  for (std::uint64_t i = me; i < head; i += threads) online.take(load_floats<1>(row + i), T{});
-  for (std::uint64_t i = tail + me; i < vocab; i += threads) online.take(load_floats<1>(row + i), T{});
+    of_target = load_floats<1>(row + target)[0];  // the row is overwritten only after the barrier below
+  OnlineSoftmax online;
+  for (std::uint64_t i = me; i < head; i += threads) online.add(load_floats<1>(row + i), T{});
+  for (std::uint64_t i = tail + me; i < vocab; i += threads) online.add(load_floats<1>(row + i), T{});
   for (std::uint64_t i = me; i < packs; i += kLoads * threads) {
     Pack<T, V> p[kLoads];
 #pragma unroll
@@ -75,25 +77,28 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
       if (i + k * threads >= packs) continue;
-      if (i + k * threads < kept) shelf[i + k * threads] = p[k];
-      online.take(unpack(p[k]), T{});
+      if (i + k * threads < kept) kept_packs[i + k * threads] = p[k];
+      online.add(unpack(p[k]), T{});
     }
   }
 
+  // Combines the statistics of all threads: sum_i exp(x - top_i) * exp(top_i - top). Every warp computes the
+  // result.
   float top = warp_max(online.top), sum = warp_sum(online.sum * expf(online.top - top));
   if (me % 32 == 0) tops[me / 32] = top, sums[me / 32] = sum;
   __syncthreads();
-  const bool there = me % 32 < threads / 32;
-  const float warp_top = tops[there ? me % 32 : 0];
+  const bool valid = me % 32 < threads / 32;  // lanes without a warp repeat warp 0 in the maximum and add 0
+  const float warp_top = tops[valid ? me % 32 : 0];
   top = warp_max(warp_top);
-  sum = warp_sum(there ? sums[me % 32] * expf(warp_top - top) : 0.0f);
+  sum = warp_sum(valid ? sums[me % 32] * expf(warp_top - top) : 0.0f);
   if (me == 0) losses[blockIdx.x] = top + logf(sum) - of_target;
   if (scale == nullptr) return;
 
-  const float wanted = static_cast<float>(*scale), factor = wanted / sum;
+  // gradient = softmax * scale - onehot * scale
+  const float target_part = static_cast<float>(*scale), factor = target_part / sum;
   const auto single = [&](std::uint64_t i) {
     const float p = exponential(load_floats<1>(row + i)[0] - top, T{}) * factor;
-    store_floats(row + i, Floats<1>{{i == static_cast<std::uint64_t>(target) ? p - wanted : p}});
+    store_floats(row + i, Floats<1>{{i == static_cast<std::uint64_t>(target) ? p - target_part : p}});
   };
   for (std::uint64_t i = me; i < head; i += threads) single(i);
   for (std::uint64_t i = tail + me; i < vocab; i += threads) single(i);
@@ -102,19 +107,19 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
       const std::uint64_t at = i + k * threads;
-      if (at < packs) p[k] = at < kept ? shelf[at] : load<V>(body + at * V);
+      if (at < packs) p[k] = at < kept ? kept_packs[at] : load<V>(body + at * V);
     }
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
       const std::uint64_t at = i + k * threads;
       if (at >= packs) continue;
       Floats<V> x = unpack(p[k]);
-      const std::uint64_t hit =
-          static_cast<std::uint64_t>(target) - head - at * V;  // wraps when the target is elsewhere
+      const std::uint64_t hit = static_cast<std::uint64_t>(target) - head -
+                                at * V;  // >= V (or wrapped) if the target is not in this pack
 #pragma unroll
       for (int e = 0; e < V; ++e) {
         x[e] = exponential(x[e] - top, T{}) * factor;
-        if (hit == static_cast<std::uint64_t>(e)) x[e] -= wanted;
+        if (hit == static_cast<std::uint64_t>(e)) x[e] -= target_part;
       }
       store_floats(body + at * V, x);
     }
@@ -123,7 +128,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
 
 constexpr int kSumThreads = 1024;
 
-// Thread t: losses t, t + 1024, ... in that order; then a tree.
+// Thread t adds losses t, t + 1024, ... in this order; then the sums of the threads are added by a tree. In
+// f64, because an update can have millions of tokens.
 __global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t rows,
                                                                  const float* __restrict__ losses,
                                                                  double* sum) {
@@ -135,10 +141,10 @@ __global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t r
   if (threadIdx.x == 0) *sum += total;
 }
 
-/// Bytes of a row that a block keeps. Up to kSmallRow two blocks of 512 threads share a multiprocessor's 228
-/// KiB, and one reads while the other writes; beyond, one of 1024 has it, and what exceeds kMostKept comes
-/// from memory or L2 again.
-constexpr std::uint64_t kSmallRow = 112 * 1024, kMostKept = 224 * 1024;
+/// Bytes of a row that a block keeps in shared memory. Up to kSmallRow two blocks of 512 threads share the
+/// 228 KiB of an SM, so that one reads while the other writes. Larger rows use one block of 1024 threads;
+/// bytes beyond kMaxKept are read again from L2 or device memory.
+constexpr std::uint64_t kSmallRow = 112 * 1024, kMaxKept = 224 * 1024;
 
 }  // namespace
 
@@ -154,13 +160,14 @@ cudaError_t cross_entropy(cudaStream_t stream, std::uint64_t rows, std::uint64_t
     if (asked == cudaSuccess)
       asked = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (asked != cudaSuccess) return asked;
-    const std::uint64_t fixed = 1024;  // what the kernel has of its own, and the system's share
-    const std::uint64_t room = static_cast<std::uint64_t>(most) < kMostKept + fixed
-                                   ? static_cast<std::uint64_t>(most) - fixed
-                                   : kMostKept;
+    const std::uint64_t reserved =
+        1024;  // static shared memory of the kernel, and the part that CUDA reserves
+    const std::uint64_t available = static_cast<std::uint64_t>(most) < kMaxKept + reserved
+                                        ? static_cast<std::uint64_t>(most) - reserved
+                                        : kMaxKept;
     kept = vocab * sizeof(T) / 16;
     if (kept * 16 > kSmallRow) threads = 1024;
-    if (kept * 16 > room) kept = room / 16;
+    if (kept * 16 > available) kept = available / 16;
   }
   const std::uint64_t packs = divide_up(vocab, kWide<T>);
   if (packs < threads) threads = whole_warps(packs);

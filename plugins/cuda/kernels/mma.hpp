@@ -1,8 +1,8 @@
-// The instructions of the tensor cores and of asynchronous copies that kernels use, as small functions: PTX
-// on the device (sm_80 and later), collectives of the emulation in tests. The one file of kernels with two
-// bodies for one function.
+// Instructions of the tensor cores and of asynchronous copies as functions: PTX on the device (sm_80 and
+// later), calls of the emulation in tests. The only file of this folder with two implementations of the same
+// function. All functions except exp2_approx, to_tf32 and cp.async must be called by all 32 lanes of a warp.
 //
-// Fragments, for lane = 4*g + t (g: 0..7, t: 0..3), as the PTX ISA defines them; d += a * b:
+// Fragments of d += a * b, as defined by the PTX ISA, for lane = 4*g + t (g: 0..7, t: 0..3):
 //   m16n8k16, bf16   a[0]: row g,   k 2t, 2t+1     a[1]: row g+8, k 2t, 2t+1    (a word: lower k in the lower
 //   half)
 //                    a[2]: row g,   k 2t+8, 2t+9   a[3]: row g+8, k 2t+8, 2t+9
@@ -32,7 +32,7 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const std::uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Operands come from to_tf32: bits below tf32's ten of mantissa are not looked at.
+/// Operands are f32 bit patterns; the hardware ignores the lower 13 bits of the mantissa (TF32 has 10 of 23).
 __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],
                                                  const std::uint32_t (&b)[2]) {
   asm volatile(
@@ -42,14 +42,14 @@ __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// 2^x to about 2 ulp; results below 2^-126 become 0. -inf gives 0.
+/// 2^x with an error of about 2 ulp; denormal results become 0; 2^-inf = 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
-/// To nearest, ties away from zero.
+/// Rounds to TF32, to nearest, ties away from zero.
 __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   std::uint32_t r;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
@@ -60,8 +60,8 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Four 8x8 matrices of 2-byte elements: lane 8i + j gives the address of row j of matrix i, 16-byte aligned,
-/// in shared memory. r[i]: elements 2t, 2t+1 of row g of matrix i.
+/// Loads four 8x8 matrices of 2-byte elements from shared memory. Lane 8i + j passes the address of row j of
+/// matrix i, 16-byte aligned. r[i]: elements 2t, 2t+1 of row g of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -69,7 +69,7 @@ __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const void* s
                : "memory");
 }
 
-/// The same of the transposed matrices. r[i]: elements g of rows 2t, 2t+1 of matrix i.
+/// The same with transposed matrices. r[i]: element g of rows 2t and 2t+1 of matrix i.
 __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -77,17 +77,18 @@ __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const v
                : "memory");
 }
 
-/// Starts a copy of 16 bytes from global to shared memory, both 16-byte aligned; zeros when `valid` is false.
+/// Starts an asynchronous copy of 16 bytes from global to shared memory, both 16-byte aligned. If `valid` is
+/// false, writes zeros and reads nothing (source size 0).
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool valid = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(valid ? 16 : 0)
                : "memory");
 }
 
-/// Copies started since the last commit become one group of this thread.
+/// Combines the copies that this thread has started since the last commit into a group.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most kLeft groups of this thread are under way. Other threads see the bytes after a
+/// Waits until at most kLeft groups of this thread are pending. Other threads see the bytes only after a
 /// barrier.
 template <int kLeft>
 __device__ __forceinline__ void cp_async_wait() {

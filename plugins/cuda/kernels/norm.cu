@@ -1,15 +1,15 @@
-// RMS norms over rows, and the sum of the slots in which gradients of weights are left. A row is read once:
-// it stays in registers between the sum over it and its use. The way back is in norm_backward.cu, norms of
-// heads are in norm_heads.cu.
+// RMS norm over rows, and the sum of the slots that kernels write partial gradients of weights to. A row is
+// read once: it stays in registers between the sum of squares and the scaling. Gradient: norm_backward.cu;
+// norms of q and k heads: norm_heads.cu. Interface: kernel_functions.hpp.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-// Up to kKept packs a thread: rows of 32 * kKept packs are one warp's, longer ones a block's of just enough
-// warps.
+// A thread keeps up to kKept packs. Rows of up to 32 * kKept packs are processed by one warp, longer ones by
+// a block with the smallest sufficient number of warps.
 constexpr int kKept = 4;
-constexpr std::uint32_t kRowsOfBlock = 8;  // warps of a block, when each has a row
+constexpr std::uint32_t kRowsOfBlock = 8;  // warps, and so rows, per block if a warp processes a row
 
 template <class T, int V>
 __device__ __forceinline__ float squares(const Pack<T, V>& pack) {
@@ -28,6 +28,7 @@ __device__ __forceinline__ void store_scaled(T* y, const Pack<T, V>& x, float sc
   store_floats(y, f);
 }
 
+// kWarpRow: one row per warp, no barrier; else one row per block.
 template <class T, int V, bool kWarpRow>
 __global__ __launch_bounds__(kWarpRow ? 256 : 1024) void rms_norm_kernel(std::uint64_t rows, std::uint32_t n,
                                                                          const T* x, const T* __restrict__ w,
@@ -36,9 +37,10 @@ __global__ __launch_bounds__(kWarpRow ? 256 : 1024) void rms_norm_kernel(std::ui
   const std::uint32_t lanes = kWarpRow ? 32 : blockDim.x, lane = threadIdx.x % lanes, packs = n / V;
   const std::uint64_t row =
       kWarpRow ? std::uint64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / 32 : blockIdx.x;
-  if (kWarpRow && row >= rows) return;  // whole warps, and no barrier follows
+  if (kWarpRow && row >= rows) return;  // whole warps return, and no barrier follows
   x += row * n;
   y += row * n;
+  // All loads are issued before the first use. Packs beyond the row are zeros and add nothing to the sum.
   Pack<T, V> kept[kKept], weights[kKept];
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
@@ -57,7 +59,7 @@ __global__ __launch_bounds__(kWarpRow ? 256 : 1024) void rms_norm_kernel(std::ui
     if (lane + k * lanes < packs) store_scaled(y + (lane + k * lanes) * V, kept[k], scale, weights[k]);
 }
 
-// Rows too long for registers: read twice.
+// Rows that do not fit into registers are read twice.
 template <class T, int V>
 __global__ __launch_bounds__(1024) void rms_norm_long_kernel(std::uint32_t n, const T* x,
                                                              const T* __restrict__ w, float eps, T* y,
@@ -98,9 +100,8 @@ cudaError_t rms_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_
 }
 
 // ---- slots
-// -------------------------------------------------------------------------------------------------------------
-// A block has 32 columns. Its 8 warps bring many slots at once to shared memory; one warp then adds them in
-// their order.
+// A block sums 32 columns. Its 8 warps load kSlotsAtOnce slots into shared memory, so that many loads are in
+// flight; then one warp adds them in the order of the slots.
 constexpr std::uint32_t kSlotWarps = 8, kSlotsAtOnce = 256;
 
 __global__ __launch_bounds__(kSlotWarps * 32) void sum_slots_kernel(std::uint32_t slots, std::uint32_t n,
@@ -117,13 +118,13 @@ __global__ __launch_bounds__(kSlotWarps * 32) void sum_slots_kernel(std::uint32_
       for (std::uint32_t s = warp; s < count; s += kSlotWarps)
         staged[s][lane] = partials[std::uint64_t{base + s} * ld + column];
     }
-    __syncthreads();
+    __syncthreads();  // the slots are complete
     if (warp == 0 && column < n) {
 #pragma unroll 16
       for (std::uint32_t s = 0; s < count; ++s)
         total = base + s == 0 ? staged[0][lane] : total + staged[s][lane];
     }
-    __syncthreads();
+    __syncthreads();  // `staged` may be overwritten
   }
   if (warp == 0 && column < n) grad[column] = overwrite ? total : grad[column] + total;
 }

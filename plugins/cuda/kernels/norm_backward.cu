@@ -1,14 +1,15 @@
-// The gradient through RMS norms over rows. Every array is read once and written once: a block keeps its
-// share of the weight's gradient in registers while it walks the rows of its slot, and leaves it as one
-// partial sum; nothing is added between blocks here.
+// Gradient of the RMS norm over rows: of its input and of its weight. Every array is read once and written
+// once. A block processes the rows of one slot, keeps its part of the weight's gradient in registers and
+// writes it as one partial sum; sum_slots() (norm.cu) adds the slots. Interface: kernel_functions.hpp.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-// A block walks the rows of its slot, several rows side by side where they are short: `lanes` threads a row,
-// K packs a thread. The share of the weight's gradient stays in registers throughout; the next row is on its
-// way while this one is summed.
+// A block iterates over the rows of its slot. `lanes` threads process a row, K packs per thread; if rows are
+// short, several groups of threads process different rows at the same time (only with K == 1). The part of
+// the weight's gradient stays in registers. If registers permit, the next row is loaded while the current one
+// is summed (kAhead).
 constexpr std::uint32_t kBackThreads = 512;
 
 template <class T, int V, int K>
@@ -16,15 +17,16 @@ __global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_ker
     std::uint64_t rows, std::uint32_t n, const T* dy, const T* x, const float* __restrict__ rstd,
     const T* __restrict__ w, bool add, T* dx, std::uint32_t lanes, float* __restrict__ partials) {
   constexpr bool kAhead = K <= 2,
-                 kSpare = K * V <= 16;          // where registers are left for another row; for w and dx
-  __shared__ float sums[2][kBackThreads / 32];  // taken in turns: one barrier a row
-  __shared__ float merged[K == 1 ? kBackThreads * V : 1];  // rows stand side by side only when K is 1
+                 kSpare = K * V <= 16;          // registers suffice to keep w, and to load dx early
+  __shared__ float sums[2][kBackThreads / 32];  // alternating, so that one barrier per row suffices
+  __shared__ float
+      merged[K == 1 ? kBackThreads * V : 1];  // sums of the groups; several groups only if K == 1
   const std::uint32_t groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes,
                       packs = n / V;
   const std::uint32_t warp = threadIdx.x / 32, warps = lanes / 32;
   const std::uint64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
-  const float mean_of = 1.0f / static_cast<float>(n);
-  bool mine[K];
+  const float inverse_n = 1.0f / static_cast<float>(n);
+  bool mine[K];  // pack k of this thread is inside the row
   Pack<T, V> weights[K], dy_now[K], x_now[K], dy_next[K], x_next[K];
   Floats<V> total[K] = {};
 #pragma unroll
@@ -40,16 +42,17 @@ __global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_ker
     const std::uint64_t first = row * n + lane * V;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      const bool there = mine[k] && row < end;
-      dy_to[k] = there ? load<V>(dy + first + k * lanes * V) : zeros<T, V>();
-      x_to[k] = there ? load<V>(x + first + k * lanes * V) : zeros<T, V>();
+      const bool valid = mine[k] && row < end;
+      dy_to[k] = valid ? load<V>(dy + first + k * lanes * V) : zeros<T, V>();
+      x_to[k] = valid ? load<V>(x + first + k * lanes * V) : zeros<T, V>();
     }
     scale = row < end ? rstd[row] : 0.0f;
   };
   float scale_next = 0;
   if (kAhead) fetch(begin + group, dy_next, x_next, scale_next);
-  std::uint32_t turn = 0;
-  for (std::uint64_t base = begin; base < end; base += groups, turn ^= 1) {
+  std::uint32_t parity = 0;  // of the iteration: selects one of the two arrays of sums
+  // All threads iterate equally often, because the loop contains a barrier; groups without a row have zeros.
+  for (std::uint64_t base = begin; base < end; base += groups, parity ^= 1) {
     const std::uint64_t row = base + group, first = row * n + lane * V;
     float scale = scale_next;
     if (kAhead) {
@@ -67,7 +70,7 @@ __global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_ker
 #pragma unroll
       for (int k = 0; k < K; ++k) old[k] = fetch_old(k);
     }
-    float dot = 0;
+    float dot = 0;  // sum of dy * w * x over the row
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       const Floats<V> g = unpack(dy_now[k]), a = unpack(x_now[k]), b = unpack(weight(k));
@@ -80,12 +83,12 @@ __global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_ker
     }
     dot = warp_sum(dot);
     if (warps > 1) {
-      if (threadIdx.x % 32 == 0) sums[turn][warp] = dot;
+      if (threadIdx.x % 32 == 0) sums[parity][warp] = dot;
       __syncthreads();
-      dot = warp_sum(threadIdx.x % 32 < warps ? sums[turn][group * warps + threadIdx.x % 32] : 0.0f);
+      dot = warp_sum(threadIdx.x % 32 < warps ? sums[parity][group * warps + threadIdx.x % 32] : 0.0f);
     }
     // dx = rstd (dy w - x rstd^2 mean(dy w x))
-    const float back = dot * mean_of * scale * scale;
+    const float back = dot * inverse_n * scale * scale;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       if (!mine[k] || row >= end) continue;
@@ -97,6 +100,7 @@ __global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_ker
     }
   }
 
+  // Writes the partial sum of this slot; several groups are added in order first.
   float* to = partials + std::uint64_t{blockIdx.x} * n;
   if constexpr (K == 1) {
     if (groups > 1) {
@@ -120,8 +124,8 @@ __global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_ker
     }
 }
 
-// Rows too long for registers: read twice, and the share of the weight's gradient lies in partials, each
-// column one thread's.
+// Rows that do not fit into registers are read twice, and the weight's gradient is summed in `partials` in
+// device memory; each column belongs to one thread.
 template <class T, int V>
 __global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t rows, std::uint32_t n,
                                                                  const T* dy, const T* x,
@@ -134,8 +138,8 @@ __global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t r
   partials += std::uint64_t{blockIdx.x} * n;
   for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x)
     for (int e = 0; e < V; ++e) partials[std::uint64_t{i} * V + e] = 0;
-  std::uint32_t turn = 0;
-  for (std::uint64_t row = begin; row < end; ++row, turn ^= 1) {
+  std::uint32_t parity = 0;
+  for (std::uint64_t row = begin; row < end; ++row, parity ^= 1) {
     const T *g_row = dy + row * n, *x_row = x + row * n;
     const float scale = rstd[row];
     float dot = 0;
@@ -148,7 +152,7 @@ __global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t r
         partials[at + e] = fmaf(g[e] * a[e], scale, partials[at + e]);
       }
     }
-    const float back = sum_of_block(dot, shared[turn]) / static_cast<float>(n) * scale * scale;
+    const float back = sum_of_block(dot, shared[parity]) / static_cast<float>(n) * scale * scale;
     for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
       const std::uint64_t at = std::uint64_t{i} * V;
       const Floats<V> g = load_floats<V>(g_row + at), a = load_floats<V>(x_row + at),
@@ -178,7 +182,7 @@ cudaError_t rms_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uin
 
 }  // namespace
 
-// Without rows the partial sums are still zeros that somebody reads.
+// rows == 0 is not skipped: sum_slots() reads the partial sums, which must become 0.
 template <class T>
 cudaError_t rms_norm_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* dy, const T* x,
                          const float* rstd, const T* w, bool add, T* dx, std::uint32_t slots,

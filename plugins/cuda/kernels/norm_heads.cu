@@ -1,12 +1,13 @@
-// RMS norms over the heads of q and k inside rows of qkv, in place, and their gradients. A head is short, so
-// a part of a warp has it, and its sum needs no barrier. v heads are never touched.
+// RMS norm of the q and k heads inside rows of qkv, in place, and its gradient. Heads are short, so a part of
+// a warp processes one, and its sum needs no barrier. The v heads are not changed. Interface:
+// kernel_functions.hpp.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-/// Heads of d elements as packs of V: `lanes` neighbouring lanes (a power of two up to 32) have a head, K
-/// packs each.
+/// Division of heads of d elements: `lanes` neighbouring lanes (a power of two up to 32) process a head, k
+/// packs of v elements each.
 struct HeadCut {
   std::uint32_t lanes = 1, k;
   HeadCut(std::uint32_t d, std::uint32_t v) {
@@ -15,8 +16,8 @@ struct HeadCut {
     k = static_cast<std::uint32_t>(divide_up(packs, lanes));
   }
 };
-// Packs of a lane that a kernel is made for. Wide packs: heads of up to 512 (f32) or 1024 (bf16) elements;
-// single elements: 512.
+// The largest number of packs per lane that kernels are instantiated for. Heads of up to 512 (f32) or 1024
+// (bf16) elements with 16-byte packs, up to 512 with single elements.
 constexpr std::uint32_t kMostWide = 4, kMostSingle = 16;
 
 constexpr int kThreads = 256;
@@ -27,9 +28,10 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
                                                            const T* __restrict__ wq, const T* __restrict__ wk,
                                                            float eps, T* pre, float* rstd,
                                                            std::uint32_t lanes) {
-  constexpr int kHeads = K <= 2 ? 2 : 1;  // of a lane: their loads are in flight together
+  constexpr int kHeads = K <= 2 ? 2 : 1;  // heads per lane; their loads are issued together
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads, lane = threadIdx.x % lanes,
                       groups = kThreads / lanes;
+  // An item is one q or k head of one row; item = row * both + head.
   const std::uint64_t items = rows * both,
                       first = std::uint64_t{blockIdx.x} * groups * kHeads + threadIdx.x / lanes;
   Pack<T, V> x[kHeads][K], w[kHeads][K];
@@ -43,9 +45,9 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       const std::uint32_t i = (lane + k * lanes) * V;
-      const bool there = item < items && i < d;
-      x[h][k] = there ? load<V>(from[h] + i) : zeros<T, V>();
-      w[h][k] = there ? load<V>(weight + i) : zeros<T, V>();
+      const bool valid = item < items && i < d;
+      x[h][k] = valid ? load<V>(from[h] + i) : zeros<T, V>();
+      w[h][k] = valid ? load<V>(weight + i) : zeros<T, V>();
     }
   }
 #pragma unroll
@@ -58,6 +60,7 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
 #pragma unroll
       for (int e = 0; e < V; ++e) sum = fmaf(f[e], f[e], sum);
     }
+    // Before `continue`: all lanes must take part in the sum.
     const float scale = rsqrtf(lanes_sum(sum, lanes) / static_cast<float>(d) + eps);
     if (item >= items) continue;
     if (lane == 0) rstd[item] = scale;
@@ -77,8 +80,9 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
 
 constexpr int kBackThreads = 512;
 
-// A block has the rows of its slot: first all their q heads, then their k heads. Lanes keep the share of the
-// weight's gradient; at the end of each of the two the groups' shares are added in order.
+// A block processes the rows of one slot: first all q heads, then all k heads, because they have different
+// weights. Lanes keep their part of the weight's gradient in registers; at the end of each of the two parts,
+// the groups of the block are added in order.
 template <class T, int V, int K>
 __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
     std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d, T* dqkv,
@@ -89,7 +93,7 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads;
   const std::uint32_t lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kBackThreads / lanes;
   const std::uint64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
-  const float mean_of = 1.0f / static_cast<float>(d);
+  const float inverse_d = 1.0f / static_cast<float>(d);
   for (int part = 0; part < 2; ++part) {
     const std::uint32_t own = part == 0 ? heads : kv_heads, shift = part == 0 ? 0 : heads;
     const T* weight = part == 0 ? wq : wk;
@@ -100,23 +104,23 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
       w[k] = (lane + k * lanes) * V < d ? load<V>(weight + (lane + k * lanes) * V) : zeros<T, V>();
     const std::uint64_t items = (end - begin) * own;
     for (std::uint64_t base = 0; base < items;
-         base += groups * kHeads) {  // the same for all: sums need every lane
+         base += groups * kHeads) {  // equally often for all threads: lanes_sum() needs every lane
       Pack<T, V> dy[kHeads][K], x[kHeads][K];
       float scale[kHeads];
-      T* place[kHeads];
+      T* head_at[kHeads];
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
         const std::uint64_t item = base + group + h * groups, of_slot = divide(item, own),
                             row = begin + of_slot;
         const std::uint32_t head = shift + static_cast<std::uint32_t>(item - of_slot * own);
-        place[h] = dqkv + (row * width + head) * d;
+        head_at[h] = dqkv + (row * width + head) * d;
         scale[h] = item < items ? rstd[row * both + head] : 0.0f;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
           const std::uint32_t i = (lane + k * lanes) * V;
-          const bool there = item < items && i < d;
-          dy[h][k] = there ? load<V>(place[h] + i) : zeros<T, V>();
-          x[h][k] = there ? load<V>(pre + (row * both + head) * d + i) : zeros<T, V>();
+          const bool valid = item < items && i < d;
+          dy[h][k] = valid ? load<V>(head_at[h] + i) : zeros<T, V>();
+          x[h][k] = valid ? load<V>(pre + (row * both + head) * d + i) : zeros<T, V>();
         }
       }
 #pragma unroll
@@ -133,7 +137,7 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
           }
         }
         // dx = rstd (dy w - x rstd^2 mean(dy w x))
-        const float back = lanes_sum(dot, lanes) * mean_of * scale[h] * scale[h];
+        const float back = lanes_sum(dot, lanes) * inverse_d * scale[h] * scale[h];
         if (base + group + h * groups >= items) continue;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
@@ -143,15 +147,15 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
           Floats<V> out;
 #pragma unroll
           for (int e = 0; e < V; ++e) out[e] = scale[h] * (g[e] * b[e] - a[e] * back);
-          store_floats(place[h] + i, out);
+          store_floats(head_at[h] + i, out);
         }
       }
     }
     float* to = partials + (std::uint64_t{blockIdx.x} * 2 + part) * d;
-    const std::uint32_t piece = lanes * V;  // columns that the groups have at one k
+    const std::uint32_t piece = lanes * V;  // columns of one k
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      __syncthreads();  // the piece before has been read
+      __syncthreads();  // the previous piece has been read
 #pragma unroll
       for (int e = 0; e < V; ++e) merged[group * piece + lane * V + e] = total[k][e];
       __syncthreads();
@@ -175,8 +179,8 @@ cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t
   const auto kernel = cut.k == 1   ? qk_norm_kernel<T, V, 1>
                       : cut.k == 2 ? qk_norm_kernel<T, V, 2>
                                    : qk_norm_kernel<T, V, kMost>;
-  const std::uint64_t of_block = std::uint64_t{kThreads} / cut.lanes * (cut.k <= 2 ? 2 : 1);
-  const dim3 grid(static_cast<unsigned>(divide_up(rows * (heads + kv_heads), of_block)));
+  const std::uint64_t items_per_block = std::uint64_t{kThreads} / cut.lanes * (cut.k <= 2 ? 2 : 1);
+  const dim3 grid(static_cast<unsigned>(divide_up(rows * (heads + kv_heads), items_per_block)));
   return launch(kernel, grid, dim3(kThreads), 0, stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre,
                 rstd, cut.lanes);
 }
@@ -212,7 +216,7 @@ cudaError_t qk_norm_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t h
                         std::uint32_t d, T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk,
                         std::uint32_t slots, float* partials) {
   if (slots == 0 || d == 0)
-    return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
+    return cudaSuccess;  // rows == 0 is not skipped: sum_slots() reads the partial sums, which must become 0
   return wide_rows(d, dqkv, pre, wq, wk)
              ? qk_norm_bwd_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk,
                                               slots, partials)

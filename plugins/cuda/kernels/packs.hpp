@@ -1,6 +1,6 @@
-// What the kernels over rows share: packs of elements that travel in one access, sums over warps and blocks
-// in a fixed order, and the cut of [rows, n] into blocks. Values are f32 once unpacked, whatever the storage
-// type. Nothing here is a kernel or knows of any operation.
+// Shared by the kernels over rows: packs of elements that are loaded and stored in one access, sums over
+// lanes and blocks in a fixed order, and the division of [rows, n] into blocks. Unpacked values are f32 for
+// both storage types. Contains no kernel. Functions over warps: device_functions.hpp.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -24,8 +24,8 @@ struct Floats {
   __device__ __forceinline__ const float& operator[](int i) const { return v[i]; }
 };
 
-// ---- packs: V neighbouring elements as they lie in memory
-// ----------------------------------------------------------- A pack is what a thread keeps of a row between
+// ---- packs: V neighbouring elements in their storage type
+// A pack is what a thread keeps of a row between
 // two passes: half the registers of its values when the type is bf16.
 template <class T, int V>
 struct Pack;
@@ -54,8 +54,8 @@ template <int V, class T>
 __device__ __forceinline__ Pack<T, V> load(const T* p) {
   return {*reinterpret_cast<const decltype(Pack<T, V>::raw)*>(p)};
 }
-/// To device memory. Written as an assignment, a compiler may take a pack apart again into stores of single
-/// words.
+/// Stores a pack to device memory in one access. With a plain assignment the compiler may split it into
+/// stores of single words.
 template <class T, int V>
 __device__ __forceinline__ void store(T* p, const Pack<T, V>& pack) {
   __stcg(reinterpret_cast<decltype(Pack<T, V>::raw)*>(p), pack.raw);
@@ -66,7 +66,8 @@ __device__ __forceinline__ Pack<T, V> zeros() {
   return p;
 }
 
-// bf16 is the upper half of an f32: the lower of two neighbours is shifted up, the upper one masked.
+// A bf16 is the upper half of an f32. Of two neighbours in a word, the lower one is shifted up, the upper one
+// masked.
 __device__ __forceinline__ float low_half(std::uint32_t two) { return __uint_as_float(two << 16); }
 __device__ __forceinline__ float high_half(std::uint32_t two) { return __uint_as_float(two & 0xffff0000u); }
 __device__ __forceinline__ std::uint32_t two_bf16(float low, float high) {
@@ -117,7 +118,7 @@ template <class T, int V>
 __device__ __forceinline__ void store_floats(T* p, const Floats<V>& f) {
   store(p, Packer<T>::pack(f));
 }
-/// V floats of a table that is f32 whatever the storage type.
+/// Loads V floats of an array that is f32 for both storage types.
 template <int V>
 __device__ __forceinline__ Floats<V> load_f32(const float* p) {
   if constexpr (V == 8) {
@@ -128,7 +129,7 @@ __device__ __forceinline__ Floats<V> load_f32(const float* p) {
   }
 }
 
-/// Whether rows of n elements from p on can be taken 16 bytes at a time.
+/// True if rows of n elements starting at p allow 16-byte accesses: n and p are multiples of 16 bytes.
 template <class T>
 bool wide_rows(std::uint64_t n, const T* p) {
   return n % kWide<T> == 0 && reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
@@ -139,16 +140,16 @@ bool wide_rows(std::uint64_t n, const T* p, const More*... more) {
 }
 
 // ---- sums in a fixed order
-// ------------------------------------------------------------------------------------------
-/// Sum over `lanes` neighbouring lanes (a power of two); each of them gets the same bits, for addition
-/// commutes.
+/// Sum over `lanes` neighbouring lanes, a power of two. All of them get the same bits, because addition is
+/// commutative. All 32 lanes of the warp must call it.
 template <class F>
 __device__ __forceinline__ F lanes_sum(F v, std::uint32_t lanes) {
   for (std::uint32_t o = lanes / 2; o > 0; o /= 2) v += __shfl_xor_sync(kFullWarp, v, o);
   return v;
 }
-/// block_sum with one barrier, for loops: `shared` has a place for each warp and is not to be written again
-/// before another barrier, so callers take turns with two of them.
+/// Sum over a block with only one barrier, for use in loops. shared: one element per warp. A warp may still
+/// read `shared` when another one leaves, so the next call must use a different array; alternating between
+/// two is sufficient, because the barrier of the call in between separates the uses of one array.
 template <class F>
 __device__ __forceinline__ F sum_of_block(F v, F* shared) {
   const std::uint32_t lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -158,20 +159,20 @@ __device__ __forceinline__ F sum_of_block(F v, F* shared) {
   return warp_sum(lane < warps ? shared[lane] : F(0));
 }
 
-// ---- the cut into blocks
-// --------------------------------------------------------------------------------------------
+// ---- division into blocks
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 constexpr std::uint32_t whole_warps(std::uint64_t threads) {
   return static_cast<std::uint32_t>(divide_up(threads, 32) * 32);
 }
 
-/// a / b. Divisions of 64 bits take a hundred instructions; hardly any index needs them.
+/// a / b. A 64-bit division takes about a hundred instructions, so 32 bits are used if a fits.
 __device__ __forceinline__ std::uint64_t divide(std::uint64_t a, std::uint32_t b) {
   return (a >> 32) == 0 ? static_cast<std::uint32_t>(a) / b : a / b;
 }
 
-/// Rows of `packs` packs for kernels without sums: a thread takes K packs of one row, `lanes` apart. Short
-/// rows share a block, long ones are cut into parts (grid y).
+/// Launch shape for kernels without sums over rows of `packs` packs. A thread processes k packs of one row,
+/// `lanes` packs apart, so that the accesses of a warp are contiguous. Blocks have at most 256 threads:
+/// several short rows share a block (grid x), long rows are divided into parts (grid y).
 struct RowCut {
   std::uint32_t lanes, rows_of_block, parts;
   std::uint64_t blocks;
@@ -185,9 +186,10 @@ struct RowCut {
   dim3 grid() const { return dim3(static_cast<unsigned>(blocks), parts); }
   dim3 block() const { return dim3(lanes * rows_of_block); }
 };
+/// The packs of a thread under RowCut.
 struct RowPlace {
   std::uint64_t row;
-  std::uint32_t first;  // pack; the others are lanes, 2 lanes, ... further on
+  std::uint32_t first;  // first pack; the others are first + lanes, first + 2 * lanes, ...
 };
 template <int K>
 __device__ __forceinline__ RowPlace row_place(std::uint32_t lanes) {

@@ -1,33 +1,33 @@
-// The end of a step: the norm of all gradients, what follows from it, and the optimizers, each over many
-// parameters at once. An update that does not count (applied = 0) changes no weight and no moment. Scalars
-// stay on the device throughout.
+// The update: sum of squares of all gradients, gradient norm with clip factor and the decision whether the
+// update is applied, and the optimizers. Each kernel processes up to kMaxPieces parameters. If kApplied is 0,
+// no weight and no moment changes. All scalars are read from and written to device memory. Interface:
+// kernel_functions.hpp.
 #include "core/step/program.hpp"
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-/// Calls take(piece, first, end) for every chunk of `kChunk` elements that is this block's: chunks are
-/// counted through all pieces, and block b has the b-th of each gridDim.x. What a block has depends on sizes
-/// alone.
-template <std::uint32_t kChunk, class P, class Take>
-__device__ __forceinline__ void for_chunks(const Pieces<P>& pieces, Take&& take) {
+/// Calls process(piece, first, end) for every chunk of at most `kChunk` elements that belongs to this block.
+/// Chunks are numbered consecutively over all pieces, and block b has chunks b, b + gridDim.x, ... So the
+/// assignment depends only on the sizes.
+template <std::uint32_t kChunk, class P, class Process>
+__device__ __forceinline__ void for_chunks(const Pieces<P>& pieces, Process&& process) {
   std::uint64_t chunk = blockIdx.x, base = 0;
   for (std::uint32_t i = 0; i < pieces.count; ++i) {
     const std::uint64_t elements = pieces.piece[i].elements, chunks = (elements + kChunk - 1) / kChunk;
     for (; chunk < base + chunks; chunk += gridDim.x) {
       const std::uint64_t first = (chunk - base) * kChunk,
                           end = first + kChunk < elements ? first + kChunk : elements;
-      take(pieces.piece[i], first, end);
+      process(pieces.piece[i], first, end);
     }
     base += chunks;
   }
 }
 
 // ---- norm
-// ---------------------------------------------------------------------------------------------------------------
-// A thread squares 16 elements of a chunk in f32 and adds their sum in f64: f32 rounding stays that of 16
-// terms.
+// A thread sums the squares of 16 elements of a chunk in f32 and adds the sum in f64, so the rounding error
+// is that of 16 f32 terms, at 1/16 of the f64 operations.
 constexpr std::uint32_t kNormThreads = 512, kNormLoads = 4, kNormChunk = kNormThreads * kNormLoads * 4;
 
 __global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces<GradPiece> pieces,
@@ -50,7 +50,7 @@ __global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum = fmaf(f[e], f[e], sum);
     }
-    if (threadIdx.x < (end - first) % 4) {  // what is left of a piece whose size is no multiple of 4
+    if (threadIdx.x < (end - first) % 4) {  // the last elements of a piece whose size is not a multiple of 4
       const float f = g[end - 1 - threadIdx.x];
       sum = fmaf(f, f, sum);
     }
@@ -62,9 +62,10 @@ __global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces
 
 constexpr std::uint32_t kFinishThreads = 256;
 
-__device__ __forceinline__ bool finite(double x) { return x - x == 0; }
+__device__ __forceinline__ bool finite(double x) { return x - x == 0; }  // inf - inf and NaN - NaN are NaN
 
-// Thread t: partials t, t + 256, ... in that order; then a tree.
+// Thread t adds partials t, t + 256, ... in this order; then the sums of the threads are added by a tree. One
+// block.
 __global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32_t slots,
                                                                      const double* __restrict__ partials,
                                                                      double clip_norm, double* scalars) {
@@ -83,12 +84,12 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32
 }
 
 // ---- optimizers
-// -----------------------------------------------------------------------------------------------------------
-/// The constants of a step, once they are floats.
+/// Constants of a step, rounded to f32.
 struct Step {
   float clip, lr, step_size, inv_sqrt_bias2, decay;
 };
-// A rule updates one weight from its clipped gradient and its moments, of which it has kMoments.
+// An optimizer rule: returns the new weight from the clipped gradient g, the weight w and kMoments moments,
+// which it updates.
 struct AdamWRule {
   static constexpr int kMoments = 2;
   AdamW c;
@@ -116,21 +117,23 @@ struct MomentumRule {
   }
 };
 
-// One wave of a device of 132 multiprocessors; any number gives the same bits, for elements do not meet.
+// Blocks of the optimizer kernels: 4 per SM of a device with 132 SMs. Elements are independent, so the number
+// does not affect the bits.
 constexpr std::uint32_t kUpdateBlocks = 4 * 132, kUpdateThreads = 256, kUpdateLoads = 2,
                         kUpdateChunk = kUpdateThreads * kUpdateLoads * 4;
 
-/// V elements of each array of a piece.
+/// V elements of each array of a parameter.
 template <class T, class Rule, int V>
 struct Elements {
   Floats<V> g, w, m{}, v{};
-  __device__ __forceinline__ void fetch(const ParamPiece<T>& p, std::uint64_t i) {
+  __device__ __forceinline__ void load(const ParamPiece<T>& p, std::uint64_t i) {
     g = load_floats<V>(p.grad + i);
     w = p.master ? load_floats<V>(p.master + i) : load_floats<V>(p.weight + i);
     if constexpr (Rule::kMoments > 0) m = load_floats<V>(p.m + i);
     if constexpr (Rule::kMoments > 1) v = load_floats<V>(p.v + i);
   }
-  __device__ __forceinline__ void finish(const ParamPiece<T>& p, std::uint64_t i, const Rule& rule,
+  /// Applies the rule and stores the results.
+  __device__ __forceinline__ void update(const ParamPiece<T>& p, std::uint64_t i, const Rule& rule,
                                          const Step& step) {
     const float decay = p.decay ? step.decay : 1.0f;
 #pragma unroll
@@ -156,15 +159,15 @@ __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<
     const std::uint64_t mine = first + threadIdx.x * 4;
 #pragma unroll
     for (std::uint32_t k = 0; k < kUpdateLoads; ++k)
-      if (mine + k * kUpdateThreads * 4 + 4 <= end) four[k].fetch(piece, mine + k * kUpdateThreads * 4);
+      if (mine + k * kUpdateThreads * 4 + 4 <= end) four[k].load(piece, mine + k * kUpdateThreads * 4);
 #pragma unroll
     for (std::uint32_t k = 0; k < kUpdateLoads; ++k)
       if (mine + k * kUpdateThreads * 4 + 4 <= end)
-        four[k].finish(piece, mine + k * kUpdateThreads * 4, rule, step);
+        four[k].update(piece, mine + k * kUpdateThreads * 4, rule, step);
     if (threadIdx.x < (end - first) % 4) {
       Elements<T, Rule, 1> one;
-      one.fetch(piece, end - 1 - threadIdx.x);
-      one.finish(piece, end - 1 - threadIdx.x, rule, step);
+      one.load(piece, end - 1 - threadIdx.x);
+      one.update(piece, end - 1 - threadIdx.x, rule, step);
     }
   });
 }
@@ -181,7 +184,7 @@ cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, con
 
 }  // namespace
 
-// Without pieces the partial sums of a first call are still zeros that somebody reads.
+// A call without pieces is not skipped: the partial sums of a first call must become 0.
 cudaError_t grad_squares(cudaStream_t stream, const Pieces<GradPiece>& pieces, std::uint32_t slots,
                          bool first, double* partials) {
   return launch(grad_squares_kernel, dim3(slots), dim3(kNormThreads), 0, stream, pieces, first, partials);

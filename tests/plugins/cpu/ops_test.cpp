@@ -171,7 +171,6 @@ BOOST_DATA_TEST_CASE(swiglu_and_its_gradient, kRows* kCols, rows, cols) {
 }
 
 // ---- heads
-// ----------------------------------------------------------------------------------------------------------
 
 struct HeadShape {
   std::uint32_t sequences, seq, heads, kv_heads, d, tile_q, tile_k, window;
@@ -318,7 +317,6 @@ BOOST_DATA_TEST_CASE(qk_norm_and_its_gradient, boost::unit_test::data::make(kHea
 }
 
 // ---- head
-// -----------------------------------------------------------------------------------------------------------
 
 BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks,
                      kRows* boost::unit_test::data::make({2, 37, 257}) *
@@ -359,7 +357,6 @@ BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks,
 }
 
 // ---- update
-// ---------------------------------------------------------------------------------------------------------
 
 BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions,
                      boost::unit_test::data::make({1, 33, 20011}) * boost::unit_test::data::make({0, 1}),

@@ -107,7 +107,6 @@ bool inside_host_function() { return in_host_function; }
 void set_inside_host_function(bool inside) { in_host_function = inside; }
 
 // ---- emu.hpp
-// -----------------------------------------------------------------------------------------------------------
 
 void reset() {
   Lock lock(state().mutex);

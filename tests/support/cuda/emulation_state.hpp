@@ -125,7 +125,6 @@ struct State {
 State& state();
 
 // ---- emulation_control.cpp
-// ---------------------------------------------------------------------------------------------------------
 
 /// Counts the call and says what it must return without doing anything; 0: go on. Codes of cublasLt pass
 /// through as ints.
@@ -150,7 +149,6 @@ cudaError_t call(const char* name, F&& f, Gives gives = Gives::kNothing) {
 }
 
 // ---- work_queue.cpp
-// ---------------------------------------------------------------------------------------------------------
 
 /// The stream behind a handle; null where there is none.
 CUstream_st* stream_of(cudaStream_t handle);
@@ -166,7 +164,6 @@ bool all_idle();
 void forget_streams(Lock& lock);
 
 // ---- graphs.cpp
-// --------------------------------------------------------------------------------------------------------
 
 /// Whether a call that may not happen during a capture of this thread must be refused; the capture is then
 /// lost.
@@ -175,7 +172,6 @@ cudaError_t refuse(CUstream_st& s);  // the same for a call that names a capture
 cudaError_t record_item(CUstream_st& s, Item item);
 
 // ---- memory.cpp
-// --------------------------------------------------------------------------------------------------------
 
 /// Whether [p, p + bytes) lies in one block of device memory, or of pinned memory.
 bool on_device(const void* p, std::uint64_t bytes);

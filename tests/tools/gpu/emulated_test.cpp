@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(a_hidden_device_is_no_device) {
   const Outcome r =
       run_program(tiny(tmp.path() / "out", "resident"), machine({{"CUDA_VISIBLE_DEVICES", ""}}));
   BOOST_TEST(r.code == 4, r.err);
-  BOOST_TEST(has(r.err, "CUDA_VISIBLE_DEVICES=\"\" hides the 1 that is here"), r.err);
+  BOOST_TEST(has(r.err, "CUDA_VISIBLE_DEVICES=\"\" hides the only device"), r.err);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -102,7 +102,7 @@ class Quick(unittest.TestCase):
         self.environment["CUDA_VISIBLE_DEVICES"] = ""
         r, told = self.accept()
         self.assertEqual((r.returncode, told), (1, None))
-        self.assertIn('CUDA_VISIBLE_DEVICES="" hides the 1 that is here', r.stderr)
+        self.assertIn('CUDA_VISIBLE_DEVICES="" hides the only device', r.stderr)
 
     def test_a_wrong_word_is_exit_2_with_the_right_ones(self):
         r, _ = self.accept("--only", "golde")

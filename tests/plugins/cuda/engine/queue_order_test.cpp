@@ -13,7 +13,7 @@ namespace {
 struct Operation {
   Queue queue;
   std::vector<Access> accesses;
-  QueueOrder::Place place;
+  QueueOrder::Waits place;
 };
 
 bool conflict(const Operation& a, const Operation& b, bool count_overwrites = true) {
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(after_all_done_nothing_is_waited_for) {
   BOOST_TEST(order.add(kUp, read).wait[kKernels] == 1u);
   BOOST_TEST(order.add(kKernels, write).wait[kUp] == 1u);
   order.all_done();
-  const QueueOrder::Place p = order.add(kDown, read);
+  const QueueOrder::Waits p = order.add(kDown, read);
   BOOST_TEST(p.sequence == 1u);
   BOOST_TEST((p.wait == std::array<std::uint64_t, kQueues>{}));
 }

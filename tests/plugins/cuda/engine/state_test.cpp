@@ -216,7 +216,6 @@ BOOST_DATA_TEST_CASE(an_inference_run_evaluates_and_generates_and_refuses_to_upd
 }
 
 // ---- profiling
-// -----------------------------------------------------------------------------------------------------------
 
 struct Record {
   std::string name;

@@ -130,29 +130,29 @@ BOOST_AUTO_TEST_CASE(a_build_without_an_engine_says_so_on_any_machine) {
 BOOST_AUTO_TEST_CASE(no_driver_is_the_loaders_own_words) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
   says(probe(),
-       "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such "
+       "no NVIDIA driver found: libno-such-driver.so.1: cannot open shared object file: No such "
        "file or directory",
        "install the NVIDIA driver");
 }
 
 BOOST_AUTO_TEST_CASE(a_library_that_is_no_driver_is_named_with_what_it_lacks) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakenvml.so"}};
-  says(probe(), kStage + "/libfakenvml.so is no CUDA driver: it has no cuInit", "reinstall");
+  says(probe(), kStage + "/libfakenvml.so is not a CUDA driver: it does not export cuInit", "reinstall");
 }
 
 BOOST_AUTO_TEST_CASE(a_driver_that_does_not_start_gives_its_code_and_what_to_do) {
   Machine machine{{"FAKE_CUDA_INIT", "803"}};
   says(probe(),
-       "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has "
+       "the NVIDIA driver failed to start: cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has "
        "unsupported display driver / "
        "cuda driver combination",
        "reboot");
   machine.set("FAKE_CUDA_INIT", "800");
   says(probe(),
-       "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_NOT_PERMITTED: operation not permitted",
+       "the NVIDIA driver failed to start: cuInit returned CUDA_ERROR_NOT_PERMITTED: operation not permitted",
        "/dev/nvidia");
   machine.set("FAKE_CUDA_INIT", "34");
-  says(probe(), "the NVIDIA driver does not start: cuInit gives error 34", "stub");
+  says(probe(), "the NVIDIA driver failed to start: cuInit returned error 34", "stub");
   for (const char* code : {"46", "304", "802", "804", "999", "1"}) {
     machine.set("FAKE_CUDA_INIT", code);
     const Answer a = probe();
@@ -172,22 +172,21 @@ BOOST_AUTO_TEST_CASE(an_old_driver_is_told_what_to_become) {
 
 BOOST_AUTO_TEST_CASE(no_device_tells_hidden_from_absent) {
   Machine machine{{"FAKE_CUDA_INIT", "100"}};
-  says(probe(), "the NVIDIA driver finds no device on this machine");
+  says(probe(), "the NVIDIA driver found no device on this machine");
   machine.set("CUDA_VISIBLE_DEVICES", "");
   machine.set("FAKE_NVML_DEVICES", "2");
-  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides the 2 that are here",
+  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides all 2 devices",
        "unset CUDA_VISIBLE_DEVICES");
   machine.set("CUDA_VISIBLE_DEVICES", "7");
   machine.set("FAKE_NVML_DEVICES", "1");
-  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"7\" hides the 1 that is here");
+  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"7\" hides the only device");
   machine.set("FAKE_NVML_DEVICES", "0");
-  says(probe(),
-       "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" is not why: the driver finds none");
+  says(probe(), "the NVIDIA driver found no device on this machine; CUDA_VISIBLE_DEVICES=\"7\" is set");
   machine.set("TRAINHOST_CUDA_NVML", "libno-nvml.so");
-  says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" may be why");
+  says(probe(), "no NVIDIA device is visible, possibly because of CUDA_VISIBLE_DEVICES=\"7\"");
   machine.set("FAKE_CUDA_INIT", "0");
   machine.set("FAKE_CUDA_DEVICES", "0");
-  says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" may be why");
+  says(probe(), "no NVIDIA device is visible, possibly because of CUDA_VISIBLE_DEVICES=\"7\"");
 }
 
 BOOST_AUTO_TEST_CASE(an_old_device_is_named_with_its_compute_capability) {
@@ -216,8 +215,8 @@ BOOST_AUTO_TEST_CASE(a_full_device_says_how_much_is_missing) {
                   {"FAKE_CUDA_TOTAL", std::to_string(80ull << 30)}};
   const Answer a = probe();
   says(a,
-       "device 0 (Fake H200) has 300 MiB of its 80.0 GiB free: 212 MiB less than the 512 MiB that the cuda "
-       "trainer needs at the least",
+       "device 0 (Fake H200) has 300 MiB of 80.0 GiB free, the cuda trainer needs at least 512 MiB: 212 "
+       "MiB short",
        "nvidia-smi");
   BOOST_TEST(a.missing == 212ull << 20);
 }
@@ -240,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_query_that_fails_is_named) {
   for (const char* call :
        {"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"}) {
     machine.set("FAKE_CUDA_FAIL", call);
-    says(probe(), std::string("the NVIDIA driver fails in ") + call + ": CUDA_ERROR_UNKNOWN: unknown error");
+    says(probe(), std::string(call) + " of the NVIDIA driver failed: CUDA_ERROR_UNKNOWN: unknown error");
   }
 }
 
@@ -249,12 +248,12 @@ BOOST_AUTO_TEST_CASE(the_option_device_takes_another_and_names_them_when_it_cann
   BOOST_TEST(probe("good", {{"device", "1"}}).status == TH_OK);
   Answer a = probe("good", {{"device", "2"}});
   BOOST_TEST(a.status == TH_E_ARG);
-  BOOST_TEST(a.words == "there is no CUDA device 2; devices here: 0 (Fake H200), 1 (Fake H200 1)");
+  BOOST_TEST(a.words == "no CUDA device 2; available: 0 (Fake H200), 1 (Fake H200 1)");
   for (const char* text : {"-1", "one", "1x", "", "99999999999"}) {
     a = probe("good", {{"device", text}});
     BOOST_TEST(a.status == TH_E_ARG);
     BOOST_TEST(a.words == std::string("plugin.cuda.device = ") + text +
-                              ": expected the index of a device, 0 for the first");
+                              ": expected a device index, 0 for the first device");
   }
 }
 
@@ -262,8 +261,8 @@ BOOST_AUTO_TEST_CASE(a_wrong_mode_is_an_error_on_every_machine_with_the_nearest)
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
   const Answer a = probe("good", {{"mode", "resdient"}});
   BOOST_TEST(a.status == TH_E_ARG);
-  BOOST_TEST(a.words == "plugin.cuda.mode = \"resdient\": there is no such mode; did you mean 'resident'?");
-  BOOST_TEST(a.hint == "auto, resident, hybrid or streamed");
+  BOOST_TEST(a.words == "plugin.cuda.mode = \"resdient\": unknown mode; did you mean 'resident'?");
+  BOOST_TEST(a.hint == "use auto, resident, hybrid or streamed");
   Host host{{"mode", "fast"}};
   BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), small_run()), StatusFailure,
                         [](const StatusFailure& f) { return f.code == TH_E_ARG; });

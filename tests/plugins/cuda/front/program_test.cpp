@@ -59,7 +59,7 @@ json plan_of(const Outcome& r) {
 }
 
 const std::string kNoDriver =
-    "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such "
+    "no NVIDIA driver found: libno-such-driver.so.1: cannot open shared object file: No such "
     "file or directory";
 
 }  // namespace
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_word_in_the_table_is_no_reason_to_fall_back) {
       with("good", small("train", {"--backend=cuda", "--set", "plugin.cuda.device=4", "--set", out})),
       fake());
   BOOST_TEST(r.code == 2);
-  BOOST_TEST(has(r.err, "there is no CUDA device 4; devices here: 0 (Fake H200)"), r.err);
+  BOOST_TEST(has(r.err, "no CUDA device 4; available: 0 (Fake H200)"), r.err);
   r = run_program(small("plan", {"--backend=cuda", "--set", "plugin.cuda.speed=9"}), bare());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "plugin.cuda.speed: the plugin has no such option"), r.err);
@@ -149,10 +149,11 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
   std::vector<std::string> words = small("plan", {"--backend=cuda"});
   words.erase(words.begin() + 1);
   r = run_program(words, bare());
-  BOOST_TEST(has(r.out,
-                 "budget not known: the cuda backend finds no device here; set --device=NAME or --budget=SIZE "
-                 "to see whether it fits"),
-             r.out);
+  BOOST_TEST(
+      has(r.out,
+          "budget not known: the cuda backend finds no device here; set --device=NAME or --budget=SIZE "
+          "to see whether it fits"),
+      r.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_hosts) {

@@ -15,7 +15,6 @@ namespace emu {
 void reset();
 
 // ---- order of execution
-// ------------------------------------------------------------------------------------------------
 
 enum class Order { kAscending, kDescending, kRandom };
 
@@ -35,7 +34,6 @@ Schedule schedule();
 std::vector<Schedule> every_schedule();
 
 // ---- the machine
-// -------------------------------------------------------------------------------------------------------
 
 struct Machine {
   int devices = 1;
@@ -54,7 +52,6 @@ struct Machine {
 void set_machine(const Machine& m);
 
 // ---- failures
-// ----------------------------------------------------------------------------------------------------------
 
 /// The nth call of `name` from now on (1: the next) returns `code` and does nothing; calls that give
 /// something back do it all the same. Sticky codes of cuda calls stay, as those of a broken context do: every
@@ -71,7 +68,6 @@ std::map<std::string, std::uint64_t> calls();
 std::vector<std::string> problems();
 
 // ---- what was taken and not given back
-// ---------------------------------------------------------------------------------
 
 struct Outstanding {
   std::uint64_t device_bytes = 0, device_blocks = 0, pinned_bytes = 0, pinned_blocks = 0;
@@ -86,7 +82,6 @@ std::uint64_t peak_device_bytes();
 std::uint64_t peak_pinned_bytes();
 
 // ---- what was done
-// -----------------------------------------------------------------------------------------------------
 
 struct Amount {
   std::uint64_t count = 0, bytes = 0;

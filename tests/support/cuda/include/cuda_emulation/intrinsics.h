@@ -39,7 +39,6 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 }
 
 // ---- bits
-// ------------------------------------------------------------------------------------------------------------
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
@@ -51,7 +50,6 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 
 // ---- memory
-// ----------------------------------------------------------------------------------------------------------
 template <class T>
 T __ldg(const T* p) {
   return *p;
@@ -106,7 +104,6 @@ inline int atomicCAS(int* p, int expected, int v) {
 }
 
 // ---- barriers, votes and shuffles
-// ------------------------------------------------------------------------------------
 inline void __syncthreads() { emu::block_barrier(); }
 [[noreturn]] inline void __trap() { emu::trap("__trap()"); }
 
