@@ -19,7 +19,7 @@ using namespace trainhost::cpu;
 
 namespace {
 
-struct WorkSpace final : Storage {
+struct WorkspaceStorage final : Storage {
   std::vector<float> floats;
   void* at(step::BufferId) override { return floats.data(); }
 };
@@ -64,23 +64,23 @@ int main(int argc, char** argv) {
   ModelSpec& m = program.model;
   m.vocab = 32000, m.hidden = 768, m.intermediate = 2048, m.heads = m.kv_heads = 12, m.head_dim = 64;
   program.run.seq_len = 1024, program.run.micro_batch = 2, program.traits.threads = threads;
-  WorkSpace space;
+  WorkspaceStorage space;
   for (DType t : {DType::kF32, DType::kBF16}) {
     program.run.compute = t;
     space.floats.resize(std::max<std::size_t>(space.floats.size(),
                                               workspace_floats(m, program.run, program.traits) + (1u << 21)));
   }
   ThreadPool pool(threads);
-  std::size_t ways = 0;
-  const Bf16Kernels* const* bf16 = runnable_bf16_kernels(&ways);
+  std::size_t tables = 0;
+  const Bf16Kernels* const* bf16 = runnable_bf16_kernels(&tables);
   FlushDenormals mode;
   std::printf("%s, OpenBLAS %s, %u threads; GFLOP/s of forward, dx, dw\n", select_kernels().name,
               openblas_core().c_str(), threads);
   for (const Shape& s : kShapes)
-    for (std::size_t way = 0; way <= ways; ++way) {
-      const Bf16Kernels* packed = way ? bf16[way - 1] : nullptr;
-      if (packed && !packed->native && way + 1 < ways && bf16[way]->native == false)
-        continue;  // of the slow ones, the fastest
+    for (std::size_t table = 0; table <= tables; ++table) {
+      const Bf16Kernels* packed = table ? bf16[table - 1] : nullptr;
+      if (packed && !packed->native && table + 1 < tables && bf16[table]->native == false)
+        continue;  // of the tables that multiply bf16 in f32, only the widest
       program.run.compute = packed ? DType::kBF16 : DType::kF32;
       OpContext ctx{program, space, pool, select_kernels(), {}, {}, 0, packed};
       double best[3] = {1e9, 1e9, 1e9};

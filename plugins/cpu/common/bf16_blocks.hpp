@@ -16,6 +16,7 @@ struct Bf16Blocks {
 
 inline constexpr std::uint64_t kBf16Inner = 1024, kBf16Left = 2u << 20,
                                kBf16Right = 1u << 20;  // maximum elements
+/// v rounded up to a multiple of 32, at least 32.
 inline std::uint64_t up32(std::uint64_t v) { return std::max<std::uint64_t>(v + 31, 32) / 32 * 32; }
 
 /// Blocks for C[m,n] = A[m,k] B[k,n].

@@ -1,4 +1,5 @@
-// The constants were chosen by measurement: plugins/cpu/README.md.
+// Computes the traits of a run from constants that were chosen by measurement (plugins/cpu/README.md), and
+// checks that the trainer supports the run. See cpu_traits.hpp.
 #include "plugins/cpu/common/cpu_traits.hpp"
 
 #include <algorithm>

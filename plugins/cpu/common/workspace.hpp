@@ -1,6 +1,6 @@
-// Layout of the trainer's planned workspace, in floats: one part shared by all threads (a packed weight, the
-// slots of a weight's gradient, or packed bf16 operands), then one part per thread for copies of operands.
-// The front end computes the size for the traits, the engine the addresses, both with these functions.
+// Layout of the planned workspace, in floats: one part shared by all threads (a packed weight, the slots of a
+// weight's gradient, or packed bf16 operands), then one part per thread for copies of operands. The front end
+// computes the size for the traits and the engine the addresses with the same functions.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -39,11 +39,15 @@ inline std::uint64_t packed_floats(std::uint64_t n, std::uint64_t k) {
 struct Linear {
   std::uint64_t n, k, tokens;
 };
+/// All weights that are multiplied: qkv, attention output, gate and up, down, head (a chunk of tokens at a
+/// time).
 inline std::array<Linear, 5> linears(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t h = m.hidden, i = m.intermediate, t = r.tokens_per_micro_batch();
   const std::uint64_t chunk = p.head_chunk_tokens ? std::min<std::uint64_t>(p.head_chunk_tokens, t) : t;
   return {Linear{m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
 }
+/// Floats of the shared part: the maximum over all weights, because it is used by one product at a time.
+/// Rounded up to 16 floats, one cache line.
 inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   std::uint64_t most = 0;
   for (const Linear& l : linears(m, r, p)) {

@@ -1,8 +1,10 @@
-// See bf16_product.hpp. The tiles of a block are assigned column by column, so that a thread's panels stay in
-// its cache.
+// For each block of the inner dimension, of rows and of columns: all threads pack the operands, then multiply
+// the packed block tile by tile. Tiles are numbered column by column, so that the panels that a thread uses
+// stay in its cache. See bf16_product.hpp; layout of packed operands: kernels/bf16.hpp.
 #include "plugins/cpu/engine/bf16_product.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "plugins/cpu/common/bf16_blocks.hpp"
 #include "plugins/cpu/kernels/bf16.hpp"
@@ -52,6 +54,7 @@ void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_
                   Bf16Operand b, bool add, float* c, TileHook before) {
   const Bf16Kernels& kernels = *ctx.bf16;
   const Bf16Blocks size = bf16_blocks(m, n, k);
+  assert(size.floats() <= shared_floats(ctx.model(), ctx.program.run, ctx.program.traits));
   auto* left = reinterpret_cast<std::uint16_t*>(ctx.shared_workspace());
   auto* right = reinterpret_cast<std::uint16_t*>(ctx.shared_workspace() + size.left_floats());
   for (std::uint64_t p = 0; p < k; p += size.inner) {
@@ -62,6 +65,7 @@ void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_
       const Packing rows = {kernels.pack_left, a, {i, std::min(m, i + size.rows)}, inner, left};
       for (std::uint64_t j = 0; j < n; j += size.cols) {
         const Packing cols = {kernels.pack_right, b, {j, std::min(n, j + size.cols)}, inner, right};
+        // The rows are packed once per row block, together with the first column block.
         const std::uint32_t first = j == 0 ? rows.tasks() : 0;
         ctx.pool.run(first + cols.tasks(), [&](std::uint32_t task, std::uint32_t) {
           if (task < first)
@@ -76,6 +80,7 @@ void bf16_product(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint64_
                                            c0 = t / tiles.row_tiles * tiles.cols;
                        const Range r = {i + r0, std::min(rows.outer.end, i + r0 + tiles.rows)};
                        const Range s = {j + c0, std::min(cols.outer.end, j + c0 + tiles.cols)};
+                       // Products of later inner blocks add to those of the first one.
                        if (p == 0 && before.call) before.call(before.context, r, s);
                        kernels.multiply(r.size(), s.size(), blocks, left + r0 * step, right + c0 * step,
                                         add || p > 0, c + r.begin * n + s.begin, n,

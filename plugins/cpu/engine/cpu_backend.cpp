@@ -1,4 +1,4 @@
-// See cpu_backend.hpp: one case per operation, and the measurement of peak FLOP/s.
+// Dispatches operations to run_*() by kind, and measures the peak FLOP/s. See cpu_backend.hpp.
 #include "plugins/cpu/engine/cpu_backend.hpp"
 
 #include <chrono>
@@ -70,7 +70,7 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_optimizer(ctx, ops);
     case OpKind::kAttentionStep:
       return run_attention_step(ctx, op);
-    // Only in programs that use more than one memory tier.
+    // Only in programs that use more than one memory tier; traits_of() selects a single tier.
     case OpKind::kCopy:
     case OpKind::kHold:
     case OpKind::kCrossEntropy:
@@ -123,13 +123,13 @@ double CpuBackend::peak_flops() {
   static_assert(kM % kBf16Block == 0 && kN % kBf16Block == 0, "whole tiles, so no spare tile is needed");
   const std::uint32_t threads = pool_.threads();
   std::vector<float> a(threads * kM * kK, 0.5f), b(threads * kN * kK, 0.25f), c(threads * kM * kN);
-  std::vector<std::uint64_t> done(threads * 8);
+  std::vector<std::uint64_t> done(threads * 8);  // products per thread, one cache line each
   FlushDenormals mode;
   const auto start = Clock::now();
   pool_.run(threads, [&](std::uint32_t i, std::uint32_t) {
     do {
       float *left = a.data() + i * kM * kK, *right = b.data() + i * kN * kK, *out = c.data() + i * kM * kN;
-      if (bf16)  // packed operands need half of the bytes
+      if (bf16)  // packed operands; bf16 needs half of the allocated bytes
         bf16->multiply(kM, kN, kK / kBf16Block, reinterpret_cast<std::uint16_t*>(left),
                        reinterpret_cast<std::uint16_t*>(right), false, out, kN, nullptr);
       else

@@ -1,4 +1,5 @@
-// The engine's tables for the front end: the functions of core/executor for runs with the CPU backend.
+// Exports the engine's table to the front end (plugins/common/engine_table.hpp): the functions of
+// core/executor for runs with the CPU backend. Logs the kernels that were selected.
 #include "core/executor/calls.hpp"
 #include "core/executor/trainer_run.hpp"
 #include "plugins/common/engine_table.hpp"
@@ -9,7 +10,7 @@
 namespace trainhost::cpu {
 namespace {
 
-struct Maker {
+struct RunFactory {
   static std::unique_ptr<executor::Run> create(const th_host* host, std::int32_t, const ModelSpec& model,
                                                const RunSpec& run) {
     require_supported(run);
@@ -31,14 +32,16 @@ struct Maker {
     host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + kernel_set).c_str());
     if (bf16 && !bf16->native)
       host->log(host, TH_LOG_WARN, kId,
-                "bf16 by conversion, without AVX512_BF16 or AMX: it works, and is not faster than fp32");
+                "this CPU has neither AVX512_BF16 nor AMX: bf16 products are computed in f32 and are not "
+                "faster than fp32");
     if (const std::string best = best_core_type(); !best.empty() && openblas_core() != best)
-      host->log(host, TH_LOG_WARN, kId,
-                ("OpenBLAS runs its " + openblas_core() + " kernels, this CPU could run " + best).c_str());
+      host->log(
+          host, TH_LOG_WARN, kId,
+          ("OpenBLAS uses its " + openblas_core() + " kernels, although this CPU supports " + best).c_str());
   }
 };
 
-using Calls = executor::InstanceCalls<executor::Run, Maker>;
+using Calls = executor::InstanceCalls<executor::Run, RunFactory>;
 const plugins::EngineTable kTable = plugins::engine_table<Calls>();
 
 }  // namespace

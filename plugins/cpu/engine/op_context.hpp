@@ -1,6 +1,8 @@
-// The context of an operation: program, storage, threads, kernels and state of the step; and one run_*() per
-// operation, implemented in ops_*.cpp. Operand slots: core/step/operands.hpp.
+// The context in which an operation runs: program, storage, threads, kernels and state of the step; and one
+// run_*() per operation, implemented in ops_*.cpp and called by cpu_backend.cpp. Operand slots:
+// core/step/operands.hpp.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,16 +35,19 @@ struct OpContext {
   ThreadPool& pool;
   const Kernels& kernels;
   StepState step;
-  std::vector<double> partials;  // partial sums, one per task; added in order
-  step::BufferId workspace = step::kNoBuffer;
-  const Bf16Kernels* bf16 = nullptr;  // null: products in f32
+  std::vector<double> partials;                // partial sums, one per task; added in the order of the tasks
+  step::BufferId workspace = step::kNoBuffer;  // layout: common/workspace.hpp
+  const Bf16Kernels* bf16 = nullptr;           // null: products in f32
 
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
   float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
   double* f64(step::BufferId b) { return static_cast<double*>(storage.at(b)); }
+  /// The part that all threads share: packed operands, or slots of a weight's gradient.
   float* shared_workspace() { return f32(workspace); }
+  /// The part of the workspace that one thread of the pool uses.
   float* worker_workspace(std::uint32_t worker) {
+    assert(worker < program.traits.threads);
     return f32(workspace) + shared_floats(model(), program.run, program.traits) +
            worker * worker_floats(model(), program.run, program.traits);
   }

@@ -1,8 +1,8 @@
-// Causal attention by tiles with an online softmax: only one tile of scores exists at a time, the backward
-// pass recomputes it. Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4. A tile has queries from
-// position q0 and keys from position k0. A row of qkv is q heads | k heads | v heads, D floats each; A/K
-// query heads share one key/value head. Keys are the outer loop, so that a tile of keys and values is packed
-// once for all queries that attend to it.
+// Causal attention by tiles with an online softmax (Dao et al. 2022, FlashAttention, algorithms 1 and 4).
+// Only one tile of scores exists at a time; the backward pass recomputes it. A row of qkv is q heads | k
+// heads | v heads, D floats each; a group of A/K query heads shares one key/value head. Keys are the outer
+// loop, so that a tile of keys and values is packed once for all queries that attend to it. Kernels:
+// kernels/rows_attention.hpp, kernels/small_product.hpp.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,6 +16,7 @@ using namespace step::operand;
 
 namespace {
 
+/// Shape of an attention operation and of its tiles.
 struct Shape {
   std::uint32_t seq, tile_q, tile_k, d, heads, kv_heads, window;
   std::uint64_t ld;  // floats between rows of qkv
@@ -46,7 +47,8 @@ Shape shape(const OpContext& ctx, const step::Op& op) {
   return s;
 }
 
-// Working memory of one thread: tiles of scores in the operation's scratch, the rest in the workspace.
+// Memory of one thread: the tiles of scores are in the operation's scratch, the rest in the thread's
+// workspace.
 struct ThreadBuffers {
   float *scores, *dscores;
   float* work;  // of Kernels::product
@@ -71,6 +73,7 @@ ThreadBuffers thread_buffers(OpContext& ctx, const Shape& s, step::BufferId scra
   return d;
 }
 
+// Queries [q0, q0 + rows) and keys [k0, k0 + cols).
 struct Tile {
   std::uint32_t q0, rows, k0, cols;
   bool first;  // the first tile of keys for these queries
@@ -89,7 +92,9 @@ AttentionTile mask(const Shape& s, const Tile& t) {
   return {t.rows, t.cols, s.ld_scores, t.q0, t.k0, s.window, s.scale};
 }
 
-// Scores of a block of queries of one head; o and lse point at the head's part of the sequence's first row.
+// Attention of the queries [q_begin, q_end) of one head. q, k, v, o and lse point at the head's elements in
+// the first row of the sequence. o is accumulated unnormalised and rescaled when a row's maximum grows;
+// softmax_finish() normalises it.
 void forward_block(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const float* q,
                    const float* k, const float* v, std::uint32_t q_begin, std::uint32_t q_end, float* o,
                    std::uint64_t ldo, float* lse) {
@@ -112,12 +117,13 @@ void forward_block(const Kernels& kernels, const Shape& s, const ThreadBuffers& 
                          lse + std::uint64_t{q_begin} * s.heads, s.heads);
 }
 
-// One sequence's rows of one head, or of one key/value head.
+// Addresses of the first row of a sequence for one query head and its key/value head.
 struct Rows {
   const float *q, *k, *v, *o, *d_o, *lse;
   float *dq, *dk, *dv;
 };
-// Adds the contribution of the key tile at k0 through one query head to dq, dk and dv.
+// Adds the contribution of one tile to dq, dk and dv: p and ds from q, k, lse and delta; dv += p^T dO, dk +=
+// ds^T q, dq += ds k. dq is overwritten by the first tile of keys of each query.
 void backward_tile(const Kernels& kernels, const Shape& s, const ThreadBuffers& d, const Rows& r,
                    const Tile& t, std::uint32_t cols, const float* delta, std::uint64_t ldo) {
   const std::uint64_t key_width = kernels.panel_width(cols), q = t.q0 * s.ld, o = t.q0 * ldo, k = t.k0 * s.ld;

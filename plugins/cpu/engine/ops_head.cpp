@@ -12,6 +12,7 @@ using namespace step::operand;
 
 namespace {
 
+/// Operands of the head operations.
 struct Head {
   std::uint64_t h, v, chunk;  // hidden, vocabulary, rows of a chunk of logits
   float *hf, *logits, *grad;  // grad: null in evaluation

@@ -1,5 +1,5 @@
-// Claiming tasks, sleeping and waking. The order of the stores in run_erased() makes late workers safe: see
-// there.
+// Distribution of tasks without locks, and sleeping and waking of workers with futexes. Why a worker that
+// wakes up late cannot run a task of the wrong job is explained at run_erased(). See thread_pool.hpp.
 #include "plugins/cpu/engine/thread_pool.hpp"
 
 #include <linux/futex.h>
@@ -15,7 +15,7 @@
 namespace trainhost::cpu {
 namespace {
 
-// About 20 us on current machines: longer than the time between two operations.
+// About 20 us on current machines: longer than the time between two operations of a step.
 constexpr int kSpins = 600;
 
 void relax() { __builtin_ia32_pause(); }
@@ -37,13 +37,13 @@ ThreadPool::ThreadPool(std::uint32_t threads)
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    for (std::uint32_t w = 1; w < threads_; ++w) others_.emplace_back([this, w] { worker_main(w); });
+    for (std::uint32_t w = 1; w < threads_; ++w) workers_.emplace_back([this, w] { worker_main(w); });
   } catch (...) {  // a thread could not be created: join those that were
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     stop_ = true;
     job_.fetch_add(1);
     futex_wake_all(job_);
-    for (std::thread& t : others_) t.join();
+    for (std::thread& t : workers_) t.join();
     throw;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -53,7 +53,7 @@ ThreadPool::~ThreadPool() {
   stop_ = true;
   job_.fetch_add(1);
   futex_wake_all(job_);
-  for (std::thread& t : others_) t.join();
+  for (std::thread& t : workers_) t.join();
 }
 
 // A worker may wake late with the number of an older job. Its claim then fails, because the claim compares
@@ -69,26 +69,29 @@ void ThreadPool::run_erased(std::uint32_t tasks, Call call, void* context) {
   context_.store(context, std::memory_order_relaxed);
   tasks_.store(tasks, std::memory_order_relaxed);
   claims_.store(claims, std::memory_order_relaxed);
-  left_.store(claims, std::memory_order_relaxed);
+  unfinished_.store(claims, std::memory_order_relaxed);
+  // Worker w gets the w-th contiguous range of claims. The release store publishes the fields above.
   for (std::uint32_t w = 0; w < threads_; ++w) {
     std::uint64_t begin = std::uint64_t{claims} * w / threads_,
                   end = std::uint64_t{claims} * (w + 1) / threads_;
     shares_[w].word.store(std::uint64_t{job} << 32 | end << 16 | begin, std::memory_order_release);
   }
+  // Sequentially consistent with wait_for_job(): either this thread sees the sleeper, or the sleeper sees the
+  // new job.
   job_.store(job, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(job_);
-  std::uint32_t done = take_part(0, job);
-  if (done && left_.fetch_sub(done, std::memory_order_acq_rel) == done) return;
+  std::uint32_t done = run_claims(0, job);  // the caller is worker 0
+  if (done && unfinished_.fetch_sub(done, std::memory_order_acq_rel) == done) return;
   for (int spin = 0; spin < kSpins; ++spin) {
-    if (left_.load(std::memory_order_acquire) == 0) return;
+    if (unfinished_.load(std::memory_order_acquire) == 0) return;
     relax();
   }
-  while (std::uint32_t left = left_.load(std::memory_order_acquire)) futex_wait(left_, left);
+  while (std::uint32_t left = unfinished_.load(std::memory_order_acquire)) futex_wait(unfinished_, left);
 }
 
-// Runs the worker's own share, then remaining claims of others, nearest neighbour first. Returns the number
-// of claims that it ran.
-std::uint32_t ThreadPool::take_part(std::uint32_t worker, std::uint32_t job) {
+// Runs the claims of the worker's own range, then remaining claims of the other ranges, starting with the
+// next worker's. Returns the number of claims that it ran.
+std::uint32_t ThreadPool::run_claims(std::uint32_t worker, std::uint32_t job) {
   std::uint32_t done = 0;
   for (std::uint32_t i = 0; i < threads_; ++i) {
     std::atomic<std::uint64_t>& word = shares_[(worker + i) % threads_].word;
@@ -132,8 +135,8 @@ void ThreadPool::worker_main(std::uint32_t worker) {
   std::uint32_t seen = 0;
   while (wait_for_job(seen)) {
     seen = job_.load(std::memory_order_acquire);
-    std::uint32_t done = take_part(worker, seen);
-    if (done && left_.fetch_sub(done, std::memory_order_acq_rel) == done) futex_wake_all(left_);
+    std::uint32_t done = run_claims(worker, seen);
+    if (done && unfinished_.fetch_sub(done, std::memory_order_acq_rel) == done) futex_wake_all(unfinished_);
   }
 }
 

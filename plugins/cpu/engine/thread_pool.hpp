@@ -1,6 +1,7 @@
-// The trainer's thread pool. A job is a number of independent tasks; each task runs once, on any thread, so
-// it may depend only on its number. No allocation after construction. Between jobs the threads spin for a few
-// microseconds and then sleep.
+// Thread pool of the CPU trainer, for jobs of a few microseconds. A job is a number of independent tasks;
+// each task runs once, on any thread, so its result may depend only on its number. Lock-free while a job
+// runs; no allocation after construction. Between jobs the workers spin for about 20 us and then sleep on a
+// futex.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace trainhost::cpu {
 
 class ThreadPool {
  public:
-  /// `threads` in all, the calling thread included; at least 1.
+  /// `threads` includes the calling thread; 0 is treated as 1. Throws std::system_error if a thread cannot be
+  /// created.
   explicit ThreadPool(std::uint32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -34,16 +36,16 @@ class ThreadPool {
 
  private:
   using Call = void (*)(void*, std::uint32_t, std::uint32_t);
-  // One worker's share: job << 32 | end << 16 | next, in units of claims. One word, so that a claim for an
-  // older job never succeeds. A claim is one task, or several neighbouring tasks if there are more than
-  // kMaxClaims tasks.
-  struct alignas(64) Share {
+  // The range of claims that belongs to one worker: job << 32 | end << 16 | next. All three are in one word,
+  // so that a claim of an older job never succeeds. A claim is one task, or several neighbouring tasks if
+  // there are more than kMaxClaims.
+  struct alignas(64) Share {  // one cache line: workers mostly change their own
     std::atomic<std::uint64_t> word{0};
   };
   static constexpr std::uint32_t kMaxClaims = 0xffff;
   void run_erased(std::uint32_t tasks, Call call, void* context);
   void worker_main(std::uint32_t worker);
-  std::uint32_t take_part(std::uint32_t worker, std::uint32_t job);
+  std::uint32_t run_claims(std::uint32_t worker, std::uint32_t job);
   bool wait_for_job(std::uint32_t seen);
 
   const std::uint32_t threads_;
@@ -54,9 +56,9 @@ class ThreadPool {
   std::atomic<void*> context_{nullptr};
   std::atomic<std::uint32_t> tasks_{0}, claims_{0};
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<std::uint32_t> left_{0};  // claims of the job that are not finished
+  alignas(64) std::atomic<std::uint32_t> unfinished_{0};  // claims of the job that are not finished
   alignas(64) std::atomic<std::uint32_t> sleepers_{0};
-  std::vector<std::thread> others_;
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace trainhost::cpu

@@ -1,4 +1,5 @@
-// The grid sizes were chosen by measurement: plugins/cpu/README.md.
+// Grids of tiles, packing of weights, and the tasks of a weight's gradient. The tile sizes were chosen by
+// measurement (plugins/cpu/README.md). The calls that combine them are templates in weight_product.hpp.
 #include "plugins/cpu/engine/weight_product.hpp"
 
 #include <cblas.h>

@@ -1,6 +1,7 @@
-// Matrix products divided into a grid of tiles, each computed by one thread; row-major f32. The grid, and the
-// choice between OpenBLAS and the trainer's own small products, depend only on the shape, so the bits depend
-// on shape and kernel set but not on the number of threads.
+// Products with weights, and gradients of weights: row-major f32, divided into tiles that one thread each
+// computes. The tiles and the choice between OpenBLAS, the trainer's small products
+// (kernels/small_product.hpp) and bf16 products (bf16_product.hpp) depend only on shape and precision, so the
+// bits do not depend on the number of threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -26,8 +27,8 @@ struct Grid {
     return {c, std::min(n, c + cols)};
   }
 };
-Grid small_grid(std::uint64_t m, std::uint64_t n);  // own products, packed right operand
-Grid large_grid(std::uint64_t m, std::uint64_t n);  // OpenBLAS
+Grid small_grid(std::uint64_t m, std::uint64_t n);  // for small products: tiles over all columns
+Grid large_grid(std::uint64_t m, std::uint64_t n);  // for OpenBLAS
 
 /// Division of a weight's gradient, a sum over all tokens: the tokens into `slots`, whose results are added
 /// in order, and each result into a grid. With slots, a thread processes the tokens whose activations are in
@@ -90,7 +91,8 @@ void product_with_weight(OpContext& ctx, Right side, std::uint64_t m, std::uint6
   });
 }
 
-/// Computes one task of a split.
+/// Computes one task of a split: the tile task % tiles of the slot task / tiles. Slot 0 writes to grad, the
+/// others to the shared workspace.
 void gradient_task(OpContext& ctx, const GradientSplit& split, std::uint32_t task, std::uint32_t worker,
                    std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x,
                    bool overwrite, float* grad);

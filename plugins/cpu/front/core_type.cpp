@@ -1,4 +1,5 @@
-// The environment belongs to the process: it is changed only during one dlopen and restored exactly.
+// Environment variables are shared by the whole process, so they are changed only during one dlopen and
+// restored to their previous values, unset ones included. See core_type.hpp.
 #include "plugins/cpu/front/core_type.hpp"
 
 #include <cstdlib>
@@ -15,8 +16,8 @@ void restore(const char* name, const std::optional<std::string>& value) {
     unsetenv(name);
 }
 
-// 2: OpenBLAS kernels that use AVX-512; 1: AVX2; 0: others.
-int width(const std::string& core) {
+// Vector width class of an OpenBLAS core type: 2: AVX-512; 1: AVX2; 0: others.
+int vector_class(const std::string& core) {
   for (const char* c :
        {"SkylakeX", "Cooperlake", "SapphireRapids", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS"})
     if (core == c) return 2;
@@ -46,7 +47,7 @@ OpenBlasEnvironment::~OpenBlasEnvironment() {
 CoreChoice choose_core(const std::string& best, const std::optional<std::string>& pinned, bool honour) {
   if (best.empty()) return {};
   if (!pinned || pinned->empty()) return {best, ""};
-  if (honour || width(*pinned) >= width(best)) return {};
+  if (honour || vector_class(*pinned) >= vector_class(best)) return {};
   return {best, "OPENBLAS_CORETYPE=" + *pinned + " would use slower kernels than this CPU has; loading " +
                     best + " instead (TRAINHOST_HONOUR_CORETYPE=1 keeps your value)"};
 }

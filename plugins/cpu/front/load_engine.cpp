@@ -1,5 +1,5 @@
 // Uses dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is an error here, not a crash later, and
-// OpenBLAS's symbols are not visible to other libraries.
+// OpenBLAS's symbols are not visible to other libraries. See load_engine.hpp.
 #include "plugins/cpu/front/load_engine.hpp"
 
 #include <dlfcn.h>
@@ -11,21 +11,22 @@
 namespace trainhost::cpu {
 namespace {
 
-plugins::EngineLoader& file() {
-  static plugins::EngineLoader loader({kId, "cpu-openblas.so", "trainhost_cpu_engine",
-                                       "rebuild with OpenBLAS installed",
-                                       reinterpret_cast<const void*>(&engine)});
-  return loader;
+plugins::EngineLoader& loader() {
+  static plugins::EngineLoader instance({kId, "cpu-openblas.so", "trainhost_cpu_engine",
+                                         "rebuild with OpenBLAS installed",
+                                         reinterpret_cast<const void*>(&engine)});
+  return instance;
 }
 
 }  // namespace
 
 const plugins::EngineTable& engine(const th_host* host) {
-  return file().table([&](const std::filesystem::path& path) {
+  return loader().table([&](const std::filesystem::path& path) {
     const CoreChoice choice = choose_core(best_core_type(), environment("OPENBLAS_CORETYPE"),
                                           environment("TRAINHOST_HONOUR_CORETYPE").value_or("") == "1");
     if (!choice.note.empty() && host && host->log) host->log(host, TH_LOG_INFO, kId, choice.note.c_str());
-    OpenBlasEnvironment around(choice.core);
+    // OpenBLAS reads its environment variables only while it is loaded.
+    OpenBlasEnvironment during_load(choice.core);
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) {
       const char* why = dlerror();
@@ -35,6 +36,6 @@ const plugins::EngineTable& engine(const th_host* host) {
   });
 }
 
-const plugins::EngineTable& loaded_engine() { return file().loaded(); }
+const plugins::EngineTable& loaded_engine() { return loader().loaded(); }
 
 }  // namespace trainhost::cpu

@@ -1,4 +1,5 @@
-// Loads engines/cpu-openblas.so after choosing OpenBLAS's kernels (core_type.hpp).
+// Loads the engine of the CPU trainer, ../engines/cpu-openblas.so, after choosing OpenBLAS's kernels
+// (core_type.hpp). Finding the file is shared with the CUDA trainer: plugins/common/engine_loader.hpp.
 #pragma once
 #include "plugins/common/engine_table.hpp"
 

@@ -7,7 +7,7 @@ TH_MANIFEST(
     "id = \"cpu\"\n"
     "version = \"0.1.0\"\n"
     "kind = \"trainer\"\n"
-    "summary = \"trains in f32 on all cores, on OpenBLAS\"\n"
+    "summary = \"trains in f32 or bf16 on all CPU cores, with OpenBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
     "device = \"cpu\"\n"
     "options = []\n"
@@ -16,10 +16,10 @@ TH_MANIFEST(
 namespace trainhost::cpu {
 namespace {
 
-struct Front {
+struct FrontEnd {
   static std::uint32_t probe(const th_host* host) {
-    engine(host);
-    return 1;
+    engine(host);  // throws if OpenBLAS is missing
+    return 1;      // one device: all cores
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
@@ -27,7 +27,8 @@ struct Front {
   }
 };
 
-struct Opened {
+/// For ForwardCalls: loads the engine before create() is forwarded.
+struct EngineAccess {
   static const plugins::EngineTable& loaded() { return loaded_engine(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
     if (device != 0)
@@ -38,8 +39,8 @@ struct Opened {
   }
 };
 
-using Calls = executor::FrontCalls<Front>;
-using Forward = plugins::ForwardCalls<Opened>;
+using Calls = executor::FrontCalls<FrontEnd>;
+using Forward = plugins::ForwardCalls<EngineAccess>;
 
 }  // namespace
 }  // namespace trainhost::cpu

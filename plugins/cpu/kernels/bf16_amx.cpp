@@ -17,10 +17,13 @@ struct alignas(64) TileShapes {
   std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
-static constexpr TileShapes kShapes;  // static: to the compiler the intrinsic reads only its first bytes
+// Static, because the compiler assumes that _tile_loadconfig() reads only the first bytes of its argument.
+static constexpr TileShapes kShapes;
 static inline void begin_blocks() { _tile_loadconfig(&kShapes); }
 static inline void end_blocks() { _tile_release(); }
 
+// One 32 x 32 tile of C in tile registers 0 to 3; 4 and 5 hold two halves of the strip, 6 and 7 two halves of
+// the panel. A packed block has 32 x 32 = 1024 elements.
 static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
                   float* c, std::uint64_t ldc) {
   const std::uint64_t stride = ldc * sizeof(float);

@@ -9,7 +9,8 @@ static inline __attribute__((always_inline)) __m512i pairs_of(__m512 low, __m512
   return _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
-// 16 x 16 words, rows become columns.
+// Transposes 16 x 16 words: pairs of rows are interleaved by words, then by pairs of words, then by 128-bit
+// lanes.
 static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -40,16 +41,18 @@ static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
   }
 }
 
+// Mask of the first n of 16 lanes.
 static inline __attribute__((always_inline)) __mmask16 first(std::uint64_t n) {
   return n >= 16 ? __mmask16(0xffff) : __mmask16((1u << n) - 1);
 }
-static inline std::uint64_t beyond(std::uint64_t n, std::uint64_t at) { return n > at ? n - at : 0; }
+// n - at, at least 0.
+static inline std::uint64_t remaining(std::uint64_t n, std::uint64_t at) { return n > at ? n - at : 0; }
 
 // Up to 16 rows of 32 inner elements each, as words of pairs: row i in out[i].
 static inline __attribute__((always_inline)) void rows_of_pairs(std::uint64_t rows, std::uint64_t inner,
                                                                 const float* at, std::uint64_t ld,
                                                                 __m512i out[16]) {
-  const __mmask16 low = first(inner), high = first(beyond(inner, 16));
+  const __mmask16 low = first(inner), high = first(remaining(inner, 16));
 #pragma GCC unroll 16
   for (std::uint64_t i = 0; i < 16; ++i)
     out[i] = i < rows ? (__m512i)_mm512_cvtne2ps_pbh(

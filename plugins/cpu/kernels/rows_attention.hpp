@@ -44,6 +44,9 @@ TH_INLINE float exp_row(float* p, std::uint64_t n, float scale, float shift) {
   return sum(s) + rest;
 }
 
+// Online softmax of one score tile. If the maximum of a row grows, its sum and its row of o are rescaled by
+// exp(old maximum - new maximum). A row without visible keys in the tile is left alone. Scores are scaled
+// here, not in the product.
 static void softmax_tile(const AttentionTile& t, float* s, float* m, float* l, bool first, float* o,
                          std::uint64_t ldo, std::uint32_t d) {
   for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, o += ldo) {
@@ -79,6 +82,7 @@ static void softmax_finish(std::uint32_t rows, std::uint32_t d, float* o, std::u
   }
 }
 
+// With p = exp(s * scale - lse): ds = p * (dp - delta) * scale.
 static void softmax_bwd_tile(const AttentionTile& t, float* s, float* dp, const float* lse,
                              std::uint64_t lse_ld, const float* delta) {
   for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, dp += t.ld) {

@@ -1,4 +1,5 @@
-// Chooses the kernel tables at run time, by the CPU's features or by TRAINHOST_CPU_ISA.
+// Selects the kernel tables at run time, by the features of the CPU or by TRAINHOST_CPU_ISA. Compiled for
+// baseline x86-64.
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -65,6 +66,7 @@ unsigned leaf7(unsigned subleaf, int which) {
 }
 
 template <class Table>
+/// The tables that this CPU can run, from narrow to wide.
 struct Runnable {
   std::array<const Table*, 5> table{};
   std::size_t count = 0;
@@ -114,7 +116,7 @@ std::string forced() {
     throw usage_error("TRAINHOST_CPU_ISA=" + escaped(wanted) +
                       ": expected scalar, avx2, avx512, avx512_bf16 or amx" + did_you_mean(wanted, known));
   if (!runnable_bf16().named(wanted))
-    throw usage_error("TRAINHOST_CPU_ISA=" + std::string(wanted) + ": this CPU cannot run it");
+    throw usage_error("TRAINHOST_CPU_ISA=" + std::string(wanted) + ": not supported by this CPU");
   return wanted;
 }
 

@@ -56,7 +56,8 @@ struct Left {
   std::uint64_t ai, ap;
 };
 
-// All rows of one panel of columns.
+// Multiplies all rows with one panel of NV vectors of columns: tiles of MR rows, then smaller ones for the
+// rest.
 template <int MR, int NV, bool kPart>
 static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Left a, const float* b,
                                             std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
@@ -74,8 +75,9 @@ static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Le
     register_tile<1, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
 }
 
-TH_INLINE void panel_of(std::uint64_t columns, std::uint64_t m, std::uint64_t k, Left a, const float* b,
-                        std::uint64_t ldb, bool add, float* c, std::uint64_t ldc) {
+// panel() for a number of columns that is not known at compile time; at most three vectors.
+TH_INLINE void multiply_panel(std::uint64_t columns, std::uint64_t m, std::uint64_t k, Left a, const float* b,
+                              std::uint64_t ldb, bool add, float* c, std::uint64_t ldc) {
   const int nv = static_cast<int>((columns + kLanes - 1) / kLanes);
   const std::uint64_t last = columns % kLanes;
   if (last == 0) {
@@ -101,10 +103,10 @@ static std::uint64_t panel_width(std::uint64_t n) {
   return (v % 3 == 0 ? 3 : v == 1 ? 1 : 2) * kLanes;
 }
 
-// Rows that are a multiple of 512 bytes apart use few sets of the L1 cache. Copies are an odd number of cache
-// lines apart.
-TH_INLINE bool unlucky(std::uint64_t ld) { return ld % 128 == 0; }
-TH_INLINE std::uint64_t lucky(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
+// Rows that are a multiple of 512 bytes apart use only a few sets of the L1 cache and evict each other. Such
+// operands are copied to rows that are an odd number of cache lines apart.
+TH_INLINE bool shares_cache_sets(std::uint64_t ld) { return ld % 128 == 0; }
+TH_INLINE std::uint64_t conflict_free_ld(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
 
 // The hardware does not prefetch short rows that are far apart, so this prefetches a few rows ahead.
 static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld,
@@ -119,28 +121,30 @@ static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* fr
   }
 }
 
+// Kernels::product. Inner elements are processed kProductInner at a time, so that the parts of both operands
+// stay in the L1 cache; later parts add to C.
 static void product(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
                     bool transposed, const float* b, std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
                     float* work) {
   const std::uint64_t width = panel_width(n);
-  const bool copy_a = transposed && unlucky(lda) && m <= kProductSide && n >= width;
-  const bool copy_b = unlucky(ldb) && n <= kProductSide && m >= 24;
-  float *work_a = work, *work_b = work + kProductInner * lucky(kProductSide);
+  const bool copy_a = transposed && shares_cache_sets(lda) && m <= kProductSide && n >= width;
+  const bool copy_b = shares_cache_sets(ldb) && n <= kProductSide && m >= 24;
+  float *work_a = work, *work_b = work + kProductInner * conflict_free_ld(kProductSide);
   for (std::uint64_t p = 0; p < k; p += kProductInner) {
     const std::uint64_t inner = k - p < kProductInner ? k - p : kProductInner;
     Left left = transposed ? Left{a + p * lda, 1, lda} : Left{a + p, lda, 1};
     if (copy_a) {
-      copy_rows(inner, m, left.at, lda, work_a, lucky(m));
-      left = {work_a, 1, lucky(m)};
+      copy_rows(inner, m, left.at, lda, work_a, conflict_free_ld(m));
+      left = {work_a, 1, conflict_free_ld(m)};
     }
     const float* right = b + p * ldb;
     std::uint64_t ld = ldb;
     if (copy_b) {
-      copy_rows(inner, n, right, ldb, work_b, lucky(n));
-      right = work_b, ld = lucky(n);
+      copy_rows(inner, n, right, ldb, work_b, conflict_free_ld(n));
+      right = work_b, ld = conflict_free_ld(n);
     }
     for (std::uint64_t j = 0; j < n; j += width)
-      panel_of(n - j < width ? n - j : width, m, inner, left, right + j, ld, add || p, c + j, ldc);
+      multiply_panel(n - j < width ? n - j : width, m, inner, left, right + j, ld, add || p, c + j, ldc);
   }
 }
 
@@ -217,8 +221,8 @@ static void product_packed(std::uint64_t m, std::uint64_t n, std::uint64_t k, co
                            std::uint64_t lda, const float* packed, std::uint64_t packed_k,
                            std::uint64_t width, bool add, float* c, std::uint64_t ldc) {
   auto block = [&](std::uint64_t j, std::uint64_t p) {
-    panel_of(n - j < width ? n - j : width, m, k - p < kProductInner ? k - p : kProductInner, {a + p, lda, 1},
-             packed + j * packed_k + p * width, width, add || p, c + j, ldc);
+    multiply_panel(n - j < width ? n - j : width, m, k - p < kProductInner ? k - p : kProductInner,
+                   {a + p, lda, 1}, packed + j * packed_k + p * width, width, add || p, c + j, ldc);
   };
   if (n >= k) {
     for (std::uint64_t j = 0; j < n; j += width)
