@@ -15,7 +15,7 @@ struct Plain : executor::ReferenceKernels {
 };
 using Tables = executor::KernelTrainer<Plain>;
 
-struct Rig {
+struct LifeCycleFixture {
   GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/mha");
   CountingHost host{2};
   LifeCycle life{*Tables::trainer(), *Tables::generate(), *Tables::profiler(), host, g.model, g.run};
@@ -23,10 +23,10 @@ struct Rig {
 
 BOOST_AUTO_TEST_SUITE(executor_life)
 
-BOOST_AUTO_TEST_CASE(every_call_in_every_state) { Rig().life.every_call_in_every_state(); }
-BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) { Rig().life.null_arguments_are_rejected(); }
+BOOST_AUTO_TEST_CASE(every_call_in_every_state) { LifeCycleFixture().life.every_call_in_every_state(); }
+BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) { LifeCycleFixture().life.null_arguments_are_rejected(); }
 BOOST_AUTO_TEST_CASE(short_structs_are_read_up_to_their_size) {
-  Rig().life.short_structs_are_read_up_to_their_size();
+  LifeCycleFixture().life.short_structs_are_read_up_to_their_size();
 }
 
 BOOST_AUTO_TEST_CASE(only_fatal_errors_lose_the_instance) {

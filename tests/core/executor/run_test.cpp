@@ -68,11 +68,11 @@ Plugin plugin() {
   return {KernelTrainer<K>::trainer(), KernelTrainer<K>::generate()};
 }
 
-struct Rig {
+struct RunFixture {
   GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/mha");
   CountingHost host{2};
   std::vector<std::int32_t> ids, targets;
-  Rig() { g.samples(0, std::uint64_t{g.run.micro_batch} * g.run.accumulate, ids, targets); }
+  RunFixture() { g.samples(0, std::uint64_t{g.run.micro_batch} * g.run.accumulate, ids, targets); }
   void start(PluginSession& s) {
     s.load_all(g.weights);
     s.init(0);
@@ -92,7 +92,7 @@ th_status code_of(const std::function<void()>& f) {
 BOOST_AUTO_TEST_SUITE(executor_run)
 
 BOOST_AUTO_TEST_CASE(the_reference_kernels_reproduce_a_golden_run) {
-  Rig rig;
+  RunFixture rig;
   const Plugin p = plugin<First>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
   rig.start(s);
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(the_reference_kernels_reproduce_a_golden_run) {
 }
 
 BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
-  Rig rig;
+  RunFixture rig;
   rig.host.limit = 1u << 30;
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (bool qk_norm : {false, true}) {
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
 }
 
 BOOST_AUTO_TEST_CASE(traits_of_an_author_are_passed_on) {
-  Rig rig;
+  RunFixture rig;
   const Plugin p = plugin<Everything>();
   th_error e = empty_error();
   std::uint32_t devices = 5;
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(traits_of_an_author_are_passed_on) {
 }
 
 BOOST_AUTO_TEST_CASE(a_non_finite_loss_changes_nothing) {
-  Rig rig;
+  RunFixture rig;
   const Plugin p = plugin<Poisoned>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
   rig.start(s);
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_non_finite_loss_changes_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(cancelling_changes_nothing) {
-  Rig rig;
+  RunFixture rig;
   const Plugin p = plugin<First>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
   rig.start(s);
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(cancelling_changes_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(partially_updated_weights_are_not_saved) {
-  Rig rig;
+  RunFixture rig;
   const Plugin p = plugin<Breaks>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
   rig.start(s);
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(partially_updated_weights_are_not_saved) {
 }
 
 BOOST_AUTO_TEST_CASE(a_failed_allocation_is_an_error_code_and_leaks_nothing) {
-  Rig rig;
+  RunFixture rig;
   rig.host.limit = 1000;
   const Plugin p = plugin<First>();
   BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_HOST_OOM);
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_failed_allocation_is_an_error_code_and_leaks_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(invalid_calls_are_rejected) {
-  Rig rig;
+  RunFixture rig;
   const Plugin p = plugin<First>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
   rig.start(s);

@@ -23,7 +23,9 @@ constexpr std::size_t kMaxPage = 300'000;
 const std::string kAttack =
     "</title></text><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' &amp; \x1b[31m \xff";
 
-bool has(const std::string& page, const std::string& text) { return page.find(text) != std::string::npos; }
+bool page_has(const std::string& page, const std::string& text) {
+  return page.find(text) != std::string::npos;
+}
 
 std::size_t count_of(const std::string& page, const std::string& text) {
   std::size_t n = 0;
@@ -80,8 +82,8 @@ BOOST_AUTO_TEST_SUITE(html_suite)
 BOOST_AUTO_TEST_CASE(text_from_outside_is_escaped) {
   const std::string safe = report::html::text(kAttack);
   BOOST_TEST(safe.find_first_of("<>\"'\x1b\xff") == std::string::npos, safe);
-  BOOST_TEST(has(safe, "&lt;script&gt;"));
-  BOOST_TEST(has(safe, "&amp;amp;"));
+  BOOST_TEST(page_has(safe, "&lt;script&gt;"));
+  BOOST_TEST(page_has(safe, "&amp;amp;"));
 }
 
 BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
@@ -114,9 +116,9 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
     }
   for (const std::string& page : pages_of(p, s, q)) {
     BOOST_TEST(count_of(page, "<script") == 1u);
-    BOOST_TEST(!has(page, "<img"));
-    BOOST_TEST(!has(page, "\x1b"));
-    BOOST_TEST(!has(page, "\xff"));
+    BOOST_TEST(!page_has(page, "<img"));
+    BOOST_TEST(!page_has(page, "\x1b"));
+    BOOST_TEST(!page_has(page, "\xff"));
     const std::string bare =
         std::regex_replace(page, std::regex("\"[^\"]*\""), "\"\"");  // no attribute's value
     BOOST_TEST(!std::regex_search(bare, std::regex("<[a-z]+ [^<>]*\\bon[a-z]+=")));
@@ -127,8 +129,8 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
 BOOST_AUTO_TEST_CASE(a_page_loads_nothing_from_outside) {
   for (const std::string& page : pages_of(test::sample_plan(), test::sample_sweep(), test::sample_search())) {
     for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "//www"})
-      BOOST_TEST(!has(page, word), word);
-    BOOST_TEST(has(page, "default-src 'none'"));
+      BOOST_TEST(!page_has(page, word), word);
+    BOOST_TEST(page_has(page, "default-src 'none'"));
     BOOST_TEST(unbalanced(page) == "");
   }
 }
@@ -141,9 +143,9 @@ BOOST_AUTO_TEST_CASE(large_pages_stay_under_300_kb_and_count_omitted_rows) {
   const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)),
                     search = report::search_html(test::sample_search(2000));
   for (const std::string& page : {plan, sweep, search}) BOOST_TEST(page.size() < kMaxPage);
-  BOOST_TEST(has(search, " more rows are omitted"));
-  BOOST_TEST(has(sweep, " more rows are omitted"));
-  BOOST_TEST(has(plan, " more rows are omitted"));
+  BOOST_TEST(page_has(search, " more rows are omitted"));
+  BOOST_TEST(page_has(sweep, " more rows are omitted"));
+  BOOST_TEST(page_has(plan, " more rows are omitted"));
   const std::string best = search.substr(search.find("data-of=\"best\"")), note = "data-left-out=\"";
   const std::string table = best.substr(0, best.find("</table>"));
   BOOST_TEST(count_of(table, "<tr>") - 1 + std::stoul(best.substr(best.find(note) + note.size())) == 2000u);
@@ -151,36 +153,36 @@ BOOST_AUTO_TEST_CASE(large_pages_stay_under_300_kb_and_count_omitted_rows) {
 
 BOOST_AUTO_TEST_CASE(the_result_is_one_sentence_at_the_top) {
   using report::plan_html;
-  BOOST_TEST(has(plan_html(test::sample_plan()), "<p class=\"answer good\">Fits: 68.5 of 80.0 GiB</p>"));
-  BOOST_TEST(
-      has(plan_html(test::sample_plan(32, 64 * test::kGiB)),
-          "<p class=\"answer bad\">Does not fit: 4.46 GiB over the budget; cheapest change: train.recompute "
-          "= &quot;full&quot;</p>"));
+  BOOST_TEST(page_has(plan_html(test::sample_plan()), "<p class=\"answer good\">Fits: 68.5 of 80.0 GiB</p>"));
+  BOOST_TEST(page_has(
+      plan_html(test::sample_plan(32, 64 * test::kGiB)),
+      "<p class=\"answer bad\">Does not fit: 4.46 GiB over the budget; cheapest change: train.recompute "
+      "= &quot;full&quot;</p>"));
   planning::PlanResult p = test::sample_plan();
   p.budget_known = false, p.budget_source = "unknown: no device";
-  BOOST_TEST(has(plan_html(p), "<p class=\"answer neutral\">Needs 68.5 GiB</p>"));
+  BOOST_TEST(page_has(plan_html(p), "<p class=\"answer neutral\">Needs 68.5 GiB</p>"));
   p = test::sample_plan();
   p.estimates[0].fits = false, p.host_budget_source = "free memory",
   p.host_budget_bytes = p.estimates[0].host_bytes - test::kGiB;
-  BOOST_TEST(has(plan_html(p), "Does not fit: host memory is 1.00 GiB short"));
-  BOOST_TEST(has(report::sweep_html(test::sample_sweep()), "Fits up to data.seq_len = 4646"));
-  BOOST_TEST(has(report::search_html(planning::SearchResult{}), "answer bad"));
+  BOOST_TEST(page_has(plan_html(p), "Does not fit: host memory is 1.00 GiB short"));
+  BOOST_TEST(page_has(report::sweep_html(test::sample_sweep()), "Fits up to data.seq_len = 4646"));
+  BOOST_TEST(page_has(report::search_html(planning::SearchResult{}), "answer bad"));
 }
 
 BOOST_AUTO_TEST_CASE(tooltips_keep_their_lines) {
   const std::string page = report::search_html(test::sample_search());
-  BOOST_TEST(has(page, "78.5 GiB per device, 12.9 s per step\n62.0 % of peak</title>"));
-  BOOST_TEST(!has(page, "\\x0a"));
+  BOOST_TEST(page_has(page, "78.5 GiB per device, 12.9 s per step\n62.0 % of peak</title>"));
+  BOOST_TEST(!page_has(page, "\\x0a"));
 }
 
 BOOST_AUTO_TEST_CASE(empty_results_make_pages_without_empty_sections) {
   for (const std::string& page : pages_of({}, {}, {})) {
     BOOST_TEST(unbalanced(page) == "");
-    BOOST_TEST(!has(page, "<svg"));
+    BOOST_TEST(!page_has(page, "<svg"));
   }
   planning::PlanResult p = test::sample_plan();
   p.timeline.clear();
-  BOOST_TEST(!has(report::plan_html(p), "Memory during one step"));
+  BOOST_TEST(!page_has(report::plan_html(p), "Memory during one step"));
 }
 
 BOOST_AUTO_TEST_CASE(the_page_explains_why_few_single_changes_fit) {
@@ -199,8 +201,8 @@ BOOST_AUTO_TEST_CASE(a_shortened_timeline_keeps_its_peak) {
                           i == 3217 ? 999'999'999u : 1000u,
                           {{Component::kActivations, i == 3217 ? 999'999'999u : 1000u}}});
   const std::string page = report::plan_html(p);
-  BOOST_TEST(has(page, "peak: 954 MiB in forward, op 3217"));
-  BOOST_TEST(has(page, "5000 phases are drawn as 160 columns"));
+  BOOST_TEST(page_has(page, "peak: 954 MiB in forward, op 3217"));
+  BOOST_TEST(page_has(page, "5000 phases are drawn as 160 columns"));
   BOOST_TEST(page.size() < kMaxPage);
 }
 
@@ -214,8 +216,8 @@ BOOST_AUTO_TEST_CASE(the_smallest_and_largest_sizes_are_drawn) {
     p.estimates = {e, e};
     p.timeline = {{"forward", bytes, {{Component::kWeights, bytes}}}};
     const std::string page = report::plan_html(p);
-    BOOST_TEST(!has(page, "nan"));
-    BOOST_TEST(!has(page, "=\"inf"));
+    BOOST_TEST(!page_has(page, "nan"));
+    BOOST_TEST(!page_has(page, "=\"inf"));
     BOOST_TEST(unbalanced(page) == "");
   }
 }
@@ -268,16 +270,17 @@ BOOST_AUTO_TEST_CASE(csv_has_every_entry) {
   p.estimates[0].report.entries[0].formula = "P*2, \"bf16\"";
   const std::string csv = report::plan_csv(p);
   BOOST_TEST(count_of(csv, "\n") == p.estimates[0].report.entries.size() + 1);
-  BOOST_TEST(has(csv, "llama,device,weights,model.*,exact,16061050937,16061050937,\"P*2, \"\"bf16\"\"\"\n"));
+  BOOST_TEST(
+      page_has(csv, "llama,device,weights,model.*,exact,16061050937,16061050937,\"P*2, \"\"bf16\"\"\"\n"));
   BOOST_TEST(report::csv_field("a\nb") == "\"a\nb\"");
 }
 
 BOOST_AUTO_TEST_CASE(explain_lists_entries_with_formulas_largest_first) {
   const std::string text = report::explain_table(test::sample_plan(2), {});
-  BOOST_TEST(has(text, "P*2 = 8,030,261,248*2"));
+  BOOST_TEST(page_has(text, "P*2 = 8,030,261,248*2"));
   BOOST_TEST(text.find("m, v") < text.find("master.*"));
   BOOST_TEST(text.find("master.*") < text.find("matrix workspace"));
-  BOOST_TEST(has(text, "(approximation)"));
+  BOOST_TEST(page_has(text, "(approximation)"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,7 +13,9 @@ using namespace trainhost::report;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool text_has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 planning::SearchResult sample() {
   planning::RankedLayout r;
@@ -43,10 +45,10 @@ BOOST_AUTO_TEST_CASE(the_table_has_counts_overheads_and_settings) {
   for (const char* part : {"512 x h100-80gb", "1,234,567 layouts", "65,432 evaluated", "321 of them fit",
                            "full by 4", "optimizer to cpu", "12.50 s", "42.3 %", "bubble 20 %, data 8 %",
                            "--set parallel.tensor=8 --set parallel.zero=1", "eight devices a node", "a note"})
-    BOOST_TEST(has(t, part), part << " in\n" << t);
+    BOOST_TEST(text_has(t, part), part << " in\n" << t);
   planning::SearchResult none = sample();
   none.best.clear(), none.pareto.clear();
-  BOOST_TEST(has(search_table(none, Terminal{}), "no layout fits"));
+  BOOST_TEST(text_has(search_table(none, Terminal{}), "no layout fits"));
 }
 
 BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_complete_numbers) {
@@ -61,11 +63,11 @@ BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_complete_numbers) 
     for (std::string line; std::getline(in, line);)
       BOOST_TEST(display_width(line) <= width, width << ": " << line);
     for (const char* number : {"12.50 s", "65.2 GiB", "2 x 32"})
-      BOOST_TEST(has(text, number), number << " in\n" << text);
-    BOOST_TEST(
-        (whole == text || has(text, "not shown, terminal too narrow: ") || has(text, "weights to cpu,\n")),
-        text);
-    BOOST_TEST(has(text, "--set parallel.tensor=8"));
+      BOOST_TEST(text_has(text, number), number << " in\n" << text);
+    BOOST_TEST((whole == text || text_has(text, "not shown, terminal too narrow: ") ||
+                text_has(text, "weights to cpu,\n")),
+               text);
+    BOOST_TEST(text_has(text, "--set parallel.tensor=8"));
   }
 }
 
@@ -74,9 +76,9 @@ BOOST_AUTO_TEST_CASE(a_long_pareto_front_is_sampled_with_both_ends) {
   v.pareto.assign(50, v.best[0]);
   for (std::size_t i = 0; i < 50; ++i) v.pareto[i].data = static_cast<std::uint32_t>(1000 + i);
   const std::string t = search_table(v, Terminal{});
-  BOOST_TEST(has(t, "10 of 50"));
-  BOOST_TEST((has(t, "1000") && has(t, "1049")), t);
-  BOOST_TEST(!has(t, "1001"), t);
+  BOOST_TEST(text_has(t, "10 of 50"));
+  BOOST_TEST((text_has(t, "1000") && text_has(t, "1049")), t);
+  BOOST_TEST(!text_has(t, "1001"), t);
 }
 
 BOOST_AUTO_TEST_CASE(json_contains_every_number_in_full) {
@@ -109,7 +111,7 @@ BOOST_AUTO_TEST_CASE(csv_has_one_line_per_layout_with_as_many_fields_as_its_head
   // "weights to cpu, optimizer to cpu" is one field.
   planning::SearchResult v = sample();
   v.best[0].offload = "weights to cpu, optimizer to cpu";
-  BOOST_TEST(has(search_csv(v), ",\"weights to cpu, optimizer to cpu\","));
+  BOOST_TEST(text_has(search_csv(v), ",\"weights to cpu, optimizer to cpu\","));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
