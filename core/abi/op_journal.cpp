@@ -75,7 +75,7 @@ void OpJournal::read(th_op_sink& sink) const {
     out.bytes_read = cost.bytes_read;
     out.bytes_written = cost.bytes_written;
     out.live_bytes = live;
-    if (th_status s = sink.op(&sink, &out); s != TH_OK) throw StatusError(s, "the host refused a record");
+    if (th_status s = sink.op(&sink, &out); s != TH_OK) throw StatusError(s, "the host rejected a record");
   }
 }
 

@@ -46,7 +46,7 @@ class OpJournal {
   OpRecord* end() { return records_ + count_; }
   void end_update();
 
-  /// Hands out the records of the last update, complete or not. Throws StatusError when the sink refuses.
+  /// Hands out the records of the last update, complete or not. Throws StatusError when the sink rejects.
   void read(th_op_sink& sink) const;
 
  private:

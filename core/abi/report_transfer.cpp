@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/abi/enums.hpp"
+#include "core/abi/error_guard.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 
@@ -83,7 +84,7 @@ std::vector<bool> find_parents(const MemoryReport& r) {
 }
 
 /// The phase in which the entries of a tier sum to the most bytes; kAlways if all phases are equal.
-Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
+Phase peak_phase_of(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
   std::uint64_t most = 0, least = UINT64_MAX;
   Phase at = kForward;
   for (std::uint32_t p = 1; p <= kAllPhases; p <<= 1) {
@@ -97,40 +98,42 @@ Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& is_par
   return least == most ? static_cast<Phase>(kAlways) : at;
 }
 
-struct Leaves {
+struct TierSum {
   std::uint64_t at_peak = 0;
-  bool all_have_share = true, any = false;
-  bool come_and_go =
+  bool all_have_peak_bytes = true, any = false;
+  bool some_are_temporary =
       false;  // an entry without bytes_at_peak is live in some phases only: the sum is an upper bound
   const MemoryEntry* largest = nullptr;  // the largest exact entry without bytes_at_peak
 };
-Leaves sum_leaves(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
-  Leaves l;
+TierSum sum_entries(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
+  TierSum sum;
   for (const MemoryEntry& n : r.entries) {
     if (n.tier != t || is_parent[n.id]) continue;
-    if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes))
-      l.largest = &n;
-    l.any = true;
-    l.all_have_share &= n.has_at_peak;
-    l.come_and_go |= !n.has_at_peak && n.phases != 0 && n.phases != kAllPhases;
-    l.at_peak = checked_add(l.at_peak, n.bytes_at_peak, "a tier's total");
+    if (n.claim == Claim::kExact && !n.has_at_peak && (!sum.largest || n.bytes > sum.largest->bytes))
+      sum.largest = &n;
+    sum.any = true;
+    sum.all_have_peak_bytes &= n.has_at_peak;
+    sum.some_are_temporary |= !n.has_at_peak && n.phases != 0 && n.phases != kAllPhases;
+    sum.at_peak = checked_add(sum.at_peak, n.bytes_at_peak, "a tier's total");
   }
-  return l;
+  return sum;
 }
 
 }  // namespace
 
-th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary) {
-  if (!sink || !TH_HAS(sink, th_mem_sink, node) || !sink->node) return TH_E_ARG;
+void send_report(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary) {
+  const auto require_ok = [](th_status s) {
+    if (s != TH_OK) throw StatusError(s, "the host rejected the report");
+  };
+  if (!sink || !TH_HAS(sink, th_mem_sink, node) || !sink->node)
+    throw StatusError(TH_E_ARG, "the report sink has no node()");
   for (const MemoryEntry& n : report.entries) {
     th_mem c = to_c(n);
-    if (th_status s = sink->node(sink, &c); s != TH_OK) return s;
+    require_ok(sink->node(sink, &c));
   }
   if (TH_HAS(sink, th_mem_sink, note) && sink->note)
-    for (const std::string& note : report.notes)
-      if (th_status s = sink->note(sink, note.c_str()); s != TH_OK) return s;
+    for (const std::string& note : report.notes) require_ok(sink->note(sink, note.c_str()));
   write_summary(report, summary);
-  return TH_OK;
 }
 
 Collector::Collector() {
@@ -139,7 +142,7 @@ Collector::Collector() {
   sink_->note = &on_note;
 }
 
-th_status Collector::refuse(const std::string& why) {
+th_status Collector::reject(const std::string& why) {
   if (problem_.empty()) problem_ = why;
   return TH_E_ARG;
 }
@@ -147,7 +150,7 @@ th_status Collector::refuse(const std::string& why) {
 th_status Collector::on_node(th_mem_sink* sink, const th_mem* node) {
   auto* self = static_cast<Collector*>(sink->self);
   if (!self->open_) return TH_E_STATE;
-  if (!node) return self->refuse("a null memory node");
+  if (!node) return self->reject("a null memory node");
   try {
     return self->add(*node);
   } catch (...) {
@@ -160,7 +163,7 @@ th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
   auto* self = static_cast<Collector*>(sink->self);
   if (!self->open_) return TH_E_STATE;
   try {
-    if (self->report_.notes.size() >= kMaxNotes) return self->refuse("more than 1000 notes");
+    if (self->report_.notes.size() >= kMaxNotes) return self->reject("more than 1000 notes");
     if (sentence) self->report_.notes.push_back(text_from(sentence));
     return TH_OK;
   } catch (...) {
@@ -171,20 +174,20 @@ th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
 th_status Collector::add(const th_mem& c) {
   std::string which = "memory node " + std::to_string(report_.entries.size() + 1);
   if (!TH_HAS(&c, th_mem, hi))
-    return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
+    return reject(which + " is truncated: struct_size " + std::to_string(c.struct_size));
   if (report_.entries.size() >= kMaxNodes)
-    return refuse("10^6 or more memory nodes; combine repeated entries");
+    return reject("10^6 or more memory nodes; combine repeated entries");
   if (c.id != report_.entries.size() + 1)
-    return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
+    return reject(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
-    return refuse(which + " has parent " + std::to_string(c.parent) + ", which was not sent before it");
+    return reject(which + " has parent " + std::to_string(c.parent) + ", which was not sent before it");
   if (c.tier == 0 || c.tier > kLastTier)
-    return refuse(which + " has the unknown tier " + std::to_string(c.tier));
+    return reject(which + " has the unknown tier " + std::to_string(c.tier));
   if (c.component == 0 || c.component > kLastComponent)
-    return refuse(which + " has the unknown component " + std::to_string(c.component));
+    return reject(which + " has the unknown component " + std::to_string(c.component));
   if (c.claim == 0 || c.claim > kLastClaim)
-    return refuse(which + " has the unknown claim " + std::to_string(c.claim));
-  if (std::max({c.bytes, c.lo, c.hi}) > kMaxBytes) return refuse(which + " has a size of 2^63 bytes or more");
+    return reject(which + " has the unknown claim " + std::to_string(c.claim));
+  if (std::max({c.bytes, c.lo, c.hi}) > kMaxBytes) return reject(which + " has a size of 2^63 bytes or more");
   MemoryEntry n;
   n.id = c.id;
   n.parent = c.parent;
@@ -201,10 +204,10 @@ th_status Collector::add(const th_mem& c) {
   }
   if (TH_HAS(&c, th_mem, name)) n.name = text_from(c.name);
   if (TH_HAS(&c, th_mem, formula)) n.formula = text_from(c.formula);
-  if (n.bytes_at_peak > n.bytes) return refuse(which + " has more bytes at the peak than bytes");
-  if (const char* wrong = settle_bounds(n)) return refuse(which + " " + wrong);
+  if (n.bytes_at_peak > n.bytes) return reject(which + " has more bytes at the peak than bytes");
+  if (const char* wrong = settle_bounds(n)) return reject(which + " " + wrong);
   if ((text_bytes_ += n.name.size() + n.formula.size()) > kMaxAllText)
-    return refuse("names and formulas exceed 64 MiB");
+    return reject("names and formulas exceed 64 MiB");
   report_.entries.push_back(std::move(n));
   return TH_OK;
 }
@@ -212,27 +215,27 @@ th_status Collector::add(const th_mem& c) {
 void Collector::fill_tier(Tier t) {
   std::size_t i = index(t);
   const std::vector<bool> is_parent = find_parents(report_);
-  Leaves leaves = sum_leaves(report_, t, is_parent);
+  const TierSum sum = sum_entries(report_, t, is_parent);
   std::uint64_t stated = summary_->tier_peak[i];
-  if (stated == 0 && !leaves.any) return;
+  if (stated == 0 && !sum.any) return;
   if (stated > kMaxBytes)
-    return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
-  if (stated != 0 && leaves.any && leaves.all_have_share && leaves.at_peak != stated)
-    return void(refuse("the entries of tier " + std::string(name(t)) + " sum to " +
-                       std::to_string(leaves.at_peak) + " bytes at the peak, but its total is " +
+    return void(reject("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
+  if (stated != 0 && sum.any && sum.all_have_peak_bytes && sum.at_peak != stated)
+    return void(reject("the entries of tier " + std::string(name(t)) + " sum to " +
+                       std::to_string(sum.at_peak) + " bytes at the peak, but its total is " +
                        std::to_string(stated)));
-  if (stated != 0 && leaves.largest && leaves.largest->bytes > stated)
-    return void(refuse("memory node " + std::to_string(leaves.largest->id) + " takes " +
-                       std::to_string(leaves.largest->bytes) + " bytes, but the total of tier " +
+  if (stated != 0 && sum.largest && sum.largest->bytes > stated)
+    return void(reject("memory node " + std::to_string(sum.largest->id) + " takes " +
+                       std::to_string(sum.largest->bytes) + " bytes, but the total of tier " +
                        std::string(name(t)) + " is " + std::to_string(stated)));
   std::uint32_t phase = summary_->peak_phase[i];
   bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
-  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t, is_parent)};
+  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : peak_phase_of(report_, t, is_parent)};
   if (stated == 0) {
-    MemoryReport leaves_only;
-    leaves_only.entries = report_.entries;
-    peak.bytes = leaves_only.tier_bytes(t);
-    if (leaves.come_and_go && report_.claim == Claim::kExact) report_.claim = Claim::kUpperBound;
+    MemoryReport entries_only;
+    entries_only.entries = report_.entries;
+    peak.bytes = entries_only.tier_bytes(t);
+    if (sum.some_are_temporary && report_.claim == Claim::kExact) report_.claim = Claim::kUpperBound;
   }
   report_.tiers.push_back(peak);
 }
@@ -244,16 +247,16 @@ MemoryReport Collector::take(std::string source) {
   report_.claim = summary_->claim >= 1 && summary_->claim <= kLastClaim ? static_cast<Claim>(summary_->claim)
                                                                         : Claim::kExact;
   if (summary_->claim > kLastClaim)
-    refuse("the unknown claim " + std::to_string(summary_->claim) + " in the summary");
+    reject("the unknown claim " + std::to_string(summary_->claim) + " in the summary");
   for (const MemoryEntry& n : report_.entries)  // the total is at most as certain as its entries
     if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
   for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)
     if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
-      refuse("a total for the unknown tier " + std::to_string(t));
+      reject("a total for the unknown tier " + std::to_string(t));
   try {
     for (Tier t : kTiers) fill_tier(t);
   } catch (const Error& e) {
-    refuse(e.what());
+    reject(e.what());
   }
   if (!problem_.empty()) report_.entries.clear(), report_.tiers.clear();
   return std::move(report_);

@@ -1,6 +1,6 @@
-// Memory reports across the plugin boundary: emit() sends a report to a sink; Collector is the sink that
-// turns received nodes back into a MemoryReport. The collector does not trust the sender: it checks every
-// node before it stores it.
+// Memory reports across the plugin boundary: send_report() sends a report to a sink; Collector is the sink
+// that turns received nodes back into a MemoryReport. The collector does not trust the sender: it checks
+// every node before it stores it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace trainhost::abi {
 
-/// Sends nodes, notes and summary of `report`, in that order; ids are kept. Returns the first status other
-/// than TH_OK that the sink returns, else TH_OK. `summary` may be null and may be of an older, shorter
+/// Sends nodes, notes and summary of `report`, in that order; ids are kept. Throws StatusError with the first
+/// status other than TH_OK that the sink returns. `summary` may be null and may be of an older, shorter
 /// layout.
-th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary);
+void send_report(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary);
 
 /// Receives one report. Use: pass sink() and summary() into the call, then take() when it returned TH_OK.
-/// A node that violates the rules of memory.h is refused with TH_E_ARG and stored in problem(). Nothing
+/// A node that violates the rules of memory.h is rejected with TH_E_ARG and stored in problem(). Nothing
 /// throws.
 class Collector {
  public:
@@ -36,13 +36,13 @@ class Collector {
   /// The report, with the peak of each tier: as stated in the summary, else computed from entries and
   /// phases. A computed peak is an upper bound unless all entries are live in every phase. If all entries
   /// of a tier have bytes_at_peak, they must sum to the stated peak. Closes the sink: later calls are
-  /// refused. Entries and tiers are empty if problem() is set.
+  /// rejected. Entries and tiers are empty if problem() is set.
   MemoryReport take(std::string source);
 
  private:
   static th_status on_node(th_mem_sink* sink, const th_mem* node);
   static th_status on_note(th_mem_sink* sink, const char* sentence);
-  th_status refuse(const std::string& why);
+  th_status reject(const std::string& why);
   th_status add(const th_mem& node);
   void fill_tier(Tier t);
 

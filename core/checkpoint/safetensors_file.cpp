@@ -25,8 +25,8 @@ struct SafetensorsFile::Impl {
   std::string name() const { return path.string(); }
 
   [[noreturn]] void fail_changed(const char* what) const {
-    refuse(name(), 21, std::nullopt, fmt::format("{} while it was open", what),
-           "another program is writing it");
+    reject_file(name(), 21, std::nullopt, fmt::format("{} while it was open", what),
+                "another program is writing it");
   }
 };
 
@@ -41,14 +41,16 @@ SafetensorsFile::SafetensorsFile(const fs::path& file) : impl_(std::make_unique<
   const std::string hint = identify_other_format(head);
 
   if (size < 8)
-    refuse(name, 1, size, fmt::format("the file has {} bytes, fewer than a header length", size), hint);
+    reject_file(name, 1, size, fmt::format("the file has {} bytes, fewer than a header length", size), hint);
   std::uint64_t n = 0;
   std::memcpy(&n, first.data(), 8);
   if (n > kMaxHeaderBytes)
-    refuse(name, 2, 0, fmt::format("the header has {} bytes, the limit is {}", n, kMaxHeaderBytes), hint);
+    reject_file(name, 2, 0, fmt::format("the header has {} bytes, the limit is {}", n, kMaxHeaderBytes),
+                hint);
   if (n > size - 8)
-    refuse(name, 3, 0, fmt::format("the header has {} bytes, but only {} follow its length", n, size - 8),
-           hint.empty() ? "the file is truncated: copy it again" : hint);
+    reject_file(name, 3, 0,
+                fmt::format("the header has {} bytes, but only {} follow its length", n, size - 8),
+                hint.empty() ? "the file is truncated: copy it again" : hint);
 
   std::string text(n, '\0');
   if (!read_at(impl_->fd.get(), 8, std::as_writable_bytes(std::span(text)), file))
@@ -69,8 +71,8 @@ void SafetensorsFile::read(const TensorEntry& t, std::uint64_t first, std::span<
     throw usage_error(fmt::format("{}: cannot read bytes {} to {} of tensor '{}', which has {}",
                                   escaped(impl_->name()), first, first + out.size(), escaped(t.name), size));
   if (dtype_bits(t.dtype) % 8 != 0 && out.size() != size)
-    refuse(impl_->name(), 17, std::nullopt,
-           fmt::format("tensor '{}' of type {} can only be read completely", escaped(t.name), t.dtype));
+    reject_file(impl_->name(), 17, std::nullopt,
+                fmt::format("tensor '{}' of type {} can only be read completely", escaped(t.name), t.dtype));
   if (!read_at(impl_->fd.get(), t.begin + first, out, impl_->path)) impl_->fail_changed("it was truncated");
 }
 

@@ -80,7 +80,7 @@ class HeaderReader {
 
  private:
   [[noreturn]] void fail(int rule, std::uint64_t at, const std::string& what) {
-    refuse(file_, rule, kLengthBytes + at, what);
+    reject_file(file_, rule, kLengthBytes + at, what);
   }
 
   /// The JSON reader has one error type. Its message tells a long key, which is rule 16, from a syntax error.
@@ -223,7 +223,7 @@ class HeaderReader {
     auto twice = std::adjacent_find(order.begin(), order.end(),
                                     [&](auto a, auto b) { return t[a].name == t[b].name; });
     if (twice != order.end())
-      refuse(file_, 6, std::nullopt, fmt::format("duplicate tensor '{}'", escaped(t[*twice].name)));
+      reject_file(file_, 6, std::nullopt, fmt::format("duplicate tensor '{}'", escaped(t[*twice].name)));
   }
 
   /// Checks that the tensors, sorted by offset, fill the data exactly. Invariant: those before `t` fill [0,
@@ -239,19 +239,21 @@ class HeaderReader {
     std::uint64_t at = 0;
     for (const auto& t : all) {
       if (t.begin != at)
-        refuse(file_, 14, data + std::min(t.begin, data_bytes_),
-               fmt::format("tensor '{}' starts at byte {} of the data, {} at {}", escaped(t.name), t.begin,
-                           t.begin > at ? "after a gap that starts" : "inside the tensor that ends", at));
+        reject_file(
+            file_, 14, data + std::min(t.begin, data_bytes_),
+            fmt::format("tensor '{}' starts at byte {} of the data, {} at {}", escaped(t.name), t.begin,
+                        t.begin > at ? "after a gap that starts" : "inside the tensor that ends", at));
       assert(at <= t.end);
       at = t.end;
       if (at > data_bytes_)
-        refuse(file_, 15, data + data_bytes_,
-               fmt::format("tensor '{}' ends at byte {} of the data, but the file has {}: it is truncated",
-                           escaped(t.name), at, data_bytes_));
+        reject_file(
+            file_, 15, data + data_bytes_,
+            fmt::format("tensor '{}' ends at byte {} of the data, but the file has {}: it is truncated",
+                        escaped(t.name), at, data_bytes_));
     }
     if (at != data_bytes_)
-      refuse(file_, 15, data + at,
-             fmt::format("{} bytes after the last tensor do not belong to a tensor", data_bytes_ - at));
+      reject_file(file_, 15, data + at,
+                  fmt::format("{} bytes after the last tensor do not belong to a tensor", data_bytes_ - at));
     assert(at == data_bytes_);
     for (auto& t : all) {
       t.begin += data;
@@ -270,8 +272,8 @@ class HeaderReader {
 }  // namespace
 
 /// A violated rule is the user's problem (exit code 2): the file is wrong, not the program.
-void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte, const std::string& what,
-            const std::string& hint) {
+void reject_file(const std::string& file, int rule, std::optional<std::uint64_t> byte,
+                 const std::string& what, const std::string& hint) {
   std::string position = byte ? fmt::format(", byte {}", *byte) : "";
   throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, position),
                     hint);
@@ -295,7 +297,7 @@ std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits) {
 /// `rule` is taken from the reader before the exception leaves it, since the reader ends with the inner
 /// block.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& file) {
-  if (!text.starts_with('{')) refuse(file, 4, kLengthBytes, "the header does not start with '{'");
+  if (!text.starts_with('{')) reject_file(file, 4, kLengthBytes, "the header does not start with '{'");
   int rule = 5;
   try {
     HeaderReader reader(text, data_bytes, file);
@@ -306,7 +308,7 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
       throw;
     }
   } catch (const JsonError& f) {
-    refuse(file, rule, kLengthBytes + f.at, f.what());
+    reject_file(file, rule, kLengthBytes + f.at, f.what());
   }
 }
 

@@ -30,7 +30,7 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
 std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits);
 
 /// usage_error "FILE: WHAT (safetensors rule R, byte B)".
-[[noreturn]] void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte,
-                         const std::string& what, const std::string& hint = {});
+[[noreturn]] void reject_file(const std::string& file, int rule, std::optional<std::uint64_t> byte,
+                              const std::string& what, const std::string& hint = {});
 
 }  // namespace trainhost::checkpoint

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxFileName = 255;
 /// subdirectories would read files that the user did not name.
 void check_shard_name(const std::string& file, std::uint64_t at, const std::string& name) {
   auto fail = [&](const char* why, const std::string& hint = {}) {
-    refuse(file, 18, at, fmt::format("the shard name '{}' {}", escaped(name), why), hint);
+    reject_file(file, 18, at, fmt::format("the shard name '{}' {}", escaped(name), why), hint);
   };
   if (name.find('/') != name.npos) fail("is not a plain file name");
   if (has_pickle_extension(name)) fail("is that of a pickle", pickle_hint());
@@ -40,9 +40,10 @@ void read_map(JsonReader& json, const std::string& file, std::map<std::string, s
     std::uint64_t name_at = json.at();
     std::string name = json.string(kMaxFileName);
     check_shard_name(file, name_at, name);
-    if (out.size() == kMaxTensors) refuse(file, 16, at, fmt::format("more than {} tensors", kMaxTensors));
+    if (out.size() == kMaxTensors)
+      reject_file(file, 16, at, fmt::format("more than {} tensors", kMaxTensors));
     if (!out.emplace(tensor, std::move(name)).second)
-      refuse(file, 18, at, fmt::format("duplicate tensor '{}'", escaped(tensor)));
+      reject_file(file, 18, at, fmt::format("duplicate tensor '{}'", escaped(tensor)));
   }
 }
 
@@ -61,17 +62,17 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
         json.skip_value();
         continue;
       }
-      if (has_map) refuse(file, 18, json.at(), "duplicate weight_map");
+      if (has_map) reject_file(file, 18, json.at(), "duplicate weight_map");
       has_map = true;
       read_map(json, file, out);
     }
     json.finish('\0');
   } catch (const JsonError& f) {
-    refuse(file, 18, f.at, f.what());
+    reject_file(file, 18, f.at, f.what());
   }
   if (!has_map)
-    refuse(file, 18, std::nullopt, "weight_map is missing",
-           "an index of shards must be named model.safetensors.index.json");
+    reject_file(file, 18, std::nullopt, "weight_map is missing",
+                "an index of shards must be named model.safetensors.index.json");
   return out;
 }
 
@@ -84,12 +85,13 @@ fs::path shard_path(const fs::path& index, const std::string& name) {
   fs::path canonical_dir = fs::canonical(dir, ec);
   fs::path real = ec ? fs::path() : fs::canonical(shard, ec);
   if (ec)
-    refuse(index.string(), 18, std::nullopt, fmt::format("the shard {}: {}", escaped(name), ec.message()));
+    reject_file(index.string(), 18, std::nullopt,
+                fmt::format("the shard {}: {}", escaped(name), ec.message()));
   if (real.parent_path() != canonical_dir)
-    refuse(index.string(), 18, std::nullopt,
-           fmt::format("the shard {} is a symbolic link to {}, outside the directory", escaped(name),
-                       escaped(real.string(), 4096)),
-           "copy the model with 'cp -rL' first");
+    reject_file(index.string(), 18, std::nullopt,
+                fmt::format("the shard {} is a symbolic link to {}, outside the directory", escaped(name),
+                            escaped(real.string(), 4096)),
+                "copy the model with 'cp -rL' first");
   return shard;
 }
 

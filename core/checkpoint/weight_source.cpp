@@ -26,8 +26,8 @@ fs::path find_weights(const fs::path& dir) {
   std::error_code ec;
   for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
     if (has_pickle_extension(it->path()))
-      refuse(it->path().string(), 24, std::nullopt,
-             "the weights in this directory are a pickle, which is not supported", pickle_hint());
+      reject_file(it->path().string(), 24, std::nullopt,
+                  "the weights in this directory are a pickle, which is not supported", pickle_hint());
   throw usage_error(fmt::format("{} contains neither model.safetensors nor model.safetensors.index.json",
                                 escaped(dir.string(), 4096)));
 }
@@ -38,8 +38,8 @@ WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
   std::error_code ec;
   fs::path file = fs::is_directory(file_or_dir, ec) ? find_weights(file_or_dir) : file_or_dir;
   if (has_pickle_extension(file))
-    refuse(file.string(), 24, std::nullopt, "the extension is that of a pickle, which is not supported",
-           pickle_hint());
+    reject_file(file.string(), 24, std::nullopt, "the extension is that of a pickle, which is not supported",
+                pickle_hint());
   if (file.extension() == ".json") {
     open_index(file);
   } else {
@@ -70,20 +70,21 @@ void WeightSource::open_index(const fs::path& index) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       auto it = stated.find(all[i].name);
       if (it == stated.end())
-        refuse(name, 18, std::nullopt,
-               fmt::format("{} contains '{}', which the index does not list", shard, escaped(all[i].name)));
+        reject_file(
+            name, 18, std::nullopt,
+            fmt::format("{} contains '{}', which the index does not list", shard, escaped(all[i].name)));
       if (it->second != shard)
-        refuse(name, 18, std::nullopt,
-               fmt::format("'{}' is in {}, but the index lists it in {}", escaped(all[i].name), shard,
-                           it->second));
+        reject_file(name, 18, std::nullopt,
+                    fmt::format("'{}' is in {}, but the index lists it in {}", escaped(all[i].name), shard,
+                                it->second));
       locations_.emplace(all[i].name, Location{f, i});
     }
     assert(f < files_.size());
   }
   for (const auto& [tensor, shard] : stated)
     if (!locations_.contains(tensor))
-      refuse(name, 18, std::nullopt,
-             fmt::format("'{}' is not in {}, where the index lists it", escaped(tensor), shard));
+      reject_file(name, 18, std::nullopt,
+                  fmt::format("'{}' is not in {}, where the index lists it", escaped(tensor), shard));
 }
 
 /// require() has already checked that every tensor of the model exists; this is for callers that skip it.
@@ -133,7 +134,7 @@ void WeightSource::finish(const TensorInfo& t) {
   file.verify_unchanged();
   const std::uint64_t bad = std::exchange(nonfinite_, 0);
   if (bad > 0)
-    refuse(
+    reject_file(
         file.path().string(), 20, std::nullopt,
         fmt::format(
             "tensor '{}' has {} value{} that {} NaN, infinite or too large for f32, the first at element {}",

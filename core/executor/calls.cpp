@@ -14,13 +14,13 @@ std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSp
   return std::make_shared<const Placed>(std::move(program), std::move(plan));
 }
 
-th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
-                    th_mem_summary* summary) {
+void send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
+               th_mem_summary* summary) {
   const std::shared_ptr<const Placed> placed = placed_program(model, run, choice);
   MemoryReport report = placement::memory_breakdown(placed->program, placed->plan);
   report.source = choice.traits.trainer;
   if (!choice.why.empty()) report.notes.push_back(choice.why);
-  return abi::emit(report, sink, summary);
+  abi::send_report(report, sink, summary);
 }
 
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run) {

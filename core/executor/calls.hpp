@@ -46,8 +46,8 @@ th_status guard(th_error* error, F&& f) noexcept {
 }
 
 /// plan() and record_bytes() of a trainer that runs the program of (model, run, choice.traits).
-th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
-                    th_mem_summary* summary);
+void send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
+               th_mem_summary* summary);
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run);
 
 /// Throws StatusError (TH_E_ARG) that names a null argument.
@@ -77,16 +77,12 @@ struct FrontCalls {
   }
   static th_status plan(const th_host* host, const th_model* model, const th_run* run, th_mem_sink* sink,
                         th_mem_summary* summary, th_error* error) {
-    th_status refused = TH_OK;
-    const th_status s = guard(error, [&] {
+    return guard(error, [&] {
       abi::require_arguments(model, run, sink);
       const ModelSpec m = abi::from_c(*model);
       const RunSpec r = abi::from_c(*run);
-      refused = send_plan(F::choose(host, m, r), m, r, sink, summary);
+      send_plan(F::choose(host, m, r), m, r, sink, summary);
     });
-    return s != TH_OK         ? s
-           : refused != TH_OK ? abi::write_error(error, refused, "the host refused the report")
-                              : TH_OK;
   }
   static th_status record_bytes(const th_host* host, const th_model* model, const th_run* run,
                                 std::uint64_t* bytes, th_error* error) {

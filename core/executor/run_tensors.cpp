@@ -30,22 +30,11 @@ float* Tensors::data(const Position& position, std::uint32_t scope) {
 }
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
-  if (!t.name || !t.data) bad_argument("tensor without name or data");
-  for (std::size_t i = 0; i < positions_.size(); ++i) {
-    const TensorInfo& info = program_.tensor_infos[i];
-    if (info.name != t.name) continue;
-    if (t.dtype != TH_DT_F32) bad_argument(info.name + ": the " + trainer_ + " trainer expects f32");
-    if (t.rank != info.rank || t.dim[0] != info.dim[0] || (info.rank == 2 && t.dim[1] != info.dim[1]))
-      bad_argument(info.name + ": shape differs from the model");
-    if (t.first > info.elements() || t.count > info.elements() - t.first)
-      bad_argument(info.name + ": range outside the tensor");
-    float* to = data(positions_[i], scope);
-    if (!to) bad_argument(info.name + ": the run has no such optimizer state");
-    std::memcpy(to + t.first, t.data, t.count * sizeof(float));
-    if (scope == TH_SCOPE_WEIGHTS) loaded_[i] += t.count;
-    return;
-  }
-  bad_argument("no tensor named " + escaped(t.name) + " in this model");
+  const std::size_t i = find_tensor(program_, t, trainer_);
+  float* to = data(positions_[i], scope);
+  if (!to) bad_argument(program_.tensor_infos[i].name + ": the run has no such optimizer state");
+  std::memcpy(to + t.first, t.data, t.count * sizeof(float));
+  if (scope == TH_SCOPE_WEIGHTS) loaded_[i] += t.count;
 }
 
 // Divided into pieces of 64K elements, so that one large tensor occupies all threads. The values depend only
@@ -66,20 +55,11 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
 
 void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
   for (std::size_t i = 0; i < positions_.size(); ++i) {
-    const TensorInfo& info = program_.tensor_infos[i];
     float* from = data(positions_[i], scope);
     if (!from) continue;  // the optimizer does not have this moment
-    th_tensor t{};
-    t.struct_size = sizeof t;
-    t.dtype = TH_DT_F32;
-    t.rank = info.rank;
-    t.dim[0] = info.dim[0];
-    t.dim[1] = info.rank == 2 ? info.dim[1] : 0;
-    t.name = info.name.c_str();
+    th_tensor t = describe_tensor(program_.tensor_infos[i]);
     t.data = from;
-    t.count = info.elements();
-    if (th_status s = sink.tensor(&sink, &t); s != TH_OK)
-      throw abi::StatusError(s, "the host refused tensor " + info.name);
+    send_tensor(sink, t);
   }
 }
 

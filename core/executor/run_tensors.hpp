@@ -5,13 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/abi/error_guard.hpp"
 #include "core/executor/backend.hpp"
+#include "core/executor/host_arguments.hpp"
 
 namespace trainhost::executor {
-
-/// Throws StatusError(TH_E_ARG): an argument from the host is invalid.
-[[noreturn]] inline void bad_argument(const std::string& what) { throw abi::StatusError(TH_E_ARG, what); }
 
 class Tensors {
  public:
@@ -34,7 +31,7 @@ class Tensors {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  float* data(const Position& place, std::uint32_t scope);
+  float* data(const Position& position, std::uint32_t scope);
 
   const step::Program& program_;
   Storage& storage_;

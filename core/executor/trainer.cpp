@@ -23,13 +23,13 @@ TrainerTraits default_traits(const char* id, const ModelSpec& model, const RunSp
 }
 
 void require_f32_on_one_rank(const char* id, const RunSpec& r) {
-  const auto refuse = [&](const std::string& what) {
+  const auto reject = [&](const std::string& what) {
     throw abi::StatusError(TH_E_UNSUPPORTED,
                            std::string("the ") + id + " trainer supports only f32 on one rank: " + what);
   };
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
-    refuse("train.precision must be \"fp32\"");
-  if (const PlannedOnly b = planned_only_setting(r)) refuse(b.key + " = " + b.value);
+    reject("train.precision must be \"fp32\"");
+  if (const PlannedOnly b = planned_only_setting(r)) reject(b.key + " = " + b.value);
 }
 
 }  // namespace trainhost::executor

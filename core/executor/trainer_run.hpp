@@ -1,6 +1,7 @@
-// One run of a trainer that executes step programs: plan, arena, tensors, the walk through the program, and
-// the checks of all arguments from the host. calls.hpp exposes it as C functions. Throws abi::StatusError and
-// trainhost::Error. After an error the run is unchanged, unless it occurred while weights were being changed.
+// One run of a trainer that executes step programs: plan, arena, tensors and the walk through the program.
+// calls.hpp exposes it as C functions. Every argument from the host is checked (host_arguments.hpp) before it
+// reaches a kernel. Throws abi::StatusError and trainhost::Error. After an error the run is unchanged, unless
+// it occurred while weights were being changed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -46,8 +47,6 @@ class Run {
   const step::Program& program() const { return program_; }
 
  private:
-  void check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const;
-  void check_step(const th_step& in) const;
   void require_complete_update() const;
 
   const th_host* host_;

@@ -17,10 +17,6 @@ namespace trainhost::executor {
 using step::OpKind;
 using step::SectionKind;
 
-std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
-  return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
-}
-
 Walker::Walker(const step::Program& program, Storage& storage, Backend& backend)
     : program_(program), storage_(storage), backend_(backend), scalars_(program.find(step::role::kScalars)) {
   fill_rope_tables();

@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "core/executor/backend.hpp"
+#include "core/executor/host_arguments.hpp"
 #include "core/executor/operation_timer.hpp"
-#include "core/executor/update_result.hpp"
 
 namespace trainhost::executor {
 
@@ -46,8 +46,5 @@ class Walker {
   OperationTimer* timer_ = nullptr;
   bool half_updated_ = false;
 };
-
-/// Targets that are counted (not -100).
-std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);
 
 }  // namespace trainhost::executor

@@ -18,82 +18,83 @@ std::uint64_t excess(std::uint64_t bytes, std::uint64_t budget) {
   return bytes > budget ? bytes - budget : 0;
 }
 
-bool is_closer_to_fitting(const Found& a, const Found& b, const Question& q) {
-  const std::uint64_t x = misses_by(a, q), y = misses_by(b, q);
+bool is_closer_to_fitting(const FoundLayout& a, const FoundLayout& b, const SearchRequest& q) {
+  const std::uint64_t x = excess_bytes(a, q), y = excess_bytes(b, q);
   return x != y ? x < y : faster(a, b);
 }
 
-/// One pass over a part of the space. Index of a layout: shape in the upper 32 bits, position within the
-/// shape in the lower 32.
+/// One pass over a part of the space. Index of a layout: its MicroBatchSettings in the upper 32 bits,
+/// its position among their layouts in the lower 32.
 class Search {
  public:
-  explicit Search(const Question& q)
+  explicit Search(const SearchRequest& q)
       : q_(q),
         a_(*q.architecture),
-        time_(a_, q.job.base, q.machine),
-        run_(q.job.base),
+        time_(a_, q.space.base, q.machine),
+        run_(q.space.base),
         memory_(a_, run_),
         fastest_(q.top),
-        one_rank_(keeps(q.job, false)),
-        several_ranks_(keeps(q.job, true)) {
-    tiers_ = q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
+        one_rank_(state_settings(q.space, false)),
+        several_ranks_(state_settings(q.space, true)) {
+    tiers_ = q.space.axes.activations_in.size() * q.space.axes.weights_in.size() *
+             q.space.axes.optimizer_in.size();
   }
 
-  /// Device-seconds per sequence. Shapes with the least work come first, so that more of the others are
+  /// Device-seconds per sequence. Settings with the least work come first, so that more of the others are
   /// pruned.
-  double work_per_sequence(const Shape& s) {
+  double work_per_sequence(const MicroBatchSettings& s) {
     apply(run_, s);
     return time_.micro_batch(run_).layer.sum() * s.tensor * s.context / s.micro_batch;
   }
 
-  void evaluate_shape(const Shape& s, std::uint64_t index) {
-    const std::vector<Depth> all = depths(a_, q_.job, s);
+  void evaluate_micro_batch(const MicroBatchSettings& s, std::uint64_t index) {
+    const std::vector<PipelineSettings> all = pipeline_settings(a_, q_.space, s);
     if (all.empty()) return;
-    shape_ = &s;
+    micro_ = &s;
     index_ = index << 32;
     apply(run_, s);
     const TimeModel::MicroBatch micro_batch = time_.micro_batch(run_);
-    memory_.set_shape();
-    for (const Depth& d : all) evaluate_depth(d, micro_batch);
+    memory_.set_micro_batch();
+    for (const PipelineSettings& d : all) evaluate_pipeline(d, micro_batch);
   }
 
-  Answer answer() {
-    answer_.best = std::move(fastest_.kept());
-    answer_.pareto = std::move(front_.kept());
-    return std::move(answer_);
+  SearchOutcome outcome() {
+    outcome_.best = std::move(fastest_.kept());
+    outcome_.pareto = std::move(pareto_front_.kept());
+    return std::move(outcome_);
   }
 
  private:
-  void evaluate_depth(const Depth& d, const TimeModel::MicroBatch& micro_batch) {
-    const std::vector<Keep>& inner = d.data * shape_->context > 1 ? several_ranks_ : one_rank_;
-    answer_.layouts += inner.size();
+  void evaluate_pipeline(const PipelineSettings& d, const TimeModel::MicroBatch& micro_batch) {
+    const std::vector<StateSettings>& inner = d.data * micro_->context > 1 ? several_ranks_ : one_rank_;
+    outcome_.layouts += inner.size();
     const std::uint64_t first = index_;
     index_ += inner.size();
     apply(run_, d);
     const TimeModel::Stage stage = time_.stage(micro_batch, run_);
-    memory_.set_depth();
+    memory_.set_pipeline();
     assert(inner.size() % tiers_ == 0);
     const std::size_t block = inner.size() / tiers_;  // a group: layouts that differ only in ZeRO
     seconds_.resize(block);
     for (std::size_t i = 0; i < inner.size(); i += block) {
-      const std::span<const Keep> group(inner.data() + i, block);
+      const std::span<const StateSettings> group(inner.data() + i, block);
       const double least = least_seconds(group, stage);
       if (q_.prune && group_cannot_improve(group, least)) continue;
       for (std::size_t k = 0; k < block; ++k) evaluate(d, group[k], seconds_[k], first + i + k);
     }
   }
 
-  void evaluate(const Depth& d, const Keep& keep, double seconds, std::uint64_t index) {
-    apply(run_, keep);
+  void evaluate(const PipelineSettings& d, const StateSettings& state, double seconds, std::uint64_t index) {
+    apply(run_, state);
     const auto bytes =
         memory_.bytes([&](std::uint64_t device) { return q_.prune && cannot_improve(seconds, device); });
     if (!bytes) return;
-    ++answer_.evaluated;
-    consider({*shape_, d, keep, bytes->device, bytes->host, seconds, index});
+    ++outcome_.evaluated;
+    add_to_outcome({*micro_, d, state, bytes->device, bytes->host, seconds, index});
   }
 
   /// Smallest time in the group; seconds_ gets the time of each layout.
-  double least_seconds(std::span<const Keep> group, const TimeModel::Stage& stage) {
+  double least_seconds(std::span<const StateSettings> group, const TimeModel::Stage& stage) {
     double least = INFINITY;
     for (std::size_t k = 0; k < group.size(); ++k) {
       apply(run_, group[k]);
@@ -103,86 +104,86 @@ class Search {
     return least;
   }
 
-  bool group_cannot_improve(std::span<const Keep> group, double seconds) {
-    Keep most = group.front();
-    for (const Keep& k : group) most.zero = std::max(most.zero, k.zero);
+  bool group_cannot_improve(std::span<const StateSettings> group, double seconds) {
+    StateSettings most = group.front();
+    for (const StateSettings& k : group) most.zero = std::max(most.zero, k.zero);
     apply(run_, most);
     return memory_.at_least([&](std::uint64_t bytes) { return cannot_improve(seconds, bytes); });
   }
 
-  /// Whether no layout with at least these seconds and bytes can be in the answer: it is neither among the
+  /// Whether no layout with at least these seconds and bytes can be in the outcome: it is neither among the
   /// fastest nor on the Pareto front; or it does not fit, and something fits already or is closer to fitting.
   bool cannot_improve(double seconds, std::uint64_t bytes) const {
     if (bytes > q_.device_budget)
-      return answer_.fitting > 0 ||
-             (answer_.closest && bytes - q_.device_budget > misses_by(*answer_.closest, q_));
-    return answer_.fitting > 0 && !fastest_.wants(seconds) && !front_.wants(bytes, seconds);
+      return outcome_.fitting > 0 ||
+             (outcome_.closest && bytes - q_.device_budget > excess_bytes(*outcome_.closest, q_));
+    return outcome_.fitting > 0 && !fastest_.admits(seconds) && !pareto_front_.admits(bytes, seconds);
   }
 
-  void consider(const Found& f) {
-    if (const std::uint64_t miss = misses_by(f, q_)) {
-      if (answer_.fitting == 0 && (!answer_.closest || is_closer_to_fitting(f, *answer_.closest, q_)))
-        answer_.closest = f;
+  void add_to_outcome(const FoundLayout& f) {
+    if (const std::uint64_t miss = excess_bytes(f, q_)) {
+      if (outcome_.fitting == 0 && (!outcome_.closest || is_closer_to_fitting(f, *outcome_.closest, q_)))
+        outcome_.closest = f;
       return;
     }
-    ++answer_.fitting;
-    if (fastest_.wants(f.step_seconds)) fastest_.add(f);
-    if (front_.wants(f.device_bytes, f.step_seconds)) front_.add(f);
+    ++outcome_.fitting;
+    if (fastest_.admits(f.step_seconds)) fastest_.add(f);
+    if (pareto_front_.admits(f.device_bytes, f.step_seconds)) pareto_front_.add(f);
   }
 
-  const Question& q_;
+  const SearchRequest& q_;
   const model::Architecture& a_;
   TimeModel time_;
   RunSpec run_;         // varied in place
   MemoryModel memory_;  // of run_
-  Fastest fastest_;
-  ParetoFront front_;
-  std::vector<Keep> one_rank_, several_ranks_;
+  FastestLayouts fastest_;
+  ParetoFront pareto_front_;
+  std::vector<StateSettings> one_rank_, several_ranks_;
   std::vector<double> seconds_;  // of a group
   std::size_t tiers_ = 1;        // combinations of tiers of weights, optimizer state and activations
-  const Shape* shape_ = nullptr;
+  const MicroBatchSettings* micro_ = nullptr;
   std::uint64_t index_ = 0;
-  Answer answer_;
+  SearchOutcome outcome_;
 };
 
 }  // namespace
 
-RunSpec Found::run(const RunSpec& base) const {
+RunSpec FoundLayout::run(const RunSpec& base) const {
   RunSpec r = base;
-  apply(r, shape);
-  apply(r, depth);
-  apply(r, keep);
+  apply(r, micro);
+  apply(r, pipeline);
+  apply(r, state);
   return r;
 }
 
-std::uint64_t misses_by(const Found& f, const Question& q) {
+std::uint64_t excess_bytes(const FoundLayout& f, const SearchRequest& q) {
   const std::uint64_t device = excess(f.device_bytes, q.device_budget),
                       host = excess(f.host_bytes, q.host_budget);
   return device > UINT64_MAX - host ? UINT64_MAX : device + host;
 }
 
-Answer search(const Question& q, std::size_t part, std::size_t parts) {
-  if (q.job.base.mode == RunMode::kInference)
+SearchOutcome search(const SearchRequest& q, std::size_t part, std::size_t parts) {
+  if (q.space.base.mode == RunMode::kInference)
     throw usage_error("search is for training; plan.mode = \"inference\" has no step time");
-  const std::vector<Shape> all = shapes(*q.architecture, q.job);
+  const std::vector<MicroBatchSettings> all = micro_batch_settings(*q.architecture, q.space);
   Search s(q);
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = part; i < all.size(); i += parts) order.emplace_back(s.work_per_sequence(all[i]), i);
   std::sort(order.begin(), order.end());
-  for (const auto& [work, i] : order) s.evaluate_shape(all[i], i);
-  return s.answer();
+  for (const auto& [work, i] : order) s.evaluate_micro_batch(all[i], i);
+  return s.outcome();
 }
 
-Answer merge(std::vector<Answer> answers, const Question& q) {
-  Answer out;
-  Fastest fastest(q.top);
+SearchOutcome merge(std::vector<SearchOutcome> outcomes, const SearchRequest& q) {
+  SearchOutcome out;
+  FastestLayouts fastest(q.top);
   ParetoFront front;
-  for (Answer& a : answers) {
+  for (SearchOutcome& a : outcomes) {
     out.layouts += a.layouts;
     out.evaluated += a.evaluated;
     out.fitting += a.fitting;
-    for (const Found& f : a.best) fastest.add(f);
-    for (const Found& f : a.pareto) front.add(f);
+    for (const FoundLayout& f : a.best) fastest.add(f);
+    for (const FoundLayout& f : a.pareto) front.add(f);
     if (a.closest && (!out.closest || is_closer_to_fitting(*a.closest, *out.closest, q)))
       out.closest = a.closest;
   }

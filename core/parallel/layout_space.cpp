@@ -1,4 +1,4 @@
-// Enumeration of shapes, depths and keeps; each value must divide what it splits.
+// Enumerates the settings; each value must divide what it splits.
 #include "core/parallel/layout_space.hpp"
 
 #include <algorithm>
@@ -33,9 +33,9 @@ Values dividing(const Values& asked, std::uint64_t n) {
 
 RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
   RunSpec r = base;
-  apply(r, Shape{.tensor = tensor});
-  apply(r, Depth{});
-  apply(r, Keep{});
+  apply(r, MicroBatchSettings{.tensor = tensor});
+  apply(r, PipelineSettings{});
+  apply(r, StateSettings{});
   return r;
 }
 
@@ -57,35 +57,35 @@ bool experts_divide(const model::Architecture& a, std::uint32_t expert) {
 }
 
 /// Sequences per DP rank and step; 0: the ranks do not divide the batch.
-std::uint64_t local_batch(const Job& job, std::uint64_t data) {
-  return job.global_batch % data ? 0 : job.global_batch / data;
+std::uint64_t local_batch(const SearchSpace& space, std::uint64_t data) {
+  return space.global_batch % data ? 0 : space.global_batch / data;
 }
 
 /// Numbers of virtual stages with equal chunks of layers; only 1 if the layers do not divide among the
 /// stages.
-Values virtual_stages(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
+Values virtual_stages(const SearchAxes& axes, std::uint32_t layers, std::uint32_t pipeline) {
   return dividing(axes.interleave, pipeline == 1 || layers % pipeline ? 1 : layers / pipeline);
 }
 
 }  // namespace
 
-std::vector<Shape> shapes(const model::Architecture& a, const Job& job) {
-  validate(a, on_tensor_ranks(job.base, 1));
-  std::vector<Shape> out;
-  const std::uint64_t S = job.base.seq_len;
-  for (const std::uint32_t t : dividing(job.axes.tensor, job.devices)) {
-    if (!tensor_divides(a, job.base, t)) continue;
-    for (const std::uint32_t c : dividing(job.axes.context, job.devices / t)) {
+std::vector<MicroBatchSettings> micro_batch_settings(const model::Architecture& a, const SearchSpace& space) {
+  validate(a, on_tensor_ranks(space.base, 1));
+  std::vector<MicroBatchSettings> out;
+  const std::uint64_t S = space.base.seq_len;
+  for (const std::uint32_t t : dividing(space.axes.tensor, space.devices)) {
+    if (!tensor_divides(a, space.base, t)) continue;
+    for (const std::uint32_t c : dividing(space.axes.context, space.devices / t)) {
       if (S % c) continue;
-      for (const std::uint32_t e : dividing(job.axes.expert, a.has_experts() ? job.devices / t : 1)) {
+      for (const std::uint32_t e : dividing(space.axes.expert, a.has_experts() ? space.devices / t : 1)) {
         if (!experts_divide(a, e)) continue;
-        for (const std::uint32_t b : dividing(job.axes.micro_batch, job.global_batch)) {
+        for (const std::uint32_t b : dividing(space.axes.micro_batch, space.global_batch)) {
           if (b * S > INT32_MAX) continue;  // limit of the run file
-          for (const bool sequence : job.axes.sequence) {
+          for (const bool sequence : space.axes.sequence) {
             if (sequence && (t == 1 || S / c % t)) continue;
-            for (const RecomputeChoice& recompute : job.axes.recompute)
-              for (const AttentionMemory attention : job.axes.attention)
-                for (const CrossEntropy ce : job.axes.cross_entropy)
+            for (const RecomputeChoice& recompute : space.axes.recompute)
+              for (const AttentionMemory attention : space.axes.attention)
+                for (const CrossEntropy ce : space.axes.cross_entropy)
                   out.push_back({t, c, e, b, sequence, recompute, attention, ce});
           }
         }
@@ -95,20 +95,21 @@ std::vector<Shape> shapes(const model::Architecture& a, const Job& job) {
   return out;
 }
 
-std::vector<Depth> depths(const model::Architecture& a, const Job& job, const Shape& s) {
-  std::vector<Depth> out;
-  const std::uint32_t layers = a.layer_count(), rest = job.devices / s.tensor / s.context;
-  for (const std::uint32_t p : dividing(job.axes.pipeline, rest)) {
+std::vector<PipelineSettings> pipeline_settings(const model::Architecture& a, const SearchSpace& space,
+                                                const MicroBatchSettings& s) {
+  std::vector<PipelineSettings> out;
+  const std::uint32_t layers = a.layer_count(), rest = space.devices / s.tensor / s.context;
+  for (const std::uint32_t p : dividing(space.axes.pipeline, rest)) {
     const std::uint32_t d = rest / p;
-    if (!job.axes.data.empty() &&
-        std::find(job.axes.data.begin(), job.axes.data.end(), d) == job.axes.data.end())
+    if (!space.axes.data.empty() &&
+        std::find(space.axes.data.begin(), space.axes.data.end(), d) == space.axes.data.end())
       continue;
-    const std::uint64_t local = local_batch(job, d);
+    const std::uint64_t local = local_batch(space, d);
     if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert)
       continue;
     const std::uint64_t accumulate = local / s.micro_batch;
     if (accumulate > UINT32_MAX) continue;
-    for (const std::uint32_t v : virtual_stages(job.axes, layers, p)) {
+    for (const std::uint32_t v : virtual_stages(space.axes, layers, p)) {
       if (v > 1 && accumulate % p) continue;
       if (s.recompute.every > layers / (p * v)) continue;
       out.push_back({p, v, d, static_cast<std::uint32_t>(accumulate)});
@@ -117,17 +118,17 @@ std::vector<Depth> depths(const model::Architecture& a, const Job& job, const Sh
   return out;
 }
 
-std::vector<Keep> keeps(const Job& job, bool several_ranks) {
-  std::vector<Keep> out;
-  for (const Tier act : job.axes.activations_in)
-    for (const Tier w : job.axes.weights_in)
-      for (const Tier o : job.axes.optimizer_in)
-        for (const std::uint32_t zero : job.axes.zero)
+std::vector<StateSettings> state_settings(const SearchSpace& space, bool several_ranks) {
+  std::vector<StateSettings> out;
+  for (const Tier act : space.axes.activations_in)
+    for (const Tier w : space.axes.weights_in)
+      for (const Tier o : space.axes.optimizer_in)
+        for (const std::uint32_t zero : space.axes.zero)
           if (zero == 0 || several_ranks) out.push_back({zero, w, o, act});
   return out;
 }
 
-void apply(RunSpec& r, const Shape& s) {
+void apply(RunSpec& r, const MicroBatchSettings& s) {
   r.parallel.tensor = s.tensor;
   r.micro_batch = s.micro_batch;
   r.recompute = s.recompute.kind;
@@ -141,14 +142,14 @@ void apply(RunSpec& r, const Shape& s) {
   memory.cross_entropy = s.cross_entropy;
 }
 
-void apply(RunSpec& r, const Depth& d) {
+void apply(RunSpec& r, const PipelineSettings& d) {
   r.parallel.pipeline = d.pipeline;
   r.parallel.data = d.data;
   r.accumulate = d.accumulate;
   r.parallel.virtual_stages = d.interleave;
 }
 
-void apply(RunSpec& r, const Keep& k) {
+void apply(RunSpec& r, const StateSettings& k) {
   r.parallel.zero = k.zero;
   r.memory.weights_in = k.weights;
   r.memory.optimizer_in = k.optimizer;

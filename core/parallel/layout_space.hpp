@@ -1,6 +1,6 @@
 // The space of layouts of one model on N devices: the values of each setting and their valid combinations.
-// The outer settings (Shape) determine a micro-batch on a rank, the middle ones (Depth) its number and stage,
-// the inner ones (Keep) sharding and memory tiers of state. Enumerates; evaluates nothing.
+// MicroBatchSettings determine a micro-batch on a rank, PipelineSettings the number of micro-batches and
+// their stage, StateSettings sharding and memory tiers of state. Enumerates; evaluates nothing.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,7 +17,7 @@ struct RecomputeChoice {
 };
 
 /// Values to search; an empty list of ranks or micro-batches means every divisor.
-struct Axes {
+struct SearchAxes {
   std::vector<std::uint32_t> tensor, pipeline, data, context, expert, interleave, micro_batch;
   std::vector<bool> sequence{false, true};
   std::vector<RecomputeChoice> recompute{{Recompute::kNone, 1},
@@ -32,15 +32,15 @@ struct Axes {
       activations_in{Tier::kDevice, Tier::kHost};
 };
 
-struct Job {
+struct SearchSpace {
   RunSpec base;  // settings that are not searched: types, optimizer, sequence length, LoRA, ...
   std::uint32_t devices = 1;
   std::uint64_t global_batch = 1;  // sequences per step over all ranks
-  Axes axes;
+  SearchAxes axes;
 };
 
 /// Settings that determine a micro-batch on a rank.
-struct Shape {
+struct MicroBatchSettings {
   std::uint32_t tensor = 1, context = 1, expert = 1, micro_batch = 1;
   bool sequence = false;
   RecomputeChoice recompute = {};
@@ -48,28 +48,29 @@ struct Shape {
   CrossEntropy cross_entropy = CrossEntropy::kFused;
 };
 /// Settings that determine where and how often micro-batches run. interleave: virtual stages.
-struct Depth {
+struct PipelineSettings {
   std::uint32_t pipeline = 1, interleave = 1, data = 1, accumulate = 1;
 };
 /// Sharding and memory tiers of weights, optimizer state and activations.
-struct Keep {
+struct StateSettings {
   std::uint32_t zero = 0;
   Tier weights = Tier::kDevice, optimizer = Tier::kDevice, activations = Tier::kDevice;
 };
 
-/// All shapes in a fixed order, which breaks ties. Empty if the model cannot be split over this number of
-/// devices; throws like validate() if no number of devices is possible.
-std::vector<Shape> shapes(const model::Architecture& a, const Job& job);
+/// All settings of a micro-batch in a fixed order, which breaks ties. Empty if the model cannot be split over
+/// this number of devices; throws like validate() if no number of devices is possible.
+std::vector<MicroBatchSettings> micro_batch_settings(const model::Architecture& a, const SearchSpace& space);
 
-/// The depths of one shape. expert divides the data x context ranks; every chunk has at least one layer; with
-/// several virtual stages accumulate is a multiple of pipeline.
-std::vector<Depth> depths(const model::Architecture& a, const Job& job, const Shape& s);
+/// The pipeline settings possible with `s`. expert divides the data x context ranks; every chunk has at least
+/// one layer; with several virtual stages accumulate is a multiple of pipeline.
+std::vector<PipelineSettings> pipeline_settings(const model::Architecture& a, const SearchSpace& space,
+                                                const MicroBatchSettings& s);
 
-/// All keeps; ZeRO > 0 only with several ranks. Those that differ only in ZeRO are consecutive.
-std::vector<Keep> keeps(const Job& job, bool several_ranks);
+/// All settings of state; ZeRO > 0 only with several ranks. Those that differ only in ZeRO are consecutive.
+std::vector<StateSettings> state_settings(const SearchSpace& space, bool several_ranks);
 
-void apply(RunSpec& r, const Shape& s);
-void apply(RunSpec& r, const Depth& d);
-void apply(RunSpec& r, const Keep& k);
+void apply(RunSpec& r, const MicroBatchSettings& s);
+void apply(RunSpec& r, const PipelineSettings& d);
+void apply(RunSpec& r, const StateSettings& k);
 
 }  // namespace trainhost::parallel

@@ -1,6 +1,6 @@
 // Memory of many layouts of one model: stage_numbers() of the stage that needs most, to the byte, with shared
 // work done once. Has no formulas of its own: prepares the RankBreakdown of a stage once and emits it once
-// per Keep.
+// per StateSettings.
 #pragma once
 #include <deque>
 #include <map>
@@ -23,10 +23,10 @@ class MemoryModel {
   /// `run` is varied in place by the search; it and `a` must outlive the model.
   MemoryModel(const model::Architecture& a, const RunSpec& run) : a_(a), kinds_(a), r_(run) {}
 
-  /// Call after a change of micro_batch, tensor, context, expert, recompute, ... (Shape).
-  void set_shape() { sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0)); }
-  /// Call after a change of pipeline, virtual_stages, data or accumulate (Depth).
-  void set_depth() {
+  /// Call after a change of micro_batch, tensor, context, expert, recompute, ... (MicroBatchSettings).
+  void set_micro_batch() { sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0)); }
+  /// Call after a change of pipeline, virtual_stages, data or accumulate (PipelineSettings).
+  void set_pipeline() {
     prepared_.clear();
     stages_ = &candidates();
   }
@@ -74,8 +74,8 @@ class MemoryModel {
     RankBreakdown<Sink> breakdown;
   };
 
-  /// candidate_stages() of each depth, cached: with one recompute policy for all layers (as in a search) they
-  /// depend only on the depth.
+  /// candidate_stages() of each PipelineSettings, cached: with one recompute policy for all layers (as in a
+  /// search) they depend only on them.
   const std::vector<std::uint32_t>& candidates() {
     std::vector<std::uint32_t>& out = candidates_[{r_.parallel.pipeline, r_.parallel.virtual_stages}];
     if (out.empty()) out = candidate_stages(a_, kinds_, r_);
@@ -94,7 +94,7 @@ class MemoryModel {
   std::vector<LayerSums> sums_;  // of each kind of layer
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>>
       candidates_;                                      // by pipeline and virtual_stages
-  const std::vector<std::uint32_t>* stages_ = nullptr;  // candidates() of this depth
+  const std::vector<std::uint32_t>* stages_ = nullptr;  // candidates() of these PipelineSettings
   std::deque<Prepared> prepared_;                       // of the first candidates
 };
 

@@ -1,6 +1,6 @@
 // Time of one micro-batch in one layer and in the head on one rank: the part of the time model that depends
-// only on the Shape. Terms: README.md. Symbols: T tokens of the micro-batch on a rank, H hidden, t TP ranks,
-// c CP ranks, e EP ranks, w bytes per weight or activation.
+// only on MicroBatchSettings. Terms: README.md. Symbols: T tokens of the micro-batch on a rank, H hidden, t
+// TP ranks, c CP ranks, e EP ranks, w bytes per weight or activation.
 #include <algorithm>
 #include <cmath>
 

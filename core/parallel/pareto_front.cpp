@@ -7,35 +7,37 @@
 
 namespace trainhost::parallel {
 
-bool faster(const Found& a, const Found& b) {
+bool faster(const FoundLayout& a, const FoundLayout& b) {
   return std::tie(a.step_seconds, a.device_bytes, a.host_bytes, a.index) <
          std::tie(b.step_seconds, b.device_bytes, b.host_bytes, b.index);
 }
 
-bool smaller(const Found& a, const Found& b) {
+bool smaller(const FoundLayout& a, const FoundLayout& b) {
   return std::tie(a.device_bytes, a.step_seconds, a.host_bytes, a.index) <
          std::tie(b.device_bytes, b.step_seconds, b.host_bytes, b.index);
 }
 
-void Fastest::add(const Found& f) {
-  if (!wants(f.step_seconds)) return;
+void FastestLayouts::add(const FoundLayout& f) {
+  if (!admits(f.step_seconds)) return;
   kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), f, faster), f);
   if (kept_.size() > top_) kept_.pop_back();
 }
 
-bool ParetoFront::wants(std::uint64_t bytes, double seconds) const {
+bool ParetoFront::admits(std::uint64_t bytes, double seconds) const {
   // The last of those with no more bytes is the fastest of them. add() breaks ties of bytes and seconds.
-  const auto after = std::upper_bound(kept_.begin(), kept_.end(), bytes,
-                                      [](std::uint64_t b, const Found& f) { return b < f.device_bytes; });
+  const auto after =
+      std::upper_bound(kept_.begin(), kept_.end(), bytes,
+                       [](std::uint64_t b, const FoundLayout& f) { return b < f.device_bytes; });
   if (after == kept_.begin()) return true;
-  const Found& before = *std::prev(after);
+  const FoundLayout& before = *std::prev(after);
   return seconds < before.step_seconds || (seconds == before.step_seconds && bytes == before.device_bytes);
 }
 
-void ParetoFront::add(const Found& f) {
-  if (!wants(f.device_bytes, f.step_seconds)) return;
-  auto at = std::lower_bound(kept_.begin(), kept_.end(), f,
-                             [](const Found& a, const Found& b) { return a.device_bytes < b.device_bytes; });
+void ParetoFront::add(const FoundLayout& f) {
+  if (!admits(f.device_bytes, f.step_seconds)) return;
+  auto at = std::lower_bound(kept_.begin(), kept_.end(), f, [](const FoundLayout& a, const FoundLayout& b) {
+    return a.device_bytes < b.device_bytes;
+  });
   if (at != kept_.end() && at->device_bytes == f.device_bytes && at->step_seconds == f.step_seconds) {
     if (smaller(f, *at)) *at = f;
     return;

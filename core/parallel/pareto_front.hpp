@@ -9,33 +9,33 @@
 namespace trainhost::parallel {
 
 /// Order by time, then memory, then index.
-bool faster(const Found& a, const Found& b);
+bool faster(const FoundLayout& a, const FoundLayout& b);
 /// Order by device memory, then time, then index.
-bool smaller(const Found& a, const Found& b);
+bool smaller(const FoundLayout& a, const FoundLayout& b);
 
-class Fastest {
+class FastestLayouts {
  public:
-  explicit Fastest(std::size_t top) : top_(top) {}
-  bool wants(double seconds) const {
+  explicit FastestLayouts(std::size_t top) : top_(top) {}
+  bool admits(double seconds) const {
     return kept_.size() < top_ || (top_ && seconds <= kept_.back().step_seconds);
   }
-  void add(const Found& f);
-  std::vector<Found>& kept() { return kept_; }
+  void add(const FoundLayout& f);
+  std::vector<FoundLayout>& kept() { return kept_; }
 
  private:
   std::size_t top_;
-  std::vector<Found> kept_;
+  std::vector<FoundLayout> kept_;
 };
 
 class ParetoFront {
  public:
   /// Whether a layout with at least these bytes and seconds can be on the Pareto front.
-  bool wants(std::uint64_t bytes, double seconds) const;
-  void add(const Found& f);
-  std::vector<Found>& kept() { return kept_; }
+  bool admits(std::uint64_t bytes, double seconds) const;
+  void add(const FoundLayout& f);
+  std::vector<FoundLayout>& kept() { return kept_; }
 
  private:
-  std::vector<Found> kept_;  // bytes strictly increase, seconds strictly decrease
+  std::vector<FoundLayout> kept_;  // bytes strictly increase, seconds strictly decrease
 };
 
 }  // namespace trainhost::parallel

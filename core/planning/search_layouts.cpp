@@ -1,5 +1,5 @@
 // See search_layouts.hpp. Translates a run and the command line into a question for core/parallel, which
-// enumerates layouts and computes memory and time in closed form; translates the answer back into settings.
+// enumerates layouts and computes memory and time in closed form; translates the outcome back into settings.
 // Nothing here loads a plugin.
 #include "core/planning/search_layouts.hpp"
 
@@ -20,7 +20,7 @@
 namespace trainhost::planning {
 namespace {
 
-using parallel::Found;
+using parallel::FoundLayout;
 
 /// Without a device there are no rates and therefore no order of layouts.
 const DevicePreset& device_of(const runfile::RunConfig& c) {
@@ -35,8 +35,8 @@ const DevicePreset& device_of(const runfile::RunConfig& c) {
 }
 
 /// The axes of the search. A fixed key has only the value of the run.
-parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
-  parallel::Axes a;
+parallel::SearchAxes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
+  parallel::SearchAxes a;
   const auto only = [&](const char* key, auto& values, auto value) {
     if (fixed.count(key)) values = {value};
   };
@@ -64,14 +64,14 @@ parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
 
 /// Thread i searches every `threads`-th shape. Layouts are compared by time, bytes and index, so the layouts
 /// found do not depend on the number of threads; how many are pruned does. Each thread writes only its own
-/// elements of `answers` and `failed`, and all are joined before either is read.
-parallel::Answer search_on_threads(const parallel::Question& q, std::size_t threads) {
+/// elements of `outcomes` and `failed`, and all are joined before either is read.
+parallel::SearchOutcome search_on_threads(const parallel::SearchRequest& q, std::size_t threads) {
   assert(threads > 0);
-  std::vector<parallel::Answer> answers(threads);
+  std::vector<parallel::SearchOutcome> outcomes(threads);
   std::vector<std::exception_ptr> failed(threads);
   const auto search_part = [&](std::size_t i) {
     try {
-      answers[i] = parallel::search(q, i, threads);
+      outcomes[i] = parallel::search(q, i, threads);
     } catch (...) {
       failed[i] = std::current_exception();
     }
@@ -88,10 +88,10 @@ parallel::Answer search_on_threads(const parallel::Question& q, std::size_t thre
   }
   for (const std::exception_ptr& e : failed)
     if (e) std::rethrow_exception(e);
-  return parallel::merge(std::move(answers), q);
+  return parallel::merge(std::move(outcomes), q);
 }
 
-std::string describe_offload(const parallel::Keep& k) {
+std::string describe_offload(const parallel::StateSettings& k) {
   std::string out;
   for (const auto& [what, tier] :
        {std::pair{"weights", k.weights}, {"optimizer", k.optimizer}, {"activations", k.activations}})
@@ -101,16 +101,18 @@ std::string describe_offload(const parallel::Keep& k) {
 }
 
 /// The time is computed again for the layouts that are reported: the search keeps only totals.
-RankedLayout ranked_layout(const Found& f, const parallel::Question& q, const parallel::TimeModel& model) {
+RankedLayout ranked_layout(const FoundLayout& f, const parallel::SearchRequest& q,
+                           const parallel::TimeModel& model) {
   RankedLayout r;
-  r.data = f.depth.data, r.tensor = f.shape.tensor, r.pipeline = f.depth.pipeline,
-  r.interleave = f.depth.interleave;
-  r.context = f.shape.context, r.expert = f.shape.expert, r.zero = f.keep.zero, r.sequence = f.shape.sequence;
-  r.micro_batch = f.shape.micro_batch, r.accumulate = f.depth.accumulate;
-  r.recompute = name(f.shape.recompute.kind), r.recompute_every = f.shape.recompute.every;
-  r.offload = describe_offload(f.keep);
+  r.data = f.pipeline.data, r.tensor = f.micro.tensor, r.pipeline = f.pipeline.pipeline,
+  r.interleave = f.pipeline.interleave;
+  r.context = f.micro.context, r.expert = f.micro.expert, r.zero = f.state.zero,
+  r.sequence = f.micro.sequence;
+  r.micro_batch = f.micro.micro_batch, r.accumulate = f.pipeline.accumulate;
+  r.recompute = name(f.micro.recompute.kind), r.recompute_every = f.micro.recompute.every;
+  r.offload = describe_offload(f.state);
   r.device_bytes = f.device_bytes, r.host_bytes = f.host_bytes;
-  const parallel::Times t = model.step(f.run(q.job.base));
+  const parallel::Times t = model.step(f.run(q.space.base));
   r.step_seconds = t.step, r.tokens_per_second = t.tokens_per_second,
   r.utilization = t.model_flops_utilization;
   // Keys of the JSON output and columns of the CSV, in this order for every layout; they add up to t.step.
@@ -199,15 +201,15 @@ std::string describe_bytes(std::uint64_t bytes, std::uint64_t budget, const char
   return fmt::format("{} of {}, {} over the budget", format_bytes(bytes), of, format_bytes(bytes - budget));
 }
 
-/// The layout that exceeds the budgets least, as an answer to "how much is missing".
-std::string describe_closest(const Found& f, const parallel::Question& q) {
+/// The layout that exceeds the budgets least.
+std::string describe_closest(const FoundLayout& f, const parallel::SearchRequest& q) {
   std::string out = fmt::format(
       "the closest layout is tensor {}, pipeline {}, data {}, context {}, expert {}, zero {}, micro-batch "
       "{}, recompute "
       "{}{}: {}",
-      f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context, f.shape.expert, f.keep.zero,
-      f.shape.micro_batch, name(f.shape.recompute.kind),
-      describe_offload(f.keep).empty() ? "" : ", " + describe_offload(f.keep),
+      f.micro.tensor, f.pipeline.pipeline, f.pipeline.data, f.micro.context, f.micro.expert, f.state.zero,
+      f.micro.micro_batch, name(f.micro.recompute.kind),
+      describe_offload(f.state).empty() ? "" : ", " + describe_offload(f.state),
       describe_bytes(f.device_bytes, q.device_budget, "device memory"));
   if (f.host_bytes > 0 && q.host_budget != UINT64_MAX)
     out += "; " + describe_bytes(f.host_bytes, q.host_budget, "host memory");
@@ -217,23 +219,23 @@ std::string describe_closest(const Found& f, const parallel::Question& q) {
 }  // namespace
 
 /// Every setting of a layout, also those at their default: the run file may set them to other values.
-std::vector<std::string> layout_settings(const Found& f) {
+std::vector<std::string> layout_settings(const FoundLayout& f) {
   const auto set = [](const char* key, const auto& value) { return fmt::format("{}={}", key, value); };
-  return {set("parallel.data", f.depth.data),
-          set("parallel.tensor", f.shape.tensor),
-          set("parallel.sequence", f.shape.sequence),
-          set("parallel.pipeline", f.depth.pipeline),
-          set("parallel.interleave", f.depth.interleave),
-          set("parallel.context", f.shape.context),
-          set("parallel.expert", f.shape.expert),
-          set("parallel.zero", f.keep.zero),
-          set("train.micro_batch", f.shape.micro_batch),
-          set("train.grad_accum", f.depth.accumulate),
-          set("train.recompute", name(f.shape.recompute.kind)),
-          set("train.recompute_every", f.shape.recompute.every),
-          set("plan.offload_weights", offload_word(f.keep.weights)),
-          set("plan.offload_optimizer", offload_word(f.keep.optimizer)),
-          set("plan.offload_activations", offload_word(f.keep.activations))};
+  return {set("parallel.data", f.pipeline.data),
+          set("parallel.tensor", f.micro.tensor),
+          set("parallel.sequence", f.micro.sequence),
+          set("parallel.pipeline", f.pipeline.pipeline),
+          set("parallel.interleave", f.pipeline.interleave),
+          set("parallel.context", f.micro.context),
+          set("parallel.expert", f.micro.expert),
+          set("parallel.zero", f.state.zero),
+          set("train.micro_batch", f.micro.micro_batch),
+          set("train.grad_accum", f.pipeline.accumulate),
+          set("train.recompute", name(f.micro.recompute.kind)),
+          set("train.recompute_every", f.micro.recompute.every),
+          set("plan.offload_weights", offload_word(f.state.weights)),
+          set("plan.offload_optimizer", offload_word(f.state.optimizer)),
+          set("plan.offload_activations", offload_word(f.state.activations))};
 }
 
 /// Stages: resolve what the command line left open (sequence length, devices, sequences per step), ask,
@@ -264,9 +266,9 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   }
 
   // The pointers in `q` refer to locals of this function; the threads end before it returns.
-  parallel::Question q;
+  parallel::SearchRequest q;
   q.architecture = &architecture;
-  q.job = {r, v.devices, v.global_batch, axes_of(r, request.fixed)};
+  q.space = {r, v.devices, v.global_batch, axes_of(r, request.fixed)};
   q.machine = parallel::machine_of(device, r);
   // memory.budget is a limit for the plan alone and replaces the memory of the device; without a host budget,
   // host memory is unlimited.
@@ -278,7 +280,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   // steady_clock: the time of day may be set during the search.
   const auto begin = std::chrono::steady_clock::now();
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const parallel::Answer answer = search_on_threads(q, request.threads ? request.threads : cores);
+  const parallel::SearchOutcome outcome = search_on_threads(q, request.threads ? request.threads : cores);
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   v.model = c.model.name.empty() ? c.model.family : c.model.name;
@@ -286,10 +288,10 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   v.run_line = fmt::format("{}, {}", c.precision, name(r.optimizer));
   v.budget_bytes = q.device_budget;
   v.seq_len = r.seq_len;
-  v.layouts = answer.layouts, v.fitting = answer.fitting, v.evaluated = answer.evaluated;
+  v.layouts = outcome.layouts, v.fitting = outcome.fitting, v.evaluated = outcome.evaluated;
   const parallel::TimeModel model(architecture, r, q.machine);
-  for (const Found& f : answer.best) v.best.push_back(ranked_layout(f, q, model));
-  for (const Found& f : answer.pareto) v.pareto.push_back(ranked_layout(f, q, model));
+  for (const FoundLayout& f : outcome.best) v.best.push_back(ranked_layout(f, q, model));
+  for (const FoundLayout& f : outcome.pareto) v.pareto.push_back(ranked_layout(f, q, model));
   // The default of 4096 tokens is not in the run file, so a layout that is copied without it would be another
   // run.
   for (auto* rows : {&v.best, &v.pareto})
@@ -297,14 +299,14 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
       if (!sequence.empty())
         found.settings.insert(found.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
   v.assumptions = assumptions(q.machine);
-  if (answer.layouts == 0) reject_impossible_keys(architecture, r, request.fixed, v.devices, v.global_batch);
-  if (answer.layouts == 0)
+  if (outcome.layouts == 0) reject_impossible_keys(architecture, r, request.fixed, v.devices, v.global_batch);
+  if (outcome.layouts == 0)
     v.notes.push_back(
         fmt::format("no layout exists for {} devices and {} sequences per step: heads, tokens, layers and "
                     "sequences must be divisible",
                     format_count(v.devices), format_count(v.global_batch)));
-  if (answer.closest) v.notes.push_back(describe_closest(*answer.closest, q));
-  if (!request.every && answer.evaluated < answer.layouts)
+  if (outcome.closest) v.notes.push_back(describe_closest(*outcome.closest, q));
+  if (!request.every && outcome.evaluated < outcome.layouts)
     v.notes.push_back(
         "skipped layouts can be neither among the fastest nor on the Pareto front; --every evaluates them "
         "too");

@@ -34,6 +34,6 @@ struct SearchRequest {
 SearchResult search_layouts(const runfile::RunConfig& c, const SearchRequest& request);
 
 /// "parallel.tensor=8", ...: the settings that turn the searched run into this layout.
-std::vector<std::string> layout_settings(const parallel::Found& f);
+std::vector<std::string> layout_settings(const parallel::FoundLayout& f);
 
 }  // namespace trainhost::planning

@@ -48,7 +48,7 @@ class EstimatorAdapter : public Estimator {
                                traits ? of_trainer.get() : nullptr, collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
-      if (collector.problem().empty()) throw;  // otherwise the refused node is the more useful message
+      if (collector.problem().empty()) throw;  // otherwise the rejected node is the more useful message
     }
     return take_report(id(), "estimate", collector);
   }

@@ -172,7 +172,7 @@ void check_libraries(const ElfFile& elf, const Manifest& manifest, const fs::pat
 
 void check_cpu(const std::vector<std::string>& features) {
   static const std::set<std::string> here = read_cpu_features();
-  if (here.empty()) return;  // no /proc: nothing is known, so nothing is refused
+  if (here.empty()) return;  // no /proc: nothing is known, so nothing is rejected
   for (const std::string& f : features)
     if (!here.count(f))
       throw Rejection("gate", "cpu_feature",

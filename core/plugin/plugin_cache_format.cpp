@@ -95,7 +95,7 @@ std::string format_cache_line(const CacheEntry& r) {
             list(m.modes), list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
   f.push_back(std::to_string(m.priority));
   const Rejection none("", "", "");
-  const Rejection& why = r.refused ? *r.refused : none;
+  const Rejection& why = r.rejected ? *r.rejected : none;
   f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings), why.native().domain,
                      std::to_string(why.native().code)});
   return join_fields(f);
@@ -113,7 +113,7 @@ std::optional<CacheEntry> parse_cache_line(std::string_view line) {
   m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
   m.priority = static_cast<int>(number(f[27]));
   if (!f[28].empty())
-    r.refused.emplace(f[28], f[29], f[30], f[31],
+    r.rejected.emplace(f[28], f[29], f[30], f[31],
                       VendorError{f[33], static_cast<std::int32_t>(number(f[34]))});
   r.warnings = unlist(f[32]);
   return r;

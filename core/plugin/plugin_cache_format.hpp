@@ -20,8 +20,8 @@ struct CacheEntry {
   std::string hash;                      // SHA-256 of the content; compared if mtime_too_recent()
   std::int64_t seen_s = 0, seen_ns = 0;  // when it was read
   Manifest manifest;
-  bool trial_loaded = false;  // a trial load ran; it succeeded unless `refused` is set
-  std::optional<Rejection> refused;
+  bool trial_loaded = false;  // a trial load ran; it succeeded unless `rejected` is set
+  std::optional<Rejection> rejected;
   std::vector<std::string> warnings;
 
   /// The file was modified less than 100 ms before it was read, so a later change may have the same time.

@@ -115,8 +115,8 @@ void Registry::Impl::trial_load(std::size_t index) {
   f.trial_loaded = true;
   c.warnings = v.warnings;
   c.from_cache = false;
-  if (v.refused) {
-    reject(c, *v.refused);
+  if (v.rejected) {
+    reject(c, *v.rejected);
     release_id(index);
   } else if (v.unavailable) {
     reject(c, *v.unavailable);
@@ -125,8 +125,8 @@ void Registry::Impl::trial_load(std::size_t index) {
     c.status = Status::kOk;
     c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
   }
-  if (v.refused && (!plain || !depends_only_on_file(*v.refused))) return;
-  CacheEntry r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.refused, v.warnings};
+  if (v.rejected && (!plain || !depends_only_on_file(*v.rejected))) return;
+  CacheEntry r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.rejected, v.warnings};
   cache->put(c.file, std::move(r));
   cache->save();
 }

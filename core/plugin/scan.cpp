@@ -87,15 +87,15 @@ void Scan::check_file(ScannedFile& f, const fs::path& directory) {
   } catch (const Rejection& why) {
     f.candidate.manifest = passed.manifest;
     if (!depends_only_on_file(why) || !(passed.id == f.id)) throw;
-    r.refused = why;
+    r.rejected = why;
   }
   f.candidate.manifest = r.manifest = passed.manifest;
   f.id = r.id = passed.id;
   f.sidecar = r.sidecar = passed.sidecar;
   if (!context_.options.cache_file.empty()) f.hash = r.hash = content_hash(f.candidate.file, f.id);
-  const std::optional<Rejection> refused = r.refused;
+  const std::optional<Rejection> rejected = r.rejected;
   cache_.put(f.candidate.file, std::move(r));
-  if (refused) throw Rejection(*refused);
+  if (rejected) throw Rejection(*rejected);
   check_allowed(f, directory);
 }
 
@@ -110,7 +110,7 @@ bool Scan::find_in_cache(ScannedFile& f) {
   f.candidate.from_cache = true;
   f.hash = r->hash;
   f.trial_loaded = r->trial_loaded;
-  if (r->refused) throw Rejection(*r->refused);
+  if (r->rejected) throw Rejection(*r->rejected);
   check_cpu(r->manifest.cpu);
   return true;
 }

@@ -62,7 +62,7 @@ void read_record(const std::string& record, TrialLoadResult& v, std::string& sta
     const VendorError native{f[5], static_cast<std::int32_t>(std::strtol(f[6].c_str(), nullptr, 10))};
     if (f[0] == "stage") stage = f[1];
     if (f[0] == "warning") v.warnings.push_back(f[1]);
-    if (f[0] == "refused") v.refused.emplace(f[1], f[2], f[3], f[4], native);
+    if (f[0] == "rejected") v.rejected.emplace(f[1], f[2], f[3], f[4], native);
     if (f[0] == "unavailable") v.unavailable.emplace(f[1], f[2], f[3], f[4], native);
   }
 }
@@ -71,18 +71,18 @@ void check_end_of_child(const ChildResult& c, const ChildLimits& limits, const s
                         TrialLoadResult& v) {
   if (c.end != ChildEnd::kDone) {
     v.unavailable.reset();
-    v.refused.emplace(stage.empty() ? "load" : stage, code_of(c.end),
+    v.rejected.emplace(stage.empty() ? "load" : stage, code_of(c.end),
                       fmt::format("{} {}{}", describe(c, limits), stage_phrase(stage), first_output_line(c)),
                       "it ran only in a child process; it is tried again when the file changes");
     return;
   }
-  if (v.refused) return;
+  if (v.rejected) return;
   if (c.left_behind > 0)
-    v.refused.emplace("hygiene", "processes",
+    v.rejected.emplace("hygiene", "processes",
                       fmt::format("left {} process(es) running after stop()", c.left_behind),
                       "end in stop() every process that start() created");
   else if (c.output_bytes > kMaxOutputBytes)
-    v.refused.emplace("hygiene", "noise",
+    v.rejected.emplace("hygiene", "noise",
                       fmt::format("wrote {} to standard output or error during the trial load",
                                   format_bytes(c.output_bytes)),
                       "write through the host's log()");

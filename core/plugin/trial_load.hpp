@@ -31,7 +31,7 @@ struct TrialLoadRequest {
 };
 
 struct TrialLoadResult {
-  std::optional<Rejection> refused;      // it must not be loaded
+  std::optional<Rejection> rejected;      // it must not be loaded
   std::optional<Rejection> unavailable;  // it loads, but probe() failed
   std::vector<std::string> warnings;     // harmless side effects; each is a phrase without subject
 };

@@ -83,20 +83,20 @@ void serve_trial_load() {
     const ProcessState before = process_state();
     trial_load(t, passed.manifest);
     std::fflush(nullptr);  // flush the plugin's output, so that the parent counts it
-    bool refused = false;
+    bool rejected = false;
     for (const Change& c : compare_states(before, process_state())) {
-      if (c.reject && !refused)
+      if (c.reject && !rejected)
         report(
-            {"refused", "hygiene", c.code, c.what,
+            {"rejected", "hygiene", c.code, c.what,
              "restore the state of the process in stop(); library constructors must not change it either"});
-      refused = refused || c.reject;
+      rejected = rejected || c.reject;
       if (!c.reject) report({"warning", c.what});
     }
   } catch (const Rejection& why) {
-    report({"refused", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
+    report({"rejected", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
             std::to_string(why.native().code)});
   } catch (const std::exception& e) {
-    report({"refused", "load", "exception", e.what(), ""});
+    report({"rejected", "load", "exception", e.what(), ""});
   }
   record.done();
 }

@@ -103,7 +103,7 @@ std::span<const std::string> lora_target_names();
 /// Throws Error(kUsage) at the key's position for settings that can be planned but not trained and would
 /// change the result: [parallel], [lora], [plan], and the types and optimizers marked so in the schema.
 /// Called before training.
-void refuse_unsupported(const RunConfig& c);
+void reject_unsupported(const RunConfig& c);
 
 /// The commented run file that `trainhost init` prints, generated from the schema.
 std::string init_text();

@@ -1,4 +1,4 @@
-// See judge_modes.hpp. Here it is decided what a failure of the trainer means: refused, broken, or not its
+// See judge_modes.hpp. Classifies failures of the trainer: rejected, broken, or not its
 // fault. The checks themselves catch nothing.
 #include "core/verify/judge_modes.hpp"
 
@@ -17,14 +17,14 @@ struct ModeFinding {
   Finding finding;
 };
 
-/// The finding of one mode. A refusal skips the mode; any other failure of the plugin falsifies the contract.
+/// The finding of one mode. A rejection skips the mode; any other failure of the plugin falsifies the contract.
 /// Errors that the plugin did not cause (missing text, full disk, signal) propagate.
 Finding judge_one(const std::function<Finding()>& judge) {
   try {
     return judge();
   } catch (const plugin::PluginError& e) {
     if (e.code() == Exit::kStopped) throw;
-    if (is_refusal(e)) throw CheckSkipped(e.full());
+    if (is_rejection(e)) throw CheckSkipped(e.full());
     return {false, INFINITY, 0, "the trainer failed: " + e.full()};
   }
 }

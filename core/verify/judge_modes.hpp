@@ -1,5 +1,5 @@
 // Runs one check in every mode of the backend and reports the worst result. A check returns its finding for
-// one mode; this file decides what refusals and failures of the trainer mean.
+// one mode; this file decides what rejections and failures of the trainer mean.
 #pragma once
 #include <functional>
 #include <string>

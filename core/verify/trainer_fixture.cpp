@@ -1,4 +1,4 @@
-// See trainer_fixture.hpp. A refusal before the session exists skips the check; a failure afterwards
+// See trainer_fixture.hpp. A rejection before the session exists skips the check; a failure afterwards
 // falsifies the contract (judge_modes.cpp).
 #include "core/verify/trainer_fixture.hpp"
 
@@ -49,7 +49,7 @@ void initialise_weights(plugin::Session& s, const runfile::RunConfig& c, const S
 
 }  // namespace
 
-bool is_refusal(const plugin::PluginError& e) {
+bool is_rejection(const plugin::PluginError& e) {
   static constexpr std::string_view kStatus[] = {"unsupported", "unavailable", "device_oom", "host_oom",
                                                  "rejected"};
   return std::find(std::begin(kStatus), std::end(kStatus), e.status()) != std::end(kStatus);
@@ -65,7 +65,7 @@ TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, co
     require_free_memory(c_, trainer.plan(c_.model, c_.run), trainer.id(), o.copies);
     session_ = trainer.create(c_.model, c_.run);
   } catch (const plugin::PluginError& e) {
-    if (!is_refusal(e) && e.code() != Exit::kUsage) throw;  // kUsage: it rejects a mode or a value
+    if (!is_rejection(e) && e.code() != Exit::kUsage) throw;  // kUsage: it rejects a mode or a value
     throw CheckSkipped(fmt::format("{}: {}", o.reference ? "cpu" : context.trainers.backend(), e.full()));
   }
   initialise_weights(*session_, c_, o.from);

@@ -15,7 +15,7 @@ class TrainerFixture {
  public:
   /// A session of run `c` with the tested trainer in `mode`, or with the reference trainer if `reference` is
   /// set. Initial weights: `from`, else model.weights of the run, else random by train.seed. Throws
-  /// CheckSkipped if memory does not suffice or the trainer refuses the run.
+  /// CheckSkipped if memory does not suffice or the trainer rejects the run.
   struct Options {
     std::string mode = {};
     bool reference = false;
@@ -54,7 +54,7 @@ std::uint64_t limited_steps(const runfile::RunConfig& c, std::uint64_t most);
 /// "; in fp32 instead of the run's bf16", or "" for a run in fp32.
 std::string fp32_note(const runfile::RunConfig& c);
 
-/// Whether a trainer refused because of this machine or a missing feature, as opposed to a failure.
-bool is_refusal(const plugin::PluginError& e);
+/// Whether a trainer rejected the run because of this machine or a missing feature, as opposed to a failure.
+bool is_rejection(const plugin::PluginError& e);
 
 }  // namespace trainhost::verify

@@ -50,9 +50,9 @@ struct LifeCycle {
       tensor.name = first.name.c_str();
       tensor.dim[0] = first.dim[0], tensor.dim[1] = first.rank == 2 ? first.dim[1] : 0;
       tensor.data = values.data(), tensor.count = values.size();
-      keep.struct_size = refuse.struct_size = sizeof keep;
+      keep.struct_size = reject.struct_size = sizeof keep;
       keep.tensor = [](th_tensor_sink*, const th_tensor*) -> th_status { return TH_OK; };
-      refuse.tensor = [](th_tensor_sink*, const th_tensor*) -> th_status { return TH_E_INTERNAL; };
+      reject.tensor = [](th_tensor_sink*, const th_tensor*) -> th_status { return TH_E_INTERNAL; };
       ops.struct_size = sizeof ops;
       ops.op = [](th_op_sink*, const th_op_record*) -> th_status { return TH_OK; };
     }
@@ -66,7 +66,7 @@ struct LifeCycle {
       if (s == kCreated) return;
       check(of.trainer.init(raw, 1, &e), e);
       if (s == kStepped) check(of.trainer.step(raw, &step, &out, &e), e);
-      if (s == kLost) BOOST_TEST(of.trainer.save(raw, TH_SCOPE_WEIGHTS, &refuse, &e) == TH_E_INTERNAL);
+      if (s == kLost) BOOST_TEST(of.trainer.save(raw, TH_SCOPE_WEIGHTS, &reject, &e) == TH_E_INTERNAL);
     }
 
     struct alignas(64) Line {
@@ -82,7 +82,7 @@ struct LifeCycle {
     th_step_out out{};
     th_counters counters{};
     th_tensor tensor{};
-    th_tensor_sink keep{}, refuse{};
+    th_tensor_sink keep{}, reject{};
     th_op_sink ops{};
     double figure = 0;
   };

@@ -1,5 +1,5 @@
-// Prints how many layouts per second the search evaluates: GPT-3 175B on 4096 devices, with about the choices of
-// Calculon's search (core/parallel/README.md, "Search"). Not a test. Target: bench_search.
+// Prints how many layouts per second the search evaluates: GPT-3 175B on 4096 devices, with about the choices
+// of Calculon's search (core/parallel/README.md, "Search"). Not a test. Target: bench_search.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -26,37 +26,37 @@ model::Architecture gpt3() {
   return a;
 }
 
-parallel::Question question(const model::Architecture& a) {
-  parallel::Question q;
+parallel::SearchRequest request_for(const model::Architecture& a) {
+  parallel::SearchRequest q;
   q.architecture = &a;
-  q.job.base.weight = q.job.base.compute = DType::kBF16;
-  q.job.base.master = DType::kF32;
-  q.job.base.seq_len = 2048;
-  q.job.devices = 4096, q.job.global_batch = 4096;
-  q.job.axes.attention = {AttentionMemory::kFlash, AttentionMemory::kMaterialised};
-  q.job.axes.cross_entropy = {CrossEntropy::kFused, CrossEntropy::kInPlace, CrossEntropy::kPlain};
-  q.machine = parallel::machine_of(*find_device_preset("h100-80gb"), q.job.base);
+  q.space.base.weight = q.space.base.compute = DType::kBF16;
+  q.space.base.master = DType::kF32;
+  q.space.base.seq_len = 2048;
+  q.space.devices = 4096, q.space.global_batch = 4096;
+  q.space.axes.attention = {AttentionMemory::kFlash, AttentionMemory::kMaterialised};
+  q.space.axes.cross_entropy = {CrossEntropy::kFused, CrossEntropy::kInPlace, CrossEntropy::kPlain};
+  q.machine = parallel::machine_of(*find_device_preset("h100-80gb"), q.space.base);
   q.device_budget = q.machine.memory_bytes;
   return q;
 }
 
 /// Only the ranks that Calculon has: no context parallelism.
-parallel::Question without_context(parallel::Question q) {
-  q.job.axes.context = {1};
+parallel::SearchRequest without_context(parallel::SearchRequest q) {
+  q.space.axes.context = {1};
   return q;
 }
 
-void measure(const char* what, parallel::Question q, std::size_t threads, bool prune) {
+void measure(const char* what, parallel::SearchRequest q, std::size_t threads, bool prune) {
   q.prune = prune;
   const std::clock_t cpu = std::clock();
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<parallel::Answer> answers(threads);
+  std::vector<parallel::SearchOutcome> outcomes(threads);
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < threads; ++i)
-    others.emplace_back([&, i] { answers[i] = parallel::search(q, i, threads); });
-  answers[0] = parallel::search(q, 0, threads);
+    others.emplace_back([&, i] { outcomes[i] = parallel::search(q, i, threads); });
+  outcomes[0] = parallel::search(q, 0, threads);
   for (std::thread& t : others) t.join();
-  const parallel::Answer a = parallel::merge(std::move(answers), q);
+  const parallel::SearchOutcome a = parallel::merge(std::move(outcomes), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double used = double(std::clock() - cpu) /
                       CLOCKS_PER_SEC;  // CPU time of all threads, independent of other work on the machine
@@ -67,10 +67,10 @@ void measure(const char* what, parallel::Question q, std::size_t threads, bool p
       (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s, used,
       double(a.layouts) / used / 1e6);
   if (!a.best.empty()) {
-    const parallel::Found& f = a.best.front();
-    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, Pareto front of %zu", f.shape.tensor,
-                f.depth.pipeline, f.depth.data, f.shape.context, f.depth.interleave, f.shape.micro_batch,
-                f.keep.zero, f.step_seconds, a.pareto.size());
+    const parallel::FoundLayout& f = a.best.front();
+    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, Pareto front of %zu", f.micro.tensor,
+                f.pipeline.pipeline, f.pipeline.data, f.micro.context, f.pipeline.interleave,
+                f.micro.micro_batch, f.state.zero, f.step_seconds, a.pareto.size());
   }
   std::printf("\n");
 }
@@ -81,7 +81,7 @@ int main() {
   const model::Architecture a = gpt3();
   for (const std::size_t threads : {1, 2})
     for (const bool prune : {false, true}) {
-      measure("all ranks", question(a), threads, prune);
-      measure("without context", without_context(question(a)), threads, prune);
+      measure("all ranks", request_for(a), threads, prune);
+      measure("without context", without_context(request_for(a)), threads, prune);
     }
 }

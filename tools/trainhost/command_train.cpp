@@ -13,7 +13,7 @@ Exit run(const TrainArguments& a) {
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
   runfile::RunConfig c = load_config(a.common, more);
   planning::adopt_vocabulary(c);
-  runfile::refuse_unsupported(c);
+  runfile::reject_unsupported(c);
   const auto registry = make_registry(a.common, &c);
   training::TrainOptions options;
   options.resume = a.resume;

@@ -24,7 +24,7 @@ runfile::RunConfig load_verified_run(const CommonArguments& a) {
   // The checks ask each trainer which precisions it supports; the other keys are checked as `train` does.
   runfile::RunConfig any_precision = c;
   any_precision.precision = "fp32";
-  runfile::refuse_unsupported(any_precision);
+  runfile::reject_unsupported(any_precision);
   return c;
 }
 

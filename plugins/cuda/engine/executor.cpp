@@ -34,10 +34,6 @@ bool uses_host_memory(const step::Program& p) {
 
 }  // namespace
 
-std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
-  return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
-}
-
 class Executor::Scope {
  public:
   explicit Scope(Executor& e) : e_(e) {}

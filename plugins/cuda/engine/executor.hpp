@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/executor/update_result.hpp"
+#include "core/executor/host_arguments.hpp"
 #include "plugins/cuda/engine/cuda_graphs.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "plugins/cuda/engine/queue_order.hpp"
@@ -23,6 +23,7 @@ namespace trainhost::cuda {
 
 class OpTimer;
 
+using executor::counted_targets;
 using executor::Outcome;
 using executor::UpdateInput;
 using executor::UpdateResult;
@@ -128,8 +129,5 @@ class Executor {
   step::BufferId host_scalars_ = step::kNoBuffer;
   OpTimer* timer_ = nullptr;
 };
-
-/// Number of targets that are counted in the loss (not -100).
-std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);
 
 }  // namespace trainhost::cuda

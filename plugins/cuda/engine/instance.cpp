@@ -24,7 +24,7 @@ std::uint64_t ns_since(Clock::time_point t) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
 }
 
-[[noreturn]] void bad_argument(const std::string& what) { throw abi::StatusError(TH_E_ARG, what); }
+using executor::bad_argument;
 
 /// Makes the device current for the calling thread; returns its index. Called from the member initialisers,
 /// because members allocate device memory.
@@ -94,22 +94,11 @@ void Instance::require_complete_update() const {
 
 void Instance::load(std::uint32_t scope, const th_tensor& t) {
   use_device();
-  if (!t.name || !t.data) bad_argument("tensor without name or data");
   const State state = state_of(scope);
-  for (std::size_t i = 0; i < tensors_.count(); ++i) {
-    const TensorInfo& info = tensors_.info(i);
-    if (info.name != t.name) continue;
-    if (t.dtype != TH_DT_F32) bad_argument(info.name + ": the cuda trainer expects f32");
-    if (t.rank != info.rank || t.dim[0] != info.dim[0] || (info.rank == 2 && t.dim[1] != info.dim[1]))
-      bad_argument(info.name + ": shape differs from the model");
-    if (t.first > info.elements() || t.count > info.elements() - t.first)
-      bad_argument(info.name + ": range outside the tensor");
-    if (!tensors_.has(i, state)) bad_argument(info.name + ": the run has no such optimizer state");
-    tensors_.write(i, state, t.first, t.count, static_cast<const float*>(t.data));
-    if (state == State::kWeights) loaded_[i] += t.count, host_copies_stale_ = true;
-    return;
-  }
-  bad_argument("no tensor named " + escaped(t.name) + " in this model");
+  const std::size_t i = executor::find_tensor(program_, t, kId);
+  if (!tensors_.has(i, state)) bad_argument(tensors_.info(i).name + ": the run has no such optimizer state");
+  tensors_.write(i, state, t.first, t.count, static_cast<const float*>(t.data));
+  if (state == State::kWeights) loaded_[i] += t.count, host_copies_stale_ = true;
 }
 
 // Fills the weights that load() has not written, one piece of the staging size at a time. All threads compute
@@ -136,34 +125,10 @@ void Instance::init(std::uint64_t seed) {
   host_copies_stale_ = true;
 }
 
-void Instance::check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const {
-  const std::int64_t vocab = static_cast<std::int64_t>(program_.model.vocab);
-  for (std::uint64_t i = 0; i < n; ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocab)
-      bad_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) +
-                   "; the vocabulary has " + std::to_string(vocab));
-    if ((targets[i] < 0 || targets[i] >= vocab) && targets[i] != -100)
-      bad_argument("target " + std::to_string(i) + " is " + std::to_string(targets[i]) +
-                   "; the vocabulary has " + std::to_string(vocab));
-  }
-}
-
 void Instance::step(const th_step& in, th_step_out& out) {
   use_device();
   require_complete_update();
-  const RunSpec& r = program_.run;
-  const bool evaluate = in.flags & TH_STEP_EVALUATE;
-  const std::uint64_t most = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
-  if (!evaluate && r.mode == RunMode::kInference)
-    throw abi::StatusError(TH_E_STATE, "an inference run has no update");
-  if (in.seq != r.seq_len || in.batch == 0 || in.batch > most || (!evaluate && in.batch != most))
-    bad_argument("step with " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
-                 " tokens, but the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
-  if (!in.tokens || !in.targets) bad_argument("step without tokens or targets");
-  check_ids(in.tokens, in.targets, std::uint64_t{in.batch} * in.seq);
-  if (!evaluate && counted_targets(in.targets, std::uint64_t{in.batch} * in.seq) == 0)
-    bad_argument("step without counted targets: all are -100");
-
+  executor::check_step(program_, in);
   if (host_copies_stale_) executor_.refresh_host_copies(), host_copies_stale_ = false;
   const auto start = Clock::now();
   const std::uint64_t compute_before = executor_.counters().compute_ns;
@@ -171,19 +136,12 @@ void Instance::step(const th_step& in, th_step_out& out) {
   UpdateResult result;
   Outcome outcome = Outcome::kCancelled;
   if (!cancelled())
-    outcome = evaluate ? executor_.evaluate(in.tokens, in.targets, in.batch, result)
-                       : executor_.update({in.tokens, in.targets, in.lr, in.step_index}, cancelled, result);
-  out.loss = result.loss;
-  out.grad_norm = result.grad_norm;
-  out.tokens_counted = result.counted;
+    outcome = in.flags & TH_STEP_EVALUATE
+                  ? executor_.evaluate(in.tokens, in.targets, in.batch, result)
+                  : executor_.update({in.tokens, in.targets, in.lr, in.step_index}, cancelled, result);
   out.wall_ns = ns_since(start);
   out.device_ns = executor_.counters().compute_ns - compute_before;
-  if (outcome == Outcome::kCancelled) throw abi::StatusError(TH_E_CANCELLED, "stopped by the host");
-  if (outcome == Outcome::kNonFinite)
-    throw abi::StatusError(TH_E_NONFINITE,
-                           "loss " + std::to_string(result.loss) + ", gradient norm " +
-                               std::to_string(result.grad_norm) + ": the update was not applied",
-                           "reduce optimizer.lr, or increase optimizer.warmup_steps");
+  executor::return_result(outcome, result, out);
 }
 
 void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
@@ -192,19 +150,11 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   const State state = state_of(scope);
   for (std::size_t i = 0; i < tensors_.count(); ++i) {
     if (!tensors_.has(i, state)) continue;  // the optimizer has no such moment
-    const TensorInfo& info = tensors_.info(i);
-    th_tensor t{};
-    t.struct_size = sizeof t;
-    t.dtype = TH_DT_F32;
-    t.rank = info.rank;
-    t.dim[0] = info.dim[0];
-    t.dim[1] = info.rank == 2 ? info.dim[1] : 0;
-    t.name = info.name.c_str();
+    th_tensor t = executor::describe_tensor(tensors_.info(i));
     tensors_.read(i, state, [&](std::uint64_t first, std::uint64_t n, const float* data) {
       t.data = const_cast<float*>(data);
       t.first = first, t.count = n;
-      if (th_status s = sink.tensor(&sink, &t); s != TH_OK)
-        throw abi::StatusError(s, "the host refused tensor " + info.name);
+      executor::send_tensor(sink, t);
     });
   }
 }
@@ -212,11 +162,7 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
 void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
   use_device();
   require_complete_update();
-  if (token < 0 || static_cast<std::uint64_t>(token) >= program_.model.vocab)
-    bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
-  if (position >= program_.run.seq_len)
-    bad_argument("position " + std::to_string(position) + ", but the cache has " +
-                 std::to_string(program_.run.seq_len));
+  executor::check_next(program_, token, position);
   executor_.next_logits(token, position, logits);
 }
 
@@ -274,12 +220,7 @@ double Instance::count_sync_mismatches() {
 }
 
 void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
-  if (program_.run.mode == RunMode::kInference)
-    throw abi::StatusError(TH_E_STATE, "an inference run has no update to profile");
-  const std::uint64_t need = abi::record_bytes(program_);
-  if (!records || bytes < need)
-    bad_argument(std::to_string(bytes) + " bytes for records, but a step of this run needs " +
-                 std::to_string(need));
+  executor::check_record_buffer(program_, records, bytes);
   use_device();
   timer_.emplace(program_, plan_, records, moments);
   executor_.set_op_timer(&*timer_);

@@ -38,7 +38,6 @@ class Instance {
 
  private:
   void use_device() const;
-  void check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const;
   void require_complete_update() const;
   double measure_peak_flops();
   double count_sync_mismatches();

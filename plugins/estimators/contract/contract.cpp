@@ -35,8 +35,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     abi::require_arguments(m, r, sink);
     Tier tier = p ? abi::from_c(*p).tier : Tier::kHost;
     MemoryReport report = contract::estimate(abi::from_c(*m), abi::from_c(*r), tier);
-    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
-      throw abi::StatusError(s, "the host refused the report");
+    abi::send_report(report, sink, summary);
   });
 }
 

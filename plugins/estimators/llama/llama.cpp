@@ -1,6 +1,6 @@
 // Plugin `llama`: the exact estimator of the trainable families. Builds the step program that a trainer would
 // run (core/step), places its buffers (core/placement) and reports the memory breakdown. A run without a step
-// program is refused as "unsupported", with the reason.
+// program is rejected as "unsupported", with the reason.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
@@ -46,8 +46,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     MemoryReport report = placement::memory_breakdown(program, placed);
     report.digest = placed.digest;
     if (!p) report.notes.push_back(kDefaultTraits);
-    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
-      throw abi::StatusError(s, "the host refused the report");
+    abi::send_report(report, sink, summary);
   });
 }
 

@@ -49,8 +49,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
     const MemoryReport report =
         vram_note::breakdown(model, abi::from_c(*r), settings, countable ? rules::true_parameters(model) : 0);
-    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
-      throw abi::StatusError(s, "the host refused the report");
+    abi::send_report(report, sink, summary);
   });
 }
 

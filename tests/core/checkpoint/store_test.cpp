@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(in_a_thousand_races_exactly_one_process_gets_the_lock) {
   auto* inside = static_cast<std::atomic<int>*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   BOOST_REQUIRE(inside != MAP_FAILED);
-  std::atomic<int>*holds = inside + 1, *shared = inside + 2, *refused = inside + 3;
+  std::atomic<int>*holds = inside + 1, *shared = inside + 2, *rejected = inside + 3;
   std::vector<pid_t> children;
   for (int c = 0; c < 4; ++c) {
     pid_t pid = ::fork();
@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(in_a_thousand_races_exactly_one_process_gets_the_lock) {
           std::this_thread::yield();
           inside->fetch_sub(1);
         } catch (const Error&) {
-          refused->fetch_add(1);
+          rejected->fetch_add(1);
         }
       }
       ::_exit(0);
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(in_a_thousand_races_exactly_one_process_gets_the_lock) {
   for (pid_t pid : children) ::waitpid(pid, nullptr, 0);
   BOOST_TEST(shared->load() == 0);
   BOOST_TEST(holds->load() > 0);
-  BOOST_TEST(holds->load() + refused->load() == 1000);
+  BOOST_TEST(holds->load() + rejected->load() == 1000);
   ::munmap(inside, 4096);
 }
 

@@ -202,19 +202,19 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_models_are_rejected_by_name) {
 BOOST_AUTO_TEST_CASE(damaged_models_never_crash) {
   const Folder f;
   const std::string good = read_file(small_model("bpe"));
-  int refused = 0;
+  int rejected = 0;
   const auto attempt = [&](const std::string& model) {
     const fs::path p = f.text("damaged.model", model);
     try {
       const auto t = make_tokenizer(p.string());
       t->decode(t->encode("Mia lives in the old mill."));
     } catch (const Error& e) {
-      ++refused;
+      ++rejected;
       BOOST_TEST(std::string(e.what()).find("damaged.model") != std::string::npos);
     }
   };
   for (std::size_t i = 0; i < 60; ++i) attempt(good.substr(0, good.size() * i / 60));
-  BOOST_TEST(refused >= 55);
+  BOOST_TEST(rejected >= 55);
   std::uint64_t random = 1;
   for (int i = 0; i < 200; ++i) {
     std::string model = good;

@@ -40,7 +40,7 @@ Architecture read(const std::string& family, const std::string& more = "") {
   return from_config(config(family, more), "test");
 }
 
-std::string refused(const std::string& json) {
+std::string rejected(const std::string& json) {
   try {
     from_config(json, "test");
   } catch (const Error& e) {
@@ -209,38 +209,38 @@ BOOST_AUTO_TEST_CASE(an_unknown_field_gets_a_note_unless_it_is_off) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
-BOOST_AUTO_TEST_SUITE(refusals)
+BOOST_AUTO_TEST_SUITE(rejections)
 
 BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
-  BOOST_TEST(refused(R"({"model_type": "gemma2", "vocab_size": 10})") == "hidden_size is missing");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": 0)")) ==
+  BOOST_TEST(rejected(R"({"model_type": "gemma2", "vocab_size": 10})") == "hidden_size is missing");
+  BOOST_TEST(rejected(config("gemma2", R"(, "head_dim": 0)")) ==
              "head_dim = 0: expected a whole number from 1 to 2147483647");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": "8")")) ==
+  BOOST_TEST(rejected(config("gemma2", R"(, "head_dim": "8")")) ==
              "head_dim = \"8\": expected a whole number from 1 to 2147483647");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": -8)")) ==
+  BOOST_TEST(rejected(config("gemma2", R"(, "head_dim": -8)")) ==
              "head_dim = -8: expected a whole number from 1 to 2147483647");
-  BOOST_TEST(refused(config("mixtral")) == "num_local_experts is missing");
-  BOOST_TEST(refused(config("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)")) ==
+  BOOST_TEST(rejected(config("mixtral")) == "num_local_experts is missing");
+  BOOST_TEST(rejected(config("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)")) ==
              "num_experts_per_tok = 3 is more than num_local_experts = 2");
-  BOOST_TEST(refused(config("gemma2", R"(, "layer_types": ["full_attention"])")) ==
+  BOOST_TEST(rejected(config("gemma2", R"(, "layer_types": ["full_attention"])")) ==
              "layer_types has 1 entries: expected num_hidden_layers = 6");
-  BOOST_TEST(refused(config("gpt2", R"(, "tie_word_embeddings": 1)")) ==
+  BOOST_TEST(rejected(config("gpt2", R"(, "tie_word_embeddings": 1)")) ==
              "tie_word_embeddings = 1: expected true or false");
-  BOOST_TEST(refused("[]") == "config.json: expected a JSON object with the model's fields");
-  BOOST_TEST(refused("{}") == "model_type is missing");
-  BOOST_TEST(refused(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") ==
+  BOOST_TEST(rejected("[]") == "config.json: expected a JSON object with the model's fields");
+  BOOST_TEST(rejected("{}") == "model_type is missing");
+  BOOST_TEST(rejected(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") ==
              "n_head = 4 does not divide n_embd = 6");
   BOOST_TEST(
-      refused(R"({"model_type": "mpt", "vocab_size": 9, "d_model": 6, "n_layers": 5000, "n_heads": 3})") ==
+      rejected(R"({"model_type": "mpt", "vocab_size": 9, "d_model": 6, "n_layers": 5000, "n_heads": 3})") ==
       "n_layers = 5000 is too large: expected at most 4096");
   BOOST_TEST(
-      refused(
+      rejected(
           R"({"model_type": "gpt2", "vocab_size": 2147483647, "n_embd": 2147483647, "n_layer": 65536, "n_head": 1})") !=
       "");
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_family_error_names_the_nearest_family_and_how_to_add_it) {
-  BOOST_TEST(refused(R"({"model_type": "gemma4"})") ==
+  BOOST_TEST(rejected(R"({"model_type": "gemma4"})") ==
              "the model family 'gemma4' is unknown; did you mean 'gemma'?");
   const Error e = unknown_family("mamba");
   BOOST_TEST(std::string(e.what()).find("'mamba' is unknown") != std::string::npos);

@@ -69,15 +69,15 @@ Calculon calculon() {
 
 std::set<Point> ours() {
   model::Architecture a = test::dense(kHidden, 4 * kHidden, kHeads, kHeads, 51200, kLayers, true);
-  Job job;
-  job.base.seq_len = kSeq, job.devices = kDevices, job.global_batch = kBatch;
-  job.axes.context = {1};
-  job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kSelective, 1}, {Recompute::kFull, 1}};
-  job.axes.zero = {0, 1};
+  SearchSpace space;
+  space.base.seq_len = kSeq, space.devices = kDevices, space.global_batch = kBatch;
+  space.axes.context = {1};
+  space.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kSelective, 1}, {Recompute::kFull, 1}};
+  space.axes.zero = {0, 1};
   std::set<Point> out;
-  for (const Shape& s : shapes(a, job))
-    for (const Depth& d : depths(a, job, s))
-      for (const Keep& k : keeps(job, d.data > 1))
+  for (const MicroBatchSettings& s : micro_batch_settings(a, space))
+    for (const PipelineSettings& d : pipeline_settings(a, space, s))
+      for (const StateSettings& k : state_settings(space, d.data > 1))
         out.insert({s.tensor, d.pipeline, d.data, d.interleave, s.micro_batch, s.recompute.kind, k.zero,
                     s.sequence, k.weights != Tier::kDevice, k.optimizer != Tier::kDevice,
                     k.activations != Tier::kDevice});

@@ -35,7 +35,7 @@ std::uint64_t simulated_in_flight(const Pipeline& p, std::uint64_t stage) {
   return most;
 }
 
-void refused(const model::Architecture& a, const RunSpec& r, const std::string& sentence) {
+void rejected(const model::Architecture& a, const RunSpec& r, const std::string& sentence) {
   BOOST_CHECK_EXCEPTION(validate(a, r), Error, [&](const Error& e) {
     if (e.what() != sentence) BOOST_TEST_MESSAGE("error: " << e.what());
     return e.what() == sentence;
@@ -215,25 +215,25 @@ BOOST_AUTO_TEST_CASE(errors_name_the_key_and_valid_values) {
   RunSpec r;
   validate(a, r);
   r.parallel.tensor = 3;
-  refused(a, r, "parallel.tensor = 3 does not divide 32 heads; use 2 or 4");
+  rejected(a, r, "parallel.tensor = 3 does not divide 32 heads; use 2 or 4");
   r = {}, r.parallel.pipeline = 33;
-  refused(a, r, "parallel.pipeline = 33 is more than the 32 layers; use 32");
+  rejected(a, r, "parallel.pipeline = 33 is more than the 32 layers; use 32");
   r = {}, r.parallel.pipeline = 8, r.parallel.virtual_stages = 5;
-  refused(a, r, "parallel.interleave = 5 with parallel.pipeline = 8 needs 40 chunks of 32 layers; use 4");
+  rejected(a, r, "parallel.interleave = 5 with parallel.pipeline = 8 needs 40 chunks of 32 layers; use 4");
   r = {}, r.parallel.virtual_stages = 2;
-  refused(a, r, "parallel.interleave = 2 needs parallel.pipeline > 1; it is 1");
+  rejected(a, r, "parallel.interleave = 2 needs parallel.pipeline > 1; it is 1");
   r = {}, r.parallel.expert = 2;
-  refused(a, r, "parallel.expert = 2, but this model has no experts; use 1");
+  rejected(a, r, "parallel.expert = 2, but this model has no experts; use 1");
   r.parallel.expert = 5, r.parallel.data = 5;
-  refused(moe, r, "parallel.expert = 5 does not divide 16 experts; use 4 or 8");
+  rejected(moe, r, "parallel.expert = 5 does not divide 16 experts; use 4 or 8");
   r.parallel.expert = 4, r.parallel.data = 6;
-  refused(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks; use 3 or 6");
+  rejected(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks; use 3 or 6");
   r = {}, r.parallel.context = 7;
-  refused(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); use 4 or 8");
+  rejected(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); use 4 or 8");
   r = {}, r.memory.recompute_every = 2;
-  refused(a, r, "train.recompute_every = 2 needs train.recompute = \"full\"; it is \"none\"");
+  rejected(a, r, "train.recompute_every = 2 needs train.recompute = \"full\"; it is \"none\"");
   r = {}, r.parallel.zero = 4;
-  refused(a, r, "parallel.zero = 4: expected 0 to 3");
+  rejected(a, r, "parallel.zero = 4: expected 0 to 3");
 }
 
 BOOST_AUTO_TEST_CASE(every_stage_has_a_note) {

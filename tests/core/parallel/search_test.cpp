@@ -36,30 +36,30 @@ model::Architecture mixed() {
   return a;
 }
 
-Question question(const model::Architecture& a, std::uint32_t devices, std::uint64_t batch) {
-  Question q;
+SearchRequest small_request(const model::Architecture& a, std::uint32_t devices, std::uint64_t batch) {
+  SearchRequest q;
   q.architecture = &a;
-  q.job.base.weight = q.job.base.compute = DType::kBF16;
-  q.job.base.master = DType::kF32;
-  q.job.base.seq_len = 512;
-  q.job.devices = devices, q.job.global_batch = batch;
-  q.machine = machine_of(*find_device_preset("a100-40gb"), q.job.base);
+  q.space.base.weight = q.space.base.compute = DType::kBF16;
+  q.space.base.master = DType::kF32;
+  q.space.base.seq_len = 512;
+  q.space.devices = devices, q.space.global_batch = batch;
+  q.machine = machine_of(*find_device_preset("a100-40gb"), q.space.base);
   q.machine.node = 4;
   q.device_budget = UINT64_MAX;
   return q;
 }
 
 /// Every layout of the space, each computed only from its own run.
-std::vector<Found> brute(const Question& q) {
-  std::vector<Found> out;
+std::vector<FoundLayout> all_layouts(const SearchRequest& q) {
+  std::vector<FoundLayout> out;
   const model::Architecture& a = *q.architecture;
-  const std::vector<Shape> all = shapes(a, q.job);
+  const std::vector<MicroBatchSettings> all = micro_batch_settings(a, q.space);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    std::uint64_t place = std::uint64_t{i} << 32;
-    for (const Depth& d : depths(a, q.job, all[i]))
-      for (const Keep& k : keeps(q.job, d.data * all[i].context > 1)) {
-        Found f{all[i], d, k, 0, 0, 0, place++};
-        const RunSpec r = f.run(q.job.base);
+    std::uint64_t index = std::uint64_t{i} << 32;
+    for (const PipelineSettings& d : pipeline_settings(a, q.space, all[i]))
+      for (const StateSettings& k : state_settings(q.space, d.data * all[i].context > 1)) {
+        FoundLayout f{all[i], d, k, 0, 0, 0, index++};
+        const RunSpec r = f.run(q.space.base);
         validate(a, r);
         const Numbers n = stage_numbers(a, r, worst_stage(a, r));
         for (std::uint32_t s = 0; s < r.parallel.pipeline; ++s)
@@ -73,23 +73,23 @@ std::vector<Found> brute(const Question& q) {
   return out;
 }
 
-std::vector<Found> fastest(std::vector<Found> all, const Question& q) {
-  std::erase_if(all, [&](const Found& f) { return misses_by(f, q) > 0; });
+std::vector<FoundLayout> expected_fastest(std::vector<FoundLayout> all, const SearchRequest& q) {
+  std::erase_if(all, [&](const FoundLayout& f) { return excess_bytes(f, q) > 0; });
   std::sort(all.begin(), all.end(), faster);
   if (all.size() > q.top) all.resize(q.top);
   return all;
 }
 
-std::vector<Found> front(std::vector<Found> all, const Question& q) {
-  std::erase_if(all, [&](const Found& f) { return misses_by(f, q) > 0; });
+std::vector<FoundLayout> expected_pareto_front(std::vector<FoundLayout> all, const SearchRequest& q) {
+  std::erase_if(all, [&](const FoundLayout& f) { return excess_bytes(f, q) > 0; });
   std::sort(all.begin(), all.end(), smaller);
-  std::vector<Found> out;
-  for (const Found& f : all)
+  std::vector<FoundLayout> out;
+  for (const FoundLayout& f : all)
     if (out.empty() || f.step_seconds < out.back().step_seconds) out.push_back(f);
   return out;
 }
 
-void same(const std::vector<Found>& x, const std::vector<Found>& y) {
+void check_equal(const std::vector<FoundLayout>& x, const std::vector<FoundLayout>& y) {
   BOOST_REQUIRE_EQUAL(x.size(), y.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     BOOST_TEST(x[i].index == y[i].index);
@@ -99,11 +99,11 @@ void same(const std::vector<Found>& x, const std::vector<Found>& y) {
   }
 }
 
-void against_brute_force(Question q) {
-  const std::vector<Found> all = brute(q);
+void compare_with_brute_force(SearchRequest q) {
+  const std::vector<FoundLayout> all = all_layouts(q);
   BOOST_REQUIRE(!all.empty());
   std::vector<std::uint64_t> bytes;
-  for (const Found& f : all) bytes.push_back(f.device_bytes);
+  for (const FoundLayout& f : all) bytes.push_back(f.device_bytes);
   std::sort(bytes.begin(), bytes.end());
   // Everything fits; half; a tenth; one; none.
   for (const std::uint64_t budget :
@@ -111,23 +111,25 @@ void against_brute_force(Question q) {
     for (const bool prune : {false, true})
       for (const std::size_t parts : {1, 3}) {
         q.device_budget = budget, q.prune = prune;
-        std::vector<Answer> answers;
-        for (std::size_t i = 0; i < parts; ++i) answers.push_back(search(q, i, parts));
-        const Answer got = merge(std::move(answers), q);
+        std::vector<SearchOutcome> outcomes;
+        for (std::size_t i = 0; i < parts; ++i) outcomes.push_back(search(q, i, parts));
+        const SearchOutcome got = merge(std::move(outcomes), q);
         BOOST_TEST(got.layouts == all.size());
-        same(got.best, fastest(all, q));
-        same(got.pareto, front(all, q));
-        const auto fit = static_cast<std::uint64_t>(
-            std::count_if(all.begin(), all.end(), [&](const Found& f) { return f.device_bytes <= budget; }));
+        check_equal(got.best, expected_fastest(all, q));
+        check_equal(got.pareto, expected_pareto_front(all, q));
+        const auto fit = static_cast<std::uint64_t>(std::count_if(
+            all.begin(), all.end(), [&](const FoundLayout& f) { return f.device_bytes <= budget; }));
         BOOST_TEST(got.fitting <= fit);
         BOOST_TEST((fit == 0) == (got.fitting == 0));
         if (!prune) BOOST_TEST(got.fitting == fit);
         if (!prune) BOOST_TEST(got.evaluated == all.size());
         BOOST_TEST(got.closest.has_value() == (fit == 0));
         if (fit == 0) {
-          const auto least = *std::min_element(all.begin(), all.end(), [&](const Found& x, const Found& y) {
-            return misses_by(x, q) != misses_by(y, q) ? misses_by(x, q) < misses_by(y, q) : faster(x, y);
-          });
+          const auto least =
+              *std::min_element(all.begin(), all.end(), [&](const FoundLayout& x, const FoundLayout& y) {
+                return excess_bytes(x, q) != excess_bytes(y, q) ? excess_bytes(x, q) < excess_bytes(y, q)
+                                                                : faster(x, y);
+              });
           BOOST_TEST(got.closest->index == least.index);
         }
       }
@@ -139,66 +141,66 @@ BOOST_AUTO_TEST_SUITE(search_suite)
 
 BOOST_AUTO_TEST_CASE(search_equals_brute_force_for_a_dense_model) {
   const model::Architecture a = dense(6);
-  against_brute_force(question(a, 8, 16));
+  compare_with_brute_force(small_request(a, 8, 16));
 }
 
 BOOST_AUTO_TEST_CASE(search_equals_brute_force_if_layers_differ_and_do_not_divide) {
   const model::Architecture a = mixed();
-  Question q = question(a, 8, 8);
-  q.job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}, {Recompute::kFull, 2}};
-  q.job.axes.micro_batch = {1, 2};
+  SearchRequest q = small_request(a, 8, 8);
+  q.space.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}, {Recompute::kFull, 2}};
+  q.space.axes.micro_batch = {1, 2};
   q.top = 7;
-  against_brute_force(q);
+  compare_with_brute_force(q);
 }
 
 BOOST_AUTO_TEST_CASE(search_equals_brute_force_for_other_types_optimizers_and_adapters) {
   const model::Architecture a = dense(4);
-  Question q = question(a, 4, 4);
-  q.job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}};
-  q.job.axes.optimizer_in.push_back(Tier::kDisk);
-  q.job.base.grad = DType::kBF16;
-  q.job.base.optimizer = Optimizer::kAdafactor;
-  against_brute_force(q);
-  q.job.base.mode = RunMode::kQlora;
-  q.job.base.lora_rank = 8, q.job.base.lora_targets = 5;
-  q.job.base.optimizer = Optimizer::kAdamW;
-  against_brute_force(q);
+  SearchRequest q = small_request(a, 4, 4);
+  q.space.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}};
+  q.space.axes.optimizer_in.push_back(Tier::kDisk);
+  q.space.base.grad = DType::kBF16;
+  q.space.base.optimizer = Optimizer::kAdafactor;
+  compare_with_brute_force(q);
+  q.space.base.mode = RunMode::kQlora;
+  q.space.base.lora_rank = 8, q.space.base.lora_targets = 5;
+  q.space.base.optimizer = Optimizer::kAdamW;
+  compare_with_brute_force(q);
 }
 
 BOOST_AUTO_TEST_CASE(pruning_skips_layouts) {
   const model::Architecture a = dense(8);
-  Question q = question(a, 16, 32);
+  SearchRequest q = small_request(a, 16, 32);
   q.top = 1;
-  const Answer pruned = search(q);
+  const SearchOutcome pruned = search(q);
   q.prune = false;
-  const Answer all = search(q);
+  const SearchOutcome all = search(q);
   BOOST_TEST(pruned.evaluated < all.evaluated);
   BOOST_TEST(all.evaluated == all.layouts);
-  same(pruned.best, all.best);
-  same(pruned.pareto, all.pareto);
+  check_equal(pruned.best, all.best);
+  check_equal(pruned.pareto, all.pareto);
 }
 
 BOOST_AUTO_TEST_CASE(a_pareto_front_does_not_depend_on_the_order_of_insertion) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
-    std::vector<Found> all;
+    std::vector<FoundLayout> all;
     for (std::uint64_t i = 0; i < 40; ++i) {
-      Found f;
+      FoundLayout f;
       f.device_bytes = random() % 12, f.step_seconds = static_cast<double>(random() % 12), f.index = i;
       all.push_back(f);
     }
     ParetoFront f;
-    for (const Found& x : all) f.add(x);
-    Question q;
+    for (const FoundLayout& x : all) f.add(x);
+    SearchRequest q;
     q.device_budget = UINT64_MAX;
-    same(f.kept(), front(all, q));
+    check_equal(f.kept(), expected_pareto_front(all, q));
   }
 }
 
 BOOST_AUTO_TEST_CASE(search_rejects_inference) {
   const model::Architecture a = dense(4);
-  Question q = question(a, 4, 4);
-  q.job.base.mode = RunMode::kInference;
+  SearchRequest q = small_request(a, 4, 4);
+  q.space.base.mode = RunMode::kInference;
   BOOST_CHECK_THROW(search(q), Error);
 }
 

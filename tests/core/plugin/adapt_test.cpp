@@ -129,19 +129,19 @@ BOOST_AUTO_TEST_CASE(a_vendor_error_number_is_passed_on_with_the_message) {
       [](const tp::PluginError& e) { return e.native().domain == "errno" && e.native().code == 28; });
 }
 
-BOOST_AUTO_TEST_CASE(a_call_from_inside_another_on_the_same_instance_is_refused) {
+BOOST_AUTO_TEST_CASE(a_call_from_inside_another_on_the_same_instance_is_rejected) {
   Toy toy;
   const std::unique_ptr<tp::Session> s = toy.create(), beside = toy.create();
   s->init(1), beside->init(1);
-  int refused = 0;
+  int rejected = 0;
   s->save(tp::Scope::kWeights, [&](const tp::TensorPiece&) {
     BOOST_CHECK_EXCEPTION(s->init(2), tp::PluginError, [](const tp::PluginError& e) {
       return e.status() == "state" && std::string(e.what()).find("init() was called while save() ran") == 0;
     });
     beside->counters();  // another instance is no matter
-    ++refused;
+    ++rejected;
   });
-  BOOST_TEST(refused > 0);
+  BOOST_TEST(rejected > 0);
   s->counters();
 }
 

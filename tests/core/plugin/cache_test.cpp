@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(cache_entries_are_read_back_unchanged) {
   r.trial_loaded = true;
   r.manifest = {"i",       "v",      "trainer", "s\nt", "1.0",    "cpu",       {"a/1", "b\t/2"},
                 {"llama"}, {"full"}, {"bf16"},  {"o"},  {"avx2"}, {"libx.so"}, -7};
-  r.refused.emplace("load", "crashed", "why\tso", "hint\n");
+  r.rejected.emplace("load", "crashed", "why\tso", "hint\n");
   r.warnings = {"one", "two\twords"};
   tp::Cache out(c.cache, "h");
   out.put("/a\tb.so", r);
@@ -222,8 +222,8 @@ BOOST_AUTO_TEST_CASE(cache_entries_are_read_back_unchanged) {
   BOOST_TEST((back->manifest == r.manifest));
   BOOST_TEST(back->hash == r.hash);
   BOOST_TEST(back->trial_loaded);
-  BOOST_TEST((back->refused->stage() + back->refused->code() + back->refused->what() +
-              back->refused->hint()) == "loadcrashedwhy\tsohint\n");
+  BOOST_TEST((back->rejected->stage() + back->rejected->code() + back->rejected->what() +
+              back->rejected->hint()) == "loadcrashedwhy\tsohint\n");
   BOOST_TEST(back->warnings == r.warnings, boost::test_tools::per_element());
 }
 
@@ -268,11 +268,11 @@ BOOST_AUTO_TEST_CASE(a_start_that_failed_for_external_reasons_is_tried_again) {
 
 BOOST_AUTO_TEST_CASE(a_cached_rejection_keeps_its_vendor_error) {
   tp::CacheEntry r;
-  r.refused.emplace("start", "internal", "x 5: y", "", tp::VendorError{"x", 5});
+  r.rejected.emplace("start", "internal", "x 5: y", "", tp::VendorError{"x", 5});
   const auto back = tp::parse_cache_line(tp::format_cache_line(r));
   BOOST_REQUIRE(back);
-  BOOST_TEST(back->refused->native().domain == "x");
-  BOOST_TEST(back->refused->native().code == 5);
+  BOOST_TEST(back->rejected->native().domain == "x");
+  BOOST_TEST(back->rejected->native().code == 5);
 }
 
 BOOST_AUTO_TEST_CASE(two_hundred_cached_plugins_are_listed_quickly) {

@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(the_limit_holds_over_all_tiers) {
   BOOST_TEST(l.in_use(Tier::kPinned) == 600u);
 }
 
-BOOST_AUTO_TEST_CASE(invalid_requests_are_refused_and_not_counted) {
+BOOST_AUTO_TEST_CASE(invalid_requests_are_rejected_and_not_counted) {
   Ledger l;
   BOOST_TEST(l.alloc(10, 3, Tier::kHost, "x") == nullptr);
   BOOST_TEST(l.alloc(UINT64_MAX, 64, Tier::kHost, "x") == nullptr);

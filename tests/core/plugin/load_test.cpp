@@ -20,12 +20,12 @@ using namespace plugin_fixture;
 
 namespace {
 
-struct Refusal {
+struct RejectedPlugin {
   const char *plugin, *verdict;
 };
-std::ostream& operator<<(std::ostream& os, const Refusal& r) { return os << r.plugin; }
+std::ostream& operator<<(std::ostream& os, const RejectedPlugin& r) { return os << r.plugin; }
 
-const Refusal kRefusals[] = {
+const RejectedPlugin kRejectedPlugins[] = {
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
     {"data_entry", "load/no_entry: trainhost_plugin_v1 is not a function"},
     {"null_table", "abi/null: its plugin table is null"},
@@ -53,17 +53,17 @@ const Refusal kRefusals[] = {
 BOOST_AUTO_TEST_SUITE(load)
 
 BOOST_DATA_TEST_CASE(a_broken_plugin_is_rejected_with_stage_code_and_reason,
-                     boost::unit_test::data::make(kRefusals), refusal) {
+                     boost::unit_test::data::make(kRejectedPlugins), rejection) {
   Directory d;
-  d.copy(refusal.plugin);
+  d.copy(rejection.plugin);
   Host host(d);
   BOOST_TEST(verdict(*host.registry) == "ok");  // nothing has been loaded yet
   host->probe_all();
-  BOOST_TEST(verdict(*host.registry) == refusal.verdict);
+  BOOST_TEST(verdict(*host.registry) == rejection.verdict);
   BOOST_TEST(host->candidates()[0].hint != "");  // what to do about it
   BOOST_TEST(host->ids("estimator").empty());
   host->probe_all();  // a second look changes nothing
-  BOOST_TEST(verdict(*host.registry) == refusal.verdict);
+  BOOST_TEST(verdict(*host.registry) == rejection.verdict);
 }
 
 BOOST_AUTO_TEST_CASE(the_message_of_the_dynamic_linker_reaches_the_user) {

@@ -10,7 +10,7 @@ namespace {
 
 const std::string kGood = "id = \"a-1\"\nversion = \"1.0\"\nkind = \"trainer\"\n";
 
-std::string refusal(const std::string& toml) {
+std::string rejection(const std::string& toml) {
   try {
     tp::parse_manifest(toml);
     return "ok";
@@ -49,21 +49,21 @@ BOOST_AUTO_TEST_CASE(every_key_is_read) {
 }
 
 BOOST_AUTO_TEST_CASE(missing_keys_are_named) {
-  BOOST_TEST(refusal("") == "missing_key: its manifest has no 'id'");
-  BOOST_TEST(refusal("id = \"a\"") == "missing_key: its manifest has no 'version'");
-  BOOST_TEST(refusal("id = \"a\"\nversion = \"1\"") == "missing_key: its manifest has no 'kind'");
+  BOOST_TEST(rejection("") == "missing_key: its manifest has no 'id'");
+  BOOST_TEST(rejection("id = \"a\"") == "missing_key: its manifest has no 'version'");
+  BOOST_TEST(rejection("id = \"a\"\nversion = \"1\"") == "missing_key: its manifest has no 'kind'");
 }
 
 BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
-  auto with = [](const std::string& line) { return refusal(kGood + line); };
-  BOOST_TEST(refusal("id = 3") == "bad_value: 'id' in its manifest is not a string");
-  BOOST_TEST(refusal("id = ''") == "bad_value: 'id' in its manifest is empty");
-  BOOST_TEST(refusal("id = 'A b'\nversion='1'")
+  auto with = [](const std::string& line) { return rejection(kGood + line); };
+  BOOST_TEST(rejection("id = 3") == "bad_value: 'id' in its manifest is not a string");
+  BOOST_TEST(rejection("id = ''") == "bad_value: 'id' in its manifest is empty");
+  BOOST_TEST(rejection("id = 'A b'\nversion='1'")
                  .starts_with("bad_value: the id 'A b' in its manifest may contain only"));
-  BOOST_TEST(refusal("id = '../x'").starts_with("bad_value: the id '../x'"));
-  BOOST_TEST(refusal("id = '" + std::string(65, 'a') + "'") ==
+  BOOST_TEST(rejection("id = '../x'").starts_with("bad_value: the id '../x'"));
+  BOOST_TEST(rejection("id = '" + std::string(65, 'a') + "'") ==
              "bad_value: 'id' in its manifest is longer than 64 bytes");
-  BOOST_TEST(refusal("id='a'\nversion='1'\nkind='pony'") ==
+  BOOST_TEST(rejection("id='a'\nversion='1'\nkind='pony'") ==
              "bad_value: the kind 'pony' in its manifest is neither estimator nor trainer");
   BOOST_TEST(with("families = \"llama\"").starts_with("bad_value: 'families' in its manifest is not a list"));
   BOOST_TEST(with("options = [1]") ==
@@ -91,31 +91,31 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
 }
 
 BOOST_AUTO_TEST_CASE(hostile_text_does_not_reach_the_parser) {
-  BOOST_TEST(refusal(std::string("id = \"a\"\0id", 11))
+  BOOST_TEST(rejection(std::string("id = \"a\"\0id", 11))
                  .starts_with("not_text: its manifest contains control characters"));
-  BOOST_TEST(refusal("id = \"\xff\"") == "not_text: its manifest is not UTF-8 text");
-  BOOST_TEST(refusal("\u00fc = 1") ==
+  BOOST_TEST(rejection("id = \"\xff\"") == "not_text: its manifest is not UTF-8 text");
+  BOOST_TEST(rejection("\u00fc = 1") ==
              "not_toml: line 1 of its manifest has a non-ASCII character outside a string");
-  BOOST_TEST(refusal("\n\na" + std::string(2000, '.') + " = 1") ==
+  BOOST_TEST(rejection("\n\na" + std::string(2000, '.') + " = 1") ==
              "not_toml: line 3 of its manifest is nested too deeply");
-  BOOST_TEST(refusal("a = " + std::string(30000, '[')) ==
+  BOOST_TEST(rejection("a = " + std::string(30000, '[')) ==
              "not_toml: line 1 of its manifest is nested too deeply");
-  BOOST_TEST(refusal(std::string(70000, '#')) ==
+  BOOST_TEST(rejection(std::string(70000, '#')) ==
              "too_big: its manifest has 70000 bytes; at most 65536 are allowed");
 }
 
 BOOST_AUTO_TEST_CASE(strings_and_comments_do_not_count_as_nesting) {
   std::string brackets(100, '['), dots(100, '.');
-  BOOST_TEST(refusal(kGood + "a = \"" + brackets + "\\\"" + dots + "\"\nb = '" + brackets + "'\n# " +
+  BOOST_TEST(rejection(kGood + "a = \"" + brackets + "\\\"" + dots + "\"\nb = '" + brackets + "'\n# " +
                      brackets + dots) == "ok");
-  BOOST_TEST(refusal(kGood + "c = \"\"\"\n" + brackets + "\n\"\" " + dots + "\"\"\"\nd = '''" + dots +
+  BOOST_TEST(rejection(kGood + "c = \"\"\"\n" + brackets + "\n\"\" " + dots + "\"\"\"\nd = '''" + dots +
                      "'''") == "ok");
 }
 
 BOOST_AUTO_TEST_CASE(parser_errors_name_the_line) {
-  BOOST_TEST(refusal("id = \"a\"\nversion = ").starts_with("not_toml: line 2 of its manifest is not TOML: "));
-  BOOST_TEST(refusal("id = \"a\"\nid = \"b\"").starts_with("not_toml: line 2"));
-  BOOST_TEST(refusal("x = \"unterminated").starts_with("not_toml: line 1"));
+  BOOST_TEST(rejection("id = \"a\"\nversion = ").starts_with("not_toml: line 2 of its manifest is not TOML: "));
+  BOOST_TEST(rejection("id = \"a\"\nid = \"b\"").starts_with("not_toml: line 2"));
+  BOOST_TEST(rejection("x = \"unterminated").starts_with("not_toml: line 1"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

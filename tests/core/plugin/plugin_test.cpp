@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(the_search_path_is_command_line_variable_run_file_program) 
   BOOST_TEST(p.back() == fs::path(TRAINHOST_BINARY_DIR).lexically_normal() / "lib/trainhost/plugins");
 }
 
-BOOST_AUTO_TEST_CASE(a_relative_or_empty_element_is_refused) {
+BOOST_AUTO_TEST_CASE(a_relative_or_empty_element_is_rejected) {
   std::string here = fs::current_path().string();
   BOOST_TEST(message_of([] { tp::search_path({"plugins"}, {}); }) ==
              "--plugin-path: 'plugins' is not an absolute path | use " + here + "/plugins");

@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_unique_symbol_is_shared_by_two_plugins) {
   Host host(d);
   const bool unique = std::string(BOOST_COMPILER).find("GNU") != std::string::npos;
   BOOST_TEST(bytes(host, "unique-1") == 1u);
-  BOOST_TEST(bytes(host, "unique-2") == (unique ? 1u : 2u));  // why C-013 of the check refuses them
+  BOOST_TEST(bytes(host, "unique-2") == (unique ? 1u : 2u));  // why C-013 of the check rejects them
 }
 
 BOOST_AUTO_TEST_CASE(two_openmp_libraries_work_in_one_process) {

@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(guard_bytes_detect_one_changed_byte) {
 
 BOOST_AUTO_TEST_CASE(calls_on_an_instance_must_not_overlap) {
   InstanceCalls calls;
-  const auto refused = [&](const char* call) {
+  const auto rejected = [&](const char* call) {
     try {
       InstanceCalls::Scope scope(calls, "acme", call);
       return std::string();
@@ -147,20 +147,20 @@ BOOST_AUTO_TEST_CASE(calls_on_an_instance_must_not_overlap) {
       return e.status() + ": " + e.what();
     }
   };
-  BOOST_TEST(refused("step") == "");
-  BOOST_TEST(refused("save") == "");
+  BOOST_TEST(rejected("step") == "");
+  BOOST_TEST(rejected("save") == "");
   {
     InstanceCalls::Scope scope(calls, "acme", "step");
-    BOOST_TEST(refused("save") ==
+    BOOST_TEST(rejected("save") ==
                "state: save() was called while step() ran on the same instance of plugin acme");
     std::string other;
-    elsewhere([&] { other = refused("step"); });
+    elsewhere([&] { other = rejected("step"); });
     BOOST_TEST(other == "state: step() was called while step() ran on the same instance of plugin acme");
     BOOST_TEST(!calls.close());
   }
-  elsewhere([&] { BOOST_TEST(refused("step") == ""); });  // the thread may change between calls
+  elsewhere([&] { BOOST_TEST(rejected("step") == ""); });  // the thread may change between calls
   BOOST_TEST(calls.close());
-  BOOST_TEST(refused("counters") ==
+  BOOST_TEST(rejected("counters") ==
              "state: counters() was called on an instance of plugin acme after destroy()");
   BOOST_TEST(!calls.close());
 }

@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(without_any_key_the_built_in_run_is_loaded) {
   BOOST_TEST(c.optimizer.min_lr <= c.optimizer.lr);
   BOOST_TEST(c.output.dir == fs::current_path() / "runs" / "builtin");
   BOOST_TEST(c.given.empty());
-  BOOST_CHECK_NO_THROW(refuse_unsupported(c));
+  BOOST_CHECK_NO_THROW(reject_unsupported(c));
 }
 
 BOOST_AUTO_TEST_CASE(the_reference_page_is_generated_from_the_schema) {

@@ -318,7 +318,7 @@ const Mistake kInOverrides[] = {
 // clang-format on
 
 /// The message of the error that `f` throws, marked if its exit code is not 2.
-std::string refusal(const std::function<void()>& f) {
+std::string rejection(const std::function<void()>& f) {
   try {
     f();
   } catch (const Error& e) {
@@ -335,7 +335,7 @@ struct Files : Folder {
     write("config.json", testing::small_config());
   }
   std::string message_of(const Mistake& m) const {
-    return relative(refusal([&] { refuse_unsupported(parse_run(m.toml, "run.toml", path(), m.overrides)); }));
+    return relative(rejection([&] { reject_unsupported(parse_run(m.toml, "run.toml", path(), m.overrides)); }));
   }
 };
 
@@ -357,21 +357,21 @@ BOOST_AUTO_TEST_CASE(every_mistake_in_an_override_names_the_override) {
 
 BOOST_AUTO_TEST_CASE(a_missing_or_irregular_run_file_is_named) {
   write("mine.toml", "");
-  const auto loaded = [&](const char* name) { return relative(refusal([&] { load_run(path() / name); })); };
+  const auto loaded = [&](const char* name) { return relative(rejection([&] { load_run(path() / name); })); };
   BOOST_TEST(loaded("mime.toml") == "run file: '@/mime.toml' does not exist; did you mean 'mine.toml'?");
   BOOST_TEST(loaded("empty") == "run file: '@/empty' is a folder: expected a file");
   write("big.toml", std::string((1 << 20) + 1, '#'));
   BOOST_TEST(loaded("big.toml") == "run file: '@/big.toml' is larger than 1.00 MiB");
-  BOOST_TEST(refusal([] { load_run("/dev/null"); }) == "run file: '/dev/null' is not a regular file");
+  BOOST_TEST(rejection([] { load_run("/dev/null"); }) == "run file: '/dev/null' is not a regular file");
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {
-  BOOST_TEST(refusal([] { run_for_model("lama-3-8b"); }) ==
+  BOOST_TEST(rejection([] { run_for_model("lama-3-8b"); }) ==
              "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? "
              "(`trainhost models` lists the built-in models)");
-  BOOST_TEST(relative(refusal([&] { run_for_model((path() / "confg.json").string()); })) ==
+  BOOST_TEST(relative(rejection([&] { run_for_model((path() / "confg.json").string()); })) ==
              "--model: model.config: '@/confg.json' does not exist; did you mean 'config.json'?");
-  BOOST_TEST(refusal([] {
+  BOOST_TEST(rejection([] {
                run_for_model("llama-7b", {{"model.hidden_size", "8"}});
              }) ==
              "--set model.hidden_size: model.preset and model.hidden_size cannot be combined: the preset "
@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file
 BOOST_AUTO_TEST_CASE(settings_that_can_only_be_planned_are_rejected_by_training) {
   for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
-    BOOST_CHECK_THROW(refuse_unsupported(c), Error);
+    BOOST_CHECK_THROW(reject_unsupported(c), Error);
   }
 }
 

@@ -17,7 +17,7 @@ ModelSpec model(const std::string& more = "", const std::string& family = "llama
 }
 
 /// The full error message, "" if the config is accepted.
-std::string refusal(const std::string& json) {
+std::string rejection(const std::string& json) {
   try {
     parse_model_config(json, "config.json");
   } catch (const Error& e) {
@@ -26,8 +26,8 @@ std::string refusal(const std::string& json) {
   return "";
 }
 
-std::string refusal_with(const std::string& more, const std::string& family = "llama") {
-  return refusal(small_config(more, family));
+std::string rejection_with(const std::string& more, const std::string& family = "llama") {
+  return rejection(small_config(more, family));
 }
 
 /// The small config with one line of it replaced.
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(the_family_comes_from_the_architecture_where_model_type_is_
   BOOST_TEST(parse_model_config("{\"architectures\": [\"Qwen2ForCausalLM\"], " + rest, "c").family ==
              "qwen2");
   BOOST_TEST(
-      refusal("{" + rest) ==
+      rejection("{" + rest) ==
       "config.json: model_type is missing (add the model family, for example \"model_type\": \"llama\")");
 }
 
@@ -115,8 +115,8 @@ BOOST_AUTO_TEST_CASE(other_families_are_returned_with_their_known_dimensions) {
   BOOST_TEST((gpt2.family == "gpt2" && gpt2.hidden == 768 && gpt2.layers == 12 && gpt2.heads == 12 &&
               gpt2.head_dim == 64));
   BOOST_TEST(gpt2.config_json.find("n_embd") != std::string::npos);
-  BOOST_TEST(refusal(R"({"model_type": "who_knows", "hidden_size": "many"})") == "");
-  BOOST_TEST(refusal("{\"model_type\": \"gemma2\",\n \"vocab_size\": 9,\n \"hidden_size\": 0}") ==
+  BOOST_TEST(rejection(R"({"model_type": "who_knows", "hidden_size": "many"})") == "");
+  BOOST_TEST(rejection("{\"model_type\": \"gemma2\",\n \"vocab_size\": 9,\n \"hidden_size\": 0}") ==
              "config.json:3:2: hidden_size = 0: expected a whole number from 1 to 2147483647");
 }
 
@@ -138,100 +138,100 @@ BOOST_AUTO_TEST_CASE(token_ids_are_copied_to_the_written_config) {
 
 // clang-format off
 BOOST_AUTO_TEST_CASE(malformed_json_is_rejected_at_its_position) {
-  BOOST_TEST(refusal("") == "config.json:1:1: not valid JSON: expected a value, found the end of the text (the file is truncated: copy it again)");
-  BOOST_TEST(refusal("{") == "config.json:1:2: not valid JSON: expected a string, found the end of the text (the file is truncated: copy it again)");
-  BOOST_TEST(refusal("[1]") == "config.json:1:1: expected a JSON object with the model's fields");
-  BOOST_TEST(refusal("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}'");
-  BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == "config.json:3:2: not valid JSON: expected ',' or '}', found '\"b'");
-  BOOST_TEST(refusal("{\"a\": 01}") == "config.json:1:7: not valid JSON: malformed number");
-  BOOST_TEST(refusal("{} x") == "config.json:1:4: not valid JSON: 'x' after the end of the value");
-  BOOST_TEST(refusal("{\"a\": \"\xFF\"}") == "config.json:1:8: not valid JSON: not valid UTF-8");
-  BOOST_TEST(refusal("{'a': 1}") == "config.json:1:2: not valid JSON: expected a string, found ''a''");
+  BOOST_TEST(rejection("") == "config.json:1:1: not valid JSON: expected a value, found the end of the text (the file is truncated: copy it again)");
+  BOOST_TEST(rejection("{") == "config.json:1:2: not valid JSON: expected a string, found the end of the text (the file is truncated: copy it again)");
+  BOOST_TEST(rejection("[1]") == "config.json:1:1: expected a JSON object with the model's fields");
+  BOOST_TEST(rejection("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}'");
+  BOOST_TEST(rejection("{\n \"a\": 1\n \"b\": 2}") == "config.json:3:2: not valid JSON: expected ',' or '}', found '\"b'");
+  BOOST_TEST(rejection("{\"a\": 01}") == "config.json:1:7: not valid JSON: malformed number");
+  BOOST_TEST(rejection("{} x") == "config.json:1:4: not valid JSON: 'x' after the end of the value");
+  BOOST_TEST(rejection("{\"a\": \"\xFF\"}") == "config.json:1:8: not valid JSON: not valid UTF-8");
+  BOOST_TEST(rejection("{'a': 1}") == "config.json:1:2: not valid JSON: expected a string, found ''a''");
 }
 // clang-format on
 
 // clang-format off
 BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
-  BOOST_TEST(refusal_with(R"("hidden_size": 8)") ==
+  BOOST_TEST(rejection_with(R"("hidden_size": 8)") ==
              R"(config.json:9:1: 'hidden_size' is given twice)");
-  BOOST_TEST(refusal_with(R"("rope_scaling": {"factor": 1, "factor": 2})") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"factor": 1, "factor": 2})") ==
              R"(config.json:9:31: 'rope_scaling.factor' is given twice)");
-  BOOST_TEST(refusal_with(R"("head_dim": "big")") ==
+  BOOST_TEST(rejection_with(R"("head_dim": "big")") ==
              R"(config.json:9:1: head_dim = "big": expected a whole number, got a string)");
-  BOOST_TEST(refusal_with(R"("head_dim": 16.0)") ==
+  BOOST_TEST(rejection_with(R"("head_dim": 16.0)") ==
              R"(config.json:9:1: head_dim = 16: expected a whole number, got a number with fraction or exponent)");
-  BOOST_TEST(refusal_with(R"("head_dim": -4)") ==
+  BOOST_TEST(rejection_with(R"("head_dim": -4)") ==
              R"(config.json:9:1: head_dim = -4: expected a whole number from 1 to 2147483647)");
-  BOOST_TEST(refusal_with(R"("head_dim": 4294967300)") ==
+  BOOST_TEST(rejection_with(R"("head_dim": 4294967300)") ==
              R"(config.json:9:1: head_dim = 4294967300: expected a whole number from 1 to 2147483647)");
-  BOOST_TEST(refusal_with(R"("head_dim": 18446744073709551615)") ==
+  BOOST_TEST(rejection_with(R"("head_dim": 18446744073709551615)") ==
              R"(config.json:9:1: head_dim = 1.8446744073709552e+19: expected a whole number, got a number with fraction or exponent)");
-  BOOST_TEST(refusal_with(R"("head_dim": 15)") ==
+  BOOST_TEST(rejection_with(R"("head_dim": 15)") ==
              R"(config.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number))");
-  BOOST_TEST(refusal_with(R"("head_dim": 0)") ==
+  BOOST_TEST(rejection_with(R"("head_dim": 0)") ==
              R"(config.json:9:1: head_dim = 0: expected a whole number from 1 to 2147483647)");
-  BOOST_TEST(refusal_with(R"("rms_norm_eps": true)") ==
+  BOOST_TEST(rejection_with(R"("rms_norm_eps": true)") ==
              R"(config.json:9:1: rms_norm_eps = true: expected a number, got true or false)");
-  BOOST_TEST(refusal_with(R"("rms_norm_eps": 0)") ==
+  BOOST_TEST(rejection_with(R"("rms_norm_eps": 0)") ==
              R"(config.json:9:1: rms_norm_eps = 0: expected a positive number)");
-  BOOST_TEST(refusal_with(R"("tie_word_embeddings": 1)") ==
+  BOOST_TEST(rejection_with(R"("tie_word_embeddings": 1)") ==
              R"(config.json:9:1: tie_word_embeddings = 1: expected true or false, got a whole number)");
-  BOOST_TEST(refusal_with(R"("hidden_act": "gelu")") ==
+  BOOST_TEST(rejection_with(R"("hidden_act": "gelu")") ==
              R"(config.json:9:1: hidden_act = "gelu" is not supported: expected silu)");
-  BOOST_TEST(refusal_with(R"("attention_dropout": 0.1)") ==
+  BOOST_TEST(rejection_with(R"("attention_dropout": 0.1)") ==
              R"(config.json:9:1: attention_dropout is not supported: expected 0)");
-  BOOST_TEST(refusal_with(R"("quantization_config": {"bits": 4})") ==
+  BOOST_TEST(rejection_with(R"("quantization_config": {"bits": 4})") ==
              R"(config.json:9:1: quantization_config is not supported: expected unquantized weights)");
-  BOOST_TEST(refusal_with(R"("rope_scaling": {"type": "yarn", "factor": 4})", "qwen2") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"type": "yarn", "factor": 4})", "qwen2") ==
              R"(config.json:9:18: rope_scaling.type = "yarn": rope scaling yarn is not supported (supported: default, linear, llama3))");
-  BOOST_TEST(refusal_with(R"("rope_scaling": {"rope_type": "lama3"})") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": "lama3"})") ==
              R"(config.json:9:18: rope_scaling.rope_type = "lama3": rope scaling lama3 is not supported; did you mean 'llama3'? (supported: default, linear, llama3))");
-  BOOST_TEST(refusal_with(R"("rope_scaling": {"factor": 4})") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"factor": 4})") ==
              R"(config.json:9:1: rope_scaling has no rope_type (expected default, linear or llama3))");
-  BOOST_TEST(refusal_with(R"("rope_scaling": 4)") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": 4)") ==
              R"(config.json:9:1: rope_scaling = 4: expected an object, got a whole number)");
-  BOOST_TEST(refusal_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8})") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8})") ==
              R"(config.json:9:1: rope_scaling.low_freq_factor is missing: rope scaling llama3 requires it)");
-  BOOST_TEST(refusal_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 8192})") ==
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 8192})") ==
              R"(config.json:9:76: rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor)");
-  BOOST_TEST(refusal_with(R"("partial_rotary_factor": 0.5)") ==
+  BOOST_TEST(rejection_with(R"("partial_rotary_factor": 0.5)") ==
              R"(config.json:9:1: partial_rotary_factor is not supported: rotary embeddings apply to the whole head)");
-  BOOST_TEST(refusal_with(R"("sliding_window": 0)", "mistral") ==
+  BOOST_TEST(rejection_with(R"("sliding_window": 0)", "mistral") ==
              R"(config.json:9:1: sliding_window = 0: expected a positive number, or null for none)");
-  BOOST_TEST(refusal_with(R"("sliding_window": 8)") ==
+  BOOST_TEST(rejection_with(R"("sliding_window": 8)") ==
              R"(config.json:9:1: sliding_window is not a field of llama (use model_type = "mistral" for a sliding window))");
-  BOOST_TEST(refusal_with(R"("attention_bias": true)", "mistral") ==
+  BOOST_TEST(rejection_with(R"("attention_bias": true)", "mistral") ==
              R"(config.json:9:1: attention_bias = true: mistral has no biases)");
-  BOOST_TEST(refusal_with(R"("attention_bias": false)", "qwen2") ==
+  BOOST_TEST(rejection_with(R"("attention_bias": false)", "qwen2") ==
              R"(config.json:9:1: attention_bias = false: qwen2 always has biases on q, k and v (use llama or qwen3 for a model without biases))");
-  BOOST_TEST(refusal_with(R"("mlp_bias": true)", "qwen3") ==
+  BOOST_TEST(rejection_with(R"("mlp_bias": true)", "qwen3") ==
              R"(config.json:9:1: mlp_bias = true: qwen3 has no biases in its MLP)");
-  BOOST_TEST(refusal_with(R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"])", "qwen3") ==
+  BOOST_TEST(rejection_with(R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"])", "qwen3") ==
              R"(config.json:9:50: layer_types is not supported: expected full_attention, then sliding_attention to the end)");
-  BOOST_TEST(refusal_with(R"("layer_types": ["full_attention"])", "qwen3") ==
+  BOOST_TEST(rejection_with(R"("layer_types": ["full_attention"])", "qwen3") ==
              R"(config.json:9:1: layer_types has 1 entries: expected num_hidden_layers = 2)");
-  BOOST_TEST(refusal_with(R"("rope_theta": -1)") ==
+  BOOST_TEST(rejection_with(R"("rope_theta": -1)") ==
              R"(config.json:9:1: rope_theta = -1: expected a positive number)");
-  BOOST_TEST(refusal_with(R"("initializer_range": -1)") ==
+  BOOST_TEST(rejection_with(R"("initializer_range": -1)") ==
              R"(config.json:9:1: initializer_range = -1: expected a number >= 0)");
-  BOOST_TEST(refusal_with(R"("rope_theta": 1e999)") ==
+  BOOST_TEST(rejection_with(R"("rope_theta": 1e999)") ==
              R"(config.json:9:15: not valid JSON: number out of range)");
 }
 // clang-format on
 
 // clang-format off
 BOOST_AUTO_TEST_CASE(invalid_dimensions_are_rejected_at_the_field) {
-  BOOST_TEST(refusal(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
+  BOOST_TEST(rejection(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
              R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (each KV head serves the same number of query heads))");
-  BOOST_TEST(refusal(changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0")) ==
+  BOOST_TEST(rejection(changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0")) ==
              R"(config.json:5:1: num_hidden_layers = 0: expected a whole number from 1 to 2147483647)");
-  BOOST_TEST(refusal(changed("\"hidden_size\": 64", "\"hidden_size\": 66")) ==
+  BOOST_TEST(rejection(changed("\"hidden_size\": 64", "\"hidden_size\": 66")) ==
              R"(config.json:4:1: hidden_size = 66 is not a multiple of num_attention_heads = 4 (set head_dim, or choose a multiple))");
-  BOOST_TEST(refusal(changed("\"vocab_size\": 320,\n", "")) ==
+  BOOST_TEST(rejection(changed("\"vocab_size\": 320,\n", "")) ==
              R"(config.json: vocab_size is missing (it is required for every model))");
-  BOOST_TEST(refusal(changed("\"num_attention_heads\": 4", "\"num_attention_heads\": 0")) ==
+  BOOST_TEST(rejection(changed("\"num_attention_heads\": 4", "\"num_attention_heads\": 0")) ==
              R"(config.json:6:1: num_attention_heads = 0: expected a whole number from 1 to 2147483647)");
-  BOOST_TEST(refusal(changed("\"model_type\": \"llama\"", "\"model_type\": 5")) ==
+  BOOST_TEST(rejection(changed("\"model_type\": \"llama\"", "\"model_type\": 5")) ==
              R"(config.json:2:1: model_type = 5: expected a string, got a whole number)");
 }
 // clang-format on

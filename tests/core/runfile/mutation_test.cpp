@@ -55,14 +55,14 @@ template <class Read>
 void check_mutants(const std::string& text, const std::vector<std::string>& tricks, std::size_t n,
                    Read read) {
   Random r(20240607);
-  std::size_t accepted = 0, refused = 0;
+  std::size_t accepted = 0, rejected = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const std::string broken = mutant(text, tricks, r);
     try {
       read(broken);
       ++accepted;
     } catch (const Error& e) {
-      ++refused;
+      ++rejected;
       BOOST_REQUIRE_MESSAGE(e.code() == Exit::kUsage, "mutant " << i << ": " << e.full());
       BOOST_REQUIRE_MESSAGE(e.full().find('\x1b') == std::string::npos,
                             "mutant " << i << " prints a control character");
@@ -71,7 +71,7 @@ void check_mutants(const std::string& text, const std::vector<std::string>& tric
     }
   }
   BOOST_TEST(accepted > n / 200);  // both outcomes occur
-  BOOST_TEST(refused > n / 100);
+  BOOST_TEST(rejected > n / 100);
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(mutated_overrides_are_rejected_or_accepted) {
 }
 
 BOOST_AUTO_TEST_CASE(text_that_would_exhaust_the_parser_is_rejected) {
-  const auto refused = [](const std::string& text, const std::string& why) {
+  const auto rejected = [](const std::string& text, const std::string& why) {
     BOOST_CHECK_EXCEPTION(parse_run(text, "m.toml", "/"), Error, [&](const Error& e) {
       BOOST_TEST_INFO(e.full());
       return e.code() == Exit::kUsage && e.full().find(why) != std::string::npos;
@@ -133,16 +133,16 @@ BOOST_AUTO_TEST_CASE(text_that_would_exhaust_the_parser_is_rejected) {
     while (n--) out += s;
     return out;
   };
-  refused("x" + repeated(".x", 200000) + " = 1\n", "dotted key");
-  refused("[x" + repeated(".x", 200000) + "]\n", "dotted key");
-  refused("x" + repeated(".\"x\"", 100000) + " = 1\n", "dotted key");
-  refused("x" + repeated(" . x", 100000) + " = 1\n", "dotted key");
-  refused("x = " + repeated("[", 100000), "nested");
-  refused("x = " + repeated("{a=", 100000), "nested");
-  refused("x = [\"\"\"a\"\"\"\", {" + repeated("a.", 1000) + "a = 1}]\n",
+  rejected("x" + repeated(".x", 200000) + " = 1\n", "dotted key");
+  rejected("[x" + repeated(".x", 200000) + "]\n", "dotted key");
+  rejected("x" + repeated(".\"x\"", 100000) + " = 1\n", "dotted key");
+  rejected("x" + repeated(" . x", 100000) + " = 1\n", "dotted key");
+  rejected("x = " + repeated("[", 100000), "nested");
+  rejected("x = " + repeated("{a=", 100000), "nested");
+  rejected("x = [\"\"\"a\"\"\"\", {" + repeated("a.", 1000) + "a = 1}]\n",
           "dotted key");  // after a string that ends in its own quote
-  refused("x = ['''a''''', {" + repeated("a.", 1000) + "a = 1}]\n", "dotted key");
-  refused(repeated("#", 2u << 20), "at most");
+  rejected("x = ['''a''''', {" + repeated("a.", 1000) + "a = 1}]\n", "dotted key");
+  rejected(repeated("#", 2u << 20), "at most");
   const std::string deep = repeated("{\"a\":", 100000);
   BOOST_CHECK_THROW(parse_model_config(deep, "m.json"), Error);
   BOOST_CHECK_THROW(parse_model_config(repeated("[", 100000), "m.json"), Error);

@@ -27,7 +27,7 @@ std::uint64_t weight_elements(const Program& p) {
 }
 
 /// The message of the usage error that building this case throws; "" if none.
-std::string refusal(const Case& c) {
+std::string rejection(const Case& c) {
   try {
     c.build();
   } catch (const Error& e) {
@@ -228,9 +228,9 @@ BOOST_AUTO_TEST_CASE(unsupported_settings_are_rejected_by_key) {
   const auto with = [](auto change) {
     Case c = small_case();
     change(c);
-    return refusal(c);
+    return rejection(c);
   };
-  BOOST_CHECK_EQUAL(refusal(small_case()), "");
+  BOOST_CHECK_EQUAL(rejection(small_case()), "");
   BOOST_CHECK(mentions(with([](Case& c) { c.model.family = "gemma2"; }), "gemma2"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.weight = DType::kBF16; }), "train.precision"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.grad = DType::kF16; }), "train.precision"));
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(unsupported_settings_are_rejected_by_key) {
 BOOST_AUTO_TEST_CASE(sizes_above_63_bits_are_rejected_and_never_wrap) {
   Case c = small_case();
   c.run.micro_batch = UINT32_MAX, c.run.seq_len = UINT32_MAX;
-  BOOST_CHECK(mentions(refusal(c), "too large"));
+  BOOST_CHECK(mentions(rejection(c), "too large"));
   c = small_case();  // each buffer fits, their sum does not
   c.run.micro_batch = 1u << 31, c.run.seq_len = 1u << 24;
   c.model.intermediate = 1u << 3;

@@ -220,9 +220,9 @@ BOOST_AUTO_TEST_CASE(ctrl_c_writes_a_checkpoint_and_resume_gives_the_same_bits) 
   };
   Outcome stopped = run_program(arguments("parts"), o);
   BOOST_REQUIRE_MESSAGE(stopped.code == 75, stopped.err);
-  Outcome refused = run_program(arguments("parts"));
-  BOOST_TEST(refused.code == 2);
-  BOOST_TEST(refused.err.find("--resume") != std::string::npos, refused.err);
+  Outcome rejected = run_program(arguments("parts"));
+  BOOST_TEST(rejected.code == 2);
+  BOOST_TEST(rejected.err.find("--resume") != std::string::npos, rejected.err);
   auto more = arguments("parts");
   more.push_back("--resume");
   Outcome rest = run_program(more);

@@ -15,7 +15,7 @@ namespace {
 
 }  // namespace
 
-void refuse_unsupported(const RunConfig& c) {
+void reject_unsupported(const RunConfig& c) {
   if (c.run.mode == RunMode::kInference)
     reject_setting(c, "plan.mode", "plan.mode = \"inference\" can be planned, but not trained",
            "remove the key, or use `trainhost plan`");

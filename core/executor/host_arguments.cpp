@@ -1,0 +1,111 @@
+// See host_arguments.hpp.
+#include "core/executor/host_arguments.hpp"
+
+#include <algorithm>
+
+#include "core/abi/op_journal.hpp"
+#include "core/base/text.hpp"
+
+namespace trainhost::executor {
+namespace {
+
+void check_ids(std::uint64_t vocab, const std::int32_t* tokens, const std::int32_t* targets,
+               std::uint64_t n) {
+  const auto in_vocabulary = [vocab](std::int32_t id) {
+    return id >= 0 && static_cast<std::uint64_t>(id) < vocab;
+  };
+  const auto fail = [vocab](const char* what, std::uint64_t index, std::int32_t id) {
+    bad_argument(std::string(what) + " " + std::to_string(index) + " is " + std::to_string(id) +
+                 "; the vocabulary has " + std::to_string(vocab));
+  };
+  for (std::uint64_t i = 0; i < n; ++i) {
+    if (!in_vocabulary(tokens[i])) fail("token", i, tokens[i]);
+    if (!in_vocabulary(targets[i]) && targets[i] != -100) fail("target", i, targets[i]);
+  }
+}
+
+}  // namespace
+
+std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer) {
+  if (!piece.name || !piece.data) bad_argument("tensor without name or data");
+  const auto info = std::find_if(program.tensor_infos.begin(), program.tensor_infos.end(),
+                                 [&](const TensorInfo& t) { return t.name == piece.name; });
+  if (info == program.tensor_infos.end())
+    bad_argument("no tensor named " + escaped(piece.name) + " in this model");
+  if (piece.dtype != TH_DT_F32) bad_argument(info->name + ": the " + trainer + " trainer expects f32");
+  if (piece.rank != info->rank || piece.dim[0] != info->dim[0] ||
+      (info->rank == 2 && piece.dim[1] != info->dim[1]))
+    bad_argument(info->name + ": shape differs from the model");
+  if (piece.first > info->elements() || piece.count > info->elements() - piece.first)
+    bad_argument(info->name + ": range outside the tensor");
+  return static_cast<std::size_t>(info - program.tensor_infos.begin());
+}
+
+th_tensor describe_tensor(const TensorInfo& info) {
+  th_tensor t{};
+  t.struct_size = sizeof t;
+  t.dtype = TH_DT_F32;
+  t.rank = info.rank;
+  t.dim[0] = info.dim[0];
+  t.dim[1] = info.rank == 2 ? info.dim[1] : 0;
+  t.name = info.name.c_str();
+  t.count = info.elements();
+  return t;
+}
+
+void send_tensor(th_tensor_sink& sink, const th_tensor& tensor) {
+  if (const th_status s = sink.tensor(&sink, &tensor); s != TH_OK)
+    throw abi::StatusError(s, std::string("the host rejected tensor ") + tensor.name);
+}
+
+void check_step(const step::Program& program, const th_step& step) {
+  const RunSpec& r = program.run;
+  const bool evaluate = step.flags & TH_STEP_EVALUATE;
+  const std::uint64_t sequences = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
+  const std::uint64_t tokens = std::uint64_t{step.batch} * step.seq;
+  if (!evaluate && r.mode == RunMode::kInference)
+    throw abi::StatusError(TH_E_STATE, "an inference run has no update");
+  if (step.seq != r.seq_len || step.batch == 0 || step.batch > sequences ||
+      (!evaluate && step.batch != sequences))
+    bad_argument("step with " + std::to_string(step.batch) + " x " + std::to_string(step.seq) +
+                 " tokens, but the run has " + std::to_string(sequences) + " x " + std::to_string(r.seq_len));
+  if (!step.tokens || !step.targets) bad_argument("step without tokens or targets");
+  check_ids(program.model.vocab, step.tokens, step.targets, tokens);
+  if (!evaluate && counted_targets(step.targets, tokens) == 0)
+    bad_argument("step without counted targets: all are -100");
+}
+
+void check_next(const step::Program& program, std::int32_t token, std::uint32_t position) {
+  if (token < 0 || static_cast<std::uint64_t>(token) >= program.model.vocab)
+    bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
+  if (position >= program.run.seq_len)
+    bad_argument("position " + std::to_string(position) + ", but the cache has " +
+                 std::to_string(program.run.seq_len));
+}
+
+void check_record_buffer(const step::Program& program, const void* records, std::uint64_t bytes) {
+  if (program.run.mode == RunMode::kInference)
+    throw abi::StatusError(TH_E_STATE, "an inference run has no update to profile");
+  const std::uint64_t need = abi::record_bytes(program);
+  if (!records || bytes < need)
+    bad_argument(std::to_string(bytes) + " bytes for records, but a step of this run needs " +
+                 std::to_string(need));
+}
+
+std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
+  return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
+}
+
+void return_result(Outcome outcome, const UpdateResult& result, th_step_out& out) {
+  out.loss = result.loss;
+  out.grad_norm = result.grad_norm;
+  out.tokens_counted = result.counted;
+  if (outcome == Outcome::kCancelled) throw abi::StatusError(TH_E_CANCELLED, "stopped by the host");
+  if (outcome == Outcome::kNonFinite)
+    throw abi::StatusError(TH_E_NONFINITE,
+                           "loss " + std::to_string(result.loss) + ", gradient norm " +
+                               std::to_string(result.grad_norm) + ": the update was not applied",
+                           "reduce optimizer.lr, or increase optimizer.warmup_steps");
+}
+
+}  // namespace trainhost::executor
