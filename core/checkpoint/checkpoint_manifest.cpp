@@ -9,7 +9,7 @@
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
-#include "core/checkpoint/hash.hpp"
+#include "core/checkpoint/xxh3.hpp"
 
 namespace trainhost::checkpoint {
 namespace {

@@ -10,12 +10,16 @@
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
+namespace {
+
+Error cannot_write(std::string_view option, const fs::path& file, const std::string& why,
+                   std::string_view example) {
+  return usage_error(fmt::format("{}: cannot write '{}': {}", option, escaped(file.string(), 4096), why),
+                     fmt::format("example: {}", example));
+}
 
 void require_writable(std::string_view option, const fs::path& file, std::string_view example) {
-  const auto rejected = [&](const std::string& why) {
-    return usage_error(fmt::format("{}: cannot write '{}': {}", option, escaped(file.string(), 4096), why),
-                       fmt::format("example: {}", example));
-  };
+  const auto rejected = [&](const std::string& why) { return cannot_write(option, file, why, example); };
   std::error_code ec;
   if (!file.has_filename() || file.filename() == "." || file.filename() == "..")
     throw rejected("this is not a file name");
@@ -29,10 +33,40 @@ void require_writable(std::string_view option, const fs::path& file, std::string
     throw rejected(fmt::format("the directory '{}' is write-protected", escaped(dir.string(), 4096)));
 }
 
+}  // namespace
+
+OutputFile::OutputFile(std::string_view option, fs::path file, std::string_view example)
+    : file_(std::move(file)) {
+  require_writable(option, file_, example);
+  temporary_ = temp_beside(fs::absolute(file_));
+  try {
+    fd_ = create_new(temporary_);
+  } catch (const Error& e) {
+    throw cannot_write(option, file_, e.what(), example);
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (fd_.get() < 0) return;
+  fd_.reset();
+  std::error_code ignored;
+  fs::remove(temporary_, ignored);
+}
+
+void OutputFile::write(std::string_view text) {
+  write_all(fd_.get(), std::as_bytes(std::span(text)), temporary_);
+}
+
+void OutputFile::publish() {
+  sync_and_close(std::move(fd_), temporary_);
+  rename_path(temporary_, fs::absolute(file_));
+  sync_directory(temporary_.parent_path());
+}
+
 void write_output(std::string_view option, const fs::path& file, std::string_view text,
                   std::string_view example) {
   require_writable(option, file, example);
-  checkpoint::write_file_atomically(fs::absolute(file), text);
+  write_file_atomically(fs::absolute(file), text);
 }
 
 }  // namespace trainhost::checkpoint

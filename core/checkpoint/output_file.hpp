@@ -5,14 +5,31 @@
 #include <string>
 #include <string_view>
 
+#include "core/checkpoint/durable.hpp"
+
 namespace trainhost::checkpoint {
 
-/// Throws usage_error with the option if `file` cannot be written: no file name, a directory, a missing
-/// directory, no permission. `example` is part of the hint: "--html plan.html".
-void require_writable(std::string_view option, const std::filesystem::path& file, std::string_view example);
+/// A temporary file next to `file`, created now, written in pieces, and renamed by publish(). Without
+/// publish() the destructor removes it, and an existing file is not changed.
+class OutputFile {
+ public:
+  /// Throws usage_error with the option if `file` cannot be written: no file name, a directory, a missing
+  /// directory, no permission. `example` is part of the hint: "--html plan.html".
+  OutputFile(std::string_view option, std::filesystem::path file, std::string_view example);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
 
-/// Calls require_writable(), then writes a temporary file in the same directory and renames it. Throws
-/// run_error if writing fails; a previous file is then unchanged.
+  void write(std::string_view text);  // throws run_error, also below
+  void publish();
+  const std::filesystem::path& path() const { return file_; }
+
+ private:
+  std::filesystem::path file_, temporary_;
+  Fd fd_;
+};
+
+/// Writes the whole file atomically. Throws usage_error as OutputFile does, and run_error if writing fails; a
+/// previous file is then unchanged.
 void write_output(std::string_view option, const std::filesystem::path& file, std::string_view text,
                   std::string_view example);
 

@@ -10,7 +10,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/pickle.hpp"
+#include "core/checkpoint/other_formats.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
 
 namespace trainhost::checkpoint {

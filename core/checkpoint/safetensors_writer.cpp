@@ -12,8 +12,8 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/hash.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
+#include "core/checkpoint/xxh3.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;

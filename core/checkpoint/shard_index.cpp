@@ -9,7 +9,7 @@
 #include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/pickle.hpp"
+#include "core/checkpoint/other_formats.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
 
 namespace trainhost::checkpoint {

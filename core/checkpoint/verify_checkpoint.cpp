@@ -11,8 +11,8 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/hash.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/xxh3.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
-#include "core/checkpoint/pickle.hpp"
+#include "core/checkpoint/other_formats.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
 #include "core/checkpoint/shard_index.hpp"

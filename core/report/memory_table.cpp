@@ -2,12 +2,10 @@
 // suggested changes and limits.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-
 #include "core/base/text.hpp"
-#include "core/report/answers_table.hpp"
+#include "core/report/changes_table.hpp"
 #include "core/report/comparison.hpp"
+#include "core/report/entry_sums.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
@@ -36,14 +34,11 @@ std::string note_line(const std::string& text, const Terminal& t) {
 /// One row per component, in the order of the enumerators. Bytes at the peak of the tier, not maxima: the
 /// rows then add up to the total (docs/memory-model.md, "Where the peak is computed").
 void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
-  std::map<Component, std::uint64_t> parts;
-  for (const MemoryEntry& n : e.report.entries)
-    if (n.tier == tier) parts[n.component] += n.at_peak();
   std::uint64_t total = e.report.tier_bytes(tier);
-  for (auto [c, bytes] : parts) {
-    if (bytes == 0) continue;
-    double share = total ? static_cast<double>(bytes) / static_cast<double>(total) : 0;
-    table.row({display_name(c), format_bytes(bytes), format_count(bytes),
+  for (const auto& [c, sum] : component_bytes_of(e.report, tier)) {
+    if (sum.bytes == 0) continue;
+    double share = total ? static_cast<double>(sum.bytes) / static_cast<double>(total) : 0;
+    table.row({display_name(c), format_bytes(sum.bytes), format_count(sum.bytes),
                fmt::format("{:.1f} %", 100 * share), bar(share, kBarWidth)});
   }
 }
@@ -59,7 +54,7 @@ std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string
 /// pinned and host memory together have the host budget, which exists only if the compute tier is a device.
 std::string estimate_table(const planning::PlanResult& v, const planning::Estimate& e, const Terminal& t) {
   std::string out;
-  for (Tier tier : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
+  for (Tier tier : kAllTiers) {
     std::uint64_t bytes = e.report.tier_bytes(tier);
     if (bytes == 0) continue;
     Table table("lrrrl");

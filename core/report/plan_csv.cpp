@@ -1,26 +1,14 @@
 // Every entry of a plan with its formula: a table (plan --explain) and CSV (plan --csv).
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <tuple>
-
 #include "core/base/text.hpp"
 #include "core/report/csv.hpp"
-#include "core/report/plan_parts.hpp"
+#include "core/report/entry_sums.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
 namespace trainhost::report {
-
-std::vector<const MemoryEntry*> largest_first(const MemoryReport& r) {
-  std::vector<const MemoryEntry*> out;
-  for (const MemoryEntry& n : r.entries) out.push_back(&n);
-  std::stable_sort(out.begin(), out.end(), [](const MemoryEntry* a, const MemoryEntry* b) {
-    return std::tuple(a->at_peak(), a->bytes) > std::tuple(b->at_peak(), b->bytes);
-  });
-  return out;
-}
 
 std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   std::string out;

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/report/entry_sums.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/html_timeline.hpp"
-#include "core/report/plan_parts.hpp"
 #include "core/report/plan_report.hpp"
 
 namespace trainhost::report {

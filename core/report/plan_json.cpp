@@ -1,9 +1,8 @@
 // Writes the trainhost.plan/1 object. Its keys are documented in docs/cli.md; new keys may be added, none is
 // renamed or removed. Several keys therefore keep older terms: "leaves" are the entries, "moment" is the
 // phase, "too_much" are the bytes over the budget.
-#include <map>
-
 #include "core/base/json_value.hpp"
+#include "core/report/entry_sums.hpp"
 #include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
@@ -11,25 +10,9 @@ namespace {
 
 using Json = JsonValue;
 
-/// The less certain of two claims: a component is as certain as its least certain entry.
-Claim less_certain(Claim a, Claim b) {
-  return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b;
-}
-
 Json tier_json(const MemoryReport& r, Tier tier) {
-  struct Part {
-    std::uint64_t bytes = 0;
-    Claim claim = Claim::kExact;
-  };
-  std::map<Component, Part> parts;
-  for (const MemoryEntry& n : r.entries) {
-    if (n.tier != tier) continue;
-    Part& p = parts[n.component];
-    p.bytes += n.at_peak();
-    p.claim = less_certain(p.claim, n.claim);
-  }
   Json components = Json::array();
-  for (const auto& [c, p] : parts)
+  for (const auto& [c, p] : component_bytes_of(r, tier))
     components.push_back({{"name", name(c)}, {"bytes", p.bytes}, {"kind", name(p.claim)}});
   Json out = {{"tier", name(tier)}, {"total_bytes", r.tier_bytes(tier)}};
   for (const TierPeak& p : r.tiers)
@@ -124,7 +107,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   Json estimates = Json::array();
   for (const planning::Estimate& e : v.estimates) {
     Json tiers = Json::array();
-    for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
+    for (Tier t : kAllTiers)
       // Tiers without bytes are omitted: a CPU run has no device tier.
       if (e.report.tier_bytes(t) > 0) tiers.push_back(tier_json(e.report, t));
     // As text, because JSON numbers above 2^53 lose digits in most readers. "" where the plan has no digest.

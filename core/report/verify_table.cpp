@@ -1,5 +1,5 @@
-// See verify_table.hpp.
-#include "core/report/verify_table.hpp"
+// See verify_report.hpp.
+#include "core/report/verify_report.hpp"
 
 #include <fmt/format.h>
 

@@ -30,7 +30,7 @@ StepProfile::StepProfile(const std::filesystem::path& file, const runfile::RunCo
     : c_(c),
       trainer_(trainer),
       ledger_(ledger),
-      file_(file),
+      file_("--profile", file, "--profile trace.json"),
       trace_(fmt::format("trainhost train {}", c.model.name.empty() ? c.model.family : c.model.name),
              trainer.id() + " step") {
   const std::optional<std::uint64_t> bytes = trainer.profile_bytes(c.model, c.run);

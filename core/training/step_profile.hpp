@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "core/checkpoint/output_file.hpp"
 #include "core/planning/host_buffers.hpp"
 #include "core/planning/plan_result.hpp"
 #include "core/plugin/ledger.hpp"
@@ -20,7 +21,6 @@
 #include "core/runfile/run_config.hpp"
 #include "core/training/chrome_trace.hpp"
 #include "core/training/profile_result.hpp"
-#include "core/training/trace_file.hpp"
 
 namespace trainhost::training {
 
@@ -50,7 +50,7 @@ class StepProfile {
   const runfile::RunConfig& c_;
   plugin::Trainer& trainer_;
   plugin::Ledger& ledger_;
-  TraceFile file_;
+  checkpoint::OutputFile file_;
   ChromeTrace trace_;
   ResidentMeter meter_;
   std::uint64_t record_bytes_ = 0, planned_steps_ = 0, profiled_steps_ = 0;

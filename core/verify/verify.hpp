@@ -1,4 +1,4 @@
-// Runs the checks of `trainhost verify` and renders their results.
+// Runs the checks of `trainhost verify`.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,5 @@ std::vector<Result> run_checks(Context& context, const std::vector<const Check*>
 
 /// kFalsified if a check with `decides` set was falsified, else kDone.
 Exit exit_of(const std::vector<Result>& results);
-
-/// {"results":[{"id","status","measured","bound","detail"}]}; a figure that is absent or not finite is null.
-std::string results_json(const std::vector<Result>& results);
 
 }  // namespace trainhost::verify

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "core/planning/dataset_options.hpp"
-#include "core/report/verify_table.hpp"
+#include "core/report/verify_report.hpp"
 #include "core/training/batches.hpp"
 #include "core/verify/context.hpp"
 #include "core/verify/real_trainers.hpp"
@@ -65,7 +65,7 @@ Exit run(const VerifyArguments& a) {
     if (group.empty()) continue;
     for (verify::Result& r : run_checks(a, c, memory_checks, group)) results.push_back(std::move(r));
   }
-  if (a.common.json) fmt::print("{}\n", verify::results_json(results));
+  if (a.common.json) fmt::print("{}\n", report::verify_json(results));
   if (!a.common.quiet)
     fmt::print(a.common.json ? stderr : stdout, "{}",
                report::verify_table(results, report::terminal_of(a.common.json ? 2 : 1)));

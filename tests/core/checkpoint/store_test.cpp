@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/checkpoint/checkpoint_manifest.hpp"
-#include "core/checkpoint/hash.hpp"
+#include "core/checkpoint/xxh3.hpp"
 #include "tests/core/checkpoint/store_fixture.hpp"
 
 using namespace trainhost;

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <random>
 
-#include "core/checkpoint/hash.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/checkpoint/tensor_files.hpp"
+#include "core/checkpoint/xxh3.hpp"
 #include "tests/core/checkpoint/fixtures.hpp"
 
 using namespace trainhost;

@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(two_hundred_cached_plugins_are_listed_quickly) {
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   BOOST_TEST(opens.files() == 0u);
-  BOOST_TEST(best < 1);  // 1.6 ms on an idle machine, see bench_registry
+  BOOST_TEST(best < 1);  // 1.6 ms on an idle machine, see tools/bench/registry_start.cpp
 }
 
 BOOST_AUTO_TEST_CASE(the_cache_path_follows_the_environment) {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <ostream>
 
-#include "core/report/verify_table.hpp"
+#include "core/report/verify_report.hpp"
 #include "core/verify/judge_modes.hpp"
 #include "core/verify/snapshot.hpp"
 #include "core/verify/verify.hpp"
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(results_become_json_and_reported_only_rows_do_not_change_th
   r.bound = 3;
   r.detail = "a \"quoted\" \x1b[31m word";
   r.decides = false;
-  const std::string json = results_json({r});
+  const std::string json = report::verify_json({r});
   BOOST_TEST(has(json, "\"status\": \"falsified\""), json);
   BOOST_TEST(has(json, "\"measured\": null"), json);
   BOOST_TEST(!has(report::verify_table({r}, {}), "\x1b"));

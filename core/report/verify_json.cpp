@@ -1,10 +1,10 @@
-// The results as JSON (keys: docs/cli.md). The table is in core/report/verify_table.cpp.
+// Writes the results of `trainhost verify` as JSON. The keys are documented in docs/cli.md.
 #include <cmath>
 
 #include "core/base/json_value.hpp"
-#include "core/verify/verify.hpp"
+#include "core/report/verify_report.hpp"
 
-namespace trainhost::verify {
+namespace trainhost::report {
 namespace {
 
 using Json = JsonValue;
@@ -13,15 +13,15 @@ Json number(const std::optional<double>& x) { return x && std::isfinite(*x) ? Js
 
 }  // namespace
 
-std::string results_json(const std::vector<Result>& results) {
+std::string verify_json(const std::vector<verify::Result>& results) {
   Json all = Json::array();
-  for (const Result& r : results)
+  for (const verify::Result& r : results)
     all.push_back({{"id", r.id},
-                   {"status", status_name(r.status)},
+                   {"status", verify::status_name(r.status)},
                    {"measured", number(r.measured)},
                    {"bound", number(r.bound)},
                    {"detail", r.detail}});
   return Json{{"results", std::move(all)}}.dump(2);
 }
 
-}  // namespace trainhost::verify
+}  // namespace trainhost::report

@@ -14,17 +14,7 @@ struct ComponentBytes {
   std::uint64_t bytes = 0;
   Claim claim = Claim::kExact;  // of the least certain entry
 };
-
-inline std::map<Component, ComponentBytes> component_bytes_of(const MemoryReport& r, Tier tier) {
-  std::map<Component, ComponentBytes> out;
-  for (const MemoryEntry& n : r.entries) {
-    if (n.tier != tier) continue;
-    ComponentBytes& p = out[n.component];
-    p.bytes += n.at_peak();
-    if (static_cast<unsigned>(n.claim) > static_cast<unsigned>(p.claim)) p.claim = n.claim;
-  }
-  return out;
-}
+std::map<Component, ComponentBytes> component_bytes_of(const MemoryReport& r, Tier tier);
 
 /// Entries by bytes at the peak, then by maximum bytes, largest first. Ties keep their order.
 std::vector<const MemoryEntry*> largest_first(const MemoryReport& r);

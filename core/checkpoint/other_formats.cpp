@@ -1,5 +1,5 @@
 // Recognises files by name and by their first bytes; opens nothing.
-#include "core/checkpoint/pickle.hpp"
+#include "core/checkpoint/other_formats.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,5 +1,5 @@
-// See answers_table.hpp.
-#include "core/report/answers_table.hpp"
+// See changes_table.hpp.
+#include "core/report/changes_table.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// Streaming XXH3-128; see hash.hpp.
-#include "core/checkpoint/hash.hpp"
+// Streaming XXH3-128; see xxh3.hpp.
+#include "core/checkpoint/xxh3.hpp"
 
 #include <array>
 #include <cstdint>
