@@ -18,7 +18,7 @@ const Family* find(std::string_view family) {
   return at != all.end() && at->name == family ? &*at : nullptr;
 }
 
-std::string family_of(Fields& f) {
+std::string family_of(ConfigFields& f) {
   const std::string named = f.text({"model_type"}, "");
   const std::vector<std::string> classes =
       named.empty() ? f.texts("architectures") : std::vector<std::string>{};
@@ -27,15 +27,15 @@ std::string family_of(Fields& f) {
   return family;
 }
 
-void add_notes_on_unknown_fields(Fields& f, Architecture& a) {
+void add_notes_on_unknown_fields(ConfigFields& f, Architecture& a) {
   if (f.given("quantization_config")) {
-    f.understood("quantization_config");
+    f.mark_as_read("quantization_config");
     a.notes.push_back(
         "quantization_config: the weights of the file are quantized (" +
         escaped(f.object("quantization_config").text({"quant_method"}, "quant_method is missing"), 40) +
         "); the plan uses the number types of the run");
   }
-  for (const std::string& field : f.unread())
+  for (const std::string& field : f.unread_fields())
     if (!field.starts_with("quantization_config."))
       a.notes.push_back("the config field " + field + " is unknown: parameters that it adds are not counted");
 }
@@ -87,7 +87,7 @@ std::string family_of_class(std::string_view name) {
 }
 
 static Architecture read_config(std::string_view json, std::string_view name) {
-  Fields f(json);
+  ConfigFields f(json);
   const std::string family = family_of(f);
   const Family* known = find(family);
   if (!known) throw unknown_family(family);

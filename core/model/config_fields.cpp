@@ -16,7 +16,7 @@ namespace {
 using Kind = JsonValue::Kind;
 
 /// True for a value that means the same as an absent field.
-bool is_off(const JsonValue& v) {
+bool means_absent(const JsonValue& v) {
   return v.is_null() || (v.kind == Kind::kBool && !v.boolean) || (v.is_string() && v.string.empty()) ||
          (v.is_array() && v.elements.empty()) || (v.is_object() && v.members.empty());
 }
@@ -27,12 +27,12 @@ bool is_count(const JsonValue& v, std::uint32_t least) {
 
 }  // namespace
 
-struct Fields::Data {
+struct ConfigFields::Data {
   std::shared_ptr<const std::string> text;  // of the whole config
   JsonValue json;
   std::string prefix;
   std::set<std::string, std::less<>> read;  // names that were asked for
-  std::map<std::string, std::unique_ptr<Fields>, std::less<>> objects;
+  std::map<std::string, std::unique_ptr<ConfigFields>, std::less<>> objects;
 
   const JsonValue* find(std::string_view name) {
     read.emplace(name);
@@ -40,7 +40,7 @@ struct Fields::Data {
     return !v || v->is_null() ? nullptr : v;
   }
   /// Marks all names as read, so that a second spelling of the same field is not reported as unknown.
-  std::pair<std::string, const JsonValue*> first(Names names) {
+  std::pair<std::string, const JsonValue*> first(FieldNames names) {
     std::pair<std::string, const JsonValue*> found{std::string(*names.begin()), nullptr};
     for (std::string_view name : names)
       if (const JsonValue* v = find(name); v && !found.second) found = {std::string(name), v};
@@ -64,7 +64,7 @@ struct Fields::Data {
   }
 };
 
-Fields::Fields(std::string_view json) : data_(std::make_unique<Data>()) {
+ConfigFields::ConfigFields(std::string_view json) : data_(std::make_unique<Data>()) {
   data_->text = std::make_shared<const std::string>(json);
   try {
     data_->json = parse_json(json);
@@ -75,27 +75,27 @@ Fields::Fields(std::string_view json) : data_(std::make_unique<Data>()) {
     throw usage_error("config.json: expected a JSON object with the model's fields");
 }
 
-Fields::Fields(std::unique_ptr<Data> data) : data_(std::move(data)) {}
-Fields::~Fields() = default;
+ConfigFields::ConfigFields(std::unique_ptr<Data> data) : data_(std::move(data)) {}
+ConfigFields::~ConfigFields() = default;
 
-void Fields::fail(std::string_view name, const std::string& message, const std::string& hint) const {
+void ConfigFields::fail(std::string_view name, const std::string& message, const std::string& hint) const {
   throw usage_error(data_->prefix + std::string(name) + " " + message, hint);
 }
 
-bool Fields::present(std::string_view name) const { return data_->json.find(name) != nullptr; }
+bool ConfigFields::present(std::string_view name) const { return data_->json.find(name) != nullptr; }
 
-std::string_view Fields::spelt(Names names) const {
+std::string_view ConfigFields::name_in_use(FieldNames names) const {
   for (const std::string_view name : names)
     if (given(name)) return name;
   return *names.begin();
 }
 
-bool Fields::given(std::string_view name) const {
+bool ConfigFields::given(std::string_view name) const {
   const JsonValue* v = data_->json.find(name);
   return v && !v->is_null();
 }
 
-std::uint32_t Fields::number(Names names, std::uint32_t fallback, std::uint32_t least) {
+std::uint32_t ConfigFields::number(FieldNames names, std::uint32_t fallback, std::uint32_t least) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
   if (!is_count(*v, least))
@@ -104,29 +104,31 @@ std::uint32_t Fields::number(Names names, std::uint32_t fallback, std::uint32_t 
   return static_cast<std::uint32_t>(v->integer);
 }
 
-std::uint32_t Fields::size(Names names, std::uint32_t fallback) { return number(names, fallback, 1); }
+std::uint32_t ConfigFields::size(FieldNames names, std::uint32_t fallback) {
+  return number(names, fallback, 1);
+}
 
-std::uint32_t Fields::size(Names names) {
+std::uint32_t ConfigFields::size(FieldNames names) {
   const auto [name, v] = data_->first(names);
   if (!v) fail(name, "is missing", "it is required for every model of this family");
   return size(names, 0);
 }
 
-bool Fields::flag(Names names, bool fallback) {
+bool ConfigFields::flag(FieldNames names, bool fallback) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
   if (v->kind != Kind::kBool) fail(name, "= " + data_->shown(*v) + ": expected true or false");
   return v->boolean;
 }
 
-std::string Fields::text(Names names, std::string_view fallback) {
+std::string ConfigFields::text(FieldNames names, std::string_view fallback) {
   const auto [name, v] = data_->first(names);
   if (!v) return std::string(fallback);
   if (!v->is_string()) fail(name, "= " + data_->shown(*v) + ": expected a string");
   return v->string;
 }
 
-std::vector<std::string> Fields::texts(std::string_view name) {
+std::vector<std::string> ConfigFields::texts(std::string_view name) {
   std::vector<std::string> out;
   const JsonValue* v = data_->find(name);
   if (!v) return out;
@@ -138,7 +140,7 @@ std::vector<std::string> Fields::texts(std::string_view name) {
   return out;
 }
 
-std::vector<std::uint32_t> Fields::numbers(std::string_view name) {
+std::vector<std::uint32_t> ConfigFields::numbers(std::string_view name) {
   std::vector<std::uint32_t> out;
   const JsonValue* v = data_->find(name);
   if (!v) return out;
@@ -150,8 +152,8 @@ std::vector<std::uint32_t> Fields::numbers(std::string_view name) {
   return out;
 }
 
-Fields& Fields::object(std::string_view name) {
-  std::unique_ptr<Fields>& made = data_->objects[std::string(name)];
+ConfigFields& ConfigFields::object(std::string_view name) {
+  std::unique_ptr<ConfigFields>& made = data_->objects[std::string(name)];
   if (made) return *made;
   const JsonValue* v = data_->find(name);
   if (v && !v->is_object()) fail(name, "= " + data_->shown(*v) + ": expected an object");
@@ -160,20 +162,20 @@ Fields& Fields::object(std::string_view name) {
   if (v) data->json = *v;
   data->json.kind = Kind::kObject;
   data->prefix = data_->prefix + std::string(name) + ".";
-  made.reset(new Fields(std::move(data)));
+  made.reset(new ConfigFields(std::move(data)));
   return *made;
 }
 
-void Fields::understood(std::string_view name) { data_->read.emplace(name); }
+void ConfigFields::mark_as_read(std::string_view name) { data_->read.emplace(name); }
 
-std::vector<std::string> Fields::unread() const {
+std::vector<std::string> ConfigFields::unread_fields() const {
   std::vector<std::string> out;
   for (const JsonMember& m : data_->json.members)
-    if (!is_off(m.value) && !data_->read.contains(m.key) && !harmless(m.key))
+    if (!means_absent(m.value) && !data_->read.contains(m.key) && !is_ignored_field(m.key))
       out.push_back(data_->prefix + escaped(m.key, 60) + " = " + data_->shown(m.value));
   std::sort(out.begin(), out.end());
   for (const auto& [name, inner] : data_->objects)
-    for (std::string& s : inner->unread()) out.push_back(std::move(s));
+    for (std::string& s : inner->unread_fields()) out.push_back(std::move(s));
   return out;
 }
 

@@ -8,7 +8,7 @@
 
 namespace trainhost::model {
 
-using Reader = Architecture (*)(Fields& f);
+using Reader = Architecture (*)(ConfigFields& f);
 struct Family {
   std::string_view name;
   Reader read;
@@ -22,8 +22,8 @@ Architecture from_fields(const ModelSpec& m);
 void append(Architecture& a, const Layer& l);
 
 /// Reads V, H, max_positions and tied. Defaults of absent fields: `tied` and `positions`.
-Architecture read_dimensions(Fields& f, bool tied, std::uint32_t positions = 2048);
-std::uint32_t read_layer_count(Fields& f);
+Architecture read_dimensions(ConfigFields& f, bool tied, std::uint32_t positions = 2048);
+std::uint32_t read_layer_count(ConfigFields& f);
 
 /// Defaults of absent fields in the family's transformers class: kv_heads 0 = heads, head_dim 0 = H / A.
 struct HeadDefaults {
@@ -31,56 +31,56 @@ struct HeadDefaults {
 };
 /// Reads heads, kv_heads and head_dim. Throws if kv_heads does not divide heads, or if heads does not divide
 /// H and there is no head_dim.
-Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults = {});
+Attention read_heads(ConfigFields& f, std::uint32_t hidden, HeadDefaults defaults = {});
 void set_qkv_bias(Attention& a, bool on);
 void set_all_biases(Attention& a, bool on);
 
 /// A gated MLP of width intermediate_size without biases.
-Mlp read_gated_mlp(Fields& f);
+Mlp read_gated_mlp(ConfigFields& f);
 
 /// Window of each layer: by layer_types if present, else by slides(layer). 0 = unlimited.
-std::vector<std::uint32_t> read_windows(Fields& f, std::uint32_t layers, std::uint32_t window,
+std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, std::uint32_t window,
                                         const std::function<bool(std::uint32_t)>& slides);
 /// Appends one copy of `l` per window.
 void append_windowed(Architecture& a, Layer l, const std::vector<std::uint32_t>& windows);
 void append_equal(Architecture& a, const Layer& l, std::uint32_t layers);
 
 /// The field sliding_window; null means 0, absent means `otherwise`.
-std::uint32_t read_window(Fields& f, std::uint32_t otherwise);
+std::uint32_t read_window(ConfigFields& f, std::uint32_t otherwise);
 /// Window of each layer from Qwen's use_sliding_window, sliding_window and max_window_layers.
-std::vector<std::uint32_t> read_qwen_windows(Fields& f, std::uint32_t layers);
+std::vector<std::uint32_t> read_qwen_windows(ConfigFields& f, std::uint32_t layers);
 
 // read_llama.cpp
-Architecture read_baichuan(Fields& f);
-Architecture read_granite(Fields& f);
-Architecture read_internlm2(Fields& f);
-Architecture read_llama(Fields& f);
-Architecture read_mistral(Fields& f);
-Architecture read_olmo(Fields& f);
-Architecture read_olmo2(Fields& f);
-Architecture read_phi3(Fields& f);
-Architecture read_qwen2(Fields& f);
-Architecture read_qwen3(Fields& f);
-Architecture read_stablelm(Fields& f);
+Architecture read_baichuan(ConfigFields& f);
+Architecture read_granite(ConfigFields& f);
+Architecture read_internlm2(ConfigFields& f);
+Architecture read_llama(ConfigFields& f);
+Architecture read_mistral(ConfigFields& f);
+Architecture read_olmo(ConfigFields& f);
+Architecture read_olmo2(ConfigFields& f);
+Architecture read_phi3(ConfigFields& f);
+Architecture read_qwen2(ConfigFields& f);
+Architecture read_qwen3(ConfigFields& f);
+Architecture read_stablelm(ConfigFields& f);
 // read_gemma.cpp
-Architecture read_gemma(Fields& f);
-Architecture read_gemma2(Fields& f);
-Architecture read_gemma3(Fields& f);
-Architecture read_gemma3_text(Fields& f);
+Architecture read_gemma(ConfigFields& f);
+Architecture read_gemma2(ConfigFields& f);
+Architecture read_gemma3(ConfigFields& f);
+Architecture read_gemma3_text(ConfigFields& f);
 // read_gpt.cpp
-Architecture read_falcon(Fields& f);
-Architecture read_gpt2(Fields& f);
-Architecture read_gpt_neox(Fields& f);
-Architecture read_mpt(Fields& f);
-Architecture read_opt(Fields& f);
-Architecture read_phi(Fields& f);
-Architecture read_starcoder2(Fields& f);
+Architecture read_falcon(ConfigFields& f);
+Architecture read_gpt2(ConfigFields& f);
+Architecture read_gpt_neox(ConfigFields& f);
+Architecture read_mpt(ConfigFields& f);
+Architecture read_opt(ConfigFields& f);
+Architecture read_phi(ConfigFields& f);
+Architecture read_starcoder2(ConfigFields& f);
 // read_experts.cpp
-Architecture read_deepseek(Fields& f);
-Architecture read_deepseek_v2(Fields& f);
-Architecture read_deepseek_v3(Fields& f);
-Architecture read_mixtral(Fields& f);
-Architecture read_qwen2_moe(Fields& f);
-Architecture read_qwen3_moe(Fields& f);
+Architecture read_deepseek(ConfigFields& f);
+Architecture read_deepseek_v2(ConfigFields& f);
+Architecture read_deepseek_v3(ConfigFields& f);
+Architecture read_mixtral(ConfigFields& f);
+Architecture read_qwen2_moe(ConfigFields& f);
+Architecture read_qwen3_moe(ConfigFields& f);
 
 }  // namespace trainhost::model

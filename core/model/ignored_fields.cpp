@@ -9,7 +9,7 @@ namespace trainhost::model {
 namespace {
 
 // Sorted, for the binary search below.
-constexpr std::string_view kIgnored[] = {
+constexpr std::string_view kIgnoredFields[] = {
     "_attn_implementation",
     "_from_model_config",
     "_name_or_path",
@@ -116,7 +116,7 @@ constexpr std::string_view kIgnored[] = {
     "use_flash_attn",
     "verbose",
 };
-static_assert(std::ranges::is_sorted(kIgnored));
+static_assert(std::ranges::is_sorted(kIgnoredFields));
 
 constexpr std::string_view kIgnoredSuffixes[] = {"_coef",    "_dropout",  "_dropout_prob", "_eps",
                                                  "_epsilon", "_init_std", "_pdrop",        "_std",
@@ -125,8 +125,8 @@ constexpr std::string_view kIgnoredPrefixes[] = {"initializer_", "summary_"};
 
 }  // namespace
 
-bool harmless(std::string_view name) {
-  return std::binary_search(std::begin(kIgnored), std::end(kIgnored), name) ||
+bool is_ignored_field(std::string_view name) {
+  return std::binary_search(std::begin(kIgnoredFields), std::end(kIgnoredFields), name) ||
          std::ranges::any_of(kIgnoredSuffixes, [&](auto end) { return name.ends_with(end); }) ||
          std::ranges::any_of(kIgnoredPrefixes, [&](auto begin) { return name.starts_with(begin); });
 }

@@ -14,7 +14,7 @@ std::string text_of(std::uint64_t n) { return std::to_string(n); }
 
 }  // namespace
 
-Architecture read_dimensions(Fields& f, bool tied, std::uint32_t positions) {
+Architecture read_dimensions(ConfigFields& f, bool tied, std::uint32_t positions) {
   Architecture a;
   a.vocab = f.size({"vocab_size"});
   a.hidden = a.embedding_width = f.size({"hidden_size", "n_embd", "d_model"});
@@ -23,18 +23,19 @@ Architecture read_dimensions(Fields& f, bool tied, std::uint32_t positions) {
   return a;
 }
 
-std::uint32_t read_layer_count(Fields& f) {
-  const Names names = {"num_hidden_layers", "n_layer", "n_layers"};
+std::uint32_t read_layer_count(ConfigFields& f) {
+  const FieldNames names = {"num_hidden_layers", "n_layer", "n_layers"};
   const std::uint32_t layers = f.size(names);
   if (layers > kMaxLayers)
-    f.fail(f.spelt(names), "= " + text_of(layers) + " is too large: expected at most " + text_of(kMaxLayers));
+    f.fail(f.name_in_use(names),
+           "= " + text_of(layers) + " is too large: expected at most " + text_of(kMaxLayers));
   return layers;
 }
 
-Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults) {
+Attention read_heads(ConfigFields& f, std::uint32_t hidden, HeadDefaults defaults) {
   Attention a;
-  const Names heads = {"num_attention_heads", "n_head", "n_heads"},
-              width = {"hidden_size", "n_embd", "d_model"};
+  const FieldNames heads = {"num_attention_heads", "n_head", "n_heads"},
+                   width = {"hidden_size", "n_embd", "d_model"};
   a.heads = f.size(heads);
   // As in transformers: null means one KV head per query head, absent means the default of the class.
   const bool per_query_head =
@@ -42,13 +43,13 @@ Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults) {
   a.kv_heads = f.size({"num_key_value_heads"}, per_query_head ? a.heads : defaults.kv_heads);
   if (a.heads % a.kv_heads)
     f.fail("num_key_value_heads", "= " + text_of(a.kv_heads) + " does not divide " +
-                                      std::string(f.spelt(heads)) + " = " + text_of(a.heads));
+                                      std::string(f.name_in_use(heads)) + " = " + text_of(a.heads));
   const bool derived = !f.given("head_dim") && (f.present("head_dim") || !defaults.head_dim);
   if (derived && hidden % a.heads)
-    f.fail(
-        f.spelt(heads),
-        "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
-        "set head_dim, or change one of the two");
+    f.fail(f.name_in_use(heads),
+           "= " + text_of(a.heads) + " does not divide " + std::string(f.name_in_use(width)) + " = " +
+               text_of(hidden),
+           "set head_dim, or change one of the two");
   a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : defaults.head_dim);
   assert(a.kv_heads > 0 && a.head_dim > 0);
   return a;
@@ -57,9 +58,9 @@ Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults) {
 void set_qkv_bias(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = on; }
 void set_all_biases(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = a.o_bias = on; }
 
-Mlp read_gated_mlp(Fields& f) { return {.width = f.size({"intermediate_size"})}; }
+Mlp read_gated_mlp(ConfigFields& f) { return {.width = f.size({"intermediate_size"})}; }
 
-std::vector<std::uint32_t> read_windows(Fields& f, std::uint32_t layers, std::uint32_t window,
+std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, std::uint32_t window,
                                         const std::function<bool(std::uint32_t)>& slides) {
   std::vector<std::uint32_t> out(layers, 0);
   const std::vector<std::string> types = f.texts("layer_types");
@@ -89,11 +90,11 @@ void append_windowed(Architecture& a, Layer l, const std::vector<std::uint32_t>&
 
 void append_equal(Architecture& a, const Layer& l, std::uint32_t layers) { a.layers.push_back({l, layers}); }
 
-std::uint32_t read_window(Fields& f, std::uint32_t otherwise) {
+std::uint32_t read_window(ConfigFields& f, std::uint32_t otherwise) {
   return f.size({"sliding_window"}, f.present("sliding_window") ? 0 : otherwise);
 }
 
-std::vector<std::uint32_t> read_qwen_windows(Fields& f, std::uint32_t layers) {
+std::vector<std::uint32_t> read_qwen_windows(ConfigFields& f, std::uint32_t layers) {
   const bool used = f.flag({"use_sliding_window"}, false);
   const std::uint32_t window = read_window(f, 4096), first = f.number({"max_window_layers"}, 28);
   return read_windows(f, layers, used ? window : 0, [&](std::uint32_t l) { return l >= first; });

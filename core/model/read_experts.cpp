@@ -10,7 +10,7 @@ namespace trainhost::model {
 namespace {
 
 /// Throws if the number of active experts exceeds the number of experts.
-Experts read_routed_experts(Fields& f, Names count, Names active, std::uint32_t width) {
+Experts read_routed_experts(ConfigFields& f, FieldNames count, FieldNames active, std::uint32_t width) {
   Experts e;
   e.count = f.size(count);
   e.active = f.size(active);
@@ -37,7 +37,7 @@ void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Exper
 }
 
 /// Every decoder_sparse_step-th layer has experts, except those in mlp_only_layers.
-Architecture append_qwen_layers(Fields& f, Architecture a, const Layer& l, Experts experts) {
+Architecture append_qwen_layers(ConfigFields& f, Architecture a, const Layer& l, Experts experts) {
   const Mlp dense{.width = f.size({"intermediate_size"})};
   const std::uint32_t step = f.size({"decoder_sparse_step"}, 1);
   const std::vector<std::uint32_t> only = f.numbers("mlp_only_layers");
@@ -49,7 +49,7 @@ Architecture append_qwen_layers(Fields& f, Architecture a, const Layer& l, Exper
 
 /// The first layers are dense, then every moe_layer_freq-th has experts. The shared experts are counted as
 /// one MLP of their total width.
-Architecture append_deepseek_layers(Fields& f, Architecture a, const Layer& l, bool router_bias) {
+Architecture append_deepseek_layers(ConfigFields& f, Architecture a, const Layer& l, bool router_bias) {
   const std::uint32_t width = f.size({"moe_intermediate_size"}), layers = read_layer_count(f);
   Experts experts = read_routed_experts(f, {"n_routed_experts"}, {"num_experts_per_tok"}, width);
   const std::uint64_t shared = std::uint64_t{f.number({"n_shared_experts"}, 0)} * width;
@@ -63,25 +63,25 @@ Architecture append_deepseek_layers(Fields& f, Architecture a, const Layer& l, b
 }
 
 /// Multi-head latent attention (MLA).
-Attention read_latent_attention(Fields& f) {
+Attention read_latent_attention(ConfigFields& f) {
   Attention at;
   at.latent = true;
   at.heads = at.kv_heads = f.size({"num_attention_heads"});
-  f.understood("num_key_value_heads");
+  f.mark_as_read("num_key_value_heads");
   at.q_lora_rank = f.size({"q_lora_rank"}, f.present("q_lora_rank") ? 0 : 1536);
   at.kv_lora_rank = f.size({"kv_lora_rank"});
   at.rope_head_dim = f.size({"qk_rope_head_dim"});
   at.nope_head_dim = f.size({"qk_nope_head_dim"});
   at.v_head_dim = f.size({"v_head_dim"});
   at.head_dim = at.nope_head_dim + at.rope_head_dim;
-  for (const char* redundant : {"qk_head_dim", "head_dim"}) f.understood(redundant);
+  for (const char* redundant : {"qk_head_dim", "head_dim"}) f.mark_as_read(redundant);
   at.q_bias = at.k_bias = at.o_bias = f.flag({"attention_bias"}, false);
   return at;
 }
 
 /// Adds a note about multi-token prediction modules, which are not counted: each has a layer like the last
 /// one, a 2H -> H projection and three norms, and shares embedding and head with the model.
-void note_prediction_modules(Fields& f, Architecture& a) {
+void note_prediction_modules(ConfigFields& f, Architecture& a) {
   const std::uint32_t modules = f.number({"num_nextn_predict_layers"}, 0);
   if (!modules) return;
   const std::uint64_t h = a.hidden, each = checked_add(layer_elements(a.layers.back().layer, h),
@@ -93,7 +93,7 @@ void note_prediction_modules(Fields& f, Architecture& a) {
 
 }  // namespace
 
-Architecture read_mixtral(Fields& f) {
+Architecture read_mixtral(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   const Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8})};
   const Experts experts =
@@ -105,7 +105,7 @@ Architecture read_mixtral(Fields& f) {
   return a;
 }
 
-Architecture read_qwen2_moe(Fields& f) {
+Architecture read_qwen2_moe(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 32768);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 16})};
   set_qkv_bias(l.attention, f.flag({"qkv_bias"}, true));
@@ -116,7 +116,7 @@ Architecture read_qwen2_moe(Fields& f) {
   return append_qwen_layers(f, std::move(a), l, experts);
 }
 
-Architecture read_qwen3_moe(Fields& f) {
+Architecture read_qwen3_moe(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 32768);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 4})};
   l.attention.qk_norm = NormKind::kRms;
@@ -126,19 +126,19 @@ Architecture read_qwen3_moe(Fields& f) {
                                                 {"num_experts_per_tok"}, f.size({"moe_intermediate_size"})));
 }
 
-Architecture read_deepseek(Fields& f) {
+Architecture read_deepseek(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 2048);
   Layer l{.attention = read_heads(f, a.hidden)};
   set_all_biases(l.attention, f.flag({"attention_bias"}, false));
   return append_deepseek_layers(f, std::move(a), l, false);
 }
 
-Architecture read_deepseek_v2(Fields& f) {
+Architecture read_deepseek_v2(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 2048);
   return append_deepseek_layers(f, std::move(a), Layer{.attention = read_latent_attention(f)}, false);
 }
 
-Architecture read_deepseek_v3(Fields& f) {
+Architecture read_deepseek_v3(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
   a = append_deepseek_layers(f, std::move(a), Layer{.attention = read_latent_attention(f)},
                              f.text({"topk_method"}, "noaux_tc") == "noaux_tc");

@@ -5,7 +5,7 @@
 namespace trainhost::model {
 namespace {
 
-Layer gemma_layer(Fields& f, std::uint32_t hidden, std::uint32_t kv_heads) {
+Layer gemma_layer(ConfigFields& f, std::uint32_t hidden, std::uint32_t kv_heads) {
   Layer l{.attention = read_heads(f, hidden, {.kv_heads = kv_heads, .head_dim = 256}),
           .mlp = read_gated_mlp(f)};
   set_all_biases(l.attention, f.flag({"attention_bias"}, false));
@@ -14,18 +14,18 @@ Layer gemma_layer(Fields& f, std::uint32_t hidden, std::uint32_t kv_heads) {
 
 }  // namespace
 
-Architecture read_gemma(Fields& f) {
+Architecture read_gemma(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 8192);
   append_equal(a, gemma_layer(f, a.hidden, 16), read_layer_count(f));
   return a;
 }
 
 /// Even layers have a window. Some files state the window twice.
-Architecture read_gemma2(Fields& f) {
+Architecture read_gemma2(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 8192);
   Layer l = gemma_layer(f, a.hidden, 4);
   l.norms = 4;
-  f.understood("sliding_window_size");
+  f.mark_as_read("sliding_window_size");
   const std::uint32_t window = read_window(f, 4096);
   append_windowed(a, l,
                   read_windows(f, read_layer_count(f), window, [](std::uint32_t i) { return i % 2 == 0; }));
@@ -33,7 +33,7 @@ Architecture read_gemma2(Fields& f) {
 }
 
 /// Every sixth layer has full attention, the others a window; q and k have norms of one vector of D each.
-Architecture read_gemma3_text(Fields& f) {
+Architecture read_gemma3_text(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 131072);
   Layer l = gemma_layer(f, a.hidden, 4);
   l.norms = 4;
@@ -47,13 +47,13 @@ Architecture read_gemma3_text(Fields& f) {
 }
 
 /// Multimodal: the decoder is described in text_config; the vision tower is not counted.
-Architecture read_gemma3(Fields& f) {
+Architecture read_gemma3(ConfigFields& f) {
   if (!f.given("text_config"))
     f.fail("text_config", "is missing", "it describes the decoder of a gemma3 model");
   Architecture a = read_gemma3_text(f.object("text_config"));
   for (const char* name :
        {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"})
-    f.understood(name);
+    f.mark_as_read(name);
   if (f.given("vision_config"))
     a.notes.push_back("vision_config: the vision tower and its projection are not counted");
   return a;

@@ -5,7 +5,7 @@
 namespace trainhost::model {
 namespace {
 
-std::uint32_t mlp_width(Fields& f, const char* name, std::uint32_t factor, std::uint32_t n) {
+std::uint32_t mlp_width(ConfigFields& f, const char* name, std::uint32_t factor, std::uint32_t n) {
   const std::uint64_t product = std::uint64_t{factor} * n;
   if (product > INT32_MAX) f.fail(name, "makes the MLP too large");
   return static_cast<std::uint32_t>(product);
@@ -17,7 +17,7 @@ Mlp plain_mlp(std::uint32_t width, bool bias) {
 
 }  // namespace
 
-Architecture read_gpt2(Fields& f) {
+Architecture read_gpt2(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 1024);
   a.final_norm = NormKind::kLayer;
   a.learned_positions = a.max_positions;
@@ -29,21 +29,21 @@ Architecture read_gpt2(Fields& f) {
 }
 
 /// Two norms per layer, also with parallel attention and MLP. Pythia is of this family.
-Architecture read_gpt_neox(Fields& f) {
+Architecture read_gpt_neox(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
   a.final_norm = NormKind::kLayer;
   Layer l{.attention = read_heads(f, a.hidden),
           .mlp = plain_mlp(f.size({"intermediate_size"}), true),
           .norm = NormKind::kLayer};
   set_all_biases(l.attention, f.flag({"attention_bias"}, true));
-  f.understood("use_parallel_residual");
+  f.mark_as_read("use_parallel_residual");
   append_equal(a, l, read_layer_count(f));
   return a;
 }
 
 /// The position table has two more rows than positions. A word embedding narrower than H is projected up, and
 /// down before the head. Post-norm models have no final norm.
-Architecture read_opt(Fields& f) {
+Architecture read_opt(ConfigFields& f) {
   Architecture a = read_dimensions(f, true);
   a.learned_positions = a.max_positions + 2;
   a.embedding_width = f.size({"word_embed_proj_dim"}, a.hidden);
@@ -60,7 +60,7 @@ Architecture read_opt(Fields& f) {
 
 /// With parallel attention and MLP the old architecture (7B) has one norm per layer, the new one (40B, 180B)
 /// two. KV heads: one (7B), num_kv_heads (new), or as many as query heads.
-Architecture read_falcon(Fields& f) {
+Architecture read_falcon(ConfigFields& f) {
   Architecture a = read_dimensions(f, true);
   a.final_norm = NormKind::kLayer;
   Layer l{.attention = read_heads(f, a.hidden), .norm = NormKind::kLayer};
@@ -82,9 +82,9 @@ Architecture read_falcon(Fields& f) {
 }
 
 /// With ALiBi there is no position table, whatever learned_pos_emb is. With no_bias the norms have no shift.
-Architecture read_mpt(Fields& f) {
+Architecture read_mpt(ConfigFields& f) {
   Architecture a = read_dimensions(f, true);
-  Fields& at = f.object("attn_config");
+  ConfigFields& at = f.object("attn_config");
   const bool alibi = at.flag({"alibi"}, false), rotary = at.flag({"rope"}, false);
   if (f.flag({"learned_pos_emb"}, true) && !alibi && !rotary) a.learned_positions = a.max_positions;
   const bool bias = !f.flag({"no_bias"}, true);
@@ -99,7 +99,7 @@ Architecture read_mpt(Fields& f) {
   if (type == "grouped_query_attention")
     l.attention.kv_heads = at.size({"kv_n_heads"});
   else
-    at.understood("kv_n_heads");
+    at.mark_as_read("kv_n_heads");
   if (l.attention.heads % l.attention.kv_heads)
     at.fail("kv_n_heads", "= " + std::to_string(l.attention.kv_heads) +
                               " does not divide n_heads = " + std::to_string(l.attention.heads));
@@ -107,13 +107,13 @@ Architecture read_mpt(Fields& f) {
   if (at.flag({"qk_ln"}, false)) l.attention.qk_norm = norm;
   l.attention.qk_norm_per_head = false;
   l.mlp = plain_mlp(mlp_width(f, "expansion_ratio", f.size({"expansion_ratio"}, 4), a.hidden), bias);
-  f.understood("embedding_fraction");  // affects only gradients
+  f.mark_as_read("embedding_fraction");  // affects only gradients
   append_equal(a, l, read_layer_count(f));
   return a;
 }
 
 /// Attention and MLP share one norm; the head has a bias.
-Architecture read_phi(Fields& f) {
+Architecture read_phi(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
   a.final_norm = NormKind::kLayer;
   a.head_bias = true;
@@ -127,7 +127,7 @@ Architecture read_phi(Fields& f) {
   return a;
 }
 
-Architecture read_starcoder2(Fields& f) {
+Architecture read_starcoder2(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 4096);
   a.final_norm = NormKind::kLayer;
   const bool bias = f.flag({"use_bias"}, true);

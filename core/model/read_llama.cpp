@@ -5,7 +5,7 @@
 
 namespace trainhost::model {
 
-Architecture read_llama(Fields& f) {
+Architecture read_llama(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
   Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
   set_all_biases(l.attention, f.flag({"attention_bias"}, false));
@@ -14,9 +14,9 @@ Architecture read_llama(Fields& f) {
   return a;
 }
 
-Architecture read_granite(Fields& f) { return read_llama(f); }
+Architecture read_granite(ConfigFields& f) { return read_llama(f); }
 
-Architecture read_mistral(Fields& f) {
+Architecture read_mistral(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 131072);
   const Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8}), .mlp = read_gated_mlp(f)};
   const std::uint32_t window = read_window(f, 4096);
@@ -24,7 +24,7 @@ Architecture read_mistral(Fields& f) {
   return a;
 }
 
-Architecture read_qwen2(Fields& f) {
+Architecture read_qwen2(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 32768);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32}), .mlp = read_gated_mlp(f)};
   set_qkv_bias(l.attention, true);
@@ -32,7 +32,7 @@ Architecture read_qwen2(Fields& f) {
   return a;
 }
 
-Architecture read_qwen3(Fields& f) {
+Architecture read_qwen3(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 32768);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32, .head_dim = 128}), .mlp = read_gated_mlp(f)};
   l.attention.qk_norm = NormKind::kRms;
@@ -41,7 +41,7 @@ Architecture read_qwen3(Fields& f) {
   return a;
 }
 
-Architecture read_phi3(Fields& f) {
+Architecture read_phi3(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
   const Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
   const std::uint32_t window = read_window(f, 0);
@@ -50,7 +50,7 @@ Architecture read_phi3(Fields& f) {
 }
 
 /// Norms without learned parameters.
-Architecture read_olmo(Fields& f) {
+Architecture read_olmo(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
   a.final_norm = NormKind::kNone;
   Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f), .norm = NormKind::kNone};
@@ -60,7 +60,7 @@ Architecture read_olmo(Fields& f) {
 }
 
 /// Norms after attention and MLP, two per layer; the norms of q and k have the width of all heads.
-Architecture read_olmo2(Fields& f) {
+Architecture read_olmo2(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
   Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
   l.attention.qk_norm = NormKind::kRms;
@@ -70,7 +70,7 @@ Architecture read_olmo2(Fields& f) {
   return a;
 }
 
-Architecture read_internlm2(Fields& f) {
+Architecture read_internlm2(ConfigFields& f) {
   Architecture a = read_dimensions(f, false);
   Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
   set_all_biases(l.attention, f.flag({"bias"}, true));
@@ -78,7 +78,7 @@ Architecture read_internlm2(Fields& f) {
   return a;
 }
 
-Architecture read_baichuan(Fields& f) {
+Architecture read_baichuan(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
   append_equal(a, Layer{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)}, read_layer_count(f));
   return a;
@@ -86,7 +86,7 @@ Architecture read_baichuan(Fields& f) {
 
 /// LayerNorms; one per layer with parallel attention and MLP. The norms of q and k have one vector per head
 /// and no shift.
-Architecture read_stablelm(Fields& f) {
+Architecture read_stablelm(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
   a.final_norm = NormKind::kLayer;
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32}),

@@ -11,7 +11,7 @@ namespace trainhost::model {
 namespace {
 
 /// The first of these fields that is a positive number; 0 if none is.
-std::uint32_t first_positive(Fields& f, std::initializer_list<std::string_view> names) {
+std::uint32_t first_positive(ConfigFields& f, std::initializer_list<std::string_view> names) {
   for (std::string_view name : names) {
     try {
       if (const std::uint32_t n = f.number({name}, 0)) return n;
@@ -21,7 +21,7 @@ std::uint32_t first_positive(Fields& f, std::initializer_list<std::string_view> 
   return 0;
 }
 
-bool read_flag(Fields& f, std::string_view name, bool fallback) {
+bool read_flag(ConfigFields& f, std::string_view name, bool fallback) {
   try {
     return f.flag({name}, fallback);
   } catch (const Error&) {
@@ -69,7 +69,7 @@ ModelSpec outline(const Architecture& a, std::string_view json) {
 }
 
 ModelSpec outline_of_unknown(std::string_view family, std::string_view json) {
-  Fields f(json);
+  ConfigFields f(json);
   ModelSpec m;
   m.family = family, m.config_json = json;
   m.vocab = first_positive(f, {"vocab_size"});

@@ -63,7 +63,7 @@ Value to_value(const JsonValue& json) {
 }
 
 void collect_fields(const JsonValue& object, const std::string& prefix, JsonPositions& positions,
-                    Fields& out) {
+                    ModelFields& out) {
   for (const JsonMember& m : object.members) {
     if (m.key.find('.') != m.key.npos) continue;  // '.' joins our dotted names; no known field contains it
     Value v = to_value(m.value);
@@ -75,13 +75,13 @@ void collect_fields(const JsonValue& object, const std::string& prefix, JsonPosi
 
 }  // namespace
 
-Fields read_config_fields(const std::string& json, const std::string& file) {
+ModelFields read_config_fields(const std::string& json, const std::string& file) {
   const JsonValue root = parse_config(json, file);
   JsonPositions positions(json, file);
   if (!root.is_object())
     throw usage_error("expected a JSON object with the model's fields", {}, positions.where(0));
   reject_duplicate_keys(root, "", positions);
-  Fields out;
+  ModelFields out;
   collect_fields(root, "", positions, out);
   return out;
 }

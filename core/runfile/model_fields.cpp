@@ -12,7 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
-#include "core/runfile/field_reader.hpp"
+#include "core/runfile/model_field_reader.hpp"
 
 namespace trainhost::runfile {
 namespace {
@@ -36,7 +36,7 @@ Defaults config_defaults(const std::string& family) {
   return a;
 }
 
-Defaults inline_defaults(const FieldReader& f) {
+Defaults inline_defaults(const ModelFieldReader& f) {
   Defaults a;
   a.dimensions_required = false;
   a.model = builtin_model();
@@ -46,7 +46,7 @@ Defaults inline_defaults(const FieldReader& f) {
 }
 
 /// Without head_dim, a head is hidden_size / num_attention_heads wide, which must be a whole number.
-void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
+void require_whole_heads(const ModelFieldReader& f, const ModelSpec& m) {
   if (m.heads == 0 || m.hidden % m.heads == 0) return;
   const char* hint = "set head_dim, or choose a multiple";
   if (f.given("hidden_size"))
@@ -56,7 +56,7 @@ void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
          hint);
 }
 
-void read_dimensions(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
+void read_dimensions(const ModelFieldReader& f, const Defaults& defaults, ModelSpec& m) {
   const ModelSpec& r = defaults.model;
   const auto dimension = [&](const char* name, std::uint32_t fallback) {
     if (defaults.dimensions_required && !f.given(name))
@@ -77,7 +77,7 @@ void read_dimensions(const FieldReader& f, const Defaults& defaults, ModelSpec& 
   m.max_positions = f.size("max_position_embeddings", static_cast<std::uint32_t>(r.max_positions));
 }
 
-void read_biases(const FieldReader& f, ModelSpec& m) {
+void read_biases(const ModelFieldReader& f, ModelSpec& m) {
   const bool attention = f.boolean("attention_bias", false), mlp = f.boolean("mlp_bias", false);
   if (attention && m.family == "mistral") f.fail("attention_bias", "= true: mistral has no biases");
   if (mlp && m.family != "llama")
@@ -93,7 +93,7 @@ void read_biases(const FieldReader& f, ModelSpec& m) {
 
 /// layer_types of newer configs: one entry per layer. Supported: full attention in the first layers, then the
 /// sliding window in all others.
-void read_layer_types(const FieldReader& f, ModelSpec& m, std::uint32_t window) {
+void read_layer_types(const ModelFieldReader& f, ModelSpec& m, std::uint32_t window) {
   const std::vector<Value> types = f.list("layer_types");
   if (types.empty()) return;
   if (types.size() != m.layers)
@@ -111,7 +111,7 @@ void read_layer_types(const FieldReader& f, ModelSpec& m, std::uint32_t window) 
     f.fail("layer_types", "has sliding_attention without a sliding_window");
 }
 
-void read_window(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
+void read_window(const ModelFieldReader& f, const Defaults& defaults, ModelSpec& m) {
   if (m.family == "llama") {
     for (const char* name : {"sliding_window", "use_sliding_window", "max_window_layers"})
       if (f.given(name) && !f.is_false(name))
@@ -137,7 +137,7 @@ void read_window(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
 }
 
 /// rope_theta and rope_scaling, or the newer rope_parameters, which contains both.
-void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
+void read_rope(const ModelFieldReader& f, double theta, ModelSpec& m) {
   const std::string group = f.given("rope_parameters") ? "rope_parameters" : "rope_scaling";
   m.rope_theta = f.number("rope_theta", theta);
   if (f.given("rope_parameters")) m.rope_theta = f.number("rope_parameters.rope_theta", m.rope_theta);
@@ -172,7 +172,7 @@ void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
 }
 
 /// Fields that change the arithmetic in a way that no trainer implements.
-void reject_unsupported_fields(const FieldReader& f) {
+void reject_unsupported_fields(const ModelFieldReader& f) {
   const std::string act = f.text("hidden_act", "silu");
   if (act != "silu" && act != "swish")
     f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)));
@@ -181,7 +181,7 @@ void reject_unsupported_fields(const FieldReader& f) {
     f.fail("quantization_config", "is not supported: expected unquantized weights");
 }
 
-ModelSpec build(const FieldReader& f, const std::string& family, const Defaults& defaults) {
+ModelSpec build(const ModelFieldReader& f, const std::string& family, const Defaults& defaults) {
   ModelSpec m;
   m.family = family;
   reject_unsupported_fields(f);
@@ -201,14 +201,14 @@ ModelSpec build(const FieldReader& f, const std::string& family, const Defaults&
 }
 
 /// "MistralForCausalLM" -> "mistral", for configs without model_type.
-std::string family_from_architecture(const FieldReader& f) {
+std::string family_from_architecture(const ModelFieldReader& f) {
   const std::vector<Value> list = f.list("architectures");
   return list.empty() ? "" : model::family_of_class(list.front().text);
 }
 
 /// A family that cannot be trained. If core/model does not know it either, planning rejects it after asking
 /// every estimator.
-ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json,
+ModelSpec planned_model(const ModelFieldReader& f, const std::string& family, const std::string& json,
                         const std::string& file) {
   ModelSpec m;
   f.check([&] {
@@ -220,8 +220,8 @@ ModelSpec planned_model(const FieldReader& f, const std::string& family, const s
 
 }  // namespace
 
-ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file) {
-  const FieldReader f(fields, "", file);
+ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file) {
+  const ModelFieldReader f(fields, "", file);
   const std::string family = f.text("model_type", family_from_architecture(f));
   if (family.empty())
     f.fail("model_type", "is missing", "add the model family, for example \"model_type\": \"llama\"");
@@ -229,8 +229,8 @@ ModelSpec model_from_config(const Fields& fields, const std::string& json, const
   return build(f, family, config_defaults(family));
 }
 
-ModelSpec model_from_inline(const Fields& fields, const std::string& file) {
-  const FieldReader f(fields, "model.", file);
+ModelSpec model_from_inline(const ModelFields& fields, const std::string& file) {
+  const ModelFieldReader f(fields, "model.", file);
   const std::string family = f.text("model_type", builtin_model().family);
   static const std::vector<std::string> kFamilies{"llama", "mistral", "qwen2", "qwen3"};
   if (!trainable_family(family))

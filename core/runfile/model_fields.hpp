@@ -11,19 +11,19 @@
 namespace trainhost::runfile {
 
 /// Name -> value; members of nested objects are dotted: "rope_scaling.factor".
-using Fields = std::map<std::string, Value>;
+using ModelFields = std::map<std::string, Value>;
 
 /// The model of a config.json. Absent fields take the family's defaults in transformers. For a family that
 /// cannot be trained, returns the dimensions that core/model knows. `json`: the text of the config; `file`:
 /// its name in messages.
-ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file);
+ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file);
 
 /// An inline model. Absent fields come from the built-in model, except that num_key_value_heads and head_dim
 /// follow the given hidden_size and num_attention_heads.
-ModelSpec model_from_inline(const Fields& fields, const std::string& file);
+ModelSpec model_from_inline(const ModelFields& fields, const std::string& file);
 
 /// The fields of a config.json. Throws usage_error with file, line and column on malformed JSON or a
 /// duplicate key.
-Fields read_config_fields(const std::string& json, const std::string& file);
+ModelFields read_config_fields(const std::string& json, const std::string& file);
 
 }  // namespace trainhost::runfile

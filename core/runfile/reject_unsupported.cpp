@@ -18,7 +18,7 @@ namespace {
 void reject_unsupported(const RunConfig& c) {
   if (c.run.mode == RunMode::kInference)
     reject_setting(c, "plan.mode", "plan.mode = \"inference\" can be planned, but not trained",
-           "remove the key, or use `trainhost plan`");
+                   "remove the key, or use `trainhost plan`");
   const PlannedOnly b = planned_only_setting(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))

@@ -54,7 +54,7 @@ ModelSpec model_from_config_file(const std::string& text, const fs::path& base, 
 }
 
 ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& names) {
-  Fields fields;
+  ModelFields fields;
   for (const std::string& name : names) {
     fields[name] = s.values().at("model." + name);
     if (const auto dot = name.find('.'); dot != name.npos) {

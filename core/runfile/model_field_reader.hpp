@@ -1,5 +1,7 @@
-// Typed access to the fields of a model. A field is absent, null or given; a value of the wrong type throws
-// usage_error at its position. `prefix` ("model." for a run file) precedes the field names in messages.
+// Typed access to the fields of a trainable model, in config.json or in [model] of a run file; for the
+// planned families: core/model/config_fields.hpp. A field is absent, null or given; a value of the wrong type
+// throws usage_error at its position. `prefix` ("model." for a run file) precedes the field names in
+// messages.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,9 +11,9 @@
 
 namespace trainhost::runfile {
 
-class FieldReader {
+class ModelFieldReader {
  public:
-  FieldReader(const Fields& fields, std::string prefix, std::string file)
+  ModelFieldReader(const ModelFields& fields, std::string prefix, std::string file)
       : fields_(fields), prefix_(std::move(prefix)), file_(std::move(file)) {}
 
   bool present(const std::string& name) const { return fields_.count(name) != 0; }  // given or null
@@ -39,7 +41,7 @@ class FieldReader {
   Where where(const std::string& name) const;
   Error too_large(const Error& e) const;
 
-  const Fields& fields_;
+  const ModelFields& fields_;
   std::string prefix_, file_;
 };
 

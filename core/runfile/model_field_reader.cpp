@@ -1,5 +1,5 @@
-// Typed access to the fields of a model; see field_reader.hpp.
-#include "core/runfile/field_reader.hpp"
+// Typed access to the fields of a model; see model_field_reader.hpp.
+#include "core/runfile/model_field_reader.hpp"
 
 #include <fmt/format.h>
 
@@ -22,33 +22,35 @@ bool is_dimension(const std::string& name) {
 
 }  // namespace
 
-const Value* FieldReader::find(const std::string& name) const {
+const Value* ModelFieldReader::find(const std::string& name) const {
   const auto found = fields_.find(name);
   return found == fields_.end() || found->second.kind == Kind::kNull ? nullptr : &found->second;
 }
 
-bool FieldReader::given(const std::string& name) const { return find(name) != nullptr; }
+bool ModelFieldReader::given(const std::string& name) const { return find(name) != nullptr; }
 
-bool FieldReader::is_false(const std::string& name) const {
+bool ModelFieldReader::is_false(const std::string& name) const {
   const Value* v = find(name);
   return v && v->kind == Kind::kBool && !v->boolean;
 }
 
-Where FieldReader::where(const std::string& name) const {
+Where ModelFieldReader::where(const std::string& name) const {
   if (const auto found = fields_.find(name); found != fields_.end()) return found->second.where;
   if (const auto dot = name.rfind('.'); dot != name.npos) return where(name.substr(0, dot));
   return {file_};
 }
 
-void FieldReader::fail(const std::string& name, const std::string& message, const std::string& hint) const {
+void ModelFieldReader::fail(const std::string& name, const std::string& message,
+                            const std::string& hint) const {
   throw usage_error(prefix_ + name + " " + message, hint, where(name));
 }
 
-void FieldReader::wrong_type(const std::string& name, const Value& v, const char* expected) const {
+void ModelFieldReader::wrong_type(const std::string& name, const Value& v, const char* expected) const {
   fail(name, fmt::format("= {}: expected {}, got {}", written(v), expected, kind_name(v)));
 }
 
-std::uint32_t FieldReader::u32(const std::string& name, std::uint32_t fallback, std::int64_t least) const {
+std::uint32_t ModelFieldReader::u32(const std::string& name, std::uint32_t fallback,
+                                    std::int64_t least) const {
   const Value* v = find(name);
   if (!v) return fallback;
   if (v->kind != Kind::kInteger) wrong_type(name, *v, "a whole number");
@@ -57,42 +59,42 @@ std::uint32_t FieldReader::u32(const std::string& name, std::uint32_t fallback, 
   return static_cast<std::uint32_t>(v->integer);
 }
 
-double FieldReader::number(const std::string& name, double fallback) const {
+double ModelFieldReader::number(const std::string& name, double fallback) const {
   const Value* v = find(name);
   if (!v) return fallback;
   if (v->kind != Kind::kInteger && v->kind != Kind::kNumber) wrong_type(name, *v, "a number");
   return v->number;
 }
 
-bool FieldReader::boolean(const std::string& name, bool fallback) const {
+bool ModelFieldReader::boolean(const std::string& name, bool fallback) const {
   const Value* v = find(name);
   if (!v) return fallback;
   if (v->kind != Kind::kBool) wrong_type(name, *v, "true or false");
   return v->boolean;
 }
 
-std::string FieldReader::text(const std::string& name, const std::string& fallback) const {
+std::string ModelFieldReader::text(const std::string& name, const std::string& fallback) const {
   const Value* v = find(name);
   if (!v) return fallback;
   if (v->kind != Kind::kText) wrong_type(name, *v, "a string");
   return v->text;
 }
 
-std::vector<Value> FieldReader::list(const std::string& name) const {
+std::vector<Value> ModelFieldReader::list(const std::string& name) const {
   const Value* v = find(name);
   if (!v) return {};
   if (v->kind != Kind::kList) wrong_type(name, *v, "a list");
   return v->items;
 }
 
-void FieldReader::require_table(const std::string& name) const {
+void ModelFieldReader::require_table(const std::string& name) const {
   const Value* v = find(name);
   if (v && v->kind != Kind::kTable) wrong_type(name, *v, "an object");
 }
 
 /// The overflow error with the largest given dimensions; defaults of the built-in model are too small to
 /// matter.
-Error FieldReader::too_large(const Error& e) const {
+Error ModelFieldReader::too_large(const Error& e) const {
   std::vector<std::pair<std::string, std::uint64_t>> numbers;
   const Value* largest = nullptr;
   for (const auto& [name, v] : fields_) {
@@ -103,7 +105,7 @@ Error FieldReader::too_large(const Error& e) const {
   return with_largest(e, std::move(numbers), largest ? largest->where : Where{file_});
 }
 
-void FieldReader::check(const std::function<void()>& f) const {
+void ModelFieldReader::check(const std::function<void()>& f) const {
   try {
     f();
   } catch (const Error& e) {
