@@ -28,25 +28,25 @@ Lifetime of_gradients(const Program& p) {
 }  // namespace
 
 std::vector<Lifetime> lifetimes(const Program& p) {
-  std::vector<Lifetime> life(p.buffers.size());
-  if (p.ops.empty()) return life;
+  std::vector<Lifetime> lifetime(p.buffers.size());
+  if (p.ops.empty()) return lifetime;
   for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
     for (BufferId b : p.ops[i].inputs())
-      if (b != kNoBuffer) widen(life[b], i);
-    for (BufferId b : p.ops[i].outputs()) widen(life[b], i);
+      if (b != kNoBuffer) widen(lifetime[b], i);
+    for (BufferId b : p.ops[i].outputs()) widen(lifetime[b], i);
   }
   const Lifetime whole{0, static_cast<std::uint32_t>(p.ops.size() - 1)}, gradients = of_gradients(p);
   const Section generate = p.section(SectionKind::kGenerate), micro = p.section(SectionKind::kMicro);
-  for (std::size_t b = 0; b < life.size(); ++b) {
-    assert(!life[b].used() || life[b].last < p.ops.size());
+  for (std::size_t b = 0; b < lifetime.size(); ++b) {
+    assert(!lifetime[b].used() || lifetime[b].last < p.ops.size());
     if (p.buffers[b].persistent)
-      life[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
-    else if (p.buffers[b].ring > 1 && life[b].used())
-      life[b] = {micro.begin, micro.end - 1};  // when one instance is not in use, the other is
-    else if (p.buffers[b].component == Component::kKvCache && life[b].used())
-      life[b] = {generate.begin, generate.end - 1};
+      lifetime[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
+    else if (p.buffers[b].ring > 1 && lifetime[b].used())
+      lifetime[b] = {micro.begin, micro.end - 1};  // when one instance is not in use, the other is
+    else if (p.buffers[b].component == Component::kKvCache && lifetime[b].used())
+      lifetime[b] = {generate.begin, generate.end - 1};
   }
-  return life;
+  return lifetime;
 }
 
 std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier) {

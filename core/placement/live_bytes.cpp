@@ -15,21 +15,21 @@ bool in_compute_tier(const Program& p, const Buffer& b) {
 
 /// Tensor bytes of the buffers of the compute tier for which `keeps` is true.
 template <class F>
-std::uint64_t sum(const Program& p, const std::vector<Lifetime>& life, F&& keeps) {
+std::uint64_t sum(const Program& p, const std::vector<Lifetime>& lifetime, F&& keeps) {
   std::uint64_t bytes = 0;
   for (std::size_t b = 0; b < p.buffers.size(); ++b)
-    if (in_compute_tier(p, p.buffers[b]) && life[b].used() && keeps(p.buffers[b], life[b]))
+    if (in_compute_tier(p, p.buffers[b]) && lifetime[b].used() && keeps(p.buffers[b], lifetime[b]))
       bytes = checked_add(bytes, p.buffers[b].bytes());
   return bytes;
 }
 
-std::uint64_t live_across(const Program& p, const std::vector<Lifetime>& life, std::uint32_t op) {
-  return sum(p, life, [op](const Buffer&, const Lifetime& l) { return l.first < op && l.last >= op; });
+std::uint64_t live_across(const Program& p, const std::vector<Lifetime>& lifetime, std::uint32_t op) {
+  return sum(p, lifetime, [op](const Buffer&, const Lifetime& l) { return l.first < op && l.last >= op; });
 }
 
 }  // namespace
 
-PhaseLiveBytes live_bytes_by_phase(const Program& p, const std::vector<Lifetime>& life) {
+PhaseLiveBytes live_bytes_by_phase(const Program& p, const std::vector<Lifetime>& lifetime) {
   PhaseLiveBytes m;
   const Section micro = p.section(SectionKind::kMicro), update = p.section(SectionKind::kUpdate);
   if (micro.begin == micro.end || update.begin == update.end) return m;
@@ -37,17 +37,18 @@ PhaseLiveBytes live_bytes_by_phase(const Program& p, const std::vector<Lifetime>
   const auto outlives_update = [](const Buffer& b, const Lifetime&) {
     return b.persistent && b.component != Component::kGradients;
   };
-  m.before_forward = m.after_update = sum(p, life, outlives_update);
-  m.before_later_forward = m.after_backward = sum(p, life, is_persistent);
-  m.after_forward = live_across(p, life, backward_begin(p));
+  m.before_forward = m.after_update = sum(p, lifetime, outlives_update);
+  m.before_later_forward = m.after_backward = sum(p, lifetime, is_persistent);
+  m.after_forward = live_across(p, lifetime, backward_begin(p));
   return m;
 }
 
-std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifetime>& life, std::uint32_t op) {
+std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifetime>& lifetime,
+                                      std::uint32_t op) {
   std::map<std::pair<std::int32_t, Component>, std::uint64_t> bytes_of;
   for (std::size_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& x = p.buffers[b];
-    if (!in_compute_tier(p, x) || !life[b].overlaps({op, op})) continue;
+    if (!in_compute_tier(p, x) || !lifetime[b].overlaps({op, op})) continue;
     bytes_of[{x.layer, x.component}] += x.bytes();
   }
   std::vector<LayerShare> out;

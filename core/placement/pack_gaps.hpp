@@ -50,10 +50,10 @@ class ItemsByOffset {
   };
 
  public:
-  /// One pass over the items that are live during `life`, by increasing offset, continued on demand.
+  /// One pass over the items that are live during `range`, by increasing offset, continued on demand.
   class Scan {
    public:
-    Scan(const ItemsByOffset& items, LiveRange life) : items_(&items), life_(life) {}
+    Scan(const ItemsByOffset& items, LiveRange range) : items_(&items), range_(range) {}
 
     /// The lowest offset from `at` on at which `size` bytes overlap no live item. Calls on one Scan must not
     /// decrease `at`.
@@ -67,20 +67,20 @@ class ItemsByOffset {
         live_ = 0;
         if (next_ == items_->order_.size() || items_->at(next_).begin[0] >= at + size) return at;
         block_ = &items_->at(next_++);
-        live_ = live_during(life_, *block_);
+        live_ = live_during(range_, *block_);
         if (live_ == block_->all() && block_->widest_gap() < size) at = std::max(at, block_->top), live_ = 0;
       }
     }
 
    private:
     const ItemsByOffset* items_;
-    LiveRange life_;
+    LiveRange range_;
     std::size_t next_ = 0;
     const Block* block_ = nullptr;  // the block before next_
     std::uint64_t live_ = 0;        // mask: its live items that have not been passed
   };
 
-  void insert(LiveRange life, std::uint64_t begin, std::uint64_t end) {
+  void insert(LiveRange range, std::uint64_t begin, std::uint64_t end) {
     const auto higher =
         std::upper_bound(order_.begin(), order_.end(), begin,
                          [&](std::uint64_t at, std::uint32_t b) { return at < blocks_[b].begin[0]; });
@@ -98,7 +98,7 @@ class ItemsByOffset {
       std::copy_backward(values + i, values + b.items, values + b.items + 1);
       values[i] = value;
     };
-    put(b.first, life.first), put(b.last, life.last), put(b.begin, begin), put(b.end, end);
+    put(b.first, range.first), put(b.last, range.last), put(b.begin, begin), put(b.end, end);
     ++b.items;
     b.known = false;
   }
@@ -106,11 +106,11 @@ class ItemsByOffset {
  private:
   const Block& at(std::size_t position) const { return blocks_[order_[position]]; }
 
-  /// Bit k: item k of the block is live at some time of `life`.
-  static std::uint64_t live_during(LiveRange life, const Block& block) {
+  /// Bit k: item k of the block is live at some time of `range`.
+  static std::uint64_t live_during(LiveRange range, const Block& block) {
     std::uint8_t live[kBlock];
     for (std::size_t k = 0; k < kBlock; ++k)
-      live[k] = static_cast<std::uint8_t>((block.first[k] <= life.last) & (block.last[k] >= life.first));
+      live[k] = static_cast<std::uint8_t>((block.first[k] <= range.last) & (block.last[k] >= range.first));
     std::uint64_t bits = 0;
     for (std::size_t k = 0; k < kBlock; k += 8) bits |= pack_eight_bits(live + k) << k;
     return bits;
@@ -155,10 +155,10 @@ class PlacedItems {
 
   /// Returns the lowest offset that is free for the item's whole lifetime, and inserts the item there.
   std::uint64_t place_in_lowest_gap(const PackItem& item) {
-    const LiveRange life{static_cast<std::int32_t>(item.first), static_cast<std::int32_t>(item.last)};
+    const LiveRange range{static_cast<std::int32_t>(item.first), static_cast<std::int32_t>(item.last)};
     const std::uint32_t from = item.first / kWindow, to = item.last / kWindow;
-    scans_.assign(1, {long_lived_, life});
-    for (std::uint32_t w = from; w <= to; ++w) scans_.push_back({windows_[w], life});
+    scans_.assign(1, {long_lived_, range});
+    for (std::uint32_t w = from; w <= to; ++w) scans_.push_back({windows_[w], range});
     // Each window may raise the offset for all others; the gap is found when all agree in one round.
     std::uint64_t at = 0;
     for (std::size_t agree = 0, w = 0; agree < scans_.size(); w = (w + 1) % scans_.size()) {
@@ -167,9 +167,9 @@ class PlacedItems {
       at = higher;
     }
     if (to - from >= kMaxWindows)
-      long_lived_.insert(life, at, at + item.size);
+      long_lived_.insert(range, at, at + item.size);
     else
-      for (std::uint32_t w = from; w <= to; ++w) windows_[w].insert(life, at, at + item.size);
+      for (std::uint32_t w = from; w <= to; ++w) windows_[w].insert(range, at, at + item.size);
     return at;
   }
 

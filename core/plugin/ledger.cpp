@@ -17,12 +17,13 @@ std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) 
 
 /// `mapped` bytes of new zero pages at a multiple of `align`; nullptr if there is no memory.
 void* map_pages(std::uint64_t mapped, std::uint64_t align) {
-  std::uint64_t room = mapped + align;
-  void* raw = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  std::uint64_t reserved = mapped + align;
+  void* raw = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   auto begin = reinterpret_cast<std::uintptr_t>(raw), at = round_up(begin, align);
   if (at > begin) ::munmap(raw, at - begin);
-  if (std::uint64_t tail = begin + room - (at + mapped)) ::munmap(reinterpret_cast<void*>(at + mapped), tail);
+  if (std::uint64_t tail = begin + reserved - (at + mapped))
+    ::munmap(reinterpret_cast<void*>(at + mapped), tail);
   ::madvise(reinterpret_cast<void*>(at), mapped, MADV_HUGEPAGE);  // only advice; failure has no effect
   return reinterpret_cast<void*>(at);
 }

@@ -92,11 +92,11 @@ std::string type_of(const std::string& name) {
   return std::find(kTaken.begin(), kTaken.end(), out) == kTaken.end() ? out : out + "Plugin";
 }
 
-std::string filled(std::string_view text, const std::map<std::string, std::string>& words) {
+std::string replace_placeholders(std::string_view text, const std::map<std::string, std::string>& values) {
   std::string out(text);
-  for (const auto& [word, value] : words)
-    for (std::size_t at = 0; (at = out.find(word, at)) != out.npos; at += value.size())
-      out.replace(at, word.size(), value);
+  for (const auto& [placeholder, value] : values)
+    for (std::size_t at = 0; (at = out.find(placeholder, at)) != out.npos; at += value.size())
+      out.replace(at, placeholder.size(), value);
   return out;
 }
 
@@ -116,23 +116,23 @@ std::vector<File> project(const Request& r) {
   std::replace(crate.begin(), crate.end(), '-', '_');
   const std::string language = r.lang == "rust" ? "Rust" : r.lang == "c" ? "C" : "C++";  // as in a sentence
   const bool cpp = r.lang == "c++";
-  const std::map<std::string, std::string> words = {{"@NAME@", r.name},
-                                                    {"@CRATE@", crate},
-                                                    {"@TYPE@", type_of(r.name)},
-                                                    {"@FAMILY@", family},
-                                                    {"@KIND@", r.kind},
-                                                    {"@LANG@", language},
-                                                    {"@CC@", cpp ? "CXX" : "CC"},
-                                                    {"@COMPILER@", cpp ? "c++" : "cc"},
-                                                    {"@GCC@", cpp ? "g++" : "gcc"},
-                                                    {"@CLANG@", cpp ? "clang++" : "clang"}};
+  const std::map<std::string, std::string> values = {{"@NAME@", r.name},
+                                                     {"@CRATE@", crate},
+                                                     {"@TYPE@", type_of(r.name)},
+                                                     {"@FAMILY@", family},
+                                                     {"@KIND@", r.kind},
+                                                     {"@LANG@", language},
+                                                     {"@CC@", cpp ? "CXX" : "CC"},
+                                                     {"@COMPILER@", cpp ? "c++" : "cc"},
+                                                     {"@GCC@", cpp ? "g++" : "gcc"},
+                                                     {"@CLANG@", cpp ? "clang++" : "clang"}};
   const std::string lang = r.lang == "c++" ? "cpp" : r.lang;
   std::map<std::string, File> files;  // by path: a specific file replaces the general one
   const auto add = [&](const std::string& folder, const std::string& to) {
     for (const Embedded& e : templates()) {
       if (e.path.substr(0, folder.size()) != folder) continue;
-      File f{to + filled(e.path.substr(folder.size()), words), std::string(e.text), false};
-      if (to.empty()) f.text = filled(f.text, words);
+      File f{to + replace_placeholders(e.path.substr(folder.size()), values), std::string(e.text), false};
+      if (to.empty()) f.text = replace_placeholders(f.text, values);
       f.executable = f.path.size() > 3 && f.path.compare(f.path.size() - 3, 3, ".sh") == 0;
       files[f.path] = std::move(f);
     }

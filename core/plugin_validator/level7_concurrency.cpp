@@ -48,15 +48,15 @@ void check_concurrent_instances(WatchedPlugin& plugin) {
   WatchedInstance one(plugin, plugin.sample()), other(plugin, plugin.sample());
   one.create_and_init(), other.create_and_init();
   std::exception_ptr wrong[2];
-  const auto life = [&](WatchedInstance& i, std::uint64_t batches, std::exception_ptr& w) {
+  const auto train_all_steps = [&](WatchedInstance& i, std::uint64_t batches, std::exception_ptr& w) {
     try {
       for (int n = 0; n < kSteps; ++n) train(i, batches, n);
     } catch (...) {
       w = std::current_exception();
     }
   };
-  std::thread second_thread([&] { life(other, 200, wrong[1]); });
-  life(one, 100, wrong[0]);
+  std::thread second_thread([&] { train_all_steps(other, 200, wrong[1]); });
+  train_all_steps(one, 100, wrong[0]);
   second_thread.join();
   for (const std::exception_ptr& w : wrong) try {
       if (w) std::rethrow_exception(w);

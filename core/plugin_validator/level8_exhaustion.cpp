@@ -105,13 +105,13 @@ void check_failed_allocation_frees_memory(WatchedPlugin& plugin) {
 void check_instance_after_failed_allocation(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
-  const auto life = [&] {
+  const auto weights_after_one_step = [&] {
     WatchedInstance i(plugin, plugin.sample());
     i.create_and_init();
     step_or_throw(i, make_batch(i.sample(), plugin.seed()), 1e-2, 0);
     return weights_of(i);
   };
-  const AllWeights expected = life();
+  const AllWeights expected = weights_after_one_step();
   const auto fails = [&](int) {
     WatchedInstance i(plugin, plugin.sample());
     run_until_failure(plugin, i);
@@ -119,7 +119,7 @@ void check_instance_after_failed_allocation(WatchedPlugin& plugin) {
   fail_each_allocation(plugin, fails, [&](int n) {
     std::string where;
     try {
-      where = first_difference(expected, life());
+      where = first_difference(expected, weights_after_one_step());
     } catch (const CheckFailed& e) {
       throw CheckFailed(fmt::format("after allocation {} had failed in another instance, {}", n, e.what()));
     }

@@ -14,7 +14,7 @@ namespace trainhost::plugin_validator {
 namespace {
 
 constexpr int kInstances = 1000, kWarmInstances = 100;
-constexpr std::uint64_t kHeapSlack = 32 << 10, kResidentSlack = 4 << 20;  // bytes over 900 lives
+constexpr std::uint64_t kHeapSlack = 32 << 10, kResidentSlack = 4 << 20;  // bytes over 900 instances
 
 /// Creates, initialises, sometimes steps, and destroys one instance. Calls the plugin directly, because
 /// WatchedPlugin stores its arguments.
@@ -42,7 +42,7 @@ void run_one_instance(WatchedPlugin& plugin, const th_trainer& t, const Sample& 
          std::string(e.message, ::strnlen(e.message, sizeof e.message)));
 }
 
-/// What `count` gives after the warm lives and after all.
+/// The value of `count` after the first kWarmInstances instances and after all.
 template <class Count>
 std::pair<std::uint64_t, std::uint64_t> count_over_instances(WatchedPlugin& plugin, Count count) {
   const Sample s = plugin.sample();

@@ -11,29 +11,30 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-bool is_number(const std::string& w) {
-  return !w.empty() && w.size() < 4 &&
-         std::all_of(w.begin(), w.end(), [](char c) { return c >= '0' && c <= '9'; });
+bool is_number(const std::string& selector) {
+  return !selector.empty() && selector.size() < 4 &&
+         std::all_of(selector.begin(), selector.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-void require_known(const std::vector<std::string>& words, const char* option) {
-  for (const std::string& w : words) {
-    if (is_number(w)) {
-      if (const int level = std::stoi(w); level < 1 || level > kLevels)
-        throw usage_error(fmt::format("{} {}: no such level; levels are 1 to {}", option, w, kLevels));
+void require_known(const std::vector<std::string>& selectors, const char* option) {
+  for (const std::string& selector : selectors) {
+    if (is_number(selector)) {
+      if (const int level = std::stoi(selector); level < 1 || level > kLevels)
+        throw usage_error(fmt::format("{} {}: no such level; levels are 1 to {}", option, selector, kLevels));
       continue;
     }
-    if (find(w)) continue;
+    if (find(selector)) continue;
     std::vector<std::string> ids;
     for (const Check& c : checks()) ids.push_back(c.id);
-    throw usage_error(fmt::format("{}: no check '{}'", option, escaped(w)) + did_you_mean(w, ids),
-                      "trainhost plugins check --list");
+    throw usage_error(
+        fmt::format("{}: no check '{}'", option, escaped(selector)) + did_you_mean(selector, ids),
+        "trainhost plugins check --list");
   }
 }
 
-bool names(const std::vector<std::string>& words, const Check& c) {
-  return std::any_of(words.begin(), words.end(), [&](const std::string& w) {
-    return is_number(w) ? std::stoi(w) == c.level : w == c.id;
+bool is_selected(const std::vector<std::string>& selectors, const Check& c) {
+  return std::any_of(selectors.begin(), selectors.end(), [&](const std::string& selector) {
+    return is_number(selector) ? std::stoi(selector) == c.level : selector == c.id;
   });
 }
 
@@ -53,7 +54,8 @@ Selection select(int level, const std::vector<std::string>& only, const std::vec
   std::set<std::string> all;
   for (const Check& c : checks()) {
     const bool of_kind = c.kind() == Kind::kCommon || kind == name_of(c.kind());
-    if (!of_kind || names(skip, c) || (only.empty() ? c.level > level : !names(only, c))) continue;
+    if (!of_kind || is_selected(skip, c) || (only.empty() ? c.level > level : !is_selected(only, c)))
+      continue;
     s.asked.insert(c.id);
     add_with_needs(c, all);
   }

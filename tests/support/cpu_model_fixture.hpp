@@ -7,8 +7,8 @@
 #include "core/placement/memory_plan.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/cpu_backend.hpp"
-#include "tests/support/model_zoo.hpp"
 #include "tests/support/separate_storage.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace trainhost::test {
 

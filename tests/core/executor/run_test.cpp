@@ -92,134 +92,139 @@ th_status code_of(const std::function<void()>& f) {
 BOOST_AUTO_TEST_SUITE(executor_run)
 
 BOOST_AUTO_TEST_CASE(the_reference_kernels_reproduce_a_golden_run) {
-  RunFixture rig;
+  RunFixture fixture;
   const Plugin p = plugin<First>();
-  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
-  rig.start(s);
-  const std::uint64_t sequences = std::uint64_t{rig.g.run.micro_batch} * rig.g.run.accumulate;
-  for (std::uint32_t t = 0; t < rig.g.steps; ++t) {
-    rig.g.samples(t * sequences, sequences, rig.ids, rig.targets);
-    const th_step_out out = s.step(rig.ids, rig.targets, rig.g.lr[t], t);
-    BOOST_TEST(std::abs(out.loss - rig.g.loss[t]) <= 2e-5);
-    BOOST_TEST(std::abs(out.grad_norm - rig.g.grad_norm[t]) <= 1e-3 * rig.g.grad_norm[t]);
+  PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
+  fixture.start(s);
+  const std::uint64_t sequences = std::uint64_t{fixture.g.run.micro_batch} * fixture.g.run.accumulate;
+  for (std::uint32_t t = 0; t < fixture.g.steps; ++t) {
+    fixture.g.samples(t * sequences, sequences, fixture.ids, fixture.targets);
+    const th_step_out out = s.step(fixture.ids, fixture.targets, fixture.g.lr[t], t);
+    BOOST_TEST(std::abs(out.loss - fixture.g.loss[t]) <= 2e-5);
+    BOOST_TEST(std::abs(out.grad_norm - fixture.g.grad_norm[t]) <= 1e-3 * fixture.g.grad_norm[t]);
   }
   BOOST_TEST(s.info("kernel_set").starts_with("first 0.1, of the reference: embed embed_bwd"));
 }
 
 BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
-  RunFixture rig;
-  rig.host.limit = 1u << 30;
+  RunFixture fixture;
+  fixture.host.limit = 1u << 30;
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum})
     for (bool qk_norm : {false, true}) {
-      rig.g.run.optimizer = o;
-      rig.g.model.qk_norm = qk_norm, rig.g.model.family = qk_norm ? "qwen3" : "llama";
+      fixture.g.run.optimizer = o;
+      fixture.g.model.qk_norm = qk_norm, fixture.g.model.family = qk_norm ? "qwen3" : "llama";
       const Plugin p = plugin<First>();
-      PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+      PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
       s.init(7);
-      const double before = rig.step(s, 0).loss;
+      const double before = fixture.step(s, 0).loss;
       double after = before;
       for (std::uint64_t t = 1; t < 4; ++t)
-        after = s.step(rig.ids, rig.targets, o == Optimizer::kAdamW ? 1e-2 : 0.1, t).loss;
+        after = s.step(fixture.ids, fixture.targets, o == Optimizer::kAdamW ? 1e-2 : 0.1, t).loss;
       BOOST_TEST(after < before, name(o) << (qk_norm ? ", qwen3" : ", llama"));
     }
 }
 
 BOOST_AUTO_TEST_CASE(traits_of_an_author_are_passed_on) {
-  RunFixture rig;
+  RunFixture fixture;
   const Plugin p = plugin<Everything>();
   th_error e = empty_error();
   std::uint32_t devices = 5;
-  BOOST_TEST(p.trainer->probe(&rig.host, &devices, &e) == TH_E_UNAVAILABLE);
+  BOOST_TEST(p.trainer->probe(&fixture.host, &devices, &e) == TH_E_UNAVAILABLE);
   BOOST_TEST(std::string(e.message) == "no such chip here");
   BOOST_TEST(std::string(e.hint) == "plug one in");
-  BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNAVAILABLE);
+  BOOST_TEST(code_of([&] { PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run); }) ==
+             TH_E_UNAVAILABLE);
   Everything::plugged = true;
-  BOOST_TEST(p.profile(rig.host, rig.g.model, rig.g.run).alignment == 256u);
+  BOOST_TEST(p.profile(fixture.host, fixture.g.model, fixture.g.run).alignment == 256u);
   {
-    PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+    PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
     BOOST_TEST(Everything::workspace_bytes == 1024u);
     BOOST_TEST(Everything::device == 0);
-    BOOST_TEST(rig.host.now == 0u);  // the arena is the author's
-    rig.start(s);
-    BOOST_TEST(std::isfinite(rig.step(s).loss));
-    th_model m = abi::to_c(rig.g.model);
-    th_run r = abi::to_c(rig.g.run);
+    BOOST_TEST(fixture.host.now == 0u);  // the arena is the author's
+    fixture.start(s);
+    BOOST_TEST(std::isfinite(fixture.step(s).loss));
+    th_model m = abi::to_c(fixture.g.model);
+    th_run r = abi::to_c(fixture.g.run);
     abi::Collector c;
-    BOOST_TEST(p.trainer->plan(&rig.host, &m, &r, c.sink(), c.summary(), &e) == TH_OK);
+    BOOST_TEST(p.trainer->plan(&fixture.host, &m, &r, c.sink(), c.summary(), &e) == TH_OK);
     BOOST_TEST(c.take("everything").total_bytes() == Everything::allocated);
   }
   BOOST_TEST(Everything::freed == Everything::allocated);
-  rig.g.run.seq_len = 65;
-  BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNSUPPORTED);
+  fixture.g.run.seq_len = 65;
+  BOOST_TEST(code_of([&] { PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run); }) ==
+             TH_E_UNSUPPORTED);
 }
 
 BOOST_AUTO_TEST_CASE(a_non_finite_loss_changes_nothing) {
-  RunFixture rig;
+  RunFixture fixture;
   const Plugin p = plugin<Poisoned>();
-  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
-  rig.start(s);
-  rig.step(s);
+  PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
+  fixture.start(s);
+  fixture.step(s);
   const Tensors w = s.save(), m = s.save(TH_SCOPE_MOMENT1), v = s.save(TH_SCOPE_MOMENT2);
   Poisoned::poison = true;
-  BOOST_TEST(code_of([&] { rig.step(s, 1); }) == TH_E_NONFINITE);
+  BOOST_TEST(code_of([&] { fixture.step(s, 1); }) == TH_E_NONFINITE);
   Poisoned::poison = false;
   BOOST_TEST((s.save() == w && s.save(TH_SCOPE_MOMENT1) == m && s.save(TH_SCOPE_MOMENT2) == v));
-  BOOST_TEST(std::isfinite(rig.step(s, 1).loss));
+  BOOST_TEST(std::isfinite(fixture.step(s, 1).loss));
   BOOST_TEST((s.save() != w));
 }
 
 BOOST_AUTO_TEST_CASE(cancelling_changes_nothing) {
-  RunFixture rig;
+  RunFixture fixture;
   const Plugin p = plugin<First>();
-  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
-  rig.start(s);
+  PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
+  fixture.start(s);
   const Tensors w = s.save();
-  rig.host.cancel_after = rig.host.polls + 5;
-  BOOST_TEST(code_of([&] { rig.step(s); }) == TH_E_CANCELLED);
+  fixture.host.cancel_after = fixture.host.polls + 5;
+  BOOST_TEST(code_of([&] { fixture.step(s); }) == TH_E_CANCELLED);
   BOOST_TEST((s.save() == w));
 }
 
 BOOST_AUTO_TEST_CASE(partially_updated_weights_are_not_saved) {
-  RunFixture rig;
+  RunFixture fixture;
   const Plugin p = plugin<Breaks>();
-  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
-  rig.start(s);
+  PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
+  fixture.start(s);
   Breaks::left = 3;
-  BOOST_TEST(code_of([&] { rig.step(s); }) == TH_E_INTERNAL);
+  BOOST_TEST(code_of([&] { fixture.step(s); }) == TH_E_INTERNAL);
   for (const std::function<void()>& call :
-       std::vector<std::function<void()>>{[&] { s.save(); }, [&] { rig.step(s); }, [&] { s.next(1, 0); }})
+       std::vector<std::function<void()>>{[&] { s.save(); }, [&] { fixture.step(s); }, [&] { s.next(1, 0); }})
     BOOST_TEST(code_of(call) == TH_E_STATE);
 }
 
 BOOST_AUTO_TEST_CASE(a_failed_allocation_is_an_error_code_and_leaks_nothing) {
-  RunFixture rig;
-  rig.host.limit = 1000;
+  RunFixture fixture;
+  fixture.host.limit = 1000;
   const Plugin p = plugin<First>();
-  BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_HOST_OOM);
-  BOOST_TEST(rig.host.now == 0u);
+  BOOST_TEST(code_of([&] { PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run); }) ==
+             TH_E_HOST_OOM);
+  BOOST_TEST(fixture.host.now == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(invalid_calls_are_rejected) {
-  RunFixture rig;
+  RunFixture fixture;
   const Plugin p = plugin<First>();
-  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
-  rig.start(s);
-  auto ids = rig.ids;
-  ids[3] = static_cast<std::int32_t>(rig.g.model.vocab);
-  BOOST_TEST(code_of([&] { s.step(ids, rig.targets, 0.1, 0); }) == TH_E_ARG);
-  BOOST_TEST(code_of([&] { s.step(rig.ids, std::vector<std::int32_t>(rig.ids.size(), -100), 0.1, 0); }) ==
-             TH_E_ARG);
+  PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
+  fixture.start(s);
+  auto ids = fixture.ids;
+  ids[3] = static_cast<std::int32_t>(fixture.g.model.vocab);
+  BOOST_TEST(code_of([&] { s.step(ids, fixture.targets, 0.1, 0); }) == TH_E_ARG);
+  BOOST_TEST(code_of([&] {
+               s.step(fixture.ids, std::vector<std::int32_t>(fixture.ids.size(), -100), 0.1, 0);
+             }) == TH_E_ARG);
   BOOST_TEST(code_of([&] { s.next(0, 1); }) == TH_E_ARG);  // no position 0 before it
   s.next(0, 0);
   s.next(0, 1);
-  rig.step(s);
+  fixture.step(s);
   BOOST_TEST(code_of([&] { s.next(0, 2); }) == TH_E_ARG);  // the caches lay where the step worked
   BOOST_TEST(code_of([&] { s.metric("peak_flops"); }) == TH_E_UNSUPPORTED);
-  TensorInfo t = tensors(rig.g.model)[0];
+  TensorInfo t = tensors(fixture.g.model)[0];
   t.name = "model.embed";
   BOOST_TEST(code_of([&] { s.load(t, {1.0f}); }) == TH_E_ARG);
-  rig.g.run.compute = rig.g.run.weight = DType::kBF16, rig.g.run.master = DType::kF32;
-  BOOST_TEST(code_of([&] { PluginSession other(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNSUPPORTED);
+  fixture.g.run.compute = fixture.g.run.weight = DType::kBF16, fixture.g.run.master = DType::kF32;
+  BOOST_TEST(code_of([&] { PluginSession other(p, fixture.host, fixture.g.model, fixture.g.run); }) ==
+             TH_E_UNSUPPORTED);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -23,7 +23,7 @@ Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
 /// Live bytes at every operation, summed one buffer at a time: the expected result, without the arithmetic of
 /// least_arena().
 std::uint64_t dumb(const Program& p) {
-  const std::vector<Lifetime> life = lifetimes(p);
+  const std::vector<Lifetime> lifetime = lifetimes(p);
   const auto padded = [&](const Buffer& b) {
     return (b.bytes() + p.traits.alignment - 1) / p.traits.alignment * p.traits.alignment;
   };
@@ -34,7 +34,7 @@ std::uint64_t dumb(const Program& p) {
   for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
     std::uint64_t sum = 0;
     for (BufferId b = 0; b < p.buffers.size(); ++b)
-      if (p[b].tier == p.traits.tier && p[b].storage != Storage::kExternal && life[b].overlaps({i, i}))
+      if (p[b].tier == p.traits.tier && p[b].storage != Storage::kExternal && lifetime[b].overlaps({i, i}))
         sum += padded(p[b]);
     most = std::max(most, sum);
   }

@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(nested_lifetimes_are_packed_without_a_gap) {
 BOOST_AUTO_TEST_CASE(lifetimes_reach_from_the_first_to_the_last_use) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Program p = random_case(seed).build();
-    const std::vector<Lifetime> life = lifetimes(p);
+    const std::vector<Lifetime> lifetime = lifetimes(p);
     for (BufferId b = 0; b < p.buffers.size(); ++b) {
       if (p[b].persistent || p[b].component == Component::kKvCache) continue;
       Lifetime dumb;
@@ -111,18 +111,18 @@ BOOST_AUTO_TEST_CASE(lifetimes_reach_from_the_first_to_the_last_use) {
         used |= std::find(p.ops[i].out, p.ops[i].out + p.ops[i].outs, b) != p.ops[i].out + p.ops[i].outs;
         if (used) dumb = {std::min(dumb.first, i), i};
       }
-      BOOST_REQUIRE_EQUAL(life[b].first, dumb.first);
-      BOOST_REQUIRE_EQUAL(life[b].last, dumb.last);
+      BOOST_REQUIRE_EQUAL(lifetime[b].first, dumb.first);
+      BOOST_REQUIRE_EQUAL(lifetime[b].last, dumb.last);
     }
   }
 }
 
 BOOST_AUTO_TEST_CASE(lifetimes_of_weights_gradients_and_caches_span_their_sections) {
   const Program p = small_case().build();
-  const std::vector<Lifetime> life = lifetimes(p);
+  const std::vector<Lifetime> lifetime = lifetimes(p);
   const std::uint32_t end = static_cast<std::uint32_t>(p.ops.size());
-  const Lifetime w = life[p.find("w.qkv", 1)], g = life[p.find("grad.qkv", 1)],
-                 c = life[p.find(role::kCacheV, 0, kOfGenerate)];
+  const Lifetime w = lifetime[p.find("w.qkv", 1)], g = lifetime[p.find("grad.qkv", 1)],
+                 c = lifetime[p.find(role::kCacheV, 0, kOfGenerate)];
   BOOST_CHECK(w.first == 0 && w.last == end - 1);
   BOOST_CHECK(g.first == 0 && g.last == p.section(SectionKind::kUpdate).end - 1);
   BOOST_CHECK(c.first == p.section(SectionKind::kGenerate).begin && c.last == end - 1);

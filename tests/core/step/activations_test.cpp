@@ -15,11 +15,11 @@ bool activation(const Buffer& b) { return !b.persistent && b.component == Compon
 
 /// Maximum over operations of live activation bytes.
 std::uint64_t most_activations(const Program& p) {
-  const std::vector<Lifetime> life = lifetimes(p);
+  const std::vector<Lifetime> lifetime = lifetimes(p);
   std::vector<std::uint64_t> live(p.ops.size(), 0);
   for (BufferId b = 0; b < p.buffers.size(); ++b)
-    if (activation(p[b]) && life[b].used())
-      for (std::uint32_t i = life[b].first; i <= life[b].last; ++i) live[i] += p[b].bytes();
+    if (activation(p[b]) && lifetime[b].used())
+      for (std::uint32_t i = lifetime[b].first; i <= lifetime[b].last; ++i) live[i] += p[b].bytes();
   return *std::max_element(live.begin(), live.end());
 }
 
@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(with_full_only_layer_inputs_and_one_layers_working_set_are_
     c.run.mode = RunMode::kFull, c.run.recompute = Recompute::kFull;
     const Program p = c.build();
     const ModelSpec& m = c.model;
-    const std::vector<Lifetime> life = lifetimes(p);
+    const std::vector<Lifetime> lifetime = lifetimes(p);
     const std::uint64_t M = c.run.tokens_per_micro_batch(), H = m.hidden, A = m.heads, K = m.kv_heads,
                         D = m.head_dim, I = m.intermediate;
     // All activations of a layer, with q/k norms if present, and its largest gradients (d_qkv, d_attn_out).
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(with_full_only_layer_inputs_and_one_layers_working_set_are_
       std::uint64_t inputs = 0, inside = 0;
       std::int32_t layer = -1;
       for (BufferId b = 0; b < p.buffers.size(); ++b) {
-        if (!activation(p[b]) || p[b].layer < 0 || !life[b].overlaps({i, i})) continue;
+        if (!activation(p[b]) || p[b].layer < 0 || !lifetime[b].overlaps({i, i})) continue;
         if (p[b].role == std::string_view(role::kX)) {
           inputs += p[b].bytes();
           continue;

@@ -131,11 +131,11 @@ BOOST_AUTO_TEST_CASE(live_bytes_by_phase_of_a_small_model_by_hand) {
 BOOST_AUTO_TEST_CASE(bytes_by_layer_sum_to_the_live_bytes) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Program p = random_case(seed).build();
-    const std::vector<Lifetime> life = lifetimes(p);
-    const std::vector<std::uint64_t> live = live_bytes(p, life, p.traits.tier);
+    const std::vector<Lifetime> lifetime = lifetimes(p);
+    const std::vector<std::uint64_t> live = live_bytes(p, lifetime, p.traits.tier);
     for (std::uint32_t op = 0; op < p.ops.size(); op += 1 + op / 7) {
       std::uint64_t sum = 0;
-      for (const LayerShare& s : live_by_layer(p, life, op)) sum += s.bytes;
+      for (const LayerShare& s : live_by_layer(p, lifetime, op)) sum += s.bytes;
       BOOST_REQUIRE_EQUAL(sum, live[op]);
     }
   }

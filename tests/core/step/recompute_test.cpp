@@ -46,13 +46,13 @@ Program with(Case c, Recompute r) {
 
 /// Bytes of transient buffers that are live from the forward into the backward pass.
 std::uint64_t kept_bytes(const Program& p) {
-  const std::vector<Lifetime> life = lifetimes(p);
+  const std::vector<Lifetime> lifetime = lifetimes(p);
   std::uint32_t turn = 0;  // the head: first operation that is not forward
   while (p.ops[turn].phase == kForward) ++turn;
   std::uint64_t sum = 0;
   for (std::size_t b = 0; b < p.buffers.size(); ++b)
-    if (!p.buffers[b].persistent && p.buffers[b].storage == Storage::kArena && life[b].first < turn &&
-        life[b].last > turn)
+    if (!p.buffers[b].persistent && p.buffers[b].storage == Storage::kArena && lifetime[b].first < turn &&
+        lifetime[b].last > turn)
       sum += p.buffers[b].bytes();
   return sum;
 }

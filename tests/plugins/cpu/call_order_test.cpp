@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/life_cycle.hpp"
-#include "tests/support/model_zoo.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace trainhost {
 namespace {

@@ -16,9 +16,9 @@ using reference::Ids;
 using reference::Vec;
 using reference::Weights;
 
-const auto kZoo = boost::unit_test::data::make(model_zoo());
+const auto kSmallModels = boost::unit_test::data::make(small_models());
 
-RunSpec run_of(const ZooModel& z, std::uint32_t micro_batch, std::uint32_t accumulate) {
+RunSpec run_of(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t accumulate) {
   RunSpec r;
   r.seq_len = z.seq, r.micro_batch = micro_batch, r.accumulate = accumulate, r.clip_norm = 0.0,
   r.weight_decay = 0.1;
@@ -37,7 +37,7 @@ double furthest(const Weights& a, const Weights& b) {
 
 BOOST_AUTO_TEST_SUITE(cpu_model)
 
-BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kZoo, z) {
+BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kSmallModels, z) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights w = random_weights(z.spec, 3);
@@ -65,7 +65,7 @@ BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kZoo, z) {
       }
 }
 
-BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, kZoo, z) {
+BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, kSmallModels, z) {
   const std::size_t n = 2 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
@@ -103,7 +103,7 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
   }
 }
 
-BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, kZoo, z) {
+BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, kSmallModels, z) {
   const std::size_t n = 6 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   for (const cpu::Kernels* k : tables()) {
@@ -126,7 +126,7 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
   }
 }
 
-BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo, z) {
+BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kSmallModels, z) {
   const Weights w = random_weights(z.spec, 3);
   for (const cpu::Kernels* k : tables()) {
     CpuModelFixture rig(z.spec, run_of(z, 3, 1), *k, 2, true);
@@ -141,7 +141,7 @@ BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo, z) {
   }
 }
 
-BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo, z) {
+BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kSmallModels, z) {
   const Weights w = random_weights(z.spec, 3);
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
   const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace trainhost {
 namespace {
@@ -173,7 +173,8 @@ BOOST_AUTO_TEST_CASE(moments_that_an_optimizer_lacks_are_not_saved_and_not_loade
   s.init(1);
   BOOST_TEST(s.save(TH_SCOPE_MOMENT1).empty());
   const TensorInfo t = tensors(tiny()).front();
-  CHECK_REFUSED(s.load(t, std::vector<float>(t.elements()), TH_SCOPE_MOMENT1), TH_E_ARG, "no such optimizer state");
+  CHECK_REFUSED(s.load(t, std::vector<float>(t.elements()), TH_SCOPE_MOMENT1), TH_E_ARG,
+                "no such optimizer state");
 }
 
 BOOST_AUTO_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was) {

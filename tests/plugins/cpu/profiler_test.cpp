@@ -6,8 +6,8 @@
 
 #include "core/placement/live_bytes.hpp"
 #include "core/step/op_cost.hpp"
-#include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
+#include "tests/support/small_models.hpp"
 #include "trainhost/profiler.h"
 
 namespace trainhost {

@@ -4,7 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "tests/support/model_zoo.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace trainhost {
 namespace {
@@ -14,7 +14,7 @@ using namespace test;
 BOOST_AUTO_TEST_SUITE(cpu_reference)
 
 BOOST_DATA_TEST_CASE(reference_gradients_are_those_of_finite_differences,
-                     boost::unit_test::data::make(model_zoo()), z) {
+                     boost::unit_test::data::make(small_models()), z) {
   const std::size_t n = 2 * z.seq;
   const reference::Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const reference::Model model(z.spec, z.seq);

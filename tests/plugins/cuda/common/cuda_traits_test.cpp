@@ -4,7 +4,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
-#include "tests/support/model_zoo.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace trainhost::cuda {
 namespace {

@@ -8,8 +8,8 @@
 #include "plugins/common/engine_table.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
 #include "tests/support/golden_run.hpp"
-#include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
+#include "tests/support/small_models.hpp"
 
 extern "C" const trainhost::plugins::EngineTable* trainhost_cuda_engine();
 

@@ -17,7 +17,7 @@ using reference::Ids;
 using reference::Vec;
 using reference::Weights;
 
-const auto kZoo = boost::unit_test::data::make(model_zoo());
+const auto kSmallModels = boost::unit_test::data::make(small_models());
 
 double distance(const std::vector<float>& a, const Vec& b) {
   if (a.size() != b.size()) return INFINITY;
@@ -39,7 +39,8 @@ struct Expected {
   Weights w, m, v;
   double loss = 0, norm = 0;
 
-  void update(const ZooModel& z, const RunSpec& r, const Ids& ids, const Ids& targets, double lr, double t) {
+  void update(const NamedModel& z, const RunSpec& r, const Ids& ids, const Ids& targets, double lr,
+              double t) {
     Weights g;
     loss = reference::Model(z.spec, z.seq).loss(w, ids, targets, &g);
     norm = 0;
@@ -64,8 +65,8 @@ struct Expected {
 
 BOOST_AUTO_TEST_SUITE(cuda_model)
 
-BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo* boost::unit_test::data::make(kModes), z,
-                     mode) {
+BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kSmallModels* boost::unit_test::data::make(kModes),
+                     z, mode) {
   const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   for (std::uint32_t accumulate : {1 + z.seq % 2, 3 + z.seq % 2}) {
@@ -103,8 +104,8 @@ BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo* boost::unit_test:
   }
 }
 
-BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo* boost::unit_test::data::make(kModes),
-                     z, mode) {
+BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads,
+                     kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
   const bool bf16 = z.seq % 2 == 0;
   RunSpec r;
   r.seq_len = z.seq, r.micro_batch = 1, r.accumulate = 3;
@@ -137,8 +138,8 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo* boost::u
   }
 }
 
-BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo* boost::unit_test::data::make(kModes),
-                     z, mode) {
+BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing,
+                     kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
   emu::reset();
   const Weights w = random_weights(z.spec, 3);
   RunSpec r;
@@ -163,7 +164,7 @@ BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo* boost::un
 }
 
 BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position,
-                     kZoo* boost::unit_test::data::make(kModes), z, mode) {
+                     kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
   const Weights w = random_weights(z.spec, 3);
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
   const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);

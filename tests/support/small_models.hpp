@@ -11,12 +11,12 @@
 
 namespace trainhost::test {
 
-struct ZooModel {
+struct NamedModel {
   const char* what;
   ModelSpec spec;
   std::uint32_t seq;
 };
-inline std::ostream& operator<<(std::ostream& o, const ZooModel& z) { return o << z.what; }
+inline std::ostream& operator<<(std::ostream& o, const NamedModel& z) { return o << z.what; }
 
 inline ModelSpec small_model(const char* family, std::uint32_t vocab, std::uint32_t hidden,
                              std::uint32_t layers, std::uint32_t heads, std::uint32_t kv_heads,
@@ -30,10 +30,10 @@ inline ModelSpec small_model(const char* family, std::uint32_t vocab, std::uint3
 
 /// llama untied and tied, grouped heads with A*D != H, all biases, Qwen2, Qwen3, Mistral's window, a window
 /// from a later layer on, both rope scalings.
-inline std::vector<ZooModel> model_zoo() {
-  std::vector<ZooModel> zoo;
+inline std::vector<NamedModel> small_models() {
+  std::vector<NamedModel> models;
   auto add = [&](const char* what, ModelSpec m, std::uint32_t seq) -> ModelSpec& {
-    return zoo.push_back({what, std::move(m), seq}), zoo.back().spec;
+    return models.push_back({what, std::move(m), seq}), models.back().spec;
   };
   add("llama", small_model("llama", 19, 12, 2, 2, 2, 6, 10), 7);
   add("llama, tied, grouped heads wider than hidden", small_model("llama", 23, 10, 2, 4, 2, 4, 14), 9).tied =
@@ -50,7 +50,7 @@ inline std::vector<ZooModel> model_zoo() {
   linear.rope = {RopeKind::kLinear, 4.0, 1.0, 4.0, 8192};
   ModelSpec& llama3 = add("llama, llama3 rope", small_model("llama", 16, 8, 1, 1, 1, 8, 8), 12);
   llama3.rope = {RopeKind::kLlama3, 8.0, 1.0, 4.0, 16}, llama3.rope_theta = 100.0;
-  return zoo;
+  return models;
 }
 
 /// Weights that are exact in f32; norms around one, so that a missing norm weight shows.
