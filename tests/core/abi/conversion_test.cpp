@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_shorter_struct_is_not_read_past_its_size) {
   BOOST_TEST(old_model.rope_theta == ModelSpec{}.rope_theta);
   BOOST_TEST(old_model.config_json == "");
 
-  cs.struct_size = offsetof(th_run, optimizer) + 3;  // a field cut in two is no field
+  cs.struct_size = offsetof(th_run, optimizer) + 3;  // a truncated field is ignored
   RunSpec old_run = tb::from_c(cs);
   BOOST_TEST(old_run.seq_len == s.seq_len);
   BOOST_TEST((old_run.optimizer == RunSpec{}.optimizer));
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(zero_means_unset_where_zero_is_not_valid) {
   RunSpec s = tb::from_c(r);
   BOOST_TEST(s.accumulate == 1u);
   BOOST_TEST((s.optimizer == Optimizer::kAdamW && s.weight == DType::kF32 && s.master == DType::kNone));
-  BOOST_TEST(s.clip_norm == 0.0);  // zero is "no clipping": a value
+  BOOST_TEST(s.clip_norm == 0.0);  // 0 is a value: no clipping
   r.optimizer = 99;
   r.dt_weight = 4000000000u;
   BOOST_TEST((tb::from_c(r).optimizer == Optimizer::kAdamW && tb::from_c(r).weight == DType::kF32));

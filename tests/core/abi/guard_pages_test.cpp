@@ -204,7 +204,8 @@ BOOST_AUTO_TEST_CASE(a_padded_struct_has_zeros_that_a_later_plugin_may_write) {
   BOOST_TEST(r->struct_size == sizeof(th_step_out));
   for (std::size_t i = sizeof(std::uint32_t); i < sizeof r; ++i) BOOST_REQUIRE_EQUAL(bytes[i], 0);
   BOOST_TEST(sizeof r == sizeof(th_step_out) + tb::kPaddingBytes);
-  BOOST_TEST(offsetof(tb::ZeroPadded<th_step_out>, zeros) == sizeof(th_step_out));  // right behind, no gap
+  BOOST_TEST(offsetof(tb::ZeroPadded<th_step_out>, zeros) ==
+             sizeof(th_step_out));  // no padding before the zeros
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_SUITE(memory_report)
 BOOST_AUTO_TEST_CASE(without_stated_tiers_the_total_is_the_largest_phase_of_the_entries) {
   MemoryReport r;
   r.entries = {entry(1, 0, Component::kWorkspace, 0, 999),  // a heading: never counted
-               entry(2, 1, Component::kWeights, 0, 100),    // no phase named: always there
+               entry(2, 1, Component::kWeights, 0, 100),    // no phases: live in every phase
                entry(3, 1, Component::kActivations, kForward | kBackward, 40),
                entry(4, 1, Component::kGradients, kBackward | kUpdate, 100),
                entry(5, 1, Component::kWorkspace, kUpdate, 30)};

@@ -167,11 +167,11 @@ BOOST_AUTO_TEST_CASE(a_failed_device_keeps_the_published_checkpoints) {
   for (int n = 1; n <= calls; ++n) {
     prepare();
     {
-      FaultySys dead([&](const std::string&, int number) { return number >= n ? EIO : 0; });
+      FaultySys failing([&](const std::string&, int number) { return number >= n ? EIO : 0; });
       Store store(dir, 2);
       BOOST_TEST(says(message_of([&] { save_step(store, 3); }, Exit::kFailed), ""));
     }
-    goes_on_from(2, "dead from call " + std::to_string(n));
+    goes_on_from(2, "all calls fail from call " + std::to_string(n));
   }
 }
 
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(a_published_checkpoint_that_does_not_verify_is_withdrawn) {
     sys().exchange = [](const char* a, const char* b) {
       static bool once = false;
       int r = real.exchange(a, b);
-      if ((once = !once)) spoil(b);  // the second exchange withdraws it
+      if ((once = !once)) spoil(b);  // the second exchange undoes the first
       return r;
     };
     Store store(dir, 2);

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(rule_21_a_change_of_an_open_file_is_detected) {
     BOOST_TEST(says(message_of([&] { f.verify_unchanged(); }), "rule 21"));
   };
   when([&] { std::ofstream(file, std::ios::app) << "x"; });
-  when([&] {  // longer, with the old time
+  when([&] {  // longer, with the previous modification time
     auto time = fs::last_write_time(file);
     std::ofstream(file, std::ios::app) << "x";
     fs::last_write_time(file, time);

@@ -16,7 +16,7 @@ using namespace trainhost::test;
 namespace {
 
 /// Sign, exponent and mantissa by the definition, in double.
-double dumb_float(unsigned bits, int exponent_bits, int mantissa_bits) {
+double decode_float(unsigned bits, int exponent_bits, int mantissa_bits) {
   int bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
   int e = static_cast<int>(bits >> mantissa_bits) & top;
   double m = static_cast<double>(bits & ((1u << mantissa_bits) - 1)) / std::pow(2.0, mantissa_bits);
@@ -80,7 +80,7 @@ BOOST_FIXTURE_TEST_SUITE(checkpoint_weights, Dir)
 
 BOOST_AUTO_TEST_CASE(every_16_bit_float_is_converted_exactly) {
   for (unsigned b = 0; b < 65536; ++b) {
-    double f16 = dumb_float(b, 5, 10), bf16 = dumb_float(b, 8, 7);
+    double f16 = decode_float(b, 5, 10), bf16 = decode_float(b, 8, 7);
     float a = f32_from_f16(static_cast<std::uint16_t>(b)), c = f32_from_bf16(static_cast<std::uint16_t>(b));
     bool right = (std::isnan(f16) ? std::isnan(a) : same_bits(a, static_cast<float>(f16))) &&
                  (std::isnan(bf16) ? std::isnan(c) : same_bits(c, static_cast<float>(bf16)));
@@ -114,8 +114,8 @@ BOOST_AUTO_TEST_CASE(a_tensor_streams_the_same_in_pieces_of_any_size) {
     auto d = load(f64, t, piece);
     BOOST_REQUIRE(a.size() == 1201 && b.size() == 1201 && c.size() == 1201 && d.size() == 1201);
     for (std::size_t i = 0; i < 1201; ++i)
-      BOOST_REQUIRE((same_bits(a[i], static_cast<float>(dumb_float(halves[i], 5, 10))) &&
-                     same_bits(b[i], static_cast<float>(dumb_float(halves[i], 8, 7))) &&
+      BOOST_REQUIRE((same_bits(a[i], static_cast<float>(decode_float(halves[i], 5, 10))) &&
+                     same_bits(b[i], static_cast<float>(decode_float(halves[i], 8, 7))) &&
                      same_bits(c[i], floats[i]) && same_bits(d[i], static_cast<float>(doubles[i]))));
   }
 }

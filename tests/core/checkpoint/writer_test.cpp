@@ -195,15 +195,16 @@ BOOST_AUTO_TEST_CASE(a_model_directory_is_replaced_completely_and_keeps_other_fi
   w.require(tensors, false);
   BOOST_TEST(w.files()[0].metadata().at("format") == "pt");
 
-  const fs::path dead = dir / "out/model.tmp.0123456789abcdef", own = dir / "out/model.tmp.fedcba9876543210";
-  for (const fs::path& p : {dead, own}) {  // leftovers of killed runs; one contains a file of the user
+  const fs::path leftover = dir / "out/model.tmp.0123456789abcdef",
+                 own = dir / "out/model.tmp.fedcba9876543210";
+  for (const fs::path& p : {leftover, own}) {  // leftovers of killed runs; one contains a file of the user
     fs::create_directory(p);
     put(p / "config.json", "half");
     put(p / "model.safetensors.tmp.0123456789abcdef", "half");
   }
   put(own / "tokenizer.model", "mine");
   write_model_dir(model, "{\"v\":2}", tensors, numbered(tensors, 9));
-  BOOST_TEST(!fs::exists(dead));
+  BOOST_TEST(!fs::exists(leftover));
   BOOST_TEST(read_file(own / "tokenizer.model") == "mine");
   BOOST_TEST(entries_in(own) == 1u);
   fs::remove_all(own);

@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(traits_of_an_author_are_passed_on) {
     PluginSession s(p, fixture.host, fixture.g.model, fixture.g.run);
     BOOST_TEST(Everything::workspace_bytes == 1024u);
     BOOST_TEST(Everything::device == 0);
-    BOOST_TEST(fixture.host.now == 0u);  // the arena is the author's
+    BOOST_TEST(fixture.host.now == 0u);  // allocated by take() of the kernels
     fixture.start(s);
     BOOST_TEST(std::isfinite(fixture.step(s).loss));
     th_model m = abi::to_c(fixture.g.model);
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(invalid_calls_are_rejected) {
   s.next(0, 0);
   s.next(0, 1);
   fixture.step(s);
-  BOOST_TEST(code_of([&] { s.next(0, 2); }) == TH_E_ARG);  // the caches lay where the step worked
+  BOOST_TEST(code_of([&] { s.next(0, 2); }) == TH_E_ARG);  // the step has overwritten the caches
   BOOST_TEST(code_of([&] { s.metric("peak_flops"); }) == TH_E_UNSUPPORTED);
   TensorInfo t = tensors(fixture.g.model)[0];
   t.name = "model.embed";

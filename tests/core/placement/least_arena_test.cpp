@@ -22,7 +22,7 @@ Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
 
 /// Live bytes at every operation, summed one buffer at a time: the expected result, without the arithmetic of
 /// least_arena().
-std::uint64_t dumb(const Program& p) {
+std::uint64_t largest_live_bytes(const Program& p) {
   const std::vector<Lifetime> lifetime = lifetimes(p);
   const auto padded = [&](const Buffer& b) {
     return (b.bytes() + p.traits.alignment - 1) / p.traits.alignment * p.traits.alignment;
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(the_bound_of_a_program_is_its_maximum_of_live_bytes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed)
     for (const char* mode : kModes) {
       const Program p = with_layers(seed, 1 + seed % 6, mode).build();
-      BOOST_REQUIRE_EQUAL(least_arena(p), dumb(p));
+      BOOST_REQUIRE_EQUAL(least_arena(p), largest_live_bytes(p));
     }
 }
 

@@ -105,14 +105,14 @@ BOOST_AUTO_TEST_CASE(lifetimes_reach_from_the_first_to_the_last_use) {
     const std::vector<Lifetime> lifetime = lifetimes(p);
     for (BufferId b = 0; b < p.buffers.size(); ++b) {
       if (p[b].persistent || p[b].component == Component::kKvCache) continue;
-      Lifetime dumb;
+      Lifetime expected;
       for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
         bool used = std::find(p.ops[i].in, p.ops[i].in + p.ops[i].ins, b) != p.ops[i].in + p.ops[i].ins;
         used |= std::find(p.ops[i].out, p.ops[i].out + p.ops[i].outs, b) != p.ops[i].out + p.ops[i].outs;
-        if (used) dumb = {std::min(dumb.first, i), i};
+        if (used) expected = {std::min(expected.first, i), i};
       }
-      BOOST_REQUIRE_EQUAL(lifetime[b].first, dumb.first);
-      BOOST_REQUIRE_EQUAL(lifetime[b].last, dumb.last);
+      BOOST_REQUIRE_EQUAL(lifetime[b].first, expected.first);
+      BOOST_REQUIRE_EQUAL(lifetime[b].last, expected.last);
     }
   }
 }
@@ -298,14 +298,14 @@ BOOST_AUTO_TEST_CASE(offsets_change_the_digest) {
   const std::uint64_t offsets[] = {0, 1, 256, 0x0100000000000000, 0x00ff00, UINT64_MAX, 7ull << 40};
   std::uint64_t before = 1;  // the inverse of the prime undoes the eight zero bytes of "no offsets"
   for (int i = 0; i < 6; ++i) before *= 2 - 0x100000001b3ull * before;
-  std::uint64_t dumb = digest(p);
-  for (int i = 0; i < 8; ++i) dumb *= before;
+  std::uint64_t expected = digest(p);
+  for (int i = 0; i < 8; ++i) expected *= before;
   const auto eat = [&](std::uint64_t v) {
-    for (int i = 0; i < 8; ++i, v >>= 8) dumb = (dumb ^ (v & 0xff)) * 0x100000001b3ull;
+    for (int i = 0; i < 8; ++i, v >>= 8) expected = (expected ^ (v & 0xff)) * 0x100000001b3ull;
   };
   eat(std::size(offsets));
   for (std::uint64_t o : offsets) eat(o);
-  BOOST_CHECK_EQUAL(digest(p, offsets), dumb);
+  BOOST_CHECK_EQUAL(digest(p, offsets), expected);
 }
 
 BOOST_AUTO_TEST_CASE(a_405b_model_is_planned_in_milliseconds_and_little_memory) {

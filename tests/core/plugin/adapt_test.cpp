@@ -131,14 +131,14 @@ BOOST_AUTO_TEST_CASE(a_vendor_error_number_is_passed_on_with_the_message) {
 
 BOOST_AUTO_TEST_CASE(a_call_from_inside_another_on_the_same_instance_is_rejected) {
   Toy toy;
-  const std::unique_ptr<tp::Session> s = toy.create(), beside = toy.create();
-  s->init(1), beside->init(1);
+  const std::unique_ptr<tp::Session> s = toy.create(), second = toy.create();
+  s->init(1), second->init(1);
   int rejected = 0;
   s->save(tp::Scope::kWeights, [&](const tp::TensorPiece&) {
     BOOST_CHECK_EXCEPTION(s->init(2), tp::PluginError, [](const tp::PluginError& e) {
       return e.status() == "state" && std::string(e.what()).find("init() was called while save() ran") == 0;
     });
-    beside->counters();  // another instance is no matter
+    second->counters();  // other instances are independent
     ++rejected;
   });
   BOOST_TEST(rejected > 0);
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(an_estimate_arrives_complete) {
   options.thread_budget = 3;
   Host host(d, options);
   auto& e = host->estimator("misbehave");
-  BOOST_TEST(e.match(small_model(), {}) == 1000);  // 100000 is no score
+  BOOST_TEST(e.match(small_model(), {}) == 1000);  // 100000 is limited to 1000
   trainhost::MemoryReport r = e.estimate(small_model(), {}, nullptr);
   BOOST_TEST(r.source == "misbehave");
   BOOST_TEST(r.tier_bytes(Tier::kDevice) == 100u);
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_reads_the_models_config_by_key) {
   Host host(d, with_do_option("misbehave", "config"));
   auto& e = host->estimator("misbehave");
   trainhost::ModelSpec m = small_model();
-  trainhost::MemoryReport r = e.estimate(m, {}, nullptr);  // given inline: every default
+  trainhost::MemoryReport r = e.estimate(m, {}, nullptr);  // without config.json: defaults
   BOOST_TEST(r.total_bytes() == 10u);
   BOOST_TEST(r.notes == (std::vector<std::string>{"none", "1.000000"}), boost::test_tools::per_element());
   m.config_json =

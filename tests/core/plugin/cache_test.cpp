@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(a_cached_scan_opens_no_plugin_and_reports_the_same) {
   Case c;
   for (const char* name : {"good", "no_entry", "aborts", "manifest_absent", "misbehave"})
     age(c.plugins.copy(name));
-  const auto told = [&c] {
+  const auto list_as_text = [&c] {
     Host host(c.plugins, with_trial_loads(20, c.cache));
     host->probe_all();
     std::string all;
@@ -74,13 +74,13 @@ BOOST_AUTO_TEST_CASE(a_cached_scan_opens_no_plugin_and_reports_the_same) {
           k.file.string() + k.stage + k.code + k.reason + k.hint + k.manifest.id + k.manifest.summary + "\n";
     return all;
   };
-  const std::string cold = told();
+  const std::string cold = list_as_text();
   Opens opens(c.plugins.path());
-  BOOST_TEST(told() == cold);
+  BOOST_TEST(list_as_text() == cold);
   BOOST_TEST(opens.files() == 0u);
   fs::remove(c.cache);
-  BOOST_TEST(told() == cold);
-  BOOST_TEST(opens.files() > 0u);  // the counter can count
+  BOOST_TEST(list_as_text() == cold);
+  BOOST_TEST(opens.files() > 0u);  // the counter works
 }
 
 BOOST_AUTO_TEST_CASE(a_hanging_plugin_is_waited_for_once_until_the_file_changes) {
@@ -165,12 +165,12 @@ BOOST_AUTO_TEST_CASE(a_damaged_or_foreign_cache_is_rebuilt) {
     BOOST_TEST(with(flipped) == "rebuilt", at);
   }
   BOOST_TEST(with(std::string(100'000, '\n')) == "rebuilt");
-  ::chmod(c.cache.c_str(), 0666);  // somebody else may have written it
+  ::chmod(c.cache.c_str(), 0666);  // other users can write to it
   BOOST_TEST(!c.cached());
   fs::remove(c.cache);
   fs::create_symlink("/etc/passwd", c.cache);
   BOOST_TEST(!c.cached());
-  BOOST_TEST(c.cached());  // replaced by a file of ours
+  BOOST_TEST(c.cached());  // replaced by a new file
   BOOST_TEST(!fs::is_symlink(c.cache));
 }
 
@@ -280,7 +280,7 @@ BOOST_AUTO_TEST_CASE(two_hundred_cached_plugins_are_listed_quickly) {
   const std::string bytes = read_file(plugin_file("good"));
   for (int i = 0; i < 200; ++i) {
     const std::string name = "plugin_" + std::to_string(i);
-    std::string mine = bytes;  // an id of its own, of the same length, in the manifest and in the table
+    std::string mine = bytes;  // another id of the same length, in the manifest and in the table
     const std::string id = "p" + std::to_string(10000 + i);
     for (std::size_t at = 0; (at = mine.find("sample", at)) != mine.npos;) mine.replace(at, 6, id);
     age(c.plugins.write(name + ".so", mine));

@@ -98,11 +98,11 @@ BOOST_AUTO_TEST_CASE(an_integer_may_be_written_in_several_ways) {
 BOOST_AUTO_TEST_CASE(a_text_is_truncated_between_characters) {
   const th_model m = with(kJson);  // a, then two bytes, then three
   const char* const kCut[] = {"", "", "a", "a", "a\u00e4", "a\u00e4", "a\u00e4", "a\u00e4\u20ac"};
-  for (std::uint64_t room = 1; room < 8; ++room) {
+  for (std::uint64_t capacity = 1; capacity < 8; ++capacity) {
     char text[8] = "#######";
     std::uint64_t length = 0;
-    BOOST_TEST(kTable.text(&kTable, &m, "name", text, room, &length) == TH_OK);
-    BOOST_TEST(std::string(text) == kCut[room]);
+    BOOST_TEST(kTable.text(&kTable, &m, "name", text, capacity, &length) == TH_OK);
+    BOOST_TEST(std::string(text) == kCut[capacity]);
     BOOST_TEST(length == 6u);
   }
   BOOST_TEST(kTable.text(&kTable, &m, "name", nullptr, 0, nullptr) == TH_OK);

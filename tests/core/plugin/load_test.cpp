@@ -62,7 +62,7 @@ BOOST_DATA_TEST_CASE(a_broken_plugin_is_rejected_with_stage_code_and_reason,
   BOOST_TEST(verdict(*host.registry) == rejection.verdict);
   BOOST_TEST(host->candidates()[0].hint != "");  // what to do about it
   BOOST_TEST(host->ids("estimator").empty());
-  host->probe_all();  // a second look changes nothing
+  host->probe_all();  // a second probe changes nothing
   BOOST_TEST(verdict(*host.registry) == rejection.verdict);
 }
 
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_library_replaced_while_loading_is_detected) {
   void* const mapped[2] = {::dlopen(one.c_str(), RTLD_NOW), ::dlopen(two.c_str(), RTLD_NOW)};
   BOOST_CHECK_NO_THROW(seen.require_mapped_at(::dlsym(mapped[0], TH_ENTRY_NAME)));
   BOOST_CHECK_THROW(seen.require_mapped_at(::dlsym(mapped[1], TH_ENTRY_NAME)),
-                    tp::Rejection);  // as if put in its place
+                    tp::Rejection);  // another file is mapped
   BOOST_CHECK_THROW(tp::MappedFileCheck(one, tp::identify(two)), tp::Rejection);
 }
 
@@ -165,8 +165,7 @@ BOOST_AUTO_TEST_CASE(a_changed_floating_point_mode_is_restored_with_a_warning) {
 #endif
 
 BOOST_AUTO_TEST_CASE(every_test_plugin_exports_only_the_entry) {
-  // The rule that the build helper gives every plugin; what it prevents is one plugin's symbols answering
-  // another's.
+  // The build helper hides all other symbols, so that no plugin resolves to a symbol of another plugin.
   for (const char* name : {"good", "misbehave", "toy"}) {
     std::string command = "nm -D --defined-only " + plugin_file(name).string() + " 2>/dev/null";
     std::unique_ptr<FILE, int (*)(FILE*)> p(::popen(command.c_str(), "r"), &::pclose);

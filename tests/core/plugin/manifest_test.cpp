@@ -107,13 +107,14 @@ BOOST_AUTO_TEST_CASE(hostile_text_does_not_reach_the_parser) {
 BOOST_AUTO_TEST_CASE(strings_and_comments_do_not_count_as_nesting) {
   std::string brackets(100, '['), dots(100, '.');
   BOOST_TEST(rejection(kGood + "a = \"" + brackets + "\\\"" + dots + "\"\nb = '" + brackets + "'\n# " +
-                     brackets + dots) == "ok");
+                       brackets + dots) == "ok");
   BOOST_TEST(rejection(kGood + "c = \"\"\"\n" + brackets + "\n\"\" " + dots + "\"\"\"\nd = '''" + dots +
-                     "'''") == "ok");
+                       "'''") == "ok");
 }
 
 BOOST_AUTO_TEST_CASE(parser_errors_name_the_line) {
-  BOOST_TEST(rejection("id = \"a\"\nversion = ").starts_with("not_toml: line 2 of its manifest is not TOML: "));
+  BOOST_TEST(
+      rejection("id = \"a\"\nversion = ").starts_with("not_toml: line 2 of its manifest is not TOML: "));
   BOOST_TEST(rejection("id = \"a\"\nid = \"b\"").starts_with("not_toml: line 2"));
   BOOST_TEST(rejection("x = \"unterminated").starts_with("not_toml: line 1"));
 }

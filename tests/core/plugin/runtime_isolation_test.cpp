@@ -111,12 +111,12 @@ BOOST_AUTO_TEST_CASE(thread_local_destructors_run_after_the_registry_is_gone) {
   Directory d;
   d.copy("thread_local");
   auto host = std::make_unique<Host>(d);
-  std::uint64_t said = 0;
+  std::uint64_t reported = 0;
   std::thread([&] {
-    said = bytes(*host, "sample");
+    reported = bytes(*host, "sample");
     host.reset();
-  }).join();  // here the thread calls into a library that was unloaded, if it was
-  BOOST_TEST(said == 62u);
+  }).join();  // the thread ends and calls the destructor, which must still be mapped
+  BOOST_TEST(reported == 62u);
 }
 
 BOOST_AUTO_TEST_CASE(plugins_with_equal_symbol_names_use_their_own) {

@@ -32,7 +32,7 @@ BOOST_AUTO_TEST_CASE(estimates_from_four_threads_equal_those_of_one) {
   Directory d;
   for (const char* name : {"good", "helper_1", "helper_2", "misbehave"}) d.copy(name);
   Host host({fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins",
-             d.path()});  // those that are shipped, and the test plugins
+             d.path()});  // installed plugins and test plugins
   std::vector<std::string> ids = host->ids("estimator");
   BOOST_REQUIRE(ids.size() >= 4u);
   std::map<std::string, std::string> alone;

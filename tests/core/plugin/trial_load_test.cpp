@@ -75,7 +75,7 @@ const Warned kWarned[] = {
 };
 
 /// Processes of the whole machine that run the prober.
-int alive() {
+int running_child_processes() {
   int n = 0;
   std::error_code failed;
   for (const auto& e : fs::directory_iterator("/proc", failed))
@@ -107,7 +107,7 @@ BOOST_DATA_TEST_CASE(a_harmful_plugin_is_rejected_and_the_host_is_unharmed,
   if (!caught) BOOST_TEST(verdict(*host.registry) == row.verdict);
   BOOST_TEST((host->candidates()[0].hint != "" || std::string(row.verdict) == "ok"));  // what to do about it
   if (late) BOOST_TEST((seconds >= 1 && seconds < 10), seconds << " s");
-  BOOST_TEST(alive() == 0);
+  BOOST_TEST(running_child_processes() == 0);
   BOOST_TEST(host->ids("estimator").size() == (std::string(row.verdict) == "ok" ? 1u : 0u));
 }
 
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_child_left_in_its_group_is_killed_too) {
   d.copy("forks");
   Host host(d, with_trial_loads());
   host->probe_all();
-  BOOST_TEST(alive() == 0);
+  BOOST_TEST(running_child_processes() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(the_first_use_of_an_unknown_file_trial_loads_it) {

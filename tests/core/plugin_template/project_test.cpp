@@ -142,13 +142,13 @@ BOOST_AUTO_TEST_CASE(existing_files_are_never_changed) {
   fs::remove_all(dir);
   const std::vector<sc::File> files = {{"a/b.sh", "echo\n", true}, {"c", "text", false}};
   fs::create_directories(dir);
-  sc::write(dir, files);  // an empty folder will do
+  sc::write(dir, files);  // an empty folder is accepted
   BOOST_TEST(read_file(dir / "a/b.sh") == "echo\n");
   BOOST_TEST(((fs::status(dir / "a/b.sh").permissions() & fs::perms::owner_exec) != fs::perms::none));
   BOOST_CHECK_THROW(sc::write(dir, {{"c", "other", false}}), trainhost::Error);
   BOOST_TEST(read_file(dir / "c") == "text");
   BOOST_CHECK_THROW(sc::write(dir / "c", files), trainhost::Error);
-  // A folder that cannot be made is named as it was given, with the way out.
+  // The message names the folder as given, with a hint.
   BOOST_CHECK_EXCEPTION(sc::write(dir / "c/below", files), trainhost::Error, [&](const trainhost::Error& e) {
     return has(e.full(), "cannot create the directory '" + (dir / "c/below").string() + "'") &&
            has(e.full(), "--dir");

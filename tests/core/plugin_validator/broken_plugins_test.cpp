@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(each_broken_plugin_fails_its_check_and_no_other) {
   const auto work = [&] {
     for (std::size_t i; (i = next++) < all.size();)
       for (const double deadline :
-           {kShortDeadline, kLongDeadline})  // the second time in case the machine was stalled
+           {kShortDeadline, kLongDeadline})  // retried in case the machine was stalled
         if (wrong[i] = difference_from_row(
                 all[i], checked(files[i], deadline, compares_with_reference(all[i].check)));
             wrong[i].empty())

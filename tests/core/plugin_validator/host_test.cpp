@@ -45,12 +45,12 @@ BOOST_AUTO_TEST_CASE(every_callback_outside_a_call_is_detected) {
     {
       tc::CheckingHost::CallbacksAllowed call(inside.host), other(late.host);
       make(inside.h);
-      elsewhere([&] { make(inside.h); });  // threads of the plugin's own may call back too
+      elsewhere([&] { make(inside.h); });  // own threads of the plugin may call back too
     }
     BOOST_TEST((inside.outside() + inside.arguments()) == "", name);
     make(outside.h);
     BOOST_TEST(outside.outside().find(std::string("the host's ") + name) == 0u, outside.outside());
-    elsewhere([&] { make(late.h); });  // a thread that outlived the call and the instance
+    elsewhere([&] { make(late.h); });  // a thread that runs after the call and after destroy()
     BOOST_TEST(late.outside() != "", name);
   }
 }

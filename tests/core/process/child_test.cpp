@@ -1,5 +1,5 @@
-// Children that misbehave, each in one way: how it is told apart, that the deadline holds, and that nothing
-// is left.
+// Children that misbehave, each in one way: how it is distinguished, that the deadline holds, and that
+// nothing is left.
 #include "core/process/child.hpp"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ ChildRequest doing(const std::string& what, double seconds = 20) {
 }
 
 /// Processes of the whole machine that run the misbehaving program: by /proc, not by what run_child says.
-int alive() {
+int running_processes() {
   int n = 0;
   std::error_code failed;
   for (const auto& e : std::filesystem::directory_iterator("/proc", failed)) {
@@ -39,7 +39,7 @@ int alive() {
   return n;
 }
 
-/// Our own children, dead and unreaped ones too.
+/// Child processes of this process, including unreaped ones.
 std::string children() {
   std::ifstream in("/proc/thread-self/children");
   return {std::istreambuf_iterator<char>(in), {}};
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(nothing_that_it_forked_is_left) {
     const ChildResult c = run_child(doing(what));
     BOOST_TEST((c.end == ChildEnd::kDone), what);
     BOOST_TEST(c.left_behind == 1u, what << " left " << c.left_behind);
-    BOOST_TEST(alive() == 0, what);
+    BOOST_TEST(running_processes() == 0, what);
     BOOST_TEST(children() == "", what);
   }
 }
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(several_run_at_once_and_leave_each_other_alone) {
     threads.emplace_back([&results, i] { results[i] = run_child(doing(i % 2 ? "daemon" : "echo")); });
   for (std::thread& t : threads) t.join();
   for (const ChildResult& c : results) BOOST_TEST((c.end == ChildEnd::kDone));
-  BOOST_TEST(alive() == 0);
+  BOOST_TEST(running_processes() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_program_that_cannot_be_started_is_an_error) {

@@ -335,7 +335,8 @@ struct Files : Folder {
     write("config.json", testing::small_config());
   }
   std::string message_of(const Mistake& m) const {
-    return relative(rejection([&] { reject_unsupported(parse_run(m.toml, "run.toml", path(), m.overrides)); }));
+    return relative(
+        rejection([&] { reject_unsupported(parse_run(m.toml, "run.toml", path(), m.overrides)); }));
   }
 };
 
@@ -380,9 +381,9 @@ BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {
 
 BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file) {
   write("bad.json", testing::small_config("\"head_dim\": 15"));
-  BOOST_TEST(
-      message_of({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
-      "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number)");
+  BOOST_TEST(message_of({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
+             "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set "
+             "head_dim to an even number)");
 }
 
 BOOST_AUTO_TEST_CASE(settings_that_can_only_be_planned_are_rejected_by_training) {

@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(text_that_would_exhaust_the_parser_is_rejected) {
   rejected("x = " + repeated("[", 100000), "nested");
   rejected("x = " + repeated("{a=", 100000), "nested");
   rejected("x = [\"\"\"a\"\"\"\", {" + repeated("a.", 1000) + "a = 1}]\n",
-          "dotted key");  // after a string that ends in its own quote
+           "dotted key");  // after a string that ends in its own quote
   rejected("x = ['''a''''', {" + repeated("a.", 1000) + "a = 1}]\n", "dotted key");
   rejected(repeated("#", 2u << 20), "at most");
   const std::string deep = repeated("{\"a\":", 100000);

@@ -7,8 +7,8 @@
 #include "core/planning/host_buffers.hpp"
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
-#include "core/training/throughput.hpp"
 #include "core/training/sample_tokens.hpp"
+#include "core/training/throughput.hpp"
 
 using namespace trainhost;
 
