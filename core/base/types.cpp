@@ -63,16 +63,16 @@ constexpr Table<Recompute, 5> kRecomputes{{{Recompute::kNone, "none"},
                                            {Recompute::kLayers, "layers"}}};
 
 // Names of the run file (types.hpp).
-constexpr Table<DType, 9> kTypeWords{{{DType::kNone, "none"},
-                                      {DType::kF32, "fp32"},
-                                      {DType::kTF32, "tf32"},
-                                      {DType::kBF16, "bf16"},
-                                      {DType::kF16, "fp16"},
-                                      {DType::kF8, "fp8"},
-                                      {DType::kI8, "int8"},
-                                      {DType::kI4, "int4"},
-                                      {DType::kNF4, "nf4"}}};
-constexpr Table<Tier, 4> kOffloadWords{
+constexpr Table<DType, 9> kRunFileTypes{{{DType::kNone, "none"},
+                                         {DType::kF32, "fp32"},
+                                         {DType::kTF32, "tf32"},
+                                         {DType::kBF16, "bf16"},
+                                         {DType::kF16, "fp16"},
+                                         {DType::kF8, "fp8"},
+                                         {DType::kI8, "int8"},
+                                         {DType::kI4, "int4"},
+                                         {DType::kNF4, "nf4"}}};
+constexpr Table<Tier, 4> kOffloadNames{
     {{Tier::kDevice, "none"}, {Tier::kHost, "cpu"}, {Tier::kPinned, "cpu"}, {Tier::kDisk, "nvme"}}};
 
 template <class E, std::size_t N>
@@ -137,9 +137,9 @@ std::string display_name(Claim c) { return with_spaces(name(c)); }
 std::optional<Optimizer> optimizer_from(std::string_view text) { return value_in(kOptimizers, text); }
 std::optional<Recompute> recompute_from(std::string_view text) { return value_in(kRecomputes, text); }
 
-std::string_view type_word(DType t) { return name_in(kTypeWords, t, name(t)); }
-std::optional<DType> type_of_word(std::string_view word) { return value_in(kTypeWords, word); }
-std::string_view offload_word(Tier t) { return name_in(kOffloadWords, t, name(t)); }
-std::optional<Tier> tier_of_word(std::string_view word) { return value_in(kOffloadWords, word); }
+std::string_view run_file_name(DType t) { return name_in(kRunFileTypes, t, name(t)); }
+std::optional<DType> type_of_run_file_name(std::string_view word) { return value_in(kRunFileTypes, word); }
+std::string_view offload_name(Tier t) { return name_in(kOffloadNames, t, name(t)); }
+std::optional<Tier> tier_of_offload_name(std::string_view word) { return value_in(kOffloadNames, word); }
 
 }  // namespace trainhost

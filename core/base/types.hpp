@@ -85,11 +85,11 @@ std::optional<Recompute> recompute_from(std::string_view name);
 
 /// Names in the run file where they differ from name(): number types "fp32", "bf16", "int8"; a type that no
 /// key accepts has its name().
-std::string_view type_word(DType t);
-std::optional<DType> type_of_word(std::string_view word);
+std::string_view run_file_name(DType t);
+std::optional<DType> type_of_run_file_name(std::string_view word);
 
 /// Offload targets in the run file: "none" (device), "cpu" (host memory, pinned or not), "nvme" (disk).
-std::string_view offload_word(Tier t);
-std::optional<Tier> tier_of_word(std::string_view word);
+std::string_view offload_name(Tier t);
+std::optional<Tier> tier_of_offload_name(std::string_view word);
 
 }  // namespace trainhost

@@ -29,8 +29,8 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
   const MemoryPolicy& memory = r.memory;
   const auto n = [](std::uint64_t v) { return std::to_string(v); };
   const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
-  const auto type = [&](DType t) { return quoted(type_word(t)); };
-  const auto target = [&](Tier t) { return quoted(offload_word(t)); };
+  const auto type = [&](DType t) { return quoted(run_file_name(t)); };
+  const auto target = [&](Tier t) { return quoted(offload_name(t)); };
   const bool adapts = r.lora_rank > 0 || r.mode == RunMode::kLora || r.mode == RunMode::kQlora;
   const struct {
     bool differs;

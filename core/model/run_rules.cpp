@@ -30,7 +30,8 @@ bool narrow(DType t) { return t == DType::kI8 || t == DType::kI4 || t == DType::
 std::optional<Conflict> type_conflict(const RunSpec& r) {
   const bool infers = r.mode == RunMode::kInference;
   if (!infers && narrow(r.weight))
-    return Conflict{"plan.weights", "plan.weights = " + quoted(type_word(r.weight)) + " cannot be trained",
+    return Conflict{"plan.weights",
+                    "plan.weights = " + quoted(run_file_name(r.weight)) + " cannot be trained",
                     "set lora.base to train adapters of frozen weights, or plan.mode = \"inference\""};
   const DType frozen = r.memory.frozen, cache = r.memory.kv_cache;
   const struct {
@@ -46,10 +47,10 @@ std::optional<Conflict> type_conflict(const RunSpec& r) {
               {"plan.kv_cache", cache, cache == DType::kNone || floating(cache) || narrow(cache)}};
   for (const auto& row : rows)
     if (!row.fine)
-      return Conflict{
-          row.key,
-          std::string(row.key) + " = " + quoted(type_word(row.type)) + " is not a valid type for this key",
-          "use fp32, bf16, fp16 or fp8"};
+      return Conflict{row.key,
+                      std::string(row.key) + " = " + quoted(run_file_name(row.type)) +
+                          " is not a valid type for this key",
+                      "use fp32, bf16, fp16 or fp8"};
   return std::nullopt;
 }
 

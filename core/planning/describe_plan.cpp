@@ -131,7 +131,7 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
   PlanResult v;
   if (c.run.recompute == Recompute::kLayers) {
     v.recompute_layers = c.run.recompute_layers;
-    v.recompute_words = describe_layers(c.run.recompute_layers, c.model.layers);
+    v.recompute_text = describe_layers(c.run.recompute_layers, c.model.layers);
   }
   describe_model(c.model, c.run, v);
   v.backend = request.trainer;

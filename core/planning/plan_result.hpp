@@ -39,7 +39,7 @@ struct Change {
   Price price = Price::kFree;    // primary sort key
   double cost = 0;               // secondary sort key. kTime: fraction of a step (0.33 = a third longer);
                                  // kHardware: number of devices; otherwise only an order
-  std::string cost_words;        // "about 33 % more arithmetic"
+  std::string cost_text;         // "about 33 % more arithmetic"
   std::uint64_t compute_bytes = 0;
   std::string estimator;        // id of the estimator that planned the changed run
   bool leaves_backend = false;  // needs another backend than the one that the user selected; sorted last
@@ -68,7 +68,7 @@ struct PlanResult {
   std::string backend;           // id of the trainer that the run is planned for; "" = none is installed
   std::string run_line;          // "f32, 8 sequences of 128 tokens, adamw, recompute none"
   std::optional<RecomputeLayers> recompute_layers;  // set for train.recompute = "auto": what was chosen
-  std::string recompute_words;                      // the same as text: "layers 0-3 full, 4-11 selective"
+  std::string recompute_text;                       // the same as text: "layers 0-3 full, 4-11 selective"
   Tier compute_tier = Tier::kHost;
   std::string mode;          // mode of a trainer that has several: "resident"
   bool budget_known = true;  // false: fit was not judged; budget_source gives the reason

@@ -159,7 +159,7 @@ class ChangeProposer {
     // Tiers of planned offload: the closed forms know them, the trainers do not carry them out.
     const auto change = [&](const char* key, const char* what, double share) {
       return CandidateChange{
-          {{key, std::string(offload_word(Tier::kHost))}}, what, share, describe_extra_time(share)};
+          {{key, std::string(offload_name(Tier::kHost))}}, what, share, describe_extra_time(share)};
     };
     if (trains(r_) && memory.optimizer_in == Tier::kDevice)
       add(Price::kTime, {change("plan.offload_optimizer", "optimizer state in host memory, updated there",
@@ -282,7 +282,7 @@ class ChangeProposer {
                         true};
       if (chosen) {
         r.settings.insert(r.settings.begin(), {"train.backend", "auto"});
-        r.cost_words = fmt::format("another device, without the selected backend {}", c_.backend),
+        r.cost_text = fmt::format("another device, without the selected backend {}", c_.backend),
         r.leaves_backend = true;
       }
       changes.push_back(std::move(r));
@@ -320,8 +320,8 @@ class ChangeProposer {
   /// keeps 4 bytes per parameter, 8-bit AdamW about 2.
   void optimizers() {
     if (!trains(r_) || r_.optimizer != Optimizer::kAdamW) return;
-    const auto change = [](const char* optimizer, const char* what, double cost, const char* cost_words) {
-      return CandidateChange{{{"optimizer.name", optimizer}}, what, cost, cost_words};
+    const auto change = [](const char* optimizer, const char* what, double cost, const char* cost_text) {
+      return CandidateChange{{{"optimizer.name", optimizer}}, what, cost, cost_text};
     };
     add(Price::kResult,
         {change("adamw-8bit", "both Adam moments in 8 bits", 0.2, "nearly the same training result"),

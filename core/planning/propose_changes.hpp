@@ -16,7 +16,7 @@ struct CandidateChange {
   Settings settings;
   std::string sentence;
   double cost = 0;              // unit as in Change::cost
-  std::string cost_words;       // "about 33 % more arithmetic"
+  std::string cost_text;        // "about 33 % more arithmetic"
   bool other_device = false;    // names a device; its memory then replaces the budget
   bool leaves_backend = false;  // needs another backend than the one that the user selected
 };

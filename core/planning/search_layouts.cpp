@@ -96,7 +96,7 @@ std::string describe_offload(const parallel::StateSettings& k) {
   for (const auto& [what, tier] :
        {std::pair{"weights", k.weights}, {"optimizer", k.optimizer}, {"activations", k.activations}})
     if (tier != Tier::kDevice)
-      out += fmt::format("{}{} to {}", out.empty() ? "" : ", ", what, offload_word(tier));
+      out += fmt::format("{}{} to {}", out.empty() ? "" : ", ", what, offload_name(tier));
   return out;
 }
 
@@ -233,9 +233,9 @@ std::vector<std::string> layout_settings(const FoundLayout& f) {
           set("train.grad_accum", f.pipeline.accumulate),
           set("train.recompute", name(f.micro.recompute.kind)),
           set("train.recompute_every", f.micro.recompute.every),
-          set("plan.offload_weights", offload_word(f.state.weights)),
-          set("plan.offload_optimizer", offload_word(f.state.optimizer)),
-          set("plan.offload_activations", offload_word(f.state.activations))};
+          set("plan.offload_weights", offload_name(f.state.weights)),
+          set("plan.offload_optimizer", offload_name(f.state.optimizer)),
+          set("plan.offload_activations", offload_name(f.state.activations))};
 }
 
 /// Stages: resolve what the command line left open (sequence length, devices, sequences per step), ask,

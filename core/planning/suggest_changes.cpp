@@ -68,7 +68,7 @@ Change make_change(const Settings& settings, const CandidateChange& r, Price pri
            r.sentence,
            price,
            r.cost,
-           r.cost_words,
+           r.cost_text,
            proof.compute_bytes,
            proof.report.source,
            r.leaves_backend};
@@ -113,7 +113,7 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
   const CandidateChange& r = family.changes[low];
   return make_change(
       merge_settings(prefix.settings, r.settings),
-      {{}, r.sentence + prefix.description, r.cost, r.cost_words, r.other_device, r.leaves_backend},
+      {{}, r.sentence + prefix.description, r.cost, r.cost_text, r.other_device, r.leaves_backend},
       family.price, *found);
 }
 
@@ -230,8 +230,8 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
         std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
     if (known) continue;
     if (more.price != Price::kResult) more.cost += 0.5;  // rank below changes that need no recomputation
-    if (more_ranks && more.cost_words.find("devices instead of") == std::string::npos) {
-      more.cost_words += ", " + devices;
+    if (more_ranks && more.cost_text.find("devices instead of") == std::string::npos) {
+      more.cost_text += ", " + devices;
       if (more.price != Price::kResult) more.price = Price::kHardware, more.cost += n;
     }
     out.push_back(std::move(more));

@@ -35,7 +35,7 @@ std::size_t changes_per_price(const planning::PlanResult& v) {
 
 std::string change_lines(const planning::Change& c, unsigned width) {
   const std::string indent(16, ' ');
-  return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words),
+  return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_text),
                  width, indent) +
          "\n" + with_plain_spaces(wrapped(indent + with_no_break_spaces(c.settings), width, indent)) + "\n";
 }

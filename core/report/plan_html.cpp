@@ -216,7 +216,7 @@ std::string changes(const planning::PlanResult& v) {
       .mark("of", "changes");
   for (const planning::Change& c : v.changes)
     t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)),
-           html::text(c.cost_words), html::bytes(c.compute_bytes)});
+           html::text(c.cost_text), html::bytes(c.compute_bytes)});
   return why_few + t.str(40, 20'000);
 }
 

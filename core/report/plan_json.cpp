@@ -53,7 +53,7 @@ Json changes_json(const planning::PlanResult& v) {
                    {"sentence", c.sentence},
                    {"price", name(c.price)},
                    {"cost", c.cost},
-                   {"cost_words", c.cost_words},
+                   {"cost_words", c.cost_text},
                    {"compute_bytes", c.compute_bytes},
                    {"estimator", c.estimator}});
   return out;
@@ -80,8 +80,8 @@ Json timeline_json(const planning::PlanResult& v) {
 Json recompute_object(const planning::PlanResult& v) {
   // value() throws if the caller did not test for train.recompute = "auto".
   const RecomputeLayers n = v.recompute_layers.value();
-  return {{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full},
-          {"mlp", n.mlp},    {"selective", n.selective},   {"none", v.model.layers - n.total()}};
+  return {{"asked", "auto"}, {"words", v.recompute_text}, {"full", n.full},
+          {"mlp", n.mlp},    {"selective", n.selective},  {"none", v.model.layers - n.total()}};
 }
 
 }  // namespace

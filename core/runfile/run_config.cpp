@@ -109,7 +109,7 @@ void set_precision(const std::string& precision, RunSpec& r) {
   if (precision == "fp8") r.weight = r.compute = DType::kF8, r.master = DType::kF32;
 }
 
-DType parse_type(const std::string& name) { return type_of_word(name).value(); }
+DType parse_type(const std::string& name) { return type_of_run_file_name(name).value(); }
 
 std::uint32_t u32(const Settings& s, const char* key) { return static_cast<std::uint32_t>(s.integer(key)); }
 std::uint64_t u64(const Settings& s, const char* key) { return static_cast<std::uint64_t>(s.integer(key)); }
@@ -175,7 +175,7 @@ void set_parallel(const Settings& s, RunConfig& c) {
   memory.vocab_multiple = u32(s, "parallel.vocab_multiple");
 }
 
-Tier parse_tier(const Settings& s, const char* key) { return tier_of_word(s.text(key)).value(); }
+Tier parse_tier(const Settings& s, const char* key) { return tier_of_offload_name(s.text(key)).value(); }
 
 void set_plan(const Settings& s, RunConfig& c) {
   RunSpec& r = c.run;

@@ -164,7 +164,7 @@ const std::vector<std::string>& all_names() {
   return names;
 }
 
-std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 std::string_view table_of(std::string_view name) {
   const auto dot = name.rfind('.');
   return dot == name.npos ? std::string_view() : name.substr(0, dot);
@@ -192,17 +192,17 @@ bool is_table(std::string_view name) {
 
 std::string suggest_key(std::string_view name) {
   // Order of preference: a misspelt key in the given table, the same key in another table, a foreign name.
-  std::vector<std::string> same_table, same_word;
+  std::vector<std::string> same_table, same_last_part;
   for (const std::string& n : all_names()) {
-    if (table_of(n) == table_of(name)) same_table.push_back(std::string(last_word(n)));
-    if (last_word(n) == last_word(name)) same_word.push_back(n);
+    if (table_of(n) == table_of(name)) same_table.push_back(std::string(last_part(n)));
+    if (last_part(n) == last_part(name)) same_last_part.push_back(n);
   }
-  const std::string prefix(name.substr(0, name.size() - last_word(name).size()));
-  if (const auto word = nearest(last_word(name), same_table))
+  const std::string prefix(name.substr(0, name.size() - last_part(name).size()));
+  if (const auto word = nearest(last_part(name), same_table))
     return "; did you mean '" + prefix + *word + "'?";
-  if (!same_word.empty()) return "; did you mean '" + same_word.front() + "'?";
+  if (!same_last_part.empty()) return "; did you mean '" + same_last_part.front() + "'?";
   for (const ForeignName& f : kForeignNames)
-    if (f.name == last_word(name)) return fmt::format("; did you mean '{}'?", f.key);
+    if (f.name == last_part(name)) return fmt::format("; did you mean '{}'?", f.key);
   return did_you_mean(name, all_names());
 }
 

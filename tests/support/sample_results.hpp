@@ -93,7 +93,7 @@ inline planning::PlanResult sample_plan(unsigned layers = 32, std::uint64_t budg
           {"parallel.zero = 1", "optimizer states sharded over 8 ranks", planning::Price::kHardware,
            "8 devices", budget - 12 * kGiB}}) {
       planning::Change c;
-      c.settings = settings, c.sentence = sentence, c.price = price, c.cost_words = words,
+      c.settings = settings, c.sentence = sentence, c.price = price, c.cost_text = words,
       c.compute_bytes = need, c.estimator = "llama";
       v.changes.push_back(std::move(c));
     }

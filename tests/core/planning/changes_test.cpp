@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_per_step_and_have_valid_values) 
         with.insert(with.end(), r.settings.begin(), r.settings.end());
         return with;
       }());
-      BOOST_TEST((!r.sentence.empty() && !r.cost_words.empty()));
+      BOOST_TEST((!r.sentence.empty() && !r.cost_text.empty()));
       if (r.settings.front().key != "train.micro_batch") continue;
       ++micro;
       BOOST_TEST(changed.run.tokens_per_step() == 36u * 128u);
@@ -181,9 +181,9 @@ BOOST_AUTO_TEST_CASE(device_counts_are_relative_to_the_original_run) {
   std::size_t counted = 0;
   for (const planning::CandidateSeries& f : planning::propose_changes(s))
     for (const planning::CandidateChange& r : f.changes)
-      if (r.cost_words.find("devices instead of") != std::string::npos) {
+      if (r.cost_text.find("devices instead of") != std::string::npos) {
         ++counted;
-        BOOST_TEST(r.cost_words.ends_with("instead of 1"), r.cost_words);
+        BOOST_TEST(r.cost_text.ends_with("instead of 1"), r.cost_text);
       }
   BOOST_TEST(counted > 5u);
 }

@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
     e.report.source = kAttack, e.report.notes = {kAttack};
     for (MemoryEntry& n : e.report.entries) n.name = n.formula = kAttack;
   }
-  for (planning::Change& c : p.changes) c.settings = c.sentence = c.cost_words = kAttack;
+  for (planning::Change& c : p.changes) c.settings = c.sentence = c.cost_text = kAttack;
   for (planning::Limit& l : p.limits) l.what = l.binds = kAttack;
   for (planning::StepPhase& m : p.timeline) m.name = kAttack;
   planning::SweepResult s = test::sample_sweep();

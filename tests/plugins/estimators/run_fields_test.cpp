@@ -84,9 +84,9 @@ void add_types(std::vector<Row>& rows) {
                   [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kNone; }});
   for (const DType t : {DType::kF16, DType::kF8})
     rows.push_back(
-        {std::string(type_word(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
+        {std::string(run_file_name(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
   for (const DType t : {DType::kI8, DType::kI4, DType::kNF4})  // once ignored by mistake
-    rows.push_back({"inference " + std::string(type_word(t)), "plan.weights", kDiffers,
+    rows.push_back({"inference " + std::string(run_file_name(t)), "plan.weights", kDiffers,
                     [=](RunSpec& r) { r.mode = RunMode::kInference, r.weight = t; }});
 }
 
