@@ -18,6 +18,8 @@ Error cannot_write(std::string_view option, const fs::path& file, const std::str
                      fmt::format("example: {}", example));
 }
 
+}  // namespace
+
 void require_writable(std::string_view option, const fs::path& file, std::string_view example) {
   const auto rejected = [&](const std::string& why) { return cannot_write(option, file, why, example); };
   std::error_code ec;
@@ -32,8 +34,6 @@ void require_writable(std::string_view option, const fs::path& file, std::string
   if (::access(dir.c_str(), W_OK | X_OK) != 0)
     throw rejected(fmt::format("the directory '{}' is write-protected", escaped(dir.string(), 4096)));
 }
-
-}  // namespace
 
 OutputFile::OutputFile(std::string_view option, fs::path file, std::string_view example)
     : file_(std::move(file)) {

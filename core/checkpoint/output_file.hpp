@@ -9,12 +9,15 @@
 
 namespace trainhost::checkpoint {
 
+/// Throws usage_error with the option if `file` cannot be written: no file name, a directory, a missing
+/// directory, no permission. `example` is part of the hint: "--html plan.html".
+void require_writable(std::string_view option, const std::filesystem::path& file, std::string_view example);
+
 /// A temporary file next to `file`, created now, written in pieces, and renamed by publish(). Without
 /// publish() the destructor removes it, and an existing file is not changed.
 class OutputFile {
  public:
-  /// Throws usage_error with the option if `file` cannot be written: no file name, a directory, a missing
-  /// directory, no permission. `example` is part of the hint: "--html plan.html".
+  /// Calls require_writable(). Throws usage_error too if the temporary file cannot be created.
   OutputFile(std::string_view option, std::filesystem::path file, std::string_view example);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -28,7 +31,7 @@ class OutputFile {
   Fd fd_;
 };
 
-/// Writes the whole file atomically. Throws usage_error as OutputFile does, and run_error if writing fails; a
+/// Writes the whole file atomically. Calls require_writable() first; throws run_error if writing fails. A
 /// previous file is then unchanged.
 void write_output(std::string_view option, const std::filesystem::path& file, std::string_view text,
                   std::string_view example);

@@ -5,7 +5,6 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
-#include "core/planning/dataset_options.hpp"
 #include "core/planning/estimate_run.hpp"
 #include "core/planning/make_plan.hpp"
 #include "core/planning/suggest_changes.hpp"
@@ -22,7 +21,6 @@ Exit run(const PlanArguments& a) {
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
   const std::vector<runfile::Override> more = device_overrides(a.device, a.budget);
   runfile::RunConfig c = load_config(a.common, more);
-  planning::adopt_vocabulary(c);
   const auto registry = make_registry(a.common, &c);
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);

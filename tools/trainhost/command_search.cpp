@@ -5,7 +5,6 @@
 #include <set>
 
 #include "core/checkpoint/output_file.hpp"
-#include "core/planning/dataset_options.hpp"
 #include "core/planning/search_layouts.hpp"
 #include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
@@ -40,7 +39,6 @@ Exit run(const SearchArguments& a) {
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   runfile::RunConfig c = load_config(a.common, device_overrides(a.device, a.budget), keys_to_search(request));
-  planning::adopt_vocabulary(c);
   planning::SearchResult v = planning::search_layouts(c, request);
   v.command = command_line();
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::search_csv(v), kCsv);

@@ -1,7 +1,6 @@
 // trainhost train: plan a run, then train it. The training loop is core/training/train.cpp.
 #include "core/training/train.hpp"
 
-#include "core/planning/dataset_options.hpp"
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/run_setup.hpp"
@@ -12,7 +11,6 @@ Exit run(const TrainArguments& a) {
   std::vector<runfile::Override> more;
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
   runfile::RunConfig c = load_config(a.common, more);
-  planning::adopt_vocabulary(c);
   runfile::reject_unsupported(c);
   const auto registry = make_registry(a.common, &c);
   training::TrainOptions options;

@@ -76,8 +76,9 @@ std::vector<runfile::Override> device_overrides(const std::string& device, const
   return out;
 }
 
-runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more,
-                               const std::set<std::string>& open) {
+static runfile::RunConfig load_run_or_model(const CommonArguments& a,
+                                            const std::vector<runfile::Override>& more,
+                                            const std::set<std::string>& open) {
   std::vector<runfile::Override> all = overrides(a);
   all.insert(all.end(), more.begin(), more.end());
   if (!a.model.empty() && !a.run_file.empty())
@@ -86,6 +87,13 @@ runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfi
   if (a.run_file.empty()) return runfile::load_run({}, all, open);
   runfile::RunConfig c = runfile::load_run(a.run_file, all, open);
   if (!a.quiet) report_empty_run_file(c, a.run_file);
+  return c;
+}
+
+runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more,
+                               const std::set<std::string>& open) {
+  runfile::RunConfig c = load_run_or_model(a, more, open);
+  planning::adopt_vocabulary(c);
   return c;
 }
 
@@ -124,9 +132,7 @@ planning::RunSource source_of(const CommonArguments& a, const std::vector<runfil
   const auto load = [a, more](const planning::Settings& settings) {
     std::vector<runfile::Override> all = more;
     all.insert(all.end(), settings.begin(), settings.end());
-    runfile::RunConfig c = load_config(a, all);
-    planning::adopt_vocabulary(c);
-    return c;
+    return load_config(a, all);
   };
   return {load, [a](const runfile::RunConfig& c) { return make_registry(a, &c); }};
 }

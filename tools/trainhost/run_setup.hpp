@@ -19,7 +19,7 @@ std::vector<runfile::Override> overrides(const CommonArguments& a);
 std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget);
 
 /// The run configuration: run file or --model, then overrides(a), then `more`; the last value of a key wins.
-/// `open`: see runfile::load_run.
+/// The built-in model has the vocabulary of data.tokenizer. `open`: see runfile::load_run.
 runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more = {},
                                const std::set<std::string>& open = {});
 
