@@ -45,7 +45,7 @@ struct Activations {
   std::uint64_t most() const { return std::max(by_name, by_growth.value_or(0)); }
 };
 
-Activations measure(Context& context, const runfile::RunConfig& c, const std::string& mode) {
+Activations measure_activations(Context& context, const runfile::RunConfig& c, const std::string& mode) {
   Activations a;
   const Footprint once = measure_footprint(context, c, mode, Measured::kTrained);
   a.by_name = once.bytes_of({Component::kActivations, Component::kLogits});
@@ -59,9 +59,9 @@ Activations measure(Context& context, const runfile::RunConfig& c, const std::st
   return a;
 }
 
-Finding judge(Context& context, const std::string& mode, std::optional<Recompute> policy) {
+Finding judge_activations(Context& context, const std::string& mode, std::optional<Recompute> policy) {
   const runfile::RunConfig c = run_without_logits(context, mode, policy);
-  const Activations a = measure(context, c, mode);
+  const Activations a = measure_activations(context, c, mode);
   const std::uint64_t bound = contract_activation_bytes(c.model, c.run), most = a.most();
   const std::string named(name(policy.value_or(context.run.run.recompute)));
   const char* few = policy && most > bound && c.model.layers < 4
@@ -80,13 +80,13 @@ Finding judge(Context& context, const std::string& mode, std::optional<Recompute
 }  // namespace
 
 Result check_activations(Context& context) {
-  return run_in_every_mode(context,
-                           [&](const std::string& mode) { return judge(context, mode, Recompute::kFull); });
+  return run_in_every_mode(
+      context, [&](const std::string& mode) { return judge_activations(context, mode, Recompute::kFull); });
 }
 
 Result check_activations_run(Context& context) {
-  return run_in_every_mode(context,
-                           [&](const std::string& mode) { return judge(context, mode, std::nullopt); });
+  return run_in_every_mode(
+      context, [&](const std::string& mode) { return judge_activations(context, mode, std::nullopt); });
 }
 
 }  // namespace trainhost::verify

@@ -72,7 +72,7 @@ std::uint64_t different_bits(const std::vector<double>& a, const std::vector<dou
   return n;
 }
 
-Finding judge(Context& context, const std::string& mode) {
+Finding judge_copy_order(Context& context, const std::string& mode) {
   const TrainingRecord plain = train_20_steps(context, mode, false);
   const TrainingRecord delayed = train_20_steps(context, mode, true);
   const std::uint64_t figures =
@@ -96,7 +96,7 @@ Finding judge(Context& context, const std::string& mode) {
 Result check_copy_order(Context& context) {
   if (!context.trainers.on_device())
     return skipped(fmt::format("the {} backend makes no transfers", context.trainers.backend()));
-  return run_in_every_mode(context, [&](const std::string& mode) { return judge(context, mode); });
+  return run_in_every_mode(context, [&](const std::string& mode) { return judge_copy_order(context, mode); });
 }
 
 }  // namespace trainhost::verify

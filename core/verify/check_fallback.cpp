@@ -79,7 +79,7 @@ std::vector<std::string> child_arguments(const Context& context, const std::file
   return arguments;
 }
 
-Finding judge(const Context& context) {
+Finding judge_fallback(const Context& context) {
   TemporaryDirectory directory;
   const std::filesystem::path run_file = directory.path() / "run.toml";
   std::ofstream(run_file) << builtin_run_toml() << "[output]\ndir = \"out\"\n";
@@ -116,7 +116,7 @@ Result check_fallback(Context& context) {
   if (context.trainers.backend() != "cuda")
     return skipped(fmt::format("the {} backend makes no transfers and needs no fallback; only cuda has one",
                                context.trainers.backend()));
-  return run_once([&] { return judge(context); });
+  return run_once([&] { return judge_fallback(context); });
 }
 
 }  // namespace trainhost::verify

@@ -26,7 +26,7 @@ bool is_expected_size(const runfile::RunConfig& c, std::uint64_t bytes, std::uin
   return bytes == elements * 4 || (c.precision == "bf16" && bytes == elements * 2);
 }
 
-Finding judge(const HybridMeasurement& f) {
+Finding judge_transfers(const HybridMeasurement& f) {
   const plugin::Counters& n = f.counted;
   const double micro = static_cast<double>(f.micro_batches);
   const double each = static_cast<double>(n.h2d + n.d2h) / micro;
@@ -61,7 +61,7 @@ Finding judge(const HybridMeasurement& f) {
 }  // namespace
 
 Result check_transfers(Context& context) {
-  return run_once([&] { return judge(context.hybrid()); });
+  return run_once([&] { return judge_transfers(context.hybrid()); });
 }
 
 }  // namespace trainhost::verify

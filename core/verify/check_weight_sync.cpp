@@ -46,7 +46,7 @@ void compare_reloaded(Context& context, const std::string& mode, const Snapshot&
                     again, loss));
 }
 
-Finding judge(Context& context, const std::string& mode) {
+Finding judge_weight_sync(Context& context, const std::string& mode) {
   const runfile::RunConfig& c = context.run;
   Violations b;
   Snapshot saved;
@@ -81,7 +81,8 @@ Finding judge(Context& context, const std::string& mode) {
 }  // namespace
 
 Result check_weight_sync(Context& context) {
-  return run_in_every_mode(context, [&](const std::string& mode) { return judge(context, mode); });
+  return run_in_every_mode(context,
+                           [&](const std::string& mode) { return judge_weight_sync(context, mode); });
 }
 
 }  // namespace trainhost::verify

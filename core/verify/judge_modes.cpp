@@ -17,8 +17,8 @@ struct ModeFinding {
   Finding finding;
 };
 
-/// The finding of one mode. A rejection skips the mode; any other failure of the plugin falsifies the contract.
-/// Errors that the plugin did not cause (missing text, full disk, signal) propagate.
+/// The finding of one mode. A rejection skips the mode; any other failure of the plugin falsifies the
+/// contract. Errors that the plugin did not cause (missing text, full disk, signal) propagate.
 Finding judge_one(const std::function<Finding()>& judge) {
   try {
     return judge();
