@@ -1,4 +1,8 @@
-// See convert_structs.hpp. Every field appears once in each direction, in the order of the C struct.
+// See convert_structs.hpp. Every field appears once in each direction, in the order of the C struct;
+// tests/core/abi converts random values there and back, so a forgotten field fails a test.
+// Reading: a plugin may have been built with older headers and pass a shorter struct. TH_READ reads a field
+// only if it lies completely inside struct_size; otherwise the C++ default remains. Zero means unset wherever
+// zero is not a valid value, because newer fields of an older caller read as zero.
 #include "core/abi/convert_structs.hpp"
 
 #include <algorithm>
@@ -10,18 +14,20 @@
 namespace trainhost::abi {
 namespace {
 
-/// `value`, or `otherwise` if `value` is zero, which means unset.
+/// `value`, or `otherwise` if `value` is zero, which means unset. Only for fields in which zero is no value.
 template <class T>
 T set_or(T value, T otherwise) {
   return value == T{} ? otherwise : value;
 }
 
-/// The enum of that number; `otherwise` if the number is zero (unset) or unknown.
+/// The enum of that number; `otherwise` if the number is zero (unset) or unknown. An unknown number comes
+/// from a newer minor version; casting it would give an enum without an enumerator.
 template <class E>
 E enum_or(std::uint32_t value, E last, E otherwise) {
   return value == 0 || value > static_cast<std::uint32_t>(last) ? otherwise : static_cast<E>(value);
 }
 
+/// Truncates silently: names are for display, and a field without a NUL would be read beyond its end.
 template <std::size_t N>
 void copy_name(char (&to)[N], const std::string& from) {
   std::size_t n = std::min(from.size(), N - 1);
@@ -29,15 +35,18 @@ void copy_name(char (&to)[N], const std::string& from) {
   to[n] = '\0';
 }
 
+/// strnlen: a plugin may fill the field completely, without a NUL.
 template <std::size_t N>
 std::string name_from(const char (&from)[N]) {
   return std::string(from, ::strnlen(from, N));
 }
 
+/// 0 means "not offloaded", which is what a struct without this field means.
 std::uint32_t offloaded_to(Tier t) { return t == Tier::kDevice ? 0u : static_cast<std::uint32_t>(t); }
 
 }  // namespace
 
+/// Strings are borrowed from `m` (see the header), so nothing is allocated on the way to a plugin.
 th_model to_c(const ModelSpec& m) {
   th_model c{};
   c.struct_size = sizeof c;
@@ -64,10 +73,12 @@ th_model to_c(const ModelSpec& m) {
   c.rope_low_freq_factor = m.rope.low_freq_factor;
   c.rope_high_freq_factor = m.rope.high_freq_factor;
   c.rope_original_max_positions = m.rope.original_max_positions;
+  // Null instead of "": a plugin can tell "no config.json" from an empty file.
   c.config_json = m.config_json.empty() ? nullptr : m.config_json.c_str();
   return c;
 }
 
+/// Dimensions are not checked here; validate() (core/model/model_spec.hpp) does that, for every caller.
 ModelSpec from_c(const th_model& c) {
   ModelSpec m;
   auto has = [&](std::size_t end) { return c.struct_size >= end; };
@@ -108,6 +119,7 @@ ModelSpec from_c(const th_model& c) {
   return m;
 }
 
+/// Fields of parallelism and recomputation are in two places of the struct, because its order is frozen.
 th_run to_c(const RunSpec& r) {
   th_run c{};
   c.struct_size = sizeof c;
@@ -137,6 +149,7 @@ th_run to_c(const RunSpec& r) {
   c.seed = r.seed;
   c.device_budget = r.device_budget;
   c.host_budget = r.host_budget;
+  // Numbers of layers, counted from the first layer; used if recompute is TH_RC_LAYERS.
   c.recompute_full = r.recompute_layers.full;
   c.recompute_mlp = r.recompute_layers.mlp;
   c.recompute_selective = r.recompute_layers.selective;
@@ -160,6 +173,7 @@ th_run to_c(const RunSpec& r) {
   return c;
 }
 
+/// Parallel sizes of 0 are 1, so code that divides by them is safe for every caller.
 RunSpec from_c(const th_run& c) {
   RunSpec r;
   auto has = [&](std::size_t end) { return c.struct_size >= end; };
@@ -169,6 +183,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(micro_batch, r.micro_batch = set_or(c.micro_batch, r.micro_batch));
   TH_READ(seq_len, r.seq_len = set_or(c.seq_len, r.seq_len));
   TH_READ(accumulate, r.accumulate = set_or(c.accumulate, r.accumulate));
+  // kI4 is the last number type of this minor version, so larger numbers are unknown here.
   TH_READ(dt_weight, r.weight = enum_or(c.dt_weight, DType::kI4, r.weight));
   TH_READ(dt_grad, r.grad = enum_or(c.dt_grad, DType::kI4, r.grad));
   TH_READ(dt_master, r.master = enum_or(c.dt_master, DType::kI4, DType::kNone));
@@ -180,6 +195,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(data_parallel, r.parallel.data = set_or(c.data_parallel, r.parallel.data));
   TH_READ(tensor_parallel, r.parallel.tensor = set_or(c.tensor_parallel, r.parallel.tensor));
   TH_READ(pipeline_parallel, r.parallel.pipeline = set_or(c.pipeline_parallel, r.parallel.pipeline));
+  // Zero is a valid value of these fields: rank 0 means no adapters, beta 0 no moment.
   TH_READ(lora_rank, r.lora_rank = c.lora_rank);
   TH_READ(lora_targets, r.lora_targets = c.lora_targets);
   TH_READ(lora_alpha, r.lora_alpha = c.lora_alpha);
@@ -219,6 +235,7 @@ RunSpec from_c(const th_run& c) {
   return r;
 }
 
+/// The traits of a trainer (th_profile in C). Names are copied: the struct outlives the call in the host.
 th_profile to_c(const TrainerTraits& p) {
   th_profile c{};
   c.struct_size = sizeof c;
@@ -240,11 +257,13 @@ th_profile to_c(const TrainerTraits& p) {
   return c;
 }
 
+/// A newer trainer's mode name is kept as text, so the host can print modes that it does not know.
 TrainerTraits from_c(const th_profile& c) {
   TrainerTraits p;
   auto has = [&](std::size_t end) { return c.struct_size >= end; };
 #define TH_READ(field, ...) \
   if (has(offsetof(th_profile, field) + sizeof c.field)) __VA_ARGS__
+  // head_chunk_tokens and workspace_bytes are read as they are: 0 is a valid value of both.
   TH_READ(alignment, p.alignment = set_or(c.alignment, p.alignment));
   TH_READ(head_chunk_tokens, p.head_chunk_tokens = c.head_chunk_tokens);
   TH_READ(attention_tile_q, p.attention_tile_q = set_or(c.attention_tile_q, p.attention_tile_q));

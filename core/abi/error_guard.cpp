@@ -21,6 +21,7 @@ void copy_text(char (&to)[N], std::string_view from) {
 
 }  // namespace
 
+// Fixed names, for records and tests; a code of a later minor is "undocumented".
 std::string_view status_name(th_status s) {
   switch (s) {
     case TH_OK:
@@ -53,6 +54,7 @@ std::string_view status_name(th_status s) {
   return "undocumented";
 }
 
+// What the host does next depends on the code: kUsage lets it try the next candidate.
 th_status status_of(Exit code) {
   switch (code) {
     case Exit::kUsage:
@@ -68,10 +70,12 @@ th_status status_of(Exit code) {
   }
 }
 
+/// noexcept and without allocation: it must work when the error is "out of memory".
 th_status write_error(th_error* error, th_status code, std::string_view message, std::string_view hint,
                       std::uint64_t bytes_needed, std::string_view native_domain,
                       std::int32_t native_code) noexcept {
   if (!error) return code;
+  // Fields beyond the caller's struct_size are not written.
   if (TH_HAS(error, th_error, code)) error->code = code;
   if (TH_HAS(error, th_error, native_code)) error->native_code = native_code;
   if (TH_HAS(error, th_error, bytes_needed)) error->bytes_needed = bytes_needed;
@@ -81,6 +85,7 @@ th_status write_error(th_error* error, th_status code, std::string_view message,
   return code;
 }
 
+/// Fields are not trusted to be NUL-terminated. Escaping makes a byte up to four characters long.
 ErrorText read_error(const th_error& e) {
   const auto text = [](const auto& field) {
     return escaped({field, ::strnlen(field, sizeof field)}, 4 * sizeof field);

@@ -1,12 +1,15 @@
-// See op_journal.hpp.
+// See op_journal.hpp. Records are written into memory that the plan contains (record_bytes), so that
+// profiling allocates nothing in a step. Costs and labels are computed once.
 #include "core/abi/op_journal.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/abi/error_guard.hpp"
 
 namespace trainhost::abi {
 
+// capacity_: one record per operation of an update at most.
 OpJournal::OpJournal(const step::Program& program, const placement::MemoryPlan& plan, void* records,
                      th_moments* moments)
     : program_(program),
@@ -23,6 +26,7 @@ OpJournal::OpJournal(const step::Program& program, const placement::MemoryPlan& 
     const step::Section s = program.section(kind);
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
       labels_[i] = step::op_label(program, program.ops[i]);
+      // The first micro-batch overwrites gradients, later ones add: different traffic.
       first_[i] = step::op_cost(program, program.ops[i], true);
       later_[i] = step::op_cost(program, program.ops[i], false);
     }
@@ -35,7 +39,9 @@ void OpJournal::reached(std::uint32_t moment, std::uint32_t micro, std::uint64_t
 
 void OpJournal::begin_update() { count_ = 0, phase_ = 0, micro_ = 0; }
 
+/// The first operation of section micro starts another micro-batch, unless it is the first of the update.
 void OpJournal::enter(std::uint32_t op) {
+  assert(op < program_.ops.size());
   const std::uint32_t phase = program_.ops[op].phase;
   if (phase != phase_) {
     if (op == first_op_ && phase_ != 0) ++micro_;
@@ -49,13 +55,17 @@ void OpJournal::enter(std::uint32_t op) {
 
 void OpJournal::end_update() { reached(TH_AFTER_UPDATE, micro_, planned_.after_update); }
 
+/// A record of several operations (a fused update of all tensors) has the sum of their costs and the largest
+/// live bytes among them, and belongs to no layer.
 void OpJournal::read(th_op_sink& sink) const {
   std::string together;
+  // After the step, in the order in which the operations ran.
   for (std::uint64_t i = 0; i < count_; ++i) {
     const OpRecord& r = records_[i];
     const step::Op& op = program_.ops[r.op];
     step::OpCost cost;
     std::uint64_t live = 0;
+    // r.count consecutive operations; 1 unless fused.
     for (std::uint32_t o = r.op; o < r.op + r.count; ++o) {
       cost += (r.micro == 0 ? first_ : later_)[o];
       live = std::max(live, live_[o]);

@@ -1,7 +1,10 @@
-// See report_transfer.hpp.
+// See report_transfer.hpp. A report is a sequence of nodes in which parents precede their children. The
+// collector checks each node when it arrives, so a plugin gets the error at the call that caused it, and the
+// checks that need all nodes in take().
 #include "core/abi/report_transfer.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -14,13 +17,16 @@
 namespace trainhost::abi {
 namespace {
 
+// Limits of one report. A plugin in an endless loop of nodes fails after 10^6 of them instead of exhausting
+// the memory of the host.
 constexpr std::size_t kMaxNodes = 1'000'000 - 1, kMaxNotes = 1000, kMaxText = 2000;
 constexpr std::size_t kMaxAllText = 64u << 20;  // names and formulas of one report, bytes
 constexpr Tier kTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
 
 std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
 
-/// Untrusted text, limited in length; escaped unless it is printable UTF-8.
+/// Untrusted text, limited in length; escaped unless it is printable UTF-8. Stored escaped, so that every
+/// later use is safe without escaping again.
 std::string text_from(const char* s) {
   if (!s) return {};
   std::string_view t(s, ::strnlen(s, kMaxText));
@@ -48,6 +54,8 @@ th_mem to_c(const MemoryEntry& n) {
   return c;
 }
 
+/// The summary may be of an older, shorter layout: every field is tested against struct_size before it is
+/// written.
 void write_summary(const MemoryReport& r, th_mem_summary* s) {
   if (!s) return;
   if (TH_HAS(s, th_mem_summary, claim)) s->claim = static_cast<std::uint32_t>(r.claim);
@@ -59,7 +67,8 @@ void write_summary(const MemoryReport& r, th_mem_summary* s) {
   }
 }
 
-/// Completes unset (zero) bounds of a claim. Returns what is wrong with them, or nullptr.
+/// Completes unset (zero) bounds of a claim. Returns what is wrong with them, or nullptr. Afterwards lo <=
+/// bytes <= hi holds for every entry; an exact entry has equal bounds, an upper bound has hi == bytes.
 const char* settle_bounds(MemoryEntry& n) {
   bool unset = n.lo == 0 && n.hi == 0;
   switch (n.claim) {
@@ -77,13 +86,18 @@ const char* settle_bounds(MemoryEntry& n) {
 }
 
 /// By id: whether another entry names this one as its parent. One pass, because parents come first.
+/// Parents are headings: their bytes repeat those of their children and are in no sum.
 std::vector<bool> find_parents(const MemoryReport& r) {
   std::vector<bool> is_parent(r.entries.size() + 1);
-  for (const MemoryEntry& n : r.entries) is_parent[n.parent] = true;
+  for (const MemoryEntry& n : r.entries) {
+    assert(n.parent < n.id && n.id < is_parent.size());
+    is_parent[n.parent] = true;
+  }
   return is_parent;
 }
 
 /// The phase in which the entries of a tier sum to the most bytes; kAlways if all phases are equal.
+/// For a tier whose peak the plugin does not state. Sums of parts, so checked against overflow.
 Phase peak_phase_of(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
   std::uint64_t most = 0, least = UINT64_MAX;
   Phase at = kForward;
@@ -98,6 +112,7 @@ Phase peak_phase_of(const MemoryReport& r, Tier t, const std::vector<bool>& is_p
   return least == most ? static_cast<Phase>(kAlways) : at;
 }
 
+/// What the entries of one tier, without headings, say about its total.
 struct TierSum {
   std::uint64_t at_peak = 0;
   bool all_have_peak_bytes = true, any = false;
@@ -121,6 +136,7 @@ TierSum sum_entries(const MemoryReport& r, Tier t, const std::vector<bool>& is_p
 
 }  // namespace
 
+/// Plugins call this: the sink belongs to the host and may be shorter than that of this build.
 void send_report(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary) {
   const auto require_ok = [](th_status s) {
     if (s != TH_OK) throw StatusError(s, "the host rejected the report");
@@ -136,17 +152,21 @@ void send_report(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* 
   write_summary(report, summary);
 }
 
+/// The sink holds a pointer to this object, which therefore is neither copied nor moved.
 Collector::Collector() {
   sink_->self = this;
   sink_->node = &on_node;
   sink_->note = &on_note;
 }
 
+/// The first violation is the one to report; later ones are often its consequences.
 th_status Collector::reject(const std::string& why) {
   if (problem_.empty()) problem_ = why;
   return TH_E_ARG;
 }
 
+/// Called by the plugin through the C interface, so no exception may leave it. After take() the sink is
+/// closed: a plugin that kept the pointer gets TH_E_STATE.
 th_status Collector::on_node(th_mem_sink* sink, const th_mem* node) {
   auto* self = static_cast<Collector*>(sink->self);
   if (!self->open_) return TH_E_STATE;
@@ -171,12 +191,15 @@ th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
   }
 }
 
+/// The order of the checks: first whether the struct is long enough to read at all, then the limits of the
+/// report, then identity and enums, then sizes. Nothing is stored before all of them have passed.
 th_status Collector::add(const th_mem& c) {
   std::string which = "memory node " + std::to_string(report_.entries.size() + 1);
   if (!TH_HAS(&c, th_mem, hi))
     return reject(which + " is truncated: struct_size " + std::to_string(c.struct_size));
   if (report_.entries.size() >= kMaxNodes)
     return reject("10^6 or more memory nodes; combine repeated entries");
+  // Ids count from 1 without gaps, so an id is also the index + 1 and needs no map.
   if (c.id != report_.entries.size() + 1)
     return reject(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
@@ -194,6 +217,7 @@ th_status Collector::add(const th_mem& c) {
   n.tier = static_cast<Tier>(c.tier);
   n.component = static_cast<Component>(c.component);
   n.claim = static_cast<Claim>(c.claim);
+  // Unknown phase bits come from a newer minor version and mean nothing here.
   n.phases = c.phases & kAllPhases;
   n.bytes = c.bytes;
   n.lo = c.lo;
@@ -208,10 +232,13 @@ th_status Collector::add(const th_mem& c) {
   if (const char* wrong = settle_bounds(n)) return reject(which + " " + wrong);
   if ((text_bytes_ += n.name.size() + n.formula.size()) > kMaxAllText)
     return reject("names and formulas exceed 64 MiB");
+  assert(n.id == report_.entries.size() + 1 && n.parent < n.id);
   report_.entries.push_back(std::move(n));
   return TH_OK;
 }
 
+/// Compares the stated peak with the entries, or computes one. Stated but inconsistent totals are refused,
+/// because tables would not add up.
 void Collector::fill_tier(Tier t) {
   std::size_t i = index(t);
   const std::vector<bool> is_parent = find_parents(report_);
@@ -224,6 +251,7 @@ void Collector::fill_tier(Tier t) {
     return void(reject("the entries of tier " + std::string(name(t)) + " sum to " +
                        std::to_string(sum.at_peak) + " bytes at the peak, but its total is " +
                        std::to_string(stated)));
+  // One exact entry alone cannot be larger than the peak of its tier.
   if (stated != 0 && sum.largest && sum.largest->bytes > stated)
     return void(reject("memory node " + std::to_string(sum.largest->id) + " takes " +
                        std::to_string(sum.largest->bytes) + " bytes, but the total of tier " +
@@ -231,6 +259,8 @@ void Collector::fill_tier(Tier t) {
   std::uint32_t phase = summary_->peak_phase[i];
   bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
   TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : peak_phase_of(report_, t, is_parent)};
+  // Without a stated peak, entries that are live in some phases only are added up per phase. That is an upper
+  // bound: the phases of two entries may overlap partly.
   if (stated == 0) {
     MemoryReport entries_only;
     entries_only.entries = report_.entries;
@@ -240,6 +270,7 @@ void Collector::fill_tier(Tier t) {
   report_.tiers.push_back(peak);
 }
 
+/// Rules for the claim: that of the summary if it states one; otherwise the least certain of the entries.
 MemoryReport Collector::take(std::string source) {
   open_ = false;
   report_.source = std::move(source);
@@ -250,6 +281,7 @@ MemoryReport Collector::take(std::string source) {
     reject("the unknown claim " + std::to_string(summary_->claim) + " in the summary");
   for (const MemoryEntry& n : report_.entries)  // the total is at most as certain as its entries
     if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
+  // Slots of unknown tiers must be empty: bytes that no total contains would be lost silently.
   for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)
     if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
       reject("a total for the unknown tier " + std::to_string(t));
@@ -258,6 +290,7 @@ MemoryReport Collector::take(std::string source) {
   } catch (const Error& e) {
     reject(e.what());
   }
+  // A report with a violation is not used in part.
   if (!problem_.empty()) report_.entries.clear(), report_.tiers.clear();
   return std::move(report_);
 }

@@ -26,6 +26,7 @@ std::string printable(std::string_view text, std::size_t max) {
 
 }  // namespace
 
+/// The position is omitted from the left: no column without a line, no line without a file.
 std::string Error::full() const {
   std::string out;
   if (!where_.file.empty()) {

@@ -1,4 +1,6 @@
-// The grammar of RFC 8259 without extensions; see json_reader.hpp.
+// The grammar of RFC 8259 without extensions; see json_reader.hpp. Texts are untrusted. UTF-8 is checked once
+// for the whole text in the constructor, so the parts of the grammar can treat bytes above 0x7F as ordinary
+// characters of strings. i_ is the position of the next byte and never exceeds text_.size().
 #include "core/base/json_reader.hpp"
 
 #include <cassert>
@@ -9,7 +11,8 @@
 namespace trainhost {
 namespace {
 
-/// Byte position of the first character that is not valid UTF-8; `text` has one.
+/// Byte position of the first character that is not valid UTF-8; `text` has one, which ends the loop. A wrong
+/// lead byte gives a length, too; valid_utf8() then rejects the piece.
 std::size_t first_bad_utf8(std::string_view text) {
   std::size_t i = 0;
   for (;;) {
@@ -22,7 +25,9 @@ std::size_t first_bad_utf8(std::string_view text) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/// `c` is a code point below 0x110000: \u escapes and their surrogate pairs cannot give a larger one.
 void append_utf8(std::string& out, std::uint32_t c) {
+  assert(c < 0x110000);
   if (c < 0x80) {
     out += static_cast<char>(c);
   } else if (c < 0x800) {
@@ -58,6 +63,7 @@ std::uint64_t JsonReader::at() {
   return i_;
 }
 
+/// Never returns. The text that was found is part of the message, escaped and at most 24 bytes long.
 void JsonReader::fail_expected(const char* what) {
   skip_space();
   if (i_ >= text_.size())
@@ -67,6 +73,7 @@ void JsonReader::fail_expected(const char* what) {
   throw JsonError(i_, std::string("expected ") + what + ", found '" + escaped(text_.substr(i_, n)) + "'");
 }
 
+/// The depth is checked before it grows, so neither the bit field nor a recursive caller can exceed it.
 void JsonReader::open(char brace, const char* what) {
   skip_space();
   if (i_ >= text_.size() || text_[i_] != brace) fail_expected(what);
@@ -74,12 +81,15 @@ void JsonReader::open(char brace, const char* what) {
     throw JsonError(i_, "nested deeper than " + std::to_string(max_depth_) + " levels");
   ++i_;
   has_entry_ &= ~(1ULL << depth_);
+  assert(depth_ < 64);
   ++depth_;
 }
 
 void JsonReader::open_object() { open('{', "an object"); }
 void JsonReader::open_array() { open('[', "an array"); }
 
+/// Common part of next_member() and next_element(). A bit per level tells the first entry, which has no comma
+/// before it, from the others; a comma before the closing bracket therefore fails in the caller.
 bool JsonReader::next(char closing) {
   skip_space();
   assert(depth_ > 0);
@@ -97,6 +107,8 @@ bool JsonReader::next(char closing) {
   return true;
 }
 
+/// Duplicate keys are not detected here: a stream keeps no keys. Callers that must reject them store the
+/// keys.
 bool JsonReader::next_member(std::string& key, std::size_t max_bytes) {
   if (!next('}')) return false;
   key_at_ = at();
@@ -109,6 +121,8 @@ bool JsonReader::next_member(std::string& key, std::size_t max_bytes) {
 
 bool JsonReader::next_element() { return next(']'); }
 
+/// The limit counts bytes after unescaping and is checked while reading, so a long string costs no more
+/// memory than the limit.
 std::string JsonReader::string(std::size_t max_bytes) {
   skip_space();
   if (i_ >= text_.size() || text_[i_] != '"') fail_expected("a string");
@@ -129,6 +143,7 @@ std::string JsonReader::string(std::size_t max_bytes) {
   }
 }
 
+/// The sentinel 16 is no digit; '\0' at the end of the text gives it, too.
 std::uint32_t JsonReader::four_hex_digits() {
   std::uint32_t v = 0;
   for (int k = 0; k < 4; ++k, ++i_) {
@@ -143,6 +158,7 @@ std::uint32_t JsonReader::four_hex_digits() {
   return v;
 }
 
+/// Called after the backslash. kFrom and kTo correspond by index.
 void JsonReader::unescape(std::string& out) {
   std::size_t start = i_ - 1;
   char c = i_ < text_.size() ? text_[i_++] : '\0';
@@ -158,6 +174,7 @@ void JsonReader::unescape(std::string& out) {
     i_ += 2;
     std::uint32_t low = four_hex_digits();
     if (low < 0xDC00 || low > 0xDFFF) throw JsonError(start, "unpaired surrogate in a string");
+    // 10 bits of each half: 0x10000 to 0x10FFFF.
     u = 0x10000 + ((u - 0xD800) << 10) + (low - 0xDC00);
   } else if (u >= 0xDC00 && u <= 0xDFFF) {
     throw JsonError(start, "unpaired surrogate in a string");
@@ -165,6 +182,8 @@ void JsonReader::unescape(std::string& out) {
   append_utf8(out, u);
 }
 
+/// Checked while the digits are read, so a number of a million digits stops at the twentieth. Never via
+/// double: 2^53 + 1 would change.
 std::uint64_t JsonReader::integer() {
   constexpr const char* kWhat = "a whole number from 0 to 2^63-1";
   skip_space();
@@ -179,6 +198,7 @@ std::uint64_t JsonReader::integer() {
     ++i_;
   }
   bool leading_zero = i_ - start > 1 && text_[start] == '0';
+  // "1.0" and "1e3" are numbers of JSON, but not ways to write a size.
   bool not_an_integer = i_ < text_.size() && text_.find_first_of(".eE+-", i_) == i_;
   if (i_ == start || leading_zero || not_an_integer) {
     i_ = start;
@@ -192,6 +212,7 @@ void JsonReader::literal(std::string_view word) {
   i_ += word.size();
 }
 
+/// Only finds the end: the text is returned unconverted, because callers differ in the type they need.
 std::string_view JsonReader::number() {
   skip_space();
   std::size_t start = i_;
@@ -216,6 +237,7 @@ std::string_view JsonReader::number() {
   return text_.substr(start, i_ - start);
 }
 
+/// Anything that does not begin with 't' must be "false", so the error names the value that was expected.
 bool JsonReader::boolean() {
   const bool value = peek() == 't';
   literal(value ? "true" : "false");
@@ -232,6 +254,7 @@ char JsonReader::peek() {
   return i_ < text_.size() ? text_[i_] : '\0';
 }
 
+/// Recursion is bounded by max_depth_, which open() checks. Strings inside are bounded by the text itself.
 void JsonReader::skip_value() {
   skip_space();
   if (i_ >= text_.size()) fail_expected("a value");
@@ -263,6 +286,7 @@ void JsonReader::skip_value() {
   }
 }
 
+/// `padding` is a byte that the format puts after the value: safetensors headers end in spaces only.
 void JsonReader::finish(char padding) {
   if (padding == '\0') skip_space();
   while (padding != '\0' && i_ < text_.size() && text_[i_] == padding) ++i_;

@@ -12,6 +12,8 @@ namespace {
 using Kind = JsonValue::Kind;
 
 /// A number that a double cannot hold is too large, or so small that it is zero.
+/// Written "0.": digits after the point that are all too small. Other numbers without an exponent are too
+/// large.
 double out_of_range(std::string_view text, std::uint64_t at) {
   const std::size_t exponent = text.find_first_of("eE");
   const bool small =
@@ -23,6 +25,7 @@ double out_of_range(std::string_view text, std::uint64_t at) {
 void read_number(JsonReader& reader, JsonValue& v) {
   const std::uint64_t at = reader.at();
   const std::string_view text = reader.number();
+  // As a double first: it accepts every number of JSON; then as an integer, which must take all characters.
   const char *first = text.data(), *last = first + text.size();
   if (std::from_chars(first, last, v.number).ec == std::errc::result_out_of_range)
     v.number = out_of_range(text, at);
@@ -42,6 +45,7 @@ JsonValue read_value(JsonReader& reader) {
     reader.open_object();
     std::string key;
     while (reader.next_member(key, kAnyLength)) {
+      // The key first: key_at() moves on with the value.
       v.members.push_back({std::move(key), reader.key_at(), {}});
       JsonValue value = read_value(reader);
       v.members.back().value = std::move(value);
@@ -82,13 +86,16 @@ std::string_view JsonValue::text_of(std::string_view key) const {
 JsonValue parse_json(std::string_view text, unsigned max_depth) {
   JsonReader reader(text, max_depth);
   JsonValue root = read_value(reader);
+  // Nothing but white space may follow.
   reader.finish('\0');
   return root;
 }
 
 Where JsonPositions::where(std::uint64_t byte) {
+  // Going back starts over from the beginning of the text.
   if (byte < byte_) byte_ = 0, at_.line = at_.column = 1;
   for (; byte_ < byte && byte_ < text_.size(); ++byte_) {
+    // Bytes that continue a UTF-8 character are no columns.
     if (text_[byte_] == '\n')
       ++at_.line, at_.column = 1;
     else if ((text_[byte_] & 0xC0) != 0x80)

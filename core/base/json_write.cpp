@@ -1,4 +1,5 @@
-// The writing half of json_value.hpp: constructors and dump().
+// The writing half of json_value.hpp: constructors and dump(). The output is an interface: equal values give
+// equal bytes in every locale and build, so reports can be compared as texts.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -12,13 +13,16 @@
 namespace trainhost {
 namespace {
 
-/// Length of the valid UTF-8 character that `text` begins with; 0 if it begins with none.
+/// Length of the valid UTF-8 character that `text` begins with; 0 if it begins with none. The shortest prefix
+/// that is valid is one character.
 std::size_t valid_character(std::string_view text) {
   for (std::size_t n = 1; n <= 4 && n <= text.size(); ++n)
     if (valid_utf8(text.substr(0, n))) return n;
   return 0;
 }
 
+// JSON must be UTF-8, and texts come from files and plugins: each invalid byte is replaced by U+FFFD. A text
+// that is valid as a whole, the usual one, is tested once and then copied.
 void write_string(std::string_view text, std::string& out) {
   constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
   constexpr const char* kHex = "0123456789abcdef";
@@ -30,6 +34,7 @@ void write_string(std::string_view text, std::string& out) {
       out += '\\';
       out += kLetters[k];
       ++i;
+      // Control characters without a letter of their own.
     } else if (static_cast<unsigned char>(c) < 0x20) {
       out += "\\u00";
       out += kHex[c >> 4];
@@ -52,11 +57,14 @@ void write_string(std::string_view text, std::string& out) {
 /// The fewest digits d1 d2 ... dk that read back as x, laid out as JavaScript does: 0.001, 1.5, 100.0, 1e+16.
 /// A point or an exponent is always present, so that readers take the number for a floating-point one.
 void write_number(double x, std::string& out) {
+  // JSON has no NaN and no infinity.
   if (!std::isfinite(x)) {
     out += "null";
     return;
   }
+  // 24 characters are enough for any double in scientific form ("-1.7976931348623157e+308").
   std::array<char, 32> text;
+  // to_chars() is independent of the locale and gives the fewest digits that read back as x.
   const auto [last, error] =
       std::to_chars(text.data(), text.data() + text.size(), x, std::chars_format::scientific);
   assert(error == std::errc());
@@ -67,9 +75,11 @@ void write_number(double x, std::string& out) {
     if (c >= '0' && c <= '9') digits += c;
   const int k = static_cast<int>(digits.size());
   int exponent = 0;
+  // Behind "e+" or "e-": from_chars() accepts no plus sign.
   std::from_chars(scientific.data() + e + 2, last, exponent);
   if (scientific[e + 1] == '-') exponent = -exponent;
   const int point = exponent + 1;  // x = 0.d1d2...dk * 10^point
+  // Numbers from 1e-4 to below 1e15 are written without an exponent.
   constexpr int kSmallest = -4, kLargest = 15;
   if (std::signbit(x)) out += '-';
   if (x == 0) {
@@ -89,11 +99,14 @@ void write_number(double x, std::string& out) {
 }
 
 void write_line_break(int indent, int depth, std::string& out) {
+  // One line: no breaks at all.
   if (indent < 0) return;
   out += '\n';
   out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth), ' ');
 }
 
+// Depth is bounded by the caller: values are built by this program or come from parse_json(), which limits
+// it.
 void write(const JsonValue& v, int indent, int depth, std::string& out) {
   switch (v.kind) {
     case JsonValue::Kind::kNull:
@@ -106,6 +119,7 @@ void write(const JsonValue& v, int indent, int depth, std::string& out) {
       out += std::to_string(v.integer);
       break;
     case JsonValue::Kind::kNumber:
+      // An integer above 2^63 - 1 is kept as text, since neither int64 nor double holds it.
       if (v.string.empty())
         write_number(v.number, out);
       else
@@ -144,6 +158,7 @@ void write(const JsonValue& v, int indent, int depth, std::string& out) {
 JsonValue::JsonValue() = default;
 JsonValue::JsonValue(std::nullptr_t) {}
 JsonValue::JsonValue(bool b) : kind(Kind::kBool), boolean(b) {}
+// Every integer type of C++ has a constructor of its own; without them a call with `long` would be ambiguous.
 JsonValue::JsonValue(int i) : JsonValue(static_cast<long long>(i)) {}
 JsonValue::JsonValue(long i) : JsonValue(static_cast<long long>(i)) {}
 JsonValue::JsonValue(long long i) : kind(Kind::kInteger), integer(i), number(static_cast<double>(i)) {}
@@ -164,6 +179,7 @@ JsonValue::JsonValue(std::string text) : kind(Kind::kString), string(std::move(t
 JsonValue::JsonValue(const std::vector<std::string>& texts)
     : kind(Kind::kArray), elements(texts.begin(), texts.end()) {}
 
+// As in {{"key", 1}}. A list of pairs of strings is taken for an object; array() avoids that.
 JsonValue::JsonValue(std::initializer_list<JsonValue> items) {
   const bool is_members = std::all_of(items.begin(), items.end(), [](const JsonValue& item) {
     return item.is_array() && item.elements.size() == 2 && item.elements[0].is_string();
@@ -191,6 +207,7 @@ JsonValue JsonValue::object() {
 JsonValue& JsonValue::operator[](std::string_view key) {
   if (is_null()) kind = Kind::kObject;
   assert(is_object());
+  // Linear: objects for output have few members, and their order is that of insertion.
   for (JsonMember& m : members)
     if (m.key == key) return m.value;
   return members.emplace_back(JsonMember{std::string(key), 0, {}}).value;

@@ -10,7 +10,7 @@
 namespace trainhost {
 namespace {
 
-/// Calls visit(entry) for each entry that is not a heading.
+/// Calls visit(entry) for each entry that is not a heading. Headings repeat the bytes of their children.
 template <class Visit>
 void for_each_counted(const std::vector<MemoryEntry>& entries, Visit visit) {
   std::unordered_set<std::uint32_t> parents;
@@ -24,6 +24,7 @@ void for_each_counted(const std::vector<MemoryEntry>& entries, Visit visit) {
 std::uint64_t peak_of_entries(const std::vector<MemoryEntry>& entries, Tier tier) {
   std::uint64_t at_peak = 0, largest = 0;
   bool all_at_peak = true;
+  // Bits 0 to 6 of Phase.
   std::array<std::uint64_t, 7> by_phase{};
   for_each_counted(entries, [&](const MemoryEntry& n) {
     if (n.tier != tier) return;
@@ -43,6 +44,7 @@ std::uint64_t MemoryReport::tier_bytes(Tier t) const {
   std::uint64_t sum = 0;
   for (const TierPeak& p : tiers)
     if (p.tier == t) sum = checked_add(sum, p.bytes, "a tier's total");
+  // An estimator that states no tiers gets sums of its entries.
   return tiers.empty() ? peak_of_entries(entries, t) : sum;
 }
 

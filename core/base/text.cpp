@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kMaxWord = 128;  // no suggestion for longer words: the distance is quadratic
 constexpr std::size_t kMinPrefix = 3;
 
-/// Edit distance in which a transposition costs 1 (optimal string alignment).
+/// Edit distance in which a transposition costs 1 (optimal string alignment). Three rows instead of a matrix:
+/// row i needs rows i - 1 and i - 2. O(|a|·|b|), hence kMaxWord.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -29,7 +30,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-/// Length of the UTF-8 sequence at the start of `s`, 0 if invalid; stores the code point.
+/// Length of the UTF-8 sequence at the start of `s`, 0 if invalid; stores the code point. Rejects what a
+/// lenient decoder accepts: overlong forms, surrogates, and values above U+10FFFF, with which text could be
+/// written so that checks and terminals read it differently.
 std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   if (s.empty()) return 0;
@@ -46,6 +49,7 @@ std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
   }
   const bool overlong = (n == 3 && point < 0x800) || (n == 4 && point < 0x10000);
   const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
+  // C0 and C1 are excluded above; they could only begin overlong forms of ASCII.
   return overlong || surrogate || point > 0x10FFFF ? 0 : n;
 }
 
@@ -59,6 +63,7 @@ struct Unit {
   std::string_view name;
   std::uint64_t factor;
 };
+// Decimal and binary units are different numbers and never mixed up: GB is 10^9, GiB is 2^30.
 constexpr std::uint64_t kKi = 1024;
 constexpr Unit kUnits[] = {{"", 1},
                            {"b", 1},
@@ -73,6 +78,7 @@ constexpr Unit kUnits[] = {{"", 1},
                            {"tib", kKi* kKi* kKi* kKi},
                            {"pib", kKi* kKi* kKi* kKi* kKi}};
 
+/// "" and "B" are bytes. Case does not matter, because "GIB" or "gb" cannot mean anything else here.
 std::optional<std::uint64_t> unit_factor(std::string_view text) {
   std::string lower(text);
   for (char& c : lower)
@@ -90,6 +96,8 @@ std::string_view trimmed(std::string_view s) {
 
 }  // namespace
 
+/// Distances up to a third of the length: enough for two slips in a key, too few to suggest unrelated names.
+/// d below the longer length: at least one character must agree.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
   if (word.empty() || word.size() > kMaxWord) return std::nullopt;
   const std::string* best = nullptr;
@@ -117,6 +125,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return found ? "; did you mean '" + *found + "'?" : std::string();
 }
 
+/// Integers take an exact path: a double would round sizes above 2^53. Fractions are rounded down to bytes.
 std::optional<std::uint64_t> parse_size(std::string_view text) {
   text = trimmed(text);
   if (text.empty() || !((text[0] >= '0' && text[0] <= '9') || text[0] == '.')) return std::nullopt;
@@ -126,6 +135,7 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   std::uint64_t whole = 0;  // integers: exact
   if (auto [at, error] = std::from_chars(begin, end, whole); error == std::errc()) {
     const auto factor = unit_factor(trimmed({at, static_cast<std::size_t>(end - at)}));
+    // The factor is at least 1, so the division is exact enough to exclude overflow.
     if (factor) return whole <= kMax / *factor ? std::optional(whole * *factor) : std::nullopt;
   }
   long double number = 0;  // "1.5GiB", "2e9"
@@ -134,10 +144,13 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   const auto factor = unit_factor(trimmed({at, static_cast<std::size_t>(end - at)}));
   if (!factor) return std::nullopt;
   const long double bytes = number * static_cast<long double>(*factor);
+  // 2^63 as a literal: it is exact in long double. "1.5" without a unit is not a number of bytes.
   if (bytes >= 9223372036854775808.0L || (*factor == 1 && bytes != std::floor(bytes))) return std::nullopt;
   return static_cast<std::uint64_t>(bytes);
 }
 
+/// Three significant digits. 1023.5 and the limits below are where rounding would print a fourth digit:
+/// 1023.7 KiB is "1.00 MiB", not "1024 KiB".
 std::string format_bytes(std::uint64_t bytes) {
   static constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes < 1024) return std::to_string(bytes) + " B";
@@ -155,10 +168,13 @@ std::string format_count(std::uint64_t n) {
   return digits;
 }
 
+/// Every message that contains text of a file, a plugin or the command line passes through this: terminals
+/// execute escape sequences, and a reversed line can show another text than it contains.
 std::string escaped(std::string_view text, std::size_t max) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
+    // Checked per character, so the result exceeds `max` by at most one escaped character and "...".
     if (out.size() >= max) return out + "...";
     std::uint32_t point = 0;
     const std::size_t n = decode_utf8(text.substr(i), point);
@@ -191,6 +207,8 @@ std::string escaped_markup(std::string_view text, std::size_t max) {
   return out;
 }
 
+/// Deterministic on every machine, unlike std::hash. Not collision-resistant: a file could be made to
+/// collide.
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t seed) {
   std::uint64_t hash = seed;
   for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -1,4 +1,6 @@
-// One table of names per enum of types.hpp. name() of a value without a row is "unknown".
+// One table of names per enum of types.hpp. name() of a value without a row is "unknown". The names are those
+// of JSON, the run file and the command line: changing one breaks readers. Tables are searched linearly; they
+// have at most 12 rows, and no inner loop asks for a name.
 #include "core/base/types.hpp"
 
 #include <algorithm>
@@ -29,6 +31,7 @@ constexpr Table<Tier, 4> kTiers{
 constexpr Table<Claim, 3> kClaims{{{Claim::kExact, "exact"},
                                    {Claim::kUpperBound, "upper_bound"},
                                    {Claim::kApproximation, "approximation"}}};
+// In the order in which reports list components: model state first, then what a step needs, then overhead.
 constexpr Table<Component, 12> kComponents{{{Component::kWeights, "weights"},
                                             {Component::kMasterWeights, "master_weights"},
                                             {Component::kGradients, "gradients"},
@@ -41,6 +44,7 @@ constexpr Table<Component, 12> kComponents{{{Component::kWeights, "weights"},
                                             {Component::kAdapters, "adapters"},
                                             {Component::kFragmentation, "fragmentation"},
                                             {Component::kRuntime, "runtime"}}};
+// A mask of all phases is "every phase"; other masks of several phases have no name.
 constexpr Table<Phase, 8> kPhases{{{static_cast<Phase>(kAlways), "every phase"},
                                    {kLoad, "load"},
                                    {kForward, "forward"},
@@ -62,7 +66,8 @@ constexpr Table<Recompute, 5> kRecomputes{{{Recompute::kNone, "none"},
                                            {Recompute::kAuto, "auto"},
                                            {Recompute::kLayers, "layers"}}};
 
-// Names of the run file (types.hpp).
+// Names of the run file where they differ from JSON (types.hpp): "fp32" is what users know from other
+// frameworks, "f32" what the C interface and the reports use.
 constexpr Table<DType, 9> kRunFileTypes{{{DType::kNone, "none"},
                                          {DType::kF32, "fp32"},
                                          {DType::kTF32, "tf32"},
@@ -72,9 +77,11 @@ constexpr Table<DType, 9> kRunFileTypes{{{DType::kNone, "none"},
                                          {DType::kI8, "int8"},
                                          {DType::kI4, "int4"},
                                          {DType::kNF4, "nf4"}}};
+// Both kinds of host memory are "cpu"; reading "cpu" gives kHost, the first row.
 constexpr Table<Tier, 4> kOffloadNames{
     {{Tier::kDevice, "none"}, {Tier::kHost, "cpu"}, {Tier::kPinned, "cpu"}, {Tier::kDisk, "nvme"}}};
 
+/// `otherwise`: the result for a value that is not in the table, such as a number from a newer plugin.
 template <class E, std::size_t N>
 constexpr std::string_view name_in(const Table<E, N>& table, E value,
                                    std::string_view otherwise = "unknown") {
@@ -98,6 +105,8 @@ std::string with_spaces(std::string_view name) {
 
 }  // namespace
 
+/// Types narrower than a byte have no size per element; use bits_of() and round up per tensor. No default
+/// case: the compiler then warns about a new type that is missing here.
 std::uint32_t size_of(DType t) {
   switch (t) {
     case DType::kF64:
@@ -120,7 +129,6 @@ std::uint32_t size_of(DType t) {
   }
   return 0;
 }
-
 std::uint32_t bits_of(DType t) { return t == DType::kNF4 || t == DType::kI4 ? 4 : 8 * size_of(t); }
 
 std::string_view name(DType t) { return name_in(kDTypes, t); }

@@ -57,6 +57,7 @@ float f32_from_f16(std::uint16_t bits) {
   return std::bit_cast<float>(u | (bits & 0x8000u) << 16);
 }
 
+// The types that can be loaded into f32 weights; F64 is rounded.
 bool loads_as_f32(std::string_view dtype) {
   return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F64";
 }
@@ -74,6 +75,7 @@ void widen_in_place(std::span<float> out, bool bf16) {
   }
 }
 
+// Compared as bits: independent of floating-point flags of the compiler.
 NonFinite count_nonfinite(std::span<const float> values) {
   constexpr std::uint32_t kInf = 0x7F800000u;
   std::uint64_t count = 0;

@@ -1,5 +1,7 @@
 // Finds the checkpoint to resume from: the most recently published one that verifies. Reports why each more
-// recent one was skipped.
+// recent one was skipped. Age is the serial number in the manifest, not the time of the file (clocks jump,
+// copies change it) and not the step (a run that resumed from an older checkpoint publishes lower steps
+// later).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,12 +22,14 @@ namespace fs = std::filesystem;
 namespace {
 
 /// N of the name "step-N"; digits without a leading zero.
+/// Temporary directories and files of the user have other names and are ignored.
 std::optional<std::uint64_t> step_of(std::string_view name) {
   if (!name.starts_with("step-")) return std::nullopt;
   name.remove_prefix(5);
   std::uint64_t step = 0;
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   bool whole = error == std::errc() && end == name.data() + name.size();
+  // "step-007" would be a second name of step 7.
   if (!whole || (name.size() > 1 && name[0] == '0')) return std::nullopt;
   return step;
 }
@@ -38,6 +42,7 @@ std::vector<std::string> names_in(const fs::path& dir) {
   fs::directory_iterator it(dir, ec), end;
   for (; !ec && it != end; it.increment(ec)) out.push_back(it->path().filename().string());
   if (ec) throw_errno("list", dir, ec.value());
+  // In a fixed order, so that messages are the same each time.
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -45,9 +50,11 @@ std::vector<std::string> names_in(const fs::path& dir) {
 std::vector<Candidate> candidates(const fs::path& dir) {
   std::vector<Candidate> out;
   std::error_code ec;
+  // No directory: a run without checkpoints.
   if (!fs::exists(dir, ec) && !ec) return out;
   for (const std::string& name : names_in(dir)) {
     auto step = step_of(name);
+    // Not through a symbolic link: it could lead out of output.dir.
     if (!step || !fs::is_directory(fs::symlink_status(dir / name, ec))) continue;
     Candidate c{name, *step, 0, {}};
     try {
@@ -67,6 +74,7 @@ std::vector<Candidate> candidates(const fs::path& dir) {
 }
 
 std::uint64_t next_serial(const std::vector<Candidate>& all) {
+  // Descending; next_serial() uses only the front.
   assert(std::is_sorted(all.begin(), all.end(),
                         [](const Candidate& a, const Candidate& b) { return a.serial > b.serial; }));
   return all.empty() ? 1 : checked_add(all.front().serial, 1, "a serial number");
@@ -78,6 +86,7 @@ std::optional<Store::Found> Store::newest() const {
   Found found;
   for (const Candidate& c : all)  // their age is unknown, so they are always reported
     if (!c.problem.empty()) found.skipped.push_back(fmt::format("{}: {}", c.name, c.problem));
+  // Newest first. Verification reads the whole checkpoint, so it stops at the first that is intact.
   for (const Candidate& c : all) {
     if (!c.problem.empty()) continue;
     Manifest m;
@@ -91,6 +100,7 @@ std::optional<Store::Found> Store::newest() const {
   }
   std::string list;
   for (const std::string& s : found.skipped) list += "\n  " + s;
+  // Not a fresh start: that would overwrite what could still be repaired.
   throw run_error(
       fmt::format("{} contains checkpoints, but all are damaged:{}", escaped(dir_.string(), 4096), list),
       "restore one from a backup, or set another output.dir");

@@ -16,6 +16,7 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
+// Depth 8: the published indexes have 2. 255 bytes: the limit of file systems.
 constexpr unsigned kMaxIndexDepth = 8;
 constexpr std::size_t kMaxFileName = 255;
 
@@ -26,6 +27,7 @@ void check_shard_name(const std::string& file, std::uint64_t at, const std::stri
     reject_file(file, 18, at, fmt::format("the shard name '{}' {}", escaped(name), why), hint);
   };
   if (name.find('/') != name.npos) fail("is not a plain file name");
+  // A pickle executes code when it is loaded.
   if (has_pickle_extension(name)) fail("is that of a pickle", pickle_hint());
   if (!name.ends_with(".safetensors") || name.starts_with('.')) fail("does not end in .safetensors");
   for (unsigned char c : name)
@@ -40,6 +42,7 @@ void read_map(JsonReader& json, const std::string& file, std::map<std::string, s
     std::uint64_t name_at = json.at();
     std::string name = json.string(kMaxFileName);
     check_shard_name(file, name_at, name);
+    // Rule 16 also bounds the memory of this map.
     if (out.size() == kMaxTensors)
       reject_file(file, 16, at, fmt::format("more than {} tensors", kMaxTensors));
     if (!out.emplace(tensor, std::move(name)).second)
@@ -62,10 +65,12 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
         json.skip_value();
         continue;
       }
+      // With two maps it would be undefined which tensors the model has.
       if (has_map) reject_file(file, 18, json.at(), "duplicate weight_map");
       has_map = true;
       read_map(json, file, out);
     }
+    // Nothing may follow the object.
     json.finish('\0');
   } catch (const JsonError& f) {
     reject_file(file, 18, f.at, f.what());

@@ -10,6 +10,7 @@ namespace trainhost::data {
 
 std::uint32_t Grammar::choices(const Symbol& s, const Slots& slots, std::array<std::uint8_t, kSlots>& taken,
                                std::uint32_t& taken_count) const {
+  // `taken` becomes sorted and without duplicates: the binding skips its entries in this order.
   taken_count = 0;
   for (std::uint8_t slot : s.apart) {
     if (slots[slot] == 0) continue;
@@ -28,6 +29,7 @@ std::uint32_t Grammar::choices(const Symbol& s, const Slots& slots, std::array<s
 GrammarSampler::GrammarSampler(const Grammar& grammar, std::uint64_t key) : grammar_(grammar), random_(key) {}
 
 const std::vector<Symbol>& GrammarSampler::choose(const Rule& rule) {
+  // No random number is drawn where there is no choice.
   std::uint32_t r = rule.alternatives.size() == 1 ? 0 : random_.below(rule.total);
   for (const Alternative& a : rule.alternatives) {
     if (r < a.weight) return a.symbols;
@@ -40,12 +42,14 @@ std::uint8_t GrammarSampler::choose(const Symbol& bind) {
   std::array<std::uint8_t, kSlots> taken;
   std::uint32_t taken_count = 0;
   std::uint32_t entry = random_.below(grammar_.choices(bind, slots_, taken, taken_count));
+  // The entry-th of those that are not taken: each smaller taken one moves it by 1.
   for (std::uint32_t i = 0; i < taken_count && taken[i] <= entry; ++i) ++entry;
   return static_cast<std::uint8_t>(entry);
 }
 
 std::string_view GrammarSampler::next() {
   for (;;) {
+    // Slots are empty at the start of every story, so stories are independent.
     if (depth_ == 0) {  // a new story starts
       slots_ = {};
       const std::vector<Symbol>& s = choose(grammar_.rules().front());
@@ -68,6 +72,7 @@ std::string_view GrammarSampler::next() {
         break;
       }
       case Symbol::kBind:
+        // 0 is "not chosen", hence + 1.
         slots_[s.slot] = static_cast<std::uint8_t>(choose(s) + 1);
         [[fallthrough]];
       case Symbol::kUse:

@@ -1,5 +1,6 @@
 // See check_cases.hpp. The contents of operands depend on the order in which they are created; it is the same
-// for reference and kernel.
+// for reference and kernel. Each body creates its operands, calls mem.seal(), after which the memory is
+// guarded, and calls one kernel. Bodies run twice: with the reference kernels and with those under test.
 #include "core/executor/check_cases.hpp"
 
 #include <algorithm>
@@ -13,11 +14,15 @@ namespace {
 using Size = std::uint64_t;
 using Body = std::function<void(const AnyKernels&, CheckMemory&, const CheckCase&, const TrainerTraits&)>;
 
+// Sizes at which vectorised loops go wrong: 1, odd numbers, one more than a multiple of 32, and several
+// blocks.
 constexpr Size kRows[] = {1, 7, 33, 131};
 constexpr Size kCols[] = {1, 7, 33, 97, 128};
 
 std::string text(Size n) { return std::to_string(n); }
 
+/// The list of cases under construction. The model of a case only has to be valid and large enough for the
+/// traits of the trainer; kernels get their dimensions from the body.
 class Cases {
  public:
   std::vector<CheckCase> all;
@@ -35,12 +40,14 @@ class Cases {
   }
 };
 
+/// One case per size of kRows x kCols.
 void over_rows(const char* kernel, Cases& cases, const std::function<Body(Size, Size)>& body) {
   for (Size rows : kRows)
     for (Size cols : kCols)
       cases.add(kernel, text(rows) + " x " + text(cols), rows, cols, cols, body(rows, cols));
 }
 
+/// Ids repeat, since 19 rows of the table serve up to 131 tokens: embed_bwd must add, not assign.
 void embeddings(Cases& cases) {
   constexpr Size kVocab = 19;
   over_rows("embed", cases, [](Size m, Size h) -> Body {
@@ -60,6 +67,7 @@ void embeddings(Cases& cases) {
     });
 }
 
+/// 1/rms as the forward pass would store it, with an epsilon that is large enough to matter.
 std::vector<float> inverse_rms(const std::vector<float>& x, Size n, double eps) {
   std::vector<float> out;
   for (Size at = 0; at < x.size(); at += n) {
@@ -70,6 +78,7 @@ std::vector<float> inverse_rms(const std::vector<float>& x, Size n, double eps) 
   return out;
 }
 
+/// `how`: bit 0 adds to dx, bit 1 overwrites the weight's gradient.
 void norms(Cases& cases) {
   over_rows("rms_norm", cases, [](Size m, Size h) -> Body {
     return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
@@ -94,6 +103,7 @@ void norms(Cases& cases) {
     });
 }
 
+/// All combinations of bias, residual and overwriting, over odd and even inner sizes.
 void products(Cases& cases) {
   for (Size m : kRows)
     for (Size n : kCols)
@@ -141,6 +151,8 @@ void products(Cases& cases) {
         }
 }
 
+/// Shapes of attention: grouped heads, head dimensions that are no power of two, windows of one key, windows
+/// longer than the sequence, and sequences longer than a tile.
 struct HeadShape {
   Size sequences, seq, heads, kv_heads, d, window;
 };
@@ -150,6 +162,7 @@ constexpr HeadShape kHeads[] = {
     {1, 50, 2, 1, 8, 100}, {1, 131, 2, 2, 32, 0},
 };
 
+/// Adds one case per shape in kHeads; the run of a case has its sequences as micro-batch.
 void heads(const char* kernel, Cases& cases,
            const std::function<void(const HeadShape&, const AnyKernels&, CheckMemory&, const CheckCase&,
                                     const TrainerTraits&)>& body) {
@@ -172,6 +185,7 @@ void heads(const char* kernel, Cases& cases,
 Heads of(const HeadShape& s) { return {s.heads, s.kv_heads, s.d}; }
 Size tokens(const HeadShape& s) { return s.sequences * s.seq; }
 
+/// In place on qkv: v must come out unchanged, which the comparison of the whole buffer shows.
 void head_norms(Cases& cases) {
   heads(
       "qk_norm", cases,
@@ -214,6 +228,7 @@ void head_norms(Cases& cases) {
           });
 }
 
+/// cos and sin of pos * 10000^(-2i/d): [seq, d], cos in the first half of each row.
 std::vector<float> angles(Size seq, Size d) {
   std::vector<float> table(seq * d);
   for (Size pos = 0; pos < seq; ++pos)
@@ -226,6 +241,7 @@ std::vector<float> angles(Size seq, Size d) {
   return table;
 }
 
+/// Both signs over whole sequences, then one token at the last position, as in generation.
 void positions(Cases& cases) {
   for (float sign : {1.0f, -1.0f})
     heads("rope", cases,
@@ -250,6 +266,8 @@ void positions(Cases& cases) {
       });
 }
 
+/// Inputs have scale 2, so that the softmax is neither flat nor a single key. The backward pass
+/// gets o and lse of the reference, so its error does not include that of the forward pass.
 void attentions(Cases& cases) {
   heads("attention", cases,
         [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&,
@@ -291,7 +309,8 @@ void attentions(Cases& cases) {
           mem.seal();
           k.attention_bwd(a);
         });
-  // One token after the other: the last one attends to all keys in the caches.
+  // One token after the other: the last one attends to all keys in the caches. A kernel that writes a cache
+  // at the wrong position is found by a later token.
   heads(
       "attention_step", cases,
       [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
@@ -306,6 +325,7 @@ void attentions(Cases& cases) {
       });
 }
 
+/// Values up to 30 reach the range in which exp() of a float overflows: the kernel must use a stable form.
 void gated(Cases& cases) {
   over_rows("swiglu", cases, [](Size m, Size n) -> Body {
     return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
@@ -323,6 +343,7 @@ void gated(Cases& cases) {
   });
 }
 
+/// Targets include -100, which counts neither in the loss nor in the gradient. The loss is compared per row.
 void losses(Cases& cases) {
   for (bool gradient : {true, false})
     over_rows("cross_entropy", cases, [=](Size m, Size v) -> Body {
@@ -335,6 +356,7 @@ void losses(Cases& cases) {
     });
 }
 
+/// One vector, sizes around its multiples, and more than a block of threads.
 void updates(Cases& cases) {
   constexpr Size sizes[] = {1, 7, 33, 1000, 4099};
   for (Size n : sizes)
@@ -344,6 +366,8 @@ void updates(Cases& cases) {
                 mem.seal();
                 mem.result(k.sum_squares({n, x}));
               });
+  // The scalars are those of an early step, where both bias corrections differ from 1. The second moment must
+  // be positive.
   for (Size n : sizes)
     for (float decay : {1.0f, 0.97f})
       cases.add("adamw", text(n) + " elements", 1, 1, 1,
@@ -383,6 +407,8 @@ void updates(Cases& cases) {
 
 }  // namespace
 
+/// The order is that of the groups in kernels.hpp.
+/// About 1,000 cases, all of them small: a trainer is tested in seconds.
 std::vector<CheckCase> check_cases() {
   Cases cases;
   embeddings(cases), norms(cases), products(cases), head_norms(cases), positions(cases), attentions(cases);

@@ -1,7 +1,11 @@
-// See kernel_arguments.hpp.
+// See kernel_arguments.hpp. One function per kernel: pointers from the operands of the operation, dimensions
+// from the shapes of its buffers, scalars from the run and the step. The checker has verified shapes and
+// types of all operands (core/placement/check_shapes.cpp), so nothing is checked here; an absent operand is a
+// null pointer. M rows are those of the step: a validation batch may have fewer than the program.
 #include "core/executor/kernel_arguments.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/step/operands.hpp"
@@ -18,6 +22,7 @@ Embed KernelArguments::embed(const Op& op, const StepState& s) const {
   return {s.rows, table.rows, table.cols, f32(op[embed::kTable]), s.tokens, f32(op[embed::kX])};
 }
 
+/// overwrite is true for the first contribution of an update: gradients are never cleared.
 EmbedBwd KernelArguments::embed_bwd(const Op& op, const StepState& s) const {
   const step::Buffer& grad = buffer(op[embed_bwd::kGradTable]);
   return {
@@ -30,6 +35,8 @@ RmsNorm KernelArguments::rms_norm(const Op& op, const StepState& s) const {
           eps(),  f32(op[rms_norm::kY]),         f32(op[rms_norm::kRstd])};
 }
 
+/// dx is added to the residual gradient except at the last norm (kFreshDx), where none exists yet. Partial
+/// sums: one row per slot, added up in a fixed order.
 RmsNormBwd KernelArguments::rms_norm_bwd(const Op& op, const StepState& s) const {
   return {s.rows,
           buffer(op[rms_norm_bwd::kX]).cols,
@@ -45,6 +52,7 @@ RmsNormBwd KernelArguments::rms_norm_bwd(const Op& op, const StepState& s) const
           static_cast<std::uint32_t>(buffer(op[rms_norm_bwd::kPartials]).rows)};
 }
 
+/// y = x W^T + bias + residual with W [outputs, inputs]; bias and residual may be null.
 Linear KernelArguments::linear(const Op& op, const StepState& s) const {
   const step::Buffer& w = buffer(op[linear::kWeight]);
   return {s.rows,
@@ -101,6 +109,7 @@ QkNormBwd KernelArguments::qk_norm_bwd(const Op& op, const StepState& s) const {
           program_.traits.slots};
 }
 
+/// The rotation by the negative angle is the gradient of the rotation.
 Rope KernelArguments::rope(const Op& op, const StepState& s) const {
   return {s.rows,
           program_.run.seq_len,
@@ -111,7 +120,9 @@ Rope KernelArguments::rope(const Op& op, const StepState& s) const {
           f32(op[rope::kQkv])};
 }
 
+/// Rows are whole sequences. The window is a property of the layer: 0 = full attention.
 Attention KernelArguments::attention(const Op& op, const StepState& s) const {
+  assert(s.rows % program_.run.seq_len == 0 && op.layer >= 0);
   const step::Buffer& scratch = buffer(op[attention::kScratch]);
   return {s.rows / program_.run.seq_len,
           program_.run.seq_len,
@@ -141,6 +152,7 @@ AttentionBwd KernelArguments::attention_bwd(const Op& op, const StepState& s) co
           scratch.cols};
 }
 
+/// One row; the caches hold the keys and values of the positions before.
 AttentionStep KernelArguments::attention_step(const Op& op, const StepState& s) const {
   return {s.position,
           program_.run.seq_len,
@@ -162,11 +174,16 @@ SwiGluBwd KernelArguments::swiglu_bwd(const Op& op, const StepState& s) const {
           f32(op[swiglu_bwd::kGateUp])};
 }
 
+/// Tokens whose logits are computed at a time; the last chunk may have fewer.
 std::uint64_t KernelArguments::head_chunk_rows(const Op& op) const {
   return buffer(op[operand::head::logits(op.kind)]).rows;
 }
 
+/// The four calls of one chunk of the head: logits, loss with its gradient in place, weight gradient,
+/// gradient of the hidden states, which replaces hf; the weight gradient has read it before. Only the first
+/// chunk of the first micro-batch overwrites the gradient.
 HeadChunk KernelArguments::head(const Op& op, const StepState& s, std::uint64_t first) const {
+  assert(first < s.rows);
   const bool train = op.kind == OpKind::kHeadLoss;
   const step::BufferId logits = op[operand::head::logits(op.kind)];
   const step::Buffer& weight = buffer(op[operand::head::kHead]);
@@ -181,6 +198,7 @@ HeadChunk KernelArguments::head(const Op& op, const StepState& s, std::uint64_t 
           {rows, vocab, hidden, l, w, hf}};
 }
 
+/// Generation: one row of logits, the output of the program.
 Linear KernelArguments::head_logits(const Op& op) const {
   const step::Buffer& w = buffer(op[head_logits::kHead]);
   return {1,
@@ -193,6 +211,7 @@ Linear KernelArguments::head_logits(const Op& op) const {
           f32(op[head_logits::kLogits])};
 }
 
+/// Where a kernel's sum goes: the scalars of the program, in double.
 double& KernelArguments::sum(const Op& op) const {
   switch (op.kind) {
     case OpKind::kHeadLoss:
@@ -208,6 +227,8 @@ SumSquares KernelArguments::sum_squares(const Op& op) const {
   return {elements(op[grad_squares::kGrad]), f32(op[grad_squares::kGrad])};
 }
 
+/// Decoupled weight decay (AdamW, algorithm 2 of Loshchilov and Hutter): w is scaled by 1 - lr *
+/// weight_decay, for tensors of two or more dimensions only.
 float KernelArguments::decay(const Op& op, const StepState& s) const {
   return op.flags & step::kDecay ? static_cast<float>(1.0 - s.lr * program_.run.weight_decay) : 1.0f;
 }
@@ -216,6 +237,8 @@ float KernelArguments::clip_factor(const Op& op) const {
   return static_cast<float>(storage_.f64(op[optimizer::scalars(op.kind)])[step::kClipFactor]);
 }
 
+/// Bias corrections are folded into two scalars, computed in double: step_size = lr / (1 - beta1^t) and 1 /
+/// sqrt(1 - beta2^t), t counted from 1. The kernel then does no power per element.
 AdamW KernelArguments::adamw(const Op& op, const StepState& s) const {
   const RunSpec& r = program_.run;
   const double t = static_cast<double>(s.step_index) + 1.0;
@@ -238,6 +261,7 @@ Sgd KernelArguments::sgd(const Op& op, const StepState& s) const {
           clip_factor(op),          decay(op, s),        static_cast<float>(s.lr)};
 }
 
+/// The decay acts on the weight, as for AdamW; momentum = betas[0].
 SgdMomentum KernelArguments::sgd_momentum(const Op& op, const StepState& s) const {
   return {elements(op[sgd_momentum::kGrad]),
           f32(op[sgd_momentum::kGrad]),

@@ -1,6 +1,7 @@
 // Backend for a class of kernels: one kernel call per operation, except for the head, which calls four
 // kernels per chunk of tokens.
 #pragma once
+#include <cassert>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,8 @@
 
 namespace trainhost::executor {
 
+/// K: a class with the kernels of kernels.hpp. require_kernels() lists missing ones at compile time. Calls
+/// are made on the thread of step(); kernels may use threads of their own.
 template <class K>
 class KernelBackend final : public Backend {
  public:
@@ -20,11 +23,13 @@ class KernelBackend final : public Backend {
       : kernels_(std::move(kernels)), arguments_(program, storage), kernel_set_(std::move(kernel_set)) {
     require_kernels<K>();
     const step::BufferId workspace = program.find(step::role::kVendorWorkspace);
+    // Optional members of K are found with `requires`, so that a class without them compiles.
     if constexpr (requires(void* p, std::uint64_t n) { kernels_->workspace(p, n); })
       if (workspace != step::kNoBuffer)
         kernels_->workspace(storage.at(workspace), program[workspace].bytes());
   }
 
+  // together() is false for every kind, so a span has one operation.
   void run(std::span<const step::Op> ops, const StepState& step) override { run_op(ops.front(), step); }
   std::string kernel_set() const override { return kernel_set_; }
   double peak_flops() override {
@@ -79,6 +84,7 @@ class KernelBackend final : public Backend {
         return head(op, s);
       case OpKind::kHeadLogits:
         return k.linear(o.head_logits(op));
+      // In double, because a sum over all parameters loses digits in float.
       case OpKind::kGradSquares:
         o.sum(op) += k.sum_squares(o.sum_squares(op));
         return;
@@ -97,11 +103,16 @@ class KernelBackend final : public Backend {
       case OpKind::kCount_:
         break;
     }
+    // build_program() makes such operations only for traits with several tiers, which these trainers never
+    // state.
     throw std::logic_error("operation for more than one memory tier in a trainer with one address space");
   }
 
+  /// Logits of all tokens are never in memory at once: the buffer has the rows of one chunk
+  /// (docs/memory-model.md, "Activations of one layer").
   void head(const step::Op& op, const StepState& s) {
     double loss = 0.0;
+    assert(arguments_.head_chunk_rows(op) > 0);
     for (std::uint64_t first = 0; first < s.rows; first += arguments_.head_chunk_rows(op)) {
       const HeadChunk c = arguments_.head(op, s, first);
       kernels_->linear(c.logits);

@@ -1,4 +1,6 @@
-// See reference_kernels.hpp. Letters: r row, j and i columns, h head, q query, k key.
+// See reference_kernels.hpp. Letters: r row, j and i columns, h head, q query, k key. Sums are accumulated in
+// double and rounded to float once per result, so that the error of a kernel under test is its own. No
+// blocking and no vector instructions: the code is the definition.
 #include "core/executor/reference_kernels.hpp"
 
 #include <algorithm>
@@ -9,6 +11,7 @@ namespace {
 
 using Size = std::uint64_t;
 
+// The only place where precision is lost.
 float narrow(double v) { return static_cast<float>(v); }
 
 void clear(float* p, Size n) { std::fill(p, p + n, 0.0f); }
@@ -19,14 +22,14 @@ double dot(Size n, const float* a, const float* b) {
   return s;
 }
 
-// y and x may be the same buffer.
+// y = x / sqrt(mean(x^2) + eps) * w; returns 1/rms. y and x may be the same buffer.
 float norm_row(Size n, const float* x, const float* w, float eps, float* y) {
   const double scale = 1.0 / std::sqrt(dot(n, x, x) / static_cast<double>(n) + eps);
   for (Size j = 0; j < n; ++j) y[j] = narrow(x[j] * scale * w[j]);
   return narrow(scale);
 }
 
-// dx and dy may be the same buffer.
+// With n = x / rms: d x = (dy w - n mean(dy w n)) / rms, d w += dy n. dx and dy may be the same buffer.
 void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const float* w, float* dx, bool add,
                   float* grad_w) {
   double mean = 0.0;
@@ -41,7 +44,7 @@ void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const fl
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// The first key that query q attends to.
+// The first key that query q attends to: a window of W includes the query's own position.
 Size first_key(Size q, Size window) { return window && q + 1 > window ? q + 1 - window : 0; }
 
 }  // namespace
@@ -51,6 +54,7 @@ void ReferenceKernels::embed(const Embed& a) {
     std::copy_n(a.table + static_cast<Size>(a.ids[r]) * a.hidden, a.hidden, a.x + r * a.hidden);
 }
 
+/// Rows with equal ids are added one after the other, in the order of the rows.
 void ReferenceKernels::embed_bwd(const EmbedBwd& a) {
   if (a.overwrite) clear(a.grad, a.vocab * a.hidden);
   for (Size r = 0; r < a.rows; ++r)
@@ -78,6 +82,7 @@ void ReferenceKernels::linear(const Linear& a) {
     }
 }
 
+/// dx = dy W.
 void ReferenceKernels::linear_dx(const LinearDx& a) {
   for (Size r = 0; r < a.rows; ++r)
     for (Size i = 0; i < a.inputs; ++i) {
@@ -88,6 +93,7 @@ void ReferenceKernels::linear_dx(const LinearDx& a) {
     }
 }
 
+/// dW (+)= dy^T x, db (+)= sum of dy over the rows.
 void ReferenceKernels::linear_dw(const LinearDw& a) {
   for (Size j = 0; j < a.outputs; ++j) {
     for (Size i = 0; i < a.inputs; ++i) {
@@ -103,6 +109,7 @@ void ReferenceKernels::linear_dw(const LinearDw& a) {
   }
 }
 
+/// One norm per head over d elements; the input is kept for the backward pass. v is not normed.
 void ReferenceKernels::qk_norm(const QkNorm& a) {
   const Size d = a.heads.d, turned = a.heads.turned();
   for (Size r = 0; r < a.rows; ++r)
@@ -125,6 +132,8 @@ void ReferenceKernels::qk_norm_bwd(const QkNormBwd& a) {
     }
 }
 
+/// Rotates the pairs (x_i, x_{i + d/2}), the layout of Hugging Face LLaMA. Rows restart at position 0 every
+/// seq rows; `first` is the position of row 0 in generation.
 void ReferenceKernels::rope(const Rope& a) {
   const Size d = a.heads.d, half = d / 2;
   for (Size r = 0; r < a.rows; ++r) {
@@ -138,6 +147,8 @@ void ReferenceKernels::rope(const Rope& a) {
   }
 }
 
+/// softmax(q k^T / sqrt(d)) v over the keys from first_key() to q. Three passes: maximum, sum, output. lse =
+/// log of the sum of exponentials is kept, so the backward pass needs no S x S matrix (FlashAttention-2).
 void ReferenceKernels::attention(const Attention& a) {
   const Heads& n = a.heads;
   const double scale = 1.0 / std::sqrt(static_cast<double>(n.d));
@@ -161,6 +172,8 @@ void ReferenceKernels::attention(const Attention& a) {
     }
 }
 
+/// p is recomputed from lse. With delta = dO . O: dS = p (dO . v - delta) / sqrt(d); dq = dS k, dk = dS^T q,
+/// dv = p^T dO. Heads that share keys add up.
 void ReferenceKernels::attention_bwd(const AttentionBwd& a) {
   const Heads& n = a.heads;
   const Size w = n.width();
@@ -184,6 +197,7 @@ void ReferenceKernels::attention_bwd(const AttentionBwd& a) {
     }
 }
 
+/// Appends keys and values of this position to the caches, then attends to all positions in the window.
 void ReferenceKernels::attention_step(const AttentionStep& a) {
   const Heads& n = a.heads;
   const Size kv = n.kv_heads * n.d, from = first_key(a.position, a.window);
@@ -206,6 +220,7 @@ void ReferenceKernels::attention_step(const AttentionStep& a) {
   }
 }
 
+/// gate and up are the two halves of a row; act = silu(gate) * up.
 void ReferenceKernels::swiglu(const SwiGlu& a) {
   for (Size r = 0; r < a.rows; ++r)
     for (Size j = 0; j < a.cols; ++j) {
@@ -214,6 +229,7 @@ void ReferenceKernels::swiglu(const SwiGlu& a) {
     }
 }
 
+/// In place: the gradients replace gate and up. d silu(g) = s (1 + g (1 - s)) with s = sigmoid(g).
 void ReferenceKernels::swiglu_bwd(const SwiGluBwd& a) {
   for (Size r = 0; r < a.rows; ++r)
     for (Size j = 0; j < a.cols; ++j) {
@@ -224,6 +240,8 @@ void ReferenceKernels::swiglu_bwd(const SwiGluBwd& a) {
     }
 }
 
+/// Sum of -log softmax(logits)[target] over the counted rows. The gradient, (softmax - one-hot) * scale,
+/// replaces the logits.
 double ReferenceKernels::cross_entropy(const CrossEntropy& a) {
   double loss = 0.0;
   for (Size r = 0; r < a.rows; ++r) {
@@ -246,6 +264,7 @@ double ReferenceKernels::cross_entropy(const CrossEntropy& a) {
 
 double ReferenceKernels::sum_squares(const SumSquares& a) { return dot(a.count, a.x, a.x); }
 
+/// AdamW with decoupled decay; the bias corrections are in step_size and inv_sqrt_bias2.
 void ReferenceKernels::adamw(const AdamW& a) {
   for (Size i = 0; i < a.count; ++i) {
     const double g = static_cast<double>(a.grad[i]) * a.grad_scale;
@@ -263,6 +282,7 @@ void ReferenceKernels::sgd(const Sgd& a) {
         narrow(static_cast<double>(a.decay) * a.w[i] - static_cast<double>(a.lr) * a.grad[i] * a.grad_scale);
 }
 
+/// Momentum without dampening and without Nesterov, like torch.optim.SGD.
 void ReferenceKernels::sgd_momentum(const SgdMomentum& a) {
   for (Size i = 0; i < a.count; ++i) {
     const double m = static_cast<double>(a.momentum) * a.m[i] + static_cast<double>(a.grad[i]) * a.grad_scale;

@@ -1,4 +1,5 @@
-// See run_tensors.hpp.
+// See run_tensors.hpp. Names, shapes and pieces come from the host through the C interface: each is checked.
+// A tensor may be a slice of a fused parameter (q, k and v in qkv), so it has a position in one.
 #include "core/executor/run_tensors.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 namespace trainhost::executor {
 
+// positions_ has, by tensor, the parameter and the offset of its slice in elements.
 Tensors::Tensors(const step::Program& program, Storage& storage, std::string trainer)
     : program_(program),
       storage_(storage),
@@ -26,6 +28,7 @@ float* Tensors::data(const Position& position, std::uint32_t scope) {
                            : scope == TH_SCOPE_MOMENT1 ? position.param->m
                            : scope == TH_SCOPE_MOMENT2 ? position.param->v
                                                        : step::kNoBuffer;
+  // nullptr: this optimizer has no such moment.
   return b == step::kNoBuffer ? nullptr : storage_.f32(b) + position.first;
 }
 
@@ -35,6 +38,8 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (!to) bad_argument(program_.tensor_infos[i].name + ": the run has no such optimizer state");
   std::memcpy(to + t.first, t.data, t.count * sizeof(float));
   if (scope == TH_SCOPE_WEIGHTS) loaded_[i] += t.count;
+  // Without a sum that could overflow.
+  // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
 }
 
 // Divided into pieces of 64K elements, so that one large tensor occupies all threads. The values depend only
@@ -44,6 +49,7 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     const TensorInfo& info = program_.tensor_infos[i];
     const std::uint64_t n = info.elements();
+    // Completely loaded. A partly loaded tensor is overwritten as a whole.
     if (loaded_[i] >= n) continue;
     float* to = data(positions_[i], TH_SCOPE_WEIGHTS);
     backend.for_each(static_cast<std::uint32_t>((n + kPiece - 1) / kPiece), [&](std::uint32_t p) {

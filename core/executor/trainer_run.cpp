@@ -1,6 +1,10 @@
+// See trainer_run.hpp. Every argument from the host is checked before it reaches a kernel: ids index tables,
+// and a wrong one would read or write outside the arena. One run is used by one thread at a time; the host
+// guarantees it (InstanceCalls).
 // See trainer_run.hpp.
 #include "core/executor/trainer_run.hpp"
 
+#include <cassert>
 #include <chrono>
 
 #include "core/abi/error_guard.hpp"
@@ -22,6 +26,8 @@ std::unique_ptr<Backend> require_backend(std::unique_ptr<Backend> b, const std::
 
 }  // namespace
 
+/// Order of construction: program, placement, arena, kernels. Members that refer to others come after them;
+/// nothing is allocated after the constructor.
 Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits,
          const MakeBackend& make, Allocator* own)
     : host_(host),
@@ -49,6 +55,11 @@ void Run::save(std::uint32_t scope, th_tensor_sink& sink) {
   tensors_.save(scope, sink);
 }
 
+/// -100 marks a target that is not counted (the convention of PyTorch).
+/// A training step has exactly the tokens of the plan; a validation batch may have fewer sequences.
+/// A failed or cancelled step leaves the weights as they were: they are only changed after all micro-batches
+/// and after the loss and the norm were found finite. The result is filled in any case, so that the host can
+/// report the loss that was not finite.
 void Run::step(const th_step& in, th_step_out& out) {
   require_complete_update();
   check_step(program_, in);
@@ -65,6 +76,8 @@ void Run::step(const th_step& in, th_step_out& out) {
   return_result(outcome, result, out);
 }
 
+/// Positions may go back, which discards the cache behind them, but not skip ahead: keys and values of
+/// skipped positions would be missing.
 void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
   require_complete_update();
   check_next(program_, token, position);
@@ -72,6 +85,7 @@ void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
     bad_argument("position " + std::to_string(position) + " before position " +
                  std::to_string(next_position_));
   walker_.next_logits(token, position, logits);
+  assert(next_position_ <= program_.run.seq_len);
   next_position_ = position + 1;
 }
 
@@ -82,6 +96,7 @@ double Run::metric(std::string_view key) {
                          "the " + program_.traits.trainer + " trainer has no metric named " + escaped(key));
 }
 
+/// The records are memory of the host, part of the plan; the size was asked for with record_bytes().
 void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
   check_record_buffer(program_, records, bytes);
   timer_.emplace(program_, plan_, records, moments);

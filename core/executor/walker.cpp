@@ -1,5 +1,6 @@
 // See walker.hpp. Order of an update: all micro-batches, the gradient norm, the check for finite values, and
-// only then the weights.
+// only then the weights. A step that is cancelled or not finite therefore leaves weights and moments
+// unchanged.
 #include "core/executor/walker.hpp"
 
 #include <algorithm>
@@ -17,12 +18,14 @@ namespace trainhost::executor {
 using step::OpKind;
 using step::SectionKind;
 
+/// -100: not counted in the loss.
 Walker::Walker(const step::Program& program, Storage& storage, Backend& backend)
     : program_(program), storage_(storage), backend_(backend), scalars_(program.find(step::role::kScalars)) {
   fill_rope_tables();
 }
 
-// table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double.
+// table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double. Filled once: the table is
+// persistent and read-only.
 void Walker::fill_rope_tables() {
   const std::vector<double> inv_freq = rope_inv_freq(program_.model);
   const std::size_t half = inv_freq.size();
@@ -42,9 +45,12 @@ void Walker::fill_rope_tables() {
   }
 }
 
-// Returns false if the host cancelled.
+// Returns false if the host cancelled. Consecutive operations of one kind run as one call if the backend
+// wants that (an update of all tensors in one parallel loop). enter() and leave() tell a test storage which
+// buffers are live.
 bool Walker::run(step::Section section, const std::function<bool()>& cancelled, OperationTimer* timer) {
   const std::vector<step::Op>& ops = program_.ops;
+  assert(section.begin <= section.end && section.end <= ops.size());
   for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
     if (cancelled && cancelled()) return false;
     const bool together = backend_.together(ops[i].kind);
@@ -65,6 +71,8 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   scalars()[step::kLossSum] = 0.0;
   scalars()[step::kNorm2] = 0.0;
   if (timer_) timer_->begin_update();
+  // The loss is a mean over all counted targets of the step, so the scale is the same in every micro-batch
+  // and gradients of micro-batches simply add up.
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
     step_ = {in.tokens + i * micro,
              in.targets + i * micro,
@@ -88,8 +96,10 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   run(norms, nullptr, timer_);
   out.grad_norm = std::sqrt(scalars()[step::kNorm2]);
   if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) return Outcome::kNonFinite;
+  // torch.nn.utils.clip_grad_norm_: factor = min(1, max_norm / (norm + 1e-6)).
   const double clip = p.run.clip_norm;
   scalars()[step::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
+  // An exception inside leaves it true: the weights are then neither old nor new.
   half_updated_ = true;
   run(weights, nullptr, timer_);
   half_updated_ = false;
@@ -103,6 +113,7 @@ Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets
   const std::uint64_t rows = std::uint64_t{sequences} * p.run.seq_len;
   out.counted = counted_targets(targets, rows);
   scalars()[step::kEvalLossSum] = 0.0;
+  // loss scale 0: no gradient is computed.
   step_ = {tokens, targets, rows, true, 0.0f, 0.0, 0, 0};
   if (!run(p.section(SectionKind::kEval), cancelled)) return Outcome::kCancelled;
   out.loss = out.counted ? scalars()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
@@ -110,6 +121,7 @@ Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets
 }
 
 void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
+  assert(logits != nullptr);
   const step::Program& p = program_;
   const step::Section s = p.section(SectionKind::kGenerate);
   step_ = {&token, nullptr, 1, true, 0.0f, 0.0, 0, position};

@@ -1,5 +1,6 @@
 // Entry points: Architecture from a ModelSpec or from a config.json, notes about unknown config fields, and
-// the error for unknown families. The families are in families.cpp and read_*.cpp.
+// the error for unknown families. The families are in families.cpp and read_*.cpp. The architecture is data
+// only; estimators compute memory and FLOPs from it.
 #include "core/model/architecture.hpp"
 
 #include <algorithm>
@@ -18,6 +19,7 @@ const Family* find(std::string_view family) {
   return at != all.end() && at->name == family ? &*at : nullptr;
 }
 
+// model_type decides. The class in `architectures` is a fallback for configs written by other software.
 std::string family_of(ConfigFields& f) {
   const std::string named = f.text({"model_type"}, "");
   const std::vector<std::string> classes =
@@ -27,6 +29,8 @@ std::string family_of(ConfigFields& f) {
   return family;
 }
 
+// A note, not an error: most unknown fields add nothing, and a plan of a new variant is better than none.
+// Must follow the family's reader, which marks the fields that it read.
 void add_notes_on_unknown_fields(ConfigFields& f, Architecture& a) {
   if (f.given("quantization_config")) {
     f.mark_as_read("quantization_config");
@@ -40,7 +44,8 @@ void add_notes_on_unknown_fields(ConfigFields& f, Architecture& a) {
       a.notes.push_back("the config field " + field + " is unknown: parameters that it adds are not counted");
 }
 
-/// Notes on the config of a ModelSpec; none if the text is not a valid config.
+/// Notes on the config of a ModelSpec; none if the text is not a valid config. A trainable model was already
+/// read from its fields, so an error in the rest of the config must not stop the plan.
 std::vector<std::string> notes_of(const std::string& json) {
   if (json.empty()) return {};
   try {
@@ -74,6 +79,7 @@ Error unknown_family(std::string_view family) {
           list);
 }
 
+// "LlamaForCausalLM", "GPT2LMHeadModel": the part before "For" or "LMHead" is the family without underscores.
 std::string family_of_class(std::string_view name) {
   std::string lower;
   for (char c : name.substr(0, std::min(name.find("For"), name.find("LMHead"))))
@@ -98,7 +104,8 @@ static Architecture read_config(std::string_view json, std::string_view name) {
   return a;
 }
 
-/// Caches the latest result per thread: a search asks for the same model many times.
+/// Caches the latest result per thread: a search asks for the same model many times. Per thread, so that it
+/// needs no lock.
 Architecture from_config(std::string_view json, std::string_view name) {
   struct Latest {
     std::string json, name;
@@ -110,6 +117,7 @@ Architecture from_config(std::string_view json, std::string_view name) {
   return latest->architecture;
 }
 
+// The fields of a trainable model are what the engine trains; its config.json may differ from them.
 Architecture from_model(const ModelSpec& m) {
   if (trainable_family(m.family)) {
     Architecture a = from_fields(m);

@@ -1,5 +1,7 @@
 // Lists the shape of every trained tensor of a decoder, in order. The simple implementation that tests
-// compare with the closed form in element_counts.cpp. Fused weights (qkv, gate and up) are listed separately.
+// compare with the closed form in element_counts.cpp; so neither may use the other. Fused weights (qkv, gate
+// and up) are listed separately. Products are not checked for overflow here: count() has already rejected
+// such models.
 #include "core/model/architecture.hpp"
 
 namespace trainhost::model {
@@ -9,6 +11,7 @@ class ShapeList {
  public:
   void set_layer(std::int32_t l) { layer_ = l; }
 
+  // Absent parts have a dimension of 0: no position table, no router, no shared expert.
   void add(const std::string& name, std::uint64_t rows, std::uint64_t cols = 1, std::uint64_t copies = 1) {
     if (rows == 0 || cols == 0 || copies == 0) return;
     out.push_back(
@@ -20,6 +23,7 @@ class ShapeList {
     add(name, to, from, copies);
     if (bias) add(name + ".bias", to, 1, copies);
   }
+  // A LayerNorm has a shift beside its scale; kScaleOnly and RMSNorm have one vector.
   void norm(const std::string& name, NormKind kind, std::uint64_t n) {
     if (kind == NormKind::kNone) return;
     add(name, n);
@@ -32,6 +36,9 @@ class ShapeList {
   std::int32_t layer_ = -1;
 };
 
+/// Multi-head latent attention: q and kv each pass a narrow vector with a norm of its own (MLA,
+/// docs/memory-model.md). The rotary part of k is one vector for all heads and bypasses kv_b, so kv_a has
+/// rope_head_dim more rows.
 void latent_attention(ShapeList& t, const Attention& a, std::uint64_t h) {
   if (a.q_lora_rank) {
     t.linear("attention.q_a", a.q_lora_rank, h, a.q_bias);
@@ -51,6 +58,7 @@ void attention(ShapeList& t, const Attention& a, std::uint64_t h) {
   t.linear("attention.q", a.q_width(), h, a.q_bias);
   t.linear("attention.k", a.k_width(), h, a.k_bias);
   t.linear("attention.v", a.v_width(), h, a.v_bias);
+  // Per head: one vector of D, shared by all heads.
   t.norm("attention.q_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.q_width());
   t.norm("attention.k_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.k_width());
   t.linear("attention.o", h, a.out_width(), a.o_bias);
@@ -58,11 +66,13 @@ void attention(ShapeList& t, const Attention& a, std::uint64_t h) {
 
 void mlp(ShapeList& t, const std::string& name, const Mlp& m, std::uint64_t h, std::uint64_t copies) {
   if (m.width == 0) return;
+  // up_bias is also the bias of the gate.
   if (m.gated) t.linear(name + ".gate", m.width, h, m.up_bias, copies);
   t.linear(name + ".up", m.width, h, m.up_bias, copies);
   t.linear(name + ".down", h, m.width, m.down_bias, copies);
 }
 
+// All routed experts have equal shapes, hence one entry with e.count copies per matrix.
 void experts(ShapeList& t, const Experts& e, std::uint64_t h) {
   if (e.count == 0) return;
   t.linear("experts.router", e.count, h, e.router_bias);
@@ -75,11 +85,13 @@ void experts(ShapeList& t, const Experts& e, std::uint64_t h) {
 
 std::vector<TensorShape> tensor_shapes(const Architecture& a) {
   ShapeList t;
+  // OPT's embedding may be narrower than H, with a projection on either side.
   const std::uint64_t h = a.hidden, e = a.embedding_width ? a.embedding_width : h;
   t.add("embedding", a.vocab, e);
   if (e != h) t.add("embedding.project_in", h, e);
   t.add("positions", a.learned_positions, h);
   t.norm("embedding_norm", a.embedding_norm, h);
+  // Numbers count through all runs; a run is only a compressed form of equal layers.
   std::int32_t layer = 0;
   for (const LayerRun& run : a.layers) {
     for (std::uint32_t i = 0; i < run.count; ++i) {

@@ -1,4 +1,6 @@
-// Typed fields of a config.json; see config_fields.hpp.
+// Typed fields of a config.json; see config_fields.hpp. Two views of a field: `present` counts null, which
+// some classes of transformers distinguish from an absent field; `given` does not. Configs come from
+// anywhere: every value is checked for type and range before it is used.
 #include "core/model/config_fields.hpp"
 
 #include <algorithm>
@@ -16,17 +18,20 @@ namespace {
 using Kind = JsonValue::Kind;
 
 /// True for a value that means the same as an absent field.
+/// Such a field needs no note: it adds no parameters.
 bool means_absent(const JsonValue& v) {
   return v.is_null() || (v.kind == Kind::kBool && !v.boolean) || (v.is_string() && v.string.empty()) ||
          (v.is_array() && v.elements.empty()) || (v.is_object() && v.members.empty());
 }
 
+// At most INT32_MAX, so that a sum or product of two counts cannot overflow 64 bits.
 bool is_count(const JsonValue& v, std::uint32_t least) {
   return v.kind == Kind::kInteger && v.integer >= least && v.integer <= INT32_MAX;
 }
 
 }  // namespace
 
+// `text` is shared with the nested objects: positions of JsonValue refer to the whole config.
 struct ConfigFields::Data {
   std::shared_ptr<const std::string> text;  // of the whole config
   JsonValue json;
@@ -35,6 +40,7 @@ struct ConfigFields::Data {
   std::map<std::string, std::unique_ptr<ConfigFields>, std::less<>> objects;
 
   const JsonValue* find(std::string_view name) {
+    // Also when absent: a reader that asks for a field understands it.
     read.emplace(name);
     const JsonValue* v = json.find(name);
     return !v || v->is_null() ? nullptr : v;
@@ -47,10 +53,12 @@ struct ConfigFields::Data {
     return found;
   }
   /// The value as it is written in the config, without white space outside strings, shortened.
+  /// The characters are taken from the config, so that a number appears as the user wrote it (1e3, not 1000).
   std::string shown(const JsonValue& v) const {
     std::string out;
     bool in_string = false;
     for (std::uint64_t i = v.begin; i < v.end; ++i) {
+      // An escaped character, which may be a quote that does not end the string.
       const char c = (*text)[i];
       if (c == '\\' && in_string) {
         out += c;
@@ -65,6 +73,7 @@ struct ConfigFields::Data {
 };
 
 ConfigFields::ConfigFields(std::string_view json) : data_(std::make_unique<Data>()) {
+  // The config is data of the user: errors of the parser become usage errors with the file's usual name.
   data_->text = std::make_shared<const std::string>(json);
   try {
     data_->json = parse_json(json);
@@ -98,6 +107,7 @@ bool ConfigFields::given(std::string_view name) const {
 std::uint32_t ConfigFields::number(FieldNames names, std::uint32_t fallback, std::uint32_t least) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
+  // A fallback is not checked against `least`: 0 can mean "absent" to the caller.
   if (!is_count(*v, least))
     fail(name, "= " + data_->shown(*v) + ": expected a whole number from " + std::to_string(least) + " to " +
                    std::to_string(INT32_MAX));
@@ -108,6 +118,7 @@ std::uint32_t ConfigFields::size(FieldNames names, std::uint32_t fallback) {
   return number(names, fallback, 1);
 }
 
+// The field is looked up twice: here for the error about a missing field, then for its range.
 std::uint32_t ConfigFields::size(FieldNames names) {
   const auto [name, v] = data_->first(names);
   if (!v) fail(name, "is missing", "it is required for every model of this family");
@@ -153,6 +164,8 @@ std::vector<std::uint32_t> ConfigFields::numbers(std::string_view name) {
 }
 
 ConfigFields& ConfigFields::object(std::string_view name) {
+  // One Fields per object: unread() must know what all callers have read from it. A null object reads as
+  // empty.
   std::unique_ptr<ConfigFields>& made = data_->objects[std::string(name)];
   if (made) return *made;
   const JsonValue* v = data_->find(name);
@@ -160,6 +173,7 @@ ConfigFields& ConfigFields::object(std::string_view name) {
   auto data = std::make_unique<Data>();
   data->text = data_->text;
   if (v) data->json = *v;
+  // An absent object has no members, and all its fields are absent.
   data->json.kind = Kind::kObject;
   data->prefix = data_->prefix + std::string(name) + ".";
   made.reset(new ConfigFields(std::move(data)));
@@ -168,6 +182,8 @@ ConfigFields& ConfigFields::object(std::string_view name) {
 
 void ConfigFields::mark_as_read(std::string_view name) { data_->read.emplace(name); }
 
+// Sorted within an object; objects follow in the order of their names. Nested values of an unread object are
+// part of its own text.
 std::vector<std::string> ConfigFields::unread_fields() const {
   std::vector<std::string> out;
   for (const JsonMember& m : data_->json.members)

@@ -6,6 +6,7 @@
 namespace trainhost::model {
 namespace {
 
+// All sums and products are checked: sizes of a config are only bounded one by one (31 bits), not together.
 std::uint64_t sum(std::initializer_list<std::uint64_t> parts) {
   std::uint64_t s = 0;
   for (std::uint64_t p : parts) s = checked_add(s, p, "a count of parameters");
@@ -42,12 +43,15 @@ std::uint64_t attention_elements(const Attention& a, std::uint64_t h) {
               qk_norm_elements(a)});
 }
 
+// Without the down projection, the matrices have I rows and may each have a bias of I.
 std::uint64_t mlp_elements(const Mlp& m, std::uint64_t h) {
   const std::uint64_t in = m.matrices() - 1;
   return sum({checked_mul(m.matrices(), h, m.width), if_present(m.up_bias, checked_mul(in, m.width)),
               if_present(m.down_bias && m.width, h)});
 }
 
+// counted: all experts for the total, the active ones for the parameters that a token uses. The router and
+// the shared expert always count.
 std::uint64_t expert_elements(const Experts& e, std::uint64_t h, std::uint64_t counted) {
   if (e.count == 0) return 0;
   return sum({checked_mul(h, e.count), if_present(e.router_bias, e.count),
@@ -98,6 +102,7 @@ bool Architecture::has_experts() const {
   return false;
 }
 
+// O(runs of layers), not O(layers): a search calls this for every model it looks at.
 Counts count(const Architecture& a) {
   Counts c;
   const std::uint64_t h = a.hidden, e = a.embedding_width ? a.embedding_width : h;
@@ -107,6 +112,7 @@ Counts count(const Architecture& a) {
                      norm_elements(a.embedding_norm, h)});
   c.head = sum({projection, if_present(!a.tied, checked_mul(a.vocab, e)), if_present(a.head_bias, a.vocab)});
   c.final_norm = norm_elements(a.final_norm, h);
+  // Embedding, head and final norm are used by every token, so they count as active.
   c.total = c.active = sum({c.embedding, c.head, c.final_norm});
   for (const LayerRun& r : a.layers) {
     c.total = sum({c.total, checked_mul(r.count, layer_elements(r.layer, h))});

@@ -1,5 +1,12 @@
 // Config fields that do not change parameters, activations or the KV cache. A field that is neither here nor
-// read by the family's reader gets a note in the plan.
+// read by the family's reader gets a note in the plan. Groups of fields, which the sorted list mixes:
+// - arithmetic without weights: activation functions, scales, soft caps, clipping, ALiBi, rotary angles;
+// - routing rules of experts (groups, scores, normalization): the number of active experts is read;
+// - training only: dropout, initial values, weights of auxiliary losses;
+// - generation: defaults of sampling and its limits;
+// - tokens, labels and names, and settings of other software (versions, kernels, output options).
+// Before adding a field, look it up in the transformers class: a field that adds a weight (a bias, a norm, a
+// projection) belongs in the reader, and must not be here.
 #include <algorithm>
 #include <iterator>
 
@@ -118,6 +125,7 @@ constexpr std::string_view kIgnoredFields[] = {
 };
 static_assert(std::ranges::is_sorted(kIgnoredFields));
 
+// Families of names, so that the list need not have one entry per loss coefficient and kind of token.
 constexpr std::string_view kIgnoredSuffixes[] = {"_coef",    "_dropout",  "_dropout_prob", "_eps",
                                                  "_epsilon", "_init_std", "_pdrop",        "_std",
                                                  "_token",   "_token_id", "_token_ids"};

@@ -1,5 +1,6 @@
 // Presets of trainable models: published dimensions, entered by hand. tests/core/model/presets_test.cpp
-// compares every parameter count with the published one.
+// compares every parameter count with the published one, which detects a wrong dimension but not a wrong
+// theta or eps: compare those with the published config.json.
 #include <algorithm>
 
 #include "core/model/presets.hpp"
@@ -30,6 +31,7 @@ ModelSpec builtin(const Dims& d) {
   return m;
 }
 
+// low_freq_factor 1, high_freq_factor 4 and 8192 original positions are equal in all of LLaMA 3.1 and 3.2.
 ModelSpec llama31(const char* name, const Dims& d, double factor, bool tied = false) {
   ModelSpec m = model(name, "llama", d, 500000, 1e-5, tied);
   m.rope = {RopeKind::kLlama3, factor, 1.0, 4.0, 8192};
@@ -56,6 +58,7 @@ ModelSpec qwen3(const char* name, const Dims& d, bool tied) {
 
 std::vector<ModelSpec> make_presets() {
   // clang-format off
+  // The head is tied in the small models, where V*H is a large part of all parameters.
   std::vector<ModelSpec> all{
       //                                      V       H      L    A    K   D    I      positions
       builtin(                              {256,    96,    4,   3,   3,  32,  256,   2048}),
@@ -86,6 +89,7 @@ std::vector<ModelSpec> make_presets() {
       model("yi-1.5-6b", "llama",           {64000,  4096,  32,  32,  4,  128, 11008, 4096}, 5e6, 1e-6, false),
   };
   // clang-format on
+  // Sorted for `trainhost models`.
   std::sort(all.begin(), all.end(), [](const ModelSpec& a, const ModelSpec& b) { return a.name < b.name; });
   return all;
 }
@@ -106,6 +110,7 @@ const ModelSpec* find_model_preset(std::string_view name) {
 }
 
 const ModelSpec& builtin_model() {
+  // Never null: the first row of the table.
   static const ModelSpec& m = *find_model_preset("builtin");
   return m;
 }

@@ -1,8 +1,10 @@
 // Validation of a ModelSpec, whatever its source; messages use the Hugging Face field names, which users
-// write. Also the rotary frequencies. Parameters: tensors.cpp.
+// write. Also the rotary frequencies. Parameters: tensors.cpp. Order: zero sizes, limits, divisibility, then
+// products: each check may rely on the previous ones.
 #include "core/model/model_spec.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstdio>
 
@@ -15,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMaxVocab = INT32_MAX;  // token ids are 32-bit
 constexpr std::uint32_t kMaxLayers = 1u << 12;  // published models have up to 126
+// Rotary angles are computed in double: one below 2^31 has 22 bits after the point.
 constexpr std::uint64_t kMaxPositions = 1u << 31;
 
 [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
@@ -37,17 +40,20 @@ std::string shown(double value) {
   return out;
 }
 
+// Rejects NaN too: no comparison with NaN is true.
 void positive_number(const char* field, double value) {
   if (!(std::isfinite(value) && value > 0))
     fail(std::string(field) + " = " + shown(value) + ": expected a positive number");
 }
 
+// Fields that the kind does not use are not read, and may have any value.
 void check_rope(const RopeScaling& r) {
   if (r.kind == RopeKind::kDefault) return;
   positive_number("rope_scaling.factor", r.factor);
   if (r.kind != RopeKind::kLlama3) return;
   positive_number("rope_scaling.low_freq_factor", r.low_freq_factor);
   positive_number("rope_scaling.high_freq_factor", r.high_freq_factor);
+  // llama3() divides by the difference.
   if (r.high_freq_factor <= r.low_freq_factor)
     fail("rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor");
   positive("rope_scaling.original_max_position_embeddings", r.original_max_positions);
@@ -66,6 +72,7 @@ double llama3(double freq, const RopeScaling& r) {
 
 }  // namespace
 
+// The families whose forward pass the engine implements. Others can be planned (known_family()).
 bool trainable_family(const std::string& family) {
   static constexpr std::string_view kFamilies[] = {"llama", "mistral", "qwen2", "qwen3"};
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
@@ -83,6 +90,7 @@ void validate(const ModelSpec& m) {
   at_most("vocab_size", m.vocab, kMaxVocab);
   at_most("num_hidden_layers", m.layers, kMaxLayers);
   at_most("max_position_embeddings", m.max_positions, kMaxPositions);
+  // Zero was rejected above, so the divisor is positive.
   if (m.heads % m.kv_heads != 0)
     fail("num_attention_heads = " + std::to_string(m.heads) +
              " is not a multiple of num_key_value_heads = " + std::to_string(m.kv_heads),
@@ -99,7 +107,10 @@ void validate(const ModelSpec& m) {
   checked_mul(count_parameters(m).total, 16);
 }
 
+// One frequency per pair of dimensions: theta^(-2i/D), i = 0 .. D/2 - 1. Computed in double and independent
+// of the engine, so that all engines rotate by the same angles.
 std::vector<double> rope_inv_freq(const ModelSpec& m) {
+  assert(m.head_dim % 2 == 0);  // validate()
   std::vector<double> out(m.head_dim / 2);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const double freq = 1.0 / std::pow(m.rope_theta, 2.0 * static_cast<double>(i) / m.head_dim);

@@ -1,4 +1,6 @@
-// The table of settings that only planners implement: one row per run-file key with its default.
+// The table of settings that only planners implement: one row per run-file key with its default. A run that
+// differs from a default in any row can be planned but not trained; the first such row is named in the
+// message.
 #include "core/model/parallelism.hpp"
 
 #include "core/base/types.hpp"
@@ -17,10 +19,12 @@ bool is_implemented(DType compute) {
   return compute == DType::kF32 || compute == DType::kTF32 || compute == DType::kBF16;
 }
 
+// A trainer stores weights in the type that it computes with; TF32 is stored as f32.
 bool matches(DType weight, DType compute) {
   return weight == (compute == DType::kBF16 ? DType::kBF16 : DType::kF32);
 }
 
+// bf16 weights have too few bits to add small updates to.
 DType master_type(DType weight) { return weight == DType::kBF16 ? DType::kF32 : DType::kNone; }
 
 }  // namespace
@@ -31,6 +35,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
   const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
   const auto type = [&](DType t) { return quoted(run_file_name(t)); };
   const auto target = [&](Tier t) { return quoted(offload_name(t)); };
+  // A mode without a rank is LoRA too.
   const bool adapts = r.lora_rank > 0 || r.mode == RunMode::kLora || r.mode == RunMode::kQlora;
   const struct {
     bool differs;

@@ -1,5 +1,7 @@
 // Presets of models that are planned but not trained: the published config fields that determine tensors,
-// entered by hand. tests/core/model/totals_test.cpp compares every parameter count with the published one.
+// entered by hand. Fields that ignored_fields.cpp lists are left out. A preset goes through the same reader
+// as a user's config.json, so the table also tests the readers. tests/core/model/totals_test.cpp compares
+// every parameter count with the published one.
 #include <algorithm>
 
 #include "core/model/architecture.hpp"
@@ -7,6 +9,8 @@
 namespace trainhost::model {
 namespace {
 
+// Names are in lower case. Flags such as tie_word_embeddings are stated even where they equal the default of
+// the class: published configs often omit them, and defaults change with versions of transformers.
 struct Row {
   const char *name, *family;
   const char* fields;  // "key value, key value": values in JSON syntax
@@ -26,6 +30,7 @@ constexpr Row kRows[] = {
      "q_lora_rank 1536, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 128, v_head_dim 128, intermediate_size 12288,"
      "moe_intermediate_size 1536, n_routed_experts 160, n_shared_experts 2, num_experts_per_tok 6, first_k_dense_replace 1,"
      "moe_layer_freq 1, attention_bias false, max_position_embeddings 163840, tie_word_embeddings false"},
+    // q_lora_rank null differs from an absent field, for which the class uses 1536.
     {"deepseek-v2-lite", "deepseek_v2",
      "vocab_size 102400, hidden_size 2048, num_hidden_layers 27, num_attention_heads 16, num_key_value_heads 16,"
      "q_lora_rank null, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 128, v_head_dim 128, intermediate_size 10944,"
@@ -52,6 +57,7 @@ constexpr Row kRows[] = {
     {"gemma-2b", "gemma",
      "vocab_size 256000, hidden_size 2048, num_hidden_layers 18, num_attention_heads 8, num_key_value_heads 1, head_dim 256,"
      "intermediate_size 16384, attention_bias false, max_position_embeddings 8192"},
+    // One of six layers has full attention; the others have the window.
     {"gemma-3-1b", "gemma3_text",
      "vocab_size 262144, hidden_size 1152, num_hidden_layers 26, num_attention_heads 4, num_key_value_heads 1, head_dim 256,"
      "intermediate_size 6912, sliding_window 512, sliding_window_pattern 6, attention_bias false, max_position_embeddings 32768"},
@@ -67,10 +73,12 @@ constexpr Row kRows[] = {
     {"internlm2-7b", "internlm2",
      "vocab_size 92544, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 14336, bias false, max_position_embeddings 32768, tie_word_embeddings false"},
+    // Every layer has experts; intermediate_size is the width of each.
     {"mixtral-8x7b-v0.1", "mixtral",
      "vocab_size 32000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 14336, num_local_experts 8, num_experts_per_tok 2, sliding_window null,"
      "max_position_embeddings 32768, tie_word_embeddings false"},
+    // alibi inside attn_config removes the position table, whatever learned_pos_emb says.
     {"mpt-7b", "mpt",
      "vocab_size 50432, d_model 4096, n_layers 32, n_heads 32, expansion_ratio 4, max_seq_len 2048, learned_pos_emb true,"
      "no_bias true, norm_type \"low_precision_layernorm\", attn_config {\"alibi\": true}"},
@@ -112,10 +120,12 @@ constexpr Row kRows[] = {
 static_assert(std::ranges::is_sorted(kRows, {}, [](const Row& r) { return std::string_view(r.name); }));
 
 /// "a 1, b true" of family f -> {"model_type": "f", "a": 1, "b": true}.
+/// A value may contain spaces and colons (a nested object) but no comma.
 std::string json_of(const Row& row) {
   std::string json = std::string("{\"model_type\": \"") + row.family + '"';
   std::string_view rest = row.fields;
   while (!rest.empty()) {
+    // The key ends at the first space; the rest, with further spaces, is the value.
     const std::string_view field = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), field.size() + 1));
     const std::size_t begin = field.find_first_not_of(' '), space = field.find(' ', begin);
@@ -134,6 +144,7 @@ ModelSpec preset(const Row& row) {
 
 }  // namespace
 
+// Made on first use: most runs need none of them.
 std::span<const ModelSpec> planned_presets() {
   static const std::vector<ModelSpec> all = [] {
     std::vector<ModelSpec> out;

@@ -1,4 +1,5 @@
-// Shared parts of the readers: dimensions, heads, windows (family_readers.hpp).
+// Shared parts of the readers: dimensions, heads, windows (family_readers.hpp). A field has up to three
+// names: those of the LLaMA-like classes, of GPT-2 and of MPT.
 #include "core/base/error.hpp"
 
 #include <cassert>
@@ -8,12 +9,14 @@
 namespace trainhost::model {
 namespace {
 
+// The list of layers is O(layers) while it is read; the limit bounds the work on a wrong config.
 constexpr std::uint32_t kMaxLayers = 1u << 12;  // published models have up to 126
 
 std::string text_of(std::uint64_t n) { return std::to_string(n); }
 
 }  // namespace
 
+// The embedding has width H unless the reader of the family says otherwise (OPT).
 Architecture read_dimensions(ConfigFields& f, bool tied, std::uint32_t positions) {
   Architecture a;
   a.vocab = f.size({"vocab_size"});
@@ -63,6 +66,8 @@ Mlp read_gated_mlp(ConfigFields& f) { return {.width = f.size({"intermediate_siz
 std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, std::uint32_t window,
                                         const std::function<bool(std::uint32_t)>& slides) {
   std::vector<std::uint32_t> out(layers, 0);
+  // Newer versions of transformers write the type of every layer. It overrides the rule of the family, which
+  // older configs rely on.
   const std::vector<std::string> types = f.texts("layer_types");
   if (!types.empty() && types.size() != layers)
     f.fail("layer_types",
@@ -71,12 +76,15 @@ std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, s
     if (!types.empty() && types[l] != "full_attention" && types[l] != "sliding_attention")
       f.fail("layer_types",
              "has \"" + escaped(types[l], 40) + "\": expected full_attention or sliding_attention");
+    // `slides` is only asked without layer_types: rules differ per family, types do not.
     if (types.empty() ? slides(l) : types[l] == "sliding_attention") out[l] = window;
   }
   return out;
 }
 
 void append(Architecture& a, const Layer& l) {
+  // Only the last run is compared: layers are appended in order, so runs of equal layers stay separate where
+  // other layers lie between them. Estimates of pipeline stages need this order.
   if (a.layers.empty() || !(a.layers.back().layer == l)) a.layers.push_back({l, 0});
   ++a.layers.back().count;
 }
@@ -88,13 +96,18 @@ void append_windowed(Architecture& a, Layer l, const std::vector<std::uint32_t>&
   }
 }
 
-void append_equal(Architecture& a, const Layer& l, std::uint32_t layers) { a.layers.push_back({l, layers}); }
+void append_equal(Architecture& a, const Layer& l, std::uint32_t layers) {
+  assert(a.layers.empty() && layers > 0);
+  a.layers.push_back({l, layers});
+}
 
+// In transformers null means no window, and an absent field the default of the class.
 std::uint32_t read_window(ConfigFields& f, std::uint32_t otherwise) {
   return f.size({"sliding_window"}, f.present("sliding_window") ? 0 : otherwise);
 }
 
 std::vector<std::uint32_t> read_qwen_windows(ConfigFields& f, std::uint32_t layers) {
+  // Without use_sliding_window the class ignores sliding_window, which is in the configs all the same.
   const bool used = f.flag({"use_sliding_window"}, false);
   const std::uint32_t window = read_window(f, 4096), first = f.number({"max_window_layers"}, 28);
   return read_windows(f, layers, used ? window : 0, [&](std::uint32_t l) { return l >= first; });

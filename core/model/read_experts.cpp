@@ -9,7 +9,8 @@
 namespace trainhost::model {
 namespace {
 
-/// Throws if the number of active experts exceeds the number of experts.
+/// Throws if the number of active experts exceeds the number of experts: the counts of active parameters
+/// would exceed the total.
 Experts read_routed_experts(ConfigFields& f, FieldNames count, FieldNames active, std::uint32_t width) {
   Experts e;
   e.count = f.size(count);
@@ -25,6 +26,7 @@ Experts read_routed_experts(ConfigFields& f, FieldNames count, FieldNames active
 void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Experts& experts,
                   const std::vector<std::uint32_t>& windows,
                   const std::function<bool(std::uint32_t)>& sparse) {
+  // A run of the result is a maximal sequence of equal layers: append() merges.
   for (std::uint32_t i = 0; i < windows.size(); ++i) {
     Layer one = l;
     one.attention.window = windows[i];
@@ -41,6 +43,7 @@ Architecture append_qwen_layers(ConfigFields& f, Architecture a, const Layer& l,
   const Mlp dense{.width = f.size({"intermediate_size"})};
   const std::uint32_t step = f.size({"decoder_sparse_step"}, 1);
   const std::vector<std::uint32_t> only = f.numbers("mlp_only_layers");
+  // Layers count from 1 in this rule, from 0 in mlp_only_layers.
   append_mixed(a, l, dense, experts, read_qwen_windows(f, read_layer_count(f)), [&](std::uint32_t i) {
     return (i + 1) % step == 0 && std::find(only.begin(), only.end(), i) == only.end();
   });
@@ -63,6 +66,8 @@ Architecture append_deepseek_layers(ConfigFields& f, Architecture a, const Layer
 }
 
 /// Multi-head latent attention (MLA).
+/// q, k and v have as many heads as the model; the cache has one narrow vector per token for all heads.
+/// num_key_value_heads is in the configs but is not used.
 Attention read_latent_attention(ConfigFields& f) {
   Attention at;
   at.latent = true;
@@ -73,6 +78,7 @@ Attention read_latent_attention(ConfigFields& f) {
   at.rope_head_dim = f.size({"qk_rope_head_dim"});
   at.nope_head_dim = f.size({"qk_nope_head_dim"});
   at.v_head_dim = f.size({"v_head_dim"});
+  // Width of q and k per head; the values have a width of their own.
   at.head_dim = at.nope_head_dim + at.rope_head_dim;
   for (const char* redundant : {"qk_head_dim", "head_dim"}) f.mark_as_read(redundant);
   at.q_bias = at.k_bias = at.o_bias = f.flag({"attention_bias"}, false);
@@ -140,6 +146,7 @@ Architecture read_deepseek_v2(ConfigFields& f) {
 
 Architecture read_deepseek_v3(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
+  // noaux_tc routes with a learned bias per expert, and is the default of the class.
   a = append_deepseek_layers(f, std::move(a), Layer{.attention = read_latent_attention(f)},
                              f.text({"topk_method"}, "noaux_tc") == "noaux_tc");
   note_prediction_modules(f, a);

@@ -17,6 +17,7 @@ Mlp plain_mlp(std::uint32_t width, bool bias) {
 
 }  // namespace
 
+// All linear layers have biases; there is no field for them.
 Architecture read_gpt2(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 1024);
   a.final_norm = NormKind::kLayer;
@@ -36,6 +37,7 @@ Architecture read_gpt_neox(ConfigFields& f) {
           .mlp = plain_mlp(f.size({"intermediate_size"}), true),
           .norm = NormKind::kLayer};
   set_all_biases(l.attention, f.flag({"attention_bias"}, true));
+  // Parallel or sequential attention and MLP: the same tensors.
   f.mark_as_read("use_parallel_residual");
   append_equal(a, l, read_layer_count(f));
   return a;
@@ -96,6 +98,7 @@ Architecture read_mpt(ConfigFields& f) {
   Layer l{.attention = read_heads(f, a.hidden), .norm = norm};
   const std::string type = at.text({"attn_type"}, "multihead_attention");
   if (type == "multiquery_attention") l.attention.kv_heads = 1;
+  // A published config may state kv_n_heads for other types of attention too, where it has no effect.
   if (type == "grouped_query_attention")
     l.attention.kv_heads = at.size({"kv_n_heads"});
   else
@@ -105,6 +108,7 @@ Architecture read_mpt(ConfigFields& f) {
                               " does not divide n_heads = " + std::to_string(l.attention.heads));
   set_all_biases(l.attention, bias);
   if (at.flag({"qk_ln"}, false)) l.attention.qk_norm = norm;
+  // The norms of q and k have the width of all heads.
   l.attention.qk_norm_per_head = false;
   l.mlp = plain_mlp(mlp_width(f, "expansion_ratio", f.size({"expansion_ratio"}, 4), a.hidden), bias);
   f.mark_as_read("embedding_fraction");  // affects only gradients
@@ -127,6 +131,7 @@ Architecture read_phi(ConfigFields& f) {
   return a;
 }
 
+// Sliding window in all layers; two KV heads when the field is absent (the 3B model).
 Architecture read_starcoder2(ConfigFields& f) {
   Architecture a = read_dimensions(f, true, 4096);
   a.final_norm = NormKind::kLayer;
@@ -135,6 +140,7 @@ Architecture read_starcoder2(ConfigFields& f) {
           .mlp = plain_mlp(f.size({"intermediate_size"}), bias),
           .norm = NormKind::kLayer};
   set_all_biases(l.attention, bias);
+  // The transformers class implements LayerNorm only.
   if (f.text({"norm_type"}, "layer_norm") != "layer_norm")
     f.fail("norm_type", "= \"" + f.text({"norm_type"}, "") + "\": expected layer_norm");
   const std::uint32_t window = read_window(f, 0);

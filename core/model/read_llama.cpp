@@ -14,6 +14,7 @@ Architecture read_llama(ConfigFields& f) {
   return a;
 }
 
+// Granite adds only scales without weights (embedding_multiplier and others).
 Architecture read_granite(ConfigFields& f) { return read_llama(f); }
 
 Architecture read_mistral(ConfigFields& f) {
@@ -27,6 +28,7 @@ Architecture read_mistral(ConfigFields& f) {
 Architecture read_qwen2(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 32768);
   Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32}), .mlp = read_gated_mlp(f)};
+  // Qwen2 has biases of q, k and v but no field for them.
   set_qkv_bias(l.attention, true);
   append_windowed(a, l, read_qwen_windows(f, read_layer_count(f)));
   return a;
@@ -41,6 +43,7 @@ Architecture read_qwen3(ConfigFields& f) {
   return a;
 }
 
+// sliding_window applies to all layers; absent means none.
 Architecture read_phi3(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
   const Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
@@ -78,6 +81,7 @@ Architecture read_internlm2(ConfigFields& f) {
   return a;
 }
 
+// Positions by ALiBi (13B) or rotary (7B): no table in either.
 Architecture read_baichuan(ConfigFields& f) {
   Architecture a = read_dimensions(f, false, 4096);
   append_equal(a, Layer{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)}, read_layer_count(f));

@@ -1,4 +1,5 @@
-// Number types first, then settings of another kind of run, then parallelism.
+// Rules between settings of a run (run_rules.hpp). Order: parallelism, settings of another kind of run,
+// number types. Only the first conflict is reported, so the order decides which one a user sees.
 #include "core/model/run_rules.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@ namespace {
 std::string n(std::uint64_t v) { return std::to_string(v); }
 std::string quoted(std::string_view v) { return '"' + std::string(v) + '"'; }
 
+// All types with an exponent that an engine or estimator can compute with; kNone and integers are not.
 bool floating(DType t) {
   switch (t) {
     case DType::kF64:
@@ -24,9 +26,11 @@ bool floating(DType t) {
       return false;
   }
 }
+// Storage types of frozen weights: values of a block share a scale. Gradients of them do not exist.
 bool narrow(DType t) { return t == DType::kI8 || t == DType::kI4 || t == DType::kNF4; }
 
-/// A key with a number type that it cannot have.
+/// A key with a number type that it cannot have. Inference has no gradients and no moments, so their types
+/// are not checked.
 std::optional<Conflict> type_conflict(const RunSpec& r) {
   const bool infers = r.mode == RunMode::kInference;
   if (!infers && narrow(r.weight))
@@ -34,6 +38,7 @@ std::optional<Conflict> type_conflict(const RunSpec& r) {
                     "plan.weights = " + quoted(run_file_name(r.weight)) + " cannot be trained",
                     "set lora.base to train adapters of frozen weights, or plan.mode = \"inference\""};
   const DType frozen = r.memory.frozen, cache = r.memory.kv_cache;
+  // kNone means "not stored separately": no master copy, no frozen base, KV cache in the compute type.
   const struct {
     const char* key;
     DType type;
@@ -59,11 +64,14 @@ std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
   const MemoryPolicy& memory = r.memory;
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora,
              infers = r.mode == RunMode::kInference;
+  // Without lora.base, QLoRA freezes its base in NF4.
   const bool nf4 =
       memory.frozen == DType::kNF4 || (memory.frozen == DType::kNone && r.mode == RunMode::kQlora);
   const char *adapters = " needs a run that trains adapters ([lora])",
              *inference = " needs plan.mode = \"inference\"",
              *none = " has no effect with plan.mode = \"inference\"";
+  // Each row compares a setting with its default. So a user who writes the default of a setting that has no
+  // effect gets no error.
   const struct {
     bool conflicts;
     const char *key, *why;
@@ -78,6 +86,7 @@ std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
       {!infers && memory.kv_page > 1, "plan.kv_page", inference},
       {infers && memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
       {infers && memory.activations_in != Tier::kDevice, "plan.offload_activations", none},
+      // With tensor_decided = false a search may still choose tensor > 1.
       {r.parallel.sequence && r.parallel.tensor == 1 && tensor_decided, "parallel.sequence",
        " needs parallel.tensor > 1"}};
   for (const auto& row : rows)
@@ -87,6 +96,8 @@ std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
 
 }  // namespace
 
+// The divisors come in pairs (i, whole / i) with i <= sqrt(whole). `below` starts at 1, a divisor of all
+// numbers.
 std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
   std::uint64_t below = 1, above = 0;
   for (std::uint64_t i = 1; i <= whole / i; ++i) {
@@ -101,6 +112,8 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
   return "use " + n(below) + (above ? " or " + n(above) : "");
 }
 
+// `decided` is true if none of the keys is open. A rule applies only when all its keys have values; otherwise
+// the search would lose settings that are valid with another value.
 std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open) {
   const MemoryPolicy& memory = r.memory;
   const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
@@ -110,18 +123,21 @@ std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::stri
         "parallel.interleave",
         "parallel.interleave = " + n(r.parallel.virtual_stages) + " needs parallel.pipeline > 1; it is 1",
         ""};
+  // Expert parallelism divides the ranks that have the same weights: the data and context ranks.
   const std::uint64_t sharing = std::uint64_t{r.parallel.data} * r.parallel.context;
   if (sharing % r.parallel.expert && decided("parallel.expert", "parallel.data", "parallel.context"))
     return Conflict{"parallel.expert",
                     "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
                         " data x context ranks; " + nearest_divisors(r.parallel.expert, sharing),
                     ""};
+  // Every context rank has an equal part of each sequence (docs/memory-model.md).
   if (r.seq_len % r.parallel.context && decided("parallel.context"))
     return Conflict{"parallel.context",
                     "parallel.context = " + n(r.parallel.context) + " does not divide " + n(r.seq_len) +
                         " tokens of a sequence (data.seq_len); " +
                         nearest_divisors(r.parallel.context, r.seq_len),
                     ""};
+  // Only full recomputation keeps one input per block of layers; the other policies work inside a layer.
   if (memory.recompute_every > 1 && r.recompute != Recompute::kFull &&
       decided("train.recompute", "train.recompute_every"))
     return Conflict{"train.recompute_every",

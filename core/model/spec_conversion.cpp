@@ -15,6 +15,7 @@ std::uint32_t first_positive(ConfigFields& f, std::initializer_list<std::string_
   for (std::string_view name : names) {
     try {
       if (const std::uint32_t n = f.number({name}, 0)) return n;
+      // Fields of an unknown family may have any type; a wrong one counts as absent.
     } catch (const Error&) {
     }
   }
@@ -46,6 +47,7 @@ Architecture from_fields(const ModelSpec& m) {
   l.attention.o_bias = m.o_bias;
   if (m.qk_norm) l.attention.qk_norm = NormKind::kRms;
   l.mlp = {.gated = true, .up_bias = m.mlp_bias, .down_bias = m.mlp_bias, .width = m.intermediate};
+  // Windows may differ by layer; equal neighbours become one run.
   for (std::uint32_t i = 0; i < m.layers; ++i) {
     l.attention.window = m.window(i);
     append(a, l);
@@ -59,6 +61,7 @@ ModelSpec outline(const Architecture& a, std::string_view json) {
   m.vocab = a.vocab, m.hidden = a.hidden, m.layers = a.layer_count(), m.max_positions = a.max_positions;
   m.tied = a.tied;
   assert(!a.layers.empty());
+  // The first layer stands for all: a list has one column per dimension.
   const Layer& l = a.layers.front().layer;
   m.heads = l.attention.heads, m.kv_heads = l.attention.kv_heads, m.head_dim = l.attention.head_dim;
   m.intermediate = l.mlp.width ? l.mlp.width : l.experts.each.width;
@@ -77,10 +80,12 @@ ModelSpec outline_of_unknown(std::string_view family, std::string_view json) {
   m.layers = first_positive(f, {"num_hidden_layers", "n_layer", "n_layers"});
   m.heads = first_positive(f, {"num_attention_heads", "n_head", "n_heads"});
   m.kv_heads = first_positive(f, {"num_key_value_heads", "num_kv_heads"});
+  // Falcon's flag for one KV head.
   if (!m.kv_heads) m.kv_heads = read_flag(f, "multi_query", false) ? 1 : m.heads;
   m.head_dim = first_positive(f, {"head_dim"});
   if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
   m.intermediate = first_positive(f, {"intermediate_size", "n_inner", "ffn_dim"});
+  // At least 1, because a model without positions is rejected.
   m.max_positions = std::max<std::uint32_t>(
       1, first_positive(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
   m.sliding_window = first_positive(f, {"sliding_window"});

@@ -1,5 +1,6 @@
 // Tensor names and shapes of LLaMA, Mistral, Qwen2 and Qwen3 in Hugging Face checkpoints, and the parameter
-// count. Weights are [out, in] like torch.nn.Linear. Tests compare the closed form with the list.
+// count. Weights are [out, in] like torch.nn.Linear. Tests compare the closed form with the list. The list
+// has the order of the forward pass; checkpoints are written in this order.
 #include "core/model/tensors.hpp"
 
 #include <utility>
@@ -18,6 +19,7 @@ class TensorList {
   void matrix(const char* name, TensorRole role, std::uint64_t rows, std::uint64_t cols) {
     out_.push_back({prefix_ + name, role, layer_, 2, {rows, cols}});
   }
+  // Vectors have a second dimension of 1, so that rows * cols is the number of elements for both.
   void vector(const char* name, TensorRole role, std::uint64_t n) {
     out_.push_back({prefix_ + name, role, layer_, 1, {n, 1}});
   }
@@ -37,6 +39,7 @@ void list_attention(const ModelSpec& m, TensorList& l) {
     l.vector("self_attn.k_proj.bias", TensorRole::kKBias, m.kv_width());
     l.vector("self_attn.v_proj.bias", TensorRole::kVBias, m.kv_width());
   }
+  // One vector of head_dim, used for every head.
   if (m.qk_norm) {
     l.vector("self_attn.q_norm.weight", TensorRole::kQNorm, m.head_dim);
     l.vector("self_attn.k_norm.weight", TensorRole::kKNorm, m.head_dim);
@@ -70,6 +73,7 @@ std::vector<TensorInfo> tensors(const ModelSpec& m) {
     list_mlp(m, layer);
   }
   whole.vector("model.norm.weight", TensorRole::kFinalNorm, m.hidden);
+  // A tied head has no tensor: the embedding is read in its place.
   if (!m.tied) whole.matrix("lm_head.weight", TensorRole::kHead, m.vocab, m.hidden);
   return out;
 }
@@ -77,11 +81,13 @@ std::vector<TensorInfo> tensors(const ModelSpec& m) {
 // per_layer = 2H + H(A+2K)D + H*A*D + 3HI, plus the biases and q/k norms of the family.
 ParameterCounts count_parameters(const ModelSpec& m) {
   const std::uint64_t H = m.hidden, I = m.intermediate;
+  // Checked: validate() calls this before anything has bounded the products.
   const auto add = [](std::uint64_t& sum, std::uint64_t n) {
     sum = checked_add(sum, n, "the parameter count");
   };
   ParameterCounts c;
   c.embedding = checked_mul(m.vocab, H);
+  // Two norms. 2 * H cannot overflow: H has 32 bits.
   c.per_layer = 2 * H;
   add(c.per_layer, checked_mul(H, m.qkv_width()));
   add(c.per_layer, checked_mul(H, m.q_width()));
@@ -91,6 +97,7 @@ ParameterCounts count_parameters(const ModelSpec& m) {
   if (m.mlp_bias) add(c.per_layer, 2 * I + H);
   if (m.qk_norm) add(c.per_layer, 2 * std::uint64_t{m.head_dim});
   c.final_norm = H;
+  // The head has the shape of the embedding.
   c.head = m.tied ? 0 : c.embedding;
   add(c.total, c.embedding);
   add(c.total, checked_mul(m.layers, c.per_layer));

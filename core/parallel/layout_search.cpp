@@ -1,5 +1,7 @@
 // One pass over a part of the space, with pruning by lower bounds (README.md, "Pruning"), and the merge of
-// parts.
+// parts. Why pruning is exact: a layout is skipped only against layouts that were already found, whose place
+// in the answer can only be taken by better ones. Times are compared after the same sequence of roundings
+// (step_time.hpp), so bounds hold for doubles and not only for real numbers.
 #include "core/parallel/layout_search.hpp"
 
 #include <algorithm>
@@ -18,6 +20,7 @@ std::uint64_t excess(std::uint64_t bytes, std::uint64_t budget) {
   return bytes > budget ? bytes - budget : 0;
 }
 
+// A layout misses by the sum of both excesses; equal ones are ordered like fitting ones.
 bool is_closer_to_fitting(const FoundLayout& a, const FoundLayout& b, const SearchRequest& q) {
   const std::uint64_t x = excess_bytes(a, q), y = excess_bytes(b, q);
   return x != y ? x < y : faster(a, b);
@@ -25,6 +28,8 @@ bool is_closer_to_fitting(const FoundLayout& a, const FoundLayout& b, const Sear
 
 /// One pass over a part of the space. Index of a layout: its MicroBatchSettings in the upper 32 bits,
 /// its position among their layouts in the lower 32.
+/// Not thread-safe: one object per part and thread. run_ is changed in place, and memory_ refers to it; the
+/// order shape, depth, keep must be kept.
 class Search {
  public:
   explicit Search(const SearchRequest& q)
@@ -36,6 +41,8 @@ class Search {
         fastest_(q.top),
         one_rank_(state_settings(q.space, false)),
         several_ranks_(state_settings(q.space, true)) {
+    // Number of groups per depth: layouts of a group differ only in ZeRO, and keeps() lists them
+    // consecutively.
     tiers_ = q.space.axes.activations_in.size() * q.space.axes.weights_in.size() *
              q.space.axes.optimizer_in.size();
   }
@@ -44,10 +51,12 @@ class Search {
   /// pruned.
   double work_per_sequence(const MicroBatchSettings& s) {
     apply(run_, s);
+    // All ranks of a micro-batch divided by its sequences: comparable between shapes of different size.
     return time_.micro_batch(run_).layer.sum() * s.tensor * s.context / s.micro_batch;
   }
 
   void evaluate_micro_batch(const MicroBatchSettings& s, std::uint64_t index) {
+    // No depth fits this shape; its micro-batch would be computed for nothing.
     const std::vector<PipelineSettings> all = pipeline_settings(a_, q_.space, s);
     if (all.empty()) return;
     micro_ = &s;
@@ -66,8 +75,10 @@ class Search {
 
  private:
   void evaluate_pipeline(const PipelineSettings& d, const TimeModel::MicroBatch& micro_batch) {
+    // ZeRO shards among data and context ranks; with one of them the stages do not differ.
     const std::vector<StateSettings>& inner = d.data * micro_->context > 1 ? several_ranks_ : one_rank_;
     outcome_.layouts += inner.size();
+    // The index advances over pruned layouts too: it does not depend on pruning.
     const std::uint64_t first = index_;
     index_ += inner.size();
     apply(run_, d);
@@ -78,6 +89,7 @@ class Search {
     seconds_.resize(block);
     for (std::size_t i = 0; i < inner.size(); i += block) {
       const std::span<const StateSettings> group(inner.data() + i, block);
+      // Cheap first: four sums of times decide most groups before any memory is computed.
       const double least = least_seconds(group, stage);
       if (q_.prune && group_cannot_improve(group, least)) continue;
       for (std::size_t k = 0; k < block; ++k) evaluate(d, group[k], seconds_[k], first + i + k);
@@ -86,6 +98,7 @@ class Search {
 
   void evaluate(const PipelineSettings& d, const StateSettings& state, double seconds, std::uint64_t index) {
     apply(run_, state);
+    // Called after every pipeline stage with the bytes so far; true stops the computation (README.md).
     const auto bytes =
         memory_.bytes([&](std::uint64_t device) { return q_.prune && cannot_improve(seconds, device); });
     if (!bytes) return;
@@ -106,6 +119,8 @@ class Search {
 
   bool group_cannot_improve(std::span<const StateSettings> group, double seconds) {
     StateSettings most = group.front();
+    // The highest ZeRO stage needs least memory for state; communication buffers, which grow, are not in the
+    // bound.
     for (const StateSettings& k : group) most.zero = std::max(most.zero, k.zero);
     apply(run_, most);
     return memory_.at_least([&](std::uint64_t bytes) { return cannot_improve(seconds, bytes); });
@@ -114,13 +129,17 @@ class Search {
   /// Whether no layout with at least these seconds and bytes can be in the outcome: it is neither among the
   /// fastest nor on the Pareto front; or it does not fit, and something fits already or is closer to fitting.
   bool cannot_improve(double seconds, std::uint64_t bytes) const {
+    // Too large already. It could only be the closest layout of an answer in which nothing fits.
     if (bytes > q_.device_budget)
       return outcome_.fitting > 0 ||
              (outcome_.closest && bytes - q_.device_budget > excess_bytes(*outcome_.closest, q_));
+    // Ties are kept: wants() is false only for strictly worse layouts.
     return outcome_.fitting > 0 && !fastest_.admits(seconds) && !pareto_front_.admits(bytes, seconds);
   }
 
   void add_to_outcome(const FoundLayout& f) {
+    // A layout that does not fit is remembered only while none fits. merge() drops it if another part has one
+    // that fits.
     if (const std::uint64_t miss = excess_bytes(f, q_)) {
       if (outcome_.fitting == 0 && (!outcome_.closest || is_closer_to_fitting(f, *outcome_.closest, q_)))
         outcome_.closest = f;
@@ -159,6 +178,7 @@ RunSpec FoundLayout::run(const RunSpec& base) const {
 std::uint64_t excess_bytes(const FoundLayout& f, const SearchRequest& q) {
   const std::uint64_t device = excess(f.device_bytes, q.device_budget),
                       host = excess(f.host_bytes, q.host_budget);
+  // Saturates: a saturated size stays the largest.
   return device > UINT64_MAX - host ? UINT64_MAX : device + host;
 }
 
@@ -168,12 +188,16 @@ SearchOutcome search(const SearchRequest& q, std::size_t part, std::size_t parts
   const std::vector<MicroBatchSettings> all = micro_batch_settings(*q.architecture, q.space);
   Search s(q);
   std::vector<std::pair<double, std::size_t>> order;
+  // Every parts-th shape: neighbours in the order cost about the same, so the parts take equally long.
   for (std::size_t i = part; i < all.size(); i += parts) order.emplace_back(s.work_per_sequence(all[i]), i);
+  // pair compares work, then index; equal work in the order of the space.
   std::sort(order.begin(), order.end());
   for (const auto& [work, i] : order) s.evaluate_micro_batch(all[i], i);
   return s.outcome();
 }
 
+// The same comparison as within a part, so the split does not show in the answer. `fitting` and `evaluated`
+// do depend on it: each part prunes against its own layouts.
 SearchOutcome merge(std::vector<SearchOutcome> outcomes, const SearchRequest& q) {
   SearchOutcome out;
   FastestLayouts fastest(q.top);

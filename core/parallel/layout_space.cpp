@@ -1,3 +1,7 @@
+// Enumeration of shapes, depths and keeps; each value must divide what it splits. The order of the loops is
+// the order of the space, which breaks ties: changing it changes answers. Every layout passes validate(),
+// which tests/core/parallel/search_test.cpp checks. Here only the conditions that vary are tested, because a
+// space has millions of layouts.
 // Enumerates the settings; each value must divide what it splits.
 #include "core/parallel/layout_space.hpp"
 
@@ -11,6 +15,7 @@ namespace {
 
 using Values = std::vector<std::uint32_t>;
 
+// Ascending, in O(sqrt n). Divisors above 32 bits cannot be counts of ranks.
 Values divisors(std::uint64_t n) {
   Values low, high;
   for (std::uint64_t i = 1; i * i <= n; ++i) {
@@ -26,11 +31,13 @@ Values divisors(std::uint64_t n) {
 Values dividing(const Values& asked, std::uint64_t n) {
   if (asked.empty()) return divisors(n);
   Values out;
+  // `asked` comes from a caller and may contain 0, which divides nothing.
   std::copy_if(asked.begin(), asked.end(), std::back_inserter(out),
                [&](std::uint32_t v) { return v && n % v == 0; });
   return out;
 }
 
+// A run with this many TP ranks and otherwise no parallelism: what is left to reject is tensor itself.
 RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
   RunSpec r = base;
   apply(r, MicroBatchSettings{.tensor = tensor});
@@ -57,6 +64,7 @@ bool experts_divide(const model::Architecture& a, std::uint32_t expert) {
 }
 
 /// Sequences per DP rank and step; 0: the ranks do not divide the batch.
+/// Every rank must have the same number of sequences: the gradients of ranks are averaged with equal weights.
 std::uint64_t local_batch(const SearchSpace& space, std::uint64_t data) {
   return space.global_batch % data ? 0 : space.global_batch / data;
 }
@@ -70,6 +78,7 @@ Values virtual_stages(const SearchAxes& axes, std::uint32_t layers, std::uint32_
 }  // namespace
 
 std::vector<MicroBatchSettings> micro_batch_settings(const model::Architecture& a, const SearchSpace& space) {
+  // Throws for a model or base run that no layout can make valid, with the error of that rule.
   validate(a, on_tensor_ranks(space.base, 1));
   std::vector<MicroBatchSettings> out;
   const std::uint64_t S = space.base.seq_len;
@@ -77,11 +86,14 @@ std::vector<MicroBatchSettings> micro_batch_settings(const model::Architecture& 
     if (!tensor_divides(a, space.base, t)) continue;
     for (const std::uint32_t c : dividing(space.axes.context, space.devices / t)) {
       if (S % c) continue;
+      // Expert ranks are taken from the data and context ranks, so their number is limited by what tensor
+      // leaves.
       for (const std::uint32_t e : dividing(space.axes.expert, a.has_experts() ? space.devices / t : 1)) {
         if (!experts_divide(a, e)) continue;
         for (const std::uint32_t b : dividing(space.axes.micro_batch, space.global_batch)) {
           if (b * S > INT32_MAX) continue;  // limit of the run file
           for (const bool sequence : space.axes.sequence) {
+            // Sequence parallelism splits the tokens of a context rank among the TP ranks.
             if (sequence && (t == 1 || S / c % t)) continue;
             for (const RecomputeChoice& recompute : space.axes.recompute)
               for (const AttentionMemory attention : space.axes.attention)
@@ -101,16 +113,21 @@ std::vector<PipelineSettings> pipeline_settings(const model::Architecture& a, co
   const std::uint32_t layers = a.layer_count(), rest = space.devices / s.tensor / s.context;
   for (const std::uint32_t p : dividing(space.axes.pipeline, rest)) {
     const std::uint32_t d = rest / p;
+    // Data ranks are what is left, so `axes.data` is a filter here, not a loop.
     if (!space.axes.data.empty() &&
         std::find(space.axes.data.begin(), space.axes.data.end(), d) == space.axes.data.end())
       continue;
     const std::uint64_t local = local_batch(space, d);
+    // validate()'s rule of expert against data x context; it depends on the depth, unlike the division of the
+    // experts in shapes().
     if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert)
       continue;
     const std::uint64_t accumulate = local / s.micro_batch;
     if (accumulate > UINT32_MAX) continue;
     for (const std::uint32_t v : virtual_stages(space.axes, layers, p)) {
+      // The interleaved schedule runs micro-batches in rounds of p.
       if (v > 1 && accumulate % p) continue;
+      // Layers that are recomputed together must be in one chunk; the smallest chunk counts.
       if (s.recompute.every > layers / (p * v)) continue;
       out.push_back({p, v, d, static_cast<std::uint32_t>(accumulate)});
     }
@@ -123,11 +140,14 @@ std::vector<StateSettings> state_settings(const SearchSpace& space, bool several
   for (const Tier act : space.axes.activations_in)
     for (const Tier w : space.axes.weights_in)
       for (const Tier o : space.axes.optimizer_in)
+        // ZeRO is innermost: the search prunes groups that differ only in it.
         for (const std::uint32_t zero : space.axes.zero)
           if (zero == 0 || several_ranks) out.push_back({zero, w, o, act});
   return out;
 }
 
+// Shape, Depth and Keep set disjoint fields, so they can be applied in any order and again for the next
+// value.
 void apply(RunSpec& r, const MicroBatchSettings& s) {
   r.parallel.tensor = s.tensor;
   r.micro_batch = s.micro_batch;

@@ -42,6 +42,7 @@ Machine machine_of(const DevicePreset& d, const RunSpec& r) {
   m.memory_bytes_s = d.memory_gbs * kGB;
   m.node = std::max(1u, d.node);
   m.host_bytes_s = value_or(d.host_gbs, kHost) * kGB;
+  // Devices without a link exchange data through the host.
   m.link_bytes_s = d.link_gbs > 0 ? d.link_gbs * kGB : m.host_bytes_s;
   m.network_bytes_s = value_or(d.network_gbs, kNetwork) * kGB;
   m.disk_bytes_s = kDisk * kGB;

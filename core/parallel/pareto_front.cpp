@@ -17,6 +17,7 @@ bool smaller(const FoundLayout& a, const FoundLayout& b) {
          std::tie(b.device_bytes, b.step_seconds, b.host_bytes, b.index);
 }
 
+// At most `top` elements: insertion in a vector is cheaper than a heap.
 void FastestLayouts::add(const FoundLayout& f) {
   if (!admits(f.step_seconds)) return;
   kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), f, faster), f);
@@ -43,6 +44,7 @@ void ParetoFront::add(const FoundLayout& f) {
     return;
   }
   auto end = at;
+  // Those with at least as many bytes and no shorter time are dominated by f.
   while (end != kept_.end() && end->step_seconds >= f.step_seconds) ++end;
   at = kept_.insert(kept_.erase(at, end), f);
   // Bytes strictly increase and seconds strictly decrease.

@@ -45,6 +45,8 @@ void RankBreakdown<Sink>::training() {
   const Size rows = chunked ? std::min(t.whole, Size(kHeadChunkTokens)) : t.whole;
   const Size logits = s.last() ? rows * s.vocab * logit_bytes(r) : Size();
   const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
+  // The two peaks of the backward pass are at different times: at_head marks the entries of the larger, and
+  // the others count 0 at the peak.
   const Size inside = recomputed_ + backward_;
   const bool at_head = logits + hidden > inside;
   add(
@@ -74,6 +76,8 @@ void RankBreakdown<Sink>::training() {
 
   // Weight gradients of one layer before they are added to the sum: in the compute type, while the sum has
   // another type or is sharded. Gradients of experts are added one expert at a time.
+  // Sharded gradients are reduced layer by layer, so one unsharded layer is alive. Without sharding only
+  // parameters whose sum has another type need a buffer.
   const Size trained = r.parallel.zero >= 2 ? largest_trained_ : largest_unsummed_;
   const Size own = s.last() ? head_.dense.elements : Size();
   const bool full = !adapts(r);
@@ -114,6 +118,8 @@ void RankBreakdown<Sink>::communication() {
   };
   if (r.parallel.zero >= 3 && s.data_ranks > 1) {
     const bool full = !adapts(r) && !infers(r);
+    // The current layer and the next, which is gathered meanwhile; a table (embedding or head) is gathered
+    // alone.
     const Size layer = full ? largest_ * size : largest_frozen_;
     const Size table = std::max(table_.elements, head_.elements) * size;
     buffer(std::max(layer * 2, table), "gathered weights",
@@ -128,11 +134,13 @@ void RankBreakdown<Sink>::communication() {
     });
   if (r.parallel.context > 1) {
     const Size wide = widest_kv_;
+    // Ring attention: while one block is computed with, the next arrives.
     buffer(t.whole * wide * 2 * size, "keys and values of the next CP rank",
            [&] { return "2 * " + text(t.whole) + " tokens * " + text(wide) + " * " + text(size) + " B"; });
   }
   if (s.ep > 1) {
     const Size active = most_active_;
+    // Even routing is assumed: each token is sent once per active expert.
     buffer(t.whole * active * s.a.hidden * size, "tokens sent to experts", [&] {
       return text(t.whole) + " tokens * " + text(active) + " * " + text(s.a.hidden) + " * " + text(size) +
              " B";
@@ -152,6 +160,7 @@ void RankBreakdown<Sink>::inference() {
     const std::uint64_t window = layer.attention.window;
     const std::uint64_t seen =
         up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, r.parallel.context);
+    // Pages are whole: the last one of every sequence may be mostly empty.
     const Size tokens = Size(up(seen, page)) * page * r.micro_batch;
     // A quantised cache has two f32 scales per token and head, one for the key and one for the value; a
     // latent (MLA) has one per token.
@@ -228,6 +237,7 @@ void RankBreakdown<Sink>::offload_buffers() {
 
 template <class Sink>
 void RankBreakdown<Sink>::constants() {
+  // Gaps of the caching allocator grow with what is freed and allocated again, not with the state.
   add(
       {Tier::kDevice, Component::kFragmentation, Claim::kApproximation,
        infers(r) ? std::uint32_t{kGenerate} : kPasses, share(transient_, kFragmentation)},

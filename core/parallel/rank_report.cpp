@@ -1,6 +1,9 @@
 // Report of a stage: a sink of rank_breakdown.hpp that builds entries with formulas. Entries with the same
 // name (several chunks or kinds of layers) are merged: bytes added, formulas joined by " + ". Also one note
-// per stage.
+// per stage. Unlike rank_totals.cpp it may allocate and throw: it runs once per plan, not once per layout.
+// Both get their bytes from the same list, so a report cannot differ from the search.
+#include <cassert>
+
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/parallel/rank_breakdown.hpp"
@@ -9,23 +12,28 @@
 namespace trainhost::parallel {
 namespace {
 
-constexpr std::size_t kLongFormula = 400;
+constexpr std::size_t kLongFormula = 400;   // characters; about four lines in a terminal
 constexpr std::uint32_t kStageLines = 256;  // a report has at most a thousand notes
 
 struct ReportSink {
+  // One entry per kind of activation, not one for all (state_entries.hpp).
   static constexpr bool kPerTensor = true;
   std::vector<MemoryEntry> entries;
 
   template <class Name, class Formula>
+  // Name and formula are functions, so that the sinks of the search never build text.
   void add(const Entry& f, Name&& name, Formula&& formula) {
+    // A saturated size is an error here; the search only needs it to be largest.
     if (f.bytes.too_large()) throw_too_large(("the size of " + name()).c_str());
     MemoryEntry n;
     n.tier = f.tier, n.component = f.component, n.claim = f.claim, n.phases = f.phases;
     n.bytes = f.bytes.value(), n.bytes_at_peak = f.at_peak ? n.bytes : 0, n.has_at_peak = true;
     n.name = name(), n.formula = formula();
+    // Linear search: at most about a hundred names per stage.
     for (MemoryEntry& known : entries)
       if (known.name == n.name && known.tier == n.tier && known.component == n.component)
         return join(known, n);
+    // Ids count from 1; parent = 0 is the root.
     n.id = static_cast<std::uint32_t>(entries.size() + 1);
     bounds(n);
     entries.push_back(std::move(n));
@@ -41,10 +49,12 @@ struct ReportSink {
       into.formula += " + ...";
     bounds(into);
   }
-  /// Bounds of approximations: +- 25 %; constants and gaps: up to a factor of two.
+  /// Bounds of approximations: +- 25 %, more than the error of every measured run in README.md; constants and
+  /// gaps: up to a factor of two, because they depend on driver and allocator.
   static void bounds(MemoryEntry& n) {
     const bool exact = n.claim == Claim::kExact,
                rough = n.component == Component::kRuntime || n.component == Component::kFragmentation;
+    assert(n.bytes <= kMaxBytes);  // so the sum below cannot overflow
     const std::uint64_t slack = exact ? 0 : rough ? n.bytes : n.bytes / 4;
     n.lo = n.bytes - slack, n.hi = std::min(kMaxBytes, n.bytes + slack);
   }
@@ -54,6 +64,8 @@ std::string stage_line(const model::Architecture& a, const LayerKinds& kinds, co
                        std::uint32_t stage) {
   const Numbers n = stage_numbers(a, kinds, r, stage);
   const Stage s(a, kinds, r, stage);
+  // The chunks of an interleaved stage have different numbers of micro-batches in flight; the largest is
+  // shown.
   std::uint64_t layers = 0, in_flight = 0;
   s.segments([&](const Segment& g) { layers += g.count, in_flight = std::max(in_flight, g.in_flight); });
   std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) +
@@ -68,6 +80,7 @@ std::string stage_line(const model::Architecture& a, const LayerKinds& kinds, co
 
 }  // namespace
 
+// Bytes per tier are those of the peak; entries that exist only elsewhere have 0 there.
 MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::uint32_t stage) {
   ReportSink sink;
   list_entries(a, LayerKinds(a), r, stage, sink);
@@ -84,6 +97,7 @@ MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::u
 }
 
 MemoryReport report(const model::Architecture& a, const RunSpec& r) {
+  // Kinds are found once: their number, not the number of layers, bounds the work per stage.
   const LayerKinds kinds(a);
   const std::uint32_t worst = worst_stage(a, kinds, r);
   MemoryReport out = stage_report(a, r, worst);
@@ -91,6 +105,7 @@ MemoryReport report(const model::Architecture& a, const RunSpec& r) {
   out.notes.push_back("The estimate is for stage " + std::to_string(worst) + " of " +
                       std::to_string(r.parallel.pipeline) + ", which needs most memory.");
   out.notes.push_back(stage_line(a, kinds, r, worst));
+  // Each line costs a breakdown of its stage.
   const std::uint32_t shown = std::min(r.parallel.pipeline, kStageLines);
   for (std::uint32_t stage = 0; stage < shown; ++stage)
     if (stage != worst) out.notes.push_back(stage_line(a, kinds, r, stage));

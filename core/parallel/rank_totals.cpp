@@ -1,5 +1,5 @@
 // Sums of a stage by tier and component: a sink of rank_breakdown.hpp without text. Also the choice of the
-// stage that needs most.
+// stage that needs most. Nothing here allocates per entry: a search calls it millions of times.
 #include <set>
 
 #include "core/parallel/rank_breakdown.hpp"
@@ -13,6 +13,7 @@ struct NumberSink {
   std::array<std::array<Size, kComponents>, kTiers> bytes{};
   template <class Name, class Formula>
   void add(const Entry& f, Name&&, Formula&&) {
+    // Name and formula are never called.
     if (f.at_peak) bytes[std::size_t(f.tier)][std::size_t(f.component)] += f.bytes;
   }
 };
@@ -20,6 +21,7 @@ struct NumberSink {
 }  // namespace
 
 std::uint64_t Numbers::tier(Tier t) const {
+  // Saturates: an overflowing layout compares as the largest.
   Size sum;
   for (std::uint64_t b : bytes[std::size_t(t)]) sum += b;
   return sum.value();
@@ -38,6 +40,7 @@ Numbers stage_numbers(const model::Architecture& a, const LayerKinds& kinds, con
   list_entries(a, kinds, r, stage, sink);
   Numbers n;
   n.peak_at = infers(r) ? kGenerate : kBackward;
+  // Index 0 is no tier and no component.
   for (std::size_t t = 1; t < kTiers; ++t)
     for (std::size_t c = 1; c < kComponents; ++c) n.bytes[t][c] = sink.bytes[t][c].value();
   return n;
@@ -50,6 +53,8 @@ Numbers stage_numbers(const model::Architecture& a, const RunSpec& r, std::uint3
 std::vector<std::uint32_t> candidate_stages(const model::Architecture& a, const LayerKinds& kinds,
                                             const RunSpec& r) {
   std::vector<std::uint32_t> out;
+  // Stages with the same layers in the same chunks need the same memory, except the first and the last, which
+  // have embedding and head. The first is always new.
   std::set<std::vector<std::uint64_t>> seen;
   for (std::uint32_t stage = 0; stage < r.parallel.pipeline; ++stage) {
     std::vector<std::uint64_t> layers;
@@ -66,6 +71,7 @@ std::uint32_t worst_stage(const model::Architecture& a, const LayerKinds& kinds,
   std::uint64_t most = 0;
   for (const std::uint32_t stage : candidate_stages(a, kinds, r)) {
     const std::uint64_t bytes = stage_numbers(a, kinds, r, stage).tier(Tier::kDevice);
+    // Ties: the first stage.
     if (stage == 0 || bytes > most) worst = stage, most = bytes;
   }
   return worst;
@@ -76,6 +82,7 @@ std::uint32_t worst_stage(const model::Architecture& a, const RunSpec& r) {
 }
 
 std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r) {
+  // Without any parallelism: every parameter is counted once.
   RunSpec whole = r;
   whole.parallel.tensor = whole.parallel.pipeline = whole.parallel.expert = 1;
   whole.memory.vocab_multiple = whole.parallel.virtual_stages = 1;

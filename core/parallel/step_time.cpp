@@ -1,5 +1,6 @@
 // From one micro-batch to one step: number of micro-batches, bubble, gradient reduction, optimizer, offload.
-// Every term: README.md. Pure arithmetic on doubles, a few hundred nanoseconds per layout.
+// Every term: README.md, "Time". Pure arithmetic on doubles, a few hundred nanoseconds per layout. Units:
+// seconds, bytes, bytes per second, elements; counts are doubles too, exact below 2^53.
 #include "core/parallel/step_time.hpp"
 
 #include <algorithm>
@@ -31,8 +32,10 @@ double moment_bytes(const RunSpec& r) {
   }
 }
 
+// `transfer` runs during `window`. What does not fit is exposed; at least the tail always is.
 double exposed(double transfer, double window) { return std::max(transfer - window, kTail * transfer); }
 
+// Layers of one stage over all its chunks. Stages differ by at most one layer per chunk.
 double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
   Pipeline p;
   p.stages = r.parallel.pipeline, p.chunks = r.parallel.virtual_stages,
@@ -42,6 +45,7 @@ double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
   return static_cast<double>(n);
 }
 
+// The order of the fields is that of Pass.
 Pass weighted_sum(const Pass& a, double n, const Pass& b, double m) {
   return {n * a.compute + m * b.compute,  n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute,
           n * a.tensor + m * b.tensor,    n * a.context + m * b.context, n * a.expert + m * b.expert,
@@ -61,6 +65,8 @@ Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSp
 
 }  // namespace
 
+// Layers are replaced by their mean: a stage of few layers with several kinds is estimated by the model's
+// mix.
 TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machine& m) : a_(a), m_(m) {
   width_ = bytes_of(r.weight);
   grad_width_ = bytes_of(r.grad);
@@ -71,6 +77,7 @@ TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machi
   double active = 0, scores = 0;
   for (const model::LayerRun& run : a_.layers) {
     const model::Layer& l = run.layer;
+    // Routed experts are split over expert ranks too, so they are counted apart from the dense part.
     const double pool = l.experts.count * H * double(l.experts.each.token_width());
     experts_ += run.count * pool / layers_;
     dense_ += run.count * (double(model::layer_elements(l, a.hidden)) - pool) / layers_;
@@ -81,7 +88,10 @@ TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machi
   const model::Counts n = model::count(a);
   embedding_ = double(n.embedding);
   head_ = double(a.vocab) * double(a.embedding_width ? a.embedding_width : a.hidden);
+  // With LoRA only the adapters are trained.
   trained_ = double(trained_parameters(a, r)) / std::max(1.0, double(n.total));
+  // Per token and parameter: 2 FLOPs forward, 2 for the gradient of the input, 2 for that of the weight; a
+  // frozen weight has no third. Scores: likewise forward and twice backward.
   flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
 }
 
@@ -92,6 +102,7 @@ double TimeModel::bandwidth(double inner, double size) const {
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
 }
 
+// Every term of a rank's stage is multiplied by the number of micro-batches n.
 TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   const double t = r.parallel.tensor, p = r.parallel.pipeline, c = r.parallel.context, d = r.parallel.data;
   const double e = r.parallel.expert, n = r.accumulate, v = r.parallel.virtual_stages;
@@ -108,9 +119,11 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   x.tensor = n * slow.pass.tensor;
   x.context = n * slow.pass.context;
   x.expert = n * slow.pass.expert;
+  // One micro-batch passes p - 1 other stages before the first work of the last one, in pieces of 1/v.
   x.bubble = (p - 1) / v * s.one;
   if (p >
       1) {  // per chunk boundary one hidden state forward and one gradient back; neighbours are t*c*d apart
+    // Inside a node if all ranks are in one; else the boundary between two nodes limits.
     const double hop =
         t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
     const double tokens = double(r.micro_batch) * r.seq_len / c / (r.parallel.sequence ? t : 1);
@@ -118,16 +131,22 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   }
   x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.bubble;
 
+  // The first stage has the embedding, the last the head; the larger of the two counts. One stage has both,
+  // and a tied table once.
   const double ends = (p > 1 ? std::max(embedding_, head_) : a_.tied ? embedding_ : embedding_ + head_) / t;
   s.dense = slow.layers * dense_ / t + ends;
   s.routed = slow.layers * experts_ / (t * e);
   s.group = d * c;
+  // Routed experts are replicated over fewer ranks; their gradients are reduced among those.
   s.expert_group = std::max(1.0, s.group / e);
+  // A ring pass transfers (g - 1)/g of the bytes; multiplied by the width of the element where it is used.
   s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
            bandwidth(t, s.group);
   return s;
 }
 
+// An all-reduce is two ring passes; a reduce-scatter or an all-gather is one. Gradients and updates exist for
+// trained parameters only; ZeRO 3 gathers all weights, forward and backward.
 double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
   const double n = r.accumulate, forward = s.one - s.back;
   const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_,
@@ -148,9 +167,12 @@ double TimeModel::offload_seconds(const Stage& s, const RunSpec& r, double held,
   const MemoryPolicy& memory = r.memory;
   const auto to = [&](Tier tier) { return tier == Tier::kDisk ? m_.disk_bytes_s : m_.host_bytes_s; };
   double streamed = 0, seconds = 0;
+  // Weights are read in the forward and in the backward pass; kept activations are written once and read
+  // once.
   if (memory.weights_in != Tier::kDevice) streamed += 2 * width_ * held / to(memory.weights_in);
   if (memory.activations_in != Tier::kDevice) streamed += 2 * s.saved_bytes / to(memory.activations_in);
   if (streamed > 0) seconds += r.accumulate * exposed(streamed, s.one);
+  // State is read and written once per step, after the last gradient: nothing left to overlap with.
   if (memory.optimizer_in != Tier::kDevice) seconds += 2 * updated * state_bytes_ / to(memory.optimizer_in);
   return seconds;
 }
@@ -169,12 +191,14 @@ TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
 }
 
 Times TimeModel::step(const Stage& s, const RunSpec& r) const {
+  // The fields are taken from added(), not summed anew: seconds() and step() must agree to the last bit.
   const Added more = added(s, r);
   Times x = s.times;
   x.data = more.data, x.optimizer = more.optimizer, x.offload = more.offload, x.step = more.step;
   const double devices = double(r.parallel.tensor) * r.parallel.pipeline * s.group;
   const double tokens = double(r.accumulate) * r.micro_batch * r.parallel.data * r.seq_len;
   x.tokens_per_second = tokens / x.step;
+  // Useful FLOPs only: recomputation is not counted as work.
   x.model_flops_utilization = tokens * flops_per_token_ / (x.step * m_.flops * devices);
   return x;
 }

@@ -1,5 +1,6 @@
 // Checks that an architecture allows the parallelism of a run. Conflicts between settings alone:
-// core/model/run_rules.hpp. Every error has the run-file key, its value and the nearest valid values.
+// core/model/run_rules.hpp. Every error has the run-file key, its value and the nearest valid values. Order:
+// zeros first, since later rules divide by these numbers, then sizes, then the model against the ranks.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/model/run_rules.hpp"
@@ -12,6 +13,7 @@ namespace {
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
 /// Throws unless `value` divides `whole` (or, if heads may be replicated, is a multiple of it).
+/// whole = 0: the layer has no such part, and nothing is split.
 void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of,
              bool replicable = false) {
   if (whole == 0 || whole % value == 0 || (replicable && value % whole == 0)) return;
@@ -25,6 +27,8 @@ void positive(const char* key, std::uint64_t value) {
 
 /// Limits dimensions so that the products of widths in rank_weights.hpp cannot overflow 64 bits.
 void check_dimensions(const model::Architecture& a) {
+  // A width is a product of two dimensions, so at most 2^48; larger products saturate (saturating_size.hpp).
+  // Published dimensions are below 2^16.
   constexpr std::uint64_t kWide = 1ull << 24;
   const auto small = [](const char* what, std::uint64_t v) {
     if (v > kWide)
@@ -43,11 +47,14 @@ void check_dimensions(const model::Architecture& a) {
   }
 }
 
+// Every kind of layer must be divisible: a rank has a part of each matrix of each of its layers.
 void tensor(const model::Architecture& a, std::uint64_t tp) {
   if (tp == 1) return;
   for (const model::LayerRun& run : a.layers) {
     const model::Layer& l = run.layer;
     divides("parallel.tensor", tp, l.attention.heads, "heads");
+    // With fewer KV heads than ranks each head is on several ranks. MLA has no KV heads to split: its cache
+    // is on every rank.
     if (!l.attention.latent) divides("parallel.tensor", tp, l.attention.kv_heads, "key-value heads", true);
     divides("parallel.tensor", tp, l.mlp.width, "columns of the MLP");
     divides("parallel.tensor", tp, l.experts.each.width, "columns of an expert");
@@ -58,6 +65,7 @@ void tensor(const model::Architecture& a, std::uint64_t tp) {
 void experts(const model::Architecture& a, const RunSpec& r) {
   const std::uint64_t ep = r.parallel.expert;
   if (ep == 1) return;
+  // Dense layers have 0 experts, which divides() accepts; hence the separate check for a model without any.
   bool any = false;
   for (const model::LayerRun& run : a.layers) {
     any = any || run.layer.experts.count;
@@ -72,6 +80,7 @@ void pipeline(const model::Architecture& a, const RunSpec& r) {
   std::uint64_t layers = 0;
   for (const model::LayerRun& run : a.layers) layers += run.count;
   const std::uint64_t pp = r.parallel.pipeline, chunks = pp * r.parallel.virtual_stages;
+  // Every chunk (virtual stage) needs at least one layer. Layers that do not divide evenly are allowed.
   if (pp > layers)
     throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; use " +
                       n(layers));
@@ -96,8 +105,10 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   tensor(a, r.parallel.tensor);
   experts(a, r);
   pipeline(a, r);
+  // No key is open: all settings have values here.
   if (const std::optional<Conflict> conflict = find_conflict(r))
     throw usage_error(conflict->sentence, conflict->hint);
+  // A planner can set the mode without a rank.
   if (adapts(r) && r.lora_rank == 0)
     throw usage_error("lora.rank = 0: expected at least 1; 8 to 64 are usual");
 }

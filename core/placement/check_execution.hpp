@@ -24,6 +24,9 @@ struct Product {
   Value residual{};
 };
 
+/// Executes the program on symbolic values, with the bytes of the arena represented by ArenaMap: what each
+/// buffer holds, and whether its bytes were overwritten since. Findings are collected, not thrown, so that
+/// one run reports all of them.
 class ValueRun {
  public:
   ValueRun(const Program& p, const MemoryPlan& plan, Findings& f)
@@ -40,6 +43,8 @@ class ValueRun {
     find_copies_of_parameters();
   }
 
+  /// Training, evaluation and generation in the order in which a run may call them, each twice where a second
+  /// pass could find leftovers of the first: a section must not rely on what another one left behind.
   void all() {
     const bool trains = p_.run.mode != RunMode::kInference;
     const auto train = [&] {
@@ -55,6 +60,7 @@ class ValueRun {
 
  private:
   // ---- sections
+  /// Transient values end with their section; keys and values are kept from token to token.
   void forget() {
     for (std::size_t i = 0; i < contents_.size(); ++i)
       if (contents_[i].quantity != Quantity::kKeys && contents_[i].quantity != Quantity::kValues)
@@ -79,10 +85,12 @@ class ValueRun {
     const Section s = p_.section(SectionKind::kMicro);
     const bool rings =
         std::any_of(p_.buffers.begin(), p_.buffers.end(), [](const Buffer& b) { return b.ring > 1; });
+    // Operations [begin, cut) are the forward pass of a micro-batch, [cut, end) its backward pass.
     const std::uint32_t cut = backward_begin(p_);
     constexpr std::uint32_t kMicroBatches = 3;
     forget();
     heads_ = 0;
+    // Rings have two instances of a buffer; micro-batch m uses instance m mod 2.
     const auto forward = [&](std::uint32_t m) {
       instance_ = m % 2, range(s.begin, cut);
       if (rings) expect_one_head(SectionKind::kMicro);
@@ -111,6 +119,7 @@ class ValueRun {
     return k == SectionKind::kMicro ? "micro" : k == SectionKind::kEval ? "eval" : "generate";
   }
 
+  /// Overlaps are checked per operation, because only operands of one operation must not share bytes.
   void run_op() {
     o_ = &p_.ops[i_];
     check_overlaps();
@@ -266,6 +275,8 @@ class ValueRun {
     return value(p_.model.qk_norm ? Quantity::kQkvNormed : Quantity::kQkv, l);
   }
 
+  /// Input, output, bias and residual of the product with a weight of this role. False for weights that are
+  /// in no product: embedding, norms.
   bool product(TensorRole r, std::int32_t l, Product& out) const {
     switch (r) {
       case TensorRole::kQ:

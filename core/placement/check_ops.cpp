@@ -1,5 +1,9 @@
 // The rules of the checker: which quantity each operation must find in its inputs and which it writes. Layer
-// and position of an operation follow from the tensors inside its weight, never from buffer names.
+// and position of an operation follow from the tensors inside its weight, never from buffer names. Written
+// from the mathematics of the layer, without using core/step/build_forward.cpp or build_backward.cpp, so that
+// a mistake there cannot repeat itself here.
+// Positions count half layers: residual 2l is the input of layer l, 2l + 1 the input of its MLP, 2L the input
+// of the final norm. Quantities of one layer count whole layers.
 #include "core/placement/check_execution.hpp"
 #include "core/step/operands.hpp"
 
@@ -7,6 +11,7 @@ namespace trainhost::placement {
 
 using namespace operand;
 
+/// y = norm(x), and 1/rms for the backward pass. The weight tells which norm it is.
 void ValueRun::rms_norm() {
   const std::int32_t at = norm_at(in(rms_norm::kWeight));
   if (at < 0) return f_.at(i_, p_[in(rms_norm::kWeight)].name() + " is not the weight of a norm");
@@ -17,6 +22,8 @@ void ValueRun::rms_norm() {
   give(rms_norm::kRstd, value(Quantity::kRstd, at));
 }
 
+/// y = x W^T (+ bias) (+ residual). The role of the weight determines which product of a layer it is, and so
+/// what x, y and the residual must be.
 void ValueRun::forward_linear() {
   const TensorRole r = params_.role(original(in(linear::kWeight)));
   const std::int32_t l = params_.layer(original(in(linear::kWeight)));
@@ -36,6 +43,7 @@ void ValueRun::forward_linear() {
   give(linear::kY, q.y);
 }
 
+/// dx = dy W. Needs no x, so it can run when x was dropped by a recompute policy.
 void ValueRun::linear_dx() {
   const TensorRole r = params_.role(original(in(linear_dx::kWeight)));
   const std::int32_t l = params_.layer(original(in(linear_dx::kWeight)));
@@ -47,6 +55,7 @@ void ValueRun::linear_dx() {
   give(linear_dx::kDx, grad(q.x));
 }
 
+/// dW += dy^T x. x must be intact here: kept from the forward pass or recomputed.
 void ValueRun::linear_dw() {
   const TensorRole r = params_.role(original(in(linear_dw::kGradWeight)));
   const std::int32_t l = params_.layer(original(in(linear_dw::kGradWeight)));
@@ -83,8 +92,11 @@ void ValueRun::rms_norm_bwd() {
   give(rms_norm_bwd::kDx, grad(value(Quantity::kResidual, at)));
 }
 
+/// Logits and cross-entropy in one operation, in chunks: the logits are scratch of the operation. Training
+/// also writes the gradient of the hidden states.
 void ValueRun::head(bool trains) {
   const Value hf = value(Quantity::kNormed, 2 * layers_);
+  // Each pass of a section has exactly one head; expect_one_head() checks the count.
   ++heads_;
   need(head::kHf, hf);
   weight(head::kHead, head_role(), -1);
@@ -96,6 +108,7 @@ void ValueRun::head(bool trains) {
   give(head_loss::kDHf, grad(hf));
 }
 
+/// In place on dqkv: the gradient behind the norm becomes the gradient before it. v passes through unchanged.
 void ValueRun::qk_norm_bwd() {
   const std::int32_t l = o_->layer;
   need(qk_norm_bwd::kDQkv, grad(value(Quantity::kQkvNormed, l)));
@@ -109,7 +122,8 @@ void ValueRun::qk_norm_bwd() {
   give(qk_norm_bwd::kDQkvOut, grad(value(Quantity::kQkv, l)));
 }
 
-/// A cache has no contents at the first token and must be intact from then on.
+/// A cache has no contents at the first token and must be intact from then on. all() runs the generate
+/// section twice, so the second token finds what the first one wrote.
 void ValueRun::cache(In k, Value v) {
   const BufferId b = in(k);
   if (contents(b).quantity != Quantity::kNothing) need(k, v);
@@ -118,6 +132,7 @@ void ValueRun::cache(In k, Value v) {
   write(b);
 }
 
+/// One token: qkv has one row, and keys and values of earlier tokens come from the cache.
 void ValueRun::attention_step() {
   const std::int32_t l = o_->layer;
   need(attention_step::kQkv, value(Quantity::kQkvRotated, l));
@@ -133,6 +148,7 @@ void ValueRun::copy() {
   const BufferId from = in(copy::kFrom), to = out(copy::kTo);
   const std::uint32_t param = params_.param_of(from, ParamPart::kWeight);
   intact(from);
+  // A persistent copy of a weight is refreshed by the update; it never changes otherwise.
   if (p_[to].persistent) {
     if (param == UINT32_MAX || original_of_[to] != from)
       f_.at(i_, "writes over " + p_[to].name() + ", which this operation must not write");
@@ -149,6 +165,7 @@ void ValueRun::copy() {
   write(to);
 }
 
+/// Materialised logits become their own gradient in place (loss = -log softmax at the target).
 void ValueRun::cross_entropy() {
   need(cross_entropy::kLogits, value(Quantity::kLogits, 0));
   host_input(cross_entropy::kTargets, "targets");
@@ -156,6 +173,7 @@ void ValueRun::cross_entropy() {
   give(cross_entropy::kDLogits, grad(value(Quantity::kLogits, 0)));
 }
 
+/// The backward pass of the head when logits are materialised.
 void ValueRun::head_bwd() {
   const Value hf = value(Quantity::kNormed, 2 * layers_);
   need(head_bwd::kDLogits, grad(value(Quantity::kLogits, 0)));
@@ -165,6 +183,7 @@ void ValueRun::head_bwd() {
   give(head_bwd::kDHf, grad(hf));
 }
 
+/// Adds the gradient of one micro-batch, computed on the device, to the sum in host memory.
 void ValueRun::add_grad() {
   const std::uint32_t param = params_.param_of(in(add_grad::kGrad), ParamPart::kGrad);
   if (param == UINT32_MAX)
@@ -174,6 +193,8 @@ void ValueRun::add_grad() {
   write(in(add_grad::kGrad));
 }
 
+/// One case per kind, in the order of OpKind. There is no default, so the compiler reports a new kind without
+/// a rule.
 void ValueRun::apply() {
   const std::int32_t l = o_->layer;
   switch (o_->kind) {
@@ -254,6 +275,7 @@ void ValueRun::apply() {
       break;
     case OpKind::kAdamW:
     case OpKind::kSgd:
+    // All operands of an optimizer are persistent; their identity is checked in update().
     case OpKind::kSgdMomentum:
       for (BufferId b : o_->inputs()) intact(b);
       params_.update(i_);
@@ -266,6 +288,7 @@ void ValueRun::apply() {
       copy();
       break;
     case OpKind::kHold:
+      // Keeps its operands live; it neither reads nor writes them.
       break;
     case OpKind::kCrossEntropy:
       cross_entropy();

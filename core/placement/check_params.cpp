@@ -1,10 +1,14 @@
-// See check_params.hpp.
+// See check_params.hpp. Counts per parameter what a training step must do exactly once or twice:
+// contributions to the gradient per micro-batch, entries in the norm and updates per optimizer step. The
+// program is not trusted: violations become findings, and every index from it is checked before it is used.
 #include "core/placement/check_params.hpp"
+
 
 #include "core/step/operands.hpp"
 
 namespace trainhost::placement {
 
+/// entries_[b]: which part of which parameter buffer b is. A buffer in two parameters would be updated twice.
 ParamRecord::ParamRecord(const Program& p, Findings& f)
     : p_(p), f_(f), entries_(p.buffers.size()), states_(p.params.size()) {
   const auto enter = [&](BufferId b, std::size_t param, ParamPart part) {
@@ -28,6 +32,8 @@ void ParamRecord::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRol
   if (role(b) != r || layer(b) != l) f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");
 }
 
+/// `first_write`: the operation overwrites instead of adding in the first micro-batch. Exactly one
+/// contribution may do so, and it must be the first one in program order, as it would discard earlier ones.
 void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro) {
   if (entry(grad).part != ParamPart::kGrad) return;
   State& s = states_[entry(grad).param];
@@ -41,6 +47,7 @@ void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, 
   ++s.contributions;
 }
 
+/// A tied matrix gets two contributions, from the embedding and from the head; every other parameter one.
 void ParamRecord::end_of_micro() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];
@@ -51,10 +58,12 @@ void ParamRecord::end_of_micro() {
       f_.add(gradient(i) + " gets " + std::to_string(s.contributions) +
              " contributions per micro-batch, expected " + std::to_string(wanted));
     if (s.first_writes == 0) f_.add(gradient(i) + " has no first writer");
+    // Counts are per micro-batch; `defined` stays until the update consumes the gradient.
     s.contributions = s.first_writes = 0;
   }
 }
 
+/// The norm needs all gradients before the first update, because the clipping factor depends on it.
 void ParamRecord::squares(std::uint32_t op, BufferId grad) {
   if (entry(grad).part != ParamPart::kGrad)
     return f_.at(op, "squares " + p_[grad].name() + ", which is not a gradient");
@@ -64,6 +73,8 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
   ++s.squares;
 }
 
+/// Every operand must belong to the same parameter: buffers of equal shape are interchangeable for the shape
+/// check, so only identity finds a mix-up.
 void ParamRecord::update(std::uint32_t op) {
   using namespace operand;
   const Op& o = p_.ops[op];
@@ -76,6 +87,7 @@ void ParamRecord::update(std::uint32_t op) {
   ++s.updates;
   if (!s.defined) f_.at(op, "reads " + p_[q.grad].name() + " before anything has written it");
   const Optimizer wanted = p_.run.optimizer;
+  // For planning-only optimizers no program is built; the three kinds are all that a program may contain.
   const OpKind kind = wanted == Optimizer::kAdamW ? OpKind::kAdamW
                       : wanted == Optimizer::kSgd ? OpKind::kSgd
                                                   : OpKind::kSgdMomentum;
@@ -92,6 +104,7 @@ void ParamRecord::update(std::uint32_t op) {
     f_.at(op, "weight decay is for tensors of two or more dimensions");
 }
 
+/// After the update a new optimizer step begins: nothing is defined, and all counts are 0.
 void ParamRecord::end_of_update() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];

@@ -53,6 +53,8 @@ void check_lifetimes(const Program& p, const MemoryPlan& plan, Findings& f) {
 
 std::vector<std::string> check(const Program& p, const MemoryPlan& plan) {
   Findings f(p);
+  // Each stage relies on the previous one: indices are valid after check_structure(), sizes after
+  // check_shapes(), offsets after check_offsets().
   check_structure(p, f);
   if (f.none()) check_shapes(p, f);
   if (f.none()) check_offsets(p, plan, f);

@@ -1,6 +1,10 @@
 // Rows, columns and types of operands, as listed in core/step/operands.hpp. M = rows of the operation; the
-// other letters are the model's dimensions.
+// other letters are the model's dimensions. Matrices are row-major, weights are [out, in], and a vector is
+// [n, 1]. Operands that are absent are skipped here; whether they may be absent is in check_structure.cpp.
 #include "core/placement/check_findings.hpp"
+
+#include <cassert>
+
 #include "core/step/operands.hpp"
 #include "core/step/scratch_sizes.hpp"
 
@@ -10,6 +14,8 @@ using namespace operand;
 
 namespace {
 
+/// Checks one operation. The same instance goes through forward(), head(), backward() and update(); each
+/// knows its own kinds and ignores the others.
 class Shapes {
  public:
   Shapes(const Program& p, Findings& f, std::uint32_t op)
@@ -25,6 +31,7 @@ class Shapes {
     if (o_[k] != kNoBuffer) is(o_[k], rows, cols, t);
   }
   void scalars(In k) { typed(k, 1, kScalarCount, DType::kF64); }
+  /// Token ids, targets and the order of rows are fed by the host for every micro-batch: i32[M, 1].
   void ids(In k) {
     if (o_[k] == kNoBuffer) return;
     typed(k, M, 1, DType::kI32);
@@ -36,10 +43,12 @@ class Shapes {
   void run();
 
  private:
+  /// Output k exists only if the operation has that many outputs.
   void typed_out(Out k, std::uint64_t rows, std::uint64_t cols, DType t) {
     if (k.slot < o_.outs) is(o_[k], rows, cols, t);
   }
   void is(BufferId b, std::uint64_t rows, std::uint64_t cols, DType t) {
+    assert(b < p_.buffers.size());  // check_structure() comes first
     const Buffer& x = p_[b];
     if (x.rows == rows && x.cols == cols && x.dtype == t) return;
     f_.at(i_, x.name() + " is " + text(x.dtype, x.rows, x.cols) + ", expected " + text(t, rows, cols));
@@ -47,6 +56,8 @@ class Shapes {
   static std::string text(DType t, std::uint64_t rows, std::uint64_t cols) {
     return std::string(name(t)) + "[" + std::to_string(rows) + "," + std::to_string(cols) + "]";
   }
+  /// On the CPU the scratch holds one tile per thread; on a device the backward pass stores the row sums of
+  /// dO * O.
   void attention_scratch(In k) {
     if (on_device_)
       f32(k, M, A);  // the backward pass's row sums; the forward pass has none
@@ -64,6 +75,8 @@ class Shapes {
       f_.at(i_,
             on_device_ ? "has no buffer for its losses" : "has a buffer for losses, which only devices use");
   }
+  /// The logits of a chunk: [rows of the chunk, V] with at most M rows (docs/memory-model.md, "Activations of
+  /// one layer").
   void logits(In k) {
     const Buffer& x = p_[o_[k]];
     if (x.rows == 0 || x.rows > M)
@@ -80,6 +93,7 @@ class Shapes {
   std::uint32_t i_;
   const Op& o_;
   const ModelSpec& m_;
+  // Storage type of weights and activations; f32_storage is set by trainers that keep bf16 values in f32.
   const bool on_device_ = p_.traits.tier == Tier::kDevice;
   const DType real_ = p_.traits.f32_storage ? DType::kF32 : p_.run.weight;
   const std::uint64_t M = o_.rows, H = m_.hidden, I = m_.intermediate, A = m_.heads, K = m_.kv_heads,
@@ -87,6 +101,7 @@ class Shapes {
                       qkv = (A + 2 * K) * D;
 };
 
+/// qkv is [M, (A + 2K) D]: q of all heads, then k, then v of the key and value heads.
 void Shapes::forward() {
   switch (o_.kind) {
     case OpKind::kEmbed:
@@ -96,6 +111,7 @@ void Shapes::forward() {
       in(rms_norm::kX, M, H), in(rms_norm::kWeight, H, 1), out(rms_norm::kY, M, H),
           f32_out(rms_norm::kRstd, M, 1);
       break;
+    // n outputs and k inputs of the product, from the weight; biases and residual have the width of y.
     case OpKind::kLinear: {
       const std::uint64_t n = p_[o_[linear::kWeight]].rows, k = p_[o_[linear::kWeight]].cols;
       in(linear::kX, M, k), in(linear::kBias, n, 1), in(linear::kResidual, M, n), out(linear::kY, M, n);
@@ -111,12 +127,14 @@ void Shapes::forward() {
     case OpKind::kAttention:
       in(attention::kQkv, M, qkv), attention_scratch(attention::kScratch), out(attention::kO, M, A * D),
           f32_out(attention::kLse, M, A);
+      // Attention works on whole sequences: rows are B * S.
       if (M % S) f_.at(i_, "its rows are not whole sequences");
       break;
     case OpKind::kSwiGlu:
       in(swiglu::kGateUp, M, 2 * I), out(swiglu::kAct, M, I);
       break;
     case OpKind::kAttentionStep:
+      // One token: one row; caches are [S, K D].
       in(attention_step::kQkv, 1, qkv), in(attention_step::kCacheK, S, K * D),
           in(attention_step::kCacheV, S, K * D), f32(attention_step::kScratch, A, S),
           out(attention_step::kO, 1, A * D);
@@ -126,6 +144,7 @@ void Shapes::forward() {
   }
 }
 
+/// Logits are [M, V] where they are materialised and [chunk, V] where they are scratch.
 void Shapes::head() {
   switch (o_.kind) {
     case OpKind::kHeadLoss:
@@ -153,6 +172,9 @@ void Shapes::head() {
   }
 }
 
+/// Gradients of activations have the shapes of the activations, gradients of weights are f32 like their sums.
+/// kPartials: one row of partial sums per slot, added up in a fixed order, so that the result does not depend
+/// on the number of threads.
 void Shapes::backward() {
   switch (o_.kind) {
     case OpKind::kRmsNormBwd:
@@ -203,6 +225,7 @@ void Shapes::backward() {
   }
 }
 
+/// Moments and master copies have the shape of the gradient, which has that of the weight.
 void Shapes::update() {
   const Buffer& g = p_[o_.in[0]];  // the gradient, or what is copied or added
   const auto same = [&](BufferId to) {
@@ -219,6 +242,7 @@ void Shapes::update() {
       break;
     case OpKind::kGradSquares:
       scalars(grad_squares::kScalars), typed(grad_squares::kPartials, W, 1, DType::kF64);
+      // The sum of squares is computed on the host without scratch.
       if ((o_[grad_squares::kPartials] == kNoBuffer) != runs_on_host(p_, o_))
         f_.at(i_, "has no scratch, or scratch that it does not use");
       break;
@@ -240,6 +264,8 @@ void Shapes::update() {
 
 void Shapes::run() { forward(), head(), backward(), update(); }
 
+/// Rows that an operation of a section works on: the tokens of a micro-batch, one token, or none in the
+/// update.
 std::uint64_t rows_of(const Program& p, SectionKind k) {
   return k == SectionKind::kUpdate ? 0 : k == SectionKind::kGenerate ? 1 : p.run.tokens_per_micro_batch();
 }

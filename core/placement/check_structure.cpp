@@ -1,6 +1,8 @@
 // Structure of a program: sections cover the operations, operands exist, in-place operands are the same
-// buffer among inputs and outputs, parameters contain every tensor of the model exactly once.
+// buffer among inputs and outputs, parameters contain every tensor of the model exactly once. Runs before the
+// other checks, which rely on valid operand indices.
 #include <array>
+#include <cassert>
 
 #include "core/base/checked.hpp"
 #include "core/placement/check_findings.hpp"
@@ -52,6 +54,7 @@ const Signature& signature(OpKind k) {
   return kTable[static_cast<std::size_t>(k)];
 }
 
+/// Training programs have all four sections, inference programs eval and generate.
 void check_sections(const Program& p, Findings& f) {
   std::uint32_t at = 0;
   for (const Section& s : p.sections) {
@@ -73,6 +76,7 @@ void check_sections(const Program& p, Findings& f) {
   wanted(SectionKind::kGenerate, "generate", true);
 }
 
+/// False if an index is invalid: the caller then skips checks that would use it.
 bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
   if (o.kind >= OpKind::kCount_) return f.at(i, "no such kind of operation"), false;
@@ -102,12 +106,14 @@ void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   std::size_t n = 0;
   for (int wanted : signature(o.kind).outs) {
     if (wanted == kNone) continue;
+    assert(wanted < static_cast<int>(o.ins));
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
     if (wanted != kNew && same == kNoBuffer && omits_outputs_of_absent_inputs(o.kind)) continue;
     if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, expected more");
     const BufferId out = o.out[n++];
     if (same != kNoBuffer && out != same)
       f.at(i, "must change " + p[same].name() + " in place but writes " + p[out].name());
+    // A new output must not be an input: kernels may read and write in any order.
     if (same == kNoBuffer)
       for (BufferId in : o.inputs())
         if (in == out) f.at(i, "writes " + p[out].name() + " while it reads it");
@@ -125,6 +131,7 @@ void check_params(const Program& p, Findings& f) {
   for (const Param& q : p.params) {
     if (q.weight >= p.buffers.size()) return f.add("a parameter has no weight buffer");
     const Buffer& w = p[q.weight];
+    // Element at which the next tensor of the parameter must begin.
     std::uint64_t filled = 0;
     for (const Slice& s : q.slices) {
       if (s.tensor >= p.tensor_infos.size())
@@ -158,6 +165,7 @@ void check_params(const Program& p, Findings& f) {
 
 }  // namespace
 
+/// check_outputs() indexes with operands, so it runs only if all of them exist.
 void check_structure(const Program& p, Findings& f) {
   check_sections(p, f);
   for (std::uint32_t i = 0; i < p.ops.size(); ++i)

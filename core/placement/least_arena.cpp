@@ -4,6 +4,7 @@
 // keep their activations for the backward pass; their bytes are added to its own during that time.
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <vector>
 
 #include "core/base/checked.hpp"
@@ -89,6 +90,7 @@ class LeastArena {
         add(span[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
     }
     for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
+    assert(live.back() == 0);
     return live;
   }
 

@@ -17,12 +17,14 @@ bool in_compute_tier(const Program& p, const Buffer& b) {
 template <class F>
 std::uint64_t sum(const Program& p, const std::vector<Lifetime>& lifetime, F&& keeps) {
   std::uint64_t bytes = 0;
+  // Only what the plan puts into the arena: no external and no unused buffers.
   for (std::size_t b = 0; b < p.buffers.size(); ++b)
     if (in_compute_tier(p, p.buffers[b]) && lifetime[b].used() && keeps(p.buffers[b], lifetime[b]))
       bytes = checked_add(bytes, p.buffers[b].bytes());
   return bytes;
 }
 
+/// Live before and after operation `op`: not those that begin or end with it.
 std::uint64_t live_across(const Program& p, const std::vector<Lifetime>& lifetime, std::uint32_t op) {
   return sum(p, lifetime, [op](const Buffer&, const Lifetime& l) { return l.first < op && l.last >= op; });
 }
@@ -34,9 +36,11 @@ PhaseLiveBytes live_bytes_by_phase(const Program& p, const std::vector<Lifetime>
   const Section micro = p.section(SectionKind::kMicro), update = p.section(SectionKind::kUpdate);
   if (micro.begin == micro.end || update.begin == update.end) return m;
   const auto is_persistent = [](const Buffer& b, const Lifetime&) { return b.persistent; };
+  // Gradients are written anew in each update: they are not counted between updates.
   const auto outlives_update = [](const Buffer& b, const Lifetime&) {
     return b.persistent && b.component != Component::kGradients;
   };
+  // Before the first forward pass gradients hold nothing; before later ones they do.
   m.before_forward = m.after_update = sum(p, lifetime, outlives_update);
   m.before_later_forward = m.after_backward = sum(p, lifetime, is_persistent);
   m.after_forward = live_across(p, lifetime, backward_begin(p));

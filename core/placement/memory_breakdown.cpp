@@ -1,7 +1,9 @@
 // The memory breakdown of a plan: one entry per role, all layers together, with its maximum and its bytes at
 // the peak. Padding and gaps are an entry of their own, so that the entries of a tier sum to its arena
-// exactly.
+// exactly (docs/memory-model.md, "Components"). Bytes are tensor bytes; only the entry "fragmentation"
+// contains padding.
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -18,6 +20,8 @@ struct PhaseRun {
   Phase phase;
 };
 
+/// Maximal runs of operations in one phase; a program has few, so lifetimes are compared with runs, not with
+/// operations.
 std::vector<PhaseRun> phase_runs(const Program& p) {
   std::vector<PhaseRun> runs;
   for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
@@ -61,7 +65,9 @@ std::vector<Group> group_by_role(const Program& p, const MemoryPlan& plan) {
   return groups;
 }
 
-/// Maximum over operations of the group's live bytes.
+/// Maximum over operations of the group's live bytes. Buffers of one role in different layers are mostly live
+/// at different times, so this is less than their sum. Events are sorted by time; an end sorts before a start
+/// of the next operation.
 std::uint64_t max_live_bytes(const Program& p, const MemoryPlan& plan, const Group& g) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
       change;  // 2 * op at its start, + 1 at its end; bytes modulo 2^64
@@ -73,6 +79,7 @@ std::uint64_t max_live_bytes(const Program& p, const MemoryPlan& plan, const Gro
   std::sort(change.begin(), change.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::uint64_t live = 0, high = 0;
   for (const auto& c : change) high = std::max(high, live += c.second);
+  assert(live == 0);
   return high;
 }
 
@@ -84,6 +91,7 @@ std::string entry_name(const Buffer& b) {
   return n.replace(n.find("layers.0."), 9, "layers[].");
 }
 
+/// `like`: any member of the group; all have the same role, tier and component.
 MemoryEntry entry_of(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs,
                      const Group& g) {
   const Buffer& like = p[g.members.front()];
@@ -96,6 +104,7 @@ MemoryEntry entry_of(const Program& p, const MemoryPlan& plan, const std::vector
     n.phases |= phases_in(runs, plan.lifetime[b]);
     if (plan.lifetime[b].overlaps({peak, peak})) n.bytes_at_peak += p[b].bytes();
   }
+  // Weights and optimizer state are also live while they are loaded and saved; gradients are not.
   if (like.persistent && like.component != Component::kGradients) n.phases |= kLoad | kSave;
   n.bytes = max_live_bytes(p, plan, g);
   n.formula = formula(p, like, like.bytes() ? n.bytes / like.bytes() : 0);
@@ -104,6 +113,7 @@ MemoryEntry entry_of(const Program& p, const MemoryPlan& plan, const std::vector
 
 }  // namespace
 
+/// Entries in the order of their first buffer, then fragmentation, per tier. All are exact: lo = bytes = hi.
 MemoryReport memory_breakdown(const Program& p, const MemoryPlan& plan) {
   MemoryReport r;
   r.digest = plan.digest;

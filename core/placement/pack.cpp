@@ -1,8 +1,9 @@
 // See pack.hpp. Two ways to place the next item: above everything that overlaps it in time (skyline, n log n,
 // suits activations, whose lifetimes nest), or in the lowest gap that is free for its whole lifetime
 // (quadratic, for sections of moderate size). Several orders are tried; then, repeatedly, the item that ends
-// highest moves to the front of its order. For many items, where this takes too long: first fit in order of
-// time, then packing from two ends (pack_two_ends.hpp). The optimum is NP-hard; the lower bound is often met.
+// highest is tried first in the next attempt. For many items, where this takes too long: first fit in order
+// of time, then packing from two ends (pack_two_ends.hpp). The optimum is NP-hard; the lower bound is often
+// met.
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -118,7 +119,7 @@ Order by_key(std::span<const PackItem> items, Key key) {
   return o;
 }
 
-/// Moves the item that ends highest to the front of the order.
+/// Makes the item that ends highest the first one of the order: placed first, it gets a low offset.
 void move_tallest_to_front(std::span<const PackItem> items, const Offsets& offset, Order& order) {
   const auto top = std::max_element(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return offset[a] + items[a].size < offset[b] + items[b].size;

@@ -32,6 +32,7 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
   bottom = by_time(
       items, bottom, times, [&](const PackItem& i) { return times - 1 - lifetime_of(i); },
       longer_then_larger);
+  // kLatest: what is used last comes first; otherwise by size.
   if (top_order == TopOrder::kLatest)
     top = by_time(
         items, top, times, [&](const PackItem& i) { return times - 1 - i.last; }, longer_then_larger);
@@ -53,11 +54,13 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
   PlacedItems from_top(times);  // offsets are depths below the top
   for (std::uint32_t i : top) {
     offset[i] = from_top.place_in_lowest_gap(items[i]);
+    // What the stack needs below the item during its lifetime.
     const std::uint64_t below =
         *std::max_element(stacked.begin() + items[i].first, stacked.begin() + items[i].last + 1);
     height = std::max(height, below + offset[i] + items[i].size);
     if (height > limit) return kTooHigh;
   }
+  // Depths are final only now, when the height is known.
   for (std::uint32_t i : top) {
     assert(offset[i] + items[i].size <= height);
     offset[i] = height - offset[i] - items[i].size;

@@ -1,4 +1,5 @@
-// See budget.hpp.
+// See budget.hpp. Order of sources: memory.budget, memory.device, then what is free on this machine. A budget
+// that is not known limits nothing, and the report says so.
 #include "core/planning/budget.hpp"
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@ Budget preset_budget(const std::string& device) {
 Budget compute_budget(const runfile::RunConfig& c, Tier tier, plugin::Trainer* trainer) {
   if (c.budget) return {*c.budget, "memory.budget", true};
   if (!c.device.empty()) return preset_budget(c.device);
+  // Without a trainer on a device, or on the CPU, the run uses this machine's memory.
   if (tier == Tier::kHost || !trainer) return {free_host_bytes(), "free memory", true};
   if (auto d = trainer->device_memory()) return {d->free_bytes, "free memory of " + d->name, true};
   return {0, fmt::format("not known: the {} backend finds no device here", trainer->id()), false};
@@ -42,12 +44,15 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
   Budgets b;
   b.tier = traits.tier;
   b.compute = compute_budget(c, traits.tier, trainer);
+  // On the CPU one budget covers everything.
   if (traits.tier == Tier::kHost) return b;
   // memory.budget is not reduced: it is the user's limit for the plan alone.
   if (!c.budget && b.compute.known && traits.runtime_bytes) {
+    // The runtime (context, libraries) takes device memory that no plan contains.
     b.compute.bytes -= std::min(b.compute.bytes, traits.runtime_bytes);
     b.compute.source += ", less " + format_bytes(traits.runtime_bytes) + " for its runtime";
   }
+  // `elsewhere`: the run will be on another machine, whose host memory is not known.
   if (c.host_budget)
     b.host = {*c.host_budget, "memory.host_budget", true};
   else if (trainer && !elsewhere)
@@ -63,6 +68,7 @@ Estimate judge(MemoryReport r, const Budgets& b) {
   e.compute_bytes = b.tier == Tier::kHost ? e.total_bytes : e.report.tier_bytes(b.tier);
   if (b.tier != Tier::kHost)
     e.host_bytes = e.report.tier_bytes(Tier::kPinned) + e.report.tier_bytes(Tier::kHost);
+  // A run without a known budget "fits".
   e.fits = (!b.compute.known || e.compute_bytes <= b.compute.bytes) &&
            (!b.host.known || e.host_bytes <= b.host.bytes);
   return e;
@@ -71,6 +77,7 @@ Estimate judge(MemoryReport r, const Budgets& b) {
 std::string why_it_does_not_fit(const Estimate& e, const Budgets& b, bool smallest) {
   std::string out =
       describe_excess(e.compute_bytes, b.compute, smallest ? " with every layer recomputed" : "");
+  // Both sentences if both are short.
   const std::string host = describe_excess(e.host_bytes, b.host, " of host memory");
   return out + (out.empty() || host.empty() ? "" : "; ") + host;
 }

@@ -1,4 +1,5 @@
-// See choose_estimators.hpp.
+// See choose_estimators.hpp. Estimators are plugins: each is loaded when it is asked for the first time, and
+// a broken one must not prevent a plan by another.
 #include "core/planning/choose_estimators.hpp"
 
 #include <fmt/format.h>
@@ -33,6 +34,7 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
                        const runfile::RunConfig& c) {
   int best = 0;
   std::string best_id;
+  // Equal matches: the first by id, which is the order of `ids`.
   for (const std::string& id : ids) {
     if (const int match = match_of(registry, id, c); match > best) best = match, best_id = id;
     if (best == kBestMatch) break;
@@ -44,6 +46,7 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
 
 std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                            const PlanRequest& request) {
+  // The command line replaces the list of the run file.
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   const std::vector<std::string> installed = registry.ids("estimator");
   std::vector<std::string> chosen;
@@ -54,9 +57,11 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
     }
     const std::string best = best_match(registry, installed, c);
     if (!best.empty()) chosen.push_back(best);
+    // "all": the best first, then the others in the order of their ids.
     if (name == "all")
       for (const std::string& id : installed)
         if (id != best && match_of(registry, id, c) > 0) chosen.push_back(id);
+    // After a name that was given explicitly, "all" may add nothing.
     if (chosen.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
   }
   return chosen;
@@ -66,17 +71,20 @@ plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string&
   try {
     return registry.estimator(id);
   } catch (const plugin::PluginError& e) {
+    // Only a rejected file is the user's problem to fix; other errors keep their code.
     if (e.status() != "rejected") throw;
     throw usage_error(
         fmt::format("the estimator '{}': {}", escaped(id, 80), e.what()),
         e.hint().empty() ? fmt::format("installed estimators: {}", fmt::join(registry.ids("estimator"), ", "))
                          : e.hint(),
         where);
+    // Adds the position in the run file.
   } catch (const Error& e) {
     throw Error(e.code(), e.what(), e.hint(), where);
   }
 }
 
+// For -v: why an estimator was chosen or not.
 std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry) {
   std::string out;
   for (const std::string& id : registry.ids("estimator")) {

@@ -1,4 +1,5 @@
-// See error_context.hpp.
+// See error_context.hpp. Rules of models and layouts know keys but no file; the position is added here, from
+// the key that their message begins with.
 #include "core/planning/error_context.hpp"
 
 #include <string_view>
@@ -10,6 +11,7 @@ namespace {
 /// a key.
 std::string leading_key(std::string_view message) {
   const std::size_t end = message.find_first_of(" :");
+  // A key has a dot; a first word without one is part of a sentence.
   if (end == message.npos || message.substr(0, end).find('.') == message.npos) return {};
   return std::string(message.substr(0, end));
 }
@@ -26,12 +28,14 @@ Where position_of_key(const runfile::RunConfig& c, const std::string& key) {
 }
 
 std::optional<Error> with_position(const runfile::RunConfig& c, const Error& e) {
+  // An error that already has a position keeps it.
   if (!e.where().file.empty()) return std::nullopt;
   const Where where = position_of_key(c, leading_key(e.what()));
   if (where.file.empty()) return std::nullopt;
   return Error(e.code(), e.what(), e.hint(), where);
 }
 
+// The factors that appear in sizes; an overflow message lists those that were given.
 std::vector<std::pair<std::string, std::uint64_t>> size_factors(const runfile::RunConfig& c) {
   const ModelSpec& m = c.model;
   const RunSpec& r = c.run;

@@ -1,4 +1,4 @@
-// See estimate_run.hpp.
+// See estimate_run.hpp. One estimate: an estimator or the trainer's own plan, plus the buffers of the host.
 #include "core/planning/estimate_run.hpp"
 
 #include "core/data/dataset.hpp"
@@ -21,12 +21,14 @@ HostBuffers host_buffers_of(const runfile::RunConfig& c, plugin::Trainer* profil
 
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request) {
+  // A run that no program describes (LoRA, several ranks) has no traits of a trainer.
   if (request.trainer.empty() || !trains_by_program(c.model, c.run)) return nullptr;
   return &registry.trainer(request.trainer);
 }
 
 TrainerTraits traits_for(const runfile::RunConfig& c, plugin::Trainer* trainer) {
   if (trainer) return trainer->traits(c.model, c.run);
+  // Without a trainer the plan is for some device: defaults of TrainerTraits.
   TrainerTraits device;
   device.tier = Tier::kDevice;
   return device;
@@ -39,10 +41,13 @@ TrainerTraits planned_traits(const ResolvedRun& r, plugin::Registry& registry, c
 Estimate estimate_run(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
                       const std::string& id, const TrainerTraits& traits) {
   const runfile::RunConfig& c = r.config;
+  // The position of the key is for the message if the estimator is not found; it is not there if the
+  // estimator was named by an option.
   const Where named_at = request.estimators.empty() ? position_of_key(c, "memory.estimator") : Where{};
   MemoryReport report = with_error_context(
       c, [&] { return find_estimator(registry, id, named_at).estimate(c.model, c.run, &traits); });
   report.source = id;
+  // Only an exact report is completed: an approximation would look more certain than it is.
   if (report.claim == Claim::kExact)
     add_host_buffers(report,
                      host_buffers_of(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));

@@ -1,4 +1,5 @@
-// See host_buffers.hpp.
+// See host_buffers.hpp. The training loop allocates exactly these buffers (HostBlock), so plan and run agree
+// to the byte. All are in host memory, also for a run on a device.
 #include "core/planning/host_buffers.hpp"
 
 #include <algorithm>
@@ -13,8 +14,10 @@ constexpr std::uint64_t kStagingBytes = 4u << 20;  // a model whose tensors are 
 }
 
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes) {
+  // Tokens and targets of one optimizer step: 2 int32 each.
   HostBuffers b;
   b.batch_bytes = checked_mul(r.accumulate, r.micro_batch, r.seq_len, 2, sizeof(std::int32_t));
+  // Tensors are converted row by row, so one row of the widest must fit.
   std::uint64_t longest_row =
       std::max({std::uint64_t{m.hidden}, std::uint64_t{m.intermediate}, m.qkv_width(), m.vocab});
   std::uint64_t embedding = checked_mul(m.vocab, m.hidden, sizeof(float));
@@ -25,6 +28,7 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 }
 
 void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
+  // Ids stay unique: the estimator's entries come first.
   std::uint32_t next = 1;
   for (const MemoryEntry& n : report.entries) next = std::max(next, n.id + 1);
   auto add_entry = [&](const char* name, std::uint64_t bytes, std::string formula) {
@@ -33,6 +37,7 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
     n.id = next++;
     n.tier = Tier::kHost;
     n.component = Component::kWorkspace;
+    // Allocated before loading and freed after the last save, hence in every phase.
     n.phases = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
     n.bytes = n.lo = n.hi = n.bytes_at_peak = bytes;
     n.has_at_peak = true;
@@ -49,14 +54,17 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
             equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
   add_entry("host.data", b.data_bytes, "text in memory");
   add_entry("host.profile", b.profile_bytes, "timing records of one step");
+  // The host tier may be absent in the report of a device estimator. A report without any peak gets none.
   for (TierPeak& p : report.tiers)
     if (p.tier == Tier::kHost) {
       p.bytes += b.total();
       return;
     }
+  // A report whose only tier peaks are those of a device: the host's peak is these buffers alone.
   if (!report.tiers.empty()) report.tiers.push_back({Tier::kHost, b.total(), kForward});
 }
 
+// 64: a cache line, and the alignment that vector instructions want.
 HostBlock::HostBlock(plugin::Ledger& ledger, std::uint64_t bytes, const char* tag)
     : ledger_(ledger), bytes_(bytes), data_(bytes ? ledger.alloc(bytes, 64, Tier::kHost, tag) : nullptr) {
   if (bytes && !data_)

@@ -15,6 +15,7 @@
 namespace trainhost::plugin {
 namespace {
 
+/// Estimators have no instance and no state; the same adapter is used for every estimate of a command.
 class EstimatorAdapter : public Estimator {
  public:
   EstimatorAdapter(std::shared_ptr<Library> library, const th_estimator& table)
@@ -22,6 +23,7 @@ class EstimatorAdapter : public Estimator {
 
   const std::string& id() const override { return library_->id(); }
 
+  /// A score outside [0, 1000] is limited instead of rejected: it only orders estimators.
   int match(const ModelSpec& m, const RunSpec& r) const override {
     std::optional<CallArguments> arguments;
     try {
@@ -37,9 +39,11 @@ class EstimatorAdapter : public Estimator {
     return score < 0 ? 0 : score > 1000 ? 1000 : score;
   }
 
+  /// `traits` may be null: without a trainer, an estimator plans for a device in general.
   MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const TrainerTraits* traits) const override {
     CallArguments arguments(*library_, m, r);
     auto of_trainer = library_->fit_argument(traits ? abi::to_c(*traits) : th_profile{});
+    // Nodes are checked while they arrive; take_report() checks what needs all of them.
     ReportReceiver receiver(*library_);
     abi::Collector& collector = receiver.collector;
     try {
@@ -60,6 +64,7 @@ class EstimatorAdapter : public Estimator {
 
 }  // namespace
 
+/// Both functions are mandatory; the table is copied, so a plugin cannot change it later.
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_ESTIMATOR_ID);
   if (!raw)
@@ -73,6 +78,7 @@ std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   return std::make_unique<EstimatorAdapter>(std::move(library), table);
 }
 
+/// Shared by estimators and trainers: both send reports through the same sink.
 MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Collector& collector) {
   MemoryReport report = collector.take(plugin_id);
   if (!collector.problem().empty())
@@ -83,6 +89,7 @@ MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Co
   return report;
 }
 
+/// Exit codes are part of the command line's interface; statuses are part of the plugin interface.
 Exit exit_of(th_status s) {
   switch (s) {
     case TH_E_ARG:
@@ -100,6 +107,8 @@ Exit exit_of(th_status s) {
   }
 }
 
+/// A status that is no constant of the interface is a bug of the plugin and is reported as such, with the
+/// number. The message of a plugin is never trusted to exist.
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error) {
   if (s == TH_OK) return;
   std::string status(abi::status_name(s));

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxText = 200;
 
+/// Receives the boundaries of a step. Called by the plugin during step(), on its thread; it must not throw,
+/// because the plugin may be C code.
 struct BoundaryCallback {
   abi::ZeroPadded<th_moments> c;
   Profiler::OnBoundary to;
@@ -30,8 +32,8 @@ struct BoundaryCallback {
   }
 };
 
-/// Checks each record and passes it to the receiver. Stores an exception of the receiver until the plugin
-/// has returned.
+/// Checks each record and passes it to the receiver. Stores an exception of the receiver until the plugin has
+/// returned. Records of one step must be in order and must not overlap: the table of times adds them up.
 struct OpSink {
   abi::ZeroPadded<th_op_sink> c;
   const std::function<void(const OpTiming&)>* to = nullptr;
@@ -67,8 +69,10 @@ struct OpSink {
     return copy = escaped(t, kMaxText);
   }
 
+  /// False if the record violates a rule of the interface; `problem` then says which.
   bool take(const th_op_record* r, OpTiming& t) {
     auto wrong = [&](const char* why) { return problem = why, false; };
+    // live_bytes is the last field of this version that every record must have.
     if (!r || !TH_HAS(r, th_op_record, live_bytes) || !r->kind || !r->name)
       return wrong("a truncated record or one without a name");
     if (r->phase != TH_PH_FORWARD && r->phase != TH_PH_BACKWARD && r->phase != TH_PH_UPDATE)
@@ -93,8 +97,11 @@ struct OpSink {
   }
 };
 
+/// Profiling of one session. The session owns `calls_`, so a read during a step is detected. Destroyed before
+/// the session (train.cpp), because stop() needs the instance.
 class ProfilerAdapter : public Profiler {
  public:
+  /// Throws PluginError if the plugin refuses, for example because `records` is too small.
   ProfilerAdapter(std::shared_ptr<Library> library, const th_profiler& table, th_trainer_inst* instance,
                   InstanceCalls& calls, std::span<std::byte> records, OnBoundary reached)
       : library_(std::move(library)),
@@ -103,6 +110,7 @@ class ProfilerAdapter : public Profiler {
         calls_(calls),
         boundary_callback_(std::move(reached)) {
     library_->view().shrink(boundary_callback_.c);
+    // start() is called in the constructor: an object exists only while profiling is on.
     InstanceCalls::Scope scope(calls_, library_->id(), "start of the profiler");
     call_plugin(*library_, "start of the profiler", [&](th_error* e) {
       return table_.start(instance_, records.data(), records.size(), boundary_callback_.c.get(), e);
@@ -142,6 +150,7 @@ class ProfilerAdapter : public Profiler {
 
 }  // namespace
 
+/// Empty table if the plugin has no profiler; an incomplete one is a rejection.
 th_profiler profiler_table(Library& library) {
   const void* raw = library.interface(TH_PROFILER_ID);
   if (!raw) return {};

@@ -1,5 +1,10 @@
-// See adapt.hpp. The adapters of trainers and their sessions.
+// See adapt.hpp. The adapters of trainers and their sessions. Rules for every call into a plugin: arguments
+// are structs of the plugin's own minor version (fit_argument), results are zeroed before the call
+// (make_result), no call is nested (InstanceCalls), and nothing that comes back is used before it was
+// checked.
 #include <fmt/format.h>
+
+#include <cassert>
 
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/enums.hpp"
@@ -19,6 +24,7 @@ namespace {
 
 constexpr std::int32_t kDevice = 0;  // one device per run; an option of the plugin may select another
 
+/// Copies of the plugin's tables, taken once: a plugin that changes its tables later has no effect.
 struct Tables {
   th_trainer trainer{};
   th_generate generate{};  // next is null if the plugin cannot generate
@@ -26,11 +32,14 @@ struct Tables {
   th_device device{};      // memory is null if it has no device of its own
 };
 
+/// One instance of a plugin. Thread: any, but one call at a time; InstanceCalls throws otherwise. The
+/// destructor calls destroy() even after a failed call, since only destroy() frees the instance.
 class SessionAdapter : public Session {
  public:
   SessionAdapter(std::shared_ptr<Library> library, const Tables& tables, th_trainer_inst* instance)
       : library_(std::move(library)), t_(tables), instance_(instance) {}
   ~SessionAdapter() override {
+    // No call may start once destroy() has begun.
     calls_.close();
     try {
       t_.trainer.destroy(instance_);
@@ -38,6 +47,7 @@ class SessionAdapter : public Session {
     }
   }
 
+  /// The data stay owned by the caller and are valid during the call only.
   void load(Scope scope, const TensorPiece& p) override {
     th_tensor c{};
     c.dtype = static_cast<std::uint32_t>(p.dtype);
@@ -61,6 +71,8 @@ class SessionAdapter : public Session {
   StepResult step(const StepInput& in) override { return run(in, 0); }
   StepResult evaluate(const StepInput& in) override { return run(in, TH_STEP_EVALUATE); }
 
+  /// The plugin calls the sink from inside save(). An exception of the receiver must not pass through the
+  /// plugin, which may be C; the sink stores it and the plugin sees a failing status.
   void save(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
     SaveSink sink(receiver);
     library_->view().shrink(sink.c);
@@ -71,6 +83,7 @@ class SessionAdapter : public Session {
     } catch (const PluginError&) {
       if (!sink.thrown && sink.problem.empty()) throw;
     }
+    // Order: our own exception explains the failing status that the plugin returned because of it.
     if (sink.thrown) std::rethrow_exception(sink.thrown);
     if (!sink.problem.empty())
       throw PluginError(Exit::kFailed, "internal",
@@ -78,6 +91,7 @@ class SessionAdapter : public Session {
                         "a bug in the plugin: report it to its author", 0);
   }
 
+  /// Cumulative since create(). A plugin without the function reports zeros.
   Counters counters() override {
     if (!t_.trainer.counters) return {};
     auto result = library_->make_result<th_counters>();
@@ -97,6 +111,7 @@ class SessionAdapter : public Session {
             .stream_bytes = c.stream_bytes};
   }
 
+  /// The text belongs to the plugin and is copied at once, with a limit and escaped.
   std::string info(const std::string& key) override {
     if (!t_.trainer.info) return {};
     std::string text;
@@ -108,6 +123,7 @@ class SessionAdapter : public Session {
     return text;
   }
 
+  /// Unknown metrics are normal: a trainer answers only those that it can measure.
   std::optional<double> metric(const std::string& key) override {
     if (!t_.trainer.metric) return std::nullopt;
     double value = 0;
@@ -123,7 +139,9 @@ class SessionAdapter : public Session {
 
   bool can_generate() const override { return t_.generate.next != nullptr; }
 
+  /// `logits`: [vocab] f32, written by the plugin. The plugin knows the size from the model.
   void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) override {
+    assert(!logits.empty());
     if (!can_generate())
       throw PluginError(Exit::kUsage, "unsupported",
                         fmt::format("plugin {} cannot generate text", library_->id()), "", 0);
@@ -134,6 +152,7 @@ class SessionAdapter : public Session {
     return adapt_profiler(library_, t_.profiler, instance_, calls_, records, std::move(reached));
   }
 
+  /// Every call on the instance goes through here.
  private:
   template <class F>
   void call(const char* name, F&& f) {
@@ -141,6 +160,8 @@ class SessionAdapter : public Session {
     call_plugin(*library_, name, std::forward<F>(f));
   }
 
+  /// Shapes: tokens and targets are [batch, seq] int32, row-major. Checked here, as the plugin only gets
+  /// pointers.
   StepResult run(const StepInput& in, std::uint32_t flags) {
     std::uint64_t ids = checked_mul(in.batch, in.seq);
     if (in.tokens.size() != ids || in.targets.size() != ids)
@@ -171,6 +192,7 @@ class SessionAdapter : public Session {
   InstanceCalls calls_;
 };
 
+/// Functions of a trainer that need no instance. They may be called before and beside sessions.
 class TrainerAdapter : public Trainer {
  public:
   TrainerAdapter(std::shared_ptr<Library> library, const Tables& tables)
@@ -178,6 +200,7 @@ class TrainerAdapter : public Trainer {
 
   const std::string& id() const override { return library_->id(); }
 
+  /// The first call that may touch a device or a vendor library.
   void probe() override {
     std::uint32_t devices = 0;
     call_plugin(*library_, "probe",
@@ -187,6 +210,7 @@ class TrainerAdapter : public Trainer {
                         0);
   }
 
+  /// th_profile is filled by the plugin in its own size; the fields that it does not know stay zero.
   TrainerTraits traits(const ModelSpec& m, const RunSpec& r) override {
     CallArguments arguments(*library_, m, r);
     auto p = library_->make_result<th_profile>();
@@ -197,6 +221,8 @@ class TrainerAdapter : public Trainer {
     return abi::from_c(p.value);
   }
 
+  /// A refused node makes the plugin return a failure; the collector's sentence about the node is then the
+  /// better message.
   MemoryReport plan(const ModelSpec& m, const RunSpec& r) override {
     CallArguments arguments(*library_, m, r);
     ReportReceiver receiver(*library_);
@@ -223,6 +249,7 @@ class TrainerAdapter : public Trainer {
     return bytes;
   }
 
+  /// nullopt also if the device is there but busy or lost: planning then has no budget and says so.
   std::optional<DeviceMemory> device_memory() override {
     if (!t_.device.memory) return std::nullopt;
     DeviceMemory d;
@@ -247,6 +274,7 @@ class TrainerAdapter : public Trainer {
     return d;
   }
 
+  /// The session holds the library, so the code stays mapped until the instance is destroyed.
   std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) override {
     CallArguments arguments(*library_, m, r);
     th_trainer_inst* instance = nullptr;
@@ -268,6 +296,7 @@ class TrainerAdapter : public Trainer {
 
 }  // namespace
 
+/// Optional interfaces are optional as a whole: if a table is provided, its mandatory functions must be set.
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_TRAINER_ID);
   if (!raw)

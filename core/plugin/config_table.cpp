@@ -16,7 +16,8 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
-/// The member `key` of an object, or the element at that index of an array; nullptr if there is none.
+/// The member `key` of an object, or the element at that index of an array; nullptr if there is none. An
+/// index is digits only, like a path of a JSON pointer.
 const JsonValue* find_item(const JsonValue& container, std::string_view key) {
   if (!container.is_array()) return container.find(key);
   std::size_t i = 0;
@@ -26,7 +27,7 @@ const JsonValue* find_item(const JsonValue& container, std::string_view key) {
 }
 
 /// Looks up the dotted key in the model's config.json and passes the value to `take`, which returns whether
-/// its type is right.
+/// its type is right. Called by plugins; noexcept, since no exception may cross the interface.
 template <class Take>
 th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
   if (!m || !dotted) return TH_E_ARG;
@@ -49,6 +50,8 @@ th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
   return TH_E_INTERNAL;
 }
 
+/// true and false read as 1 and 0, and 8.0 as 8: configs write both. Values beyond 2^63 are rejected, as the
+/// conversion would be undefined.
 th_status integer(const th_config*, const th_model* m, const char* key, std::int64_t* value) {
   if (!value) return TH_E_ARG;
   return ask(m, key, [&](const JsonValue& e) {
@@ -68,6 +71,8 @@ th_status number(const th_config*, const th_model* m, const char* key, double* v
   });
 }
 
+/// Copies at most to_bytes - 1 bytes and never splits a UTF-8 character; `length` is that of the whole text,
+/// so the caller can ask again with a larger buffer.
 th_status text(const th_config*, const th_model* m, const char* key, char* to, std::uint64_t to_bytes,
                std::uint64_t* length) {
   if (!to && to_bytes != 0) return TH_E_ARG;

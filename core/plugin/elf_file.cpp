@@ -1,4 +1,7 @@
-// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); codes: core/plugin/README.md.
+// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); codes: core/plugin/README.md. The
+// file is untrusted and no code of it has run: every offset is compared with the size of the file before it
+// is read, counts are limited, and nothing is mapped. Checks are as strict as the loader's own, because
+// dlopen of a damaged library ends the process instead of failing.
 #include "core/plugin/elf_file.hpp"
 
 #include <elf.h>
@@ -6,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -18,6 +22,7 @@
 namespace trainhost::plugin {
 namespace {
 
+// Limits far above what linkers write: a real plugin has about 10 segments and 30 sections.
 constexpr std::uint16_t kMaxSegments = 512;
 constexpr std::uint64_t kMaxSectionNames = 1u << 20, kMaxDynamicBytes = 1u << 20, kMaxName = 4096;
 constexpr std::size_t kMaxNeeded = 256;
@@ -33,6 +38,7 @@ constexpr std::uint16_t kHostMachine = EM_RISCV;
 #error "a 64-bit Linux machine that this reader knows is needed"
 #endif
 
+/// Only for messages; other machines are named by their number in the ELF header.
 std::string machine_name(std::uint16_t machine) {
   switch (machine) {
     case EM_X86_64:
@@ -64,6 +70,7 @@ std::string machine_name(std::uint16_t machine) {
 const char* const kOtherBuild = "install a build for this machine";
 const char* const kCopyAgain = "the file is damaged or incomplete: build or copy it again";
 
+/// Positioned reads within a file of known size.
 class File {
  public:
   File(int fd, std::uint64_t size) : fd_(fd), size_(size) {}
@@ -75,6 +82,7 @@ class File {
   /// Exactly `bytes` at `offset`, for which holds() is true. A file that shrank since then is rejected as
   /// truncated.
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
+    assert(holds(offset, bytes));
     auto* p = static_cast<char*>(to);
     while (bytes > 0) {
       ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(offset));
@@ -85,6 +93,8 @@ class File {
       p += n, offset += static_cast<std::uint64_t>(n), bytes -= static_cast<std::uint64_t>(n);
     }
   }
+  /// `count` entries at `offset`, for which holds() was checked. memcpy semantics: entries in a file may be
+  /// unaligned.
   template <class T>
   std::vector<T> table(std::uint64_t offset, std::size_t count) const {
     std::vector<T> t(count);
@@ -100,6 +110,8 @@ class File {
 Elf64_Ehdr read_header(const File& f) {
   if (f.size() == 0) reject_elf("empty", "is empty", kCopyAgain);
   unsigned char magic[EI_NIDENT] = {};
+  // The magic number comes before the size: "is not a shared library" is the better message for a short text
+  // file.
   f.read(0, magic, std::min<std::uint64_t>(f.size(), sizeof magic));
   if (std::memcmp(magic, ELFMAG, SELFMAG) != 0)
     reject_elf("not_elf", "is not a shared library: it does not begin with the ELF magic number",
@@ -132,6 +144,7 @@ std::vector<Elf64_Dyn> read_dynamic(const File& f, const Elf64_Phdr& p) {
   if (p.p_filesz > kMaxDynamicBytes)
     reject_elf("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
   std::vector<Elf64_Dyn> all = f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn));
+  // Entries behind DT_NULL are not part of the section.
   all.erase(std::find_if(all.begin(), all.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }),
             all.end());
   for (const Elf64_Dyn& d : all) {
@@ -149,6 +162,7 @@ std::string text_at(const File& f, const std::vector<Elf64_Phdr>& segments, std:
   for (const Elf64_Phdr& p : segments) {
     if (p.p_type != PT_LOAD || address < p.p_vaddr || address - p.p_vaddr >= p.p_filesz) continue;
     const std::uint64_t inside = address - p.p_vaddr;
+    // A name may end at the end of the segment; it must contain a NUL before that.
     std::string text(std::min(kMaxName, p.p_filesz - inside), '\0');
     f.read(p.p_offset + inside, text.data(), text.size());
     const std::size_t end = text.find('\0');
@@ -162,6 +176,7 @@ std::string text_at(const File& f, const std::vector<Elf64_Phdr>& segments, std:
 /// The required libraries and the run path. RUNPATH takes precedence over RPATH.
 void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const std::vector<Elf64_Dyn>& dynamic,
                 ElfFile& out) {
+  // DT_STRTAB may follow the entries that refer to it.
   std::uint64_t names = 0;
   for (const Elf64_Dyn& d : dynamic)
     if (d.d_tag == DT_STRTAB) names = d.d_un.d_ptr;
@@ -190,6 +205,7 @@ void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
         "link it with -shared");
   if (!f.holds(h.e_phoff, std::uint64_t{h.e_phnum} * sizeof(Elf64_Phdr)))
     reject_elf("truncated", "is truncated: its program headers are outside the file", kCopyAgain);
+  static_assert(kMaxSegments * sizeof(Elf64_Phdr) < (1u << 20));
   bool dynamic = false, load = false;
   int number = 0;
   const std::vector<Elf64_Phdr> segments = f.table<Elf64_Phdr>(h.e_phoff, h.e_phnum);
@@ -216,6 +232,7 @@ void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
   read_links(f, segments, entries, out);
 }
 
+/// A library may be stripped of sections; then it has no manifest either.
 std::vector<Elf64_Shdr> read_sections(const File& f, const Elf64_Ehdr& h) {
   if (h.e_shoff == 0 || h.e_shnum == 0) return {};
   if (h.e_shentsize != sizeof(Elf64_Shdr) ||
@@ -239,6 +256,7 @@ bool is_manifest(const std::string& names, std::uint32_t offset) {
   return offset < names.size() && names.compare(offset, kSection.size(), kSection) == 0;
 }
 
+/// All sections are searched: two manifests are an error, whichever comes first.
 std::optional<Elf64_Shdr> find_manifest(const std::vector<Elf64_Shdr>& sections, const std::string& names) {
   std::optional<Elf64_Shdr> found;
   for (const Elf64_Shdr& s : sections) {
@@ -253,6 +271,7 @@ std::optional<Elf64_Shdr> find_manifest(const std::vector<Elf64_Shdr>& sections,
 
 }  // namespace
 
+/// Segments first: whether the file can be loaded at all is the better message than a missing manifest.
 ElfFile read_elf(int fd, std::uint64_t size) {
   const File f(fd, size);
   const Elf64_Ehdr h = read_header(f);

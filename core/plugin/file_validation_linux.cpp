@@ -1,5 +1,6 @@
 // See file_validation.hpp. stat() comes first, so that a FIFO or a device is never opened; open() does not
-// block, so that a file replaced in between does no harm.
+// block, so that a file replaced in between does no harm. The same descriptor is used for every check, so all
+// of them see the same file; MappedFileCheck later makes sure that this file is the one that is loaded.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nettle/sha2.h>
@@ -54,6 +55,7 @@ struct stat stat_of(const fs::path& file) {
   return s;
 }
 
+/// Time with nanoseconds: a file rewritten within a second must not look unchanged.
 FileId id_of(const struct stat& s) {
   return {s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
 }
@@ -69,6 +71,7 @@ int open_regular(const fs::path& file, FileId& id) {
   if (fd < 0)
     reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
                 "check its permissions and the disk");
+  // d closes the descriptor if the rejection below is thrown.
   Descriptor d(fd);
   struct stat opened {};
   if (::fstat(fd, &opened) != 0 || !(id_of(opened) == id))
@@ -92,7 +95,8 @@ void read_all(int fd, F&& use) {
   }
 }
 
-/// The text of the sidecar file; nullopt if there is none. It is checked like the library.
+/// The text of the sidecar file; nullopt if there is none. It is checked like the library, since it decides
+/// as what the library is used.
 std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, FileId& id) {
   const fs::path sidecar = sidecar_of(file);
   std::error_code failed;
@@ -114,6 +118,8 @@ std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, File
   }
 }
 
+/// The embedded manifest decides. A sidecar that differs is rejected: listing one plugin and loading another
+/// would hide what runs.
 Manifest manifest_of(const fs::path& file, const ElfFile& elf, Trust& trust, FileId& sidecar_id) {
   const std::optional<std::string> beside = read_sidecar(file, trust, sidecar_id);
   if (!elf.manifest && !beside)
@@ -138,6 +144,8 @@ FileId identify_sidecar(const fs::path& file) {
   return ::stat(sidecar_of(file).c_str(), &s) == 0 ? id_of(s) : FileId{};
 }
 
+/// Order: owner and permissions before the content is parsed; the manifest before the checks that need it.
+/// `passed` is filled as far as it goes, so a rejected file still has a name in the list.
 void validate_file(const fs::path& file, Trust& trust, ValidatedFile& passed) {
   const Descriptor d(open_regular(file, passed.id));
   trust.check(file);
@@ -148,6 +156,7 @@ void validate_file(const fs::path& file, Trust& trust, ValidatedFile& passed) {
   check_libraries(elf, passed.manifest, file);
 }
 
+/// SHA-256, because the hash decides what plugins.allow accepts.
 std::string content_hash(const fs::path& file, const FileId& id) {
   FileId now;
   const Descriptor d(open_regular(file, now));

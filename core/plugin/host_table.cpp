@@ -1,4 +1,6 @@
-// See host_table.hpp.
+// See host_table.hpp. The functions that a plugin calls, from any of its threads. None lets an exception pass
+// into the plugin; each catches everything and answers as if it had failed. Texts of the plugin are bounded
+// and escaped.
 #include "core/plugin/host_table.hpp"
 
 #include <functional>
@@ -23,12 +25,14 @@ struct HostCallbacks {
   static void log(const th_host* h, std::int32_t level, const char* where, const char* text) noexcept try {
     std::string at = self(h).id_;
     if (where && *where) at += std::string("/") + where;
+    // 2000 characters: a log line, not a file.
     self(h).context_->log(level, escaped(at), escaped(text ? text : "", 2000));
   } catch (...) {
   }
 
   static void* alloc(const th_host* h, std::uint64_t bytes, std::uint64_t align, std::uint32_t tier,
                      const char* tag) noexcept try {
+    // The host allocates in its own tiers; device memory is reported with took().
     if (tier != TH_TIER_HOST && tier != TH_TIER_PINNED) return nullptr;
     return self(h).context_->ledger.alloc(bytes, align, static_cast<Tier>(tier), tag ? tag : "untagged");
   } catch (...) {
@@ -43,6 +47,7 @@ struct HostCallbacks {
   } catch (...) {
   }
 
+  // A failing question counts as "stop": the run could otherwise not be ended.
   static std::int32_t cancelled(const th_host* h) noexcept try {
     const auto& ask = self(h).context_->options.cancelled;
     return ask && ask() ? 1 : 0;
@@ -54,6 +59,8 @@ struct HostCallbacks {
   static void progress(const th_host* h, const char* stage, double fraction) noexcept try {
     const int percent = fraction >= 0 && fraction <= 1 ? static_cast<int>(fraction * 100) : -1;
     const std::string what = escaped(stage ? stage : "", 80);
+    // One number for stage and percent; a change of it is a new line. Equal hashes of different stages only
+    // omit a line.
     const std::size_t now = std::hash<std::string>{}(what)*127 + static_cast<std::size_t>(percent + 1);
     if (self(h).progress_.exchange(now) == now) return;
     self(h).context_->log(TH_LOG_DEBUG, self(h).id_,
@@ -62,6 +69,7 @@ struct HostCallbacks {
   }
 
   static const char* option(const th_host* h, const char* key) noexcept try {
+    // The text belongs to options_, which lives as long as the table.
     auto it = self(h).options_.find(key ? key : "");
     return it == self(h).options_.end() ? nullptr : it->second.c_str();
   } catch (...) {
@@ -77,6 +85,7 @@ HostTable::HostTable(std::shared_ptr<HostContext> context, std::string plugin_id
     : context_(std::move(context)), id_(std::move(plugin_id)) {
   if (auto it = context_->options.plugin_options.find(id_); it != context_->options.plugin_options.end())
     options_ = it->second;
+  // struct_size was set by the zero-padded struct.
   table_->abi_major = TH_ABI_MAJOR;
   table_->abi_minor = TH_ABI_MINOR;
   table_->self = this;

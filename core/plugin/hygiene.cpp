@@ -1,4 +1,6 @@
-// See hygiene.hpp.
+// See hygiene.hpp. State of the process that a plugin shares with the host and with all other plugins. A
+// trial load compares it before start() and after stop(). Changes that would alter the host's behaviour
+// reject the plugin; others are warnings.
 #include "core/plugin/hygiene.hpp"
 
 #include <fmt/format.h>
@@ -25,11 +27,14 @@ namespace fs = std::filesystem;
 /// Signals that stop the host, or that it turns into errors.
 constexpr int kHostSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ, SIGCHLD};
 
+/// Device and inode identify what a standard stream refers to, whatever its number.
 std::string file_behind(int fd) {
   struct stat s {};
   return ::fstat(fd, &s) == 0 ? fmt::format("{}:{}", s.st_dev, s.st_ino) : "";
 }
 
+/// Descriptors above 2 that refer to files. Those of /proc and /dev are left out: libraries keep them open
+/// (GPU drivers), and the directory iterator itself is one.
 std::set<int> open_descriptors() {
   std::set<int> out;
   std::error_code failed;
@@ -52,9 +57,11 @@ std::string signal_name(int number) {
   return name ? std::string("SIG") + name : fmt::format("signal {}", number);
 }
 
+/// The name only: values may be secrets.
 std::string variable(const std::string& entry) { return escaped(entry.substr(0, entry.find('=')), 40); }
 
-/// Names of variables that were set, changed or removed.
+/// Names of variables that were set, changed or removed. Sets of "NAME=VALUE": a changed value is one entry
+/// removed and one added.
 std::set<std::string> changed_variables(const std::set<std::string>& before,
                                         const std::set<std::string>& after) {
   std::set<std::string> names;
@@ -65,6 +72,8 @@ std::set<std::string> changed_variables(const std::set<std::string>& before,
   return names;
 }
 
+/// Replacing the handler of a signal that the host handles would disable a clean stop. Other signals, such as
+/// SIGSEGV of a debugging library, are only reported.
 void compare_signals(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
   std::vector<std::string> ours, others;
   for (const auto& [number, was] : before.signals) {
@@ -104,6 +113,7 @@ std::string limit_name(int resource) {
   }
 }
 
+/// Only lowered limits matter: the host plans with the old ones. Raising a limit is harmless.
 void compare_limits(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
   for (const auto& [resource, was] : before.limits)
     if (const auto now = after.limits.find(resource); now != after.limits.end() && now->second < was)
@@ -113,11 +123,13 @@ void compare_limits(const ProcessState& before, const ProcessState& after, std::
 
 }  // namespace
 
+/// No atomicity is needed: in the child of a trial load nothing else runs.
 ProcessState process_state() {
   ProcessState s;
   std::error_code failed;
   s.cwd = fs::current_path(failed).string();
   if (const char* l = std::setlocale(LC_ALL, nullptr)) s.locale = l;
+  // umask can only be read by setting it.
   s.umask = ::umask(0);
   ::umask(static_cast<mode_t>(s.umask));
   for (char** e = environ; e && *e; ++e) s.environment.insert(*e);
@@ -137,6 +149,7 @@ ProcessState process_state() {
   return s;
 }
 
+/// Order of the result: rejections first, since only the first one is reported.
 std::vector<Change> compare_states(const ProcessState& before, const ProcessState& after) {
   std::vector<Change> out;
   if (before.cwd != after.cwd)

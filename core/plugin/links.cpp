@@ -1,4 +1,6 @@
-// See links.hpp. The rules are those of ld.so(8).
+// See links.hpp. The rules are those of ld.so(8). The aim is a good message before dlopen: a library that is
+// missing or could be replaced by another user is named here. Where the rules of the loader are not fully
+// known, a library counts as present.
 #include "core/plugin/links.hpp"
 
 #include <fmt/format.h>
@@ -61,6 +63,7 @@ void replace_all(std::string& in, const std::string& what, const std::string& wi
     in.replace(at, what.size(), with);
 }
 
+/// Forms with braces come first, as the others are their prefixes.
 std::string expand_variables(std::string element, const fs::path& file) {
   const std::string origin = file.parent_path().string();
   for (const char* form : {"${ORIGIN}", "$ORIGIN"}) replace_all(element, form, origin);
@@ -77,13 +80,15 @@ std::vector<fs::path> run_path_of(const std::string& run_path, const fs::path& f
   return out;
 }
 
+/// Opened read-only and parsed with bounds; the format is documented only in glibc.
 std::set<std::string> read_linker_cache() {
   std::ifstream in("/etc/ld.so.cache", std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
   return sonames_in_cache(bytes);
 }
 
-/// What this process has mapped is found without any search.
+/// What this process has mapped is found without any search. A plugin may need a library that the host has
+/// loaded.
 std::set<std::string> loaded_names() {
   std::set<std::string> out;
   ::dl_iterate_phdr(
@@ -97,9 +102,11 @@ std::set<std::string> loaded_names() {
 
 bool readable(const fs::path& p) { return ::access(p.c_str(), R_OK) == 0; }
 
+/// The search order of ld.so: RUNPATH (or RPATH), LD_LIBRARY_PATH, system folders, cache.
 bool library_exists(const std::string& soname, const std::vector<fs::path>& run_path) {
   if (soname.find('/') != soname.npos) return readable(soname);
   std::vector<fs::path> folders = run_path;
+  // The loader ignores the variable for setuid programs.
   const char* variable = ::getauxval(AT_SECURE) ? nullptr : std::getenv("LD_LIBRARY_PATH");
   if (variable)
     for (const std::string& e : split(variable, ":;")) folders.emplace_back(e.empty() ? "." : e);
@@ -127,6 +134,7 @@ std::set<std::string> read_cpu_features() {
 
 }  // namespace
 
+/// `count` is limited by the size of the file, so a damaged cache cannot make the loop long.
 std::set<std::string> sonames_in_cache(std::string_view bytes) {
   std::set<std::string> out;
   const std::size_t base = bytes.find(kCacheMagic);
@@ -141,6 +149,8 @@ std::set<std::string> sonames_in_cache(std::string_view bytes) {
   return out;
 }
 
+/// A relative or empty element depends on the working directory; a folder that others can write to lets them
+/// place a library there that the plugin then loads.
 void check_run_path(const std::string& run_path, const fs::path& file) {
   const char* const hint =
       "link it with -Wl,-rpath,'$ORIGIN', or with an absolute directory that only its owner can write to";
@@ -170,6 +180,7 @@ void check_libraries(const ElfFile& elf, const Manifest& manifest, const fs::pat
                       "install the package that contains it, or add its directory to LD_LIBRARY_PATH");
 }
 
+/// Names as in /proc/cpuinfo. Missing instructions would end the process with SIGILL at the first use.
 void check_cpu(const std::vector<std::string>& features) {
   static const std::set<std::string> here = read_cpu_features();
   if (here.empty()) return;  // no /proc: nothing is known, so nothing is rejected

@@ -1,4 +1,5 @@
-// See mapped_file.hpp.
+// See mapped_file.hpp. Between validation and dlopen() another file could be put under the path. The loaded
+// library is therefore compared with the file that was validated, by device and inode of their mappings.
 #include "core/plugin/mapped_file.hpp"
 
 #include <fcntl.h>
@@ -28,6 +29,7 @@ constexpr std::size_t kPage = 4096;
 std::array<std::string, 2> mappings_of(const void* one, const void* other) {
   const std::array wanted{reinterpret_cast<std::uintptr_t>(one), reinterpret_cast<std::uintptr_t>(other)};
   std::array<std::string, 2> found;
+  // Read once for both addresses: the mapping cannot change between.
   std::ifstream in("/proc/self/maps");
   for (std::string line; std::getline(in, line) && (found[0].empty() || found[1].empty());) {
     unsigned long begin = 0, end = 0, inode = 0;
@@ -41,9 +43,13 @@ std::array<std::string, 2> mappings_of(const void* one, const void* other) {
 
 }  // namespace
 
+/// Maps one page of the validated file. Device numbers of stat() and of /proc/self/maps differ on some file
+/// systems (overlay, btrfs), so mappings are compared with mappings.
 MappedFileCheck::MappedFileCheck(const std::filesystem::path& path, const FileId& id) {
+  // O_NONBLOCK: the path may be a FIFO by now.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   struct stat s {};
+  // The identity that was recorded when the file was validated.
   const bool same = fd >= 0 && ::fstat(fd, &s) == 0 &&
                     FileId{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec,
                            s.st_mtim.tv_nsec} == id;

@@ -1,4 +1,5 @@
-// See plugin_cache.hpp; the text format: plugin_cache_format.hpp.
+// See plugin_cache.hpp; the text format: plugin_cache_format.hpp. The cache only saves time: any failure to
+// read or write it is ignored, and the files are then examined again.
 #include "core/plugin/plugin_cache.hpp"
 
 #include <fcntl.h>
@@ -27,9 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// 32 MiB and 20,000 lines: the cache of a user with many builds is trimmed, never refused.
 constexpr std::size_t kMaxBytes = 32 << 20, kMaxLines = 20'000;
 
-/// The content of a regular file that the user owns and only the user can write to; "" otherwise.
+/// The content of a regular file that the user owns and only the user can write to; "" otherwise. Anyone who
+/// could write it could mark a hostile plugin as harmless.
 std::string read_own(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   struct stat s {};
@@ -68,6 +71,8 @@ class FolderLock {
   int fd_;
 };
 
+/// Written to a temporary file and renamed, without fsync: after a power failure the digest does not match
+/// and the cache counts as empty.
 void replace_file(const fs::path& file, const std::string& text) {
   std::string pattern = file.string() + ".XXXXXX";
   const int fd = ::mkostemp(pattern.data(), O_CLOEXEC);
@@ -84,6 +89,7 @@ Cache::Cache(fs::path file, std::string host) : file_(std::move(file)), host_(st
   if (!file_.empty()) lines_ = parse_cache(read_own(file_), join_fields({host_}));
 }
 
+/// Lines are parsed when they are asked for: a cache may hold thousands, of which a command needs a few.
 const CacheEntry* Cache::find(const fs::path& plugin, const FileId& id, const FileId& sidecar) const {
   const std::string key = key_of(host_, plugin);
   auto it = parsed_.find(key);
@@ -107,6 +113,7 @@ void Cache::put(const fs::path& plugin, CacheEntry what) {
   parsed_[key] = std::move(what);
 }
 
+/// Reads the file again under the lock, so that entries of hosts running at the same time are kept.
 void Cache::save() {
   if (unsaved_.empty()) return;
   std::error_code failed;
@@ -120,6 +127,7 @@ void Cache::save() {
   replace_file(file_, format_cache(lines_));
 }
 
+/// Part of every key: another version or build of the host may judge the same file differently.
 std::string host_identity() {
   struct stat s {};
   ::stat("/proc/self/exe", &s);
@@ -129,6 +137,7 @@ std::string host_identity() {
                          static_cast<std::uint64_t>(s.st_mtim.tv_nsec));
 }
 
+/// True if the same file gives the same rejection whatever happens around it. Only such results are cached.
 bool depends_only_on_file(const Rejection& why) {
   static const std::set<std::string> kContent = {"empty",         "not_elf",          "wrong_class",
                                                  "wrong_machine", "executable",       "not_shared",

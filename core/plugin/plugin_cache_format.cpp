@@ -1,5 +1,7 @@
-// See plugin_cache_format.hpp. Fields and escapes: field_lines.hpp. An invalid number becomes 0 and one
-// that is too large the maximum: the entry then matches no file.
+// See plugin_cache_format.hpp. Fields and escapes: field_lines.hpp. An invalid number becomes 0 and one that
+// is too large the maximum: the entry then matches no file. The digest detects truncated and edited files; it
+// is no protection against an attacker, which is why read_own() accepts only files that nobody else can
+// write.
 #include "core/plugin/plugin_cache_format.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdlib>
 
 #include "core/plugin/field_lines.hpp"
@@ -15,7 +18,10 @@ namespace trainhost::plugin {
 namespace {
 
 constexpr std::string_view kTitle = "trainhost plugin cache 1\n";
+// 35 fields per record, in the order of format_cache_line(); 64 hex digits of SHA-256.
 constexpr std::size_t kRecordFields = 35, kDigest = 64;
+// A file that was written less than this before it was examined may change again without a new time stamp:
+// file systems store times in ticks of up to 10 ms.
 constexpr std::int64_t kFresh_ns = 100'000'000;
 
 std::string sha256(std::string_view text) {
@@ -34,6 +40,7 @@ std::vector<std::string> unlist(const std::string& s) {
   return s.empty() ? std::vector<std::string>{} : split_fields(s);
 }
 
+/// Five fields of an identity: device, inode, size, seconds, nanoseconds.
 void add(std::vector<std::string>& to, const FileId& id) {
   for (auto n : {id.device, id.inode, id.size}) to.push_back(std::to_string(n));
   for (auto n : {id.mtime_s, id.mtime_ns}) to.push_back(std::to_string(n));
@@ -47,7 +54,7 @@ FileId id_at(const std::vector<std::string>& f, std::size_t i) {
 }
 
 /// Whether `now` is before `then` or less than `limit_ns` (below one second) after it; true for invalid
-/// times.
+/// times. Differences are formed in unsigned arithmetic, since the times come from a file.
 bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::int64_t then_ns,
             std::int64_t limit_ns) {
   constexpr std::int64_t kSecond = 1'000'000'000;
@@ -66,6 +73,8 @@ bool CacheEntry::mtime_too_recent() const {
   return false;
 }
 
+/// An unreadable cache is an empty one: it only saves work. With `host`, lines of other builds are skipped
+/// before they are copied.
 std::map<std::string, std::string> parse_cache(std::string_view text, std::string_view host) {
   std::map<std::string, std::string> out;
   if (!text.starts_with(kTitle) || text.size() < kTitle.size() + kDigest + 1) return out;
@@ -79,6 +88,7 @@ std::map<std::string, std::string> parse_cache(std::string_view text, std::strin
   return out;
 }
 
+/// Sorted by key, as a map is, so that equal content gives equal files.
 std::string format_cache(const std::map<std::string, std::string>& lines) {
   std::string body;
   for (const auto& [key, line] : lines) body += key + "\t" + line + "\n";
@@ -98,9 +108,11 @@ std::string format_cache_line(const CacheEntry& r) {
   const Rejection& why = r.rejected ? *r.rejected : none;
   f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings), why.native().domain,
                      std::to_string(why.native().code)});
+  assert(f.size() == kRecordFields);
   return join_fields(f);
 }
 
+/// Indices are those of format_cache_line(); a line with another number of fields is from another version.
 std::optional<CacheEntry> parse_cache_line(std::string_view line) {
   const std::vector<std::string> f = split_fields(line);
   CacheEntry r;

@@ -13,6 +13,8 @@
 #include <vector>  // Boost.DLL 1.74 forgets it
 #if defined(__SSE2__)
 #include <xmmintrin.h>
+
+#include <cassert>
 #endif
 
 #include "core/abi/error_guard.hpp"
@@ -26,18 +28,23 @@
 namespace trainhost::plugin {
 namespace {
 
+// Longest id or version that is compared; a table without a NUL is not read beyond it.
 constexpr std::size_t kMaxDescription = 256;
 constexpr const char* kCatch = "a bug in the plugin: catch exceptions inside it, for example with th::guard";
 
+/// Texts of the table may lack a NUL.
 std::string text_at(const char* s) {
   return s ? std::string(s, ::strnlen(s, kMaxDescription)) : std::string();
 }
 
+/// From here on code of the plugin runs: its static constructors. They may throw, and the exception arrives
+/// here, because dlopen is an ordinary call.
 boost::dll::shared_library map_library(const std::filesystem::path& file) {
   namespace dll = boost::dll;
   auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local |
               static_cast<dll::load_mode::type>(RTLD_NODELETE);
   std::error_code failed;
+  // Clears an older message, so that the text below belongs to this call.
   ::dlerror();
   dll::shared_library library;
   try {
@@ -61,8 +68,8 @@ const void* base_of(const boost::dll::shared_library& library) {
 
 using Entry = const th_plugin* (*)();
 
-/// The entry function. Must be a function of this library: dlsym also finds data and symbols of
-/// dependencies.
+/// The entry function. Must be a function of this library: dlsym also finds data and symbols of dependencies,
+/// and calling data would crash.
 Entry find_entry(const boost::dll::shared_library& library) {
   const char* const want = "export it with TH_PLUGIN, or as const th_plugin *" TH_ENTRY_NAME "(void)";
   if (!library.has(TH_ENTRY_NAME))
@@ -102,6 +109,8 @@ const char* advice(th_status s) {
   }
 }
 
+/// First only the version, which has the same place in every major version, then the table: the layout of
+/// another major version is unknown.
 th_plugin read_table(Entry entry) {
   const th_plugin* raw = nullptr;
   try {
@@ -120,6 +129,8 @@ th_plugin read_table(Entry entry) {
   return copy_known_fields<th_plugin>(raw, TH_SIZE_UP_TO(th_plugin, get), "plugin table");
 }
 
+/// Table and manifest are written in one place by TH_PLUGIN. A difference means that the file was assembled
+/// from two builds.
 void check_description(const th_plugin& t, const Manifest& m) {
   if (!t.get)
     throw Rejection("abi", "slot", "its plugin table has no get(), which is mandatory",
@@ -142,6 +153,8 @@ void check_description(const th_plugin& t, const Manifest& m) {
 
 }  // namespace
 
+/// MXCSR controls rounding and denormals for the whole thread. A library built with -ffast-math changes it in
+/// a constructor, and training on the CPU would then give other bits.
 FpMode::FpMode() : before_(0) {
 #if defined(__SSE2__)
   before_ = _mm_getcsr();
@@ -163,6 +176,8 @@ bool FpMode::restore() {
 Library::Library(Manifest manifest, std::shared_ptr<HostContext> context)
     : manifest_(std::move(manifest)), host_(std::move(context), manifest_.id) {}
 
+/// Order: the file that was validated must be the one that is mapped; then table, version, start(). The
+/// floating-point mode is restored whether or not any of them fails.
 std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const FileId& id,
                                        const Manifest& manifest, std::shared_ptr<HostContext> context) {
   const MappedFileCheck seen(file, id);
@@ -179,6 +194,7 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
     l->host_.shrink(l->view_);
     context->enter("start");
     l->start();
+    // Nothing is unmapped: threads or handlers that the plugin started may still use its code.
   } catch (...) {
     mode.restore();
     throw;
@@ -187,7 +203,9 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
   return l;
 }
 
+/// A plugin without start() needs no setup. start() may call the host table, so the table is complete before.
 void Library::start() {
+  assert(!started_);
   if (!table_.start) return;
   auto result = make_result<th_error>();
   const th_error& error = result.value;
@@ -213,6 +231,7 @@ void Library::start() {
   started_ = true;
 }
 
+/// The run sets a field that the plugin cannot know; calling it anyway would ignore the setting silently.
 void Library::throw_unseen_field(const std::string& field) const {
   throw PluginError(Exit::kUsage, "unsupported",
                     fmt::format("plugin {} was built for plugin interface {}.{}, which does not have {}",
@@ -228,6 +247,7 @@ const void* Library::interface(const char* interface_id) const {
   }
 }
 
+/// Warns once per library, not per call.
 void Library::restore_fp_mode(FpMode& before, const char* call) const {
   if (!before.restore() || warned_fp_mode_.exchange(true)) return;
   host_.context().log(TH_LOG_WARN, id(),
@@ -249,6 +269,8 @@ void Library::warn_once(const std::string& text) const {
   if (!warned_once_.exchange(true)) host_.context().log(TH_LOG_WARN, id(), text);
 }
 
+/// stop() is called only after a successful start(). The code stays mapped until the process ends
+/// (RTLD_NODELETE).
 Library::~Library() {
   if (!started_ || !table_.stop) return;
   try {

@@ -1,4 +1,6 @@
-// See plugin_manifest.hpp.
+// See plugin_manifest.hpp. A manifest is read from a file whose code has not run and may be hostile. Its text
+// passes three checks before the TOML parser sees it: size, characters, nesting. Values are limited in
+// length, because they are printed in tables.
 #include "core/plugin/plugin_manifest.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@
 namespace trainhost::plugin {
 namespace {
 
+// Longest id, version, summary in bytes; most elements of a list.
 constexpr std::size_t kMaxId = 64, kMaxVersion = 64, kMaxSummary = 400, kMaxList = 256;
 constexpr int kMaxNesting = 8, kMaxDots = 8;
 
@@ -24,8 +27,9 @@ constexpr const char* kKeys = "the keys, values and limits of a manifest are in 
   throw Rejection("manifest", code, reason, std::move(hint));
 }
 
-/// Scans the text for strings and comments. Outside them only ASCII is allowed, and brackets and dotted
-/// keys must not nest deeply, because the parser recurses over both.
+/// Scans the text for strings and comments. Outside them only ASCII is allowed, and brackets and dotted keys
+/// must not nest deeply, because the parser recurses over both (toml++ 3.3 overflows the stack on long dotted
+/// keys).
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -60,6 +64,8 @@ class Scanner {
   void skip_comment() {
     while (at_ < text_.size() && text_[at_] != '\n') ++at_;
   }
+  /// Leaves at_ behind the closing quotes; an unterminated string ends at the line or the text, and the
+  /// parser reports it.
   void skip_string(char quote) {
     std::string_view rest = text_.substr(at_);
     bool triple = rest.size() >= 3 && rest[1] == quote && rest[2] == quote;
@@ -88,6 +94,7 @@ class Scanner {
   int line_ = 1, nesting_ = 0, dots_ = 0;
 };
 
+/// Control characters appear if two manifests are linked into one section: NUL separates them.
 void check_text(const std::string& toml) {
   if (toml.size() > kMaxManifestBytes)
     reject_manifest("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", toml.size(),
@@ -102,6 +109,7 @@ void check_text(const std::string& toml) {
   Scanner(toml).run();
 }
 
+/// Both exceptions of toml++ become a rejection with the line, where there is one.
 toml::table parse(const std::string& toml) {
   try {
     return toml::parse(toml);
@@ -113,6 +121,7 @@ toml::table parse(const std::string& toml) {
   }
 }
 
+/// A value that is printed must be one line.
 std::string text_of(const toml::table& t, const char* key, bool needed, std::size_t max) {
   const toml::node* n = t.get(key);
   if (!n && needed) reject_manifest("missing_key", fmt::format("its manifest has no '{}'", key));
@@ -128,6 +137,7 @@ std::string text_of(const toml::table& t, const char* key, bool needed, std::siz
   return v;
 }
 
+/// Elements are escaped when they are read, so that every later use is safe.
 std::vector<std::string> list_of(const toml::table& t, const char* key) {
   std::vector<std::string> out;
   const toml::node* n = t.get(key);
@@ -159,6 +169,7 @@ std::vector<std::string> names_of(const toml::table& t, const char* key) {
 }
 
 /// "1.0". Another major version is rejected; a newer minor loads with the fields that both sides know.
+/// "" if the key is absent: the version of the plugin's table then decides when it is loaded.
 std::string abi_of(const toml::table& t) {
   const std::string text = text_of(t, "abi", false, kMaxVersion);
   if (text.empty()) return text;
@@ -178,6 +189,8 @@ std::string abi_of(const toml::table& t) {
   return fmt::format("{}.{}", major, minor);
 }
 
+/// Ids are used in option names and paths of caches; a leading dot or dash would look like a hidden file or
+/// an option. `id` is not empty.
 bool valid_id(const std::string& id) {
   auto ok = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
@@ -187,6 +200,7 @@ bool valid_id(const std::string& id) {
 
 }  // namespace
 
+/// Unknown keys are ignored: a plugin may be newer than this program.
 Manifest parse_manifest(const std::string& toml) {
   check_text(toml);
   toml::table t = parse(toml);

@@ -1,11 +1,13 @@
 // See registry.hpp. A candidate passes through: scan (scan.cpp), trial load in a child if it is not cached
 // (trial_load.hpp), load on first use (plugin_library.cpp), probe. A failure is written into the candidate
-// with stage, code, reason and hint.
+// with stage, code, reason and hint. Used by one thread. Invariant after scan_once(): found and candidates
+// have equal size, and at most one candidate per id is not rejected.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <thread>
 
 #include "core/base/text.hpp"
@@ -42,6 +44,7 @@ struct Registry::Impl {
   std::vector<std::string> ids(const std::string& kind) const;
 };
 
+/// Runs once: candidates keep their index for the life of the registry, which trial loads rely on.
 void Registry::Impl::scan_once() {
   if (scanned) return;
   scanned = true;
@@ -49,10 +52,13 @@ void Registry::Impl::scan_once() {
   Scan scan(*context, *cache);
   for (const fs::path& d : directories) scan.add_directory(d);
   found = scan.take_files();
+  assert(candidates.empty());
   for (ScannedFile& f : found) candidates.push_back(std::move(f.candidate));
+  assert(candidates.size() == found.size());
   cache->save();
 }
 
+/// A fixed order, so that the choice between equal matches does not depend on the search path.
 std::vector<std::string> Registry::Impl::ids(const std::string& kind) const {
   std::vector<const Manifest*> all;
   for (const Candidate& c : candidates)
@@ -65,6 +71,7 @@ std::vector<std::string> Registry::Impl::ids(const std::string& kind) const {
   return out;
 }
 
+/// A rejected trainer means that the backend is not available, which `auto` treats like a missing one.
 void Registry::Impl::throw_rejected(const Candidate& c) {
   Exit code = c.manifest.kind == "trainer" ? Exit::kNoBackend : Exit::kFailed;
   throw PluginError(code, "rejected",
@@ -73,6 +80,7 @@ void Registry::Impl::throw_rejected(const Candidate& c) {
                     c.hint, 0);
 }
 
+/// The id exists as another kind, or not at all; both messages list what is available.
 void Registry::Impl::throw_unknown(const std::string& id, const std::string& kind) {
   std::vector<std::string> known = ids(kind);
   for (const Candidate& c : candidates)
@@ -103,6 +111,7 @@ std::size_t Registry::Impl::need(const std::string& id, const std::string& kind)
 /// Loads an unknown file in a child and caches the result, unless it depends on options or on a device,
 /// which may differ next time.
 void Registry::Impl::trial_load(std::size_t index) {
+  assert(index < candidates.size() && index < found.size());
   const HostOptions& o = context->options;
   Candidate& c = candidates[index];
   ScannedFile& f = found[index];
@@ -125,6 +134,7 @@ void Registry::Impl::trial_load(std::size_t index) {
     c.status = Status::kOk;
     c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
   }
+  // Options and devices can change the result, so only a rejection that follows from the file is kept.
   if (v.rejected && (!plain || !depends_only_on_file(*v.rejected))) return;
   CacheEntry r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.rejected, v.warnings};
   cache->put(c.file, std::move(r));
@@ -158,6 +168,7 @@ void Registry::Impl::trial_load_for_list(std::size_t index) {
   if (!found[index].trial_loaded || needs_device) trial_load(index);
 }
 
+/// Warnings of the trial load are logged when the plugin is really used, not for every listed file.
 std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
   std::shared_ptr<Library> library =
       Library::open(candidates[index].file, found[index].id, candidates[index].manifest, context);
@@ -172,6 +183,7 @@ template <class Adapter>
 Adapter& Registry::Impl::provide(const std::string& id, const char* kind,
                                  std::map<std::string, std::unique_ptr<Adapter>>& made,
                                  std::unique_ptr<Adapter> (*adapt)(std::shared_ptr<Library>)) {
+  // An adapter is created once per id; sessions refer to its library.
   if (auto it = made.find(id); it != made.end()) return *it->second;
   std::size_t index = need(id, kind);
   while (!context->options.trial_load_program.empty() && !found[index].trial_loaded) {
@@ -179,6 +191,7 @@ Adapter& Registry::Impl::provide(const std::string& id, const char* kind,
     index = need(id, kind);  // another file with that id if this one was rejected; throws if there is none
   }
   try {
+    assert(candidates[index].status != Status::kRejected);
     return *(made[id] = adapt(load(index)));
   } catch (const Rejection& why) {
     made.erase(id);
@@ -187,6 +200,7 @@ Adapter& Registry::Impl::provide(const std::string& id, const char* kind,
   }
 }
 
+/// Nothing is read or run here; scan_once() does that at the first question.
 Registry::Registry(std::vector<fs::path> directories, HostOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->directories = std::move(directories);
   std::uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -205,6 +219,7 @@ std::vector<std::string> Registry::ids(const std::string& kind) const {
   return impl_->ids(kind);
 }
 
+/// A candidate that can be used is preferred to a rejected one of the same id.
 const Candidate* Registry::find(const std::string& id) const {
   impl_->scan_once();
   const Candidate* rejected = nullptr;
@@ -224,6 +239,7 @@ Trainer& Registry::trainer(const std::string& id) {
   return impl_->provide(id, "trainer", impl_->trainers, &adapt_trainer);
 }
 
+/// Loads trainers in this process only if no trial-load program is set (tests, embedded hosts).
 void Registry::probe_all() {
   impl_->scan_once();
   for (std::size_t i = 0; i < impl_->candidates.size(); ++i) {

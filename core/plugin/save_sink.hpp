@@ -34,6 +34,8 @@ struct SaveSink {
       if (!self->read(t, piece)) return TH_E_ARG;
       (*self->to)(piece);
       return TH_OK;
+      // The plugin must not see the exception; it gets a code and ends its loop, and the host throws again
+      // after the call.
     } catch (...) {
       self->thrown = std::current_exception();
       return TH_E_CANCELLED;
@@ -44,6 +46,7 @@ struct SaveSink {
     auto wrong = [&](const char* why) { return problem = why, false; };
     if (!t || !TH_HAS(t, th_tensor, count) || !t->name)
       return wrong("a truncated tensor or one without a name");
+    // The name is copied, not kept: it belongs to the plugin.
     piece.name = escaped({t->name, ::strnlen(t->name, kMaxName)}, kMaxName);
     if (t->rank < 1 || t->rank > 2) return wrong("a tensor whose rank is neither 1 nor 2");
     if (t->dtype == 0 || t->dtype > TH_DT_F64) return wrong("a tensor of an unknown type");
@@ -51,6 +54,7 @@ struct SaveSink {
     piece.dtype = static_cast<DType>(t->dtype);
     piece.dim = {t->dim[0], t->rank == 2 ? t->dim[1] : 1};
     std::uint64_t elements = checked_mul(piece.dim[0], piece.dim[1]);
+    // Without a sum that could overflow.
     if (t->first > elements || t->count > elements - t->first) return wrong("a piece outside its tensor");
     if (t->count != 0 && !t->data) return wrong("a piece without data");
     piece.data = t->data;

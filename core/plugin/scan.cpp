@@ -23,7 +23,8 @@ std::vector<fs::path> libraries_in(const fs::path& directory, std::error_code& f
   return out;
 }
 
-/// canonical() for a file in a canonical directory: only a symbolic link must be resolved.
+/// canonical() for a file in a canonical directory: only a symbolic link must be resolved. Saves a system
+/// call per path component for each of thousands of files.
 fs::path real_path(const fs::path& file) {
   std::error_code failed;
   if (!fs::is_symlink(fs::symlink_status(file, failed))) return file;
@@ -33,6 +34,7 @@ fs::path real_path(const fs::path& file) {
 
 }  // namespace
 
+/// From here on the candidate is listed with its reason and never loaded.
 void reject(Candidate& c, const Rejection& why) {
   c.status = Status::kRejected;
   c.stage = why.stage();
@@ -49,6 +51,7 @@ Rejection duplicate_rejection(const Candidate& first) {
                    "change one of the ids, or remove one of the directories");
 }
 
+/// A missing directory is normal (the default ones); only an unreadable one is worth a warning.
 void Scan::add_directory(const fs::path& directory) {
   std::error_code failed;
   const fs::path real = fs::canonical(directory, failed);
@@ -62,6 +65,7 @@ void Scan::add_directory(const fs::path& directory) {
   for (const fs::path& file : files) add(file, directory);
 }
 
+/// Reads and validates; runs no code of the file. A file that is reached by two names counts once.
 void Scan::add(const fs::path& file, const fs::path& directory) {
   ScannedFile f;
   f.candidate.file = real_path(file);
@@ -77,6 +81,8 @@ void Scan::add(const fs::path& file, const fs::path& directory) {
   found_.push_back(std::move(f));
 }
 
+/// The cache is asked first. A rejection that depends on more than the file (permissions, missing libraries)
+/// is not cached: it may disappear without a change of the file.
 void Scan::check_file(ScannedFile& f, const fs::path& directory) {
   f.sidecar = identify_sidecar(f.candidate.file);
   if (find_in_cache(f)) return check_allowed(f, directory);
@@ -100,7 +106,8 @@ void Scan::check_file(ScannedFile& f, const fs::path& directory) {
 }
 
 /// Returns true if the cache has this version of the file, and throws its rejection if it has one. The file
-/// is opened only if its times are too recent to detect a change.
+/// is opened only if its times are too recent to detect a change. Owner and permissions are checked in any
+/// case: they can change without a new time stamp.
 bool Scan::find_in_cache(ScannedFile& f) {
   const CacheEntry* r = cache_.find(f.candidate.file, f.id, f.sidecar);
   if (!r || (r->mtime_too_recent() && content_hash(f.candidate.file, f.id) != r->hash)) return false;
@@ -115,6 +122,8 @@ bool Scan::find_in_cache(ScannedFile& f) {
   return true;
 }
 
+/// plugins.allow restricts files from the user's folders. The hash of a cached entry is computed again: a
+/// cache must not be able to allow a file.
 void Scan::check_allowed(ScannedFile& f, const fs::path& directory) {
   const HostOptions& o = context_.options;
   if (o.allow.empty() || std::find(o.allow_in.begin(), o.allow_in.end(), directory) == o.allow_in.end())
@@ -138,6 +147,7 @@ void Scan::reject_duplicate(ScannedFile& f) {
   }
 }
 
+/// For `plugins info FILE` and `plugins check FILE`: without cache and allow-list.
 Candidate inspect_file(const fs::path& file) {
   Candidate c;
   c.file = real_path(file);

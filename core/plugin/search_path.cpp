@@ -25,6 +25,7 @@ void append(std::vector<fs::path>& to, const fs::path& directory, const char* fr
     throw usage_error(fmt::format("{}: '{}' is not an absolute path", from, escaped(directory.string())),
                       failed ? "" : fmt::format("use {}", escaped(absolute.string())));
   }
+  // Normalized, so that one directory is searched once. Links are not resolved here.
   fs::path clean = directory.lexically_normal();
   if (std::find(to.begin(), to.end(), clean) == to.end()) to.push_back(clean);
 }
@@ -44,6 +45,8 @@ void append_variable(std::vector<fs::path>& to) {
 
 }  // namespace
 
+// The order decides between plugins of one id: the first wins. The program's own directory is last, so that a
+// user can replace its plugins.
 std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
                                   const std::vector<fs::path>& run_file) {
   std::vector<fs::path> out;
@@ -55,6 +58,7 @@ std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
 }
 
 fs::path program_folder() {
+  // From the running file, not from argv[0], which the caller sets.
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);
   return failed ? fs::path()

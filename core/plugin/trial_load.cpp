@@ -1,5 +1,6 @@
 // See trial_load.hpp: the parent. Request and record are lines of fields; the child is in
-// trial_load_child.cpp.
+// trial_load_child.cpp. Everything the child reports is untrusted, as the plugin runs in the same process and
+// may write into the record.
 #include "core/plugin/trial_load.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@ namespace {
 constexpr std::uint64_t kMaxOutputBytes =
     1 << 20;  // bytes on standard output and standard error; more reject the plugin
 
+/// The identity of the file is part of the request: the child rejects a file that was replaced meanwhile.
 std::string request_text(const TrialLoadRequest& r) {
   const FileId& i = r.id;
   std::string text =
@@ -27,6 +29,7 @@ std::string request_text(const TrialLoadRequest& r) {
   return text;
 }
 
+/// Words for the stage that was running when the child ended.
 const char* stage_phrase(const std::string& stage) {
   if (stage == "load") return "while loading";
   if (stage == "start") return "in start()";
@@ -54,7 +57,8 @@ std::string first_output_line(const ChildResult& c) {
   return line.empty() ? "" : fmt::format("; it wrote: {}", escaped(line));
 }
 
-/// Reads the child's record: results, and the last stage that it reported.
+/// Reads the child's record: results, and the last stage that it reported. Unknown lines are skipped; missing
+/// fields are empty.
 void read_record(const std::string& record, TrialLoadResult& v, std::string& stage) {
   for (std::string_view line : lines_of(record)) {
     std::vector<std::string> f = split_fields(line);
@@ -67,6 +71,8 @@ void read_record(const std::string& record, TrialLoadResult& v, std::string& sta
   }
 }
 
+/// A child that did not end by itself overrides what it reported before: a crash after "unavailable" is a
+/// crash.
 void check_end_of_child(const ChildResult& c, const ChildLimits& limits, const std::string& stage,
                         TrialLoadResult& v) {
   if (c.end != ChildEnd::kDone) {
@@ -93,6 +99,7 @@ void check_end_of_child(const ChildResult& c, const ChildLimits& limits, const s
 
 }  // namespace
 
+/// Does not throw for anything that the plugin does; failing to start a child is an error of the host.
 TrialLoadResult run_trial_load(const TrialLoadRequest& request) {
   ChildRequest child;
   child.program = request.program;

@@ -12,6 +12,7 @@
 namespace trainhost::plugin {
 namespace {
 
+/// The parent's request. Trusted: it comes from the parent through a pipe of its own.
 struct Task {
   std::filesystem::path file;
   FileId id;
@@ -37,10 +38,13 @@ Task read_request() {
   return t;
 }
 
+// One record per process; the descriptor is inherited from the parent.
 ChildRecord record;
 
 void report(const std::vector<std::string>& fields) { record.write(join_fields(fields) + "\n"); }
 
+/// The host table that the plugin gets in the child. Its log is empty: output of a trial load is not the
+/// user's.
 std::shared_ptr<HostContext> context_for(const Task& t, const std::string& id) {
   auto context = std::make_shared<HostContext>();
   context->threads = t.threads;
@@ -77,6 +81,7 @@ void trial_load(const Task& t, const Manifest& m) {
 void serve_trial_load() {
   const Task t = read_request();
   try {
+    // Validated again in the child: the parent may have taken the manifest from the cache.
     Trust trust;
     ValidatedFile passed;
     validate_file(t.file, trust, passed);
@@ -93,11 +98,14 @@ void serve_trial_load() {
       if (!c.reject) report({"warning", c.what});
     }
   } catch (const Rejection& why) {
+    // Every outcome is a line of the record. An exception that leaves this function would look like a crash.
     report({"rejected", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
             std::to_string(why.native().code)});
   } catch (const std::exception& e) {
     report({"rejected", "load", "exception", e.what(), ""});
   }
+  // Without this line the parent knows that the process ended before it was finished, for example by exit()
+  // inside a plugin.
   record.done();
 }
 

@@ -1,5 +1,6 @@
 // See trust.hpp. In a user namespace without root, files of the system belong to the overflow user; that
-// owner then counts as root.
+// owner then counts as root. A plugin runs with all rights of the user, so every other user who could replace
+// the file, or a directory on its path, must be excluded.
 #include "core/plugin/trust.hpp"
 
 #include <fmt/format.h>
@@ -19,13 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether user 0 is not mapped in this user namespace; the initial namespace maps all users.
+/// Whether user 0 is not mapped in this user namespace; the initial namespace maps all users (count 2^32 -
+/// 1).
 bool root_is_hidden() {
   std::ifstream in("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
   return in >> inside >> outside >> count && !(inside == 0 && count > 65534);
 }
 
+/// Root, the current user, and the owner of this program, which the user runs already.
 bool trusted_owner(uid_t owner) {
   static const std::vector<uid_t> trusted = [] {
     std::vector<uid_t> t = {0};
@@ -39,6 +42,7 @@ bool trusted_owner(uid_t owner) {
   return owner == ::geteuid() || std::find(trusted.begin(), trusted.end(), owner) != trusted.end();
 }
 
+/// getpwuid_r, because the trust of files may be checked from several threads.
 std::string user_name(uid_t id) {
   passwd entry{}, *found = nullptr;
   char text[4096];
@@ -62,7 +66,8 @@ bool private_group(gid_t id) {
   return found->pw_gid == id && group_name(id) == found->pw_name;
 }
 
-/// The problem with this file or directory itself; `suffix` and `what` tell which of the two it is.
+/// The problem with this file or directory itself; `suffix` and `what` tell which of the two it is. Sticky
+/// directories such as /tmp are accepted: others cannot rename or remove files of the user in them.
 std::optional<Rejection> find_permission_problem(const fs::path& path, const struct stat& s,
                                                  const char* suffix, const std::string& what) {
   const bool sticky = S_ISDIR(s.st_mode) && (s.st_mode & S_ISVTX);
@@ -84,6 +89,8 @@ std::optional<Rejection> find_permission_problem(const fs::path& path, const str
 
 }  // namespace
 
+/// Recursive up to the root: renaming a directory high above is enough to replace a file. Results are cached,
+/// as all plugins of a folder share their path.
 std::optional<Rejection> Trust::find_path_problem(const fs::path& directory) {
   if (const auto it = known_.find(directory); it != known_.end()) return it->second;
   std::optional<Rejection> verdict;
@@ -110,6 +117,7 @@ void Trust::check(const fs::path& file) {
   check_directory(file.parent_path());
 }
 
+/// For folders of a RUNPATH: the deepest existing one decides who can create the rest.
 bool others_may_add_files(const fs::path& directory) {
   struct stat s {};
   for (fs::path p = directory;; p = p.parent_path()) {

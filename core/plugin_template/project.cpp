@@ -92,6 +92,7 @@ std::string type_of(const std::string& name) {
   return std::find(kTaken.begin(), kTaken.end(), out) == kTaken.end() ? out : out + "Plugin";
 }
 
+/// Words do not contain each other, and no value contains a word, so the order of replacement has no effect.
 std::string replace_placeholders(std::string_view text, const std::map<std::string, std::string>& values) {
   std::string out(text);
   for (const auto& [placeholder, value] : values)
@@ -103,6 +104,8 @@ std::string replace_placeholders(std::string_view text, const std::map<std::stri
 }  // namespace
 
 std::vector<File> project(const Request& r) {
+  // Everything is checked before a file is made. Names become file names, identifiers and targets, so only
+  // characters that are valid in all of these pass.
   check_name("name", r.name);
   if (std::find(kReserved.begin(), kReserved.end(), r.name) != kReserved.end())
     throw usage_error("the name '" + r.name + "' is reserved by CMake, Cargo or the project",
@@ -132,11 +135,13 @@ std::vector<File> project(const Request& r) {
     for (const Embedded& e : templates()) {
       if (e.path.substr(0, folder.size()) != folder) continue;
       File f{to + replace_placeholders(e.path.substr(folder.size()), values), std::string(e.text), false};
+      // The vendored crate is copied as it is: it has no placeholders.
       if (to.empty()) f.text = replace_placeholders(f.text, values);
       f.executable = f.path.size() > 3 && f.path.compare(f.path.size() - 3, 3, ".sh") == 0;
       files[f.path] = std::move(f);
     }
   };
+  // From general to specific: a later layer replaces files of an earlier one.
   for (const std::string& layer : {std::string("all"), std::string(lang == "rust" ? "cargo" : "cmake"),
                                    r.kind, lang, lang + "-" + r.kind})
     add("templates/" + layer + "/", "");

@@ -1,4 +1,4 @@
-// See check_pages.hpp.
+// See check_pages.hpp. All texts come from the table of checks; nothing is written by hand here.
 #include "core/plugin_validator/check_pages.hpp"
 
 #include <fmt/format.h>
@@ -46,6 +46,7 @@ std::string list_text() {
   std::string out;
   int level = 0;
   for (const Check& c : checks()) {
+    // The table is sorted by level, so a new level begins where the number changes.
     if (c.level != level)
       out += fmt::format("{}level {}: {}\n", level ? "\n" : "", c.level, level_title(c.level));
     level = c.level;
@@ -61,6 +62,7 @@ std::string explain(const Check& c) {
   return out;
 }
 
+// Keys are file names. Links between pages are relative.
 std::map<std::string, std::string> pages() {
   std::map<std::string, std::string> out;
   std::string index =

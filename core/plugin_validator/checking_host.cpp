@@ -1,5 +1,7 @@
 // See checking_host.hpp. Callbacks never throw into the plugin: if a breach cannot be recorded, it is lost
-// and the call is still answered.
+// and the call is still answered. Each callback first records that it was called, then judges its arguments,
+// then answers as the real host would. Any thread may call: counters are atomic, the set of allocations has a
+// lock.
 #include "core/plugin_validator/checking_host.hpp"
 #include "core/plugin/config_table.hpp"
 
@@ -15,6 +17,7 @@ namespace {
 constexpr std::size_t kMaxHostText = 1 << 16;
 
 /// What is wrong with a text argument of a plugin; "" if it is valid.
+/// Bounded: a missing terminator must not be read past its page.
 std::string text_breach(const char* call, const char* what, const char* text) {
   if (!text) return fmt::format("{} was called with a null {}", call, what);
   const std::size_t length = ::strnlen(text, kMaxHostText);
@@ -26,6 +29,8 @@ std::string text_breach(const char* call, const char* what, const char* text) {
 
 }  // namespace
 
+/// A friend with static functions, because a th_host holds plain function pointers; `self` leads back to the
+/// object.
 struct CheckingCallbacks {
   static CheckingHost& self(const th_host* h) { return *static_cast<CheckingHost*>(h->self); }
 
@@ -45,6 +50,7 @@ struct CheckingCallbacks {
   static void* alloc(const th_host* h, std::uint64_t bytes, std::uint64_t align, std::uint32_t tier,
                      const char* tag) noexcept try {
     self(h).called("alloc()");
+    // The device is the plugin's own business; it reports such memory with took().
     if (tier != TH_TIER_HOST && tier != TH_TIER_PINNED) {
       judge(self(h),
             fmt::format("alloc() was asked for tier {}; only host and pinned memory can be allocated", tier));
@@ -54,9 +60,12 @@ struct CheckingCallbacks {
       judge(self(h),
             fmt::format("alloc() was asked for an alignment of {}, which is not a power of two", align));
     judge(self(h), text_breach("alloc()", "tag", tag));
+    // Counted before the failure is decided, so that fail_alloc(n) means the n-th call. The refused calls
+    // above do not count: they are breaches.
     if (++self(h).allocs_ == self(h).failing_alloc_) return nullptr;
     void* p =
         self(h).ledger_.alloc(bytes, align ? align : 1, static_cast<Tier>(tier), tag ? tag : "untagged");
+    // Only addresses that were given out may be released, each once.
     std::lock_guard lock(self(h).mutex_);
     if (p) self(h).given_.insert(p);
     return p;
@@ -69,6 +78,7 @@ struct CheckingCallbacks {
     if (!p) return;
     {
       std::lock_guard lock(self(h).mutex_);
+      // The ledger ignores such a call without a message.
       if (self(h).given_.erase(p) == 0)
         return judge(
             self(h),
@@ -90,6 +100,7 @@ struct CheckingCallbacks {
   static std::int32_t cancelled(const th_host* h) noexcept try {
     self(h).called("cancelled()");
     ++self(h).asked_cancelled_;
+    // First cancel_after(): a number of answers "no" that remain, then "yes" until it is switched off.
     if (self(h).polls_left_ == 0) return 1;
     if (self(h).polls_left_ > 0) --self(h).polls_left_;
     return self(h).cancel_ ? 1 : 0;
@@ -100,6 +111,7 @@ struct CheckingCallbacks {
   static void progress(const th_host* h, const char* stage, double fraction) noexcept try {
     self(h).called("progress()");
     judge(self(h), text_breach("progress()", "stage", stage));
+    // Written positively, so that NaN is a breach.
     if (!(fraction <= 1))
       judge(self(h),
             fmt::format(
@@ -111,6 +123,7 @@ struct CheckingCallbacks {
   static const char* option(const th_host* h, const char* key) noexcept try {
     self(h).called("option()");
     judge(self(h), text_breach("option()", "key", key));
+    // The text stays valid: options change only between calls.
     const auto it = self(h).options_.find(key ? key : "");
     return it == self(h).options_.end() ? nullptr : it->second.c_str();
   } catch (...) {
@@ -120,6 +133,7 @@ struct CheckingCallbacks {
   static const void* extension(const th_host* h, const char* id) noexcept try {
     self(h).called("extension()");
     judge(self(h), text_breach("extension()", "id", id));
+    // A copy with the size of this build: config_table() is shared with the real host.
     static const th_config config = [] {
       th_config c = plugin::config_table();
       c.struct_size = sizeof c;
@@ -131,6 +145,8 @@ struct CheckingCallbacks {
   }
 };
 
+// callbacks_allowed_ counts calls in progress and instances; a thread that calls between them is found here.
+// A call from a foreign thread during some other call is not.
 void CheckingHost::called(const char* what) {
   if (callbacks_allowed_ == 0)
     record_.breach(
@@ -154,10 +170,12 @@ CheckingHost::CheckingHost(BreachRecord& record) : record_(record) {
   table_.cancelled = &CheckingCallbacks::cancelled;
   table_.progress = &CheckingCallbacks::progress;
   table_.option = &CheckingCallbacks::option;
+  // Two threads: enough for a pool to be one, few enough for small machines.
   table_.thread_budget = 2;
   table_.extension = &CheckingCallbacks::extension;
 }
 
+// The fields that a plugin could gain by: answers, memory and its own pointer.
 void CheckingHost::check_table_unchanged() {
   if (table_.self != this || table_.struct_size != sizeof table_ || table_.log != &CheckingCallbacks::log ||
       table_.alloc != &CheckingCallbacks::alloc)

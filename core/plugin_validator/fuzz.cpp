@@ -1,4 +1,5 @@
-// See fuzz.hpp.
+// See fuzz.hpp. A case is a function of its seed alone, also across machines and builds: the same order of
+// draws, integers only. Changing the order of draws changes the cases of all seeds.
 #include "core/plugin_validator/fuzz.hpp"
 
 #include <iterator>
@@ -11,7 +12,9 @@ namespace {
 /// case on every machine.
 class RandomSource {
  public:
+  // The multiplication makes consecutive seeds differ in many bits.
   explicit RandomSource(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  // The bias of the remainder is below 2^-32.
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   std::uint32_t from(std::uint32_t first, std::uint32_t last) {
@@ -26,6 +29,7 @@ class RandomSource {
   std::mt19937_64 random_;
 };
 
+// Values around which sizes overflow, divisions fail or loops become long.
 constexpr std::uint32_t kEdges[] = {0, 1, 2, 3, 7, 63, 4097, 65535, 1u << 20, 0x7fffffffu, 0xffffffffu};
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF32, DType::kTF32, DType::kF8};
 
@@ -33,6 +37,7 @@ constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF32,
 void set_edge_value(RandomSource& d, Sample& s) {
   ModelSpec& m = s.model;
   RunSpec& r = s.run;
+  // Every 32-bit field that a plugin multiplies, divides by or loops over.
   std::uint32_t* const fields[] = {&m.hidden,
                                    &m.layers,
                                    &m.heads,
@@ -51,9 +56,11 @@ void set_edge_value(RandomSource& d, Sample& s) {
                                    &r.lora_targets};
   *fields[d.below(std::size(fields))] = d.of(kEdges);
   if (d.one_in(8)) m.vocab = d.one_in(2) ? 0 : UINT64_MAX >> d.below(40);
+  // Beyond the defined enumerators: a later host may have more.
   if (d.one_in(8)) r.optimizer = static_cast<Optimizer>(d.below(12));
   if (d.one_in(8)) r.mode = static_cast<RunMode>(d.below(8));
   if (d.one_in(8)) r.weight = static_cast<DType>(d.below(14));
+  // An empty family, or one with quotes and a two-byte character, for texts in messages and JSON.
   if (d.one_in(8)) m.family = d.one_in(2) ? "" : "fam\xc3\xadlia \"x\"";
 }
 
@@ -64,6 +71,7 @@ Sample draw_sample(const Sample& like, std::uint64_t case_seed) {
   Sample s = like;
   ModelSpec& m = s.model;
   RunSpec& r = s.run;
+  // Valid ratios first: most cases must reach the arithmetic and not be rejected at once.
   m.kv_heads = d.from(1, 8), m.heads = m.kv_heads * d.from(1, 8);
   m.head_dim = 2 * d.from(1, 64), m.hidden = d.one_in(4) ? d.from(1, 4096) : m.heads * m.head_dim;
   m.layers = d.one_in(8) ? d.from(1, 96) : d.from(1, 4), m.intermediate = d.from(1, 4 * m.hidden),
@@ -81,12 +89,15 @@ Sample draw_sample(const Sample& like, std::uint64_t case_seed) {
     r.mode = static_cast<RunMode>(d.from(1, 4)), r.lora_rank = d.from(1, 64), r.lora_targets = d.from(1, 127);
   if (d.one_in(4)) r.parallel.data = d.from(1, 64), r.parallel.zero = d.from(0, 3);
   if (d.one_in(6)) r.parallel.tensor = d.from(1, 8), r.parallel.pipeline = d.from(1, 8);
+  // After all valid draws: one field is spoiled in a third of the cases.
   if (d.one_in(3)) set_edge_value(d, s);
   write_config(m);
+  // Cut at a random byte: not valid JSON.
   if (d.one_in(10)) m.config_json.resize(d.below(m.config_json.size()));
   return s;
 }
 
+/// Valid by construction and tiny; the trainer may refuse a combination, but most are trained.
 Sample draw_training_run(const Sample& like, std::uint64_t case_seed) {
   RandomSource d(case_seed);
   Sample s = like;
@@ -112,6 +123,8 @@ std::string describe_case(const Sample& s, std::uint64_t case_seed) {
       r.parallel.data, r.parallel.tensor, r.parallel.pipeline);
 }
 
+/// By number of cases, so that a seed gives the same cases everywhere; by time only with --fuzz. The seed of
+/// case n is seed + n, so --seed with that number repeats it as the first case.
 void for_each_case(WatchedPlugin& plugin, int cases, const std::function<void(std::uint64_t)>& f) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();

@@ -1,5 +1,6 @@
 // Level 10: hundreds of steps. A run with faults (cancelled steps, failing allocations, NaN weights) ends
-// with the same bits as one without; memory stays within the plan and does not grow.
+// with the same bits as one without; memory stays within the plan and does not grow. Faults are drawn from
+// the seed, so the same run can be repeated.
 #include <limits>
 #include <memory>
 #include <random>
@@ -26,6 +27,7 @@ class DisturbedRun {
   }
 
   void step(int n) {
+    // 20 % cancelled, 10 % with NaN, 10 % without memory, 60 % undisturbed.
     const std::uint64_t drawn = random_() % 100;
     if (drawn < 20)
       cancel_step(n);
@@ -33,7 +35,10 @@ class DisturbedRun {
       step_with_nan(n);
     else if (drawn < 40)
       step_without_memory(n);
+    // The disturbed step can succeed all the same (cancelled too late, no allocation): then it is not
+    // repeated.
     if (done_) return void(done_ = false);
+    // The same batch and number as in the undisturbed run.
     step_or_throw(*instance_, batch(n), 1e-3, n);
   }
   AllWeights weights() { return weights_of(*instance_); }
@@ -43,9 +48,11 @@ class DisturbedRun {
   }
 
  private:
+  // Depends on the step alone, so that a repetition uses the same data.
   Batch batch(int n) { return make_batch(instance_->sample(), 1000 + static_cast<std::uint64_t>(n)); }
 
   void cancel_step(int n) {
+    // cancelled() is true at its first, second or third call.
     plugin_.host().cancel_after(static_cast<int>(random_() % 3));
     const StepCallResult a = instance_->step(batch(n), 1e-3, n);
     plugin_.host().cancel_from_now_on(false);
@@ -56,18 +63,22 @@ class DisturbedRun {
 
   void step_with_nan(int n) {
     const AllWeights now = weights_of(*instance_);
+    // The head takes part in each loss; other tensors may have rows that a batch does not use.
     const std::string name = now.count("lm_head.weight") ? "lm_head.weight" : now.begin()->first;
     Weights bad = now.at(name);
     bad.values[0] = std::numeric_limits<float>::quiet_NaN();
+    // A trainer may refuse such values in load(); then there is no fault to inject.
     if (!load_piece(*instance_, name, bad, 0, 1).ok()) return;
     const StepCallResult a = instance_->step(batch(n), 1e-3, n);
     expect(a.status == TH_E_NONFINITE, "step {} with a NaN weight returned {}", n + 1, a.text());
+    // One element is restored; all others must be unchanged.
     const CallResult restored = load_piece(*instance_, name, now.at(name), 0, 1);
     expect(restored.ok(), "load() of one element after TH_E_NONFINITE returned {}", restored.text());
     ++nan_steps_;
   }
 
   void step_without_memory(int n) {
+    // The state from before: after a failed allocation the instance is replaced, as a host resumes.
     const Checkpoint c = checkpoint_of(*instance_);
     plugin_.host().fail_alloc(1);
     const StepCallResult a = instance_->step(batch(n), 1e-3, n);
@@ -111,6 +122,7 @@ void check_peak_of_long_run(WatchedPlugin& plugin) {
   const ReportResult plan = plugin.report(s);
   expect(plan.ok(), "plan() returned {}", plan.text());
   plugin::Ledger& ledger = plugin.host().ledger();
+  // Memory from before the instance is not part of its plan.
   std::uint64_t before[TH_TIER_SLOTS] = {};
   for (std::uint32_t t = TH_TIER_DEVICE; t <= TH_TIER_HOST; ++t)
     before[t] = ledger.in_use(static_cast<Tier>(t));
@@ -119,6 +131,7 @@ void check_peak_of_long_run(WatchedPlugin& plugin) {
   i.create_and_init();
   for (int n = 0; n < kLongRunSteps; ++n) {
     step_or_throw(i, make_batch(s, plugin.seed() + n), 1e-3, n);
+    // Evaluations and saves at regular intervals: their buffers count too.
     if (n % 25 == 24) evaluate_or_throw(i, make_batch(s, plugin.seed(), s.run.micro_batch)), checkpoint_of(i);
   }
   std::string figures;
@@ -146,9 +159,11 @@ void check_memory_of_long_run(WatchedPlugin& plugin) {
   std::uint64_t heap = 0, resident = 0;
   for (int n = 0; n < kFlatSteps; ++n) {
     step_or_throw(i, batch, 1e-4, n);
+    // The first half fills caches; the second must not grow.
     if (n + 1 == kWarmSteps) heap = heap_bytes(), resident = resident_bytes();
   }
   const std::uint64_t heap_after = heap_bytes(), resident_after = resident_bytes();
+  // 16 KiB over 200 steps: less than 100 bytes per step.
   expect(heap_after <= heap + (16 << 10), "{} steps increased the heap by {} bytes; none were expected",
          kFlatSteps - kWarmSteps, heap_after - heap);
   expect(resident_after <= resident + (2 << 20),
@@ -162,6 +177,7 @@ void check_memory_of_estimates(WatchedPlugin& plugin) {
   std::uint64_t heap = 0;
   for (int n = 0; n < kEstimates; ++n) {
     Sample s = plugin.sample();
+    // 48 different runs (16 x 3), so that a cache by run would show.
     s.run.micro_batch = 1 + n % 16, s.run.accumulate = 1 + n % 3;
     plugin.match(s);
     const th_status status = plugin.report_and_discard(s);

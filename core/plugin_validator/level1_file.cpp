@@ -1,5 +1,6 @@
 // Level 1: the file and its manifest. No code of the plugin runs. One check for each group of reasons to
-// reject a file, and checks of the exports that only authors need.
+// reject a file, and checks of the exports that only authors need. The table below holds the reason for each
+// rule and how to keep it (Check::why); comments here are about the tests themselves.
 #include <sys/stat.h>
 
 #include <set>
@@ -14,7 +15,8 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-/// The code with which file validation rejects the file; "" if it accepts it.
+/// The code with which file validation rejects the file; "" if it accepts it. The same function as in the
+/// host, so that a check cannot disagree with it.
 std::string validation_code(WatchedPlugin& plugin, std::string& reason) try {
   plugin::Trust trust;
   plugin::ValidatedFile passed;
@@ -26,7 +28,8 @@ std::string validation_code(WatchedPlugin& plugin, std::string& reason) try {
   return r.code();
 }
 
-/// File validation stops at the first problem. Each check covers some codes; C-012 covers all others.
+/// File validation stops at the first problem, so at most one of these checks fails for it. Each check covers
+/// some codes; C-012 covers all others, including codes that are added later.
 const std::set<std::string> kUnreadableCodes = {"not_found", "not_regular", "unreadable", "changed"};
 const std::set<std::string> kWritableCodes = {"world_writable", "group_writable"},
                             kRunPathCodes = {"run_path"};
@@ -36,6 +39,7 @@ const std::set<std::string> kStackCodes = {"executable_stack"}, kRelocationCodes
 const std::set<std::string> kSectionCodes = {"absent", "twice", "outside", "too_big"};
 const std::set<std::string> kTomlCodes = {"not_text", "not_toml"}, kKeyCodes = {"missing_key", "bad_value"};
 
+// The codes that do not belong to this check count as success: another check reports them.
 void expect_not_rejected_for(WatchedPlugin& plugin, const std::set<std::string>& owned) {
   std::string reason;
   if (owned.count(validation_code(plugin, reason))) throw CheckFailed("the host rejects the file: " + reason);
@@ -51,6 +55,7 @@ void check_no_other_rejection(WatchedPlugin& plugin) {
 }
 
 void check_entry_is_exported(WatchedPlugin& plugin) {
+  // The exports are read from the file, not by dlsym(): the library is not mapped on this level.
   for (const Exports::Symbol& s : read_exports(plugin.file()).symbols)
     if (s.name == TH_ENTRY_NAME)
       return expect(s.function, "it exports {} as data; a function of that name was expected", TH_ENTRY_NAME);
@@ -59,6 +64,7 @@ void check_entry_is_exported(WatchedPlugin& plugin) {
 }
 
 void check_only_entry_is_exported(WatchedPlugin& plugin) {
+  // Unique symbols are counted by C-013 alone.
   std::size_t more = 0;
   std::string one;
   for (const Exports::Symbol& s : read_exports(plugin.file()).symbols)
@@ -80,6 +86,7 @@ void check_library_search_paths(WatchedPlugin& plugin) {
            "$ORIGIN was expected",
            escaped(path, 100));
     struct stat s {};
+    // A directory that does not exist here may exist where the plugin is installed.
     if (path[0] == '/' && ::stat(path.c_str(), &s) == 0)
       expect(!(s.st_mode & S_IWOTH), "it searches for libraries in {}, which any user can write to",
              escaped(path, 100));
@@ -88,6 +95,7 @@ void check_library_search_paths(WatchedPlugin& plugin) {
 
 void check_summary_and_families(WatchedPlugin& plugin) {
   expect(!plugin.manifest().summary.empty(), "its manifest has no summary; one line was expected");
+  // The characters of model_type in published configs, and '*' for a pattern.
   for (const std::string& f : plugin.manifest().families)
     for (char c : f)
       expect((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == '*',
@@ -97,6 +105,8 @@ void check_summary_and_families(WatchedPlugin& plugin) {
 
 }  // namespace
 
+// Order: a check comes after those in its `needs`, since the runner works through the table once. C-001 to
+// C-009 are in the order in which file validation finds the problems.
 std::vector<Check> file_checks() {
   return {
       {"C-001",
@@ -152,6 +162,7 @@ std::vector<Check> file_checks() {
        [](WatchedPlugin& plugin) {
          std::string reason;
          const std::string code = validation_code(plugin, reason);
+         // The code "empty" also means an empty file; only the message tells an empty manifest from it.
          expect(
              !kSectionCodes.count(code) && !(code == "empty" && reason.find("manifest") != std::string::npos),
              "the host rejects the file: {}", reason);

@@ -1,4 +1,6 @@
-// Level 2: loading and description. Each step of the host's loader, and the lifetime of the tables.
+// Level 2: loading and description. Each step of the host's loader, and the lifetime of the tables. The
+// checks read tables as the host does: struct_size first, then at most that many bytes, because the other
+// side may be of another minor version.
 #include <cstring>
 
 #include "core/base/text.hpp"
@@ -10,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxPrintedText = 256;
 
+// The plugin's own table, not a copy: these checks are about its address and its struct_size.
 const th_plugin* raw_table(WatchedPlugin& plugin) {
   std::string why;
   const LoadedLibrary::Entry e = plugin.library().entry(why);
@@ -17,12 +20,14 @@ const th_plugin* raw_table(WatchedPlugin& plugin) {
   return e();
 }
 
+// By memcpy: a plugin's table may be aligned less than the struct requires.
 std::uint32_t size_of(const void* table) {
   std::uint32_t size = 0;
   std::memcpy(&size, table, sizeof size);
   return size;
 }
 
+// A text of a table is bounded: a missing terminator must not let the check read on.
 std::string text_at(const char* s) { return s ? escaped({s, ::strnlen(s, kMaxPrintedText)}) : "null"; }
 
 const char* interface_of(WatchedPlugin& plugin) {
@@ -30,11 +35,13 @@ const char* interface_of(WatchedPlugin& plugin) {
 }
 
 void check_entry_returns_table(WatchedPlugin& plugin) {
+  // Equality of the address: the content is compared by C-031.
   const th_plugin* t = raw_table(plugin);
   expect(t != nullptr, "its entry returned null; a th_plugin was expected");
   expect(raw_table(plugin) == t, "its entry returned a different table on the second call");
 }
 
+// A copy from here on: table() reads as many bytes as both sides know.
 void check_major_version(WatchedPlugin& plugin) {
   const th_plugin t = plugin.library().table();
   expect(t.abi_major == TH_ABI_MAJOR, "it uses plugin interface {}.{}; {}.x was expected", t.abi_major,
@@ -50,6 +57,7 @@ void check_table_size(WatchedPlugin& plugin) {
 void check_start_has_stop(WatchedPlugin& plugin) {
   const th_plugin t = plugin.library().table();
   expect(t.get != nullptr, "its table has no get(), which is mandatory");
+  // stop() without start() is allowed.
   expect(!t.start || t.stop, "its table has a start() without a stop(), so it cannot free its resources");
 }
 
@@ -66,12 +74,14 @@ void check_version_matches_manifest(WatchedPlugin& plugin) {
          escaped(plugin.manifest().version));
 }
 
+// get() is asked for the exact id, as the host does.
 void check_interface_of_kind(WatchedPlugin& plugin) {
   expect(plugin.library().interface(interface_of(plugin)) != nullptr,
          "get(\"{}\") returned null; the kind in its manifest is {}", interface_of(plugin),
          plugin.manifest().kind);
 }
 
+// The whole interface of version 1.0; longer tables of later minors pass.
 void check_interface_size(WatchedPlugin& plugin) {
   const std::uint32_t size = size_of(plugin.library().interface(interface_of(plugin)));
   const std::size_t whole = plugin.is_trainer() ? sizeof(th_trainer) : sizeof(th_estimator);
@@ -79,6 +89,8 @@ void check_interface_size(WatchedPlugin& plugin) {
          whole);
 }
 
+// All functions are optional in the struct and mandatory in the interface. table() has filled what is missing
+// with null, so that an older plugin is read correctly.
 void check_mandatory_functions(WatchedPlugin& plugin) {
   const auto need = [&](auto* slot, const char* name) {
     expect(slot != nullptr, "its {} table has no {}(), which is mandatory", interface_of(plugin), name);
@@ -95,6 +107,7 @@ void check_mandatory_functions(WatchedPlugin& plugin) {
 }
 
 void check_unknown_interface_is_null(WatchedPlugin& plugin) {
+  // "" and an id that extends the prefix: get() by prefix or by first character finds something.
   for (const char* id : {"", "trainhost.nothing/1", "com.example.x/9"})
     expect(plugin.library().interface(id) == nullptr,
            "get(\"{}\") returned a table; null was expected for an unknown id", id);
@@ -111,6 +124,7 @@ std::vector<Check> load_checks() {
        "constructors must neither throw nor take long. `ldd -r FILE` lists what is missing.",
        {"C-009", "C-012"},
        [](WatchedPlugin& plugin) { plugin.library(); },
+       // own_process: constructors run at most once per process.
        true},
       {"C-021",
        2,

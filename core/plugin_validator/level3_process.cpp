@@ -1,5 +1,6 @@
 // Level 3: loading, starting and stopping do not change the state of the process; start() and stop() can be
-// repeated.
+// repeated. Most of these checks have a process of their own (own_process), because the library stays mapped
+// and its constructors have already run in a shared one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +19,9 @@ namespace {
 constexpr int kRepetitions = 100,
               kWarm = 5;  // the first starts may fill caches; after them nothing may grow
 
-/// Compares one facet of the process before and after loading, start() and stop().
+/// Compares one facet of the process before and after loading, start() and stop(). The state is compared
+/// after every step, so that the message names the step that changed it.
+/// `facet` is one key of ProcessState.
 void expect_unchanged(WatchedPlugin& plugin, const std::string& facet) {
   const ProcessState fresh = process_state();
   const auto same = [&](const char* where) {
@@ -26,9 +29,11 @@ void expect_unchanged(WatchedPlugin& plugin, const std::string& facet) {
     expect(d.empty(), "{} changed the {}: {}", where, facet, d);
   };
   plugin.library();
+  // Static constructors have run.
   same("loading it");
   plugin.library().table();
   same("its entry");
+  // In a block: the destructor calls stop() before the state is compared again.
   {
     Started started(plugin);
     same("its start()");
@@ -37,6 +42,7 @@ void expect_unchanged(WatchedPlugin& plugin, const std::string& facet) {
 }
 
 void check_no_output(WatchedPlugin& plugin) {
+  // Before the library is mapped: constructors write too.
   CapturedOutput output;
   plugin.library();
   { Started started(plugin); }
@@ -45,8 +51,10 @@ void check_no_output(WatchedPlugin& plugin) {
          escaped(text, 100));
 }
 
+// Not Started, which turns TH_E_UNAVAILABLE into a skip: here a failing start() is the case under test.
 void check_start_failure_has_message(WatchedPlugin& plugin) {
   const CallResult a = plugin.start();
+  // Nothing to report about a plugin that starts: the check is about its failure.
   if (a.ok()) return plugin.stop();
   expect(documented(a.status), "its start() returned {}, which is not a documented code", a.status);
   expect(!a.message.empty(), "its start() returned {} without a message", status_text(a.status));
@@ -55,6 +63,7 @@ void check_start_failure_has_message(WatchedPlugin& plugin) {
 void check_repeated_start(WatchedPlugin& plugin) {
   for (int i = 1; i <= kRepetitions; ++i) {
     const CallResult a = plugin.start();
+    // Only the first call may say so: a device does not disappear between two starts.
     if (i == 1 && a.status == TH_E_UNAVAILABLE)
       throw CheckSkipped("its start() returned TH_E_UNAVAILABLE: " + a.message);
     expect(a.ok(), "call {} of start() returned {}; TH_OK was expected", i, a.text());
@@ -63,6 +72,8 @@ void check_repeated_start(WatchedPlugin& plugin) {
 }
 
 template <class Count>
+// `count` after kWarm repetitions is the base; growth within kRepetitions - kWarm of them is a leak. One
+// descriptor or thread per start is found, and 44 bytes of heap per start.
 void expect_no_growth_over_starts(WatchedPlugin& plugin, Count count, std::uint64_t allowed,
                                   const char* what) {
   std::uint64_t before = 0;
@@ -79,9 +90,11 @@ void expect_no_growth_over_starts(WatchedPlugin& plugin, Count count, std::uint6
 /// In a process of its own, so that the plugin's exit handlers and destructors run.
 void check_process_exit(WatchedPlugin& plugin) {
   plugin.library();
+  // fork() copies only this thread; the plugin has not been started, so it normally has no other.
   const pid_t child = ::fork();
   if (child == 0) {
     { Started started(plugin); }
+    // exit(), not _exit(): destructors and exit handlers are what is tested.
     std::exit(0);
   }
   int status = 0;
@@ -92,8 +105,10 @@ void check_process_exit(WatchedPlugin& plugin) {
 }
 
 void check_start_time(WatchedPlugin& plugin) {
+  // Includes the dynamic linker's work, which `trainhost plugins list` waits for too.
   const auto begin = std::chrono::steady_clock::now();
   plugin.library();
+  // start() and stop() both count.
   { Started started(plugin); }
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   expect(s < 1, "loading and starting it took {:.1f} s; less than 1 s was expected", s);
@@ -106,11 +121,13 @@ void check_stop_frees_memory(WatchedPlugin& plugin) {
          held);
 }
 
+// Stop must not free or rewrite what get() returned: hosts keep the pointer.
 void check_tables_are_constant(WatchedPlugin& plugin) {
   const char* id = plugin.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
   const void* first = plugin.library().interface(id);
   std::uint32_t size = 0;
   std::memcpy(&size, first, sizeof size);
+  // A wrong struct_size must not let the comparison read far beyond the table.
   std::vector<unsigned char> before(size < 4096 ? size : 4096), after(before.size());
   std::memcpy(before.data(), first, before.size());
   for (int i = 0; i < 2; ++i) {
@@ -235,6 +252,7 @@ std::vector<Check> process_checks() {
        "A few bytes per start do not matter in a command, but add up to gigabytes in a service.",
        {"C-051"},
        [](WatchedPlugin& plugin) {
+         // 4096 bytes: room for caches of the C library.
          expect_no_growth_over_starts(plugin, heap_bytes, 4096, "bytes of heap");
        }},
       {"C-053",

@@ -1,5 +1,7 @@
 // Level 4 without an instance: invalid arguments, unusual runs, and the form of errors. Most checks hold for
-// estimate() and plan() alike: they call WatchedPlugin::report() and have one id per kind of plugin.
+// estimate() and plan() alike: they call WatchedPlugin::report() and have one id per kind of plugin. Where
+// the interface leaves a choice, every documented answer passes: a check must not demand more than the SDK
+// does.
 #include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
 #include "core/plugin_validator/watched_instance.hpp"
@@ -8,6 +10,7 @@
 namespace trainhost::plugin_validator {
 namespace {
 
+// A name that no family has and no reader accepts.
 Sample sample_of_unknown_family(WatchedPlugin& plugin) {
   Sample s = plugin.sample();
   s.model.family = "no-such-family";
@@ -19,6 +22,7 @@ void expect_argument_error(const char* call, const char* argument, const CallRes
          a.text());
 }
 
+// One argument is null at a time: with several, a test of any of them would do.
 void check_null_arguments(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
@@ -37,6 +41,7 @@ void check_null_arguments(WatchedPlugin& plugin) {
   const th_host* h = plugin.host().get();
   const th_model m = s.c_model();
   const th_run r = s.c_run();
+  // profile() is a function of trainers only; estimators get the result.
   th_profile p{};
   p.struct_size = sizeof p;
   expect_argument_error("profile()", "model",
@@ -48,6 +53,7 @@ void check_null_arguments(WatchedPlugin& plugin) {
 void check_null_error(WatchedPlugin& plugin) {
   Started started(plugin);
   Sample s = sample_of_unknown_family(plugin);
+  // Two reasons for an error; writing its text to null would crash.
   s.model.hidden = 0;
   CallVariation v;
   v.no_error = true;
@@ -58,9 +64,11 @@ void check_error_messages(WatchedPlugin& plugin) {
   Started started(plugin);
   const auto judge = [&](const Sample& s, const std::string& what) {
     const ReportResult a = plugin.report(s);
+    // Accepting the run is fine here; the check is about the form of an error.
     if (a.ok()) return;
     expect(!a.message.empty(), "{} rejected {} with {} and no message", plugin.report_function(), what,
            status_text(a.status));
+    // Both values reach the host by different paths, and it may print either.
     expect(a.error_code == a.status, "{} rejected {} with {}, but wrote {} into the error",
            plugin.report_function(), what, status_text(a.status), status_text(a.error_code));
   };
@@ -70,11 +78,13 @@ void check_error_messages(WatchedPlugin& plugin) {
 
 void check_documented_codes(WatchedPlugin& plugin) {
   Started started(plugin);
+  // TH_OK is documented too: what a plugin accepts is its own choice here.
   const auto judge = [&](const Sample& s, const std::string& what) {
     const ReportResult a = plugin.report(s);
     expect(documented(a.status), "{} returned {} for {}, which is not a documented code",
            plugin.report_function(), status_text(a.status), what);
   };
+  // Undocumented codes are looked for where an error is likely.
   for_each_unknown_value(plugin.sample(), judge);
   for_each_degenerate_model(plugin.sample(), judge);
   judge(sample_of_unknown_family(plugin), "an unknown family");
@@ -85,6 +95,7 @@ void check_invalid_dimensions(WatchedPlugin& plugin) {
   Started started(plugin);
   for_each_degenerate_model(plugin.sample(), [&](const Sample& s, const std::string& what) {
     const ReportResult a = plugin.report(s);
+    // An undocumented code passes, because E-005 or T-004 reports it: one fault, one failed check.
     expect((a.ok() && !plugin.is_trainer()) || !documented(a.status) || is_valid_rejection(a.status),
            "{} returned {} for {}; TH_E_ARG or TH_E_UNSUPPORTED was expected", plugin.report_function(),
            a.text(), what);
@@ -93,6 +104,7 @@ void check_invalid_dimensions(WatchedPlugin& plugin) {
 
 void check_failing_sink(WatchedPlugin& plugin) {
   Started started(plugin);
+  // The same request must succeed with a working sink, or a failure would prove nothing.
   const ReportResult ordinary = plugin.report(plugin.sample());
   expect(ordinary.ok(), "{} of an ordinary run returned {}", plugin.report_function(), ordinary.text());
   CallVariation v;
@@ -101,6 +113,7 @@ void check_failing_sink(WatchedPlugin& plugin) {
   expect(a.status == v.fail_with,
          "the sink returned {} for the first node and {} returned {}; the sink's code was expected",
          status_text(v.fail_with), plugin.report_function(), status_text(a.status));
+  // The call in which the sink fails is counted too.
   expect(a.calls_after_failure <= 1, "{} made {} more calls after the sink had failed; none were expected",
          plugin.report_function(), a.calls_after_failure - 1);
 }
@@ -109,27 +122,33 @@ void check_longer_structs(WatchedPlugin& plugin) {
   Started started(plugin);
   const ReportResult now = plugin.report(plugin.sample());
   CallVariation v;
+  // 64 bytes: more than any minor version adds at once. The bytes are 0 here; level 9 fills them.
   v.later_minor_bytes = 64;
   const ReportResult later = plugin.report(plugin.sample(), v);
+  // The number of nodes stands for the report; its content is compared on level 9.
   expect(now.status == later.status && now.report.nodes.size() == later.report.nodes.size(),
          "{} with structs 64 bytes longer, as a later minor has them, returned {}; {} was expected",
          plugin.report_function(), later.text(), now.text());
 }
 
 /// Sets every option that the manifest lists to an invalid value.
+/// All options in turn, each alone: a second invalid one would hide whether the first was noticed.
 void check_invalid_options(WatchedPlugin& plugin) {
   if (plugin.manifest().options.empty()) throw CheckSkipped("its manifest lists no options");
   for (const std::string& key : plugin.manifest().options) {
     plugin.host().clear_options();
+    // No string of an option's documented values contains a control character.
     plugin.host().set_option(key, "no such value\x01");
     const CallResult begun = plugin.start();
     if (begun.status == TH_E_UNAVAILABLE)
       throw CheckSkipped("its start() returned TH_E_UNAVAILABLE: " + begun.message);
     CallResult a = begun;
+    // An option may be read late: the error may come from start() or from the first report.
     if (begun.ok()) {
       a = plugin.report(plugin.sample());
       plugin.stop();
     }
+    // Before expect(), which may throw: the next check must not see the option.
     plugin.host().clear_options();
     expect(!a.ok(), "it accepted the value 'no such value' of its option {}; an error was expected",
            escaped(key));
@@ -145,6 +164,7 @@ void check_match_arguments(WatchedPlugin& plugin) {
   const Sample s = plugin.sample();
   const th_model m = s.c_model();
   const th_run r = s.c_run();
+  // match() has no th_error and no host argument, so WatchedPlugin::call() does not apply.
   CheckingHost::CallbacksAllowed allowed(plugin.host());
   const int no_model = e.match(nullptr, &r), no_run = e.match(&m, nullptr);
   expect(no_model == 0, "match() without a model returned {}; 0 was expected", no_model);
@@ -159,9 +179,11 @@ void check_match_arguments(WatchedPlugin& plugin) {
 void check_unknown_family(WatchedPlugin& plugin) {
   Started started(plugin);
   Sample s = sample_of_unknown_family(plugin);
+  // The config must agree with the family, or a plugin could find the old one in it.
   write_config(s.model);
   if (plugin.match(s) > 0) throw CheckSkipped("its match() accepts any family");
   const ReportResult a = plugin.report(s);
+  // A report is fine too: match() is a recommendation, not a permission.
   expect(a.ok() || a.status == TH_E_UNSUPPORTED || !documented(a.status),
          "estimate() of a family that its match() does not accept returned {}; TH_E_UNSUPPORTED was expected",
          a.text());
@@ -176,6 +198,7 @@ void check_unknown_values(WatchedPlugin& plugin) {
   });
 }
 
+// A trainer may support any of these; what counts is the code of the refusal.
 void check_unsupported_runs(WatchedPlugin& plugin) {
   Started started(plugin);
   const auto judge = [&](const char* what, auto change) {
@@ -186,6 +209,7 @@ void check_unsupported_runs(WatchedPlugin& plugin) {
     expect(a.status == TH_E_UNSUPPORTED, "plan() of {} returned {}; TH_OK or TH_E_UNSUPPORTED was expected",
            what, a.text());
   };
+  // Three runs that the interface can express and that small trainers usually cannot train.
   judge("a LoRA run", [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 4, r.lora_targets = 1; });
   judge("a run with the Lion optimizer", [](RunSpec& r) { r.optimizer = Optimizer::kLion; });
   judge("a run on two tensor-parallel ranks", [](RunSpec& r) { r.parallel.tensor = 2; });
@@ -195,6 +219,7 @@ void check_unknown_device(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
+  // -1 and a number beyond the devices of every machine.
   for (std::int32_t device : {-1, 9999}) {
     const CallResult a = i.create(device);
     expect(!a.ok(), "create() on device {} returned TH_OK; that device does not exist", device);
@@ -204,12 +229,15 @@ void check_unknown_device(WatchedPlugin& plugin) {
 }
 
 void check_failed_create_frees_memory(WatchedPlugin& plugin) {
+  // The ledger is compared, not the heap: it names what the plugin took through the host.
   Started started(plugin);
   plugin.require_device();
+  // plan() may reject this model; create() is called without it, as a careless host would.
   Sample s = sample_of_unknown_family(plugin);
   s.model.layers = 0;
   const std::uint64_t before = plugin.host().ledger().in_use_total();
   WatchedInstance i(plugin, s);
+  // The family and the number of layers are both wrong: no trainer can create this.
   const CallResult a = i.create();
   expect(!a.ok(), "create() of a model with 0 layers returned TH_OK");
   expect(i.handle() == nullptr, "create() failed with {} but set the instance; null was expected", a.text());

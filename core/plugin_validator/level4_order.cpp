@@ -1,5 +1,6 @@
 // Level 4 for instances: calls in the wrong order, invalid tensors and batches; a rejected call does not
-// change the instance.
+// change the instance. State is compared through save(): it is the only view of the weights that the
+// interface gives.
 #include <cmath>
 
 #include "core/base/text.hpp"
@@ -10,6 +11,7 @@ namespace trainhost::plugin_validator {
 namespace {
 
 /// All bytes that save() sent, in order.
+/// Order and cut of the pieces must not change between two calls of save(), which T-027 and others test.
 std::vector<unsigned char> all_bytes(const SaveResult& a) {
   std::vector<unsigned char> all;
   for (const ReceivedPiece& p : a.pieces) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
@@ -22,6 +24,7 @@ void check_calls_before_init(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   const CallResult made = i.create();
   expect(made.ok() && i.created(), "create() on a tiny model returned {}", made.text());
+  // `i` is destroyed by its destructor in every case, so a check may throw at any point.
   const StepCallResult s = i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
   expect(s.status == TH_E_STATE, "step() before init() returned {}; TH_E_STATE was expected", s.text());
   const SaveResult v = i.save();
@@ -35,6 +38,7 @@ void check_second_init(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   const CallResult made = i.create();
   expect(made.ok() && i.created(), "create() on a tiny model returned {}", made.text());
+  // The generate interface is optional.
   if (const auto* g = static_cast<const th_generate*>(plugin.library().interface(TH_GENERATE_ID));
       g && g->next) {
     std::vector<float> logits(i.sample().model.vocab);
@@ -42,6 +46,7 @@ void check_second_init(WatchedPlugin& plugin) {
         i.call("next", [&](auto* raw, auto* e) { return g->next(raw, 0, 0, logits.data(), e); });
     expect(a.status == TH_E_STATE, "next() before init() returned {}; TH_E_STATE was expected", a.text());
   }
+  // Another seed in the second call: if it had an effect, the weights would differ.
   const CallResult first = i.init(7);
   expect(first.ok(), "init() on a tiny model returned {}", first.text());
   const std::vector<unsigned char> before = all_bytes(i.save());
@@ -57,6 +62,7 @@ void check_load_arguments(WatchedPlugin& plugin) {
   i.create_and_init();
   const SaveResult saved = i.save();
   expect(saved.ok() && !saved.pieces.empty(), "save() on a tiny model returned {}", saved.text());
+  // A real piece with one field changed, so that nothing else can be the reason for the rejection.
   const auto load_changed = [&](const char* what, auto change) {
     ReceivedPiece p = saved.pieces.front();
     change(p);
@@ -64,9 +70,11 @@ void check_load_arguments(WatchedPlugin& plugin) {
     expect(a.status == TH_E_ARG, "load() of {} returned {}; TH_E_ARG was expected", what, a.text());
   };
   load_changed("a tensor that the model does not have", [](ReceivedPiece& p) { p.name = "no.such.tensor"; });
+  // The name is right, so only a comparison of the shape finds this.
   load_changed("a tensor of another shape", [](ReceivedPiece& p) { p.head.dim[0] += 1; });
   load_changed("a tensor of an unknown type", [](ReceivedPiece& p) { p.head.dtype = 77; });
   load_changed("a piece outside its tensor", [](ReceivedPiece& p) {
+    // One past the last element: the first piece that is outside.
     p.head.first = p.head.dim[0] * (p.head.rank == 2 ? p.head.dim[1] : 1);
   });
 }
@@ -77,17 +85,20 @@ void check_step_arguments(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
   const Batch good = make_batch(i.sample(), plugin.seed());
+  // All sequences are valid; only their number is not that of the run.
   Batch wide = make_batch(i.sample(), plugin.seed(), good.sequences + 1);
   StepCallResult a = i.step(wide, 1e-3, 0);
   expect(a.status == TH_E_ARG, "step() with {} sequences in a run of {} returned {}; TH_E_ARG was expected",
          wide.sequences, good.sequences, a.text());
   Batch foreign = good;
+  // The first id past the vocabulary: an error by one in the test would accept it.
   foreign.tokens[3] = static_cast<std::int32_t>(i.sample().model.vocab);
   a = i.step(foreign, 1e-3, 0);
   expect(a.status == TH_E_ARG,
          "step() with token {} of a vocabulary of {} returned {}; TH_E_ARG was expected", foreign.tokens[3],
          i.sample().model.vocab, a.text());
   Batch target = good;
+  // Not -100, which is the only negative target with a meaning; and past the vocabulary.
   target.targets[2] = static_cast<std::int32_t>(i.sample().model.vocab) + 5;
   a = i.step(target, 1e-3, 0);
   expect(a.status == TH_E_ARG,
@@ -102,11 +113,13 @@ void check_rejected_step_keeps_weights(WatchedPlugin& plugin) {
   i.create_and_init();
   const std::vector<unsigned char> before = all_bytes(i.save());
   Batch foreign = make_batch(i.sample(), plugin.seed());
+  // The last token: a trainer that checks while it computes has done most of the step by then.
   foreign.tokens.back() = -7;
   const StepCallResult a = i.step(foreign, 1e-1, 0);
   expect(!a.ok(), "step() with token -7 returned TH_OK");
   expect(all_bytes(i.save()) == before,
          "step() rejected a batch with {} and changed the weights; no change was expected", a.text());
+  // The instance must also be usable: it may not stay in an error state.
   const StepCallResult good = i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
   expect(good.ok(), "step() with a good batch after a rejected one returned {}; TH_OK was expected",
          good.text());
@@ -118,6 +131,7 @@ void check_unknown_keys(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
   if (i.table().info) {
+    // info() has no th_error, so WatchedInstance::call() does not apply.
     CheckingHost::CallbacksAllowed allowed(plugin.host());
     const char* text = i.table().info(i.handle(), "no such fact");
     expect(text == nullptr, "info(\"no such fact\") returned '{}'; null was expected",
@@ -136,6 +150,7 @@ void check_save_with_failing_sink(WatchedPlugin& plugin) {
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
+  // Fails at the first tensor, with a code that save() does not return by itself.
   const SaveResult a = i.save(TH_SCOPE_WEIGHTS, 1);
   expect(a.status == TH_E_CANCELLED,
          "the sink returned TH_E_CANCELLED for the first tensor and save() returned {}; the sink's code was "

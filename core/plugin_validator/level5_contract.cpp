@@ -1,6 +1,7 @@
 // Level 5, rules of calling the host: use_normally() uses the plugin as a host does, and each check reports
 // the breaches of one rule (breach_record.hpp) that the checking host recorded. Errors of the calls
-// themselves do not matter here; other checks report them.
+// themselves do not matter here; other checks report them. One use serves all checks of a process: it is the
+// slow part, and breaches stay in the record.
 #include <chrono>
 #include <thread>
 
@@ -16,6 +17,7 @@ void use_estimator(WatchedPlugin& plugin) {
   for (int i = 0; i < 3; ++i) {
     plugin.match(s);
     plugin.report(s);
+    // Another run in each round: a plugin that remembers the last one takes another path.
     s.run.micro_batch *= 2;
   }
   s.model.family = "no-such-family";
@@ -32,12 +34,14 @@ void use_trainer(WatchedPlugin& plugin) {
   Sample unknown = s;
   unknown.model.family = "no-such-family";
   plugin.report(unknown);
+  // Without a device only planning can be used.
   if (devices == 0) return;
   WatchedInstance i(plugin, s);
   if (!i.create().ok() || !i.created()) return;
   if (!i.init(7).ok()) return;
   const Batch batch = make_batch(s, plugin.seed());
   for (std::uint64_t n = 0; n < 3; ++n) i.step(batch, 1e-3, n);
+  // Another batch; only one micro-batch.
   i.evaluate(make_batch(s, plugin.seed() + 1, s.run.micro_batch));
   th_counters c{};
   i.counters(c);
@@ -46,6 +50,7 @@ void use_trainer(WatchedPlugin& plugin) {
 }
 
 template <Rule rule>
+// Every check of this file needs C-070, so the plugin is known to work.
 void check_rule(WatchedPlugin& plugin) {
   plugin.use_normally();
   expect_none(plugin.record().first(rule));
@@ -54,6 +59,7 @@ void check_rule(WatchedPlugin& plugin) {
 }  // namespace
 
 void WatchedPlugin::use_normally() {
+  // A second check in the same process: what was written since then is found now.
   if (used_normally_) return check_late_writes();
   used_normally_ = true;
   {
@@ -62,6 +68,8 @@ void WatchedPlugin::use_normally() {
       use_trainer(*this);
     else
       use_estimator(*this);
+    // Still started: threads of an instance that was destroyed may still call the host. After stop() again,
+    // for threads of the library.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what comes late comes now
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,5 +1,6 @@
 // Level 5 for estimators: match() accepts the families of its manifest and is fast; an estimate frees what it
-// allocates.
+// allocates. Times are medians and memory is compared after a warm-up, so that a loaded machine and lazy
+// initialization cause no failure.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -15,6 +16,7 @@ namespace {
 void check_match_of_own_family(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
+  // match() twice, once for the message: it is deterministic (E-013).
   expect(plugin.match(s) > 0,
          "match() of a small {} model returned {}; its manifest names that family, 1 to 1000 was expected",
          escaped(s.model.family), plugin.match(s));
@@ -23,6 +25,7 @@ void check_match_of_own_family(WatchedPlugin& plugin) {
 void check_score_range(WatchedPlugin& plugin) {
   Started started(plugin);
   Sample s = plugin.sample();
+  // Families of the sample, two common ones, an unknown and an empty one.
   for (const char* family : {s.model.family.c_str(), "llama", "gpt2", "no-such-family", ""}) {
     Sample other = s;
     other.model.family = family;
@@ -41,15 +44,18 @@ void check_match_time(WatchedPlugin& plugin) {
     plugin.match(s);
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
   }
+  // The median of 51: a few calls may be interrupted by the scheduler.
   std::nth_element(ms.begin(), ms.begin() + 25, ms.end());
   expect(ms[25] < 1, "match() had a median of {:.2f} ms over 51 calls; less than 1 ms was expected", ms[25]);
 }
 
 /// Calls of read() and write() that this thread has made; throws CheckSkipped where the kernel does not count
+/// them (CONFIG_TASK_IO_ACCOUNTING). Per thread, so that other threads of the process do not count.
 /// them.
 std::uint64_t reads_and_writes() {
   std::ifstream in("/proc/thread-self/io");
   std::uint64_t all = 0, counted = 0;
+  // Two words of the file precede the numbers: those of read and of write calls.
   for (std::string word; in >> word;)
     if (std::uint64_t n = 0; (word == "syscr:" || word == "syscw:") && in >> n) all += n, ++counted;
   if (counted != 2) throw CheckSkipped("this kernel does not count a thread's reads and writes");
@@ -60,6 +66,7 @@ void check_match_without_io(WatchedPlugin& plugin) {
   constexpr int kCalls = 20;
   Started started(plugin);
   const Sample s = plugin.sample();
+  // The first call may read files for a cache.
   plugin.match(s);
   const std::uint64_t first = reads_and_writes(), second = reads_and_writes(),
                       own = second - first;  // reading the counter counts too
@@ -82,16 +89,20 @@ void check_estimate_frees_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   const std::uint64_t held_before = plugin.host().ledger().in_use_total();
+  // The first reports are stored by WatchedPlugin and allocate memory of its own.
   for (int i = 0; i < 5; ++i) plugin.report(s);
+  // Growth in this process: the plugin's heap is also the host's.
   const auto heap_growth = [&](int calls) {
     const std::uint64_t before = heap_bytes();
     for (int i = 0; i < calls; ++i) plugin.report_and_discard(s);
     const std::uint64_t after = heap_bytes();
     return after > before ? after - before : 0;
   };
+  // Measured with calls that store nothing; 200 leaks of 41 bytes exceed the limit.
   heap_growth(20);  // the first calls may fill caches
   const std::uint64_t bytes = heap_growth(200);
   expect(bytes < 8192, "200 estimates left {} bytes of heap allocated; none were expected", bytes);
+  // Both kinds of memory: heap, and what was allocated through the host.
   const std::uint64_t held = plugin.host().ledger().in_use_total() - held_before;
   expect(held == 0, "estimate() left {} bytes of the host's memory allocated; none were expected", held);
 }
@@ -100,10 +111,12 @@ void check_estimate_frees_descriptors(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
   for (int i = 0; i < 3; ++i) plugin.report(s);
+  // After three calls, so that a pool that is created once is not counted.
   const unsigned before = open_descriptors(), threads = running_threads();
   for (int i = 0; i < 30; ++i) plugin.report(s);
   expect(open_descriptors() <= before, "30 estimates left {} more descriptors open; none were expected",
          open_descriptors() - before);
+  // Threads that end by themselves after the call would fail here at random; estimates must have none at all.
   expect(running_threads() <= threads, "30 estimates left {} more threads running; none were expected",
          running_threads() - threads);
 }
@@ -111,6 +124,7 @@ void check_estimate_frees_descriptors(WatchedPlugin& plugin) {
 void check_trainer_profile_accepted(WatchedPlugin& plugin) {
   Started started(plugin);
   th_profile p{};
+  // The values of no real trainer: an estimator must use them, not recognize the trainer.
   p.struct_size = sizeof p;
   p.alignment = 128, p.attention_tile_q = p.attention_tile_k = 32, p.threads = 2, p.slots = 8,
   p.tier = TH_TIER_DEVICE;

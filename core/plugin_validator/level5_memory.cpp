@@ -1,5 +1,6 @@
 // Level 5 for the memory of trainers: usage equals the plan, is reported to the host completely, and is
-// freed.
+// freed. Two measurements: the ledger counts what the plugin takes through the host, and the heap of the
+// process shows what it takes elsewhere.
 #include <set>
 
 #include "core/base/text.hpp"
@@ -22,6 +23,7 @@ Sample larger(WatchedPlugin& plugin) {
   return s;
 }
 
+// Everything that a run does: each part may allocate buffers of its own.
 void train_evaluate_save(WatchedPlugin& plugin, WatchedInstance& i) {
   for (std::uint64_t n = 0; n < 2; ++n) {
     const StepCallResult a = i.step(make_batch(i.sample(), plugin.seed() + n), 1e-3, n);
@@ -38,12 +40,15 @@ void check_memory_equals_plan(WatchedPlugin& plugin) {
   const ReportResult plan = plugin.report(s);
   expect(plan.ok(), "plan() returned {}", plan.text());
   const ReceivedReport& r = plan.report;
+  // From here on, so that planning and probing do not count.
   plugin.host().ledger().reset_peaks();
   const auto held = [&](Tier t) { return plugin.host().ledger().in_use(t); };
+  // By tier, TH_TIER_DEVICE to TH_TIER_HOST; other bytes of the process are subtracted.
   const std::uint64_t before[] = {0, held(Tier::kDevice), held(Tier::kPinned), held(Tier::kHost)};
   WatchedInstance i(plugin, s);
   i.create_and_init();
   train_evaluate_save(plugin, i);
+  // Exact only if the plan says so: in its summary, or in every entry.
   bool exact = r.summary.claim != TH_APPROXIMATION && r.summary.claim != TH_UPPER_BOUND;
   for (const ReceivedNode& n : r.nodes)
     exact = exact && (r.summary.claim == TH_EXACT || n.mem.claim == TH_EXACT);
@@ -51,6 +56,7 @@ void check_memory_equals_plan(WatchedPlugin& plugin) {
     const std::uint64_t planned = r.summary.tier_peak[tier],
                         taken = plugin.host().ledger().peak(static_cast<Tier>(tier)) - before[tier];
     if (planned == 0 && taken == 0) continue;
+    // A plan without a figure for a tier says that nothing is in it.
     if (planned == 0)
       throw CheckFailed(
           fmt::format("it allocated {} bytes of tier {}; its plan has no peak for that tier", taken, tier));
@@ -65,6 +71,7 @@ void check_memory_equals_plan(WatchedPlugin& plugin) {
 
 void check_plan_allocates_nothing(WatchedPlugin& plugin) {
   Started started(plugin);
+  // reset_peaks() sets the peaks to what is in use, so the difference is what plan() took.
   plugin.host().ledger().reset_peaks();
   const std::uint64_t before = plugin.host().ledger().in_use_total();
   plugin.report(plugin.sample());
@@ -80,6 +87,7 @@ void check_destroy_frees_memory(WatchedPlugin& plugin) {
   i.create_and_init();
   train_evaluate_save(plugin, i);
   i.destroy();
+  // From before the instance: a plugin may keep memory from start() to stop().
   const std::uint64_t held = plugin.host().ledger().in_use_total() - before;
   expect(held == 0, "{} bytes were still allocated after destroy(); none were expected", held);
 }
@@ -87,6 +95,7 @@ void check_destroy_frees_memory(WatchedPlugin& plugin) {
 void check_memory_is_reported(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
+  // Pools, streams and caches of libraries stay for the life of the process.
   {  // the first instance may create pools of libraries
     WatchedInstance i(plugin, larger(plugin));
     i.create_and_init();
@@ -99,6 +108,7 @@ void check_memory_is_reported(WatchedPlugin& plugin) {
   i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
   const std::uint64_t grown = heap_bytes() > before ? heap_bytes() - before : 0;
   const std::uint64_t known = plugin.host().ledger().in_use_total() - ledger_before;
+  // Only growth that the ledger does not know is a fault; the ledger's own blocks are on the same heap.
   expect(grown <= known + kUnreportedBytes,
          "the heap grew by {} bytes while the host allocated {}; allocate tensor memory with alloc() or "
          "report it with took()",
@@ -114,6 +124,7 @@ void check_steps_allocate_nothing(WatchedPlugin& plugin) {
   std::uint64_t held = 0;
   for (std::uint64_t n = 0; n < 12; ++n) {
     i.step(batch, 1e-3, n);
+    // After the second step: the first may allocate what later ones reuse.
     if (n == 1) held = plugin.host().ledger().in_use_total();
   }
   const std::uint64_t after = plugin.host().ledger().in_use_total();
@@ -140,6 +151,7 @@ void check_counters_never_decrease(WatchedPlugin& plugin) {
     grows(before.sync_count, now.sync_count, "sync_count"), grows(before.launches, now.launches, "launches");
     grows(before.compute_ns, now.compute_ns, "compute_ns"),
         grows(before.stream_bytes, now.stream_bytes, "stream_bytes");
+    // Every reading is compared with the previous one, not with the first: a counter may be reset in between.
     before = now;
   }
 }

@@ -1,5 +1,6 @@
 // Level 5 for the memory reports of estimators and trainers: the rules of memory.h, and monotonicity: a
-// larger run never needs less memory.
+// larger run never needs less memory. Each check asks for its own report, so that it can run alone; reports
+// of the same run are equal (C-077).
 #include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
@@ -7,6 +8,7 @@
 namespace trainhost::plugin_validator {
 namespace {
 
+// Fails instead of skipping: C-070 has shown that this run is supported.
 ReceivedReport report_of_sample(WatchedPlugin& plugin) {
   Started started(plugin);
   const ReportResult a = plugin.report(plugin.sample());
@@ -19,12 +21,14 @@ void check_report_has_entries(WatchedPlugin& plugin) {
   const ReceivedReport r = report_of_sample(plugin);
   expect(!r.nodes.empty(), "{} succeeded without a single node; at least one was expected",
          plugin.report_function());
+  // 0 bytes for a model with weights is no estimate.
   expect(sum_of_entries(r) > 0, "{} reports 0 bytes", plugin.report_function());
 }
 
 void check_ids_and_parents(WatchedPlugin& plugin) {
   const ReceivedReport r = report_of_sample(plugin);
   for (std::size_t i = 0; i < r.nodes.size(); ++i) {
+    // Ids are 1..n in the order of the calls, so a parent is smaller than its child and no cycle is possible.
     const th_mem& m = r.nodes[i].mem;
     expect(m.id == i + 1, "node {} has id {}; ids count from 1 in the order of the calls", i + 1, m.id);
     expect(m.parent < m.id, "node {} has parent {}, which was not sent before it", m.id, m.parent);
@@ -33,6 +37,7 @@ void check_ids_and_parents(WatchedPlugin& plugin) {
 
 void check_report_length(WatchedPlugin& plugin) {
   const ReceivedReport r = report_of_sample(plugin);
+  // 10,000 for two layers is far above any real report and far below an endless loop, which the sink ends.
   expect(!r.too_many && r.nodes.size() < 10'000,
          "{} sent {}{} nodes for a model of 2 layers; fewer than 10,000 were expected",
          plugin.report_function(), r.nodes.size(), r.too_many ? " and more" : "");
@@ -40,9 +45,12 @@ void check_report_length(WatchedPlugin& plugin) {
          r.notes.size());
 }
 
+// Values are compared with the range of this minor version: a plugin cannot use later ones unasked.
 void check_enum_values(WatchedPlugin& plugin) {
+  // The message names the first node that breaks a rule; one is enough to find the error.
   for (const ReceivedNode& n : report_of_sample(plugin).nodes) {
     const th_mem& m = n.mem;
+    // The fields from bytes_at_peak on are optional.
     expect(m.struct_size >= offsetof(th_mem, bytes_at_peak), "node {} has struct_size {}; {} was expected",
            m.id, m.struct_size, sizeof(th_mem));
     expect(m.tier >= TH_TIER_DEVICE && m.tier <= TH_TIER_DISK, "node {} has the unknown tier {}", m.id,
@@ -59,6 +67,7 @@ void check_enum_values(WatchedPlugin& plugin) {
 void check_bounds_of_claims(WatchedPlugin& plugin) {
   for (const ReceivedNode& n : report_of_sample(plugin).nodes) {
     const th_mem& m = n.mem;
+    // lo = hi = 0 means that the plugin gives no bounds; an approximation must give them.
     const bool unset = m.lo == 0 && m.hi == 0;
     if (m.claim == TH_EXACT)
       expect(unset || (m.lo == m.bytes && m.hi == m.bytes),
@@ -74,10 +83,12 @@ void check_bounds_of_claims(WatchedPlugin& plugin) {
 }
 
 void check_overflow(WatchedPlugin& plugin) {
+  // Also for the small sample: a negative number stored as unsigned is found here.
   for (const ReceivedNode& n : report_of_sample(plugin).nodes)
     expect(n.mem.bytes >> 63 == 0 && n.mem.hi >> 63 == 0, "node {} has a size of 2^63 bytes or more",
            n.mem.id);
   Started started(plugin);
+  // Dimensions whose product exceeds 2^63 while each is valid by itself.
   Sample huge = plugin.sample();
   huge.model.hidden = 1u << 31, huge.model.layers = 4096, huge.model.vocab = 1ull << 60;
   huge.model.head_dim = 1u << 29, huge.model.intermediate = 1u << 31;
@@ -88,12 +99,14 @@ void check_overflow(WatchedPlugin& plugin) {
       expect(n.mem.bytes >> 63 == 0,
              "{} of a model beyond 63 bits has a node {} of 2^63 bytes or more; a rejection was expected",
              plugin.report_function(), n.mem.id);
+  // 9.2e18 is just below 2^63: a saturated sum passes, a wrapped one does not.
   expect(
       !a.ok() || sum_of_entries(a.report) > 9.2e18,
       "{} of a model whose weights do not fit 63 bits returned TH_OK and {:.3g} bytes: a product overflowed",
       plugin.report_function(), sum_of_entries(a.report));
 }
 
+// Inner nodes are sums of their children and must not be added again; entries_of() has the leaves only.
 void check_entries_sum_to_peak(WatchedPlugin& plugin) {
   const ReceivedReport r = report_of_sample(plugin);
   const std::vector<th_mem> entries = entries_of(r);
@@ -103,6 +116,7 @@ void check_entries_sum_to_peak(WatchedPlugin& plugin) {
     for (const th_mem& m : entries) {
       if (m.tier != tier) continue;
       any = true;
+      // At the peak a buffer has at most its full size.
       const bool has_peak = m.flags & TH_MEM_HAS_AT_PEAK;
       expect(!has_peak || m.bytes_at_peak <= m.bytes,
              "node {} has {} bytes at the peak, but only {} bytes in all", m.id, m.bytes_at_peak, m.bytes);
@@ -110,11 +124,13 @@ void check_entries_sum_to_peak(WatchedPlugin& plugin) {
       sum_at_peak += m.bytes_at_peak, sum += m.bytes;
     }
     const std::uint64_t stated = r.summary.tier_peak[tier];
+    // A tier without a figure makes no claim.
     if (stated == 0) continue;
     expect(any, "the summary gives tier {} a peak of {} bytes, but no entry has that tier", tier, stated);
     expect(!all_have_peak || sum_at_peak == stated,
            "the entries of tier {} sum to {} bytes at the peak; the summary has {}", tier, sum_at_peak,
            stated);
+    // Without bytes_at_peak the entries are only an upper bound of the peak.
     expect(all_have_peak || stated <= sum,
            "the summary gives tier {} a peak of {} bytes; its entries sum to only {}", tier, stated, sum);
   }
@@ -122,6 +138,7 @@ void check_entries_sum_to_peak(WatchedPlugin& plugin) {
 
 void check_claim_of_total(WatchedPlugin& plugin) {
   const ReceivedReport r = report_of_sample(plugin);
+  // The total may be less certain than its parts, never more.
   expect(r.summary.claim <= TH_APPROXIMATION, "the summary has the unknown claim {}", r.summary.claim);
   if (r.summary.claim != TH_EXACT) return;
   for (const th_mem& m : entries_of(r))
@@ -132,6 +149,7 @@ void check_claim_of_total(WatchedPlugin& plugin) {
 void check_names_and_formulas(WatchedPlugin& plugin) {
   const ReceivedReport r = report_of_sample(plugin);
   for (const ReceivedNode& n : r.nodes) {
+    // Names are the key by which users find an entry; a formula is optional.
     expect(n.name && !n.name->empty(), "node {} has no name", n.mem.id);
     expect(valid_utf8(*n.name), "the name of node {} is not UTF-8", n.mem.id);
     expect(n.name->size() <= 2000, "the name of node {} is longer than 2000 bytes", n.mem.id);
@@ -140,6 +158,7 @@ void check_names_and_formulas(WatchedPlugin& plugin) {
 }
 
 void check_notes(WatchedPlugin& plugin) {
+  // Notes are printed as they are, one per line, so they must not contain a line feed or an escape sequence.
   for (const auto& note : report_of_sample(plugin).notes) {
     expect(note && !note->empty(), "a note is empty or null; a sentence was expected");
     expect(valid_utf8(*note), "a note is not UTF-8");
@@ -149,21 +168,25 @@ void check_notes(WatchedPlugin& plugin) {
   }
 }
 
+// Formulas are for people and are not compared.
 void check_report_repeats(WatchedPlugin& plugin) {
   Started started(plugin);
   const ReportResult a = plugin.report(plugin.sample()), c = plugin.report(plugin.sample());
   expect(a.report.nodes.size() == c.report.nodes.size(), "{} sent {} nodes, then {} for the same arguments",
          plugin.report_function(), a.report.nodes.size(), c.report.nodes.size());
+  // Equal lengths were checked before.
   for (std::size_t i = 0; i < a.report.nodes.size(); ++i)
     expect(a.report.nodes[i].mem.bytes == c.report.nodes[i].mem.bytes &&
                a.report.nodes[i].name == c.report.nodes[i].name,
            "{} sent node {} with {} bytes, then {} for the same arguments", plugin.report_function(), i + 1,
            a.report.nodes[i].mem.bytes, c.report.nodes[i].mem.bytes);
+  // The digest stands for everything that this program does not store.
   expect(a.report.summary.digest == c.report.summary.digest, "{} returned two digests for the same arguments",
          plugin.report_function());
 }
 
-/// The peaks of the summary, or the sum of the entries if the summary has none.
+/// The peaks of the summary, or the sum of the entries if the summary has none. A double: differences of
+/// interest are far above its rounding.
 double total(const ReceivedReport& r) {
   double sum = 0;
   for (std::uint32_t t = TH_TIER_DEVICE; t <= TH_TIER_DISK; ++t)
@@ -175,6 +198,7 @@ template <class Change>
 void expect_bytes_never_decrease(WatchedPlugin& plugin, const char* what, Change change) {
   Started started(plugin);
   double before = 0;
+  // Factors of two: rounding to pages and alignment cannot hide a term that shrinks.
   for (std::uint32_t n : {1u, 2u, 4u, 8u}) {
     Sample s = plugin.sample();
     change(s, n);

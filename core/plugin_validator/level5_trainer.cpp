@@ -1,5 +1,6 @@
 // Level 5 for trainers: probe() finds a device or gives a reason, and a tiny model trains from create() to
-// destroy().
+// destroy(). Each check makes its own instance: what one check did to it must not decide about the next.
+// Batches come from the seed of the run, so a failure can be repeated.
 #include <cmath>
 
 #include "core/base/text.hpp"
@@ -14,9 +15,11 @@ void check_probe(WatchedPlugin& plugin) {
   Started started(plugin);
   std::uint32_t devices = 0;
   const CallResult a = plugin.probe(&devices);
+  // A machine without the device is no fault; what is tested then is that the reason is given.
   if (a.status == TH_E_UNAVAILABLE)
     return expect(!a.message.empty(), "probe() returned TH_E_UNAVAILABLE without saying why");
   expect(a.ok(), "probe() returned {}; TH_OK or TH_E_UNAVAILABLE was expected", a.text());
+  // A plausibility bound: a larger number is an uninitialized variable.
   expect(devices < 4096, "probe() reported {} devices", devices);
 }
 
@@ -25,9 +28,11 @@ void check_profile(WatchedPlugin& plugin) {
   th_profile p{};
   const CallResult a = plugin.profile(plugin.sample(), p);
   expect(a.ok(), "profile() of a small run returned {}; it needs no device", a.text());
+  // The name has a fixed capacity and need not be terminated.
   const std::string trainer(p.trainer, ::strnlen(p.trainer, sizeof p.trainer));
   expect(trainer == plugin.manifest().id, "profile() names the trainer '{}'; '{}' was expected",
          escaped(trainer), plugin.manifest().id);
+  // Estimators round sizes by it (x + a - 1) & ~(a - 1), which needs a power of two.
   expect(p.alignment > 0 && (p.alignment & (p.alignment - 1)) == 0,
          "profile() has alignment {}; a power of two was expected", p.alignment);
   expect(p.tier >= TH_TIER_DEVICE && p.tier <= TH_TIER_HOST,
@@ -44,6 +49,7 @@ void check_life_cycle(WatchedPlugin& plugin) {
     const StepCallResult a = i.step(batch, 1e-3, n);
     expect(a.ok(), "step() number {} on a tiny model returned {}", n + 1, a.text());
   }
+  // An evaluation has one micro-batch, not a whole step.
   const StepCallResult e = i.evaluate(make_batch(i.sample(), plugin.seed(), i.sample().run.micro_batch));
   expect(e.ok(), "an evaluation by step() returned {}", e.text());
   const SaveResult s = i.save();
@@ -57,6 +63,8 @@ void check_loss_range(WatchedPlugin& plugin) {
   i.create_and_init();
   const StepCallResult a = i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
   const double uniform = std::log(static_cast<double>(i.sample().model.vocab));
+  // Fresh weights give about ln(V), the loss of a uniform guess; a factor of 5 allows every usual
+  // initialization. A sum over targets or a missing mean is outside.
   expect(std::isfinite(a.out.loss) && a.out.loss > 0.2 * uniform && a.out.loss < 5 * uniform,
          "the first loss on random tokens is {}; near ln({}) = {:.2f} was expected", a.out.loss,
          i.sample().model.vocab, uniform);
@@ -71,6 +79,7 @@ void check_counted_targets(WatchedPlugin& plugin) {
   i.create_and_init();
   const Batch batch = make_batch(i.sample(), plugin.seed());
   const StepCallResult a = i.step(batch, 1e-3, 0);
+  // The last target of each sequence is -100 in these batches, so counted < all.
   expect(a.out.tokens_counted == batch.counted(), "step() counted {} targets; {} are not -100",
          a.out.tokens_counted, batch.counted());
 }
@@ -83,6 +92,7 @@ void check_loss_decreases(WatchedPlugin& plugin) {
   const Batch batch = make_batch(i.sample(), plugin.seed());
   double first = 0, last = 0;
   for (std::uint64_t n = 0; n < 20; ++n) {
+    // The same batch 20 times with a large learning rate: even a slow optimizer must learn it.
     last = i.step(batch, 1e-2, n).out.loss;
     if (n == 0) first = last;
   }
@@ -96,7 +106,9 @@ void check_evaluation_keeps_weights(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
   const Batch batch = make_batch(i.sample(), plugin.seed(), i.sample().run.micro_batch);
+  // save() is compared, so T-027 (save is complete) is needed first.
   const Tensors before = assembled(i.save().pieces);
+  // Twice: an evaluation must not change its own next result either.
   const StepCallResult a = i.evaluate(batch), c = i.evaluate(batch);
   expect(assembled(i.save().pieces) == before, "an evaluation changed the weights");
   expect(a.out.loss == c.out.loss, "the same evaluation gave {} and then {}", a.out.loss, c.out.loss);
@@ -109,6 +121,7 @@ void check_save_is_complete(WatchedPlugin& plugin) {
   i.create_and_init();
   const SaveResult s = i.save();
   expect(s.ok(), "save() returned {}", s.text());
+  // Throws for missing, repeated and foreign pieces.
   assembled(s.pieces);
 }
 
@@ -116,11 +129,13 @@ void check_saved_names_and_shapes(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
+  // Only families whose tensors this program can list have names to compare with.
   if (!trainable_family(i.sample().model.family))
     throw CheckSkipped("the tensors of its family are not known to this program");
   i.create_and_init();
   const std::vector<ReceivedPiece> pieces = i.save().pieces;
   std::map<std::string, const ReceivedPiece*> by_name;
+  // Pieces of one tensor have the same head, so the last one is as good as all.
   for (const ReceivedPiece& p : pieces) by_name[p.name.value_or("")] = &p;
   for (const TensorInfo& t : tensors(i.sample().model)) {
     const auto it = by_name.find(t.name);
@@ -143,6 +158,7 @@ void check_init_depends_on_seed(WatchedPlugin& plugin) {
     i.create_and_init(seed);
     return assembled(i.save().pieces);
   };
+  // Made thrice, in instances of their own: init() must not depend on what ran before.
   const Tensors one = weights(7);
   expect(weights(7) == one, "init() with the same seed gave different weights");
   expect(weights(8) != one, "init() with another seed gave the same weights");
@@ -153,8 +169,10 @@ void check_load_of_saved_weights(WatchedPlugin& plugin) {
   plugin.require_device();
   WatchedInstance from(plugin, plugin.sample());
   from.create_and_init(7);
+  // After a step: values that init() cannot produce by itself.
   from.step(make_batch(from.sample(), plugin.seed()), 1e-2, 0);
   const SaveResult saved = from.save();
+  // Both instances exist at the same time, which a host may do.
   WatchedInstance to(plugin, plugin.sample());
   const CallResult made = to.create();
   expect(made.ok() && to.created(), "create() of a second instance while the first exists returned {}",
@@ -163,6 +181,7 @@ void check_load_of_saved_weights(WatchedPlugin& plugin) {
     const CallResult a = to.load(TH_SCOPE_WEIGHTS, p);
     expect(a.ok(), "load() of {} as save() sent it returned {}", escaped(p.name.value_or("")), a.text());
   }
+  // Another seed: a tensor that load() did not fill would differ.
   const CallResult begun = to.init(9);
   expect(begun.ok(), "init() after load() returned {}", begun.text());
   expect(assembled(to.save().pieces) == assembled(saved.pieces), "the weights changed by save() and load()");

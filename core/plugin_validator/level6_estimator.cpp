@@ -1,5 +1,6 @@
 // Level 6 for numbers in reports of estimators and trainers: closed forms that hold for every decoder, and a
-// comparison with the exact reference estimator.
+// comparison with the exact reference estimator. Bounds are wide where the interface leaves a choice
+// (padding, copies), so that a failure is always an error of the plugin.
 #include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
 #include "core/plugin_validator/levels.hpp"
@@ -16,6 +17,7 @@ std::uint64_t component_bytes(const ReceivedReport& r, std::uint32_t component) 
 }
 
 /// True if the report claims that its weights are exact or an upper bound.
+/// One approximate entry of weights is enough to give up the strict bounds.
 bool weights_are_counted(const ReceivedReport& r) {
   for (const ReceivedNode& n : r.nodes)
     if (n.mem.component == TH_MEM_WEIGHTS && n.mem.claim == TH_APPROXIMATION) return false;
@@ -27,11 +29,13 @@ void check_weight_bytes(WatchedPlugin& plugin) {
   Sample s = plugin.sample();
   if (!trainable_family(s.model.family))
     throw CheckSkipped("the tensors of its family are not known to this program");
+  // Two numbers of layers: an estimator that ignores the number passes with one of them.
   for (std::uint32_t layers : {2u, 5u}) {
     s.model.layers = layers;
     write_config(s.model);
     const ReportResult a = plugin.report(s);
     expect(a.ok(), "a {} model of {} layers returned {}", s.model.family, layers, a.text());
+    // 4 bytes each: the sample is a run in f32.
     const std::uint64_t given = component_bytes(a.report, TH_MEM_WEIGHTS),
                         least = count_parameters(s.model).total * 4;
     if (!weights_are_counted(a.report)) {  // an approximation may count 4 bits per weight, not less
@@ -41,12 +45,14 @@ void check_weight_bytes(WatchedPlugin& plugin) {
     }
     expect(given >= least, "it reports {} bytes of weights; the config's {} parameters in f32 need {}", given,
            least / 4, least);
+    // Twice the minimum leaves room for padding, a second table and copies.
     expect(given <= 2 * least, "it reports {} bytes of weights; the config's {} parameters in f32 need {}",
            given, least / 4, least);
   }
 }
 
-/// Bytes of all entries of a changed run. Throws CheckSkipped if the plugin does not support the run.
+/// Bytes of all entries of a changed run. Throws CheckSkipped if the plugin does not support the run: an
+/// unsupported setting is no wrong number.
 double total_of_run(WatchedPlugin& plugin, const char* what, void (*change)(RunSpec&)) {
   Sample s = plugin.sample();
   change(s.run);
@@ -65,6 +71,7 @@ void check_adamw_bytes(WatchedPlugin& plugin) {
 void check_bf16_bytes(WatchedPlugin& plugin) {
   Started started(plugin);
   const double wide = total_of_run(plugin, "f32 weights", [](RunSpec&) {});
+  // Every type that takes part in a step.
   const double narrow =
       total_of_run(plugin, "bf16 weights", [](RunSpec& r) { r.weight = r.grad = r.compute = DType::kBF16; });
   expect(
@@ -91,6 +98,7 @@ bool claims_exact(const ReceivedReport& r) {
 void check_against_exact_estimator(WatchedPlugin& plugin) {
   const auto& file = plugin.environment().reference_estimator;
   if (file.empty()) throw CheckSkipped("the exact estimator 'llama' is not among this program's plugins");
+  // By identity of the file, not by name: links and copies of the path count as the same.
   if (std::filesystem::equivalent(file, plugin.file())) throw CheckSkipped("it is the reference itself");
   Started started(plugin);
   WatchedPlugin reference(file, plugin.seed());
@@ -99,6 +107,7 @@ void check_against_exact_estimator(WatchedPlugin& plugin) {
   if (reference.match(s) == 0)
     throw CheckSkipped("the exact estimator 'llama' does not know the family " + s.model.family);
   if (plugin.match(s) == 0) throw CheckSkipped("it does not match a small model of its own family");
+  // Both get the same profile, so differences come from the estimators alone.
   th_profile p{};
   p.struct_size = sizeof p;
   p.alignment = 64, p.attention_tile_q = p.attention_tile_k = 64, p.threads = 1, p.slots = 16,
@@ -110,6 +119,7 @@ void check_against_exact_estimator(WatchedPlugin& plugin) {
   expect(own.ok(), "estimate() for a profile of the trainer 'cpu' returned {}", own.text());
   if (!theirs.ok()) throw CheckSkipped("the exact estimator 'llama' returned " + theirs.text());
   const double here = peak(own.report), there = peak(theirs.report);
+  // An exact claim allows no tolerance; without it the difference is only a measurement.
   expect(!claims_exact(own.report) || here == there,
          "it claims to be exact and reports {} bytes; the exact estimator 'llama' reports {}", here, there);
   plugin.note_measurement(fmt::format("{:.0f} bytes, the exact estimator 'llama' {:.0f}: {:+.1f} %", here,

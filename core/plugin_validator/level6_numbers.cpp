@@ -1,6 +1,7 @@
 // Level 6 for trainers: the loss equals that of the reference trainer, the update is the gradient of the
-// loss, and means are over counted targets however a batch is split. Tiny models with weights generated
-// here.
+// loss, and means are over counted targets however a batch is split. Tiny models with weights generated here:
+// initial weights differ between trainers, and many of them start with tensors of 0 or 1, which would hide
+// errors.
 #include <cmath>
 #include <random>
 
@@ -39,9 +40,12 @@ void check_loss_against_reference(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, s), r(reference, s);
   begin_with_random_weights(i, plugin.seed());
   r.create_and_init();
+  // The shapes of `i`: the two trainers may list their tensors in different orders.
   load_weights(r, random_weights(weights_of(i), plugin.seed()));
   const Batch batch = make_batch(s, plugin.seed());
   const Batch micro = make_batch(s, plugin.seed() + 1, s.run.micro_batch);
+  // First one evaluation: forward pass alone, so that a failure of the steps below is one of backward pass or
+  // optimizer.
   const double own = evaluate_or_throw(i, micro), theirs = evaluate_or_throw(r, micro);
   expect(near(own, theirs, kLossTolerance),
          "on the same weights and tokens its loss is {:.7f}; the reference trainer 'cpu' has {:.7f}", own,
@@ -49,6 +53,7 @@ void check_loss_against_reference(WatchedPlugin& plugin) {
   double apart = 0;
   for (std::uint64_t n = 0; n < 5; ++n) {
     const th_step_out a = step_or_throw(i, batch, 1e-3, n), c = step_or_throw(r, batch, 1e-3, n);
+    // The norm gets five times the tolerance: it is a sum of squares over all tensors.
     expect(near(a.loss, c.loss, kStepTolerance) && near(a.grad_norm, c.grad_norm, 5 * kStepTolerance),
            "at step {} its loss is {:.6f} and its gradient norm {:.6f}; the reference trainer 'cpu' has "
            "{:.6f} and {:.6f}",
@@ -58,7 +63,8 @@ void check_loss_against_reference(WatchedPlugin& plugin) {
   plugin.note_measurement(fmt::format("5 losses within {:.1e} of the reference trainer 'cpu'", apart));
 }
 
-/// The gradient of one batch: the difference that one SGD step with learning rate 1 makes.
+/// The gradient of one batch: the difference that one SGD step with learning rate 1 makes. Rounding of the
+/// weights limits it to about 1e-7 of the largest weight.
 AllWeights gradient(WatchedInstance& i, const AllWeights& from, const Batch& batch, th_step_out& out) {
   out = step_or_throw(i, batch, 1, 0);
   AllWeights g = weights_of(i);
@@ -83,6 +89,7 @@ struct SgdUpdate {
     load_weights(instance, weights);
     batch = make_batch(sample, plugin.seed());
     g = gradient(instance, weights, batch, out);
+    // Back to the weights before the step: the differences below are taken there.
     load_weights(instance, weights);
   }
   Sample sample;
@@ -99,7 +106,10 @@ void check_gradient(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   SgdUpdate d(plugin);
+  // Step of the difference: its error is that of the loss (2e-6 in f32) over 2 * kStep, and a larger step
+  // adds the third derivative.
   constexpr double kStep = 2e-3, kDerivativeError = 2e-6 / (2 * kStep);  // the loss is a sum in f32
+  // Directions of the seed alone, the same for each plugin.
   std::mt19937_64 random(plugin.seed());
   double worst = 0;
   for (const auto& [name, w] : d.weights) {
@@ -117,12 +127,15 @@ void check_gradient(WatchedPlugin& plugin) {
       load_tensor(d.instance, name, down);
       const double measured = (above - evaluate_or_throw(d.instance, d.batch)) / (2 * kStep);
       const double scale = norm(g), off = std::abs(measured - expected);
+      // 5 % of the norm: three directions detect an error of one tensor, not the last bits.
       expect(off <= 0.05 * scale + 2 * kDerivativeError,
              "along a direction of {} the evaluated loss changes by {:.5f}; the update predicts {:.5f} (norm "
              "of its gradient {:.5f})",
              escaped(name), measured, expected, scale);
+      // Tiny gradients are dominated by rounding and are left out of the measurement.
       if (scale > 100 * kDerivativeError) worst = std::max(worst, off / scale);
     }
+    // Before the next tensor: one tensor is changed at a time.
     load_tensor(d.instance, name, w);
   }
   plugin.note_measurement(
@@ -135,11 +148,13 @@ void check_gradient_norm(WatchedPlugin& plugin) {
   SgdUpdate d(plugin);
   double sum = 0;
   for (const auto& [name, g] : d.g) sum += norm(g) * norm(g);
+  // Clipping is off in these runs, so the reported norm is the norm of the applied update.
   expect(near(d.out.grad_norm, std::sqrt(sum), 2e-3),
          "step() reports a gradient norm of {:.6f}; its update has {:.6f}", d.out.grad_norm, std::sqrt(sum));
 }
 
-/// Sequences with quite different numbers of counted targets.
+/// Sequences with quite different numbers of counted targets: with equal numbers a mean of means is right
+/// too.
 Batch uneven(Batch b) {
   for (std::uint32_t n = 0; n < b.sequences; ++n)
     for (std::uint32_t t = 0; t < n * b.seq / b.sequences; ++t) b.targets[n * b.seq + t] = -100;
@@ -150,6 +165,7 @@ void check_accumulation(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   Sample parts = sgd_sample(plugin.sample()), whole = parts;
+  // The same four sequences in both; only their division differs.
   parts.run.micro_batch = 1, parts.run.accumulate = 4, whole.run.micro_batch = 4, whole.run.accumulate = 1;
   require_run(plugin, parts, "plain gradient descent (sgd) in 4 micro-batches");
   WatchedInstance p(plugin, parts), w(plugin, whole);
@@ -169,6 +185,7 @@ void check_uncounted_targets(WatchedPlugin& plugin) {
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   begin_with_random_weights(i, plugin.seed());
+  // `both` has one real and one masked sequence; `one` has the real one alone.
   Batch both = make_batch(i.sample(), plugin.seed(), 2), one = both;
   one.sequences = 1, one.tokens.resize(one.seq), one.targets.resize(one.seq);
   for (std::uint32_t t = 0; t < both.seq; ++t) both.targets[both.seq + t] = -100;

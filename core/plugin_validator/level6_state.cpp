@@ -1,4 +1,6 @@
-// Level 6 for trainers: state after load(), save(), a resume and a failed step, compared bit by bit.
+// Level 6 for trainers: state after load(), save(), a resume and a failed step, compared bit by bit. Bits,
+// not tolerances: both runs do the same arithmetic in the same order, so any difference is a difference of
+// state. Every run here starts from seed 7 and takes batches of seed + step, as trained() does.
 #include <cmath>
 #include <limits>
 
@@ -19,6 +21,7 @@ void check_last_load_wins(WatchedPlugin& plugin) {
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
+  // Both loads are of the same shapes; `own` is what init() made.
   const AllWeights own = weights_of(i), made = random_weights(own, plugin.seed());
   load_weights(i, own);
   load_weights(i, made);
@@ -33,8 +36,10 @@ void check_load_in_any_order(WatchedPlugin& plugin) {
   const AllWeights made = random_weights(weights_of(i), plugin.seed());
   for (const auto& [name, w] : made) {
     const std::uint64_t all = w.values.size(), third = all / 3;
+    // Last third, first, middle: no order that a sequential reader would accept by chance.
     const std::uint64_t cuts[3][2] = {{2 * third, all - 2 * third}, {0, third}, {third, third}};
     for (const auto& [first, count] : cuts) {
+      // A tensor of one or two elements has empty thirds.
       if (count == 0) continue;
       const CallResult a = load_piece(i, name, w, first, count);
       expect(a.ok(), "load() of elements {} to {} of {} returned {}", first, first + count, escaped(name),
@@ -49,10 +54,12 @@ void check_init_after_partial_load(WatchedPlugin& plugin) {
   plugin.require_device();
   WatchedInstance whole(plugin, plugin.sample());
   whole.create_and_init(7);
+  // What the seed alone gives; one tensor is then replaced by the loaded one.
   AllWeights expected = weights_of(whole);
   const AllWeights made = random_weights(expected, plugin.seed());
   const std::string name = made.begin()->first;
   WatchedInstance part(plugin, plugin.sample());
+  // load() between create() and init(), where a host loads a checkpoint.
   const CallResult created = part.create();
   expect(created.ok() && part.created(), "create() returned {}", created.text());
   load_tensor(part, name, made.at(name));
@@ -62,6 +69,7 @@ void check_init_after_partial_load(WatchedPlugin& plugin) {
   expect_same(weights_of(part), expected, "load() of one tensor and init() of the rest by the same seed");
 }
 
+// The reference for most checks: an undisturbed run.
 AllWeights trained(WatchedPlugin& plugin, int steps) {
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
@@ -84,7 +92,9 @@ void check_save_keeps_state(WatchedPlugin& plugin) {
   for (int n = 0; n < 4; ++n) {
     step_or_throw(i, make_batch(i.sample(), plugin.seed() + n), 1e-2, n);
     const AllWeights once = weights_of(i);
+    // save() may move data between devices; the second call sees what the first left.
     expect_same(weights_of(i), once, "save() twice");
+    // Moments too (Checkpoint), after every step.
     checkpoint_of(i);
   }
   expect_same(weights_of(i), expected, "a run that saves after each step, and one that does not");
@@ -94,6 +104,7 @@ void check_resume(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const AllWeights expected = trained(plugin, 4);
+  // Destroyed before the second is created: nothing can pass from one to the other but the checkpoint.
   WatchedInstance from(plugin, plugin.sample());
   from.create_and_init();
   for (int n = 0; n < 2; ++n) step_or_throw(from, make_batch(from.sample(), plugin.seed() + n), 1e-2, n);
@@ -101,6 +112,7 @@ void check_resume(WatchedPlugin& plugin) {
   from.destroy();
   WatchedInstance to(plugin, plugin.sample());
   restore(to, saved);
+  // The step numbers continue: bias correction depends on them.
   for (int n = 2; n < 4; ++n) step_or_throw(to, make_batch(to.sample(), plugin.seed() + n), 1e-2, n);
   expect_same(weights_of(to), expected, "a resumed run and an uninterrupted run");
 }
@@ -117,8 +129,10 @@ struct NanWeightRun {
     instance.create_and_init();
     good = weights_of(instance), bad = good;
     name = most_used_tensor(good);
+    // The whole tensor: one NaN in a row that no token uses would have no effect.
     bad[name].values.assign(bad[name].values.size(), std::numeric_limits<float>::quiet_NaN());
     const CallResult a = load_piece(instance, name, bad[name], 0, bad[name].values.size());
+    // Some trainers check values in load(), which the interface allows.
     if (!a.ok()) throw CheckSkipped("it does not accept weights that are not finite: " + a.text());
     answer = instance.step(make_batch(instance.sample(), plugin.seed()), 1e-2, 0);
   }
@@ -140,6 +154,8 @@ void check_nonfinite_status(WatchedPlugin& plugin) {
 void check_nonfinite_keeps_weights(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
+  // After the NaN step and with good weights restored, the run must continue as if nothing had happened: the
+  // moments, too, are those from before.
   const AllWeights expected = trained(plugin, 4);
   NanWeightRun s(plugin);
   expect_same(weights_of(s.instance), s.bad, "a step that returned TH_E_NONFINITE changed the weights");
@@ -156,6 +172,7 @@ void check_transfer_counters(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   if (!i.table().counters) throw CheckSkipped("it has no counters()");
   i.create_and_init();
+  // Three intervals between four readings: the first may include one-time copies and is not compared.
   th_counters c[4]{};
   for (std::uint64_t n = 0; n < 4; ++n) {
     step_or_throw(i, make_batch(i.sample(), plugin.seed()), 1e-3, n);
@@ -170,6 +187,7 @@ void check_transfer_counters(WatchedPlugin& plugin) {
     const std::uint64_t one = c[2].*bytes - c[1].*bytes, other = c[3].*bytes - c[2].*bytes;
     expect(one == other, "two equal steps transferred {} and {} bytes of {}; the same was expected", one,
            other, name);
+    // All transfers of this run are of f32.
     expect(one % sizeof(float) == 0,
            "a step transferred {} bytes of {}, which is not a whole number of f32 elements", one, name);
   };

@@ -1,4 +1,4 @@
-// Level 7: cancellation, and the thread budget.
+// Level 7: cancellation, and the thread budget. The host stays cancelled only during the call under test.
 #include <atomic>
 #include <thread>
 
@@ -15,6 +15,7 @@ void check_cancelled_step(WatchedPlugin& plugin) {
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
   const Batch batch = make_batch(i.sample(), plugin.seed());
+  // A step without cancellation first: failures of step() itself belong to T-022.
   const StepCallResult first = i.step(batch, 1e-3, 0);
   expect(first.ok(), "step() returned {}", first.text());
   const Tensors before = assembled(i.save().pieces);
@@ -26,7 +27,8 @@ void check_cancelled_step(WatchedPlugin& plugin) {
   expect(assembled(i.save().pieces) == before, "step() was cancelled but changed the weights");
 }
 
-/// The largest number of threads, sampled every 0.5 ms, without the sampling thread.
+/// The largest number of threads, sampled every 0.5 ms, without the sampling thread. Threads that live
+/// shorter than that are not seen, nor do they compete with anyone.
 class ThreadWatch {
  public:
   ThreadWatch()
@@ -51,11 +53,13 @@ class ThreadWatch {
 void check_thread_budget(WatchedPlugin& plugin) {
   constexpr unsigned kBudget = 2;
   plugin.host().set_threads(kBudget);
+  // Before the watch is created, whose thread most() subtracts.
   const unsigned before = running_threads();
   ThreadWatch watch;
   {
     Started started(plugin);
     const Sample s = plugin.sample();
+    // Planning may use threads too.
     for (int n = 0; n < 20; ++n) plugin.report(s);
     std::uint32_t devices = 0;
     if (plugin.is_trainer() && plugin.probe(&devices).ok() && devices > 0) {
@@ -63,9 +67,11 @@ void check_thread_budget(WatchedPlugin& plugin) {
       i.create_and_init();
       for (std::uint64_t n = 0; n < 20; ++n) i.step(make_batch(s, plugin.seed()), 1e-3, n);
     }
+    // Threads that start late.
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const unsigned most = watch.most(), own = most > before ? most - before : 0;
+  // The caller's own thread counts: own + 1.
   expect(own + 1 <= kBudget,
          "it ran {} threads in addition to the caller's; the budget of {} includes the caller's thread", own,
          kBudget);

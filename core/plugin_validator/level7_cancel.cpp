@@ -1,5 +1,6 @@
 // Level 7: a step that is cancelled midway returns soon and applies nothing; a create() that exceeds the
-// budget frees everything.
+// budget frees everything. Limits of time follow from the machine: the time of a micro-batch is measured
+// first, with the plugin itself.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -27,6 +28,7 @@ double step_seconds(WatchedPlugin& plugin, std::uint32_t micro_batches) {
   WatchedInstance i(plugin, s);
   i.create_and_init();
   const Batch batch = make_batch(s, plugin.seed());
+  // The best of three: other load only makes a step longer.
   double best = 1e9;
   for (std::uint64_t n = 0; n < 3; ++n) {
     const auto begin = Clock::now();
@@ -45,20 +47,25 @@ double micro_batch_seconds(WatchedPlugin& plugin) {
 /// Seconds from the cancellation to the return of a long step; 0 if the step had returned before.
 double cancel_latency(WatchedPlugin& plugin, double micro) {
   Sample s = plugin.sample();
+  // At least four micro-batches, so that there is a boundary to return at; at most 50000, for a plugin that
+  // does no work.
   s.run.accumulate = static_cast<std::uint32_t>(std::clamp(kStepSeconds / micro, 4.0, 50000.0));
   WatchedInstance i(plugin, s);
   i.create_and_init();
   const Batch batch = make_batch(s, plugin.seed());
   std::atomic<bool> cancelled{false};
+  // Written by the canceller before `cancelled`, read after join().
   Clock::time_point at;
   std::thread canceller([&] {
     std::this_thread::sleep_for(std::chrono::duration<double>(kBeforeCancel));
     at = Clock::now();
     cancelled = true;
+    // From another thread, as in a host with a signal handler: the flag of the checking host is atomic.
     plugin.host().cancel_from_now_on(true);
   });
   const StepCallResult a = i.step(batch, 1e-3, 0);
   const auto end = Clock::now();
+  // Read before join(): whether the step returned by itself.
   const bool before = !cancelled;
   canceller.join();
   plugin.host().cancel_from_now_on(false);
@@ -71,6 +78,7 @@ void check_cancel_latency(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
   const double micro = micro_batch_seconds(plugin), most = kPollSeconds + micro;
+  // Up to three tries: a scheduler that suspends this process for 100 ms must not fail the check.
   double best = 1e9;
   for (int tries = 0; tries < 3 && best > most; ++tries) best = std::min(best, cancel_latency(plugin, micro));
   expect(best <= most,
@@ -88,6 +96,8 @@ void check_cancel_keeps_weights(WatchedPlugin& plugin) {
   Sample s = plugin.sample();
   s.run.accumulate = 4;
   const Batch batch = make_batch(s, plugin.seed());
+  // The step is cancelled at the first call of cancelled(), the second, and so on: at every place where the
+  // trainer looks.
   for (int polls = 1; polls <= 6; ++polls) {
     WatchedInstance i(plugin, s);
     i.create_and_init();
@@ -96,8 +106,10 @@ void check_cancel_keeps_weights(WatchedPlugin& plugin) {
     const StepCallResult a = i.step(batch, 1e-2, 0);
     plugin.host().cancel_from_now_on(false);
     if (a.ok()) continue;  // it was done before the question
+    // Bits of all tensors; moments are compared by the step that follows.
     const std::string where = first_difference(before, weights_of(i));
     expect(where.empty(), "step() was cancelled at call {} of cancelled(), but {} changed", polls + 1, where);
+    // The instance is still ready, and cancellation is over.
     step_or_throw(i, batch, 1e-2, 0);
   }
 }
@@ -109,13 +121,16 @@ void check_failed_budget_frees_memory(WatchedPlugin& plugin) {
   const std::uint64_t before = ledger.in_use_total();
   ledger.reset_peaks();
   {
+    // What an undisturbed run takes at its peak: a budget below it must fail somewhere.
     WatchedInstance i(plugin, plugin.sample());
     i.create_and_init();
   }
   const std::uint64_t taken = ledger.peak_total() - before;
   if (taken == 0) throw CheckSkipped("it allocates nothing that the host counts");
+  // One byte too little, half, and nothing.
   for (const std::uint64_t budget : {taken - 1, taken / 2, std::uint64_t{0}}) {
     WatchedInstance i(plugin, plugin.sample());
+    // The limit is on the ledger's total, which may include memory from start().
     ledger.set_limit(before + budget);
     const CallResult a = i.create();
     i.destroy();

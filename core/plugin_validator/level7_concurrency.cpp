@@ -1,5 +1,6 @@
 // Level 7: functions with tag [any] are called from several threads at the same time, and two instances in
-// one process do not affect each other.
+// one process do not affect each other. A race need not show in each run; the checks repeat the calls, and
+// the plugin's own tests under a thread sanitizer find more.
 #include <exception>
 #include <thread>
 
@@ -10,12 +11,14 @@
 namespace trainhost::plugin_validator {
 namespace {
 
+// Enough steps for moments of one instance to reach the other.
 constexpr int kSteps = 4;
 
 void train(WatchedInstance& i, std::uint64_t batches, int n) {
   step_or_throw(i, make_batch(i.sample(), batches + n), 1e-2, n);
 }
 
+// The weights that each instance must end with.
 AllWeights alone(WatchedPlugin& plugin, std::uint64_t batches) {
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
@@ -33,6 +36,7 @@ void expect_alone(const AllWeights& expected, WatchedInstance& i, const char* ho
 void check_alternating_instances(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
+  // Different batches: equal runs could exchange their state without a difference.
   const AllWeights first = alone(plugin, 100), second = alone(plugin, 200);
   WatchedInstance one(plugin, plugin.sample()), other(plugin, plugin.sample());
   one.create_and_init(), other.create_and_init();
@@ -47,6 +51,7 @@ void check_concurrent_instances(WatchedPlugin& plugin) {
   const AllWeights first = alone(plugin, 100), second = alone(plugin, 200);
   WatchedInstance one(plugin, plugin.sample()), other(plugin, plugin.sample());
   one.create_and_init(), other.create_and_init();
+  // An exception must not leave a thread; both are kept until the threads have ended.
   std::exception_ptr wrong[2];
   const auto train_all_steps = [&](WatchedInstance& i, std::uint64_t batches, std::exception_ptr& w) {
     try {
@@ -58,6 +63,7 @@ void check_concurrent_instances(WatchedPlugin& plugin) {
   std::thread second_thread([&] { train_all_steps(other, 200, wrong[1]); });
   train_all_steps(one, 100, wrong[0]);
   second_thread.join();
+  // Only CheckFailed gets the addition; a skip passes through unchanged.
   for (const std::exception_ptr& w : wrong) try {
       if (w) std::rethrow_exception(w);
     } catch (const CheckFailed& e) {
@@ -72,11 +78,13 @@ void check_concurrent_instances(WatchedPlugin& plugin) {
 void check_report_from_four_threads(WatchedPlugin& plugin) {
   Started started(plugin);
   const Sample s = plugin.sample();
+  // One thread first: the report that all others must give.
   const std::string expected = report_text(plugin.report(s).report);
   std::vector<std::string> differences(4);
   std::vector<std::thread> threads;
   for (std::string& difference : differences)
     threads.emplace_back([&] {
+      // 50 calls per thread, so that the threads overlap also when they start at different times.
       for (int i = 0; i < 50 && difference.empty(); ++i) {
         const ReportResult a = plugin.report(s);
         if (!a.ok())

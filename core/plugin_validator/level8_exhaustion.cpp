@@ -1,5 +1,6 @@
 // Level 8: each host allocation fails once. The plugin must return an out-of-memory code with a message and
-// leave nothing allocated.
+// leave nothing allocated. Only allocations through the host's alloc() can be made to fail here; a failing
+// malloc() is not simulated.
 #include <functional>
 #include <string_view>
 
@@ -14,12 +15,14 @@ constexpr int kMostAllocs = 400;  // of a plugin with more allocations only the 
 bool out_of_memory(th_status s) { return s == TH_E_HOST_OOM || s == TH_E_DEVICE_OOM; }
 
 /// Runs f with the n-th allocation failing, for n = 1, 2, ... until f makes fewer than n; `then` after each,
+/// with none failing. So every allocation of f fails exactly once, without knowing their number before.
 /// with none failing.
 void fail_each_allocation(WatchedPlugin& plugin, const std::function<void(int)>& f,
                           const std::function<void(int)>& then = {}) {
   for (int n = 1; n <= kMostAllocs; ++n) {
     plugin.host().fail_alloc(n);
     f(n);
+    // After the last allocation f runs undisturbed: nothing more to test.
     const bool reached = plugin.host().allocs() >= n;
     plugin.host().fail_alloc(0);
     if (!reached) return;
@@ -32,6 +35,7 @@ void check_start_without_memory(WatchedPlugin& plugin) {
     const CallResult a = plugin.start();
     if (a.status == TH_E_UNAVAILABLE)
       throw CheckSkipped("its start() returned TH_E_UNAVAILABLE: " + a.message);
+    // Success is fine: a plugin may do without the memory.
     if (a.ok()) {
       const ReportResult r = plugin.report(plugin.sample());
       expect(r.ok() || out_of_memory(r.status),
@@ -50,6 +54,7 @@ void check_start_without_memory(WatchedPlugin& plugin) {
   });
 }
 
+/// Only the first failure counts: calls after it would meet states that the interface does not define.
 struct FailedCall {
   const char* call = "";
   CallResult answer;  // of the first call that failed
@@ -72,6 +77,7 @@ FailedCall run_until_failure(WatchedPlugin& plugin, WatchedInstance& i) {
 void check_codes_without_memory(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
+  // The instance is destroyed at the end of each round, also after a failure.
   fail_each_allocation(plugin, [&](int n) {
     WatchedInstance i(plugin, plugin.sample());
     const FailedCall e = run_until_failure(plugin, i);
@@ -93,9 +99,11 @@ void check_failed_allocation_frees_memory(WatchedPlugin& plugin) {
     {
       WatchedInstance i(plugin, plugin.sample());
       e = run_until_failure(plugin, i);
+      // A failed create() owns nothing, so it must not return an instance.
       expect(e.answer.ok() || e.call != std::string_view("create()") || !i.created(),
              "create() returned {} and an instance when allocation {} failed", e.answer.text(), n);
     }
+    // After the destructor of the instance: destroy() may free what create() had taken.
     const std::uint64_t held = plugin.host().ledger().in_use_total() - before;
     expect(held == 0, "{} bytes stayed allocated after allocation {} failed in {}; none were expected", held,
            n, e.answer.ok() ? "create() to save()" : e.call);
@@ -105,6 +113,7 @@ void check_failed_allocation_frees_memory(WatchedPlugin& plugin) {
 void check_instance_after_failed_allocation(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
+  // A whole life without faults, whose weights are known from before.
   const auto weights_after_one_step = [&] {
     WatchedInstance i(plugin, plugin.sample());
     i.create_and_init();
@@ -121,6 +130,7 @@ void check_instance_after_failed_allocation(WatchedPlugin& plugin) {
     try {
       where = first_difference(expected, weights_after_one_step());
     } catch (const CheckFailed& e) {
+      // The number of the allocation is in the message, so that the author can set a breakpoint.
       throw CheckFailed(fmt::format("after allocation {} had failed in another instance, {}", n, e.what()));
     }
     expect(where.empty(), "after allocation {} had failed in another instance, {} differs", n, where);

@@ -1,4 +1,5 @@
-// Level 8: many instances in one process leave nothing behind, and the library can be unloaded.
+// Level 8: many instances in one process leave nothing behind, and the library can be unloaded. Growth is
+// measured from instance 100 to instance 1000: allocators, pools and caches have reached their size by then.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,10 +18,12 @@ constexpr int kInstances = 1000, kWarmInstances = 100;
 constexpr std::uint64_t kHeapSlack = 32 << 10, kResidentSlack = 4 << 20;  // bytes over 900 instances
 
 /// Creates, initialises, sometimes steps, and destroys one instance. Calls the plugin directly, because
+/// WatchedPlugin stores its arguments, which would be the growth that is looked for.
 /// WatchedPlugin stores its arguments.
 void run_one_instance(WatchedPlugin& plugin, const th_trainer& t, const Sample& s, const Batch& batch,
                       bool steps) {
   CheckingHost::CallbacksAllowed allowed(plugin.host());
+  // Plain structs: these calls are correct, and others check the arguments.
   const th_model m = s.c_model();
   const th_run r = s.c_run();
   th_error e{};
@@ -50,6 +53,7 @@ std::pair<std::uint64_t, std::uint64_t> count_over_instances(WatchedPlugin& plug
   const Batch batch = make_batch(s, plugin.seed());
   std::uint64_t before = 0;
   for (int n = 1; n <= kInstances; ++n) {
+    // Every 20th instance takes a step, since a step is much slower than create().
     run_one_instance(plugin, t, s, batch, n % 20 == 0);
     if (n == kWarmInstances) before = count();
   }
@@ -61,6 +65,7 @@ void check_instances_free_heap(WatchedPlugin& plugin) {
   plugin.require_device();
   std::uint64_t resident_before = 0;
   const auto [before, after] = count_over_instances(plugin, [&] {
+    // Resident memory is read at the same moment as the heap: this is the first call of `count`.
     if (resident_before == 0) resident_before = resident_bytes();
     return heap_bytes();
   });
@@ -75,6 +80,7 @@ void check_instances_free_heap(WatchedPlugin& plugin) {
 void check_instances_free_descriptors(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
+  // Two counts in one number: descriptors above, threads below.
   const auto [before, after] = count_over_instances(
       plugin, [] { return std::uint64_t{open_descriptors()} << 32 | running_threads(); });
   expect(after >> 32 <= before >> 32, "{} instances left {} more descriptors open; none were expected",
@@ -91,6 +97,7 @@ void check_unloading(WatchedPlugin& plugin) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto use = [&] {
+      // _exit(): a crash in exit handlers must not be taken for the failure of this step.
       if (!plugin.map_until_closed()) ::_exit(3);
       try {
         Started started(plugin);
@@ -106,8 +113,11 @@ void check_unloading(WatchedPlugin& plugin) {
       }
       plugin.unmap_library();
     };
+    // Two threads, one after the other: data with thread lifetime is destroyed when each ends, after the
+    // library was unmapped.
     std::thread(use).join();
     std::thread(use).join();
+    // exit() runs the handlers that the library may have registered, now unmapped.
     std::exit(0);
   }
   int status = 0;

@@ -1,5 +1,6 @@
-// Level 9: random models, runs and structs. The plugin must return a report or a documented error, the
-// same one each time, and must be able to train what it plans.
+// Level 9: random models, runs and structs. The plugin must return a report or a documented error, the same
+// one each time, and must be able to train what it plans. Every case has a number, which with the seed
+// determines it; it is announced before it begins, so that a crash names it.
 #include <cmath>
 
 #include "core/base/text.hpp"
@@ -26,12 +27,14 @@ void check_random_requests(WatchedPlugin& plugin) {
   for_each_case(plugin, kCases, [&](std::uint64_t n) {
     const Sample s = draw_sample(plugin.sample(), n);
     announce(plugin, s, n);
+    // An estimator is asked as a host does: match() first, whatever it answers.
     if (!plugin.is_trainer()) {
       const int score = plugin.match(s);
       expect(score >= 0 && score <= 1000, "match() of {} returned {}; 0 to 1000 was expected",
              describe_case(s, n), score);
     }
     const ReportResult a = plugin.report(s);
+    // TH_E_INTERNAL and TH_E_STATE are not acceptable answers to a request, however odd.
     expect(a.ok() || is_usable_code(a.status),
            "{} returned {}; a report, TH_E_ARG or TH_E_UNSUPPORTED was expected", describe_case(s, n),
            a.text());
@@ -39,6 +42,7 @@ void check_random_requests(WatchedPlugin& plugin) {
            a.text());
     if (!a.ok()) return;
     expect(!a.report.nodes.empty(), "{} returned TH_OK and no node", describe_case(s, n));
+    // A size beyond 63 bits is an overflow; a request of that size must be rejected.
     for (const ReceivedNode& node : a.report.nodes)
       expect(node.mem.bytes >> 63 == 0, "{} has a node of {} bytes, which is beyond 2^63",
              describe_case(s, n), node.mem.bytes);
@@ -64,7 +68,9 @@ void check_random_longer_structs(WatchedPlugin& plugin) {
   const std::string expected = report_text(plugin.report(s).report);
   for_each_case(plugin, kCases, [&](std::uint64_t n) {
     CallVariation t;
+    // 8 to 3200 bytes longer; the multiplication spreads consecutive numbers over the range.
     t.later_minor_bytes = static_cast<std::uint32_t>(8 * (1 + (n * 2654435761u >> 7) % 400));
+    // All bits set, none set, or a pattern: whatever a later minor may store there.
     t.later_minor_fill = n % 3 == 0 ? 0xff : n % 3 == 1 ? 0 : 0x5a;
     const std::string what = fmt::format("case {} (model and run {} bytes longer, every byte {:#04x})", n,
                                          t.later_minor_bytes, t.later_minor_fill);
@@ -75,6 +81,7 @@ void check_random_longer_structs(WatchedPlugin& plugin) {
   });
 }
 
+// Tiny runs, so that 16 of them take seconds.
 void check_random_training_runs(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
@@ -83,6 +90,7 @@ void check_random_training_runs(WatchedPlugin& plugin) {
     const Sample s = draw_training_run(plugin.sample(), n);
     announce(plugin, s, n);
     const ReportResult plan = plugin.report(s);
+    // A trainer may refuse a drawn run, but must not fail later with one that it accepted.
     if (!plan.ok()) {
       expect(is_usable_code(plan.status), "plan() of {} returned {}; TH_E_UNSUPPORTED was expected",
              describe_case(s, n), plan.text());
@@ -98,6 +106,7 @@ void check_random_training_runs(WatchedPlugin& plugin) {
         batch.targets[0] = 0;  // at least one counts, also in sequences of one token
         const StepCallResult answer = i.step(batch, 1e-3, step);
         expect(answer.ok(), "step() of {} returned {}", describe_case(s, n), answer.text());
+        // 2 ln(V) + 10: fresh weights of any usual initialization are far below.
         const double most = 10 + 2 * std::log(static_cast<double>(s.model.vocab));
         expect(answer.out.loss >= 0 && answer.out.loss < most,
                "step() of {} returned the loss {}; 0 to {:.0f} was expected", describe_case(s, n),
@@ -105,6 +114,7 @@ void check_random_training_runs(WatchedPlugin& plugin) {
       }
       const SaveResult saved = i.save();
       expect(saved.ok(), "save() of {} returned {}", describe_case(s, n), saved.text());
+      // Throws for missing or repeated elements.
       assembled(saved.pieces);
     }
     const std::uint64_t held = plugin.host().ledger().in_use_total() - before;
@@ -114,6 +124,7 @@ void check_random_training_runs(WatchedPlugin& plugin) {
 
 /// The checks of reports, for one kind. `first` is the number of the first id; `codes` and `sizes` are
 /// prerequisites, so that failures of lower levels are not reported again.
+/// Ids are permanent, hence the numbers per kind.
 std::vector<Check> report_cases(const std::string& kind, int first, std::vector<std::string> codes,
                                 const std::string& sizes) {
   const auto id = [&](int n) { return fmt::format("{}-{:03}", kind, first + n); };

@@ -1,4 +1,6 @@
-// See process_state.hpp. Reads /proc/self where there is no system call.
+// See process_state.hpp. Reads /proc/self where there is no system call. Every facet is a text, so that a
+// change can be compared and printed in one way. Nothing here changes the process, except that the umask can
+// only be read by setting it.
 #include "core/plugin_validator/process_state.hpp"
 
 #include <fcntl.h>
@@ -26,6 +28,7 @@ extern char** environ;
 namespace trainhost::plugin_validator {
 namespace {
 
+// The number includes the descriptor of the open directory itself, in every reading alike.
 unsigned entries(const char* directory) {
   unsigned n = 0;
   std::error_code ignored;
@@ -35,6 +38,7 @@ unsigned entries(const char* directory) {
 
 std::string fp_mode() {
   std::string mode = fmt::format("rounding {}", std::fegetround());
+// MXCSR also has flush-to-zero and the masks of exceptions, which <cfenv> does not show.
 #if defined(__SSE2__)
   constexpr unsigned kStickyFlags = 0x3f;  // any arithmetic sets them
   mode += fmt::format(" MXCSR {:04x}", _mm_getcsr() & ~kStickyFlags);
@@ -44,6 +48,7 @@ std::string fp_mode() {
 
 std::string signals() {
   std::string out;
+  // 1 to 64: standard and real-time signals. SIG_IGN is a change too.
   for (int s = 1; s < 65; ++s) {
     struct sigaction a {};
     if (::sigaction(s, nullptr, &a) == 0 && a.sa_handler != SIG_DFL)
@@ -56,6 +61,7 @@ std::string signals() {
   return out;
 }
 
+// Pointers and order included: setenv() of an equal value may move entries.
 std::string environment() {
   std::string all;
   for (char** e = environ; e && *e; ++e) all += std::string(*e) + '\n';
@@ -72,6 +78,7 @@ std::string limits() {
   return out;
 }
 
+// Device and inode, not the number alone: dup2() of another file onto 1 keeps the number.
 std::string streams() {
   std::string out;
   for (int fd = 0; fd < 3; ++fd) {
@@ -84,6 +91,7 @@ std::string streams() {
 
 std::string directory() {
   std::error_code failed;
+  // A thread that created a file between the two calls would use the mask 0; none runs here.
   const mode_t mask = ::umask(0);
   ::umask(mask);
   return fmt::format("{} umask {:03o}", std::filesystem::current_path(failed).string(), mask);
@@ -112,6 +120,7 @@ unsigned open_descriptors() { return entries("/proc/self/fd"); }
 unsigned running_threads() { return entries("/proc/self/task"); }
 
 std::uint64_t heap_bytes() {
+  // uordblks: in use in arenas; hblkhd: mapped blocks. Free memory that malloc() keeps does not count.
   const struct mallinfo2 m = ::mallinfo2();
   return m.uordblks + m.hblkhd;
 }
@@ -124,7 +133,9 @@ std::uint64_t resident_bytes() {
 }
 
 CapturedOutput::CapturedOutput() : file_(::memfd_create("output", MFD_CLOEXEC)) {
+  // Buffered text from before belongs to the real streams.
   std::fflush(nullptr);
+  // Numbers from 64 on: a plugin that closes low descriptors must not close these. CLOEXEC: not inherited.
   for (int i = 0; i < 2; ++i) kept_[i] = ::fcntl(i + 1, F_DUPFD_CLOEXEC, 64), ::dup2(file_, i + 1);
 }
 
@@ -135,8 +146,10 @@ CapturedOutput::~CapturedOutput() {
 }
 
 std::string CapturedOutput::written() {
+  // The plugin may have written through stdio.
   std::fflush(nullptr);
   char text[200];
+  // The first 200 bytes are enough for a message.
   const ssize_t n = ::pread(file_, text, sizeof text, 0);
   return {text, n > 0 ? static_cast<std::size_t>(n) : 0};
 }

@@ -1,4 +1,5 @@
-// See report_output.hpp.
+// See report_output.hpp. Texts of a plugin (reasons, file names) are escaped for the terminal and for XML;
+// JSON strings are escaped by the writer. Keys of JSON and names of outcomes never change.
 #include "core/plugin_validator/report_output.hpp"
 #include "core/base/json_value.hpp"
 
@@ -10,6 +11,7 @@ namespace trainhost::plugin_validator {
 using OrderedJson = JsonValue;
 
 std::string line_of(const Result& r, bool verbose) {
+  // Passed and skipped checks are the usual case; failures must not be lost among them.
   const bool quiet_skip = r.verdict.outcome == Outcome::kSkip;
   if (!verbose && (r.verdict.outcome == Outcome::kPass || quiet_skip)) return "";
   std::string out = fmt::format("{:<8}{} {}\n", name_of(r.verdict.outcome), r.check->id, r.check->title);
@@ -28,6 +30,7 @@ std::string summary_of(const Report& r) {
                          : o == Outcome::kCrash ? "crashed"
                                                 : "timed out");
   out += fmt::format(" (seed {})\n", r.seed);
+  // The first failure: later ones may be its consequences.
   for (const Result& x : r.results)
     if (x.verdict.outcome == Outcome::kFail || x.verdict.outcome == Outcome::kCrash ||
         x.verdict.outcome == Outcome::kTimeout)
@@ -49,6 +52,7 @@ std::string json_of(const Report& r) {
       {"schema", "trainhost.check/1"},
       {"plugin", {{"id", r.id}, {"kind", r.kind}, {"version", r.version}, {"file", r.file.string()}}},
       {"seed", r.seed},
+      // "kept" is the name of this key since version 1.
       {"kept", r.all_passed()},
       {"passed", r.count(Outcome::kPass)},
       {"failed", r.count(Outcome::kFail) + r.count(Outcome::kCrash) + r.count(Outcome::kTimeout)},
@@ -57,6 +61,8 @@ std::string json_of(const Report& r) {
   return j.dump(2) + "\n";
 }
 
+// JUnit knows failures (a test found something) and errors (it could not run to its end): crash and timeout
+// are errors.
 std::string junit_of(const Report& r) {
   std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
   out += fmt::format(
@@ -72,6 +78,7 @@ std::string junit_of(const Report& r) {
     switch (x.verdict.outcome) {
       case Outcome::kPass:
         out += "/>\n";
+        // 2000 characters: some readers of JUnit reject longer attributes.
         continue;
       case Outcome::kSkip:
         out += fmt::format(">\n    <skipped message=\"{}\"/>\n", reason);

@@ -1,10 +1,13 @@
-// See runner.hpp.
+// See runner.hpp. Invariant of the plan: a check comes after its prerequisites, so each check is settled
+// (passed, failed, skipped) exactly once, from front to back. The verdict of a check that did not pass in a
+// shared child comes from a child of its own.
 #include "core/plugin_validator/runner.hpp"
 #include "core/base/json_value.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdlib>
 #include <map>
 
@@ -30,12 +33,14 @@ struct ChildReport {
   ChildResult child;
 };
 
+// An unknown name cannot come from our worker, so it counts as a failure.
 Outcome outcome_of(const std::string& name) {
   for (Outcome o : {Outcome::kPass, Outcome::kFail, Outcome::kSkip, Outcome::kCrash, Outcome::kTimeout})
     if (name == name_of(o)) return o;
   return Outcome::kFail;
 }
 
+// The record may end anywhere: the child can crash while a check runs. Lines of another form are skipped.
 ChildReport parse(ChildResult child) {
   ChildReport report;
   for (const std::string_view line : plugin::lines_of(child.record)) {
@@ -56,9 +61,11 @@ class Runner {
 
   /// Gives every check of `plan` a verdict.
   void run(std::vector<const Check*> plan, const std::function<void(const Check&)>& settled) {
+    // Each round settles at least the first check of the plan, so the loop ends.
     while (!plan.empty()) {
       const Check& c = *plan.front();
       if (const std::string missing = unmet(c); !missing.empty()) {
+        // A prerequisite that was not selected or skipped: "was skipped"; else "did not pass".
         const Outcome why = verdicts_.count(missing) ? verdicts_[missing].outcome : Outcome::kSkip;
         settle(c, {Outcome::kSkip, fmt::format("needs {}, which {}", missing,
                                                why == Outcome::kSkip ? "was skipped" : "did not pass")});
@@ -67,6 +74,8 @@ class Runner {
       } else {
         run_together(plan);
       }
+      // A shared child settles several checks, not necessarily adjacent ones.
+      assert(verdicts_.count(c.id));  // so the loop ends
       while (!plan.empty() && verdicts_.count(plan.front()->id)) {
         if (settled) settled(*plan.front());
         plan.erase(plan.begin());
@@ -77,6 +86,7 @@ class Runner {
 
  private:
   std::string unmet(const Check& c) const {
+    // A check without a verdict has not run, and cannot be relied on.
     for (const std::string& id : c.needs)
       if (const auto it = verdicts_.find(id); it == verdicts_.end() || it->second.outcome != Outcome::kPass)
         return id;
@@ -91,7 +101,9 @@ class Runner {
       if (c->level != plan.front()->level) break;
       if (!c->own_process) some.push_back(c);
     }
+    // All in one process: starting one and loading the library takes longer than most checks.
     const ChildReport report = in_child(some);
+    // Passed checks are final at once; the others need a second look.
     for (const Check* c : some) {
       const auto it = report.verdicts.find(c->id);
       if (it != report.verdicts.end() && it->second.outcome == Outcome::kPass) settle(*c, it->second);
@@ -99,12 +111,14 @@ class Runner {
     for (const Check* c : some) {  // in order: needs of later ones may change
       if (verdicts_.count(c->id)) continue;
       const auto it = report.verdicts.find(c->id);
+      // Alone: an earlier check in the same process may have caused the failure.
       if (c->id == report.running || (it != report.verdicts.end() && it->second.outcome == Outcome::kFail))
         settle(*c, alone(*c));
       if (it != report.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty())
         settle(*c, it->second);
       if (c->id == report.running) {
         Verdict& v = verdicts_[c->id];
+        // It passes alone but ended the shared process: the combination is the fault, and is reported.
         if (v.outcome == Outcome::kPass) v = ended(report, "after earlier checks in the same process, ", *c);
         return;  // the checks after it continue in a new child
       }
@@ -113,6 +127,7 @@ class Runner {
     if (!verdicts_.count(first.id)) settle(first, alone(first));
   }
 
+  /// No verdict in the record means that the process ended during the check.
   Verdict alone(const Check& c) {
     const ChildReport report = in_child({&c});
     if (const auto it = report.verdicts.find(c.id); it != report.verdicts.end()) return it->second;
@@ -123,6 +138,7 @@ class Runner {
     const ChildResult& r = report.child;
     if (!report.current_case.empty()) when += fmt::format("at {}, ", report.current_case);
     ChildLimits limits;
+    // describe() prints a limit; here the time that the child really had.
     limits.seconds = r.seconds;
     if (r.end == ChildEnd::kLate)
       return {Outcome::kTimeout,
@@ -134,6 +150,7 @@ class Runner {
   }
 
   ChildReport in_child(const std::vector<const Check*>& some) {
+    // The file of the current case outlives the child: a crashed process cannot report any more.
     const CaseFile cases;
     std::vector<std::string> ids = {"checks"}, passed = {"passed"};
     for (const Check* c : some) ids.push_back(c->id);
@@ -153,6 +170,7 @@ class Runner {
                                                    ids})
       request.input += plugin::join_fields(fields) + "\n";
     // The worker ends itself when a check times out; this limit is for a worker that cannot.
+    // The sum of all limits, since each check has its own, and 2 s for start and loading.
     request.limits.seconds = s_.deadline * static_cast<double>(some.size()) + 2;
     for (const Check* c : some) request.limits.seconds += extra_seconds(*c, s_.fuzz_seconds);
     ChildReport report = parse(run_child(request));
@@ -161,6 +179,7 @@ class Runner {
   }
 
   const Settings& s_;
+  // By id; checks of earlier children included.
   Verdicts verdicts_;
 };
 
@@ -181,6 +200,7 @@ Report run_checks(const Settings& s, const std::function<void(const Result&)>& s
   r.seed = s.seed;
   plugin::Trust trust;
   plugin::ValidatedFile passed;
+  // The manifest decides which checks apply; a file without a valid one gets the common checks only.
   try {
     plugin::validate_file(s.file, trust, passed);
   } catch (const plugin::Rejection&) {  // level 1 says why

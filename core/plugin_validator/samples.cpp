@@ -32,6 +32,7 @@ Sample small_sample(const std::vector<std::string>& families) {
   return s;
 }
 
+// Values that this version does not define, one at a time.
 void for_each_unknown_value(const Sample& s,
                             const std::function<void(const Sample&, const std::string& what)>& visit) {
   const auto with = [&](const char* what, auto change) {
@@ -45,6 +46,7 @@ void for_each_unknown_value(const Sample& s,
   with("recompute 99", [](Sample& w) { w.run.recompute = static_cast<Recompute>(99); });
 }
 
+// The config is rewritten, so that the plugin finds the same number in both places.
 void for_each_degenerate_model(const Sample& s,
                                const std::function<void(const Sample&, const std::string& what)>& visit) {
   const auto with = [&](const char* what, auto change) {

@@ -1,4 +1,4 @@
-// See select_checks.hpp.
+// See select_checks.hpp. A number in --only and --skip is a level, anything else an id.
 #include "core/plugin_validator/select_checks.hpp"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@ namespace trainhost::plugin_validator {
 namespace {
 
 bool is_number(const std::string& selector) {
+  // At most three digits, so that stoi() cannot overflow.
   return !selector.empty() && selector.size() < 4 &&
          std::all_of(selector.begin(), selector.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -38,6 +39,7 @@ bool is_selected(const std::vector<std::string>& selectors, const Check& c) {
   });
 }
 
+// Prerequisites of prerequisites too; the set ends cycles, of which the table has none.
 void add_with_needs(const Check& c, std::set<std::string>& all) {
   if (!all.insert(c.id).second) return;
   for (const std::string& id : c.needs)
@@ -54,11 +56,13 @@ Selection select(int level, const std::vector<std::string>& only, const std::vec
   std::set<std::string> all;
   for (const Check& c : checks()) {
     const bool of_kind = c.kind() == Kind::kCommon || kind == name_of(c.kind());
+    // --skip wins over --only. A skipped check that another one needs is still run (below).
     if (!of_kind || is_selected(skip, c) || (only.empty() ? c.level > level : !is_selected(only, c)))
       continue;
     s.asked.insert(c.id);
     add_with_needs(c, all);
   }
+  // In the order of the table, in which prerequisites come first.
   for (const Check& c : checks())
     if (all.count(c.id)) s.plan.push_back(&c);
   return s;

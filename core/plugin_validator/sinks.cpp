@@ -1,4 +1,6 @@
-// See sinks.hpp.
+// See sinks.hpp. Sinks are called by the plugin, possibly late and from foreign threads, and must survive
+// both: they have a lock, throw nothing, and outlive the call (WatchedPlugin keeps them). They store what was
+// sent, without judging it; checks do that.
 #include "core/plugin_validator/sinks.hpp"
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 namespace trainhost::plugin_validator {
 namespace {
 
+// 64 KiB: a longer text is cut, and no report has one.
 constexpr std::size_t kMaxText = 1 << 16;
 
 /// Records a call from another thread, or after the plugin's function had returned. Returns false in the
@@ -65,16 +68,19 @@ th_status ReportSink::on_node(th_mem_sink* sink, const th_mem* m) noexcept try {
   if (!self.judge("the report sink's node()")) return TH_E_STATE;
   std::lock_guard lock(self.mutex_);
   auto& nodes = self.report_.nodes;
+  // Counted from 1, like fail_from. calls_after_failure_ includes the call that fails first.
   if (self.fail_from_ != 0 && nodes.size() + 1 >= self.fail_from_) {
     ++self.calls_after_failure_;
     return self.fail_code_;
   }
+  // Ends an endless loop of the plugin before memory does.
   if (nodes.size() >= kMostNodes) {
     self.report_.too_many = true;
     return TH_E_ARG;
   }
   ReceivedNode n;
   if (m) {
+    // At most what both sides know; the rest stays 0.
     std::memcpy(&n.mem, m, std::min<std::size_t>(m->struct_size, sizeof n.mem));
     if (TH_HAS(m, th_mem, name)) n.name = copied(m->name);
     if (TH_HAS(m, th_mem, formula)) n.formula = copied(m->formula);
@@ -89,6 +95,7 @@ th_status ReportSink::on_note(th_mem_sink* sink, const char* text) noexcept try 
   auto& self = *static_cast<ReportSink*>(sink->self);
   if (!self.judge("the report sink's note()")) return TH_E_STATE;
   std::lock_guard lock(self.mutex_);
+  // Notes have no position of their own: they fail from the first failed node on.
   if (self.calls_after_failure_ > 0) {
     ++self.calls_after_failure_;
     return self.fail_code_;
@@ -114,8 +121,11 @@ th_status TensorSink::on_tensor(th_tensor_sink* sink, const th_tensor* t) noexce
   }
   ReceivedPiece p;
   if (t) {
+    // All fields of th_tensor exist since 1.0.
     p.head = *t;
     p.name = copied(t->name);
+    // The count is the plugin's: bounded before it is used as a size. assembled() reports pieces without
+    // bytes.
     if (const std::size_t each = element_bytes(t->dtype); t->data && each && t->count < (1u << 28)) {
       const auto* data = static_cast<const unsigned char*>(t->data);
       p.bytes.assign(data, data + t->count * each);
@@ -127,6 +137,7 @@ th_status TensorSink::on_tensor(th_tensor_sink* sink, const th_tensor* t) noexce
   return TH_E_HOST_OOM;
 }
 
+/// All that must be equal for equal requests: no addresses, no formulas (text for people).
 std::string report_text(const ReceivedReport& r) {
   std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
   for (const ReceivedNode& n : r.nodes)
@@ -139,6 +150,7 @@ std::string report_text(const ReceivedReport& r) {
 
 std::vector<th_mem> entries_of(const ReceivedReport& r) {
   std::set<std::uint32_t> parents;
+  // A node is an entry if no other names it as parent; 0 is the root and no node.
   for (const ReceivedNode& n : r.nodes) parents.insert(n.mem.parent);
   std::vector<th_mem> entries;
   for (const ReceivedNode& n : r.nodes)
@@ -146,6 +158,7 @@ std::vector<th_mem> entries_of(const ReceivedReport& r) {
   return entries;
 }
 
+/// A double, because a wrong report may overflow 64 bits.
 double sum_of_entries(const ReceivedReport& r) {
   double sum = 0;
   for (const th_mem& m : entries_of(r)) sum += static_cast<double>(m.bytes);

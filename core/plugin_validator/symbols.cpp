@@ -26,6 +26,7 @@ class Image {
   }
   template <class T>
   T at(std::uint64_t offset) const {
+    // Every offset of the file is checked; file validation has checked the segments, not these tables.
     expect(offset <= bytes_.size() && sizeof(T) <= bytes_.size() - offset, "a table is outside the file");
     T t;
     std::memcpy(&t, bytes_.data() + offset, sizeof t);
@@ -42,9 +43,11 @@ class Image {
 };
 
 void add_symbols(const Image& f, const Elf64_Shdr& table, const Elf64_Shdr& names, Exports& out) {
+  // Entry 0 is empty by definition.
   for (std::uint64_t i = 1; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
     const auto s = f.at<Elf64_Sym>(table.sh_offset + i * sizeof(Elf64_Sym));
     const int visibility = ELF64_ST_VISIBILITY(s.st_other), binding = ELF64_ST_BIND(s.st_info);
+    // What other libraries can bind to: defined, global or weak, and visible.
     if (s.st_shndx == SHN_UNDEF || s.st_shndx == SHN_ABS || binding == STB_LOCAL ||
         visibility == STV_HIDDEN || visibility == STV_INTERNAL)
       continue;
@@ -69,6 +72,7 @@ void add_paths(const Image& f, const Elf64_Shdr& table, const Elf64_Shdr& names,
 Exports read_exports(const std::filesystem::path& file) {
   const Image f(file);
   const auto h = f.at<Elf64_Ehdr>(0);
+  // e_shnum bounds the loop below.
   const auto section = [&](std::uint32_t i) {
     expect(i < h.e_shnum, "a section refers to a section that does not exist");
     return f.at<Elf64_Shdr>(h.e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr));

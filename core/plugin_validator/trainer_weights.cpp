@@ -1,4 +1,5 @@
-// See trainer_weights.hpp.
+// See trainer_weights.hpp. Weights go in and out through load() and save() alone, as in a host. All are f32
+// here: the sample's run is in f32, where a conversion could hide different bits.
 #include "core/plugin_validator/trainer_weights.hpp"
 
 #include <cmath>
@@ -12,6 +13,7 @@ namespace trainhost::plugin_validator {
 AllWeights weights_of(WatchedInstance& i) {
   const SaveResult saved = i.save();
   expect(saved.ok(), "save() returned {}", saved.text());
+  // Checks that every element was sent exactly once before any is used.
   const Tensors bytes = assembled(saved.pieces);
   AllWeights all;
   for (const ReceivedPiece& p : saved.pieces) {
@@ -27,12 +29,15 @@ AllWeights weights_of(WatchedInstance& i) {
   return all;
 }
 
+/// In the order of the names (a map), so that two trainers get equal weights whatever order they save in.
 AllWeights random_weights(const AllWeights& like, std::uint64_t seed) {
   AllWeights all = like;
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   for (auto& [name, w] : all) {
     const bool bias = name.ends_with(".bias");
+    // Norm scales around 1, biases around 0, matrices with a standard deviation of 0.15: large enough that
+    // each tensor changes the loss, small enough that softmax does not saturate.
     for (float& x : w.values)
       x = w.rank == 1 ? (bias ? 0.f : 1.f) + 0.1f * normal(random) : 0.15f * normal(random);
   }
@@ -41,6 +46,7 @@ AllWeights random_weights(const AllWeights& like, std::uint64_t seed) {
 
 CallResult load_piece(WatchedInstance& i, const std::string& name, const Weights& w, std::uint64_t first,
                       std::uint64_t count) {
+  // A copy of the piece, so that a tool such as ASan sees a read past its end.
   std::vector<float> piece(w.values.begin() + static_cast<std::ptrdiff_t>(first),
                            w.values.begin() + static_cast<std::ptrdiff_t>(first + count));
   th_tensor t{};
@@ -59,6 +65,7 @@ void load_weights(WatchedInstance& i, const AllWeights& all) {
   for (const auto& [name, w] : all) load_tensor(i, name, w);
 }
 
+/// By bits: NaN equals NaN here, and 0.0 differs from -0.0.
 std::string first_difference(const AllWeights& a, const AllWeights& b) {
   if (a.size() != b.size()) return "the number of tensors";
   for (const auto& [name, w] : a) {
@@ -72,6 +79,7 @@ std::string first_difference(const AllWeights& a, const AllWeights& b) {
 
 Checkpoint checkpoint_of(WatchedInstance& i) {
   Checkpoint c;
+  // Moments are optional (SGD has none); weights are not.
   for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2}) {
     SaveResult s = i.save(scope);
     if (s.ok())
@@ -85,22 +93,26 @@ Checkpoint checkpoint_of(WatchedInstance& i) {
 void restore(WatchedInstance& i, const Checkpoint& c) {
   CallResult a = i.create();
   expect(a.ok() && i.created(), "create() for a saved run returned {}", a.text());
+  // Weights first: the scopes are in ascending order.
   for (const auto& [scope, pieces] : c.scopes)
     for (const ReceivedPiece& p : pieces) {
       a = i.load(scope, p);
       expect(a.ok(), "load() of {} (scope {}) as save() sent it returned {}", escaped(p.name.value_or("")),
              scope, a.text());
     }
+  // init() completes the state; everything was loaded, so its seed must have no effect.
   a = i.init(9);
   expect(a.ok(), "init() after load() returned {}", a.text());
 }
 
 Sample sgd_sample(Sample s) {
+  // No decay and no clipping: the update is the gradient times the learning rate, and nothing else.
   s.run.optimizer = Optimizer::kSgd;
   s.run.weight_decay = 0, s.run.clip_norm = 0;
   return s;
 }
 
+// An unsupported optimizer skips the check; any other failure of plan() fails it.
 void require_run(WatchedPlugin& plugin, const Sample& s, const char* what) {
   const ReportResult plan = plugin.report(s);
   if (plan.status == TH_E_UNSUPPORTED)

@@ -1,4 +1,6 @@
-// See watched_instance.hpp.
+// See watched_instance.hpp. Every call goes through WatchedPlugin::call(), which guards the error, and
+// through InstanceCalls, which enforces [inst] for the checks. Structs that the plugin reads are compared
+// after the call; structs that it writes lie between guard bytes.
 #include "core/plugin_validator/watched_instance.hpp"
 
 #include <algorithm>
@@ -9,11 +11,14 @@
 
 namespace trainhost::plugin_validator {
 
+// -100 is the only target below 0.
 std::uint64_t Batch::counted() const {
   return static_cast<std::uint64_t>(
       std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t >= 0; }));
 }
 
+/// By mt19937_64 and remainder, which give the same ids on every machine. The last target of a sequence has
+/// no next token.
 Batch make_batch(const Sample& s, std::uint64_t seed, std::uint32_t sequences) {
   Batch b;
   b.sequences = sequences, b.seq = s.run.seq_len;
@@ -37,9 +42,11 @@ CallResult WatchedInstance::create(std::int32_t device, bool no_error) {
   CallResult a = plugin_.call(
       [&](th_error* e) { return table_.create(plugin_.host().get(), device, &model, &run, &instance_, e); },
       no_error);
+  // The plugin may read model and run only during create(); they are on this stack.
   std::memset(&model, 0xDB, sizeof model),
       std::memset(&run, 0xDB, sizeof run);  // a plugin that kept the pointer reads invalid values
   calls_.reopen();
+  // While an instance exists its threads may call the host, also between calls.
   if (instance_) callbacks_allowed_.emplace(plugin_.host());
   return a;
 }
@@ -58,6 +65,8 @@ CallResult WatchedInstance::load(std::uint32_t scope, const th_tensor& t) {
   return call("load", [&](auto* i, auto* e) { return table_.load(i, scope, &t, e); });
 }
 
+// A copy of name and data: the plugin gets memory that ends with this call, so a pointer that it keeps is
+// invalid afterwards.
 CallResult WatchedInstance::load(std::uint32_t scope, const ReceivedPiece& p) {
   const std::string name = p.name.value_or("");
   std::vector<unsigned char> bytes = p.bytes;
@@ -76,6 +85,7 @@ StepCallResult WatchedInstance::step_with(const th_step& s) {
     plugin_.record().breach(Rule::kOutPastSize, "step() wrote outside th_step_out's struct_size");
   if (std::memcmp(&before, &s, sizeof s) != 0)
     plugin_.record().breach(Rule::kInputChanged, "step() wrote into th_step");
+  // After the checks, so that margins written by accident are reported even if the step failed.
   a.out = *out;
   return a;
 }
@@ -102,6 +112,7 @@ StepCallResult WatchedInstance::evaluate(const Batch& b) {
 }
 
 SaveResult WatchedInstance::save(std::uint32_t scope, std::size_t fail_from) {
+  // Kept by WatchedPlugin: a late call of the sink finds an object that knows it is closed.
   TensorSink& sink = plugin_.tensor_sink();
   sink.fail_from(fail_from, TH_E_CANCELLED);
   SaveResult a;
@@ -124,8 +135,11 @@ CallResult WatchedInstance::counters(th_counters& out) {
 }
 
 void WatchedInstance::destroy() {
+  // Twice is allowed: checks call it, and so does the destructor.
   if (!instance_) return;
+  // No call may be running; from here on InstanceCalls refuses further ones.
   calls_.close();
+  // destroy() itself may call the host; the permission of the instance ends after it.
   CheckingHost::CallbacksAllowed allowed(plugin_.host());
   table_.destroy(instance_);
   instance_ = nullptr;
@@ -139,6 +153,7 @@ void WatchedInstance::create_and_init(std::uint64_t seed) {
   expect(a.ok(), "init() on a tiny model returned {}", a.text());
 }
 
+/// All values of a piece come from the plugin: each is checked before it is used as a size.
 Tensors assembled(const std::vector<ReceivedPiece>& pieces) {
   Tensors out;
   std::map<std::string, std::vector<bool>> have;
@@ -151,6 +166,7 @@ Tensors assembled(const std::vector<ReceivedPiece>& pieces) {
     const std::size_t each = element_bytes(p.head.dtype);
     expect(each > 0, "save() sent {} the unknown type {}", name, p.head.dtype);
     const std::uint64_t all = p.head.dim[0] * (p.head.rank == 2 ? p.head.dim[1] : 1);
+    // 2^28 elements: far above the tiny models, and small enough to allocate.
     expect(all > 0 && all < (1u << 28), "save() sent {} {} elements", name, all);
     expect(p.head.first <= all && p.head.count <= all - p.head.first,
            "save() sent elements {} to {} of {}, which has {}", p.head.first, p.head.first + p.head.count,
@@ -160,6 +176,7 @@ Tensors assembled(const std::vector<ReceivedPiece>& pieces) {
     auto& seen = have[*p.name];
     bytes.resize(all * each), seen.resize(all);
     std::memcpy(bytes.data() + p.head.first * each, p.bytes.data(), p.bytes.size());
+    // Element by element, so that overlapping pieces are found as well as gaps.
     for (std::uint64_t i = p.head.first; i < p.head.first + p.head.count; ++i) {
       expect(!seen[i], "save() sent element {} of {} twice", i, name);
       seen[i] = true;

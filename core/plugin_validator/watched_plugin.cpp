@@ -1,4 +1,6 @@
-// See watched_plugin.hpp.
+// See watched_plugin.hpp. Each call of the plugin follows the same steps: allow callbacks, pass guarded
+// structs, call, close the sinks, compare the structs, read the error, and poison it. The arguments are kept
+// for a while, because a plugin that writes to them later must find memory that can be compared.
 #include "core/plugin_validator/watched_plugin.hpp"
 
 #include <cstring>
@@ -10,8 +12,10 @@
 namespace trainhost::plugin_validator {
 namespace {
 
+// A th_error of an older call is checked and freed when it leaves the queue.
 constexpr std::size_t kErrorsKept = 256;  // each holds three pages
 
+// Index: the negated code.
 constexpr const char* kCodes[] = {
     "TH_OK",         "TH_E_ARG",       "TH_E_UNSUPPORTED", "TH_E_UNAVAILABLE", "TH_E_DEVICE_OOM",
     "TH_E_HOST_OOM", "TH_E_CANCELLED", "TH_E_STATE",       "TH_E_NONFINITE",   "TH_E_DEVICE_LOST",
@@ -19,6 +23,8 @@ constexpr const char* kCodes[] = {
 
 /// A copy of `of` followed by 4 KiB of zeros, as a host passes structs. struct_size is larger by `more`
 /// bytes, as in a host of a later minor; these bytes have the value `fill`.
+/// The zeros behind the struct: a plugin that reads past struct_size finds no random bytes, and one that
+/// tests a pointer there finds null.
 template <class T>
 struct PassedStruct {
   static constexpr std::size_t kZeros = 4096;
@@ -29,6 +35,7 @@ struct PassedStruct {
     std::memcpy(bytes.data(), &size, sizeof size);
   }
   const T* get() const { return reinterpret_cast<const T*>(bytes.data()); }
+  // Without struct_size, which differs by `more`.
   bool same(const T& of) const {
     return std::memcmp(bytes.data() + 4, reinterpret_cast<const char*>(&of) + 4, sizeof(T) - 4) == 0;
   }
@@ -38,6 +45,7 @@ struct PassedStruct {
 }  // namespace
 
 bool documented(th_status s) { return s <= TH_OK && s >= TH_E_ABSENT; }
+// kCodes has one entry per documented code (documented()).
 std::string status_text(th_status s) { return documented(s) ? kCodes[-s] : fmt::format("the code {}", s); }
 std::string CallResult::text() const {
   return message.empty() ? status_text(status)
@@ -48,6 +56,7 @@ WatchedPlugin::WatchedPlugin(std::filesystem::path file, std::uint64_t seed)
     : file_(std::move(file)), seed_(seed), host_(record_) {}
 WatchedPlugin::~WatchedPlugin() = default;
 
+// Once per process: the file does not change during the checks.
 const plugin::Manifest& WatchedPlugin::manifest() try {
   if (!manifest_) {
     plugin::Trust trust;
@@ -60,6 +69,7 @@ const plugin::Manifest& WatchedPlugin::manifest() try {
   throw CheckFailed(std::string("the host rejects the file: ") + r.what());
 }
 
+// The library stays mapped until the process ends, as in the host (LoadedLibrary).
 LoadedLibrary& WatchedPlugin::library() {
   if (!library_.mapped())
     if (const std::string why = library_.map(file_); !why.empty())
@@ -70,8 +80,10 @@ LoadedLibrary& WatchedPlugin::library() {
 void WatchedPlugin::read_error(Guarded<th_error>& e, CallResult& a) {
   if (!e.margins_unchanged())
     record_.breach(Rule::kErrorPastSize, "bytes around the caller's th_error were changed");
+  // The content of the error is undefined after TH_OK.
   if (a.status != TH_OK) {
     a.error_code = e->code;
+    // Fixed fields of the struct: a missing terminator is a breach, and must not be read past.
     const auto text_of = [&](const char* text, std::size_t capacity, const char* what) {
       const std::size_t n = ::strnlen(text, capacity);
       if (n == capacity)
@@ -84,6 +96,7 @@ void WatchedPlugin::read_error(Guarded<th_error>& e, CallResult& a) {
     a.hint = text_of(e->hint, sizeof e->hint, "hint");
     text_of(e->native_domain, sizeof e->native_domain, "native_domain");
   }
+  // From now on the error belongs to the plugin no more; a changed byte is a late write.
   e.poison();
 }
 
@@ -94,12 +107,15 @@ void WatchedPlugin::check_late_write(const Guarded<th_error>& e) {
 }
 
 CallResult WatchedPlugin::call(const std::function<th_status(th_error*)>& f, bool no_error) {
+  // In pages of its own, not on this stack: it is compared long after the call.
   std::unique_ptr<Guarded<th_error>> fresh = std::make_unique<Guarded<th_error>>();
   Guarded<th_error>* e = fresh.get();
   CallResult a;
+  // While no such object exists, a callback is a breach.
   CheckingHost::CallbacksAllowed allowed(host_);
   a.status = f(no_error ? nullptr : e->get());
   read_error(*e, a);
+  // Checks call from several threads.
   std::lock_guard lock(mutex_);
   errors_.push_back(std::move(fresh));
   if (errors_.size() > kErrorsKept) {
@@ -120,6 +136,7 @@ void WatchedPlugin::stop() {
   if (t.stop) t.stop();
 }
 
+// TH_E_UNAVAILABLE is the answer of a correct plugin on a machine without its device.
 Started::Started(WatchedPlugin& plugin) : plugin_(plugin) {
   const CallResult a = plugin.start();
   if (a.status == TH_E_UNAVAILABLE) throw CheckSkipped("its start() returned TH_E_UNAVAILABLE: " + a.message);
@@ -144,11 +161,13 @@ ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& v,
   ReportSink* sink = nullptr;
   {
     std::lock_guard lock(mutex_);
+    // A deque, so that addresses stay valid; sinks live until the process ends, for late calls.
     sink = &report_sinks_.emplace_back(record_, std::this_thread::get_id());
   }
   sink->fail_from(v.fail_from, v.fail_with);
   const th_model m = s.c_model();
   const th_run r = s.c_run();
+  // Copies: a plugin that changes them changes these, not the sample.
   const PassedStruct<th_model> model(m, v.later_minor_bytes, v.later_minor_fill);
   const PassedStruct<th_run> run(r, v.later_minor_bytes, v.later_minor_fill);
   Guarded<th_mem_summary> summary;
@@ -158,6 +177,7 @@ ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& v,
         return f({model.get(), run.get(), v.profile, sink->get(), summary.get(), e});
       },
       v.no_error);
+  // From here on each call of the sink is a breach.
   sink->close();
   if (!model.same(m) || !run.same(r))
     record_.breach(Rule::kInputChanged, fmt::format("{} wrote into the model or the run", report_function()));
@@ -166,6 +186,7 @@ ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& v,
                    fmt::format("{} wrote outside the summary's struct_size", report_function()));
   host_.check_table_unchanged();
   a.report = std::move(sink->report());
+  // Copied when the call has ended; the guarded struct is freed on return.
   a.report.summary = *summary;
   a.calls_after_failure = sink->calls_after_failure();
   return a;
@@ -176,6 +197,7 @@ ReportResult WatchedPlugin::report(const Sample& s, const CallVariation& v) {
 }
 
 th_status WatchedPlugin::report_and_discard(const Sample& s) {
+  // One static sink without state: nothing is allocated per call.
   static th_mem_sink sink{sizeof sink, 0, nullptr,
                           [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
                           [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
@@ -204,6 +226,7 @@ CallResult WatchedPlugin::profile(const Sample& s, th_profile& out) {
   return a;
 }
 
+// C and E checks never get here.
 void WatchedPlugin::require_device() {
   std::uint32_t devices = 0;
   const CallResult a = probe(&devices);
@@ -217,6 +240,7 @@ TensorSink& WatchedPlugin::tensor_sink() {
   return tensor_sinks_.emplace_back(record_, std::this_thread::get_id());
 }
 
+// Called by use_normally() after a pause, so that threads of the plugin had time to write.
 void WatchedPlugin::check_late_writes() {
   host_.check_table_unchanged();
   std::lock_guard lock(mutex_);

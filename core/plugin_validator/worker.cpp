@@ -1,5 +1,6 @@
 // The child process of runner.hpp. Request and record are lines of fields (core/plugin/field_lines.hpp). A
-// line of the record is "begins ID" or "ends ID OUTCOME REASON SECONDS".
+// line of the record is "begins ID" or "ends ID OUTCOME REASON SECONDS". Each line is sent at once: what was
+// written before a crash is what the parent knows.
 #include "core/plugin_validator/runner.hpp"
 
 #include <atomic>
@@ -22,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Writes the record and watches the time of the running check. One lock, so that a verdict and a timeout
+/// cannot both be written. The thread is detached: it ends with the process, also while a check hangs.
 /// cannot both be written.
 class VerdictWriter {
  public:
@@ -33,6 +35,7 @@ class VerdictWriter {
   void begins(const std::string& id, double extra_seconds) {
     std::lock_guard lock(mutex_);
     running_ = id, since_ = Clock::now(), extra_seconds_ = extra_seconds;
+    // A case of the check before must not be taken for one of this.
     note_.note("");
     write({"begins", id});
   }
@@ -40,6 +43,7 @@ class VerdictWriter {
   void announce_case(const std::string& what) {
     std::lock_guard lock(mutex_);
     case_ = what;
+    // In shared memory with the parent (CaseFile), so that it survives a crash.
     note_.note(what);
   }
   void ends(const std::string& id, Outcome o, const std::string& reason) {
@@ -54,6 +58,7 @@ class VerdictWriter {
   void write(const std::vector<std::string>& fields) { record_.write(plugin::join_fields(fields) + "\n"); }
   void watch() {
     while (true) {
+      // 10 ms: short compared with the shortest deadline, 50 ms.
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       std::lock_guard lock(mutex_);
       if (running_.empty() || seconds() < deadline_ + extra_seconds_) continue;
@@ -61,6 +66,7 @@ class VerdictWriter {
       write({"ends", running_, name_of(Outcome::kTimeout),
              fmt::format("it did not finish within {:g} s{}", deadline_ + extra_seconds_, when),
              fmt::format("{}", seconds())});
+      // Ends the process from this thread; the check may never return.
       record_.done();
     }
   }
@@ -77,6 +83,8 @@ struct RunResult {
   std::string reason;
 };
 
+/// Exceptions of other types than the first two come from the plugin, which must not let them cross the C
+/// interface.
 RunResult run_one(const Check& c, WatchedPlugin& plugin) try {
   c.run(plugin);
   return {Outcome::kPass, plugin.take_measurement()};
@@ -104,6 +112,7 @@ struct Request {
   std::vector<std::string> passed, checks;  // ids
 };
 
+// Unknown keys are ignored. The values come from our own parent, so they are not checked again.
 Request read_request() {
   Request r;
   const std::string text = read_child_input();
@@ -128,21 +137,25 @@ Request read_request() {
 
 void run_worker() {
   const Request request = read_request();
+  // Static: threads of the plugin may use them until the process ends.
   static VerdictWriter writer(request.deadline, request.case_file);
   static WatchedPlugin plugin(request.file, request.seed);
   Environment& environment = plugin.environment();
   environment = request.environment;
   environment.announce_case = [](const std::string& what) { writer.announce_case(what); };
+  // Grows with each check that passes here, so later checks of this child can rely on it.
   std::set<std::string> passed(request.passed.begin(), request.passed.end());
   for (const std::string& id : request.checks) {
     const Check* c = find(id);
     if (!c || !met(*c, passed)) continue;  // the parent reports the missing prerequisite
     writer.begins(c->id, extra_seconds(*c, environment.fuzz_seconds));
     const RunResult e = run_one(*c, plugin);
+    // Settings of the checking host return to their defaults, whatever the check has left.
     plugin.host().cancel_from_now_on(false);
     plugin.host().clear_options();
     plugin.host().fail_alloc(0);
     plugin.host().ledger().set_limit(UINT64_MAX);
+    // A measurement of a failed check must not appear at the next one.
     plugin.take_measurement();
     if (e.outcome == Outcome::kPass) passed.insert(c->id);
     writer.ends(c->id, e.outcome, e.reason);

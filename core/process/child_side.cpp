@@ -1,5 +1,5 @@
 // See child_side.hpp. A record is a sequence of frames: a 32-bit length, then that many bytes. A frame of
-// length 0 ends the record.
+// length 0 ends the record. Length and content are written together.
 #include "core/process/child_side.hpp"
 
 #include <unistd.h>
@@ -35,17 +35,20 @@ void frame(std::string_view part) {
 }  // namespace
 
 void ChildRecord::write(std::string_view part) {
+  // A longer part is cut: the parent rejects frames above its limit (kMaxFrame in child.cpp).
   if (!part.empty()) frame(part.substr(0, kMaxPart));
 }
 
 void ChildRecord::done(int code) {
   frame({});
+  // Not exit(): handlers and destructors of plugins could crash or hang after the result.
   ::_exit(code);
 }
 
 std::string read_child_input() {
   std::string all;
   char buffer[4096];
+  // A little more than the parent sends (48 KiB).
   while (all.size() < kMaxChildInput) {
     const ssize_t n = ::read(0, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;

@@ -1,4 +1,4 @@
-// See host_info.hpp.
+// See host_info.hpp. A file of /proc that is missing gives 0 or "no limit": containers hide some of them.
 #include "core/process/host_info.hpp"
 
 #include <fcntl.h>
@@ -33,14 +33,17 @@ std::uint64_t number_in(const std::string& file, std::uint64_t otherwise) {
   return in >> n ? n : otherwise;
 }
 
-/// What the control group of this process still allows (version 2: memory.max less memory.current).
+/// What the control group of this process still allows (version 2: memory.max less memory.current). Limits of
+/// all parents apply too, so the smallest counts.
 std::uint64_t cgroup_free() {
   std::ifstream in("/proc/self/cgroup");
   std::uint64_t least = UINT64_MAX;
   for (std::string line; std::getline(in, line);) {
+    // "0::" is the line of version 2.
     if (line.compare(0, 3, "0::") != 0) continue;
     for (std::string path = line.substr(3);; path = path.substr(0, path.rfind('/'))) {
       std::string dir = "/sys/fs/cgroup" + (path == "/" ? "" : path);
+      // "max" is no number, so it reads as no limit.
       std::uint64_t max = number_in(dir + "/memory.max", UINT64_MAX),
                     now = number_in(dir + "/memory.current", 0);
       if (max != UINT64_MAX) least = std::min(least, max > now ? max - now : 0);
@@ -54,8 +57,10 @@ std::uint64_t cgroup_free() {
 
 std::uint64_t process_peak_bytes() { return proc_kib("/proc/self/status", "VmHWM"); }
 
+// MemAvailable includes page cache that the kernel would give up.
 std::uint64_t free_host_bytes() { return std::min(proc_kib("/proc/meminfo", "MemAvailable"), cgroup_free()); }
 
+// Opened once: bytes() is called in each step. pread has no position, so several threads may call it.
 ResidentMeter::ResidentMeter()
     : fd_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)),
       page_bytes_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) {}
@@ -77,6 +82,7 @@ std::uint64_t ResidentMeter::bytes() const {
 
 unsigned cpu_count() {
   cpu_set_t set;
+  // Affinity, not the number of installed CPUs: containers and schedulers restrict it.
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));

@@ -1,3 +1,4 @@
+// See answers_table.hpp. For people: the list is cut to what can be read, and JSON has all of it.
 // See changes_table.hpp.
 #include "core/report/changes_table.hpp"
 
@@ -34,6 +35,7 @@ std::size_t changes_per_price(const planning::PlanResult& v) {
 }
 
 std::string change_lines(const planning::Change& c, unsigned width) {
+  // Wrapped with no-break spaces, printed with plain ones, so that the settings can be copied.
   const std::string indent(16, ' ');
   return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_text),
                  width, indent) +
@@ -43,6 +45,7 @@ std::string change_lines(const planning::Change& c, unsigned width) {
 }  // namespace
 
 std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
+  // Only if the first estimator says that the run does not fit: it decides.
   if (v.estimates.empty() || v.estimates.front().fits) return {};
   constexpr unsigned kWidth = 120;  // where the terminal width is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
@@ -55,6 +58,7 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   std::string list;
   std::map<planning::Price, std::size_t> shown;
   std::size_t not_shown = 0;
+  // Changes come sorted by cost within each kind.
   for (const planning::Change& c : v.changes) {
     if (++shown[c.price] > changes_per_price(v))
       ++not_shown;
@@ -75,6 +79,7 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
 std::string limits_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.limits.empty()) return {};
   Table table("lrl");
+  // 0 means that no value fits.
   for (const planning::Limit& l : v.limits)
     table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
   return "  Largest values that fit, and the component that exceeds memory one step beyond:\n" +

@@ -18,6 +18,7 @@ std::string difference(std::uint64_t bytes, std::uint64_t first) {
   const bool more = bytes > first;
   const std::string size = format_bytes(more ? bytes - first : first - bytes);
   const char sign = more ? '+' : '-';
+  // No share of nothing.
   if (first == 0) return fmt::format("{}{}", sign, size);
   const double share = (static_cast<double>(bytes) - static_cast<double>(first)) / static_cast<double>(first);
   return fmt::format("{}{}, {:+.1f} %", sign, size, 100 * share);
@@ -27,6 +28,7 @@ std::string difference(std::uint64_t bytes, std::uint64_t first) {
 /// symbol ("K = 10").
 std::string as_cell(std::string s) {
   if (!s.empty() && s.back() == '.') s.pop_back();
+  // A word in capitals or a symbol keeps its first letter.
   const bool starts_with_word =
       s.size() > 1 && (std::islower(static_cast<unsigned char>(s[1])) || s.rfind("A ", 0) == 0);
   if (starts_with_word) s[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(s[0])));
@@ -38,6 +40,7 @@ std::string as_cell(std::string s) {
 std::string first_note_clause(const planning::Estimate& e) {
   if (e.report.notes.empty()) return {};
   const std::string& note = e.report.notes.front();
+  // The first clause says what the estimator is; the rest is in the notes.
   return as_cell(note.substr(0, note.find(';')));
 }
 
@@ -45,6 +48,7 @@ std::string comparison_table(const planning::PlanResult& v, const Terminal& t) {
   Table table("llrrl");
   table.row({"estimator", "kind", "total", "difference", "reason"});
   table.rule();
+  // Differences are to the first estimate, which decides whether the run fits.
   const std::uint64_t first = v.estimates.front().total_bytes;
   for (const planning::Estimate& e : v.estimates) {
     const bool is_first = &e == &v.estimates.front();

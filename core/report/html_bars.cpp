@@ -1,4 +1,5 @@
-// Draws horizontal stacked bars. A part is labelled where its label fits.
+// Draws horizontal stacked bars. A part is labelled where its label fits. Lengths are in pixels of the SVG's
+// own coordinates (kWidth wide); values in bytes or seconds.
 #include <algorithm>
 
 #include "core/report/html_chart.hpp"
@@ -19,11 +20,14 @@ std::string bar(const Bar& b, double y, const Scale& x) {
   std::string out;
   double before = 0;
   for (const Part& p : b.parts) {
+    // Also skips NaN.
     if (!(p.value > 0)) continue;
     const double a = x(before), w = x(before + p.value) - a;
     before += p.value;
+    // A part is at least 1.6 pixels wide, so that small ones can be seen and pointed at.
     out += fmt::format("<rect class=\"part hit {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n",
                        p.css, px(a), px(y), px(std::max(w, 1.6)), px(kThick), tip(p.tip));
+    // 10 pixels: a margin of 5 on each side.
     if (w > text_width(p.name) + 10) out += label(a + w / 2, y + kThick / 2 + 4, p.name, "middle", "on");
   }
   return out;
@@ -38,12 +42,14 @@ std::string draw(const BarChart& c) {
     names = std::max(names, text_width(b.label));
     ends = std::max(ends, text_width(b.total));
   }
+  // A limit far beyond the bars would make them unreadable; it is then only mentioned.
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 4 * most;
   const double range = limit_in ? std::max(most, c.limit.value) : most;
   const double left = std::min(names, kNameMax) + 14,
                bottom = kBarTop + kRow * static_cast<double>(c.bars.size());
   const Ticks ticks = c.unit == Unit::kBytes ? byte_ticks(range, 8) : second_ticks(range, 8);
   // Reserve space for the total after the longest bar.
+  // 0.1 % more than the range, so that the last grid line is inside; never 0, which Scale divides by.
   const Scale x{0, std::max(range * 1.001, 1e-30), left,
                 kWidth - kBarRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
   std::string out = open_svg(bottom + kBarBottom, c.title, c.description);
@@ -61,6 +67,7 @@ std::string draw(const BarChart& c) {
   }
   if (limit_in) {
     const double at = x(c.limit.value);
+    // Near the right edge the label ends there instead of being centred.
     const bool beside = at + text_width(c.limit.label) / 2 > kWidth - 4;
     out +=
         line(at, kBarTop - 6, at,

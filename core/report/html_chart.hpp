@@ -48,6 +48,7 @@ struct Mark {
   std::string tip;
 };
 /// Over x: stacked bands and separate lines.
+/// x may be a number or a phase; y in bytes.
 struct AreaChart {
   std::string title, description, x_name;
   std::vector<double> x;                   // ascending

@@ -51,11 +51,13 @@ std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) 
 }  // namespace
 
 std::string draw(const ScatterChart& c) {
+  // Ranges over dots and front together; the front is a subset drawn on top.
   double most_x = 0, most_y = 0, least_y = std::numeric_limits<double>::infinity();
   for (const auto* set : {&c.dots, &c.front})
     for (const Dot& d : *set)
       most_x = std::max(most_x, d.x), most_y = std::max(most_y, d.y), least_y = std::min(least_y, d.y);
   if (most_y <= 0) return {};
+  // A limit far to the right of all dots would squeeze them.
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most_x;
   const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8);
   // Use a logarithmic axis where the slowest is many times slower than the fastest.
@@ -83,6 +85,7 @@ std::string draw(const ScatterChart& c) {
   } else if (c.limit.value > 0)
     out += label(kWidth - kScatterRight, kScatterTop - 11, c.limit.label + ", beyond this chart →", "end",
                  "dim");
+  // Order of drawing: dots, front line, dots of the front, labels; later ones are on top.
   for (const Dot& d : c.dots) out += dot(d, 3.2, x, y);
   out += front(c.front, x, y);
   for (const Dot& d : c.front) out += dot(d, 5, x, y);

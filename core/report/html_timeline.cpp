@@ -1,4 +1,5 @@
-// See html_timeline.hpp.
+// See html_timeline.hpp. A step of a large model has thousands of phases, more than a chart has pixels:
+// neighbours are drawn as one column, and the column is the largest of them, so the peak is never lost.
 #include "core/report/html_timeline.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +20,9 @@ using Phases = std::vector<const planning::StepPhase*>;
 /// At most `most` phases, in order: each stands for a group of neighbours and is the largest of them.
 Phases largest_of_groups(const std::vector<planning::StepPhase>& all, std::size_t most) {
   Phases out;
+  // Groups differ by at most one phase.
   const std::size_t groups = std::min(all.size(), most);
+  // g * size / groups: integer division, so the groups cover all phases without a gap.
   for (std::size_t g = 0; g < groups; ++g) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(g * all.size() / groups);
     const auto end = all.begin() + static_cast<std::ptrdiff_t>((g + 1) * all.size() / groups);
@@ -59,10 +62,12 @@ html::AreaChart chart(const planning::PlanResult& v, const Phases& phases, const
     if (phases[i] == &peak) c.peak = i;
   }
   c.peak_label = fmt::format("peak: {} in {}", format_bytes(peak.bytes), peak.name);
+  // Components in the order of the enumeration, which is that of all charts; colours follow it.
   for (unsigned n = 1; n <= html_component_count(); ++n) {
     const auto component = static_cast<Component>(n);
     html::Series s{html::colour(component), display_name(component), {}};
     for (const planning::StepPhase* m : phases) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
+    // Bands that are 0 everywhere are left out, also in the legend.
     if (std::any_of(s.y.begin(), s.y.end(), [](double y) { return y > 0; })) c.bands.push_back(std::move(s));
   }
   return c;
@@ -82,6 +87,7 @@ std::string table(const Phases& phases, const planning::StepPhase& peak) {
 std::string html_timeline(const planning::PlanResult& v) {
   if (v.timeline.empty()) return {};
   const Phases columns = largest_of_groups(v.timeline, kColumns);
+  // The maximum over columns is the maximum over all phases.
   const planning::StepPhase& peak = **std::max_element(
       columns.begin(), columns.end(),
       [](const planning::StepPhase* a, const planning::StepPhase* b) { return a->bytes < b->bytes; });
@@ -92,6 +98,7 @@ std::string html_timeline(const planning::PlanResult& v) {
   if (columns.size() < v.timeline.size())
     caption = fmt::format("{} phases are drawn as {} columns; each column is the largest phase of its group.",
                           v.timeline.size(), columns.size());
+  // The table below the chart has fewer rows, for readers without the chart.
   return html::figure(html::draw(c), html::legend(names), caption) +
          html::details("All phases as a table", table(largest_of_groups(v.timeline, kTableRows), peak));
 }

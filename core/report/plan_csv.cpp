@@ -10,6 +10,7 @@
 
 namespace trainhost::report {
 
+// Stable: entries of equal size stay in the order of the model.
 std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   std::string out;
   for (const planning::Estimate& e : v.estimates) {
@@ -19,11 +20,13 @@ std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
            "\n";
     Table table("rrlllll");
     table.row({"at the peak", "maximum", "bytes", "tier", "component", "entry", "formula"});
+    // The claim is only written where it is not exact.
     for (const MemoryEntry* n : largest_first(e.report))
       table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes),
                  std::string(name(n->tier)), std::string(name(n->component)), escaped(n->name),
                  escaped(n->formula, 400) +
                      (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
+    // A narrow terminal loses tier, component and bytes first, with a note.
     std::vector<std::string> dropped;
     out += table.fitted(line_width(t), {1, 2, 3}, &dropped) +
            dropped_columns_note(dropped, "--csv", line_width(t));
@@ -31,6 +34,7 @@ std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   return out;
 }
 
+// CSV has every entry in full, in the order of the model.
 std::string plan_csv(const planning::PlanResult& v) {
   std::string out =
       csv_line({"estimator", "tier", "component", "name", "kind", "bytes", "bytes_at_peak", "formula"});

@@ -61,7 +61,7 @@ void answer(const planning::PlanResult& v, html::Page& page) {
     page.answer = "Fits: " + html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
-  // changes are sorted by cost, so the front is the cheapest.
+  // Changes are sorted by cost, so the first one is the cheapest.
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
   page.detail =
       !v.budget_known

@@ -10,6 +10,7 @@ namespace {
 
 using Json = JsonValue;
 
+// Components in the order of the enumeration; entries of one component are summed at the peak of the tier.
 Json tier_json(const MemoryReport& r, Tier tier) {
   Json components = Json::array();
   for (const auto& [c, p] : component_bytes_of(r, tier))
@@ -25,6 +26,7 @@ Json tier_json(const MemoryReport& r, Tier tier) {
 /// memory is short, because both share one budget.
 Json excess_json(const planning::PlanResult& v, const planning::Estimate& e) {
   Json out = Json::object();
+  // A tier that fits is left out: an empty object means that everything fits.
   if (v.budget_known && e.compute_bytes > v.budget_bytes)
     out[std::string(name(v.compute_tier))] = e.compute_bytes - v.budget_bytes;
   if (!v.host_budget_source.empty() && e.host_bytes > v.host_budget_bytes)
@@ -34,6 +36,7 @@ Json excess_json(const planning::PlanResult& v, const planning::Estimate& e) {
 
 Json entries_json(const MemoryReport& r) {
   Json out = Json::array();
+  // Every entry, unlike the table for people, which merges equal layers.
   for (const MemoryEntry& n : r.entries)
     out.push_back({{"name", n.name},
                    {"tier", name(n.tier)},

@@ -1,4 +1,5 @@
-// Writes the "profile" object of the done event and of summary.json.
+// Writes the "profile" object of the done event and of summary.json. Times are per step; bytes and FLOPs of a
+// kind are sums over the profiled steps, like its nanoseconds, so their ratios are rates.
 
 #include "core/base/json_value.hpp"
 #include "core/report/profile_report.hpp"
@@ -8,6 +9,7 @@ namespace {
 
 using Json = JsonValue;
 
+// 0 instead of a division by 0: a run of no steps.
 double ratio(std::uint64_t a, std::uint64_t b) {
   return b ? static_cast<double>(a) / static_cast<double>(b) : 0;
 }
@@ -15,6 +17,7 @@ double ratio(std::uint64_t a, std::uint64_t b) {
 }  // namespace
 
 std::string profile_json(const training::ProfileResult& v) {
+  // Nanoseconds over all steps to milliseconds per step.
   const auto ms = [&](std::uint64_t ns) { return ratio(ns, v.steps) * 1e-6; };  // per step
   Json kinds = Json::array(), layers = Json::array(), phases = Json::array(), peak = Json::array();
   for (const training::OpKindRow& k : v.kinds)

@@ -1,4 +1,5 @@
-// See progress.hpp.
+// See progress.hpp. On a terminal one line is rewritten in place; in a file or pipe lines are added, less
+// often the longer the run is. Everything goes to stderr: stdout is for results.
 #include "core/report/progress.hpp"
 
 #include <fmt/format.h>
@@ -24,9 +25,12 @@ std::string text_of(const training::StepProgress& l) {
 }  // namespace
 
 bool Progress::due(const training::StepProgress& l, Clock::time_point now) const {
+  // The first step and the last are always shown.
   if (lines_ == 0 || l.step == l.steps) return true;
   double since = std::chrono::duration<double>(now - last_).count();
+  // Ten times a second is as fast as one can read.
   if (mode_ == Mode::kLive) return since >= 0.1;
+  // Lines of a log: soon at first, so that a wrong run is noticed, then every 10 s.
   return since >= (lines_ < 5 ? 0.5 : lines_ < 20 ? 2.0 : 10.0);
 }
 
@@ -40,12 +44,15 @@ void Progress::step(const training::StepProgress& l) {
   } else {
     std::string text = text_of(l);
     unsigned used = static_cast<unsigned>(display_width(text)) + 3;
+    // The bar needs at least 10 columns; without them only the text is printed.
     if (terminal_.width > used + 10) {
       unsigned width = std::min(30u, terminal_.width - used - 1);
       std::string filled = bar(static_cast<double>(l.step) / static_cast<double>(l.steps), width);
       filled.append(width - display_width(filled), ' ');
       text = styled(terminal_, Style::kAccent, filled) + " " + text;
     }
+    // Carriage return, text, then clear to the end of the line: a shorter text leaves nothing of a longer
+    // one.
     fmt::print(stderr, "\r{}\x1b[K", text);
     live_shown_ = true;
   }
@@ -54,6 +61,7 @@ void Progress::step(const training::StepProgress& l) {
 
 void Progress::print_line(const std::string& text) {
   if (mode_ == Mode::kSilent) return;
+  // The live line is removed and comes back with the next step.
   clear();
   fmt::print(stderr, "{}\n", text);
 }

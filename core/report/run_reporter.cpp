@@ -1,4 +1,5 @@
-// See run_reporter.hpp.
+// See run_reporter.hpp. The training loop calls it through an interface of core/training, so that training
+// does not depend on this module.
 #include "core/report/run_reporter.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 namespace trainhost::report {
 
+// 2: stderr, where progress and messages go.
 RunReporter::RunReporter(bool quiet)
     : terminal_(terminal_of(2)),
       progress_(quiet              ? Progress::Mode::kSilent
@@ -24,6 +26,7 @@ void RunReporter::profiled(const training::ProfileResult& profile) {
 
 void RunReporter::measured(const training::MemoryResult& memory) { message(memory_lines(memory, terminal_)); }
 
+// One line: it is part of an event.
 std::string RunReporter::plan_json(const planning::PlanResult& plan) const {
   return report::plan_json(plan, -1);
 }
@@ -36,6 +39,7 @@ std::string RunReporter::profile_json(const training::ProfileResult& profile) co
   return report::profile_json(profile);
 }
 
+// A difference is a fault of the plan and is shown as such, however small.
 std::string memory_lines(const training::MemoryResult& m, const Terminal& t) {
   std::uint64_t difference = m.predicted_bytes > m.measured_bytes ? m.predicted_bytes - m.measured_bytes
                                                                   : m.measured_bytes - m.predicted_bytes;

@@ -1,4 +1,5 @@
-// Writes the trainhost.search/1 object, with all numbers in full precision.
+// Writes the trainhost.search/1 object, with all numbers in full precision. Keys are those of the run file
+// where a setting has one; they never change.
 
 #include "core/base/json_value.hpp"
 #include "core/report/search_report.hpp"
@@ -9,6 +10,7 @@ namespace {
 using Json = JsonValue;
 
 Json row_json(const planning::RankedLayout& r) {
+  // Exposed seconds by term (core/parallel/step_time.hpp); they sum to step_seconds.
   Json seconds = Json::object();
   for (const auto& [name, s] : r.seconds) seconds[name] = s;
   return {{"tensor", r.tensor},
@@ -54,6 +56,7 @@ std::string search_json(const planning::SearchResult& v) {
                   {"evaluated", v.evaluated},
                   {"fitting", v.fitting},
                   {"seconds", v.seconds},
+                  // "best": by time; "pareto": by memory, each faster than the one before.
                   {"best", rows_json(v.best)},
                   {"pareto", rows_json(v.pareto)},
                   {"assumptions", v.assumptions},

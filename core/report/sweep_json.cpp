@@ -10,6 +10,7 @@ using Json = JsonValue;
 
 Json point_json(const planning::SweepPoint& p) {
   Json j = {{"x", p.x}, {"value", p.label}};
+  // A point that cannot be planned has its error in place of figures; the curve continues.
   if (!p.error.empty()) {
     j["error"] = p.error;
     return j;
@@ -41,6 +42,7 @@ std::string sweep_json(const planning::SweepResult& v) {
                   {"key", v.key},
                   {"unit", v.unit},
                   {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
+                  // null: no budget is known.
                   {"budget_source", v.budget_source},
                   {"curves", std::move(curves)},
                   {"crossovers", std::move(crossovers)},

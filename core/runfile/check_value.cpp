@@ -1,5 +1,6 @@
 // Checks one value against its schema row: first the type, then the limits. Rules for several keys:
-// combinations.cpp.
+// combinations.cpp. Messages have the form KEY = VALUE: expected ACCEPTED VALUES, so they can be understood
+// without the documentation.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -24,6 +25,7 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
 
 }  // namespace
 
+/// Used in messages and in docs/run-file.md, so both state the same limits.
 std::string limits_text(const Key& k) {
   if (k.type == Type::kInteger) {
     const auto low = static_cast<std::int64_t>(k.min);
@@ -69,6 +71,7 @@ namespace {
                     {}, v.where);
 }
 
+/// A value of the right kind but outside the limits is reject_value(); here the kind itself is wrong.
 [[noreturn]] void reject_type(const Key& k, const Value& v) {
   // 1e3 is a float in TOML; the hint shows the same number as an integer.
   const bool is_integral = k.type == Type::kInteger && v.kind == Kind::kNumber &&
@@ -78,12 +81,15 @@ namespace {
       is_integral ? fmt::format("write {:.0f}", v.number) : "", v.where);
 }
 
+/// TOML has two kinds of numbers; a key of type number accepts both.
 bool is_numeric(const Value& v) { return v.kind == Kind::kInteger || v.kind == Kind::kNumber; }
 
+/// The comparison is false for NaN, so NaN is rejected.
 void check_limits(const Key& k, const Value& whole, double number) {
   if (!(std::isfinite(number) && number >= k.min && number <= k.max)) reject_value(k, whole);
 }
 
+/// Limits apply to both numbers.
 void check_pair(const Key& k, const Value& v) {
   if (v.kind != Kind::kList) reject_type(k, v);
   if (v.items.size() != 2) reject_value(k, v);
@@ -93,6 +99,7 @@ void check_pair(const Key& k, const Value& v) {
   }
 }
 
+/// 0 bytes would mean "no memory" and is always a mistake. Numbers up to 9.2e18 are below 2^63.
 void check_size(const Key& k, const Value& v) {
   if (v.kind == Kind::kText) {
     const auto bytes = parse_size(v.text);
@@ -104,6 +111,7 @@ void check_size(const Key& k, const Value& v) {
   }
 }
 
+/// Choices are case-sensitive; a different case gets a suggestion.
 void check_choice(const Key& k, const Value& v) {
   if (v.kind != Kind::kText) reject_type(k, v);
   const auto choices = split_at(k.choices, '|');
@@ -112,11 +120,13 @@ void check_choice(const Key& k, const Value& v) {
   reject_value(k, v, did_you_mean(v.text, choices));
 }
 
+/// An empty string is rejected: it would be taken for "unset".
 void check_text(const Key& k, const Value& whole, const Value& v) {
   if (v.kind != Kind::kText) reject_type(k, v);
   if (v.text.empty())
     throw usage_error(fmt::format("{} is empty: expected {}", k.name, accepted_values(k)),
                       "remove the key to use its default", whole.where);
+  // TOML allows NUL in a string; system calls would read only the text before it.
   if (v.text.find('\0') != v.text.npos)
     throw usage_error(fmt::format("{} contains a NUL character", k.name), {}, whole.where);
 }

@@ -16,13 +16,14 @@ namespace {
   throw usage_error(message, hint, s.where(key));
 }
 
-/// Throws if both keys were given.
+/// Throws if both keys were given. The second key is the position of the error: it is the one that was added.
 void check_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
   if (s.given(a) && s.given(b))
     reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why),
                        "remove one of them");
 }
 
+/// A model is given in one of three ways; a mixture would leave open which field comes from where.
 void check_model(const Settings& s) {
   const char* why = "each of them defines the whole model";
   check_exclusive(s, "model.config", "model.preset", why);
@@ -34,6 +35,8 @@ void check_model(const Settings& s) {
 
 bool is_token_file(const std::string& name) { return name.ends_with(".bin"); }
 
+/// Keys about text files are an error without data.train, not ignored: the built-in text would be trained
+/// instead of the user's.
 void check_data(const Settings& s) {
   const bool train = s.given("data.train");
   if (s.number("data.valid_fraction") > 0)
@@ -71,7 +74,7 @@ void check_optimizer(const Settings& s) {
 }
 
 /// Throws if the product of `keys` exceeds 63 bits, at the given key with the largest value. `what` names the
-/// product in the message.
+/// product in the message. Products are formed here once, so that no later code has to check them again.
 void check_product(const Settings& s, const std::vector<std::string>& keys, const char* what) {
   std::uint64_t product = 1;
   std::string factors, largest_key = keys.front();
@@ -87,6 +90,7 @@ void check_product(const Settings& s, const std::vector<std::string>& keys, cons
                        fmt::format("reduce {}", largest_key));
 }
 
+/// Tokens of a micro-batch are counted in 32 bits by the kernels.
 void check_sizes(const Settings& s) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
@@ -120,6 +124,7 @@ std::uint64_t largest_divisor(std::uint64_t n, std::uint64_t limit) {
   return 1;
 }
 
+/// The first estimator decides, so "auto" beside names would be ambiguous.
 void check_estimators(const Settings& s) {
   const auto names = s.list("memory.estimator");
   for (const Value& v : names)
@@ -150,6 +155,7 @@ std::vector<std::string> inline_fields(const Settings& s) {
   return out;
 }
 
+/// `open`: keys that a search varies; a rule about them is checked per layout instead.
 void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   if (layers == 0) return;  // the dimensions of an unknown model family are not known
@@ -174,6 +180,7 @@ void check_against_layers(const Settings& s, std::uint64_t layers, const std::se
                      hint);
 }
 
+/// From simple to derived: a rule may rely on those above it.
 void check_combinations(const Settings& s) {
   check_model(s);
   check_data(s);

@@ -21,6 +21,7 @@ JsonValue parse_config(const std::string& json, const std::string& file) {
   }
 }
 
+// JSON allows duplicates, and readers take the first or the last: two programs would read two models.
 void reject_duplicate_keys(const JsonValue& object, const std::string& path, JsonPositions& positions) {
   std::set<std::string_view> seen;
   for (const JsonMember& m : object.members) {
@@ -44,6 +45,7 @@ Value to_value(const JsonValue& json) {
     case JsonValue::Kind::kInteger:
     case JsonValue::Kind::kNumber:
       v.kind = json.kind == JsonValue::Kind::kInteger ? Value::Kind::kInteger : Value::Kind::kNumber;
+      // JsonValue has both for a whole number.
       v.integer = json.integer;
       v.number = json.number;
       break;
@@ -65,10 +67,12 @@ Value to_value(const JsonValue& json) {
 void collect_fields(const JsonValue& object, const std::string& prefix, JsonPositions& positions,
                     ModelFields& out) {
   for (const JsonMember& m : object.members) {
+    // Such a name cannot be known, and would collide with a dotted one.
     if (m.key.find('.') != m.key.npos) continue;  // '.' joins our dotted names; no known field contains it
     Value v = to_value(m.value);
     v.where = positions.where(m.key_at);
     out[prefix + m.key] = std::move(v);
+    // One level: deeper objects have no known fields.
     if (prefix.empty() && m.value.is_object()) collect_fields(m.value, m.key + ".", positions, out);
   }
 }
@@ -77,6 +81,7 @@ void collect_fields(const JsonValue& object, const std::string& prefix, JsonPosi
 
 ModelFields read_config_fields(const std::string& json, const std::string& file) {
   const JsonValue root = parse_config(json, file);
+  // Positions are asked in ascending order, which is fast (JsonPositions).
   JsonPositions positions(json, file);
   if (!root.is_object())
     throw usage_error("expected a JSON object with the model's fields", {}, positions.where(0));

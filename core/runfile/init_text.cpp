@@ -12,6 +12,7 @@ std::string key_line(const Key& k, std::string_view name) {
   const bool has_default = *k.default_toml;
   const std::string assignment =
       fmt::format("{}{} = {}", has_default ? "" : "# ", name, has_default ? k.default_toml : k.example);
+  // Comments start in one column where the assignment is short enough.
   return fmt::format("{:<34} # {}\n", assignment, k.doc);
 }
 

@@ -11,10 +11,11 @@ namespace fs = std::filesystem;
 namespace trainhost::runfile {
 namespace {
 
-constexpr std::uint64_t kMaxConfigBytes = 4 << 20;
+constexpr std::uint64_t kMaxConfigBytes = 4 << 20;  // published configs have a few KiB
 
 using Json = JsonValue;
 
+/// Class names of transformers; AutoModelForCausalLM selects the class by this entry.
 const char* architecture(const std::string& family) {
   if (family == "mistral") return "MistralForCausalLM";
   if (family == "qwen2") return "Qwen2ForCausalLM";
@@ -22,6 +23,7 @@ const char* architecture(const std::string& family) {
   return "LlamaForCausalLM";
 }
 
+/// null for the default kind, as transformers writes it.
 Json rope_scaling(const RopeScaling& r) {
   switch (r.kind) {
     case RopeKind::kDefault:
@@ -38,6 +40,8 @@ Json rope_scaling(const RopeScaling& r) {
   return nullptr;
 }
 
+/// transformers has three fields for one thing. Without a window, max_window_layers is the number of layers:
+/// then no layer uses one, whatever a reader makes of the other two fields.
 void write_window(const ModelSpec& m, Json& out) {
   if (m.family == "llama") return;
   out["sliding_window"] = m.sliding_window ? Json(m.sliding_window) : Json(nullptr);
@@ -49,6 +53,7 @@ void write_window(const ModelSpec& m, Json& out) {
 /// Token ids belong to the tokenizer; they are copied from the config that the model was read from.
 void write_token_ids(const ModelSpec& m, Json& out) {
   JsonValue source;
+  // Parsed when the model was read, so this cannot throw.
   if (!m.config_json.empty()) source = parse_json(m.config_json);  // the text was parsed before
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const JsonValue* ids = source.find(name);
@@ -56,6 +61,7 @@ void write_token_ids(const ModelSpec& m, Json& out) {
   }
 }
 
+/// The name of a model is that of its file, or of its folder if the file is config.json.
 std::string name_of(const fs::path& file) {
   const std::string stem = file.stem().string();
   return stem == "config" && file.has_parent_path()
@@ -65,6 +71,7 @@ std::string name_of(const fs::path& file) {
 
 }  // namespace
 
+/// The text is kept with the model: token ids and fields unknown to this program are copied from it.
 ModelSpec parse_model_config(const std::string& json, const std::string& name) {
   ModelSpec m = model_from_config(read_config_fields(json, name), json, name);
   m.name = name_of(name);
@@ -77,6 +84,8 @@ ModelSpec read_model_config(const fs::path& config_json) {
   return parse_model_config(text, config_json.string());
 }
 
+/// Every field is written, also where it equals the default of transformers: defaults differ between
+/// versions.
 std::string model_config_json(const ModelSpec& m) {
   Json out;
   out["architectures"] = {architecture(m.family)};

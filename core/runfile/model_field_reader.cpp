@@ -8,6 +8,7 @@
 
 namespace trainhost::runfile {
 
+// The same accessors serve config.json and inline fields of a run file; prefix_ is "" or "model.".
 using Kind = Value::Kind;
 
 namespace {
@@ -22,6 +23,7 @@ bool is_dimension(const std::string& name) {
 
 }  // namespace
 
+/// null counts as absent, as in transformers; present() tells the two apart where the difference matters.
 const Value* ModelFieldReader::find(const std::string& name) const {
   const auto found = fields_.find(name);
   return found == fields_.end() || found->second.kind == Kind::kNull ? nullptr : &found->second;
@@ -34,6 +36,7 @@ bool ModelFieldReader::is_false(const std::string& name) const {
   return v && v->kind == Kind::kBool && !v->boolean;
 }
 
+/// An absent member is reported at its group, an absent group at the file.
 Where ModelFieldReader::where(const std::string& name) const {
   if (const auto found = fields_.find(name); found != fields_.end()) return found->second.where;
   if (const auto dot = name.rfind('.'); dot != name.npos) return where(name.substr(0, dot));
@@ -49,6 +52,7 @@ void ModelFieldReader::wrong_type(const std::string& name, const Value& v, const
   fail(name, fmt::format("= {}: expected {}, got {}", written(v), expected, kind_name(v)));
 }
 
+/// At most INT32_MAX: dimensions are multiplied in 64 bits, and two of them never overflow.
 std::uint32_t ModelFieldReader::u32(const std::string& name, std::uint32_t fallback,
                                     std::int64_t least) const {
   const Value* v = find(name);
@@ -87,6 +91,7 @@ std::vector<Value> ModelFieldReader::list(const std::string& name) const {
   return v->items;
 }
 
+/// Null is accepted: transformers writes "rope_scaling": null.
 void ModelFieldReader::require_table(const std::string& name) const {
   const Value* v = find(name);
   if (v && v->kind != Kind::kTable) wrong_type(name, *v, "an object");
@@ -105,6 +110,8 @@ Error ModelFieldReader::too_large(const Error& e) const {
   return with_largest(e, std::move(numbers), largest ? largest->where : Where{file_});
 }
 
+/// Runs checks of core/model, which know names of fields but no positions, and adds the position of the field
+/// that begins the message.
 void ModelFieldReader::check(const std::function<void()>& f) const {
   try {
     f();

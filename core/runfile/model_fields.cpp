@@ -26,6 +26,7 @@ struct Defaults {
   ModelSpec model;  // of all other fields
 };
 
+/// Defaults of the config classes of transformers, which a config.json omits. They differ per family.
 Defaults config_defaults(const std::string& family) {
   Defaults a;
   a.model.norm_eps = 1e-6;
@@ -36,6 +37,8 @@ Defaults config_defaults(const std::string& family) {
   return a;
 }
 
+/// An inline model varies the built-in one. If heads or width are given, widths that depend on them are
+/// derived instead of being taken from the built-in model.
 Defaults inline_defaults(const ModelFieldReader& f) {
   Defaults a;
   a.dimensions_required = false;
@@ -181,6 +184,7 @@ void reject_unsupported_fields(const ModelFieldReader& f) {
     f.fail("quantization_config", "is not supported: expected unquantized weights");
 }
 
+/// Unsupported fields are rejected before any other is read: their message is the more useful one.
 ModelSpec build(const ModelFieldReader& f, const std::string& family, const Defaults& defaults) {
   ModelSpec m;
   m.family = family;
@@ -200,7 +204,8 @@ ModelSpec build(const ModelFieldReader& f, const std::string& family, const Defa
   return m;
 }
 
-/// "MistralForCausalLM" -> "mistral", for configs without model_type.
+/// "MistralForCausalLM" -> "mistral", for configs without model_type. Only the first class counts; others are
+/// variants of the same model.
 std::string family_from_architecture(const ModelFieldReader& f) {
   const std::vector<Value> list = f.list("architectures");
   return list.empty() ? "" : model::family_of_class(list.front().text);

@@ -1,4 +1,5 @@
-// See paths.hpp. Uses the non-throwing file system calls only: a file may disappear between two calls.
+// See paths.hpp. Uses the non-throwing file system calls only: a file may disappear between two calls. A
+// check here is for the message; the code that opens the file checks again.
 #include "core/runfile/paths.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxNames = 10000;  // names of one folder that are compared for a suggestion
 
+/// Sorted, since the order of a directory is arbitrary and a suggestion must not vary.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code ec;
@@ -26,7 +28,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// "; did you mean 'x'?" for the first component of the path that does not exist.
+/// "; did you mean 'x'?" for the first component of the path that does not exist. A misspelt folder is the
+/// more useful suggestion: the missing file below it is only a consequence.
 std::string suggest_path(const fs::path& path) {
   std::error_code ec;
   fs::path existing;
@@ -43,6 +46,7 @@ std::string suggest_path(const fs::path& path) {
   return "";
 }
 
+/// Paths come from the user and may contain control characters.
 std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
 
 [[noreturn]] void reject_missing(const fs::path& path, const std::string& what, const Where& where) {
@@ -63,6 +67,8 @@ bool is_file(const fs::path& p) {
   return fs::is_regular_file(p, ec);
 }
 
+/// glob() with sorting by the locale's rules would give another order of training data on another machine;
+/// the sort by bytes does not. Links to folders and pipes are left out.
 std::vector<fs::path> glob_matches(const fs::path& pattern) {
   glob_t found{};
   std::vector<fs::path> out;
@@ -77,6 +83,7 @@ std::vector<fs::path> glob_matches(const fs::path& pattern) {
 
 }  // namespace
 
+/// lexically_normal() removes "." and ".." without asking the file system, so it works for missing files.
 fs::path resolve_path(const std::string& text, const fs::path& base) {
   const fs::path path(text);
   return fs::absolute(path.is_absolute() ? path : base / path).lexically_normal();
@@ -99,6 +106,7 @@ void require_folder(const fs::path& path, const std::string& what, const Where& 
 std::vector<fs::path> expand_files(const std::string& text, const fs::path& base, const std::string& what,
                                    const Where& where) {
   const fs::path path = resolve_path(text, base);
+  // A file whose name contains a bracket is found by its name before it is tried as a pattern.
   const bool pattern = text.find_first_of("*?[") != text.npos;
   if (!pattern || path_exists(path)) {
     if (is_folder(path))
@@ -114,6 +122,7 @@ std::vector<fs::path> expand_files(const std::string& text, const fs::path& base
   return matches;
 }
 
+/// The index comes first: a sharded model may also contain a single file that is left over.
 fs::path weights_file(const fs::path& path, const Where& where) {
   const std::string what = "model.weights";
   if (is_folder(path)) {
@@ -137,12 +146,15 @@ fs::path weights_file(const fs::path& path, const Where& where) {
   return path;
 }
 
+/// Read in blocks up to max_bytes, not by the size from stat(): files such as those of /proc state a size of
+/// 0.
 std::string read_text_file(const fs::path& path, std::uint64_t max_bytes, const std::string& what,
                            const Where& where) {
   require_file(path, what, where);
   std::ifstream in(path, std::ios::binary);
   std::string text;
   char block[1 << 16];
+  // One byte more than max_bytes may be read, which tells a file that is too long.
   while (in && text.size() <= max_bytes) {
     in.read(block, sizeof block);
     text.append(block, static_cast<std::size_t>(in.gcount()));

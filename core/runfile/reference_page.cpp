@@ -1,6 +1,9 @@
 // docs/run-file.md, generated from the schema. `ninja run_file_reference` writes the page; a test fails if
-// the committed page differs.
+// the committed page differs. Text that is not about single keys is in kIntroduction and kTypes; everything
+// else comes from the schema, so that a new key needs no change here.
 #include <fmt/format.h>
+
+#include <cassert>
 
 #include "core/runfile/run_config.hpp"
 #include "core/runfile/schema.hpp"
@@ -62,6 +65,8 @@ No key has an alias. An unknown key with one of these names gets a suggestion in
 |---|---|
 )";
 
+/// Names of the column "type"; explained by kTypes. No default case: the compiler then warns about a type
+/// without a name.
 const char* type_name(Type type) {
   switch (type) {
     case Type::kInteger:
@@ -88,6 +93,7 @@ const char* type_name(Type type) {
   return "";
 }
 
+/// Each choice in its own code span, so that none is read as part of another.
 std::string choices_text(std::string_view choices) {
   std::string out = "`";
   for (const char c : choices) out += c == '|' ? std::string("`, `") : std::string(1, c);
@@ -98,7 +104,9 @@ std::string choices_text(std::string_view choices) {
 std::string values_text(const Key& k) {
   if (k.type == Type::kChoice) return choices_text(k.choices);
   if (k.type != Type::kInteger && k.type != Type::kNumber && k.type != Type::kPair) return "";
-  return limits_text(k).substr(1);  // without the space in front
+  const std::string limits = limits_text(k);
+  assert(limits.starts_with(' '));
+  return limits.substr(1);
 }
 
 /// A vertical bar would end the cell of a Markdown table.
@@ -108,6 +116,7 @@ std::string table_cell(std::string_view text) {
   return out;
 }
 
+/// One row per key of the table, in the order of the schema; sub-tables appear with dotted names.
 std::string key_rows(std::string_view table) {
   std::string out = "| key | type | default | values | meaning |\n|---|---|---|---|---|\n";
   const std::string prefix = std::string(table) + ".";
@@ -123,10 +132,12 @@ std::string key_rows(std::string_view table) {
 
 }  // namespace
 
+/// Introduction, one section per top-level table, types, options of plugins, names of other trainers.
 std::string run_file_reference() {
   std::string out(kIntroduction);
   for (const Table& t : tables()) {
     const std::string_view name = t.name;
+    // Sub-tables are part of their table; [plugin] has its own section in kTypes.
     if (name.find('.') != name.npos || name == "plugin") continue;
     out += fmt::format("\n## [{}]\n\n{}\n\n{}", name, t.doc, key_rows(name));
   }

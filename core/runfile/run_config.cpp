@@ -1,10 +1,12 @@
 // Converts Settings to RunConfig, one function per table, for the three entry points (file, text, model
-// alone). The values were checked before; this file only looks up files, presets and device names.
+// alone). The values were checked before; this file only looks up files, presets and device names. Every key
+// was checked against its schema row, so .value() and indices into lists of fixed length cannot fail here.
 #include "core/runfile/run_config.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <numbers>
 
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 namespace trainhost::runfile {
 namespace {
 
+/// Presets that can be trained, then those that can only be planned; both are accepted by model.preset.
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const ModelSpec& m : model_presets()) names.push_back(m.name);
@@ -53,6 +56,8 @@ ModelSpec model_from_config_file(const std::string& text, const fs::path& base, 
   return read_model_config(path);
 }
 
+/// Fields of a sub-table (rope_scaling.factor) need their group as a table, as a config.json has it, so that
+/// the rules of both are the same.
 ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& names) {
   ModelFields fields;
   for (const std::string& name : names) {
@@ -66,6 +71,8 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
   return model_from_inline(fields, s.file());
 }
 
+/// Exactly one of config, preset and inline fields; combinations.cpp has rejected mixtures. model_is_builtin
+/// is true only if nothing was given: the built-in model then adapts its vocabulary to a tokenizer.
 void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
   const auto fields = inline_fields(s);
   c.model_is_builtin = false;
@@ -81,6 +88,7 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
     c.weights = weights_file(resolve_path(s.text("model.weights"), base), s.where("model.weights"));
 }
 
+/// A glob is expanded now, so that plan and training use the same list, in sorted order.
 std::vector<fs::path> files_of(const Settings& s, const char* key, const fs::path& base) {
   std::vector<fs::path> out;
   for (const Value& v : s.list(key))
@@ -102,6 +110,8 @@ void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
   c.data.dtype = s.text("data.dtype");
 }
 
+/// RunSpec's defaults are those of fp32. Narrower precisions keep f32 master weights and moments; tf32 only
+/// changes the arithmetic.
 void set_precision(const std::string& precision, RunSpec& r) {
   if (precision == "tf32") r.compute = DType::kTF32;
   if (precision == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
@@ -109,6 +119,7 @@ void set_precision(const std::string& precision, RunSpec& r) {
   if (precision == "fp8") r.weight = r.compute = DType::kF8, r.master = DType::kF32;
 }
 
+/// The schema lists exactly the words that type_of_word() knows.
 DType parse_type(const std::string& name) { return type_of_run_file_name(name).value(); }
 
 std::uint32_t u32(const Settings& s, const char* key) { return static_cast<std::uint32_t>(s.integer(key)); }
@@ -129,6 +140,7 @@ void set_train(const Settings& s, RunConfig& c) {
   set_precision(c.precision, c.run);
 }
 
+/// min_lr and warmup_steps without a value depend on other keys, see combinations.cpp.
 void set_optimizer(const Settings& s, RunConfig& c) {
   const std::string schedule = s.text("optimizer.schedule");
   c.optimizer.lr = s.number("optimizer.lr");
@@ -138,6 +150,7 @@ void set_optimizer(const Settings& s, RunConfig& c) {
                          : schedule == "linear" ? Schedule::kLinear
                                                 : Schedule::kCosine;
   const auto betas = s.list("optimizer.betas");
+  assert(betas.size() == 2);
   c.run.optimizer = optimizer_from(s.text("optimizer.name")).value();
   c.run.beta1 = betas[0].number;
   c.run.beta2 = betas[1].number;
@@ -146,6 +159,7 @@ void set_optimizer(const Settings& s, RunConfig& c) {
   c.run.clip_norm = s.number("optimizer.grad_clip");
 }
 
+/// 0 in RunSpec means that no budget is known; c.budget keeps the difference between unset and given.
 void set_memory(const Settings& s, RunConfig& c) {
   c.device = s.text("memory.device");
   if (!c.device.empty() && !find_device_preset(c.device)) {
@@ -162,6 +176,8 @@ void set_memory(const Settings& s, RunConfig& c) {
   for (const Value& v : s.list("memory.estimator")) c.estimators.push_back(v.text);
 }
 
+/// Whether the sizes fit each other and the model is checked in core/model and core/parallel, which know
+/// both.
 void set_parallel(const Settings& s, RunConfig& c) {
   c.run.parallel.data = u32(s, "parallel.data");
   c.run.parallel.tensor = u32(s, "parallel.tensor");
@@ -177,6 +193,8 @@ void set_parallel(const Settings& s, RunConfig& c) {
 
 Tier parse_tier(const Settings& s, const char* key) { return tier_of_offload_name(s.text(key)).value(); }
 
+/// Keys of [plan] replace what train.precision and the optimizer imply, so this follows set_train(). Only
+/// given keys replace anything: the defaults depend on other keys.
 void set_plan(const Settings& s, RunConfig& c) {
   RunSpec& r = c.run;
   MemoryPolicy& memory = r.memory;
@@ -198,6 +216,7 @@ void set_plan(const Settings& s, RunConfig& c) {
   memory.kv_page = u32(s, "plan.kv_page");
 }
 
+/// The presence of [lora] switches to adapters. Rank 8 and alpha 16 are the defaults of the PEFT library.
 void set_lora(const Settings& s, RunConfig& c) {
   if (!s.table_given("lora")) return;
   const auto names = lora_target_names();
@@ -206,6 +225,7 @@ void set_lora(const Settings& s, RunConfig& c) {
   c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
   MemoryPolicy& memory = c.run.memory;
   if (s.given("lora.base")) memory.frozen = parse_type(s.text("lora.base"));
+  // QLoRA is LoRA over 4-bit weights; the mode follows from the type, so it has no key of its own.
   if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
   memory.double_quantized = s.flag("lora.double_quant");
   memory.dora = s.flag("lora.dora");
@@ -225,12 +245,14 @@ void set_lora(const Settings& s, RunConfig& c) {
 }
 
 /// runs/NAME in the current directory, not in the folder of the run file, which may be shared or read-only.
+/// NAME is the file's name, or its folder's if the file is called run.toml.
 fs::path default_output(const fs::path& file) {
   if (file.empty()) return fs::current_path() / "runs" / "builtin";
   const std::string stem = file.stem().string(), folder = file.parent_path().filename().string();
   return fs::current_path() / "runs" / (stem == "run" && !folder.empty() ? folder : stem);
 }
 
+/// Not created here: planning must not write anything.
 void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.dir = s.given("output.dir") ? resolve_path(s.text("output.dir"), base) : default_output(c.file);
   c.output.checkpoint_every = u64(s, "output.checkpoint_every");
@@ -247,6 +269,7 @@ std::string parse_sha256(std::string text, const Where& where) {
   return text;
 }
 
+/// "auto" in its own order would mean nothing; a backend listed twice would be probed twice.
 std::vector<std::string> backend_order(const Settings& s) {
   std::vector<std::string> order;
   for (const Value& v : s.list("plugins.order")) {
@@ -260,6 +283,7 @@ std::vector<std::string> backend_order(const Settings& s) {
   return order;
 }
 
+/// Values of options stay text: only the plugin knows their types.
 void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   for (const Value& v : s.list("plugins.path")) {
     const fs::path path = resolve_path(v.text, base);
@@ -278,6 +302,8 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   }
 }
 
+/// Order: rules for several keys, model, then one table after the other. The model comes first, because rules
+/// about layers need it; find_conflict() comes last, because it reads the complete RunSpec.
 RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
                   const std::set<std::string>& open) {
   check_combinations(s);
@@ -313,6 +339,8 @@ RunConfig parse_run(const std::string& toml, const std::string& name, const fs::
   return resolve(Settings(name, read_toml(toml, name), overrides), {}, base, open);
 }
 
+/// An empty file name is the built-in run. Paths in the file are relative to its folder, not to the current
+/// one.
 RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
                    const std::set<std::string>& open) {
   if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
@@ -322,6 +350,7 @@ RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
                  open);
 }
 
+/// A name that is both a preset and a file is the preset; "./NAME" names the file.
 RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
                         const std::set<std::string>& open) {
   Settings s("", {}, overrides);
@@ -343,7 +372,9 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
 double lr_at(const OptimizerConfig& o, std::uint64_t t, std::uint64_t steps) {
   if (t < o.warmup_steps) return o.lr * static_cast<double>(t + 1) / static_cast<double>(o.warmup_steps);
   if (o.schedule == Schedule::kConstant) return o.lr;
+  // A run that ends during warm-up has no decay; 1 avoids a division by zero.
   const std::uint64_t decay_steps = steps > o.warmup_steps ? steps - o.warmup_steps : 1;
+  assert(t >= o.warmup_steps);
   const double progress =
       std::min(1.0, static_cast<double>(t - o.warmup_steps) / static_cast<double>(decay_steps));
   const double decay =

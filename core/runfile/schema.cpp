@@ -1,4 +1,6 @@
-// The schema table and its lookups. The defaults in this table define the built-in run.
+// The schema table and its lookups. The defaults in this table define the built-in run. Limits are inclusive.
+// They exclude values with which a size or a step count would overflow 63 bits or a formula would divide by
+// zero; limits that depend on other keys are in combinations.cpp.
 #include "core/runfile/schema.hpp"
 
 #include <fmt/format.h>
@@ -11,9 +13,13 @@
 namespace trainhost::runfile {
 namespace {
 
+// Upper limits: counts of steps, 32-bit dimensions. kTiny means "above 0", kBelowOne "below 1";
+// check_value.cpp prints both so.
 constexpr double kMany = 1e12, kBig = 2147483647, kTiny = 1e-300, kBelowOne = 1 - 1e-9;
 
-// The inline model keys have no default here: what is not given comes from the built-in model.
+// Columns: name, type, default as TOML, minimum, maximum, choices, example, documentation. A key with an
+// empty default is unset: its effective default depends on other keys and is stated in its documentation. The
+// inline model keys have no default here: what is not given comes from the built-in model.
 // clang-format off
 constexpr Key kKeys[] = {
     {"model.config", Type::kPath, "", 0, 0, "", "\"config.json\"", "path of a Hugging Face config.json; alternatives: preset, or the fields below"},
@@ -119,6 +125,7 @@ constexpr Key kKeys[] = {
 };
 // clang-format on
 
+// Order of the tables in the generated run file. A sub-table has no text of its own.
 constexpr Table kTables[] = {
     {"model", "Model to train. Without any of these keys: the built-in model."},
     {"model.rope_scaling", ""},
@@ -134,6 +141,8 @@ constexpr Table kTables[] = {
     {"plugin", "Options of one plugin, in a table [plugin.NAME]."},
 };
 
+// Names of Hugging Face, nanoGPT and llm.c. They are suggestions only: an alias would give one setting two
+// names.
 constexpr ForeignName kForeignNames[] = {
     {"batch_size", "train.micro_batch"},
     {"per_device_train_batch_size", "train.micro_batch"},
@@ -154,6 +163,7 @@ constexpr ForeignName kForeignNames[] = {
     {"n_embd", "model.hidden_size"},
 };
 
+/// All keys and tables, built once; for suggestions.
 const std::vector<std::string>& all_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;
@@ -164,6 +174,7 @@ const std::vector<std::string>& all_names() {
   return names;
 }
 
+/// The part behind the last dot, and the part before it.
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 std::string_view table_of(std::string_view name) {
   const auto dot = name.rfind('.');
@@ -176,6 +187,7 @@ std::span<const Key> schema() { return kKeys; }
 std::span<const Table> tables() { return kTables; }
 std::span<const ForeignName> foreign_names() { return kForeignNames; }
 
+/// By hash: --set and sweeps look up keys thousands of times.
 const Key* find_key(std::string_view name) {
   static const std::unordered_map<std::string_view, const Key*> by_name = [] {
     std::unordered_map<std::string_view, const Key*> all;
@@ -203,6 +215,7 @@ std::string suggest_key(std::string_view name) {
   if (!same_last_part.empty()) return "; did you mean '" + same_last_part.front() + "'?";
   for (const ForeignName& f : kForeignNames)
     if (f.name == last_part(name)) return fmt::format("; did you mean '{}'?", f.key);
+  // Nothing in the same table or under the same name: compare with all full names.
   return did_you_mean(name, all_names());
 }
 

@@ -1,4 +1,5 @@
-// Collects and checks settings key by key; see settings.hpp.
+// Collects and checks settings key by key; see settings.hpp. Invariant: every value in values_ has passed
+// check_value() of its schema row, so the typed accessors convert without checking.
 #include "core/runfile/settings.hpp"
 
 #include <fmt/format.h>
@@ -16,12 +17,14 @@ namespace {
 
 constexpr std::string_view kPluginPrefix = "plugin.";
 
+/// The suggestion looks at keys and tables alike: a misspelt table is reported as such.
 [[noreturn]] void reject_unknown(const std::string& key, bool table, const Where& where) {
   throw usage_error(
       fmt::format("unknown {} '{}'{}", table ? "table" : "key", escaped(key, 120), suggest_key(key)), {},
       where);
 }
 
+/// Types for which a number without quotes on the command line may be meant as text.
 bool accepts_text(Type t) {
   return t == Type::kText || t == Type::kPath || t == Type::kChoice || t == Type::kTexts ||
          t == Type::kPaths || t == Type::kSize;
@@ -33,7 +36,8 @@ bool all_digits(std::string_view text) {
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
 }
 
-/// The key's default, parsed once per thread: a search resolves hundreds of runs.
+/// The key's default, parsed once per thread: a search resolves hundreds of runs. thread_local instead of a
+/// lock; the reference stays valid, because unordered_map does not move its elements.
 const Value& default_value(const Key& key) {
   thread_local std::unordered_map<const Key*, Value> parsed;
   const auto found = parsed.find(&key);
@@ -45,6 +49,7 @@ const Value& default_value(const Key& key) {
 
 }  // namespace
 
+/// File first, overrides after: the last value of a key wins.
 Settings::Settings(std::string file, const std::vector<Entry>& entries,
                    const std::vector<Override>& overrides)
     : file_(std::move(file)) {
@@ -52,6 +57,7 @@ Settings::Settings(std::string file, const std::vector<Entry>& entries,
   for (const Override& o : overrides) add_override(o);
 }
 
+/// Tables are remembered, because [lora] has a meaning without keys.
 void Settings::add(const Entry& e) {
   if (e.key.starts_with(kPluginPrefix)) return add_plugin(e);
   const Key* key = find_key(e.key);
@@ -69,6 +75,7 @@ void Settings::add(const Entry& e) {
   values_[e.key] = e.value;
 }
 
+/// Options of plugins are scalars in one level. Their names and values are checked when the plugin is known.
 void Settings::add_plugin(const Entry& e) {
   const std::string rest = e.key.substr(kPluginPrefix.size());
   const auto dot = rest.find('.');
@@ -88,6 +95,7 @@ void Settings::add_plugin(const Entry& e) {
   plugin_values_[rest] = e.value;
 }
 
+/// The value is TOML, or text if it is not valid TOML, so that quotes may be omitted on the command line.
 void Settings::add_override(const Override& o) {
   if (o.key.empty()) throw usage_error("the key is missing", "example: --set train.micro_batch=8", {"--set"});
   const Where where{o.option.empty() ? "--set " + o.key : o.option};
@@ -101,13 +109,16 @@ void Settings::add_override(const Override& o) {
   const bool scalar = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
   if (key && scalar && accepts_text(key->type))
     v = text_value(o.value, where);  // output.dir=2024 is a folder name
+  // More than 64 bits: TOML rejects it as a number, and as text the message would be misleading.
   if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
     reject_digits(*key, o.value, where);
   overridden_[o.key] = true;
   add({o.key, where, v});
 }
 
+/// For --model, which acts like a key of the file. The key is a literal of the program.
 void Settings::set(const std::string& key, Value v) {
+  assert(find_key(key) != nullptr);
   check_value(*find_key(key), v);
   values_[key] = std::move(v);
 }
@@ -123,6 +134,7 @@ Where Settings::where(const std::string& key) const {
   return found == values_.end() ? Where{file_} : found->second.where;
 }
 
+/// An unset key without default has kind kNull; accessors then return 0, "" or an empty list.
 const Value& Settings::value(const std::string& key) const {
   static const Value unset;
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
@@ -130,6 +142,7 @@ const Value& Settings::value(const std::string& key) const {
   return k && *k->default_toml ? default_value(*k) : unset;
 }
 
+/// A key that accepts a string or a list always reads as a list.
 std::vector<Value> Settings::list(const std::string& key) const {
   const Value& v = value(key);
   if (v.kind == Value::Kind::kNull) return {};
@@ -137,6 +150,7 @@ std::vector<Value> Settings::list(const std::string& key) const {
   return {v};
 }
 
+/// Sizes may be text with a unit or a number; check_size() has accepted only whole, positive values.
 std::optional<std::uint64_t> Settings::size(const std::string& key) const {
   const Value& v = value(key);
   if (v.kind == Value::Kind::kText) return parse_size(v.text);

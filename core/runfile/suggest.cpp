@@ -1,4 +1,5 @@
-// Suggestions for devices and adapter matrices; see suggest.hpp.
+// Suggestions for devices and adapter matrices; see suggest.hpp. Beyond spelling errors: words that users
+// bring from other tools, for which the nearest name by letters would be wrong.
 #include "core/runfile/suggest.hpp"
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ std::string suggest_device(const std::string& name) {
 }
 
 std::string suggest_target(const std::string& target) {
+  // A suggestion of several matrices has the quotes between them: those of the message enclose it.
   static constexpr std::pair<std::string_view, std::string_view> kForeignMatrices[] = {
       {"query", "q_proj"},
       {"wq", "q_proj"},
@@ -50,6 +52,7 @@ std::string suggest_target(const std::string& target) {
       {"Wqkv", "q_proj', 'k_proj' and 'v_proj"},
       {"c_attn", "q_proj', 'k_proj' and 'v_proj"},
       {"gate_up_proj", "gate_proj' and 'up_proj"}};
+  // Exact words only; a misspelt one is compared with our names.
   for (const auto& [word, ours] : kForeignMatrices)
     if (word == target) return fmt::format("; did you mean '{}'?", ours);
   return did_you_mean(target, lora_target_names());

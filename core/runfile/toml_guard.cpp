@@ -1,6 +1,6 @@
 // Scans TOML just far enough to recognise strings and comments; linear time, no allocation. Reasons for the
-// limits: toml++ 3.3 recurses without bound on dotted keys and handles some code points in bare keys
-// unsafely.
+// limits: toml++ 3.3 recurses without bound on dotted keys (a key of 400 KB overflows the stack) and handles
+// some code points in bare keys unsafely. The scan never looks back and each byte is visited once.
 #include "core/runfile/toml_guard.hpp"
 
 #include <fmt/format.h>
@@ -21,6 +21,8 @@ class Scanner {
   }
 
  private:
+  /// Outside strings and comments. dots_ counts the parts of one key: '=', ',' and line ends start a new one.
+  /// A number such as 1.5 also counts a dot, which is far below the limit.
   void step() {
     const char c = text_[at_];
     switch (c) {
@@ -40,6 +42,7 @@ class Scanner {
       case ']':
       case '}':
         dots_ = 0;
+        // An unmatched closing bracket is left to the parser, which has the better message.
         if (depth_ > 0) --depth_;
         break;
       case '=':
@@ -70,6 +73,8 @@ class Scanner {
     while (at_ < text_.size() && text_[at_] != '\n') advance();
   }
 
+  /// Strings hide brackets, dots and any UTF-8. Only basic strings (") know escapes; literal strings (') do
+  /// not.
   void skip_string(char quote) {
     const std::string triple(3, quote);
     const bool multiline = text_.substr(at_, 3) == triple;
@@ -77,6 +82,7 @@ class Scanner {
     while (at_ < text_.size()) {
       if (text_[at_] == '\\' && quote == '"') {
         advance();
+        // An escaped line end continues a multi-line string, but does not belong to a single-line one.
         if (at_ < text_.size() && (multiline || text_[at_] != '\n')) advance();
       } else if (!multiline && text_[at_] == '\n') {
         return;  // unterminated: reported by the parser
@@ -101,6 +107,7 @@ class Scanner {
   int depth_ = 0, dots_ = 0;
 };
 
+/// TOML is UTF-8 throughout, so a line end is found without decoding.
 std::uint32_t line_of_bad_utf8(std::string_view text) {
   std::uint32_t line = 1;
   for (std::size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1), ++line)

@@ -34,9 +34,11 @@ std::string kind_name(const Value& v) {
     case Value::Kind::kOther:
       break;
   }
+  // kOther: the text names the kind of TOML that has no counterpart (a date).
   return v.text;
 }
 
+/// For messages: text is escaped and cut, lists and tables are only named.
 std::string written(const Value& v) {
   switch (v.kind) {
     case Value::Kind::kNull:
@@ -50,6 +52,7 @@ std::string written(const Value& v) {
     case Value::Kind::kBool:
       return v.boolean ? "true" : "false";
     case Value::Kind::kList:
+      // A list may be long, and its content is rarely the error.
       return fmt::format("[{} item{}]", v.items.size(), v.items.size() == 1 ? "" : "s");
     case Value::Kind::kTable:
       return "{...}";

@@ -2,20 +2,26 @@
 // and generation share one builder; they differ in the number of rows, in the copy of their buffers, and in
 // whether attention reads keys and values from qkv or from the caches.
 #include "core/step/builder.hpp"
+
+#include <cassert>
 #include "core/step/scratch_sizes.hpp"
 
 namespace trainhost::step {
 namespace {
 
+/// y = norm(x); rstd = 1/rms per row, kept for the backward pass.
 void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, BufferId rstd) {
   b.op(OpKind::kRmsNorm, l, {x, w.w}, {y, rstd});
 }
 
+/// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own.
 void linear(Builder& b, std::int32_t l, BufferId x, const Weight& w, const Weight& bias, BufferId residual,
             BufferId y) {
   b.op(OpKind::kLinear, l, {x, w.w, bias.w, residual}, {y});
 }
 
+/// Training and evaluation compute attention over whole sequences and keep lse [M, A]; generation appends one
+/// token to the caches and needs no backward pass.
 void attention(Builder& b, std::int32_t l, LayerActs& a) {
   const ModelSpec& m = b.p.model;
   a.attn_out = b.act(role::kAttnOut, l, m.q_width());
@@ -36,6 +42,8 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
 }
 
 /// Appends layer l with input a.x; returns the input of the next layer, which has the next layer's name.
+/// Buffers are added in the order in which they are written; recompute policies and placement identify them
+/// by role.
 BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) {
   const ModelSpec& m = b.p.model;
   a.h1 = b.act(role::kH1, l, m.hidden);
@@ -48,6 +56,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
     a.qk_rstd = b.stat(role::kQkRstd, l, std::uint64_t{m.heads} + m.kv_heads);
     b.op(OpKind::kQkNorm, l, {a.qkv, w.q_norm.w, w.k_norm.w}, {a.qkv, a.qk_pre, a.qk_rstd});
   }
+  // In place: qkv before the rotation is not needed again, since the backward pass rotates the gradient back.
   b.op(OpKind::kRope, l, {a.qkv, b.rope_table}, {a.qkv});
   attention(b, l, a);
   a.x_mid = b.act(role::kXMid, l, m.hidden);
@@ -59,6 +68,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   a.gate_up = b.act(role::kGateUp, l, 2 * std::uint64_t{m.intermediate});
   linear(b, l, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up);
   a.act = b.act(role::kAct, l, m.intermediate);
+  assert(a.x != kNoBuffer && a.x_mid != kNoBuffer);
   b.op(OpKind::kSwiGlu, l, {a.gate_up}, {a.act});
   const bool last = static_cast<std::uint32_t>(l) + 1 == m.layers;
   const BufferId next = last ? b.act(role::kXOut, -1, m.hidden) : b.act(role::kX, l + 1, m.hidden);
@@ -85,6 +95,7 @@ ForwardActs build_forward(Builder& b) {
   return f;
 }
 
+/// Logits of one chunk of tokens and their losses; docs/memory-model.md, "Activations of one layer".
 HeadScratch head_scratch(Builder& b) {
   const std::uint64_t chunk = head_chunk(b.p.traits, b.rows);
   HeadScratch s;

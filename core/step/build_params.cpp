@@ -1,6 +1,7 @@
 // Persistent buffers: parameters with gradients and optimizer state, tables, scalars, inputs. Decides which
 // parameter buffer holds each tensor of a checkpoint: q, k and v share one (rows q | k | v), as do gate and
-// up and the matching biases, so that each group is one matrix product.
+// up and the matching biases, so that each group is one matrix product. Checkpoints still contain the tensors
+// one by one; Param::slices maps them to rows.
 #include <cassert>
 
 #include "core/base/checked.hpp"
@@ -95,6 +96,7 @@ void build_params(Builder& b) {
   std::vector<ParamDraft> drafts = collect_params(b);
   std::vector<Param>& params = b.p.params;
   params.resize(drafts.size());
+  // Added component by component, not parameter by parameter: placement then makes each component contiguous.
   const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot,
                            DType t = DType::kF32) {
     for (std::size_t i = 0; i < drafts.size(); ++i)
@@ -103,6 +105,7 @@ void build_params(Builder& b) {
   };
   add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, b.storage_type());
   if (b.trains()) {
+    // A master copy only where weights are stored in fewer than 32 bits.
     if (b.storage_type() != DType::kF32)
       add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master);
     add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad);
@@ -111,11 +114,13 @@ void build_params(Builder& b) {
     if (b.p.run.optimizer == Optimizer::kAdamW)
       add_all(&role::ParamRoles::v, Component::kOptimizerState, &Param::v);
   }
+  assert(params.size() == drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     params[i].decay = drafts[i].decay;
     params[i].slices = std::move(drafts[i].slices);
     *drafts[i].target.weight = {params[i].weight, params[i].grad};
   }
+  // A tied head is the embedding itself: one weight, one gradient with two contributions.
   if (b.p.model.tied) b.weights.head = b.weights.embed;
 
   b.rope_table =
@@ -124,10 +129,13 @@ void build_params(Builder& b) {
   if (b.p.traits.workspace_bytes)
     b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.traits.workspace_bytes, 1,
                      DType::kU8);
+  // Fed by the host before each micro-batch: token ids, targets, and on a device the rows sorted by token id,
+  // with which embed_bwd adds up equal ids without atomics.
   b.ids = b.add_host_input(role::kIds, b.tokens());
   b.targets = b.add_host_input(role::kTargets, b.tokens());
   if (b.on_device()) b.order = b.add_host_input(role::kOrder, b.tokens());
   b.token = b.add_host_input(role::kIds, 1, kOfGenerate);
+  // Pinned buffers for token ids and for pieces of tensors on their way between files and the device.
   if (b.on_device()) {
     b.add_pinned(role::kFeed, feed_bytes(b.p.run));
     b.add_pinned(role::kStaging, staging_bytes(b.p.model));

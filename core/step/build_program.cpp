@@ -1,5 +1,6 @@
 // build_program(): rejects settings without a step program, naming the run-file key; builds the sections in
 // order; then applies the recompute policy and the device mode as transforms.
+#include <cassert>
 #include <string>
 
 #include "core/base/checked.hpp"
@@ -77,6 +78,8 @@ void require_valid_traits(const TrainerTraits& p, std::uint64_t layers) {
 
 }  // namespace
 
+/// Order: check everything, then build. Policies and modes are transforms of the finished program, so that
+/// the builders know neither.
 Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
   require_supported_family(model);
   validate(model);
@@ -85,6 +88,8 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   Builder b;
   b.p.model = model, b.p.run = run, b.p.traits = traits;
   const std::size_t layers = model.layers;
+  // Capacity for the largest layer (biases, q/k norms, recomputation); exceeding it only costs a
+  // reallocation.
   b.p.buffers.reserve(128 + layers * 96);
   b.p.ops.reserve(64 + layers * 72);
   build_params(b);
@@ -96,6 +101,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   build_generate(b);
   if (b.trains()) apply_recompute(b.p, recompute_policy(run, traits));
   apply_mode(b.p);
+  assert(!b.p.sections.empty() && b.p.sections.back().end == b.p.ops.size());
   return std::move(b.p);
 }
 

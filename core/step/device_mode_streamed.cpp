@@ -3,6 +3,7 @@
 // its gradients are copied to the host after it, and the host adds them one run later. So at any time the
 // device holds the weights of two runs and the gradients of two runs.
 #include <algorithm>
+#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,8 @@
 namespace trainhost::step {
 namespace {
 
+/// Rewrites the program in one pass per section. Buffers of the original program keep their ids; device
+/// copies are added behind them, one per run that uses a parameter, so that a copy is live for two runs only.
 class Streamed {
  public:
   explicit Streamed(Program& p) : p_(p), host_(p), part_of_(p.buffers.size()), times_(p.buffers.size()) {}
@@ -58,6 +61,8 @@ class Streamed {
     Copies weight, grad;
   };
 
+  /// Weights are pinned, as they are copied in every pass; gradients and optimizer state are only touched by
+  /// the host.
   void move_to_host(std::size_t i) {
     const Param& q = p_.params[i];
     part_of_[q.weight] = Part::kWeight;
@@ -70,6 +75,8 @@ class Streamed {
 
   bool of_embedding(const Op& op) const { return op.kind == OpKind::kEmbed || op.kind == OpKind::kEmbedBwd; }
 
+  /// Per run k: copy the weights of run k + 1, execute run k, add the gradients of run k - 1 on the host,
+  /// send those of run k. The copies therefore overlap with the arithmetic of the run beside them.
   void section(const Section& s, std::vector<Op>& out) {
     std::vector<Run> runs;
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
@@ -79,6 +86,7 @@ class Streamed {
       runs.back().end = i + 1;
     }
     for (Run& r : runs) make_copies(r);
+    assert(runs.empty() || (runs.front().begin == s.begin && runs.back().end == s.end));
     if (!runs.empty()) fetch(runs.front(), runs.front(), out);
     for (std::size_t k = 0; k < runs.size(); ++k) {
       if (k + 1 < runs.size()) fetch(runs[k + 1], runs[k], out);
@@ -108,11 +116,15 @@ class Streamed {
 
   /// Copies the weights of run r to the device, at the start of run `current`.
   void fetch(const Run& r, const Run& current, std::vector<Op>& out) {
+    // A copy is an operation of the run during which it happens, but belongs to the layer whose weights it
+    // moves.
     Op like = p_.ops[current.begin];
     like.layer = p_.ops[r.begin].layer;
     for (const auto& [from, to] : r.weight) out.push_back(make_op_like(like, OpKind::kCopy, {from}, {to}));
   }
 
+  /// Operands that are parameters become their device copies. The gradient on the device is one
+  /// micro-batch's: overwritten, never added to; the host adds it to the sum.
   void transform(Op op, Run& r, std::vector<Op>& out) {
     if (op.kind == OpKind::kEmbed) return host_.replace_embed(op, op[operand::embed::kTable], 0, out);
     if (op.kind == OpKind::kEmbedBwd) return host_.replace_embed_bwd(op, 0, out);
@@ -127,6 +139,7 @@ class Streamed {
     out.push_back(op);
   }
 
+  /// Device gradient to pinned memory. The device buffer stays live until the copy has arrived (kHold below).
   void send(Run& r, std::vector<Op>& out) {
     const Op& like = p_.ops[r.end - 1];
     for (const auto& [host, device] : r.grad) {
@@ -137,6 +150,8 @@ class Streamed {
     }
   }
 
+  /// The host adds the gradients that arrived. kHold keeps source and destination of the transfer live until
+  /// here.
   void add(const Run& r, std::vector<Op>& out) {
     const Op& like = p_.ops[r.end - 1];
     for (const Arriving& a : arriving_) {

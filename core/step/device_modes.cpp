@@ -1,4 +1,6 @@
-// What both modes share: the embedding on the host, and helpers that add buffers and operations.
+// What both modes share: the embedding on the host, and helpers that add buffers and operations. A mode
+// rewrites the sections of a resident program; the tensors and the order of the arithmetic stay, so all modes
+// give the same results.
 #include "core/step/device_modes.hpp"
 
 #include <algorithm>
@@ -13,11 +15,13 @@
 
 namespace trainhost::step {
 
+// After recomputation and before placement: the modes add buffers whose lifetimes placement must see.
 void apply_mode(Program& p) {
   const std::string& mode = p.traits.mode;
   if (mode.empty() || mode == "resident") return;
   if (mode == "hybrid") return apply_hybrid(p);
   if (mode == "streamed") return apply_streamed(p);
+  // The mode comes from the trainer's plugin, hence an error and not an assertion.
   throw usage_error(
       "trainer \"" + escaped(p.traits.trainer) + "\" returned the unknown mode \"" + escaped(mode) + "\"",
       "supported modes: resident, hybrid, streamed");
@@ -30,6 +34,7 @@ Op make_op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
   o.kind = kind, o.phase = like.phase, o.layer = like.layer, o.rows = like.rows, o.flags = flags;
   std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
   std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
+  // Every slot of `in` keeps its position; absent outputs are left out, as in Builder::op().
   for (BufferId b : in) o.in[o.ins++] = b;
   for (BufferId b : out)
     if (b != kNoBuffer) o.out[o.outs++] = b;
@@ -37,12 +42,14 @@ Op make_op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
 }
 
 BufferId HostBuffers::add(Buffer b) {
+  // Throws if the size overflows.
   checked_mul(b.rows, b.cols, size_of(b.dtype));
   p_.buffers.push_back(b);
   return static_cast<BufferId>(p_.buffers.size() - 1);
 }
 
 BufferId HostBuffers::scalars() {
+  // Made on first use: not every section needs each buffer.
   if (scalars_ != kNoBuffer) return scalars_;
   Buffer b = p_[p_.find(role::kScalars)];
   b.copy = kOnHost, b.tier = Tier::kPinned;
@@ -52,6 +59,7 @@ BufferId HostBuffers::scalars() {
 BufferId HostBuffers::ids(std::uint64_t rows, bool of_generate) {
   BufferId& made = of_generate ? token_ : ids_;
   if (made != kNoBuffer) return made;
+  // External: the batch of the caller, which is not copied.
   Buffer b;
   b.role = role::kIds, b.copy = of_generate ? kTokenOnHost : kOnHost;
   b.component = Component::kWorkspace, b.tier = Tier::kHost, b.dtype = DType::kI32,
@@ -76,6 +84,8 @@ BufferId HostBuffers::pinned(const char* role, std::int32_t layer, std::uint32_t
   return add(b);
 }
 
+// The table stays on the host: rows of the batch's tokens are gathered there, and only the hidden state is
+// copied. `copy_class` counts the copy as activation or as stream.
 void HostBuffers::replace_embed(const Op& op, BufferId table, std::uint32_t copy_class,
                                 std::vector<Op>& out) {
   const Buffer x = p_[op[operand::embed::kX]];
@@ -84,6 +94,7 @@ void HostBuffers::replace_embed(const Op& op, BufferId table, std::uint32_t copy
   out.push_back(make_op_like(op, OpKind::kCopy, {hidden}, {op[operand::embed::kX]}, copy_class));
 }
 
+// The reverse: the gradient of the hidden state is copied to the host, which adds it to the table's gradient.
 void HostBuffers::replace_embed_bwd(const Op& op, std::uint32_t copy_class, std::vector<Op>& out) {
   const Buffer dx = p_[op[operand::embed_bwd::kDx]];
   const BufferId down = pinned(role::kDHidden, -1, kOriginal, dx.rows, dx.cols, dx.dtype);

@@ -17,12 +17,14 @@ class Hash {
   Hash& add(T value) {
     auto v = static_cast<std::uint64_t>(value);
     if constexpr (sizeof(T) < 8) v &= (std::uint64_t{1} << (8 * sizeof(T))) - 1;
+    // Without the leading zero bytes; each of them would multiply by the prime once.
     std::size_t left = sizeof(T);
     for (; v != 0; v >>= 8, --left) hash_ = (hash_ ^ (v & 0xff)) * kPrime;
     hash_ *= kPowers[left];
     return *this;
   }
   Hash& add(std::string_view text) {
+    // The length separates two adjacent texts.
     add(static_cast<std::uint32_t>(text.size()));
     hash_ = fnv1a(text, hash_);
     return *this;
@@ -39,11 +41,13 @@ class Hash {
   std::uint64_t hash_ = 0xcbf29ce484222325ULL;
 };
 
+// Addresses of role names differ per process; the text is hashed.
 void add(Hash& h, const Buffer& b) {
   h.add(std::string_view(b.role)).add(b.layer).add(b.copy);
   h.add(static_cast<std::uint8_t>(b.component)).add(static_cast<std::uint8_t>(b.tier));
   h.add(static_cast<std::uint8_t>(b.dtype)).add(static_cast<std::uint8_t>(b.storage));
   h.add(static_cast<std::uint8_t>(b.persistent)).add(b.rows).add(b.cols);
+  // Left out without a ring, so that digests of such programs do not depend on the two fields.
   if (b.ring > 1) h.add(b.ring).add(b.stride);
 }
 
@@ -56,6 +60,7 @@ void add(Hash& h, const Op& o) {
 
 }  // namespace
 
+// The numbers of buffers and operations separate the lists.
 std::uint64_t digest(const Program& p, std::span<const std::uint64_t> offsets) {
   Hash h;
   h.add(p.buffers.size());

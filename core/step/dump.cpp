@@ -22,12 +22,14 @@ const char* name(SectionKind k) {
   return "?";
 }
 
+// "-" keeps the slot visible.
 std::string operand_name(const Program& p, BufferId b) { return b == kNoBuffer ? "-" : p[b].name(); }
 
 std::string line(const Program& p, BufferId id, std::span<const std::uint64_t> offsets) {
   const Buffer& b = p[id];
   std::string s = "  " + b.name() + "  " + std::string(name(b.dtype)) + "[" + std::to_string(b.rows) + "," +
                   std::to_string(b.cols) + "]  " + std::string(name(b.component));
+  // External memory has no place in the arena.
   if (b.storage == Storage::kExternal) return s + "  external";
   if (b.storage == Storage::kFed) s += "  fed";
   if (b.tier != p.traits.tier) s += "  " + std::string(name(b.tier));
@@ -43,6 +45,7 @@ std::string line(const Program& p, const Op& o) {
   for (BufferId b : o.inputs()) s += " " + operand_name(p, b);
   s += " ->";
   for (BufferId b : o.outputs()) s += " " + operand_name(p, b);
+  // In the order of the flags' bits; names that no program has are not printed.
   if (o.flags & kFirstWrite) s += "  first_write";
   if (o.flags & kFreshDx) s += "  fresh_dx";
   if (o.flags & kDecay) s += "  decay";

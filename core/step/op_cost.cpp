@@ -3,6 +3,7 @@
 #include "core/step/op_cost.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/checked.hpp"
 #include "core/step/operands.hpp"
@@ -19,10 +20,12 @@ std::uint64_t product_of(const Program& p, const Op& op, BufferId weight) {
 
 /// `products` products of [queries, D] x [D, keys] over the pairs inside the mask, all heads and sequences.
 std::uint64_t attention(const Program& p, const Op& op, std::uint64_t products) {
+  assert(op.rows % p.run.seq_len == 0);  // operations of attention see whole sequences
   const std::uint64_t sequences = op.rows / p.run.seq_len;
   return checked_mul(2 * products, sequences, p.model.heads, p.model.head_dim, attention_pairs(p, op.layer));
 }
 
+// FLOPs of matrix products only: everything else is bound by memory traffic (docs/memory-model.md).
 std::uint64_t flops(const Program& p, const Op& op) {
   switch (op.kind) {
     case OpKind::kLinear:
@@ -40,10 +43,12 @@ std::uint64_t flops(const Program& p, const Op& op) {
     case OpKind::kHeadBwd:
       return checked_mul(2, product_of(p, op, op[operand::head_bwd::kHead]));  // d hf, grad_head
     case OpKind::kAttention:
+      // Two products forward, five backward: the scores are computed again in the backward pass.
       return attention(p, op, 2);  // q k^T, p v
     case OpKind::kAttentionBwd:
       return attention(p, op, 5);  // q k^T, do v^T, p^T do, ds k, ds^T q
     case OpKind::kAttentionStep: {
+      // One query attends to all keys in the cache, at most a window.
       const std::uint32_t window = p.model.window(static_cast<std::uint32_t>(op.layer));
       const std::uint64_t keys = window ? std::min<std::uint64_t>(window, p.run.seq_len) : p.run.seq_len;
       return checked_mul(4, p.model.heads, p.model.head_dim, keys);
@@ -75,6 +80,7 @@ OpCost& OpCost::operator+=(const OpCost& o) {
 
 std::uint64_t attention_pairs(const Program& p, std::int32_t layer) {
   const std::uint64_t S = p.run.seq_len, w = p.model.window(static_cast<std::uint32_t>(std::max(layer, 0)));
+  // A causal mask: query q sees q + 1 keys. S (S + 1) / 2 pairs without a window.
   if (w == 0 || w >= S) return checked_mul(S, S + 1) / 2;
   return checked_mul(w, w + 1) / 2 + checked_mul(S - w, w);  // the first w queries see 1, 2, ..., w keys
 }
@@ -85,6 +91,7 @@ OpCost op_cost(const Program& p, const Op& op, bool first_micro) {
   const bool overwrites = first_micro && (op.flags & kFirstWrite);
   for (std::size_t i = 0; i < op.ins; ++i) {
     if (op.in[i] == kNoBuffer || is_scratch(op, i)) continue;
+    // The first write does not read what it overwrites.
     if (overwrites && p[op.in[i]].component == Component::kGradients) continue;
     c.bytes_read = checked_add(c.bytes_read, bytes_accessed(p, op, op.in[i]));
   }

@@ -2,6 +2,7 @@
 // build_program.cpp.
 #include "core/step/program.hpp"
 
+#include <cassert>
 #include <iterator>
 
 #include "core/step/buffer_names.hpp"
@@ -18,7 +19,9 @@ constexpr std::uint32_t bits(std::initializer_list<In> slots) {
 
 using namespace operand;
 
-// By OpKind: name, number of inputs, inputs that are changed in place, inputs that are scratch.
+// By OpKind: name, number of inputs, inputs that are changed in place, inputs that are scratch. The checker
+// states the same facts a second time (core/placement/check_structure.cpp); changing one of them alone fails
+// its test.
 constexpr OpInfo kOps[] = {
     {"embed", 2, 0, 0},
     {"rms_norm", 2, 0, 0},
@@ -57,8 +60,13 @@ static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
 }  // namespace
 
-const OpInfo& op_info(OpKind k) { return kOps[static_cast<std::size_t>(k)]; }
+const OpInfo& op_info(OpKind k) {
+  assert(k < OpKind::kCount_);
+  return kOps[static_cast<std::size_t>(k)];
+}
 
+/// Names are for people and for tests: the marks ' and '' tell the copies of a recomputed buffer apart. Roles
+/// of parameters begin with "w.", "grad.", "m." or "v.".
 std::string Buffer::name() const {
   std::string n = copy == kOfEval ? "eval." : copy == kOfGenerate ? "generate." : "";
   if (layer >= 0) n += "layers." + std::to_string(layer) + ".";
@@ -71,6 +79,7 @@ std::string Buffer::name() const {
   return n;
 }
 
+/// The operation and the parameter that it uses, as profiles and traces show it: "layers.3 linear qkv".
 std::string op_label(const Program& p, const Op& op) {
   std::string label = op.layer >= 0 ? "layers." + std::to_string(op.layer) + " " : "";
   label += op_info(op.kind).name;
@@ -87,11 +96,15 @@ std::string op_label(const Program& p, const Op& op) {
   return label;
 }
 
+/// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds
+/// belong to neither.
 bool runs_on_host(const Program& p, const Op& op) {
   return p.traits.tier == Tier::kDevice && op.kind != OpKind::kCopy && op.kind != OpKind::kHold &&
          p[op.in[0]].tier != Tier::kDevice;
 }
 
+/// Operations of a section are ordered forward, then backward; without a backward pass, the end of the
+/// section.
 std::uint32_t backward_begin(const Program& p) {
   const Section micro = p.section(SectionKind::kMicro);
   std::uint32_t i = micro.begin;
@@ -99,12 +112,14 @@ std::uint32_t backward_begin(const Program& p) {
   return i;
 }
 
+/// An empty range if the program has no such section: an inference program has no micro and no update.
 Section Program::section(SectionKind k) const {
   for (const Section& s : sections)
     if (s.kind == k) return s;
   return {k, 0, 0};
 }
 
+/// Linear search: called a few times per program, when it is built.
 BufferId Program::find(std::string_view role, std::int32_t layer, std::uint32_t copy) const {
   for (std::size_t i = 0; i < buffers.size(); ++i)
     if (buffers[i].layer == layer && buffers[i].copy == copy && buffers[i].role == role)

@@ -1,6 +1,7 @@
 // See recompute.hpp. The transform walks the backward pass once. recompute() restores a dropped buffer: it
 // clones all operations that wrote it, in order, after restoring their inputs in the same way, down to
-// buffers that were kept.
+// buffers that were kept. The results have the same bits as without recomputation, because the clones are the
+// same operations on the same values.
 #include "core/step/recompute.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ bool one_of(const char* r, std::initializer_list<const char*> roles) {
   return std::find(roles.begin(), roles.end(), r) != roles.end();  // by address: see buffer_names.hpp
 }
 
+/// Norm outputs and the SwiGLU product: elementwise, hence cheap compared with what they save.
 bool recomputed_without_products(const Buffer& b) {
   return one_of(b.role, {role::kH1, role::kRstd1, role::kH2, role::kRstd2, role::kAct});
 }
@@ -34,6 +36,7 @@ class Transform {
   Transform(Program& p, const RecomputePolicy& policy) : p_(p), policy_(policy) {}
 
   void run() {
+    assert(!p_.sections.empty() && p_.sections.front().kind == SectionKind::kMicro);
     find_dropped();
     Section& micro = p_.sections.front();
     std::vector<Op> old = std::move(p_.ops);
@@ -46,6 +49,7 @@ class Transform {
       else
         append_backward(old[i]);
     }
+    // Operations were added in section micro only; the others move by their number.
     const auto added = static_cast<std::uint32_t>(p_.ops.size()) - micro.end;
     p_.ops.insert(p_.ops.end(), old.begin() + micro.end, old.end());
     micro.end += added;
@@ -142,6 +146,7 @@ class Transform {
 
   /// The clone of an output: the existing one if the operation changes it in place, else a new buffer.
   BufferId clone_of_output(BufferId b) {
+    assert(b < state_.size());
     Dropped& d = state_[b];
     if (d.clone == kNoBuffer) {
       d.clone = copy_of(b, d.times_recomputed == 0 ? std::uint32_t{kRecomputedCopy}
@@ -157,6 +162,7 @@ class Transform {
       for (BufferId o : (*forward_)[state_[b].writer[i]].outputs()) state_[o].clone = kNoBuffer;
   }
 
+  /// The clone has the shape of the original; only its mark and its lifetime differ.
   BufferId copy_of(BufferId b, std::uint32_t copy) {
     Buffer c = p_[b];
     c.copy = copy;
@@ -191,6 +197,7 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
       n = run.recompute_layers;
       break;
   }
+  // Policies are per layer and the layers are ordered: full first, then mlp, selective, none.
   if (n.total() == 0) return {};
   const std::uint64_t full = n.full, mlp = full + n.mlp, selective = mlp + n.selective;
   auto dropped = [=](const Buffer& b) {
@@ -204,6 +211,8 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
   return {dropped, recomputed_without_products};
 }
 
+/// FLOPs of the clones, with elementwise operations at 32 per element: a memory-bound operation costs about
+/// as long as 32 FLOPs per element of a matrix product. Only used to compare policies.
 double recompute_cost(const Program& p) {
   double cost = 0;
   for (const Op& op : p.ops) {
@@ -221,6 +230,7 @@ double recompute_cost(const Program& p) {
   return cost;
 }
 
+/// Inference programs have no backward pass and nothing to drop.
 void apply_recompute(Program& p, const RecomputePolicy& policy) {
   const bool trains = !p.sections.empty() && p.sections.front().kind == SectionKind::kMicro;
   if (policy.dropped && trains) Transform(p, policy).run();

@@ -1,4 +1,6 @@
-// See size_formula.hpp: one row per role. This list and buffer_names.hpp are the only lists of roles.
+// See size_formula.hpp: one row per role. This list and buffer_names.hpp are the only lists of roles. A
+// formula is for people: it is printed in `plan --explain` and must give the bytes of the entry when its
+// symbols are replaced; a test evaluates every formula and compares.
 #include "core/step/size_formula.hpp"
 
 #include <string_view>
@@ -21,6 +23,8 @@ constexpr Shape kParams[] = {
     {"down_bias", "H", ""}, {"final_norm", "H", ""}, {"head", "V", "H"},
 };
 
+// Symbols are those of docs/memory-model.md, and M rows of the section, T threads, W slots, C rows of a chunk
+// of logits, Q and R rows and columns of an attention tile, N bytes that follow from no dimension.
 constexpr Shape kOthers[] = {
     {role::kX, "M", "H"},
     {role::kH1, "M", "H"},
@@ -64,6 +68,7 @@ constexpr Shape kOthers[] = {
     {role::kStaging, "N", ""},
 };
 
+/// The role of the parameter of which `role` is the gradient, a moment or the master copy; empty for others.
 std::string_view without_state(std::string_view role) {
   for (std::string_view prefix : {"w.", "grad.", "m.", "v.", "master."})
     if (role.starts_with(prefix)) return role.substr(prefix.size());
@@ -76,6 +81,8 @@ Shape shape_of(const Program& p, const Buffer& b) {
   if (const std::string_view param = without_state(r); !param.empty())
     for (const Shape& s : kParams)
       if (s.role == param) return s;
+  // One role with two meanings: chunk of the micro-batch's rows, or all rows where the logits are
+  // materialised.
   if (r == role::kLogits) {
     const bool chunked = !one_token && b.rows < p.run.tokens_per_micro_batch();
     return {r, chunked ? "C" : "M", "V"};
@@ -94,10 +101,13 @@ void append_factor(std::string& product, std::string_view factor) {
   product += factor;
 }
 
+/// `count` buffers of this role are live at the same time; L if that is one per layer. The last factor is the
+/// size of an element in bytes.
 std::string in_symbols(const Program& p, const Buffer& b, std::uint64_t count) {
   std::string f;
   if (count > 1) append_factor(f, b.layer >= 0 && count == p.model.layers ? "L" : std::to_string(count));
   const Shape s = shape_of(p, b);
+  // A role without a row: plain numbers, so that the formula is still correct.
   if (s.role.empty()) {
     if (b.rows != 1) append_factor(f, std::to_string(b.rows));
     if (b.cols != 1) append_factor(f, std::to_string(b.cols));
@@ -112,6 +122,7 @@ std::string in_symbols(const Program& p, const Buffer& b, std::uint64_t count) {
   return f;
 }
 
+/// Each symbol is one letter, so a formula can be evaluated without a parser.
 std::uint64_t value_of(char symbol, const Program& p, const Buffer& b) {
   const ModelSpec& m = p.model;
   switch (symbol) {
@@ -156,6 +167,7 @@ std::string in_numbers(const Program& p, const Buffer& b, std::string_view symbo
       out += c;
       continue;
     }
+    // "2I" is a product: digits before a number need a multiplication sign.
     if (!out.empty() && out.back() >= '0' && out.back() <= '9') out += '*';
     out += std::to_string(value_of(c, p, b));
   }
@@ -164,6 +176,7 @@ std::string in_numbers(const Program& p, const Buffer& b, std::string_view symbo
 
 }  // namespace
 
+/// A formula without symbols is printed once.
 std::string formula(const Program& p, const Buffer& b, std::uint64_t count) {
   const std::string symbols = in_symbols(p, b, count), numbers = in_numbers(p, b, symbols);
   return symbols == numbers ? symbols : symbols + " = " + numbers;

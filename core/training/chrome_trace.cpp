@@ -16,6 +16,7 @@ std::string metadata(const char* what, const char* key, const std::string& value
   return fmt::format(R"({{"ph":"M","pid":1,"tid":1,"name":"{}","args":{{"{}":{}}}}})", what, key, value);
 }
 
+// Bytes or FLOPs per nanosecond are GB/s or GFLOP/s.
 double per_ns(std::uint64_t amount, std::uint64_t ns) {
   return ns ? static_cast<double>(amount) / static_cast<double>(ns) : 0;
 }
@@ -30,6 +31,7 @@ ChromeTrace::ChromeTrace(const std::string& process, const std::string& track) {
 }
 
 std::string ChromeTrace::us(std::uint64_t at_ns) const {
+  // Relative to the first step: viewers lose precision with large times. Microseconds with three decimals.
   const std::uint64_t ns = at_ns > origin_ns_ ? at_ns - origin_ns_ : 0;
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -61,12 +63,14 @@ void ChromeTrace::op(const plugin::OpTiming& t) {
   const std::uint64_t end_ns = t.start_ns + t.duration_ns;
   if (phase_ops_.empty()) phase_ = t.phase, micro_ = t.micro, phase_start_ns_ = t.start_ns;
   phase_end_ns_ = end_ns;
+  // Arguments appear in the viewer when a slice is selected.
   std::string args = fmt::format("\"phase\":\"{}\",\"micro\":{},\"layer\":{},\"bytes\":{},\"GB/s\":{:.2f}",
                                  name(t.phase), t.micro, t.layer, t.bytes, per_ns(t.bytes, t.duration_ns));
   if (t.flops)
     args += fmt::format(",\"flops\":{},\"GFLOP/s\":{:.2f}", t.flops, per_ns(t.flops, t.duration_ns));
   if (t.live_bytes) args += fmt::format(",\"live_bytes\":{}", t.live_bytes);
   slice(phase_ops_, in_quotes(t.name), "operation", t.start_ns, end_ns, args);
+  // A counter changes only when its value does.
   if (t.live_bytes && std::exchange(live_bytes_, t.live_bytes) != t.live_bytes)
     counter(phase_ops_, "planned live bytes", t.start_ns, fmt::format("\"bytes\":{}", t.live_bytes));
   ++ops_;

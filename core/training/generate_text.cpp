@@ -1,4 +1,5 @@
-// See generate_text.hpp.
+// See generate_text.hpp. Loads a model directory that this program or Hugging Face software wrote, into a
+// session for inference.
 #include "core/training/generate_text.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path model_dir(const fs::path& dir) {
+  // output.dir of a run has the model in model/.
   for (const fs::path& d : {dir / "model", dir})
     if (fs::exists(d / "config.json")) return d;
   throw usage_error(fmt::format("{} contains no model: config.json and model/config.json are missing",
@@ -29,6 +31,7 @@ fs::path model_dir(const fs::path& dir) {
 
 std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
   if (fs::exists(dir / "tokenizer.model")) return (dir / "tokenizer.model").string();
+  // A vocabulary of 256 can only be bytes.
   if (m.vocab == 256) return "bytes";
   throw usage_error(fmt::format("{} has no tokenizer.model, and a vocabulary of {} is not bytes",
                                 escaped(dir.string()), m.vocab),
@@ -62,9 +65,11 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
                                   escaped(dir.string()), escaped(m.family)));
   auto tokenizer = data::make_tokenizer(tokenizer_of(dir, m));
   RunSpec spec;
+  // No gradients and no optimizer state; the KV cache has seq_len positions.
   spec.mode = RunMode::kInference;
   spec.seq_len = r.context ? r.context : context_of(dir, m);
   planning::Choice choice = planning::choose_backend(registry, r.backend, true);
+  // Free memory is the budget: the trainer refuses a session that does not fit.
   if (auto device = choice.trainer->device_memory()) spec.device_budget = device->free_bytes;
   spec.host_budget = free_host_bytes();
   auto session = choice.trainer->create(m, spec);
@@ -73,7 +78,9 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
                 "try --backend=cpu");
   planning::HostBlock staging(registry.ledger(), planning::plan_host_buffers(m, spec, 0).staging_bytes,
                               "host.staging");
+  // The staging buffer is needed for loading, and afterwards holds the logits of one token.
   load_tensors(*session, plugin::Scope::kWeights, m, dir, staging.as<float>());
+  // Nothing is left to initialize; init() makes the session ready.
   session->init(0);
   generate_tokens(*session, *tokenizer, r.prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab),
                   emit);

@@ -8,6 +8,7 @@
 
 namespace trainhost::training {
 
+// 6 FLOPs per matrix parameter and token, plus causal attention: 6 * S * q per layer (docs/memory-model.md).
 double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len) {
   const double H = m.hidden, L = m.layers, I = m.intermediate, V = static_cast<double>(m.vocab);
   const double qkv = static_cast<double>(m.qkv_width()), q = static_cast<double>(m.q_width());
@@ -21,6 +22,7 @@ Throughput::Throughput(const ModelSpec& m, std::uint64_t seq_len)
 /// Exponential average with weight 0.05: about the last 20 steps.
 void Throughput::add_step(std::uint64_t tokens, double seconds) {
   const double rate = static_cast<double>(tokens) / seconds;
+  // The first step sets the average.
   rate_ = rate_ == 0 ? rate : 0.95 * rate_ + 0.05 * rate;
   seconds_ += seconds;
 }
@@ -29,6 +31,7 @@ void Throughput::add_step(std::uint64_t tokens, double seconds) {
 /// was disturbed.
 std::optional<double> Throughput::mfu(plugin::Session& session) {
   const double flops = rate_ * flops_per_token_;
+  // Measured again, at most four times, while the model seems faster than the peak.
   for (; flops > peak_flops_ && measurements_ < 4; ++measurements_)
     peak_flops_ = std::max(peak_flops_, session.metric("peak_flops").value_or(0));
   if (flops > peak_flops_) return std::nullopt;
@@ -44,6 +47,7 @@ std::string format_duration(double seconds) {
 }
 
 std::string format_rate(double x) {
+  // Three significant digits, as in tables of frameworks.
   if (x >= 1e6) return fmt::format("{:.2f}M", x / 1e6);
   if (x >= 1e4) return fmt::format("{:.1f}K", x / 1e3);
   if (x >= 100) return fmt::format("{:.0f}", x);

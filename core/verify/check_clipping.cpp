@@ -27,6 +27,7 @@ Finding judge_finite(Context& context, const std::string& mode) {
     if (!std::isfinite(r.loss) || !std::isfinite(r.grad_norm))
       return {false, INFINITY, kClippingBound,
               fmt::format("step {}: loss {}, gradient norm {}", t + 1, r.loss, r.grad_norm)};
+    // Half-way and at the end: save() of a large model takes as long as many steps.
     if (t + 1 != (steps + 1) / 2 && t + 1 != steps) continue;
     if (const std::uint64_t n = count_not_finite(fixture.weights()))
       return {false, INFINITY, kClippingBound,
@@ -43,6 +44,7 @@ struct Change {
 
 Change change_between(const Snapshot& a, const Snapshot& b) {
   Change m;
+  // Squares first, one root at the end: the norm over all tensors.
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     const double d = squared_distance(a.values_of(i), b.values_of(i));
     m.all += d;
@@ -59,10 +61,12 @@ Finding judge_clip(Context& context, const std::string& mode) {
   TrainerFixture fixture(context, c, {.mode = mode});
   const Snapshot before = fixture.weights();
   const double norm = fixture.step(0, kLr).grad_norm;
+  // Without clipping the length of the step is lr * norm, and the test would fail for a right trainer.
   if (norm <= kClip)
     throw CheckSkipped(
         fmt::format("the gradient norm {:.3g} is too small to be clipped to {:g}", norm, kClip));
   const Change change = change_between(before, fixture.weights());
+  // A relative difference; the bound covers rounding of the weights in f32.
   const double off = std::abs(change.all / (kLr * kClip) - 1);
   if (!(change.embedding > 0))
     return {false, INFINITY, kClippingBound, "a clipped step does not change the embedding"};

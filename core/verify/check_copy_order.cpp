@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -19,6 +20,7 @@ namespace {
 constexpr std::uint64_t kCopyOrderSteps = 20;
 
 /// Keeps one core busy during its lifetime, so that threads of the trainer are delayed at times.
+/// Yields instead of sleeping, so that it competes for a core all the time.
 class BusyThread {
  public:
   explicit BusyThread(bool busy) {
@@ -39,18 +41,22 @@ class BusyThread {
 };
 
 /// Sleeps 0 to 3 ms; the same sequence of times in every run.
+/// Pauses shift the host against the device: with them the device has finished its work before the copy,
+/// without them it may not have.
 void sleep_before_step(std::uint64_t t) {
   std::this_thread::sleep_for(std::chrono::microseconds((t * 2654435761u) % 3001));
 }
 
 struct TrainingRecord {
   std::vector<double> losses, norms;
+  /// Two readings, because a copy that came too early reads old bytes once and new ones later.
   Snapshot saved, saved_again;  // at once after the last step, and later
   std::optional<double> violations;
 };
 
 TrainingRecord train_20_steps(Context& context, const std::string& mode, bool delayed) {
   TrainerFixture fixture(context, context.run, {.mode = mode});
+  // Started after the session: its creation need not be delayed.
   BusyThread busy(delayed);
   TrainingRecord out;
   for (std::uint64_t t = 0; t < kCopyOrderSteps; ++t) {
@@ -62,12 +68,15 @@ TrainingRecord train_20_steps(Context& context, const std::string& mode, bool de
   out.saved = fixture.weights();  // the copy most likely to read too early
   sleep_before_step(kCopyOrderSteps + 1);
   out.saved_again = fixture.weights();
+  // Optional: a trainer that can detect early reads counts them.
   out.violations = fixture.session().metric("order_violations");
   return out;
 }
 
+// Losses and norms are compared by bits too: a tolerance could hide one wrong element.
 std::uint64_t different_bits(const std::vector<double>& a, const std::vector<double>& b) {
   std::uint64_t n = 0;
+  assert(a.size() == b.size());
   for (std::size_t i = 0; i < a.size(); ++i) n += std::memcmp(&a[i], &b[i], sizeof(double)) != 0;
   return n;
 }
@@ -80,6 +89,7 @@ Finding judge_copy_order(Context& context, const std::string& mode) {
   const std::uint64_t weights = verify::different_bits(plain.saved, delayed.saved);
   const std::uint64_t reread = verify::different_bits(plain.saved, plain.saved_again) +
                                verify::different_bits(delayed.saved, delayed.saved_again);
+  // Each counted early read is a violation even if it had no effect this time.
   const double counted = plain.violations.value_or(0) + delayed.violations.value_or(0);
   const double violations = static_cast<double>(figures + weights + reread) + counted;
   std::string text = fmt::format(

@@ -24,6 +24,7 @@ namespace {
 constexpr std::uint64_t kFallbackSteps = 2;
 
 /// A temporary directory for the run file and the output of the child. The destructor removes it.
+/// Owner: the check. Nothing in it is needed after the child has ended.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -50,6 +51,7 @@ struct ChildEvents {
 };
 
 /// The JSON events in the output of the child; `last_message` is the last line that is not JSON.
+/// The last other line is usually an error message, and is the best explanation of a failure.
 ChildEvents parse_events(const std::string& output) {
   ChildEvents e;
   std::istringstream in(output);
@@ -79,14 +81,17 @@ std::vector<std::string> child_arguments(const Context& context, const std::file
   return arguments;
 }
 
+// The built-in run needs no files and trains in seconds.
 Finding judge_fallback(const Context& context) {
   TemporaryDirectory directory;
   const std::filesystem::path run_file = directory.path() / "run.toml";
+  // A relative output directory is relative to the run file, so it is inside `directory`.
   std::ofstream(run_file) << builtin_run_toml() << "[output]\ndir = \"out\"\n";
   ChildRequest child;
   child.program =
       std::filesystem::canonical(context.program);  // before fork: /proc/self depends on the process
   child.arguments = child_arguments(context, run_file);
+  // An empty value hides all devices; an absent one would show all.
   child.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
   child.limits.seconds = 120;
   child.limits.output_bytes = 4 << 20;
@@ -96,8 +101,10 @@ Finding judge_fallback(const Context& context) {
   auto falsified = [&](const std::string& why) {
     return Finding{false, code, 0, "a run with --backend=cuda and no visible device " + why};
   };
+  // kExited, not kDone: the program writes events to its output, not a record for run_child().
   if (r.end != ChildEnd::kExited)
     return falsified(describe(r, child.limits) + "; its last output: " + e.last_message);
+  // Each of these is required by the contract; the exit code alone would also be 0 for a run on the device.
   if (r.code != 0)
     return falsified(fmt::format("exited with code {}; its last output: {}", r.code, e.last_message));
   if (e.backend != "cpu") return falsified(fmt::format("trained on '{}'", escaped(e.backend)));

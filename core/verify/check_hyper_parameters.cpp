@@ -14,6 +14,8 @@
 namespace trainhost::verify {
 namespace {
 
+// More than one step, so that betas matter: in the first step of AdamW the bias correction cancels both of
+// them.
 constexpr std::uint64_t kHyperParameterSteps = 3;
 constexpr double kHyperParameterLr = 3e-2, kHyperParameterBound = 1e-3;  // of the tensor's largest change
 
@@ -24,6 +26,7 @@ runfile::RunConfig with_unusual_values(const runfile::RunConfig& from) {
   c.run.beta1 = 0.7, c.run.beta2 = 0.8;
   c.run.eps = 1e-3;
   c.run.weight_decay = 0.3;
+  // Clipping would make the update of every tensor depend on all gradients.
   c.run.clip_norm = 0;
   return c;
 }
@@ -41,6 +44,8 @@ struct Expected {
 };
 
 /// Largest difference from the reference, relative to the largest change of the same tensor.
+/// Relative, because tensors change by different amounts. off == 0 is 0 also for a tensor that does not
+/// change.
 Finding compare(const Expected& expected, const Snapshot& got, const std::string& note) {
   double worst = 0;
   std::string where = "none";
@@ -58,6 +63,7 @@ Finding compare(const Expected& expected, const Snapshot& got, const std::string
 }
 
 /// One changed hyper-parameter.
+/// One changed hyper-parameter, far enough from the base that every element it applies to changes.
 struct Variant {
   const char* name;
   std::function<void(RunSpec&)> change;
@@ -67,16 +73,19 @@ struct Variant {
 
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all = {
+      // The first variant changes only the rate of the last step.
       {"lr", [](RunSpec&) {}, 2e-2},
       {"betas[0]", [](RunSpec& r) { r.beta1 = 0.6; }},
       {"betas[1]", [](RunSpec& r) { r.beta2 = 0.6; }},
       {"eps", [](RunSpec& r) { r.eps = 3e-3; }},
+      // Decay applies to matrices only.
       {"weight_decay", [](RunSpec& r) { r.weight_decay = 0.1; }, kHyperParameterLr, true},
   };
   return all;
 }
 
 /// Which tensors wrongly ignore or use one hyper-parameter; "" if none.
+/// Both directions: a value that is ignored, and decay of norms or biases.
 std::string wrong_effect(const Variant& v, const Snapshot& base, const Snapshot& changed) {
   std::vector<std::string> unchanged, wrongly_changed;
   for (std::size_t i = 0; i < base.tensors.size(); ++i) {
@@ -95,6 +104,7 @@ std::string wrong_effect(const Variant& v, const Snapshot& base, const Snapshot&
 
 std::string judge_effects(Context& context, const std::string& mode) {
   const runfile::RunConfig c = with_unusual_values(context.run);
+  // lr 0 in all but the last step: weights stay, moments are updated.
   auto last_step = [](double lr) {
     return [lr](std::uint64_t t) { return t + 1 == kHyperParameterSteps ? lr : 0.0; };
   };
@@ -115,6 +125,7 @@ std::string judge_effects(Context& context, const std::string& mode) {
 Result check_hyper_parameters(Context& context) {
   const runfile::RunConfig c = with_unusual_values(context.run);
   auto constant = [](std::uint64_t) { return kHyperParameterLr; };
+  // The reference is the CPU trainer in f32; it is computed once, for all modes.
   Expected expected;
   return run_in_every_mode(context, [&](const std::string& mode) {
     if (expected.after.tensors.empty())

@@ -5,6 +5,7 @@
 // the closed form.
 #include <fmt/format.h>
 
+#include <cassert>
 #include <vector>
 
 #include "core/model/tensors.hpp"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::uint32_t kMaxDimension = 4;
 
+// A tied head: the closed form of the contract assumes one.
 ModelSpec model_of(std::uint32_t V, std::uint32_t H, std::uint32_t L, std::uint32_t A, std::uint32_t K,
                    std::uint32_t I) {
   ModelSpec m;
@@ -38,11 +40,14 @@ std::vector<ModelSpec> all_small_models() {
           for (std::uint32_t K = 1; K <= A; ++K)
             for (std::uint32_t I = 1; I <= kMaxDimension; ++I)
               if (H % A == 0 && A % K == 0) out.push_back(model_of(V, H, L, A, K, I));
+  assert(out.size() == 832);
   return out;
 }
 
+// Corners differ in every term of the closed form; all 256 would take minutes on a device.
 bool is_corner(const ModelSpec& m) {
   const auto end = [](std::uint64_t n) { return n == 1 || n == kMaxDimension; };
+  // Not the trainer's limit alone: validate() refuses an odd head_dim.
   return m.head_dim % 2 == 0 && end(m.vocab) && end(m.layers) && end(m.intermediate);
 }
 
@@ -51,6 +56,7 @@ std::string dimensions_text(const ModelSpec& m) {
                      m.intermediate);
 }
 
+// By enumeration of the tensors, independent of the closed form.
 std::uint64_t enumerated_elements(const ModelSpec& m) {
   std::uint64_t n = 0;
   for (const TensorInfo& t : tensors(m)) n += t.elements();
@@ -82,6 +88,7 @@ Differences compare_created(Context& context, const std::string& mode, const std
   Differences d;
   runfile::RunConfig c = in_fp32(context.run);
   c.weights.reset();
+  // The smallest run that has a step: its activations are not compared.
   c.run.seq_len = kMaxDimension, c.run.micro_batch = c.run.accumulate = 1;
   for (const ModelSpec& m : models) {
     if (!is_corner(m)) continue;
@@ -90,6 +97,7 @@ Differences compare_created(Context& context, const std::string& mode, const std
     const std::uint64_t p = contract_parameters(m), before = d.count;
     ++d.tried;
     d.compare(m, "elements saved", f.weight_elements, p);
+    // A model with a wrong number of elements would also have wrong bytes; it counts once.
     if (d.count == before)
       d.compare(m, "weight bytes", f.bytes_of({Component::kWeights, Component::kMasterWeights}), 4 * p);
   }
@@ -107,6 +115,7 @@ Finding finding(const Differences& enumerated, const Differences& created, const
 
 Result check_small_models(Context& context) {
   const std::vector<ModelSpec> models = all_small_models();
+  // Without a trainer the enumeration is still tested; only the text says that nothing was created.
   const Differences enumerated = compare_enumerated(models);
   if (const std::string unavailable = context.trainers.unavailable_reason(); !unavailable.empty())
     return run_once([&] { return finding(enumerated, {}, "no trainer created them: " + unavailable); });
@@ -119,6 +128,7 @@ Result check_small_models(Context& context) {
             "the bytes allocated",
             created.tried, context.trainers.backend(), created.count));
   });
+  // Skipped in every mode: the result of the enumeration must not be lost with it.
   if (r.status != Status::kSkipped) return r;
   return run_once([&] { return finding(enumerated, {}, "no trainer created them: " + r.detail); });
 }

@@ -44,6 +44,7 @@ Finding judge_transfers(const HybridMeasurement& f) {
                                   *f.transfer_ns / 1e6 / static_cast<double>(f.steps))
                     : "the trainer does not report transfer_ns",
       f.describe());
+  // Number and direction: two to the device, one back.
   if (n.h2d + n.d2h != 3 * f.micro_batches || n.d2h != f.micro_batches)
     return {false, each, kTransfers, text};
   if (!is_expected_size(f.run, bytes, f.micro_batches))
@@ -52,6 +53,7 @@ Finding judge_transfers(const HybridMeasurement& f) {
   if (n.sync > f.micro_batches + f.steps)
     return {false, static_cast<double>(n.sync), static_cast<double>(f.micro_batches + f.steps),
             "more transfers of class sync than one per micro-batch and one per step: " + text};
+  // The bound on exposed time is stated for 350M; small models have little compute time to hide it.
   if (f.is_350m && exposed >= kExposed)
     return {false, exposed, kExposed, "too much exposed transfer time: " + text};
   if (!f.is_350m) text += "; exposed time is tested for 350M only";

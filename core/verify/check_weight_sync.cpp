@@ -34,12 +34,14 @@ struct Violations {
   }
 };
 
+// A new session, so that only what was saved can be in it.
 void compare_reloaded(Context& context, const std::string& mode, const Snapshot& saved, double loss,
                       Violations& b) {
   TrainerFixture fresh(context, context.run, {.mode = mode, .from = &saved});
   const std::uint64_t differing = different_bits(saved, fresh.weights());
   b.add(differing, fmt::format("{} elements differ after loading what was saved", differing));
   const double again = fresh.evaluate(kWeightSyncSteps).loss;
+  // Bits of the loss: the same weights give the same loss, however it is computed.
   b.add(std::memcmp(&again, &loss, sizeof loss) != 0,
         fmt::format("a session with the saved weights has loss {:.9g}, the trained one {:.9g}: it computes "
                     "with other weights than it saves",
@@ -56,6 +58,7 @@ Finding judge_weight_sync(Context& context, const std::string& mode) {
     const Snapshot before = fixture.weights();
     for (std::uint64_t t = 0; t < kWeightSyncSteps; ++t) fixture.step(t, c.optimizer.lr);
     saved = fixture.weights();
+    // lr is that of the run, without warm-up: each tensor must change.
     const std::vector<std::string> frozen = equal_tensors(before, saved);
     b.add(frozen.size(),
           fmt::format("{} tensors have not changed: {}", frozen.size(), join_first_names(frozen)));
@@ -64,6 +67,7 @@ Finding judge_weight_sync(Context& context, const std::string& mode) {
     const std::uint64_t head = count_head_differences(saved);
     b.add(c.model.tied ? head : 0,
           fmt::format("{} elements of the head differ from the embedding it is tied to", head));
+    // Optional: a trainer that keeps two copies can compare them itself.
     const double mismatch = fixture.session().metric("sync_mismatch").value_or(0);
     b.add(mismatch != 0,
           fmt::format("the trainer counts {:g} elements that differ between its copies", mismatch));

@@ -1,4 +1,5 @@
-// See footprint.hpp.
+// See footprint.hpp. The ledger counts bytes, the report names them: together they tell what a trainer
+// allocated, for which purpose.
 #include "core/verify/footprint.hpp"
 
 #include <algorithm>
@@ -42,6 +43,8 @@ std::uint64_t Footprint::bytes_of(std::initializer_list<Component> names) const 
   std::uint64_t other = 0;
   for (const MemoryEntry& n : report.entries)
     if (std::find(names.begin(), names.end(), n.component) == names.end()) other += n.at_peak();
+  // What the report assigns to other components is subtracted; the rest counts for the components under test,
+  // named or not.
   return ledger_bytes - std::min(ledger_bytes, other);
 }
 
@@ -51,9 +54,11 @@ Footprint measure_footprint(Context& context, const runfile::RunConfig& c, const
   plugin::Trainer& trainer = context.trainers.trainer(mode);  // before ledger(): each mode has its own
   plugin::Ledger& ledger = context.trainers.ledger();
   const std::uint64_t before = ledger.in_use_total();
+  // Peaks from here on.
   ledger.reset_peaks();
   std::optional<planning::HostBlock> batch, staging;
   if (how == Measured::kWhole) {
+    // The buffers of the training loop, which a whole run includes.
     const planning::HostBuffers b = planning::plan_host_buffers(c.model, c.run, 0);
     batch.emplace(ledger, b.batch_bytes, "host.batch");
     staging.emplace(ledger, b.staging_bytes, "host.staging");
@@ -64,6 +69,7 @@ Footprint measure_footprint(Context& context, const runfile::RunConfig& c, const
   const TrainerTraits traits = trainer.traits(c.model, f.run);
   f.f32_storage = traits.f32_storage;
   if (how != Measured::kCreated) {
+    // One step and one evaluation reach every phase of a run.
     fixture.step(0, runfile::lr_at(c.optimizer, 0, c.steps));
     fixture.evaluate(0);
   }
@@ -72,6 +78,7 @@ Footprint measure_footprint(Context& context, const runfile::RunConfig& c, const
                       sum(saved_elements(fixture.session(), plugin::Scope::kMoment2));
   f.ledger_bytes = ledger.peak_total() - before;
   if (how == Measured::kWhole) {
+    // Resident memory beyond what the ledger counts: code, libraries, allocator.
     const std::uint64_t resident = ResidentMeter().bytes(), in_use = ledger.in_use(Tier::kHost);
     if (traits.tier == Tier::kHost) f.runtime_bytes = resident - std::min(resident, in_use);
     f.reported_runtime_bytes = traits.runtime_bytes;

@@ -14,6 +14,8 @@
 namespace trainhost::verify {
 namespace {
 
+// Two steps until allocators, kernels and caches are in their steady state. At least 10 steps average out the
+// noise of one.
 constexpr std::uint64_t kWarmUpSteps = 2, kMeasuredSteps = 100, kFewestSteps = 10;
 constexpr auto kLongest = std::chrono::seconds(60);  // a slow device is measured over fewer steps
 
@@ -28,6 +30,8 @@ ModelSpec model_350m() {
 }
 
 /// 4 x 1 sequences of 2048 tokens in the precision of the run, bf16 if it sets none.
+/// Everything that changes the work is fixed here; what remains of the run file is device, precision and
+/// plugins.
 runfile::RunConfig run_350m(const runfile::RunConfig& from) {
   runfile::RunConfig c = in_fp32(from);
   c.model = model_350m();
@@ -36,11 +40,13 @@ runfile::RunConfig run_350m(const runfile::RunConfig& from) {
   c.run.optimizer = Optimizer::kAdamW;
   c.run.recompute = Recompute::kNone;
   c.precision = from.given.count("train.precision") ? from.precision : "bf16";
+  // Types as the run file sets them for this precision: bf16 weights have an f32 master copy.
   if (c.precision == "tf32") c.run.compute = DType::kTF32;
   if (c.precision == "bf16") c.run.weight = c.run.compute = DType::kBF16, c.run.master = DType::kF32;
   return c;
 }
 
+// Counters only grow, so the difference of two readings is what happened between them.
 plugin::Counters operator-(const plugin::Counters& a, const plugin::Counters& b) {
   plugin::Counters d;
   d.h2d = a.h2d - b.h2d, d.d2h = a.d2h - b.d2h;
@@ -53,13 +59,16 @@ plugin::Counters operator-(const plugin::Counters& a, const plugin::Counters& b)
 }
 
 HybridMeasurement measure(Context& context) {
+  // Both reasons depend on the backend alone, so Context::hybrid() keeps the answer.
   if (!context.trainers.on_device())
     throw CheckSkipped(fmt::format("the {} backend makes no transfers", context.trainers.backend()));
   if (!context.trainers.has_mode("hybrid"))
     throw CheckSkipped(fmt::format("the {} backend has no hybrid mode", context.trainers.backend()));
   HybridMeasurement f;
   f.is_350m = !context.small;
+  // Tests run the small model: the code paths, without the bounds.
   f.run = context.small ? context.run : run_350m(context.run);
+  // No copies of the weights are kept, so none are counted as needed memory.
   TrainerFixture fixture(context, f.run,
                          {.mode = "hybrid", .batches = arbitrary_ids(f.run.model.vocab), .copies = 0});
   const double lr = 1e-4;
@@ -75,6 +84,7 @@ HybridMeasurement measure(Context& context) {
   }
   assert(f.steps >= kFewestSteps);
   f.counted = fixture.session().counters() - before;
+  // A metric is optional; what was absent before the steps is not reported after them.
   if (transfer_before) f.transfer_ns = fixture.session().metric("transfer_ns").value_or(0) - *transfer_before;
   f.micro_batches = f.steps * f.run.run.accumulate;
   return f;
@@ -88,6 +98,7 @@ std::string HybridMeasurement::describe() const {
                      static_cast<double>(count_parameters(run.model).total) / 1e6, run.precision);
 }
 
+// Several checks share the measurement. A skip is remembered too, or each of them would try again.
 const HybridMeasurement& Context::hybrid() {
   if (!no_hybrid_.empty()) throw CheckSkipped(no_hybrid_);
   if (!hybrid_) {

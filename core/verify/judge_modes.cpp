@@ -23,12 +23,15 @@ Finding judge_one(const std::function<Finding()>& judge) {
   try {
     return judge();
   } catch (const plugin::PluginError& e) {
+    // The user's signal.
     if (e.code() == Exit::kStopped) throw;
     if (is_rejection(e)) throw CheckSkipped(e.full());
+    // INFINITY: worse than every measured value.
     return {false, INFINITY, 0, "the trainer failed: " + e.full()};
   }
 }
 
+// A falsified mode is worse than a held one, whatever was measured.
 bool worse(const Finding& a, const Finding& b) {
   if (a.held != b.held) return !a.held;
   return a.measured > b.measured;
@@ -71,6 +74,7 @@ Result run_in_every_mode(Context& context, const std::function<Finding(const std
     }
   }
   assert(!findings.empty() || !skipped_modes.empty());  // modes() is never empty
+  // Skipped only if no mode could be tested.
   if (findings.empty()) return skipped(skipped_modes);
   const ModeFinding* worst = &findings.front();
   for (const ModeFinding& j : findings)

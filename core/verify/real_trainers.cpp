@@ -26,11 +26,13 @@ std::string mode_of_run_file(const runfile::RunConfig& c, const std::string& bac
 
 RealTrainers::RealTrainers(runfile::RunConfig c, const std::string& backend, Open open)
     : c_(std::move(c)), backend_(backend), open_(std::move(open)) {
+  // A first registry without a mode, to look at the manifest.
   registry_ = open_(c_);
   try {
     const planning::Choice choice = planning::choose_backend(*registry_, backend, true);
     unavailable_reason_ = choice.fallback_reason;
   } catch (const Error& e) {
+    // Only "no backend" is a reason to skip; a wrong run file or plugin path is an error.
     if (e.code() != Exit::kNoBackend) throw;
     unavailable_reason_ = e.what();
   }
@@ -43,11 +45,13 @@ void RealTrainers::find_modes() {
   if (!has_mode_option_) {
     modes_ = {""};
   } else if (const std::string mode = mode_of_run_file(c_, backend_); !mode.empty()) {
+    // The user chose one mode, and only that is tested.
     modes_ = {mode};
   } else {
     modes_.assign(std::begin(kModes), std::end(kModes));
   }
   try {
+    // A trainer with modes moves data between host and device, whatever tier it plans in.
     on_device_ = trainer(modes_.front()).traits(c_.model, c_.run).tier == Tier::kDevice || has_mode_option_;
   } catch (const plugin::PluginError&) {
     on_device_ = has_mode_option_;  // it rejects this run: each check will report the reason
@@ -62,6 +66,7 @@ void RealTrainers::switch_to_mode(const std::string& mode) {
   if (mode.empty() || mode == mode_) return;
   registry_.reset();  // stops its plugins before the next registry starts them
   runfile::RunConfig c = c_;
+  // The mode is an option of the plugin, read when it is loaded: hence a new registry.
   c.plugin_options[backend_]["mode"] = mode;
   registry_ = open_(c);
   mode_ = mode;

@@ -1,9 +1,11 @@
-// See snapshot.hpp. The output of save() is checked: every element must appear exactly once, in f32.
+// See snapshot.hpp. The output of save() is checked: every element must appear exactly once, in f32. Without
+// this check a trainer that saves nothing would pass every comparison of two snapshots.
 #include "core/verify/snapshot.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 
@@ -18,6 +20,7 @@ plugin::PluginError save_error(std::string what) {
   return {Exit::kFailed, "internal", std::move(what), "a bug of the plugin", 0};
 }
 
+// All weights are in one array, tensor after tensor in checkpoint order.
 Snapshot empty_snapshot(const ModelSpec& m) {
   Snapshot s;
   s.tensors = trainhost::tensors(m);
@@ -30,11 +33,13 @@ Snapshot empty_snapshot(const ModelSpec& m) {
   return s;
 }
 
+// A tied head may be saved beside the embedding. Checks of synchronization compare the two.
 void keep_copy(Snapshot& s, const plugin::TensorPiece& p) {
   if (p.name != "lm_head.weight")
     throw save_error(fmt::format("save() gave '{}', which is not a tensor of the model", p.name));
   std::vector<float>& to = s.copies[p.name];
   to.resize(p.dim[0] * p.dim[1]);
+  // Written without a sum of two values of the plugin, which could overflow.
   if (p.first > to.size() || p.count > to.size() - p.first)
     throw save_error(fmt::format("save() gave elements outside '{}'", p.name));
   std::memcpy(to.data() + p.first, p.data, p.count * sizeof(float));
@@ -42,6 +47,8 @@ void keep_copy(Snapshot& s, const plugin::TensorPiece& p) {
 
 }  // namespace
 
+// Within a tensor the elements come in order (sdk/include/trainhost/trainer.h), so one counter per tensor
+// finds gaps and repetitions.
 Snapshot take_snapshot(plugin::Session& session, const ModelSpec& m) {
   Snapshot s = empty_snapshot(m);
   std::map<std::string, std::size_t> index;
@@ -66,6 +73,7 @@ Snapshot take_snapshot(plugin::Session& session, const ModelSpec& m) {
   return s;
 }
 
+// One piece per tensor: trainers must accept any size.
 void load_snapshot(plugin::Session& session, const Snapshot& from) {
   for (std::size_t i = 0; i < from.tensors.size(); ++i) {
     const TensorInfo& t = from.tensors[i];
@@ -74,6 +82,7 @@ void load_snapshot(plugin::Session& session, const Snapshot& from) {
   }
 }
 
+// As bits, not as numbers: 0.0 and -0.0 differ, and equal NaNs do not.
 std::uint64_t different_bits(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return std::max(a.size(), b.size());
   std::uint64_t n = 0;
@@ -92,7 +101,9 @@ std::vector<std::string> equal_tensors(const Snapshot& a, const Snapshot& b) {
   return out;
 }
 
+/// The spans have equal size: they are the same tensor of two snapshots of one model.
 double max_abs_difference(std::span<const float> a, std::span<const float> b) {
+  assert(a.size() == b.size());
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
@@ -101,7 +112,9 @@ double max_abs_difference(std::span<const float> a, std::span<const float> b) {
   return most;
 }
 
+// In double, in the order of the elements: the result is the same in every build.
 double squared_distance(std::span<const float> a, std::span<const float> b) {
+  assert(a.size() == b.size());
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);

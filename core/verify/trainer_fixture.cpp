@@ -18,15 +18,19 @@ namespace {
 
 /// Throws CheckSkipped if the plan exceeds the free host memory or the budget of the run. Free device memory
 /// is checked by the trainer's create().
+/// Checked before create(): a check that runs out of memory in the middle would be reported as a failure of
+/// the trainer, and the OOM killer ends the whole process.
 void require_free_memory(const runfile::RunConfig& c, const MemoryReport& plan, const std::string& trainer,
                          unsigned copies) {
   const std::uint64_t parameters = count_parameters(c.model).total;
+  // Snapshots are f32 copies in host memory.
   const std::uint64_t host =
       plan.tier_bytes(Tier::kHost) + plan.tier_bytes(Tier::kPinned) + copies * sizeof(float) * parameters;
   if (const std::uint64_t free = free_host_bytes(); free && host > free)
     throw CheckSkipped(
         fmt::format("not enough memory: {} and {} copies of the weights need {} of host memory, {} is free",
                     trainer, copies, format_bytes(host), format_bytes(free)));
+  // Without a budget or a device in the run file only create() can tell.
   if (!c.budget && c.device.empty()) return;
   TrainerTraits on_device;
   on_device.tier = Tier::kDevice;
@@ -37,6 +41,8 @@ void require_free_memory(const runfile::RunConfig& c, const MemoryReport& plan, 
 }
 
 /// Initial weights: `from`, else model.weights of the run, else random.
+/// load_snapshot() and load_tensors() give values; init() fills what was not loaded, and must be called in
+/// each case.
 void initialise_weights(plugin::Session& s, const runfile::RunConfig& c, const Snapshot* from) {
   if (from) {
     load_snapshot(s, *from);
@@ -50,6 +56,7 @@ void initialise_weights(plugin::Session& s, const runfile::RunConfig& c, const S
 }  // namespace
 
 bool is_rejection(const plugin::PluginError& e) {
+  // Status names of the SDK that describe the machine or the run, not a bug.
   static constexpr std::string_view kStatus[] = {"unsupported", "unavailable", "device_oom", "host_oom",
                                                  "rejected"};
   return std::find(std::begin(kStatus), std::end(kStatus), e.status()) != std::end(kStatus);
@@ -58,11 +65,13 @@ bool is_rejection(const plugin::PluginError& e) {
 TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, const Options& o)
     : c_(c), batches_(o.batches ? o.batches : context.text_batches()) {
   try {
+    // c_ gets the run as the trainer will execute it, with defaults filled in.
     c_.run = context.trainers.resolve_run(
         o.mode, c);  // switches the mode, which destroys trainers of the previous one
     plugin::Trainer& trainer =
         o.reference ? context.trainers.reference_trainer() : context.trainers.trainer(o.mode);
     require_free_memory(c_, trainer.plan(c_.model, c_.run), trainer.id(), o.copies);
+    // Everything after this line is the trainer's responsibility: an error falsifies the contract.
     session_ = trainer.create(c_.model, c_.run);
   } catch (const plugin::PluginError& e) {
     if (!is_rejection(e) && e.code() != Exit::kUsage) throw;  // kUsage: it rejects a mode or a value
@@ -72,10 +81,13 @@ TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, co
   ids_.resize(2 * c_.run.tokens_per_step());
 }
 
+// sequences: of this call; an evaluation uses the first micro-batch of the step's batch, so that it sees data
+// of the same step.
 plugin::StepInput TrainerFixture::input(std::uint64_t t, double lr, std::uint32_t sequences) {
   const std::uint64_t all = c_.run.tokens_per_step(), used = std::uint64_t{sequences} * c_.run.seq_len;
   const std::span<std::int32_t> ids(ids_);
   assert(used <= all && ids.size() == 2 * all);
+  // The whole batch is always made: batches_ gives the same ids for a step, however much of them is used.
   batches_(t, ids.first(all), ids.subspan(all));
   plugin::StepInput in;
   in.tokens = ids.first(used);
@@ -95,6 +107,7 @@ plugin::StepResult TrainerFixture::evaluate(std::uint64_t t) {
   return session_->evaluate(input(t, 0, c_.run.micro_batch));
 }
 
+// A linear congruential generator seeded by the step: no state between calls, so steps can be repeated.
 BatchSource arbitrary_ids(std::uint64_t vocab) {
   return [vocab](std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     std::uint64_t x = 0x9e3779b97f4a7c15u * (t + 1);
@@ -109,6 +122,7 @@ BatchSource arbitrary_ids(std::uint64_t vocab) {
   };
 }
 
+// Master weights are dropped: f32 weights are their own.
 runfile::RunConfig in_fp32(runfile::RunConfig c) {
   c.precision = "fp32";
   c.run.weight = c.run.grad = c.run.moment = c.run.compute = DType::kF32;

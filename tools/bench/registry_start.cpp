@@ -33,6 +33,7 @@ std::string read(const fs::path& file) {
 void write(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
 
 /// Replaces the id by another of the same length, in the manifest and in the table.
+/// Equal length, since offsets in the file must not move.
 std::string renamed(std::string bytes, const std::string& id, int i) {
   std::string number = std::to_string(i);
   if (number.size() < id.size()) number = std::string(id.size() - number.size(), 'x') + number;
@@ -64,6 +65,7 @@ Run run(const fs::path& folder, bool cold) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // The trial load runs in this program as well.
   if (argc == 2 && std::strcmp(argv[1], tp::kTrialLoadArgument) == 0) tp::serve_trial_load();
   if (argc < 2) {
     fmt::print(stderr, "bench_registry PLUGIN.so [N]\n");
@@ -76,10 +78,12 @@ int main(int argc, char** argv) {
   for (int i = 0; i < n; ++i) {
     const fs::path file = folder / fmt::format("p{}.so", i);
     write(file, renamed(bytes, id, i));
+    // An hour old: a file that changed a moment ago is not cached.
     fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(1));
   }
   const Run cold = run(folder, true);
   Run warm = run(folder, false);
+  // The minimum of 20: other load only makes a run longer.
   for (int i = 0; i < 20; ++i) warm.ms = std::min(warm.ms, run(folder, false).ms);
   fs::remove_all(folder);
   fmt::print("{} plugins, {} listed ok: cold {:.1f} ms, warm {:.2f} ms\n", cold.listed, warm.ok, cold.ms,

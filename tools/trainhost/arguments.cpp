@@ -1,4 +1,7 @@
 // See arguments.hpp. Each add_*() declares one command: its options, their help, and where the values go.
+// Text in brackets is the default; "[train.steps of the run file]" names the key that holds without the
+// option. Options that override a key are texts here: the run file's reader checks them, so both give the
+// same errors.
 #include "tools/trainhost/arguments.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +19,7 @@ namespace trainhost::cli {
 namespace {
 
 /// The application, and what each command's values become once its words were parsed.
+/// Options refer to the structs by address, which `results` keeps alive until parse_arguments() returns.
 struct Parser {
   CLI::App root{
       "Plan the memory of an LLM training run to the byte, then train it.\n"
@@ -35,6 +39,7 @@ struct Parser {
   }
 };
 
+// Bits of add_common(): which of the shared options a command has.
 enum Shared : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8 };
 
 CLI::Option* add_text(CLI::App& app, const char* name, std::string& value, const char* shown,
@@ -44,6 +49,8 @@ CLI::Option* add_text(CLI::App& app, const char* name, std::string& value, const
 
 void add_repeatable(CLI::App& app, const char* name, std::vector<std::string>& values, const char* shown,
                     const char* help) {
+  // take_all keeps the order of several options. Without allow_extra_args(false) an option of a list would
+  // also take the words after its value, for example the run file.
   app.add_option(name, values, help)->option_text(shown)->expected(1)->take_all()->allow_extra_args(false);
 }
 
@@ -61,6 +68,7 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   if (shared & kModel)
     add_text(app, "--model", a.model, "PRESET|config.json",
              "Use a preset or a Hugging Face config.json instead of a run file.");
+  // The backend is a text, not an enumeration: plugins add trainers.
   if (shared & kBackend)
     add_text(app, "--backend", a.backend, "NAME",
              "Use this trainer: auto, cpu, cuda or the id of a plugin [train.backend of the run file].");
@@ -82,7 +90,8 @@ void add_estimators(CLI::App& app, std::string& estimators) {
            "Ask these estimators [memory.estimator of the run file].");
 }
 
-/// "" where `text` is a whole number from `least` to `most`, else the complaint.
+/// "" where `text` is a whole number from `least` to `most`, else the complaint. For CLI::Option::check().
+/// Strict: from_chars accepts neither signs, spaces nor fractions.
 auto whole_number(std::uint64_t least, std::uint64_t most) {
   return [=](const std::string& text) -> std::string {
     std::uint64_t n = 0;
@@ -104,6 +113,7 @@ void add_train(Parser& p) {
                 "Exit with code 4 if the requested backend is unavailable, instead of using another.");
   add_text(*app, "--profile", a->profile, "FILE",
            "Time every operation; write the first steps to FILE as a Chrome trace (ui.perfetto.dev).")
+      // `--profile=` would otherwise mean no profile.
       ->check([](const std::string& file) {
         return file.empty() ? "no file is given, for example --profile trace.json" : "";
       });
@@ -149,10 +159,12 @@ void add_search(Parser& p) {
            "Plan for devices of this kind; `trainhost devices` lists them [memory.device of the run file].");
   app->add_option("--devices", a->devices, "Number of devices [as many as the run file has ranks].")
       ->option_text("N")
+      // 2^20 devices: beyond every published run, and small enough that products of ranks fit in 64 bits.
       ->check(whole_number(1, 1048576));
   app->add_option("--global-batch", a->global_batch,
                   "Sequences per optimizer step over all devices [as in the run file, at least N].")
       ->option_text("N")
+      // 2^40: products with the number of devices stay in 64 bits.
       ->check(whole_number(1, std::uint64_t{1} << 40));
   add_text(*app, "--budget", a->budget, "SIZE",
            "Memory of one device, e.g. 24GiB [memory.budget of the run file].");
@@ -190,6 +202,7 @@ void add_generate(Parser& p) {
            "output.dir of a run, or a directory with config.json and model.safetensors.")
       ->required();
   add_text(*app, "--prompt", a->prompt, "TEXT", "Continue this text (required).")->required();
+  // The default in the help is the value of the struct, so that the two cannot differ.
   const auto add_number = [app = app](const char* name, auto& value, const char* shown, const char* help) {
     return app->add_option(name, value, fmt::format("{} [{}].", help, value))->option_text(shown);
   };
@@ -216,6 +229,7 @@ void add_data_files(CLI::App& app, DataArguments& a) {
 
 void add_data(Parser& p) {
   CLI::App* data = p.root.add_subcommand("data", "Inspect text and token files; create token files.");
+  // 0 subcommands are accepted by the parser and rejected below, with a message that lists them.
   data->require_subcommand(0, 1);
   data->allow_extras();
   data->footer("Example:\n  trainhost data info input.txt");
@@ -246,6 +260,7 @@ void add_plugins_check(Parser& p, CLI::App& plugins) {
   app->add_option("--level", a->level, "Run the checks of levels 1 to N, at most 10 [5].")->option_text("N");
   add_text(*app, "--only", a->only, "ID,...", "Run only these checks or levels, e.g. E-014,C-020,3.");
   add_text(*app, "--skip", a->skip, "ID,...", "Skip these checks or levels.");
+  // --json has an optional value here, unlike the flag of the other commands.
   app->add_option_function<std::string>(
          "--json", [a = a](const std::string& file) { a->json = file; },
          "Write the report as JSON to FILE [standard output].")
@@ -266,6 +281,8 @@ void add_plugins_check(Parser& p, CLI::App& plugins) {
   app->add_flag("--list", a->list, "List every check.");
   app->add_flag("-q,--quiet", a->quiet, "Print failed checks only.");
   app->add_flag("-v,--verbose", a->verbose, "Print passed and skipped checks too.");
+  // Without help and group: the worker is not listed. It must be a command, because its process is started as
+  // this program.
   p.add<PluginsCheckWorkerArguments>(plugins, "check-worker", "", "").first->group("");
 }
 
@@ -274,6 +291,7 @@ void add_plugins(Parser& p) {
   plugins->require_subcommand(0, 1);
   plugins->allow_extras();
   plugins->footer("Example:\n  trainhost plugins list");
+  // `trainhost plugins` alone lists the plugins.
   p.results.emplace_back(plugins, []() -> Arguments { return PluginsListArguments{}; });
   auto [list, l] =
       p.add<PluginsListArguments>(*plugins, "list", "List every plugin file with its status and the reason.",
@@ -331,9 +349,11 @@ void insert_default_command(std::vector<std::string>& arguments, const std::vect
   for (const std::string& argument : arguments) {
     if (std::find(commands.begin(), commands.end(), argument) != commands.end()) return;
     if (argument == "--help" || argument == "-h" || argument == "--version") return;
+    // A word after "--option" without "=" may be its value, so it is not judged; "-v" has no value.
     const bool value =
         std::exchange(may_be_a_value, argument.starts_with("--") && argument.find('=') == std::string::npos);
     if (!value && (argument.empty() || argument[0] != '-')) {
+      // A word that looks like a file is meant as a run file, however close it is to a name of a command.
       const bool file =
           (argument.size() > 5 && argument.ends_with(".toml")) || argument.find('/') != std::string::npos;
       if (const auto n = file ? std::nullopt : nearest(argument, commands))
@@ -342,6 +362,7 @@ void insert_default_command(std::vector<std::string>& arguments, const std::vect
       break;
     }
   }
+  // Options before the run file belong to train as well: they are after its name now.
   arguments.insert(arguments.begin(), "train");
 }
 
@@ -361,6 +382,7 @@ std::string full_name(const CLI::App& app) {
 
 /// The first argument that `command` does not know, with the nearest name that it knows.
 Error unknown_argument(const CLI::App& command, const std::string& argument) {
+  // Only the first: later words may be values of it.
   const std::string name = full_name(command);
   const std::string option = argument.substr(0, argument.find('='));
   if (option.starts_with("-"))
@@ -373,6 +395,7 @@ Error unknown_argument(const CLI::App& command, const std::string& argument) {
 }
 
 /// CLI11's messages name the option first; those about the number of values are replaced.
+/// These texts are CLI11's and may change with its version; then its own message is shown.
 Error not_parsed(const CLI::ParseError& e, const std::string& command) {
   std::string message = e.what();
   const std::string option = message.substr(0, message.find(':'));
@@ -418,9 +441,11 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
     const CLI::App& command = innermost_command(p.root);
     throw not_parsed(e, &command == &p.root ? typed : full_name(command));
   }
+  // The parser was successful, so every value is in its struct. The copy outlives the parser.
   const CLI::App& command = innermost_command(p.root);
   if (const std::vector<std::string> unknown = p.root.remaining(true); !unknown.empty())
     throw unknown_argument(command, unknown.front());
+  // By address: commands of different parents may have equal names (`data info`, `plugins info`).
   for (const auto& [app, arguments_of] : p.results)
     if (app == &command) return arguments_of();
   return {};

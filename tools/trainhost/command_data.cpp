@@ -11,6 +11,7 @@
 namespace trainhost::cli {
 namespace {
 
+// Exact numbers; the table rounds them.
 JsonValue file_json(const data::FileInfo& f) {
   return {{"file", f.file.string()},
           {"form", f.form},
@@ -33,6 +34,7 @@ std::string file_table(const data::FileInfo& f, std::uint64_t vocab) {
   t.row({"ids",
          fmt::format("{} distinct, {} to {}", format_count(f.scan.distinct), f.scan.min_id, f.scan.max_id)});
   t.row({"entropy", fmt::format("{:.4f} nats per token, from id frequencies", f.scan.entropy_nats)});
+  // Only with --vocab can ids be outside.
   if (f.scan.outside)
     t.row({"outside",
            fmt::format(
@@ -63,6 +65,7 @@ Exit run(const DataInfoArguments& a) {
 
 Exit run(const DataTokenizeArguments& a) {
   std::filesystem::path out = a.output;
+  // Next to the text.
   if (out.empty()) out = std::filesystem::path(a.files.front()).replace_extension(".bin");
   const data::Tokenized r =
       data::tokenize_to_bin({a.files.begin(), a.files.end()}, a.tokenizer, out, a.dtype);
@@ -71,6 +74,7 @@ Exit run(const DataTokenizeArguments& a) {
         "{}\n",
         JsonValue{{"file", out.string()}, {"tokens", r.tokens}, {"bytes", r.file_bytes}, {"dtype", r.dtype}}
             .dump());
+  // To stderr, so that --json stays the only output.
   else if (!a.common.quiet)
     fmt::print(stderr, "wrote {}: {} tokens as {} ({}), {:.2f} bytes of text per token\n",
                escaped(out.string()), format_count(r.tokens), r.dtype, format_bytes(r.file_bytes),

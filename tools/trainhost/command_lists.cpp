@@ -1,4 +1,6 @@
-// trainhost models | devices | init: list the built-in presets, write a commented run file.
+// trainhost models | devices | init: list the built-in presets, write a commented run file. JSON has raw
+// numbers under the names of config.json, the table rounded ones for people; the keys of JSON are an
+// interface and never change.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +16,8 @@
 namespace trainhost::cli {
 namespace {
 
-/// The presets that can be trained and those that can only be planned, sorted by name.
+/// The presets that can be trained and those that can only be planned, sorted by name: users look for a name,
+/// and the column "supports" tells the two apart. The pointers refer to static tables.
 std::vector<const ModelSpec*> all_presets() {
   std::vector<const ModelSpec*> all;
   for (const ModelSpec& m : model_presets()) all.push_back(&m);
@@ -33,6 +36,7 @@ Exit run(const ModelsArguments& a) {
          "head dim", "mlp", "vocab"});
   t.rule();
   for (const ModelSpec* m : all_presets()) {
+    // Counted from the architecture, not from fields of the preset, so that experts and tied heads are right.
     const model::Counts n = model::count(model::from_model(*m));
     const bool trained = trainable_family(m->family);
     all.push_back({{"name", m->name},
@@ -47,6 +51,7 @@ Exit run(const ModelsArguments& a) {
                    {"head_dim", m->head_dim},
                    {"intermediate_size", m->intermediate},
                    {"vocab_size", m->vocab}});
+    // "active" differs only with experts; equal numbers would hide which models have them.
     t.row({m->name, m->family, format_count(n.total), n.active == n.total ? "" : format_count(n.active),
            trained ? "train, plan" : "plan", std::to_string(m->layers), std::to_string(m->hidden),
            std::to_string(m->heads), std::to_string(m->kv_heads), std::to_string(m->head_dim),
@@ -63,6 +68,7 @@ Exit run(const DevicesArguments& a) {
   t.row({"name", "device", "memory", "GB/s", "bf16 TFLOP/s", "fp8", "tf32", "fp32", "link GB/s", "node",
          "network GB/s", "host GB/s"});
   t.rule();
+  // 0 in a preset means unknown, for example no fp8 units.
   auto number = [](double x) { return x == 0 ? std::string("-") : fmt::format("{:g}", x); };
   for (const DevicePreset& d : device_presets()) {
     all.push_back({{"name", d.name},
@@ -93,9 +99,12 @@ Exit run(const InitArguments& a) {
     fmt::print("{}", text);
     return Exit::kDone;
   }
+  // Not atomic with the write: a file made in between is lost. Acceptable: people type this command.
   if (std::filesystem::exists(a.file) && !a.force)
     throw usage_error(fmt::format("{} already exists", escaped(a.file)), "--force overwrites it");
+  // Atomic all the same, so that --force never leaves half a file.
   checkpoint::write_file_atomically(std::filesystem::absolute(a.file), text);
+  // To stderr: stdout is for the text itself.
   fmt::print(stderr, "wrote {}; train it with: trainhost {}\n", escaped(a.file), escaped(a.file));
   return Exit::kDone;
 }

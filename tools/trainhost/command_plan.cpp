@@ -16,6 +16,7 @@
 namespace trainhost::cli {
 
 Exit run(const PlanArguments& a) {
+  // Before any computation: a plan with all limits can take seconds, and would be lost.
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);

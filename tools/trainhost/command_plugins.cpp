@@ -1,4 +1,6 @@
-// trainhost plugins list | info: the plugins that were found, their status and their manifests.
+// trainhost plugins list | info: the plugins that were found, their status and their manifests. Everything in
+// a manifest comes from a file of a third party: it is escaped before it is printed, so that it cannot
+// control the terminal, and bounded in length.
 #include <fmt/format.h>
 
 #include "core/base/json_value.hpp"
@@ -16,6 +18,8 @@ const char* status_name(plugin::Status s) {
   return s == plugin::Status::kOk ? "ok" : s == plugin::Status::kUnavailable ? "unavailable" : "rejected";
 }
 
+/// One object for `list` and `info`. Keys never change; new ones are appended. Strings are escaped by the
+/// JSON writer.
 Json to_json(const plugin::Candidate& c) {
   return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id},
           {"kind", c.manifest.kind},
@@ -45,7 +49,8 @@ Json to_json(const plugin::Candidate& c) {
 
 std::string printed(const Json& j) { return j.dump(2); }
 
-/// An argument with a slash or ending in .so is a file if that file exists; any other argument is an id.
+/// An argument with a slash or ending in .so is a file if that file exists; any other argument is an id. An
+/// id has neither, so the two cannot be confused.
 bool is_file(const std::string& argument) {
   std::error_code failed;
   return (argument.find('/') != argument.npos || argument.ends_with(".so")) &&
@@ -79,6 +84,7 @@ std::string first_families(const std::vector<std::string>& families) {
 const plugin::Candidate& find_by_id_or_file(const plugin::Registry& registry, const std::string& name) {
   if (const plugin::Candidate* c = registry.find(name)) return *c;
   std::vector<std::string> names;
+  // A rejected file may have no id; its name identifies it too.
   for (const plugin::Candidate& c : registry.candidates()) {
     if (c.file == name || c.file.filename() == name || c.file.stem() == name) return c;
     names.push_back(id_or_file_name(c));
@@ -94,6 +100,7 @@ void add_optional_row(report::Table& t, const char* name, const std::vector<std:
 }
 
 /// `if_ok`: appended to the status ok.
+/// json ignores if_ok: the field "status" has a fixed set of values.
 void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "") {
   if (json) return fmt::print("{}\n", printed(to_json(c)));
   report::Table t("ll");
@@ -121,6 +128,7 @@ void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "
 
 Exit run(const PluginsListArguments& a) {
   const auto registry = make_registry(a.common, nullptr);
+  // Candidates are otherwise probed when they are first used; a list must give the final status of each.
   registry->probe_all();
   if (a.common.json) {
     Json all = Json::array();
@@ -142,6 +150,8 @@ Exit run(const PluginsListArguments& a) {
 }
 
 Exit run(const PluginsInfoArguments& a) {
+  // A file is read but not loaded, and the plugin path is not scanned: users examine files they do not trust
+  // yet.
   if (is_file(a.plugin)) {
     print_manifest(plugin::inspect_file(std::filesystem::canonical(a.plugin)), a.common.json,
                    " (the file and its manifest are valid; it was not loaded)");

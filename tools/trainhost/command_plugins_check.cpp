@@ -1,5 +1,6 @@
 // trainhost plugins check: arguments to settings, results to text, JSON and JUnit XML. The checks are
-// core/plugin_validator.
+// core/plugin_validator. Order of the outputs: each result when its check ends, then the summary, then the
+// files; so an interrupted run shows what it had found.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Plain files, not atomic ones: /dev/stdout and pipes must work as a target.
 void write_text(const std::string& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
   out << text;
@@ -31,6 +33,7 @@ const plugin_validator::Check& find_check(const std::string& id) {
                     "trainhost plugins check --list");
 }
 
+// Quiet: warnings about other plugins are not a part of this plugin's report.
 std::unique_ptr<plugin::Registry> quiet_registry(const std::vector<std::string>& plugin_path) {
   CommonArguments a;
   a.plugin_path = plugin_path;
@@ -42,8 +45,10 @@ std::unique_ptr<plugin::Registry> quiet_registry(const std::vector<std::string>&
 fs::path plugin_file(const PluginsCheckArguments& a) {
   const std::string& name = a.plugin;
   std::error_code ignored;
+  // Also a path that does not exist, so that the message is about the file and not about an id.
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".so");
   if (is_path || fs::exists(name, ignored)) {
+    // A symbolic link without a target is a file to check: its absence is the finding of a check.
     if (!fs::exists(fs::symlink_status(name, ignored)))
       throw usage_error("no file " + escaped(name),
                         "give the path of a plugin, or an id that trainhost plugins list prints");
@@ -62,6 +67,7 @@ fs::path plugin_file(const PluginsCheckArguments& a) {
 /// Sets the plugins that others are compared with, if they are installed.
 void find_references(const PluginsCheckArguments& a, plugin_validator::Settings& s) {
   const auto registry = quiet_registry(a.plugin_path);
+  // References are optional: the checks that need them are skipped without.
   if (const plugin::Candidate* c = registry->find("cpu")) s.reference_trainer = c->file;
   if (const plugin::Candidate* c = registry->find("llama")) s.reference_estimator = c->file;
 }
@@ -75,9 +81,11 @@ void write_pages(const std::string& directory) {
 
 /// Throws usage_error for values out of range.
 plugin_validator::Settings settings_of(const PluginsCheckArguments& a) {
+  // Checked here and not by the parser, because the ranges belong to the validator.
   if (a.level < 1 || a.level > plugin_validator::kLevels)
     throw usage_error(
         fmt::format("--level {} is not a level from 1 to {}", a.level, plugin_validator::kLevels));
+  // Written positively, so that NaN is refused.
   if (!(a.deadline_s >= 0.05 && a.deadline_s <= 3600))
     throw usage_error(fmt::format("--deadline {:g} is not from 0.05 to 3600 seconds", a.deadline_s));
   plugin_validator::Settings s;
@@ -91,20 +99,24 @@ plugin_validator::Settings settings_of(const PluginsCheckArguments& a) {
     if (!(*a.fuzz_s >= 0.1 && *a.fuzz_s <= 1e6))
       throw usage_error(fmt::format("--fuzz {:g} is not from 0.1 to 1000000 seconds", *a.fuzz_s));
     s.fuzz_seconds = *a.fuzz_s;
+    // Random cases are generated in level 9 only.
     s.level = std::max(s.level, 9);
   }
+  // Finding references scans the plugin path, which levels below 6 do not need.
   if (s.level >= 6 || !s.only.empty()) find_references(a, s);
   return s;
 }
 
 }  // namespace
 
+// The worker reads its task from standard input (core/plugin_validator).
 Exit run(const PluginsCheckWorkerArguments&) {
   plugin_validator::run_worker();
   return Exit::kDone;
 }
 
 Exit run(const PluginsCheckArguments& a) {
+  // These three need no plugin.
   if (a.list) return fmt::print("{}", plugin_validator::list_text()), Exit::kDone;
   if (!a.explain.empty())
     return fmt::print("{}", plugin_validator::explain(find_check(a.explain))), Exit::kDone;
@@ -114,9 +126,11 @@ Exit run(const PluginsCheckArguments& a) {
                       "trainhost plugins check --list lists the checks");
   const plugin_validator::Settings s = settings_of(a);
   const bool json_on_stdout = a.json && (a.json->empty() || *a.json == "-");
+  // stdout must be one JSON document, so text for people goes to stderr.
   std::FILE* text_output = json_on_stdout ? stderr : stdout;
   const plugin_validator::Report r = plugin_validator::run_checks(s, [&](const plugin_validator::Result& x) {
     fmt::print(text_output, "{}", plugin_validator::line_of(x, a.verbose));
+    // Each line at once: a check may take seconds, and the next one may end the process.
     std::fflush(text_output);
   });
   if (!a.quiet) fmt::print(text_output, "{}", plugin_validator::summary_of(r));

@@ -27,6 +27,7 @@ Exit run(const PluginsNewArguments& a) {
   request.family = a.family;
   const std::vector<plugin_template::File> files = plugin_template::project(request);
   const std::filesystem::path directory = a.directory.empty() ? a.name : a.directory;
+  // Throws before anything is written if the directory has files.
   plugin_template::write(directory, files);
   std::size_t vendored_files = 0;  // of the crate trainhost-sdk, printed as one line
   for (const plugin_template::File& f : files) {
@@ -38,6 +39,7 @@ Exit run(const PluginsNewArguments& a) {
   if (vendored_files)
     fmt::print("  {}  the crate trainhost-sdk, {} files\n", escaped((directory / "vendor").string()),
                vendored_files);
+  // After writing: the note does not prevent the project.
   if (const std::string other = file_with_same_id(a.name); !other.empty())
     fmt::print(
         "\nNote: {} already has the id '{}'. Of two plugins with one id, only the first in the search order "

@@ -81,6 +81,7 @@ int main_program(int argc, char** argv) {
 }  // namespace trainhost::cli
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kTrialLoadArgument) == 0) trainhost::plugin::serve_trial_load();
+  if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kTrialLoadArgument) == 0)
+    trainhost::plugin::serve_trial_load();
   return trainhost::cli::main_program(argc, argv);
 }

@@ -1,4 +1,6 @@
-// See run_setup.hpp.
+// See run_setup.hpp. Precedence of values: options (--set, --backend), then the run file or --model, then
+// defaults. The options are passed to the reader of the run file as overrides, so that they get its checks
+// and its messages.
 #include "tools/trainhost/run_setup.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@
 namespace trainhost::cli {
 namespace {
 
+// Process-wide, because the command line is one: set once by main(), before any thread.
 std::string& remembered_line() {
   static std::string line;
   return line;
@@ -37,6 +40,7 @@ std::string shell_quoted(std::string_view argument) {
 void report_empty_run_file(const runfile::RunConfig& c, const std::string& file) {
   static bool reported = false;
   const auto of_file = [&](const auto& key) { return key.second.file == file; };
+  // Options of plugins count as keys although they are not in `given`. Line 0: set by --set, not by the file.
   const bool plugins = std::any_of(c.plugin_option_lines.begin(), c.plugin_option_lines.end(),
                                    [](const auto& o) { return o.second.first > 0; });
   if (reported || plugins || c.run.mode != RunMode::kFull || !c.plugin_path.empty() ||
@@ -59,12 +63,14 @@ void remember_command_line(int argc, char** argv) {
 std::vector<runfile::Override> overrides(const CommonArguments& a) {
   std::vector<runfile::Override> out;
   for (const std::string& s : a.settings) {
+    // At the first "=": values may contain more of them.
     auto at = s.find('=');
     if (at == std::string::npos || at == 0)
       throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'",
                         "for example --set train.micro_batch=8", {"--set", 0, 0});
     out.push_back({s.substr(0, at), s.substr(at + 1)});
   }
+  // After --set, so that --backend wins over --set train.backend.
   if (!a.backend.empty()) out.push_back({"train.backend", a.backend, "--backend"});
   return out;
 }
@@ -99,6 +105,7 @@ runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfi
 
 std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c) {
   std::vector<std::filesystem::path> from_options(a.plugin_path.begin(), a.plugin_path.end());
+  // search_path() takes absolute paths only; on the command line relative ones are allowed.
   for (auto& p : from_options) {
     if (!std::filesystem::is_directory(p))
       throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is not a directory",
@@ -106,6 +113,7 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     p = std::filesystem::canonical(p);
   }
   plugin::HostOptions host;
+  // Without train.threads in a run file: every CPU of this process.
   host.thread_budget = c && c->threads ? c->threads : cpu_count();
   if (c) host.plugin_options = c->plugin_options;
   // Levels of the C interface: 0 debug, 1 info, 2 warning, 3 error.
@@ -115,21 +123,25 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     if (level >= 1 || verbosity > 1) fmt::print(stderr, "{}: {}\n", where, text);
   };
   host.cancelled = [] { return false; };
+  // Plugins are first loaded in a child process (core/plugin/trial_load.hpp), which is this program again.
   host.trial_load_program = "/proc/self/exe";
   host.cache_file = plugin::default_cache_file();
   const std::vector<std::filesystem::path> folders =
       plugin::search_path(from_options, c ? c->plugin_path : std::vector<std::filesystem::path>{});
   if (c) host.allow = c->plugin_allow;
+  // plugins.allow restricts every folder but the program's own.
   for (const auto& f : folders)
     if (f != plugin::program_folder()) host.allow_in.push_back(f);
   auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
+  // After the scan: both compare the run file with the plugins that exist.
   if (c) planning::check_plugin_options(*c, *r), planning::check_backend_order(*c, *r);
   return r;
 }
 
 planning::RunSource source_of(const CommonArguments& a, const std::vector<runfile::Override>& more) {
   const auto load = [a, more](const planning::Settings& settings) {
+    // Settings of a planner come after those of the command line, so that they win.
     std::vector<runfile::Override> all = more;
     all.insert(all.end(), settings.begin(), settings.end());
     return load_config(a, all);
