@@ -1,5 +1,4 @@
-// See answers_table.hpp. For people: the list is cut to what can be read, and JSON has all of it.
-// See changes_table.hpp.
+// See changes_table.hpp. The list is cut to a length that people read; JSON has all of it.
 #include "core/report/changes_table.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// A whole model inside the CPU trainer's executor, without the C boundary: any storage, any kernel table, any
-// number of threads; weights in and weights, moments or gradients out by checkpoint name. For tests alone.
+// Fixture: a model on the CPU trainer's executor, without the C interface, with any storage, kernel table and
+// number of threads. Weights are written, and weights, moments and gradients read, by checkpoint name.
 #pragma once
 #include <memory>
 
@@ -12,7 +12,7 @@
 
 namespace trainhost::test {
 
-/// All buffers where the plan put them.
+/// All buffers in one arena, at their planned offsets.
 class PlannedStorage final : public executor::Storage {
  public:
   PlannedStorage(const step::Program& p) : plan_(placement::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}

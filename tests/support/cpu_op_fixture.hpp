@@ -1,6 +1,5 @@
-// Runs one operation of the CPU trainer by itself: buffers from vectors of doubles, one op over them, results
-// back as doubles. Builds the few parts of a Program that an operation reads by hand, so that it needs no
-// planner.
+// Fixture: runs a single operation of the CPU trainer on buffers given as vectors of doubles. Sets the parts
+// of a Program that an operation reads, so that no planner is needed.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -17,7 +16,7 @@ namespace trainhost::test {
 using reference::Vec;
 using step::BufferId;
 
-/// Reproducible numbers in about [-1, 1] that are exact in f32.
+/// Reproducible random numbers in [-scale, scale] that are exact in f32.
 inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
   std::mt19937 g(seed);
   Vec v(n);
@@ -28,7 +27,7 @@ inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
 class VectorStorage final : public executor::Storage {
  public:
   void* at(BufferId b) override { return data[b].data(); }
-  std::vector<std::vector<double>> data;  // doubles for their alignment; mostly hold floats
+  std::vector<std::vector<double>> data;  // allocated as doubles for the alignment; most contain floats
 };
 
 class OneOp {
@@ -39,10 +38,10 @@ class OneOp {
     if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
     program.traits.threads = threads;
     program.model.vocab = program.model.hidden = program.model.intermediate =
-        300;  // the largest weight that a test may use
+        300;  // the largest weight in a test has 300 x 300 elements
   }
 
-  /// A buffer [rows, cols] of f32 with these values, or of NaN when there are none.
+  /// Adds a buffer [rows, cols] of f32 with these values, or filled with NaN if there are none.
   BufferId buffer(std::uint64_t rows, std::uint64_t cols, const Vec& values = {}) {
     step::Buffer b;
     b.rows = rows, b.cols = cols;
@@ -62,7 +61,7 @@ class OneOp {
     return static_cast<BufferId>(program.buffers.size() - 1);
   }
 
-  /// Work space for the shapes that `program` now has.
+  /// Adds a workspace for the shapes that `program` has now.
   void prepare() {
     ctx_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.traits));
   }
@@ -97,7 +96,7 @@ class OneOp {
   cpu::OpContext ctx_;
 };
 
-/// Largest |a - b| / (1 + |b|); infinity when sizes differ or a value is not finite.
+/// Largest |a - b| / (1 + |b|); infinity if the sizes differ or a value is not finite.
 inline double distance(const Vec& a, const Vec& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double worst = 0;

@@ -1,6 +1,6 @@
-// bf16 products: exact rounding, packing, products of odd sizes against sums in double over rounded operands,
-// with every table that this machine supports and with the same bits on 1 to 4 threads; and the linear
-// operation.
+// bf16 products: rounding, packing, and products of odd sizes compared with sums in double over rounded
+// operands, for every kernel table that this CPU supports and with the same bits on 1 to 4 threads. Also the
+// linear operation in bf16.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_SUITE(cpu_bf16)
 
 BOOST_AUTO_TEST_CASE(packing_rounds_to_nearest_even_and_fills_up_with_zeros) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const float odd = 1.0f + 0x1p-7f;  // its last bit of eight is set
+  const float odd = 1.0f + 0x1p-7f;  // the last of its 8 significant bits is set
   std::vector<float> values = {1.0f,
                                -2.5f,
                                0.0f,
@@ -82,8 +82,7 @@ BOOST_AUTO_TEST_CASE(packing_rounds_to_nearest_even_and_fills_up_with_zeros) {
                                -7.0f / 3};
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
       for (bool left : {true, false})
-        for (bool inner_is_row :
-             {true, false}) {  // a single row (or column) of values: both readings are the same numbers
+        for (bool inner_is_row : {true, false}) {  // a single row or column: the same numbers in both layouts
           std::vector<std::uint16_t> to(32 * 32, 0xdead);
           (left ? t->pack_left : t->pack_right)(1, values.size(), values.data(),
                                                 inner_is_row ? 1 : values.size(), inner_is_row, to.data());
@@ -115,7 +114,7 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
       Vec first[2];
       for (std::uint32_t threads = 1; threads <= 4; ++threads)
-        for (int way = 0; way < 4; ++way) {  // either operand the other way round
+        for (int way = 0; way < 4; ++way) {  // each operand plain or transposed
           OneOp one(f32_kernels(), threads, t);
           one.program.model.vocab = one.program.model.hidden = 512;
           one.prepare();
@@ -139,14 +138,14 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
     }
 }
 
-// More than one block in every dimension.
-BOOST_AUTO_TEST_CASE(blocks_are_added) {
+// Sizes with more than one block in every dimension.
+BOOST_AUTO_TEST_CASE(products_of_several_blocks_are_summed) {
   const std::size_t m = 2081, n = 1057, k = 1031;
   const cpu::Bf16Blocks cut = cpu::bf16_blocks(m, n, k);
   BOOST_TEST((cut.inner < k && cut.cols < n + 32));
   const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2);
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
-      if (!t->native && std::string(t->name) != "avx2") continue;  // as the others, and slow
+      if (!t->native && std::string(t->name) != "avx2") continue;  // the others are the same code, and slow
       OneOp one(f32_kernels(), 2, t);
       one.program.model.vocab = 4096, one.program.model.hidden = 1024, one.program.run.seq_len = 4096;
       one.prepare();

@@ -1,4 +1,4 @@
-// The order of calls that cpu.so enforces, front end and engine together, as used by a host.
+// The order of calls that the CPU plugin enforces, front end and engine together, through its C tables.
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/life_cycle.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace test;
 
-struct Rig {
+struct PluginLifeCycle {
   Plugin plugin{TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/cpu.so"};
   CountingHost host{2};
   LifeCycle life() const {
@@ -21,19 +21,19 @@ struct Rig {
   }
 };
 
-BOOST_AUTO_TEST_SUITE(cpu_life)
+BOOST_AUTO_TEST_SUITE(cpu_call_order)
 
 BOOST_AUTO_TEST_CASE(every_call_in_every_state) {
-  const Rig rig;
-  rig.life().every_call_in_every_state();
+  const PluginLifeCycle cpu;
+  cpu.life().every_call_in_every_state();
 }
 BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) {
-  const Rig rig;
-  rig.life().null_arguments_are_rejected();
+  const PluginLifeCycle cpu;
+  cpu.life().null_arguments_are_rejected();
 }
 BOOST_AUTO_TEST_CASE(short_structs_are_read_up_to_their_size) {
-  const Rig rig;
-  rig.life().short_structs_are_read_up_to_their_size();
+  const PluginLifeCycle cpu;
+  cpu.life().short_structs_are_read_up_to_their_size();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

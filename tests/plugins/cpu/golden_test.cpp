@@ -1,6 +1,6 @@
-// The golden runs, float64 results from PyTorch: every loss, gradient norm and final weight, at every
-// recompute policy and with different micro-batch sizes. Through the plugin's C tables, as the host
-// uses them.
+// The golden runs (float64 results from PyTorch) through the C tables of the CPU plugin: every loss, every
+// gradient norm and the norms of the final weights, with every recompute policy and several micro-batch
+// sizes.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -23,7 +23,7 @@ const Plugin& cpu_plugin() {
 struct Case {
   const char* name;
   Recompute recompute;
-  std::uint32_t micro_batch;  // 0 = the run's own
+  std::uint32_t micro_batch;  // 0 = as in the run
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) {
   return o << c.name << ", recompute " << name(c.recompute) << ", micro-batch " << c.micro_batch;
@@ -44,7 +44,7 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(ca
   const std::uint32_t sequences = g.run.micro_batch * g.run.accumulate;
   if (c.micro_batch) {
     if (sequences % c.micro_batch != 0 || c.micro_batch == g.run.micro_batch)
-      return;  // no other way to cut it
+      return;  // not divisible, or as in the run
     g.run.micro_batch = c.micro_batch, g.run.accumulate = sequences / c.micro_batch;
   }
   g.run.recompute = c.recompute;

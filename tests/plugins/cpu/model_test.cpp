@@ -1,6 +1,6 @@
-// Whole models through the executor: gradients, updates, evaluation and generation against the reference
-// model in double; the same bits on any number of threads, in one arena or in separate buffers, at any
-// recompute policy.
+// Whole models through the executor and the CPU backend: gradients, updates, evaluation and generation
+// compared with the reference model in double. Results must have the same bits with any number of threads,
+// any storage and any recompute policy.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -29,7 +29,8 @@ std::vector<const cpu::Kernels*> tables() {
   const cpu::Kernels* const* t = cpu::runnable_kernels(&n);
   return {t, t + n};
 }
-double furthest(const Weights& a, const Weights& b) {
+/// Largest error over all tensors.
+double largest_error(const Weights& a, const Weights& b) {
   double worst = 0;
   for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
   return worst;
@@ -37,7 +38,7 @@ double furthest(const Weights& a, const Weights& b) {
 
 BOOST_AUTO_TEST_SUITE(cpu_model)
 
-BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kSmallModels, z) {
+BOOST_DATA_TEST_CASE(gradients_match_the_reference, kSmallModels, z) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights w = random_weights(z.spec, 3);
@@ -52,15 +53,15 @@ BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kSmallModels, z) {
       for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
         RunSpec r = run_of(z, 4 / accumulate, accumulate);
         r.recompute = recompute;
-        CpuModelFixture rig(z.spec, r, *k, 2);
-        rig.load(w);
-        const executor::UpdateResult out = rig.update(ids, targets, 0.0, 0);
+        CpuModelFixture fixture(z.spec, r, *k, 2);
+        fixture.load(w);
+        const executor::UpdateResult out = fixture.update(ids, targets, 0.0, 0);
         BOOST_TEST_CONTEXT(k->name << ", accumulate " << accumulate << ", recompute " << name(recompute)) {
           BOOST_TEST(std::abs(out.loss - loss) <= 2e-6 * loss);
           BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-5 * norm);
-          const double off = furthest(rig.read(&step::Param::grad), expected);
+          const double off = largest_error(fixture.read(&step::Param::grad), expected);
           BOOST_TEST(off <= 2e-6, "gradients are " << off << " off");
-          BOOST_TEST((rig.read() == w), "an update with lr 0 changes a weight");
+          BOOST_TEST((fixture.read() == w), "an update with lr 0 changes a weight");
         }
       }
 }
@@ -71,9 +72,9 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
     RunSpec r = run_of(z, 2, 1);
     r.optimizer = o, r.clip_norm = 0.25;
-    CpuModelFixture rig(z.spec, r, *tables().back(), 2);
+    CpuModelFixture fixture(z.spec, r, *tables().back(), 2);
     Weights w = random_weights(z.spec, 3), m, v;
-    rig.load(w);
+    fixture.load(w);
     for (const auto& [name, x] : w) m[name].assign(x.size(), 0), v[name].assign(x.size(), 0);
     for (std::uint64_t t = 0; t < 3; ++t) {
       Weights g;
@@ -93,17 +94,17 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
           reference::Sgd{0.01, r.beta1, 0.1}.step(gi, decay, w[info.name],
                                                   o == Optimizer::kSgd ? nullptr : &m[info.name]);
       }
-      const executor::UpdateResult out = rig.update(ids, targets, 0.01, t);
+      const executor::UpdateResult out = fixture.update(ids, targets, 0.01, t);
       BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-4 * norm);
     }
-    // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is
-    // uncertain.
-    const double off = furthest(rig.read(), w);
+    // Adam divides by the root of the second moment: where a gradient is almost zero, its sign and so the
+    // direction of the step are uncertain.
+    const double off = largest_error(fixture.read(), w);
     BOOST_TEST(off <= (o == Optimizer::kAdamW ? 2e-3 : 2e-6), name(o) << ": weights are " << off << " off");
   }
 }
 
-BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, kSmallModels, z) {
+BOOST_DATA_TEST_CASE(bits_do_not_depend_on_threads_storage_or_recompute, kSmallModels, z) {
   const std::size_t n = 6 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   for (const cpu::Kernels* k : tables()) {
@@ -114,14 +115,14 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
         for (bool separate : {false, true}) {
           RunSpec r = run_of(z, 3, 2);
           r.recompute = recompute, r.recompute_layers = {threads % 2, 0, 1 - threads % 2};
-          CpuModelFixture rig(z.spec, r, *k, threads, separate);
-          rig.load(random_weights(z.spec, 3));
-          for (std::uint64_t t = 0; t < 3; ++t) rig.update(ids, targets, 0.01, t);
+          CpuModelFixture fixture(z.spec, r, *k, threads, separate);
+          fixture.load(random_weights(z.spec, 3));
+          for (std::uint64_t t = 0; t < 3; ++t) fixture.update(ids, targets, 0.01, t);
           if (first.empty())
-            first = rig.read();
+            first = fixture.read();
           else
-            BOOST_TEST((rig.read() == first), k->name << ", " << threads << " threads, recompute "
-                                                      << name(recompute) << ", separate " << separate);
+            BOOST_TEST((fixture.read() == first), k->name << ", " << threads << " threads, recompute "
+                                                          << name(recompute) << ", separate " << separate);
         }
   }
 }
@@ -129,28 +130,28 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
 BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kSmallModels, z) {
   const Weights w = random_weights(z.spec, 3);
   for (const cpu::Kernels* k : tables()) {
-    CpuModelFixture rig(z.spec, run_of(z, 3, 1), *k, 2, true);
-    rig.load(w);
+    CpuModelFixture fixture(z.spec, run_of(z, 3, 1), *k, 2, true);
+    fixture.load(w);
     for (std::uint32_t sequences = 1; sequences <= 3; ++sequences) {
       const std::size_t n = sequences * z.seq;
       const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
       const double loss = reference::Model(z.spec, z.seq).loss(w, ids, targets);
-      BOOST_TEST(std::abs(rig.evaluate(ids, targets).loss - loss) <= 2e-6 * loss);
+      BOOST_TEST(std::abs(fixture.evaluate(ids, targets).loss - loss) <= 2e-6 * loss);
     }
-    BOOST_TEST((rig.read() == w));
+    BOOST_TEST((fixture.read() == w));
   }
 }
 
-BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kSmallModels, z) {
+BOOST_DATA_TEST_CASE(generation_returns_the_logits_of_every_position, kSmallModels, z) {
   const Weights w = random_weights(z.spec, 3);
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
   const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);
   for (const cpu::Kernels* k : tables()) {
-    CpuModelFixture rig(z.spec, run_of(z, 1, 1), *k, 2, true);
-    rig.load(w);
-    for (int round = 0; round < 2; ++round)  // position 0 starts anew
+    CpuModelFixture fixture(z.spec, run_of(z, 1, 1), *k, 2, true);
+    fixture.load(w);
+    for (int round = 0; round < 2; ++round)  // position 0 restarts the sequence
       for (std::uint32_t p = 0; p < z.seq; ++p) {
-        const std::vector<float> logits = rig.next(ids[p], p);
+        const std::vector<float> logits = fixture.next(ids[p], p);
         const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab),
                       expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
         const double off = distance(Vec(logits.begin(), logits.end()), row);

@@ -1,6 +1,5 @@
-// Every operation of the CPU trainer against a plain loop in double, at sizes that are no multiple of a
-// vector width, with every instruction set that this machine supports, and with the same bits on 1 to 4
-// threads.
+// Every operation of the CPU trainer compared with a naive loop in double, at sizes that are not multiples of
+// a vector width, for every instruction set that this CPU supports, and with the same bits on 1 to 4 threads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -154,8 +153,7 @@ BOOST_DATA_TEST_CASE(linear_and_its_gradients, kRows* kCols* boost::unit_test::d
 
 BOOST_DATA_TEST_CASE(swiglu_and_its_gradient, kRows* kCols, rows, cols) {
   const std::size_t m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(cols);
-  const Vec gu = random_vec(m * 2 * n, 1, 30.0),
-            da = random_vec(m * n, 2);  // far into both tails of the sigmoid
+  const Vec gu = random_vec(m * 2 * n, 1, 30.0), da = random_vec(m * n, 2);  // both tails of the sigmoid
   check_op({ref::swiglu(gu, n)}, [&](OneOp& o) {
     o.step().rows = m;
     BufferId a = o.buffer(m, n);

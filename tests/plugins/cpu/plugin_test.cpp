@@ -1,5 +1,5 @@
-// The built files as a host uses them: the tables of cpu.so, its plan and profile, the engine that it loads,
-// and every error.
+// The CPU plugin as built, through its C tables: descriptor, plan, traits, loading of the engine, state, and
+// every error.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(the_arena_equals_the_plan_and_is_freed) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_profile_is_the_one_of_the_plan) {
+BOOST_AUTO_TEST_CASE(the_profile_has_the_traits_of_the_plan) {
   CountingHost host(5);
   const ModelSpec m = tiny();
   const RunSpec r = tiny_run();
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits) {
   b.load_all(a.save());
   b.load_all(a.save(TH_SCOPE_MOMENT1), TH_SCOPE_MOMENT1);
   b.load_all(a.save(TH_SCOPE_MOMENT2), TH_SCOPE_MOMENT2);
-  b.init(99);  // nothing is left out
+  b.init(99);  // all tensors were loaded, so this changes nothing
   for (unsigned t = 3; t < 6; ++t) {
     const th_step_out x = a.step(batch(t).ids, batch(t).targets, 1e-2, t),
                       y = b.step(batch(t).ids, batch(t).targets, 1e-2, t);

@@ -1,5 +1,5 @@
-// The profiler of the CPU trainer through its C table: what it records of an update, what it does not record,
-// and which calls it rejects.
+// The profiler of the CPU trainer through its C table: records of an update, calls that are not recorded, and
+// rejected calls.
 #include <boost/test/unit_test.hpp>
 
 #include <map>
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(an_update_records_every_operation_in_order_with_its_planned
   const step::Program p = x.program();
   const step::Section micro = p.section(step::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
-  BOOST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one
+  BOOST_REQUIRE(records.size() == 3 * per_micro + 2);  // one record for the norm, one for the weights
   const std::vector<std::uint64_t> live = placement::live_bytes(p, placement::lifetimes(p), p.traits.tier);
   std::uint64_t sum = 0, end = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(evaluation_is_not_recorded_and_stop_ends_recording) {
   x.step(1);
   BOOST_TEST(x.moments.size() == moments);
   BOOST_CHECK_THROW(x.read(), StatusFailure);
-  profiler().stop(x.session->handle());  // also without start
+  profiler().stop(x.session->handle());  // allowed without start
 }
 
 BOOST_AUTO_TEST_CASE(too_little_memory_for_records_is_rejected) {
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(too_little_memory_for_records_is_rejected) {
   BOOST_TEST(profiler().start(x.session->handle(), memory.data(), x.bytes() - 1, &x.sink, &e) == TH_E_ARG);
   BOOST_TEST(std::string(e.message).find(std::to_string(x.bytes())) != std::string::npos, e.message);
   BOOST_TEST(profiler().start(x.session->handle(), nullptr, x.bytes(), &x.sink, &e) == TH_E_ARG);
-  x.step(0);  // and the step goes on without
+  x.step(0);  // not profiled
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
-// The reference model: its gradients of every tensor of every small model against finite differences in
-// double.
+// The reference model itself: its gradients of every tensor compared with finite differences in double, for
+// every small model.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -13,7 +13,7 @@ using namespace test;
 
 BOOST_AUTO_TEST_SUITE(cpu_reference)
 
-BOOST_DATA_TEST_CASE(reference_gradients_are_those_of_finite_differences,
+BOOST_DATA_TEST_CASE(reference_gradients_match_finite_differences,
                      boost::unit_test::data::make(small_models()), z) {
   const std::size_t n = 2 * z.seq;
   const reference::Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);

@@ -1,6 +1,6 @@
-// Every buffer in its own allocation: the maximum of live bytes equals the plan's tensor bytes, no buffer is
-// used outside its lifetime, no write is outside a buffer, and results equal those in one arena. Random
-// shapes, every recompute policy.
+// Runs with every buffer in its own allocation: the maximum of live bytes equals the tensor bytes of the
+// plan, no buffer is accessed outside its lifetime or its bounds, and results equal those of a single arena.
+// Random shapes, every recompute policy.
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/cpu_model_fixture.hpp"
@@ -61,17 +61,18 @@ BOOST_AUTO_TEST_CASE(separate_buffers_peak_at_the_plans_tensor_bytes) {
       reference::Weights after[2];
       double losses[2][2];
       for (bool separate : {false, true}) {
-        CpuModelFixture rig(s.model, s.run, kernels, s.traits.threads, separate, &s.traits);
-        rig.load(w);
-        for (std::uint64_t t = 0; t < 2; ++t) losses[separate][t] = rig.update(ids, targets, 1e-3, t).loss;
+        CpuModelFixture fixture(s.model, s.run, kernels, s.traits.threads, separate, &s.traits);
+        fixture.load(w);
+        for (std::uint64_t t = 0; t < 2; ++t)
+          losses[separate][t] = fixture.update(ids, targets, 1e-3, t).loss;
         const std::size_t one = s.run.tokens_per_micro_batch();
-        rig.evaluate(reference::Ids(ids.begin(), ids.begin() + static_cast<long>(one)),
-                     reference::Ids(targets.begin(), targets.begin() + static_cast<long>(one)));
-        for (std::uint32_t p = 0; p < std::min(3u, s.run.seq_len); ++p) rig.next(ids[p], p);
-        after[separate] = rig.read();
+        fixture.evaluate(reference::Ids(ids.begin(), ids.begin() + static_cast<long>(one)),
+                         reference::Ids(targets.begin(), targets.begin() + static_cast<long>(one)));
+        for (std::uint32_t p = 0; p < std::min(3u, s.run.seq_len); ++p) fixture.next(ids[p], p);
+        after[separate] = fixture.read();
         if (!separate) continue;
-        const placement::MemoryPlan plan = placement::place(rig.program);
-        auto& storage = static_cast<SeparateStorage&>(*rig.storage);
+        const placement::MemoryPlan plan = placement::place(fixture.program);
+        auto& storage = static_cast<SeparateStorage&>(*fixture.storage);
         BOOST_TEST(storage.peak() == plan.peak_tensor_bytes,
                    "shape " << shape << ", recompute " << name(recompute) << ": " << storage.peak()
                             << " bytes against " << plan.peak_tensor_bytes);

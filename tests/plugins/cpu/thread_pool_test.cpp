@@ -1,5 +1,5 @@
-// The thread pool: every task runs once for any number of tasks and threads, also with jobs in quick
-// succession.
+// The thread pool of the CPU trainer: every task runs exactly once for any number of tasks and threads, also
+// if jobs follow each other quickly or after pauses, and a pool can be destroyed at any time.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace trainhost::cpu {
 namespace {
 
-BOOST_AUTO_TEST_SUITE(cpu_pool)
+BOOST_AUTO_TEST_SUITE(cpu_thread_pool)
 
 BOOST_AUTO_TEST_CASE(every_task_runs_exactly_once) {
   for (std::uint32_t threads : {1u, 2u, 3u, 4u, 9u}) {
@@ -32,9 +32,9 @@ BOOST_AUTO_TEST_CASE(every_task_runs_exactly_once) {
   }
 }
 
-// A worker that is late for the last job must still see that the pool ends (an earlier version slept
-// forever).
-BOOST_AUTO_TEST_CASE(a_pool_ends_with_late_workers) {
+// A worker that missed the last job must still see that the pool is destroyed. An earlier version slept
+// forever.
+BOOST_AUTO_TEST_CASE(destroying_a_pool_with_late_workers_terminates) {
   for (int round = 0; round < 3000; ++round) {
     ThreadPool pool(9);
     pool.run(2, [](std::uint32_t, std::uint32_t) {});
@@ -49,7 +49,8 @@ BOOST_AUTO_TEST_CASE(frequent_and_rare_jobs_lose_no_task) {
     const std::uint32_t tasks = job % 13;
     pool.run(tasks, [&](std::uint32_t t, std::uint32_t) { sum += t + 1; });
     expected += tasks * (tasks + 1) / 2;
-    if (job % 2000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others fall asleep
+    if (job % 2000 == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // long enough for the workers to sleep
   }
   BOOST_TEST(sum == expected);
 }

@@ -1,6 +1,6 @@
-// cublasLt: descriptors, what is refused, and products as work of a stream. An algorithm remembers the
-// problem that it was found for and the alignments and workspace that were promised; a product that breaks a
-// promise is refused.
+// cuBLASLt: descriptors, argument checks, and products as work of a stream. An algorithm stores the problem
+// that it was found for and the alignments and workspace of the preference; a product that does not match
+// them is rejected.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -36,25 +36,25 @@ struct cublasLtMatmulPreferenceOpaque_t {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x656d756c61746564;
-constexpr std::size_t kMostWorkspace = 64 * 1024;  // that the emulation ever asks for
+constexpr std::size_t kMostWorkspace = 64 * 1024;  // the largest workspace that an algorithm requests
 
-struct Algorithm {  // what lies in cublasLtMatmulAlgo_t
+struct Algorithm {  // the contents of cublasLtMatmulAlgo_t
   std::uint64_t magic, problem, workspace, max_workspace;
   std::uint32_t alignment[4];
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
 template <class F>
-cublasStatus_t blas(const char* name, F&& f, Gives gives = Gives::kNothing) {
+cublasStatus_t blas(const char* name, F&& f, IfFailing if_failing = IfFailing::kDoNothing) {
   Lock lock(state().mutex);
   if (inside_host_function()) {
     state().problems.push_back(std::string(name) + " was called by a host function");
     return CUBLAS_STATUS_INTERNAL_ERROR;
   }
-  const auto refused = static_cast<cublasStatus_t>(admit(name));
-  if (refused != CUBLAS_STATUS_SUCCESS && gives == Gives::kNothing) return refused;
+  const auto failure = static_cast<cublasStatus_t>(admit(name));
+  if (failure != CUBLAS_STATUS_SUCCESS && if_failing == IfFailing::kDoNothing) return failure;
   const cublasStatus_t s = f(lock);
-  return refused != CUBLAS_STATUS_SUCCESS ? refused : s;
+  return failure != CUBLAS_STATUS_SUCCESS ? failure : s;
 }
 
 template <class T>
@@ -71,9 +71,9 @@ cublasStatus_t destroy(const char* name, const void* p) {
   return blas(
       name,
       [&](Lock&) { return state().blas.erase(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE; },
-      Gives::kBack);
+      IfFailing::kFreeAnyway);
 }
-bool live(const void* p) { return state().blas.contains(p); }
+bool exists(const void* p) { return state().blas.contains(p); }
 
 template <class T>
 cublasStatus_t set(T& to, const void* buf, std::size_t bytes) {
@@ -81,7 +81,7 @@ cublasStatus_t set(T& to, const void* buf, std::size_t bytes) {
   std::memcpy(&to, buf, sizeof(T));
   return CUBLAS_STATUS_SUCCESS;
 }
-// An attribute whose one value the emulation knows.
+// An attribute of which only one value is supported.
 template <class T>
 cublasStatus_t only(T allowed, const void* buf, std::size_t bytes) {
   T value{};
@@ -97,7 +97,7 @@ std::uint64_t bytes_of(const Layout& l) {
   return vectors == 0 ? 0
                       : ((vectors - 1) * static_cast<std::uint64_t>(l.ld) + within) * element_bytes(l.type);
 }
-bool sound(const Layout& l) {
+bool valid(const Layout& l) {
   return l.rows > 0 && l.cols > 0 &&
          l.ld >= static_cast<std::int64_t>(l.order == CUBLASLT_ORDER_COL ? l.rows : l.cols);
 }
@@ -107,11 +107,11 @@ Matrix matrix(const void* at, const Layout& l, bool transposed) {
   return {at, l.type == CUDA_R_16BF, row, column};
 }
 
-// What the library's table of supported combinations says, as far as it is used.
+// Checks shapes, and the combinations of types that cuBLASLt supports, as far as the trainer uses them.
 cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b, const Layout& c,
                      const Layout& out) {
   for (const Layout* l : {&a, &b, &c, &out})
-    if (!sound(*l)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!valid(*l)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool ta = d.transpose_a != CUBLAS_OP_N, tb = d.transpose_b != CUBLAS_OP_N;
   const std::uint64_t m = ta ? a.cols : a.rows, k = ta ? a.rows : a.cols, kb = tb ? b.cols : b.rows,
                       n = tb ? b.rows : b.cols;
@@ -134,7 +134,7 @@ cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Everything that an algorithm may depend on, as one number.
+// A hash of everything that an algorithm may depend on.
 std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b,
                          const Layout& c, const Layout& out) {
   Random h{static_cast<std::uint64_t>(d.compute)};
@@ -194,7 +194,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr,
                                               const void* buf, size_t bytes) {
   return blas("cublasLtMatmulDescSetAttribute", [&](Lock&) {
-    if (!live(d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!exists(d)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attr) {
       case CUBLASLT_MATMUL_DESC_TRANSA:
         return set(d->transpose_a, buf, bytes);
@@ -227,7 +227,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
                                                 cublasLtMatrixLayoutAttribute_t attr, const void* buf,
                                                 size_t bytes) {
   return blas("cublasLtMatrixLayoutSetAttribute", [&](Lock&) {
-    if (!live(l)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!exists(l)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attr) {
       case CUBLASLT_MATRIX_LAYOUT_TYPE:
         return set(l->type, buf, bytes);
@@ -257,7 +257,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attr,
                                                     const void* buf, size_t bytes) {
   return blas("cublasLtMatmulPreferenceSetAttribute", [&](Lock&) {
-    if (!live(p)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!exists(p)) return CUBLAS_STATUS_INVALID_VALUE;
     std::uint32_t ignored;
     switch (attr) {
       case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
@@ -285,7 +285,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t p, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
   return blas("cublasLtMatmulAlgoGetHeuristic", [&](Lock&) {
-    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out) || !live(p))
+    if (!exists(handle) || !exists(d) || !exists(a) || !exists(b) || !exists(c) || !exists(out) || !exists(p))
       return CUBLAS_STATUS_INVALID_VALUE;
     if (wanted <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
@@ -309,7 +309,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
                               cudaStream_t stream) {
   return blas("cublasLtMatmul", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
-    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out))
+    if (!exists(handle) || !exists(d) || !exists(a) || !exists(b) || !exists(c) || !exists(out))
       return CUBLAS_STATUS_INVALID_VALUE;
     if (!s || !alpha || !beta || !A || !B || !D) return CUBLAS_STATUS_INVALID_VALUE;
     if (const cublasStatus_t e = check(*d, *a, *b, *c, *out); e != CUBLAS_STATUS_SUCCESS) return e;
@@ -354,16 +354,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     Item item{.work = Work::kMatmul, .name = "cublasLtMatmul"};
     item.cost_us = state().costs.kernel_us + 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                                  static_cast<double>(p.k) / state().costs.matmul_flops_per_us;
-    // Whoever kept something in the work space finds out. Most products spoil the part that the algorithm
-    // asked for, a real one does no more; the first and every 64th the whole, which for tens of megabytes
-    // takes longer than the rest.
+    // The workspace is filled with NaN, so that a test fails if it contains data. Most products fill only the
+    // part that the algorithm requested; the first one and every 64th fill all of it, because filling tens of
+    // megabytes takes longer than the product.
     static std::uint64_t products = 0;
-    const std::size_t spoiled =
+    const std::size_t filled_bytes =
         products++ % 64 == 0 ? workspace_bytes : std::min<std::size_t>(workspace_bytes, chosen.workspace);
     item.run = [=] {
-      if (spoiled > 0) std::memset(workspace, 0xff, spoiled);
+      if (filled_bytes > 0) std::memset(workspace, 0xff, filled_bytes);
       multiply(p);
-      if (spoiled > 0) std::memset(workspace, 0xff, spoiled);
+      if (filled_bytes > 0) std::memset(workspace, 0xff, filled_bytes);
     };
     return enqueue(lock, *s, std::move(item)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                              : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -1,4 +1,4 @@
-// Products of the emulated cublasLt against the dumbest loops, and what it refuses.
+// Products of the emulated cuBLASLt compared with simple loops, and invalid arguments that it rejects.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <vector>
@@ -11,12 +11,12 @@ namespace {
 
 #define OK(expression) BOOST_REQUIRE_EQUAL(static_cast<int>(expression), 0)
 
-struct Rig {
+struct Fixture {
   cublasLtHandle_t handle;
   cublasLtMatmulPreference_t preference;
-  char* memory;  // four matrices of 4 KiB, then bias, then work space
+  char* memory;  // four matrices of 4 KiB, then bias, then workspace
   std::uint64_t workspace = 1024;
-  Rig() {
+  Fixture() {
     emu::reset();
     OK(cublasLtCreate(&handle));
     OK(cublasLtMatmulPreferenceCreate(&preference));
@@ -24,7 +24,7 @@ struct Rig {
                                             sizeof workspace));
     OK(cudaMalloc(&memory, 6 * 4096));
   }
-  ~Rig() {
+  ~Fixture() {
     cublasLtDestroy(handle), cublasLtMatmulPreferenceDestroy(preference), cudaFree(memory);
     BOOST_TEST(emu::outstanding().nothing());
   }
@@ -43,7 +43,7 @@ struct Case {
 };
 
 float value(int i) { return static_cast<float>((i * 37) % 29 - 14) / 16 + (i % 5 == 0 ? 0x1p-13f : 0.0f); }
-// What tf32 keeps of a number; ties go away from zero.
+// x rounded to TF32, ties away from zero.
 double eleven_bits(float x) {
   int e = 0;
   const double m = std::frexp(x, &e);
@@ -61,8 +61,8 @@ void fill(char* at, cudaDataType t, int n) {
       reinterpret_cast<__nv_bfloat16*>(at)[i] = __float2bfloat16_rn(value(i));
 }
 
-/// The first status that is not success; compares the result when there is one.
-cublasStatus_t try_case(Rig& r, const Case& c) {
+/// Computes a product and compares it with loops. Returns the first status that is not success.
+cublasStatus_t try_case(Fixture& r, const Case& c) {
   char *a = r.memory + c.shift, *b = r.memory + 4096, *cc = b + 4096, *d = cc + 4096, *bias = d + 4096,
        *work = bias + 4096;
   fill(a, c.in, 64), fill(b, c.in, 64), fill(cc, c.out, 64), fill(bias, c.out, 16);
@@ -95,7 +95,7 @@ cublasStatus_t try_case(Rig& r, const Case& c) {
   for (cublasLtMatrixLayout_t l : {la, lb, lc, ld}) cublasLtMatrixLayoutDestroy(l);
   if (s != CUBLAS_STATUS_SUCCESS) return s;
 
-  BOOST_TEST(std::isnan(read(d, c.out, 0)));  // queued, not done
+  BOOST_TEST(std::isnan(read(d, c.out, 0)));  // queued, not executed
   OK(cudaDeviceSynchronize());
   BOOST_TEST(std::isnan(read(work, CUDA_R_32F, 0)));
   for (std::size_t j = 0; j < c.n; ++j)
@@ -118,9 +118,9 @@ cublasStatus_t try_case(Rig& r, const Case& c) {
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(cuda_products, Rig)
+BOOST_FIXTURE_TEST_SUITE(cuda_products, Fixture)
 
-BOOST_AUTO_TEST_CASE(every_form_that_the_product_uses_agrees_with_loops) {
+BOOST_AUTO_TEST_CASE(every_product_that_the_trainer_uses_agrees_with_loops) {
   for (bool ta : {false, true})
     for (bool tb : {false, true})
       for (bool bias : {false, true})
@@ -135,24 +135,24 @@ BOOST_AUTO_TEST_CASE(every_form_that_the_product_uses_agrees_with_loops) {
         }
 }
 
-BOOST_AUTO_TEST_CASE(tf32_rounds_what_it_reads) {
+BOOST_AUTO_TEST_CASE(tf32_products_round_their_operands) {
   Case c;
   c.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
   OK(try_case(*this, c));
 }
 
-BOOST_AUTO_TEST_CASE(what_the_library_refuses_is_refused) {
+BOOST_AUTO_TEST_CASE(invalid_products_are_rejected_as_by_the_library) {
   Case c;
   c.short_ld = 1;
   BOOST_TEST(try_case(*this, c) == CUBLAS_STATUS_INVALID_VALUE);
   c = {};
-  c.shift = 16;  // the preference promised 256
+  c.shift = 16;  // the preference requires 256
   BOOST_TEST(try_case(*this, c) == CUBLAS_STATUS_INVALID_VALUE);
   c = {};
-  c.given = 512;  // less than the algorithm asked for
+  c.given = 512;  // less than the algorithm requires
   BOOST_TEST(try_case(*this, c) == CUBLAS_STATUS_INVALID_VALUE);
   c = {};
-  c.given = 2048;  // more than the preference allowed
+  c.given = 2048;  // more than the preference allows
   BOOST_TEST(try_case(*this, c) == CUBLAS_STATUS_INVALID_VALUE);
   c = {};
   c.out = CUDA_R_16BF;

@@ -1,4 +1,4 @@
-// What the emulated device says of itself, and kernel launches.
+// Properties of the emulated device, and kernel launches, with the limits that CUDA checks.
 #include <cstring>
 
 #include "emulation_state.hpp"
@@ -8,7 +8,8 @@
 using namespace emu;
 
 namespace {
-constexpr std::size_t kSharedBytes = 48 * 1024;  // what a block gets without asking
+constexpr std::size_t kSharedBytes =
+    48 * 1024;  // dynamic shared memory per block without cudaFuncSetAttribute
 thread_local int current_device = 0;
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Counting calls, failing them on demand, and what CUDA remembers about errors. Also the settings of emu.hpp.
+// Counts calls, makes them fail on request, and keeps the last error of each thread, as CUDA does. Also
+// implements the settings and statistics of emu.hpp.
 #include <algorithm>
 
 #include "emulation_state.hpp"
@@ -58,15 +59,15 @@ const ErrorText kErrors[] = {
 };
 #undef EMU_ERROR
 
-const ErrorText& text_of(cudaError_t e) {
+const ErrorText& find_error_text(cudaError_t e) {
   for (const ErrorText& t : kErrors)
     if (t.code == e) return t;
   static const ErrorText none = {cudaErrorUnknown, "unrecognized error code", "unrecognized error code"};
   return none;
 }
 
-// What the whole API says on a machine where it cannot work. Asking for versions always works.
-cudaError_t machine_refuses(const std::string& name) {
+// The error of every call on a machine without devices or with an old driver. Version queries always succeed.
+cudaError_t machine_error(const std::string& name) {
   const Machine& m = state().machine;
   if (name == "cudaRuntimeGetVersion" || name == "cudaDriverGetVersion" || name == "cublasLtGetVersion")
     return cudaSuccess;
@@ -85,7 +86,7 @@ int admit(const char* name) {
   State& s = state();
   ++s.calls[name], ++s.admitted;
   const bool blas = std::string_view(name).starts_with("cublas");
-  int code = s.sticky != cudaSuccess ? s.sticky : machine_refuses(name);
+  int code = s.sticky != cudaSuccess ? s.sticky : machine_error(name);
   if (blas && code != 0) code = 1;  // CUBLAS_STATUS_NOT_INITIALIZED
   for (std::size_t i = 0; i < s.failures.size(); ++i) {
     Failure& f = s.failures[i];
@@ -93,13 +94,13 @@ int admit(const char* name) {
     const Failure now = f;
     if (now.sticky && !blas && now.name != "kernel" && now.name != "copy")
       s.sticky = static_cast<cudaError_t>(now.code);
-    if (now.sticky && blas) f.nth = 1;  // and again
+    if (now.sticky && blas) f.nth = 1;  // the next call fails as well
     if (code == 0) code = now.code;
   }
   return code;
 }
 
-cudaError_t note(cudaError_t e) {
+cudaError_t remember_error(cudaError_t e) {
   if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
   return e;
 }
@@ -111,8 +112,8 @@ void set_inside_host_function(bool inside) { in_host_function = inside; }
 void reset() {
   Lock lock(state().mutex);
   State& s = state();
-  forget_streams(lock);
-  forget_memory();
+  destroy_all_streams(lock);
+  free_all_memory();
   s.machine = {}, s.schedule = {}, s.costs = {}, s.random = {1};
   s.events.clear(), s.graphs.clear(), s.execs.clear(), s.captures.clear(), s.shared_limit.clear();
   s.streams_made = 0, s.blas.clear();
@@ -211,6 +212,6 @@ void advance_host_clock(double us) {
 extern "C" {
 cudaError_t cudaGetLastError(void) { return std::exchange(emu::last_error, emu::state().sticky); }
 cudaError_t cudaPeekAtLastError(void) { return emu::last_error; }
-const char* cudaGetErrorName(cudaError_t error) { return emu::text_of(error).name; }
-const char* cudaGetErrorString(cudaError_t error) { return emu::text_of(error).text; }
+const char* cudaGetErrorName(cudaError_t error) { return emu::find_error_text(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return emu::find_error_text(error).text; }
 }

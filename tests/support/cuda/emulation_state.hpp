@@ -1,6 +1,6 @@
-// The emulated machine behind the API: streams as queues of work, events as marks in them, memory by address.
-// Every call takes the one lock through call(); functions below that take a Lock expect it held. Kernels run
-// under it, host functions do not.
+// State of the emulated machine: streams are queues of work, events are marks in them, allocations are stored
+// by address. One mutex protects everything; call() locks it, and functions with a Lock parameter expect it
+// locked. Kernels run with the mutex locked, host functions without.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -19,14 +19,14 @@
 
 struct Capture;
 
-/// A point in a stream: reached once the work before it is done.
+/// A position in a stream, reached when all work before it has finished.
 struct Mark {
-  CUstream_st* stream;  // alive at least until the mark is reached
+  CUstream_st* stream;  // not destroyed before the mark is reached
   bool reached = false;
   double clock_us = 0;
 };
 
-/// One piece of queued work. Copies of it may be queued many times, by graphs.
+/// A unit of queued work. A graph queues copies of its items at every launch.
 struct Item {
   emu::Work work{};
   std::string name;
@@ -38,16 +38,16 @@ struct Item {
   double queued_us = 0;
 };
 
-/// Where a captured stream or event stands: per stream, how many of its items lie before.
+/// Dependencies of a captured stream or event: for each stream, the number of its items that come before.
 using Past = std::map<const CUstream_st*, std::size_t>;
 
 struct CUstream_st {
   unsigned number = 0, flags = 0;
   std::deque<Item> queue;
-  bool busy = false;  // a host function of it is running, outside the lock
+  bool busy = false;  // one of its host functions is running, with the mutex unlocked
   double clock_us = 0;
   emu::Statistics statistics;
-  std::shared_ptr<Capture> capture;  // while it is part of one
+  std::shared_ptr<Capture> capture;  // null if it is not being captured
   Past past;
 };
 struct CUevent_st {
@@ -58,7 +58,8 @@ struct CUevent_st {
 };
 struct CUgraph_st {
   std::vector<Item> items;
-  std::vector<std::vector<std::size_t>> after;  // items that must be done before items[i]; all smaller than i
+  std::vector<std::vector<std::size_t>>
+      after;  // by item: items that must finish before it, all with smaller index
 };
 struct CUgraphExec_st {
   CUgraph_st graph;
@@ -66,11 +67,11 @@ struct CUgraphExec_st {
 struct Capture {
   CUstream_st* origin;
   std::thread::id thread;
-  bool any_thread = false;  // global mode: unsafe calls of all threads are refused
+  bool any_thread = false;  // global mode: unsafe calls of all threads are rejected
   bool invalid = false;
   std::vector<Item> items;
   std::vector<const CUstream_st*> stream_of;  // by item
-  std::vector<Past> past_of;                  // by item: what its stream knew
+  std::vector<Past> past_of;                  // by item: dependencies
   std::set<CUstream_st*> streams;
 };
 
@@ -85,12 +86,12 @@ struct Failure {
   bool sticky;
 };
 struct Block {
-  std::uint64_t bytes, taken_bytes;
+  std::uint64_t bytes, allocated_bytes;  // requested; rounded up to the allocation unit
 };
 
 struct State {
   std::mutex mutex;
-  std::condition_variable changed;  // a host function returned, or something was queued
+  std::condition_variable changed;  // a host function returned, or work was queued
   Machine machine;
   Schedule schedule;
   Costs costs;
@@ -103,19 +104,19 @@ struct State {
   std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<std::uintptr_t, Block> device, pinned;   // by address
-  std::map<const void*, std::size_t> shared_limit;  // of kernels that asked for more than 48 KiB
-  std::uint64_t device_taken = 0, device_bytes = 0, pinned_bytes = 0, device_peak = 0, pinned_peak = 0;
+  std::map<const void*, std::size_t> shared_limit;  // by kernel: bytes set by cudaFuncSetAttribute
+  std::uint64_t device_allocated = 0, device_bytes = 0, pinned_bytes = 0, device_peak = 0, pinned_peak = 0;
   std::map<const void*, std::shared_ptr<void>>
       blas;  // handles, descriptors, layouts and preferences of cublasLt
   unsigned streams_made = 0;
   std::uint64_t host_items = 0;  // host functions queued or running
 
   std::map<std::string, std::uint64_t> calls;
-  std::uint64_t admitted = 0;  // calls in all
+  std::uint64_t admitted = 0;  // number of calls
   std::vector<Failure> failures;
   cudaError_t sticky = cudaSuccess;
   std::vector<std::string> problems;
-  std::string pending_error;  // found by the helper thread; thrown by the next wait
+  std::string pending_error;  // of the helper thread; thrown by the next wait
 
   Statistics statistics;
   bool tracing = false;
@@ -126,56 +127,58 @@ State& state();
 
 // ---- emulation_control.cpp
 
-/// Counts the call and says what it must return without doing anything; 0: go on. Codes of cublasLt pass
-/// through as ints.
+/// Counts the call. Returns the error that it must return without doing anything, or 0. Codes of cublasLt are
+/// passed as int.
 int admit(const char* name);
-cudaError_t note(cudaError_t e);  // what cudaGetLastError will say
+cudaError_t remember_error(cudaError_t e);  // for cudaGetLastError(); returns e
 bool inside_host_function();
 void set_inside_host_function(bool inside);
 
-enum class Gives { kNothing, kBack };  // kBack: done even where the call is to fail
+/// Calls that free something do so even if they are made to fail.
+enum class IfFailing { kDoNothing, kFreeAnyway };
 
 template <class F>
-cudaError_t call(const char* name, F&& f, Gives gives = Gives::kNothing) {
+cudaError_t call(const char* name, F&& f, IfFailing if_failing = IfFailing::kDoNothing) {
   Lock lock(state().mutex);
   if (inside_host_function()) {
     state().problems.push_back(std::string(name) + " was called by a host function");
     return cudaErrorNotPermitted;
   }
-  const auto refused = static_cast<cudaError_t>(admit(name));
-  if (refused != cudaSuccess && gives == Gives::kNothing) return note(refused);
+  const auto failure = static_cast<cudaError_t>(admit(name));
+  if (failure != cudaSuccess && if_failing == IfFailing::kDoNothing) return remember_error(failure);
   const cudaError_t e = f(lock);
-  return note(refused != cudaSuccess ? refused : e);
+  return remember_error(failure != cudaSuccess ? failure : e);
 }
 
 // ---- work_queue.cpp
 
-/// The stream behind a handle; null where there is none.
+/// The stream of a handle; null if the handle is invalid.
 CUstream_st* stream_of(cudaStream_t handle);
-/// Puts work at the end of a stream, or into the graph that it records.
+/// Appends work to a stream, or to the graph if the stream is being captured.
 cudaError_t enqueue(Lock& lock, CUstream_st& s, Item item);
-/// Runs work until `done`; `target`: the stream that the caller waits for, or null for all. Returns the
-/// sticky error.
+/// Runs queued work until done() is true. target: the stream that the caller waits for; null: all. Returns
+/// the sticky error.
 cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<bool()>& done);
-/// Runs one piece of work of any stream, where one can run; cudaErrorNotReady, or the sticky error.
-cudaError_t ask(Lock& lock, const CUstream_st* target);
+/// Runs one item of any stream if one can run. Returns cudaErrorNotReady or the sticky error.
+cudaError_t run_one_item(Lock& lock, const CUstream_st* target);
 std::vector<CUstream_st*> every_stream();  // by number, the null stream first
 bool all_idle();
-void forget_streams(Lock& lock);
+void destroy_all_streams(Lock& lock);
 
 // ---- graphs.cpp
 
-/// Whether a call that may not happen during a capture of this thread must be refused; the capture is then
-/// lost.
-bool refused_by_capture();
-cudaError_t refuse(CUstream_st& s);  // the same for a call that names a captured stream
-cudaError_t record_item(CUstream_st& s, Item item);
+/// For calls that are not permitted during a capture: true if one is active in this thread; the capture
+/// becomes invalid.
+bool invalidates_capture();
+/// The same for a call on a captured stream; returns the error.
+cudaError_t reject_captured_stream(CUstream_st& s);
+cudaError_t capture_item(CUstream_st& s, Item item);
 
 // ---- memory.cpp
 
-/// Whether [p, p + bytes) lies in one block of device memory, or of pinned memory.
+/// True if [p, p + bytes) is inside one allocation of device memory, or of pinned memory.
 bool on_device(const void* p, std::uint64_t bytes);
 bool is_pinned(const void* p, std::uint64_t bytes);
-void forget_memory();
+void free_all_memory();
 
 }  // namespace emu

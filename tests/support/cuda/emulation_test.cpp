@@ -1,5 +1,5 @@
-// The emulation of kernels against itself, broken: each rule of CUDA that the product's kernels rely on is
-// kept once and broken once, and the break must be seen.
+// Emulation of kernels: for each rule of CUDA that the trainer's kernels rely on, a kernel that keeps it
+// gives one result, and a kernel that breaks it is detected.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <set>
@@ -16,7 +16,7 @@ using Bf16 = __nv_bfloat16;
 
 namespace {
 
-/// Device memory as an array, readable by the test because it is ordinary memory.
+/// An array in device memory. The test can access it, because the emulation uses ordinary memory.
 template <class T>
 struct Array {
   T* at = nullptr;
@@ -147,7 +147,8 @@ __global__ void product_tf32(const float* a, const float* b, float* out) {
   for (unsigned i = 0; i < 4; ++i) out[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = d[i];
 }
 
-/// The results of `compute` under every schedule, as a set: one element means that order did not matter.
+/// The different results of `compute` under all schedules; one element: the result does not depend on the
+/// order.
 template <class F>
 std::set<std::vector<int>> results(F&& compute) {
   std::set<std::vector<int>> all;
@@ -173,7 +174,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 BOOST_FIXTURE_TEST_SUITE(cuda_emulation, Fresh)
 
-BOOST_AUTO_TEST_CASE(a_missing_barrier_changes_the_result_and_a_present_one_fixes_it) {
+BOOST_AUTO_TEST_CASE(a_missing_barrier_changes_the_result) {
   auto go = [](auto kernel) {
     return results([kernel] {
       Array<int> x(96);
@@ -186,7 +187,7 @@ BOOST_AUTO_TEST_CASE(a_missing_barrier_changes_the_result_and_a_present_one_fixe
   BOOST_TEST(go(reverse<false>).size() > 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_missing_barrier_between_reading_and_the_next_write_is_seen) {
+BOOST_AUTO_TEST_CASE(a_missing_barrier_before_the_next_write_changes_the_result) {
   auto go = [](auto kernel) {
     return results([kernel] {
       Array<int> x(128);
@@ -198,7 +199,7 @@ BOOST_AUTO_TEST_CASE(a_missing_barrier_between_reading_and_the_next_write_is_see
   BOOST_TEST(go(two_rounds<false>).size() > 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_missing_syncwarp_is_seen) {
+BOOST_AUTO_TEST_CASE(a_missing_syncwarp_changes_the_result) {
   auto go = [](auto kernel) {
     return results([kernel] {
       Array<int> x(32);
@@ -210,7 +211,7 @@ BOOST_AUTO_TEST_CASE(a_missing_syncwarp_is_seen) {
   BOOST_TEST(go(neighbours<false>).size() > 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_barrier_that_some_threads_never_reach_is_an_error_with_their_numbers) {
+BOOST_AUTO_TEST_CASE(a_barrier_that_some_threads_never_reach_is_reported_with_the_threads) {
   const std::string text = message_of(half_a_barrier, 64);
   BOOST_TEST(has(text, "kernel half_a_barrier, block (0,0,0)"), text);
   BOOST_TEST(has(text, "40 at __syncthreads (first: thread (0,0,0))"), text);
@@ -218,13 +219,13 @@ BOOST_AUTO_TEST_CASE(a_barrier_that_some_threads_never_reach_is_an_error_with_th
   BOOST_TEST(emu::problems().size() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_lane_that_does_not_come_to_a_shuffle_is_an_error) {
+BOOST_AUTO_TEST_CASE(a_lane_missing_from_a_shuffle_is_an_error) {
   Array<int> x(32);
   for (auto kernel : {lonely_shuffle, wrong_mask}) {
     BOOST_REQUIRE_EQUAL(launch(kernel, 1, 32, 0, nullptr, x.at), cudaSuccess);
     BOOST_CHECK_THROW(cudaDeviceSynchronize(), std::runtime_error);
   }
-  run(neighbours<true>, 1, 32, 128, x.at);  // and the next kernel runs as if nothing had been
+  run(neighbours<true>, 1, 32, 128, x.at);  // the next kernel runs normally
   BOOST_TEST(x[4] == 5);
 }
 
@@ -268,7 +269,7 @@ BOOST_AUTO_TEST_CASE(sums_and_maxima_over_a_block_reach_every_thread_under_every
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_asynchronous_copy_that_nobody_waited_for_shows_as_nan) {
+BOOST_AUTO_TEST_CASE(an_asynchronous_copy_without_a_wait_reads_nan) {
   Array<float> from(256), to(128);
   for (int i = 0; i < 256; ++i) from[i] = static_cast<float>(i);
   run(copies<true>, 1, 32, 1024, from.at, to.at);
@@ -278,7 +279,7 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_copy_that_nobody_waited_for_shows_as_nan) {
   BOOST_TEST(std::isnan(to[5]));
 }
 
-BOOST_AUTO_TEST_CASE(threads_know_their_place_in_three_dimensions) {
+BOOST_AUTO_TEST_CASE(thread_indices_have_three_dimensions) {
   Array<uint3> x(8 * 24);
   run(indices, dim3(2, 2, 2), dim3(4, 3, 2), 0, x.at);
   for (unsigned i = 0; i < 8 * 24; ++i) {
@@ -288,7 +289,7 @@ BOOST_AUTO_TEST_CASE(threads_know_their_place_in_three_dimensions) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(fragments_of_bf16_products_lie_where_the_manual_says) {
+BOOST_AUTO_TEST_CASE(fragments_of_bf16_products_have_the_layout_of_the_manual) {
   Array<Bf16> a(256), b(128);
   Array<float> d(128);
   for (int i = 0; i < 256; ++i) a[i] = __float2bfloat16_rn(static_cast<float>(i % 13 - 6));

@@ -1,5 +1,6 @@
-// Switching costs about ten instructions on x86-64; other processors use ucontext, which also saves the
-// signal mask.
+// On x86-64 a switch saves the callee-saved registers and exchanges the stack pointer, in about 15
+// instructions; other processors use ucontext, which is slower because it also saves the signal mask. See
+// fiber.hpp.
 #include "fiber.hpp"
 
 #include <sys/mman.h>
@@ -14,7 +15,8 @@
 #endif
 
 #if defined(__x86_64__)
-// Saves what a call must keep, stores the stack pointer at *from and continues where `to` was saved.
+// Pushes the callee-saved registers, stores the stack pointer at *from, loads it from `to` and pops the
+// registers there.
 extern "C" void trainhost_emu_switch(void** from, void* to);
 asm(R"(
 .text
@@ -46,8 +48,7 @@ trainhost_emu_switch:
 namespace emu {
 namespace {
 
-// The fiber that is being started: begin() finds itself here. One per thread, as the threads of a block share
-// one.
+// The fiber that is being started: the entry point of a new stack has no argument and reads it from here.
 thread_local Fiber* starting = nullptr;
 
 }  // namespace
@@ -55,24 +56,24 @@ thread_local Fiber* starting = nullptr;
 #if defined(__x86_64__)
 
 void Fiber::start(void (*entry)(void*), void* argument) {
-  entry_ = entry, argument_ = argument, fake_here_ = nullptr;
+  entry_ = entry, argument_ = argument, fake_fiber_ = nullptr;
   auto* top =
       reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stack_ + bytes_) & ~std::uintptr_t{15});
-  *--top =
-      nullptr;  // where a caller's return address would be: the stack is 8 off 16 at entry, as after a call
+  *--top = nullptr;  // in place of a return address: at entry the stack is 8 bytes off a multiple of 16, as
+                     // after a call
   *--top = reinterpret_cast<void*>(+[] { begin(starting); });
   for (int i = 0; i < 6; ++i) *--top = nullptr;
-  here_ = top;
+  fiber_context_ = top;
 }
 static void switch_context(void*& from, void*& to) { trainhost_emu_switch(&from, to); }
 
 #else
 
 void Fiber::start(void (*entry)(void*), void* argument) {
-  entry_ = entry, argument_ = argument, fake_here_ = nullptr;
-  if (!here_)
-    here_ = new ucontext_t, there_ = new ucontext_t;  // as many as stacks; they live to the end of the tests
-  auto* c = static_cast<ucontext_t*>(here_);
+  entry_ = entry, argument_ = argument, fake_fiber_ = nullptr;
+  if (!fiber_context_)
+    fiber_context_ = new ucontext_t, caller_context_ = new ucontext_t;  // one pair per stack; never freed
+  auto* c = static_cast<ucontext_t*>(fiber_context_);
   getcontext(c);
   c->uc_stack.ss_sp = stack_, c->uc_stack.ss_size = bytes_, c->uc_link = nullptr;
   makecontext(
@@ -96,21 +97,21 @@ void Fiber::begin(Fiber* self) {
 void Fiber::resume() {
   starting = this;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&fake_there_, stack_, bytes_);
+  __sanitizer_start_switch_fiber(&fake_caller_, stack_, bytes_);
 #endif
-  switch_context(there_, here_);
+  switch_context(caller_context_, fiber_context_);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fake_there_, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(fake_caller_, nullptr, nullptr);
 #endif
 }
 
 void Fiber::suspend([[maybe_unused]] bool last) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(last ? nullptr : &fake_here_, caller_stack_, caller_bytes_);
+  __sanitizer_start_switch_fiber(last ? nullptr : &fake_fiber_, caller_stack_, caller_bytes_);
 #endif
-  switch_context(here_, there_);
+  switch_context(fiber_context_, caller_context_);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fake_here_, &caller_stack_, &caller_bytes_);
+  __sanitizer_finish_switch_fiber(fake_fiber_, &caller_stack_, &caller_bytes_);
 #endif
 }
 
@@ -118,7 +119,7 @@ std::size_t Stacks::bytes() {
 #if defined(__SANITIZE_ADDRESS__)
   return 512 * 1024;
 #else
-  return 128 * 1024;  // pages are only there once they are touched
+  return 128 * 1024;  // pages are allocated when they are first written
 #endif
 }
 
@@ -134,7 +135,7 @@ Stacks::Stacks(std::size_t count) : count_(count) {
   for (std::size_t i = 0; i < count; ++i) mprotect(base_ + i * (bytes() + guard()), guard(), PROT_NONE);
 }
 Stacks::~Stacks() { munmap(base_, count_ * (bytes() + guard())); }
-void Stacks::forget() {
+void Stacks::unpoison() {
 #if defined(__SANITIZE_ADDRESS__)
   for (std::size_t i = 0; i < count_; ++i) __asan_unpoison_memory_region(at(i), bytes());
 #endif

@@ -1,6 +1,6 @@
-// A stack of its own and the switch to it and back. The emulation runs each thread of a block as one of
-// these; nothing here knows of blocks. Exceptions must not leave a fiber's function. Stacks have a guard page
-// below and are used again.
+// Fibers: functions with their own stack that the caller can resume and that can suspend themselves. The
+// emulation runs each thread of a block as a fiber. Exceptions must not leave the function of a fiber. Stacks
+// have a guard page and are reused.
 #pragma once
 #include <cstddef>
 
@@ -10,11 +10,12 @@ class Fiber {
  public:
   explicit Fiber(std::byte* stack, std::size_t bytes) : stack_(stack), bytes_(bytes) {}
 
-  /// The next resume() calls entry(argument) on this stack. What was running there before is forgotten.
+  /// The next resume() calls entry(argument) on this stack. A function that was suspended on it is abandoned.
   void start(void (*entry)(void*), void* argument);
-  /// Goes there; returns when the fiber suspends. Called by the thread's own stack only.
+  /// Runs the fiber until it suspends. Must be called on the stack of the thread, not on a fiber.
   void resume();
-  /// Goes back to the caller of resume(). Called on the fiber's stack. `last`: it will not be resumed.
+  /// Returns to the caller of resume(). Must be called on the fiber's stack. last: the fiber will not be
+  /// resumed.
   void suspend(bool last);
 
  private:
@@ -24,15 +25,15 @@ class Fiber {
   std::size_t bytes_;
   void (*entry_)(void*) = nullptr;
   void* argument_ = nullptr;
-  void* here_ = nullptr;  // stack pointers, while the other side runs
-  void* there_ = nullptr;
-  void* fake_here_ = nullptr;  // AddressSanitizer's
-  void* fake_there_ = nullptr;
+  void* fiber_context_ = nullptr;   // saved stack pointer (or ucontext) of the fiber, while the caller runs
+  void* caller_context_ = nullptr;  // the same of the caller, while the fiber runs
+  void* fake_fiber_ = nullptr;      // fake stacks of AddressSanitizer
+  void* fake_caller_ = nullptr;
   const void* caller_stack_ = nullptr;
   std::size_t caller_bytes_ = 0;
 };
 
-/// Stacks for `count` fibers, in one mapping that lives as long as this.
+/// Stacks for `count` fibers, in one memory mapping.
 class Stacks {
  public:
   explicit Stacks(std::size_t count);
@@ -40,8 +41,8 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
   std::byte* at(std::size_t i) const;
-  /// After fibers were left in the middle: what AddressSanitizer keeps of their frames is dropped.
-  void forget();
+  /// Removes AddressSanitizer's marks from all stacks; needed after fibers were abandoned.
+  void unpoison();
   static std::size_t bytes();
 
  private:

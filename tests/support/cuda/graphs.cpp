@@ -1,6 +1,6 @@
-// Capture and graphs. A captured stream's work goes into a list; each piece keeps what its stream knew of the
-// others, so that a launch can run the pieces in any order that the captured events allow. The seed chooses
-// one for each launch.
+// Stream capture and graphs. Work of captured streams is appended to a list; each item stores its
+// dependencies on items of other streams, so that a launch can run the items in any order that the captured
+// events permit. The seed of the schedule selects the order of every launch.
 #include <algorithm>
 
 #include "emulation_state.hpp"
@@ -17,19 +17,19 @@ void leave_capture(const std::shared_ptr<Capture>& c) {
   std::erase(state().captures, c);
 }
 
-// Every captured stream must have been joined, directly or not, by the one that began.
+// True if the origin stream has waited, directly or indirectly, for all work of the other captured streams.
 bool all_joined(const Capture& c) {
   for (std::size_t i = 0; i < c.items.size(); ++i) {
     const auto known = c.origin->past.find(c.stream_of[i]);
-    std::size_t until = 0;  // items of that stream up to and with this one
+    std::size_t until = 0;  // number of items of that stream up to and including this one
     for (std::size_t j = 0; j <= i; ++j) until += c.stream_of[j] == c.stream_of[i];
     if (c.stream_of[i] != c.origin && (known == c.origin->past.end() || known->second < until)) return false;
   }
   return true;
 }
 
-// Item i comes after every item that its stream knew of.
-std::vector<std::vector<std::size_t>> order_of(const Capture& c) {
+// The predecessors of every item.
+std::vector<std::vector<std::size_t>> predecessors(const Capture& c) {
   std::vector<std::vector<std::size_t>> after(c.items.size());
   for (std::size_t i = 0; i < c.items.size(); ++i) {
     std::map<const CUstream_st*, std::size_t> seen;
@@ -41,17 +41,19 @@ std::vector<std::vector<std::size_t>> order_of(const Capture& c) {
   return after;
 }
 
-// Repeatedly any item whose predecessors are done; half of the time simply the first.
-std::vector<std::size_t> some_order(const CUgraph_st& g) {
+// A random topological order. Half of the time the first possible item is next, so that orders stay close to
+// the captured one.
+std::vector<std::size_t> random_order(const CUgraph_st& g) {
   std::vector<std::size_t> order;
   std::vector<bool> done(g.items.size());
   while (order.size() < g.items.size()) {
-    std::vector<std::size_t> could;
-    for (std::size_t i = 0; i < g.items.size() && could.size() < 16; ++i)
+    std::vector<std::size_t> candidates;
+    for (std::size_t i = 0; i < g.items.size() && candidates.size() < 16; ++i)
       if (!done[i] &&
           std::all_of(g.after[i].begin(), g.after[i].end(), [&](std::size_t j) { return done[j]; }))
-        could.push_back(i);
-    const std::size_t next = state().random.below(2) ? could[0] : could[state().random.below(could.size())];
+        candidates.push_back(i);
+    const std::size_t next =
+        state().random.below(2) ? candidates[0] : candidates[state().random.below(candidates.size())];
     done[next] = true;
     order.push_back(next);
   }
@@ -60,19 +62,19 @@ std::vector<std::size_t> some_order(const CUgraph_st& g) {
 
 }  // namespace
 
-bool refused_by_capture() {
-  bool refused = false;
+bool invalidates_capture() {
+  bool invalidated = false;
   for (const auto& c : state().captures)
-    if (c->any_thread || c->thread == std::this_thread::get_id()) refused = c->invalid = true;
-  return refused;
+    if (c->any_thread || c->thread == std::this_thread::get_id()) invalidated = c->invalid = true;
+  return invalidated;
 }
 
-cudaError_t refuse(CUstream_st& s) {
+cudaError_t reject_captured_stream(CUstream_st& s) {
   s.capture->invalid = true;
   return cudaErrorStreamCaptureUnsupported;
 }
 
-cudaError_t record_item(CUstream_st& s, Item item) {
+cudaError_t capture_item(CUstream_st& s, Item item) {
   Capture& c = *s.capture;
   if (c.invalid) return cudaErrorStreamCaptureInvalidated;
   c.items.push_back(std::move(item));
@@ -101,8 +103,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   });
 }
 
-// Whatever it returns, the stream is out of capture afterwards: a call that is made to fail ends it without a
-// graph.
+// The capture ends in any case: a call that is made to fail ends it without a graph.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
   const cudaError_t status = call("cudaStreamEndCapture", [&](Lock&) {
     CUstream_st* s = stream_of(stream);
@@ -120,7 +121,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
                                            : cudaErrorStreamCaptureUnjoined;
     if (e == cudaSuccess) {
       auto g = std::make_unique<CUgraph_st>();
-      g->after = order_of(*c), g->items = std::move(c->items);
+      g->after = predecessors(*c), g->items = std::move(c->items);
       *to = g.get();
       state().graphs.emplace(g.get(), std::move(g));
     }
@@ -160,9 +161,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return call("cudaGraphLaunch", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
     if (!s || !state().execs.contains(exec)) return cudaErrorInvalidResourceHandle;
-    if (s->capture) return refuse(*s);  // child graphs: the product has none
+    if (s->capture)
+      return reject_captured_stream(*s);  // child graphs are not emulated; the trainer does not use them
     ++state().statistics.graph_launches, ++s->statistics.graph_launches;
-    for (std::size_t i : some_order(exec->graph))
+    for (std::size_t i : random_order(exec->graph))
       if (const cudaError_t e = enqueue(lock, *s, exec->graph.items[i]); e != cudaSuccess) return e;
     return cudaSuccess;
   });
@@ -171,11 +173,13 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return call(
       "cudaGraphExecDestroy",
-      [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; }, Gives::kBack);
+      [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; },
+      IfFailing::kFreeAnyway);
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call(
       "cudaGraphDestroy",
-      [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; }, Gives::kBack);
+      [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; },
+      IfFailing::kFreeAnyway);
 }
 }

@@ -1,4 +1,4 @@
-// Capture: what is recorded, what a launch does with it, and what may not happen meanwhile.
+// Stream capture: captured work, graph launches, and calls that are not permitted during a capture.
 #include <boost/test/unit_test.hpp>
 #include <set>
 
@@ -15,11 +15,11 @@ namespace {
 __global__ void add(int* x, int by) { *x += by; }
 __global__ void times(int* x, int by) { *x *= by; }
 
-struct Rig {
+struct Fixture {
   cudaStream_t one, two;
   cudaEvent_t fork, join;
   int* x;
-  Rig() {
+  Fixture() {
     emu::reset();
     OK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
     OK(cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking));
@@ -40,15 +40,15 @@ struct Rig {
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(cuda_graphs, Rig)
+BOOST_FIXTURE_TEST_SUITE(cuda_graphs, Fixture)
 
-BOOST_AUTO_TEST_CASE(a_graph_runs_what_was_recorded_as_often_as_it_is_launched) {
+BOOST_AUTO_TEST_CASE(a_graph_runs_the_captured_work_at_every_launch) {
   OK(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
   OK(launch(add, 1, 1, 0, one, x, 1));
   OK(launch(times, 1, 1, 0, one, x, 2));
   const auto exec = finish();
   OK(cudaDeviceSynchronize());
-  BOOST_TEST(*x == 1);  // recording runs nothing
+  BOOST_TEST(*x == 1);  // capturing runs nothing
   OK(cudaGraphLaunch(exec, one));
   OK(cudaGraphLaunch(exec, one));
   OK(cudaStreamSynchronize(one));
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(branches_of_a_graph_run_in_any_order_that_events_allow) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_stream_that_was_not_joined_loses_the_capture) {
+BOOST_AUTO_TEST_CASE(an_unjoined_stream_invalidates_the_capture) {
   cudaGraph_t graph;
   OK(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
   OK(cudaEventRecord(fork, one));
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_was_not_joined_loses_the_capture) {
   BOOST_TEST(*x == 2);
 }
 
-BOOST_AUTO_TEST_CASE(calls_that_cannot_be_recorded_are_refused_and_lose_the_capture) {
+BOOST_AUTO_TEST_CASE(calls_that_cannot_be_captured_invalidate_the_capture) {
   cudaGraph_t graph;
   int* p;
   const std::vector<std::function<cudaError_t()>> forbidden = {
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(calls_that_cannot_be_recorded_are_refused_and_lose_the_capt
   }
   OK(cudaEventRecord(fork, two));
   OK(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
-  GIVES(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(one, fork));  // recorded outside
+  GIVES(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(one, fork));  // recorded outside the capture
   GIVES(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(one, &graph));
   GIVES(cudaErrorInvalidValue, cudaStreamEndCapture(one, &graph));
 }

@@ -1,5 +1,6 @@
-// Operands are unpacked to f32 in the order in which the inner loop, over rows, reads them. Four columns
-// share what is read of A; the compiler makes vectors of the rest.
+// Unpacks the operands to f32 in the order in which the inner loop over rows reads them. Four columns are
+// computed at a time, so that elements of A are read once for all of them; the compiler vectorises the loop
+// over rows.
 #include "matrix_product.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ void put(const Matrix& m, std::size_t i, float x) {
     static_cast<float*>(at)[i] = x;
 }
 
-// outer x inner, inner elements together.
+// The matrix as [outer, inner], contiguous; rounded to TF32 if `tf32`.
 std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_stride, std::size_t inner,
                           std::size_t inner_stride, bool tf32) {
   std::vector<float> out(outer * inner);

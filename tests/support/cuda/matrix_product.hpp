@@ -1,5 +1,5 @@
-// One matrix product as loops: D = alpha * A * B + beta * C + bias. Knows nothing of streams and of what is
-// allowed.
+// A matrix product as loops: D = alpha * A * B + beta * C + bias. Arguments are checked by the caller
+// (cublaslt.cpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +15,11 @@ struct Matrix {
 struct Product {
   std::uint64_t m, n, k;
   Matrix a, b, c, d;  // m x k, k x n, m x n, m x n
-  const void* bias;   // m of them, of d's type; or null
-  float alpha, beta;  // c is read only where beta is not 0
-  bool tf32;          // f32 operands lose the bits that tf32 has not
+  const void* bias;   // [m], of the type of d; or null
+  float alpha, beta;  // c is not read if beta is 0
+  bool tf32;          // f32 operands are rounded to TF32
 };
-/// Sums are f32, in the order of k. The results are rounded once.
+/// Sums are f32, in the order of k. Results are rounded once.
 void multiply(const Product& p);
 
 }  // namespace emu

@@ -1,5 +1,5 @@
-// Memory of the device and pinned memory of the host: both are ordinary memory that is accounted for, filled
-// with NaN bytes when it is taken. Copies are checked when they are queued and made when they are executed.
+// Device memory and pinned host memory: ordinary memory that is counted, limited, and filled with NaN bytes
+// when it is allocated. Copies are checked when they are queued, and again when they run.
 #include <malloc.h>
 
 #include <algorithm>
@@ -22,16 +22,18 @@ bool inside(const std::map<std::uintptr_t, Block>& blocks, const void* p, std::u
   --it;
   return at - it->first <= it->second.bytes && bytes <= it->second.bytes - (at - it->first);
 }
-bool touches(const std::map<std::uintptr_t, Block>& blocks, const void* p) {
+/// True if p is inside any allocation.
+bool is_in_any(const std::map<std::uintptr_t, Block>& blocks, const void* p) {
   const auto at = reinterpret_cast<std::uintptr_t>(p);
   auto it = blocks.upper_bound(at);
   return it != blocks.begin() && at - (--it)->first < it->second.bytes;
 }
 
-void* take(std::uint64_t bytes) {
-  // Tests take and give back tens of megabytes thousands of times: from the heap, whose pages stay.
-  static const bool kept = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  static_cast<void>(kept);
+void* allocate(std::uint64_t bytes) {
+  // Tests allocate and free tens of megabytes thousands of times. These options keep the pages in the heap
+  // instead of returning them to the operating system.
+  static const bool pages_kept = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  static_cast<void>(pages_kept);
   void* p = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (p) std::memset(p, 0xff, bytes);
   return p;
@@ -39,13 +41,13 @@ void* take(std::uint64_t bytes) {
 
 std::uint64_t free_bytes() {
   const Machine& m = state().machine;
-  const std::uint64_t used = state().device_taken + m.used_by_others_bytes;
+  const std::uint64_t used = state().device_allocated + m.used_by_others_bytes;
   return m.memory_bytes > used ? m.memory_bytes - used : 0;
 }
 
-// Copies and sets look again when they run: the block may be gone by then.
-void must_be(bool there, const char* what) {
-  if (!there) throw std::runtime_error(std::string(what) + " of device memory that has been given back");
+// Checked when a copy or set runs: its memory may have been freed since it was queued.
+void require_allocated(bool allocated, const char* what) {
+  if (!allocated) throw std::runtime_error(std::string(what) + " of device memory that has been freed");
 }
 
 }  // namespace
@@ -53,13 +55,13 @@ void must_be(bool there, const char* what) {
 bool on_device(const void* p, std::uint64_t bytes) { return inside(state().device, p, bytes); }
 bool is_pinned(const void* p, std::uint64_t bytes) { return inside(state().pinned, p, bytes); }
 
-void forget_memory() {
+void free_all_memory() {
   State& s = state();
   for (auto* blocks : {&s.device, &s.pinned}) {
     for (auto& [at, block] : *blocks) std::free(reinterpret_cast<void*>(at));
     blocks->clear();
   }
-  s.device_taken = s.device_bytes = s.pinned_bytes = s.device_peak = s.pinned_peak = 0;
+  s.device_allocated = s.device_bytes = s.pinned_bytes = s.device_peak = s.pinned_peak = 0;
 }
 
 }  // namespace emu
@@ -71,36 +73,36 @@ cudaError_t cudaMalloc(void** to, size_t size) {
     State& s = state();
     if (!to) return cudaErrorInvalidValue;
     *to = nullptr;
-    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (invalidates_capture()) return cudaErrorStreamCaptureUnsupported;
     if (size == 0) return cudaSuccess;
     const std::uint64_t unit = s.machine.allocation_unit_bytes;
     if (size > free_bytes()) return cudaErrorMemoryAllocation;
-    const std::uint64_t taken = (size + unit - 1) / unit * unit;
-    if (taken > free_bytes() || !(*to = take(size))) return cudaErrorMemoryAllocation;
-    s.device.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, taken});
-    s.device_taken += taken, s.device_bytes += size;
+    const std::uint64_t allocated = (size + unit - 1) / unit * unit;
+    if (allocated > free_bytes() || !(*to = allocate(size))) return cudaErrorMemoryAllocation;
+    s.device.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, allocated});
+    s.device_allocated += allocated, s.device_bytes += size;
     s.device_peak = std::max(s.device_peak, s.device_bytes);
     return cudaSuccess;
   });
 }
 
-// Waits for all work, as the driver does.
+// Waits for all queued work, as the CUDA driver does.
 cudaError_t cudaFree(void* p) {
   return call(
       "cudaFree",
       [&](Lock& lock) {
         if (!p) return cudaSuccess;
         State& s = state();
-        if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+        if (invalidates_capture()) return cudaErrorStreamCaptureUnsupported;
         const auto it = s.device.find(reinterpret_cast<std::uintptr_t>(p));
         if (it == s.device.end()) return cudaErrorInvalidValue;
         const cudaError_t e = drive(lock, nullptr, all_idle);
-        s.device_taken -= it->second.taken_bytes, s.device_bytes -= it->second.bytes;
+        s.device_allocated -= it->second.allocated_bytes, s.device_bytes -= it->second.bytes;
         s.device.erase(it);
         std::free(p);
         return e;
       },
-      Gives::kBack);
+      IfFailing::kFreeAnyway);
 }
 
 cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
@@ -109,10 +111,10 @@ cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
     if (!to || flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined))
       return cudaErrorInvalidValue;
     *to = nullptr;
-    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (invalidates_capture()) return cudaErrorStreamCaptureUnsupported;
     if (size == 0) return cudaSuccess;
     if (size > s.machine.pinned_bytes - std::min(s.machine.pinned_bytes, s.pinned_bytes) ||
-        !(*to = take(size)))
+        !(*to = allocate(size)))
       return cudaErrorMemoryAllocation;
     s.pinned.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, size});
     s.pinned_bytes += size;
@@ -135,7 +137,7 @@ cudaError_t cudaFreeHost(void* p) {
         std::free(p);
         return e;
       },
-      Gives::kBack);
+      IfFailing::kFreeAnyway);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -154,7 +156,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpy
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     if (count == 0) return cudaSuccess;
     if (!dst || !src) return cudaErrorInvalidValue;
-    const bool from_device = touches(state().device, src), to_device = touches(state().device, dst);
+    const bool from_device = is_in_any(state().device, src), to_device = is_in_any(state().device, dst);
     if (kind == cudaMemcpyDefault) kind = static_cast<cudaMemcpyKind>(2 * from_device + to_device);
     if (from_device != (kind >= cudaMemcpyDeviceToHost) || to_device != (kind % 2 == 1))
       return cudaErrorInvalidValue;
@@ -167,8 +169,8 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpy
                 (kind == cudaMemcpyDeviceToDevice ? c.device_bytes_per_us : c.copy_bytes_per_us);
     i.pageable = (!from_device && !is_pinned(src, count)) || (!to_device && !is_pinned(dst, count));
     i.run = [=] {
-      must_be(!from_device || on_device(src, count), "a copy");
-      must_be(!to_device || on_device(dst, count), "a copy");
+      require_allocated(!from_device || on_device(src, count), "a copy");
+      require_allocated(!to_device || on_device(dst, count), "a copy");
       std::memmove(dst, src, count);
     };
     return enqueue(lock, *s, std::move(i));
@@ -184,7 +186,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t count, cudaStream_t strea
     Item i{.work = Work::kSet, .name = "cudaMemsetAsync", .bytes = count};
     i.cost_us = static_cast<double>(count) / state().costs.device_bytes_per_us;
     i.run = [=] {
-      must_be(on_device(p, count), "a set");
+      require_allocated(on_device(p, count), "a set");
       std::memset(p, value, count);
     };
     return enqueue(lock, *s, std::move(i));

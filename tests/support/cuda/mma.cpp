@@ -1,6 +1,6 @@
-// Fragments are laid out as plugins/cuda/kernels/mma.hpp says. A product of two bf16 or tf32 numbers is exact
-// in f32; sums are made in f64 and rounded once, where the hardware truncates in ways of its own: results
-// differ in the last bits.
+// Tensor-core instructions, with the fragment layouts that are documented in plugins/cuda/kernels/mma.hpp.
+// Products of two bf16 or TF32 numbers are exact in f32; sums are computed in f64 and rounded once. The
+// hardware truncates differently, so results differ in the last bits.
 #include "cuda_emulation/mma.h"
 
 #include <cstring>
@@ -40,7 +40,7 @@ float half_of(std::uint32_t word, unsigned high) {
 }
 float tf32(std::uint32_t word) {
   return __uint_as_float(word & 0xffffe000u);
-}  // lower bits are not looked at
+}  // the hardware ignores the lower bits
 
 template <class At>
 void load(void* const* lanes, unsigned mask, At&& at) {

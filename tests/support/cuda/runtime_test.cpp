@@ -1,5 +1,5 @@
-// The emulated runtime: order, waiting, accounts, failures, graphs and the virtual clock. Where CUDA leaves
-// an order open, the schedules must show both outcomes.
+// The emulated runtime: order of work, waiting, memory accounting, failures, host functions and the virtual
+// clock. If CUDA does not define an order, the schedules must produce both outcomes.
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
@@ -22,11 +22,11 @@ __global__ void add(int* x, int by) { *x += by; }
 __global__ void times(int* x, int by) { *x *= by; }
 
 /// Two streams, an event, one number on the device and one in pinned memory.
-struct Rig {
+struct Fixture {
   cudaStream_t one, two;
   cudaEvent_t event;
   int *device, *pinned;
-  Rig() {
+  Fixture() {
     OK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
     OK(cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking));
     OK(cudaEventCreateWithFlags(&event, cudaEventDefault));
@@ -34,7 +34,7 @@ struct Rig {
     OK(cudaHostAlloc(&pinned, sizeof(int), cudaHostAllocDefault));
     *device = 1, *pinned = 5;
   }
-  ~Rig() {
+  ~Fixture() {
     cudaStreamDestroy(one), cudaStreamDestroy(two), cudaEventDestroy(event), cudaFree(device),
         cudaFreeHost(pinned);
   }
@@ -50,8 +50,8 @@ std::set<int> outcomes(F&& compute) {
     emu::Schedule s;
     s.seed = seed;
     emu::set_schedule(s);
-    Rig rig;
-    all.insert(compute(rig));
+    Fixture fixture;
+    all.insert(compute(fixture));
   }
   return all;
 }
@@ -60,8 +60,8 @@ std::set<int> outcomes(F&& compute) {
 
 BOOST_FIXTURE_TEST_SUITE(cuda_runtime, Fresh)
 
-BOOST_AUTO_TEST_CASE(nothing_runs_before_somebody_waits_unless_streams_are_eager) {
-  Rig r;
+BOOST_AUTO_TEST_CASE(work_runs_only_when_waited_for_unless_streams_are_eager) {
+  Fixture r;
   OK(launch(add, 1, 1, 0, r.one, r.device, 4));
   BOOST_TEST(*r.device == 1);
   OK(cudaStreamSynchronize(r.one));
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(nothing_runs_before_somebody_waits_unless_streams_are_eager
 
 BOOST_AUTO_TEST_CASE(a_missing_event_changes_the_result) {
   auto go = [](bool event) {
-    return outcomes([event](Rig& r) {
+    return outcomes([event](Fixture& r) {
       OK(launch(add, 1, 1, 0, r.one, r.device, 1));
       OK(cudaEventRecord(r.event, r.one));
       if (event) OK(cudaStreamWaitEvent(r.two, r.event));
@@ -88,8 +88,8 @@ BOOST_AUTO_TEST_CASE(a_missing_event_changes_the_result) {
   BOOST_TEST(go(false).size() == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(a_stream_of_its_own_may_run_ahead_or_not_at_all) {
-  const auto seen = outcomes([](Rig& r) {
+BOOST_AUTO_TEST_CASE(an_independent_stream_may_run_early_or_late) {
+  const auto seen = outcomes([](Fixture& r) {
     OK(launch(add, 1, 1, 0, r.one, r.device, 1));
     OK(launch(times, 1, 1, 0, r.two, r.pinned, 2));
     OK(cudaStreamSynchronize(r.one));
@@ -98,16 +98,16 @@ BOOST_AUTO_TEST_CASE(a_stream_of_its_own_may_run_ahead_or_not_at_all) {
   BOOST_TEST(seen.size() == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(a_source_that_is_overwritten_before_its_copy_ran_shows) {
-  Rig r;
+BOOST_AUTO_TEST_CASE(overwriting_the_source_of_a_pending_copy_changes_the_result) {
+  Fixture r;
   OK(cudaMemcpyAsync(r.device, r.pinned, sizeof(int), cudaMemcpyHostToDevice, r.one));
   *r.pinned = 6;
   OK(cudaStreamSynchronize(r.one));
   BOOST_TEST(*r.device == 6);
 }
 
-BOOST_AUTO_TEST_CASE(waiting_for_an_event_runs_what_lies_before_it) {
-  Rig r;
+BOOST_AUTO_TEST_CASE(waiting_for_an_event_runs_the_work_before_it) {
+  Fixture r;
   OK(launch(add, 1, 1, 0, r.one, r.device, 1));
   OK(cudaEventRecord(r.event, r.one));
   OK(launch(times, 1, 1, 0, r.one, r.device, 10));
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(the_null_stream_and_blocking_streams_wait_for_each_other) {
     emu::Schedule s;
     s.seed = seed;
     emu::set_schedule(s);
-    Rig r;
+    Fixture r;
     cudaStream_t blocking;
     OK(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault));
     OK(launch(add, 1, 1, 0, blocking, r.device, 1));
@@ -160,10 +160,10 @@ BOOST_AUTO_TEST_CASE(memory_is_counted_limited_and_filled_with_nan) {
 }
 
 BOOST_AUTO_TEST_CASE(copies_are_checked_and_counted_by_kind) {
-  Rig r;
+  Fixture r;
   int pageable[2] = {3, 4};
   GIVES(cudaErrorInvalidValue,
-        cudaMemcpyAsync(r.device, pageable, 8, cudaMemcpyHostToDevice, r.one));  // beyond its block
+        cudaMemcpyAsync(r.device, pageable, 8, cudaMemcpyHostToDevice, r.one));  // beyond the allocation
   GIVES(cudaErrorInvalidValue, cudaMemcpyAsync(r.pinned, pageable, 4, cudaMemcpyHostToDevice, r.one));
   GIVES(cudaErrorInvalidValue, cudaMemsetAsync(r.pinned, 0, 4, r.one));
   OK(cudaMemcpyAsync(r.device, pageable, 4, cudaMemcpyHostToDevice, r.one));
@@ -178,19 +178,19 @@ BOOST_AUTO_TEST_CASE(copies_are_checked_and_counted_by_kind) {
   BOOST_TEST(emu::statistics_of(r.two).d2h.count == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(a_copy_from_memory_given_back_meanwhile_is_an_error) {
-  Rig r;
+BOOST_AUTO_TEST_CASE(freeing_memory_waits_for_pending_copies) {
+  Fixture r;
   int* gone;
   OK(cudaMalloc(&gone, 4));
   OK(cudaMemcpyAsync(gone, r.pinned, 4, cudaMemcpyHostToDevice, r.one));
   emu::fail("cudaFree", 1, cudaErrorUnknown);
-  GIVES(cudaErrorUnknown, cudaFree(gone));  // waits for all work first, and gives back in spite of the code
+  GIVES(cudaErrorUnknown, cudaFree(gone));  // waits for all work first, and frees in spite of the error
   BOOST_TEST(emu::outstanding().device_blocks == 1u);
   BOOST_TEST(emu::statistics().h2d.count == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(the_nth_call_fails_and_sticky_codes_stay) {
-  Rig r;
+  Fixture r;
   emu::fail("cudaLaunchKernelEx", 2, cudaErrorLaunchOutOfResources);
   OK(launch(add, 1, 1, 0, r.one, r.device, 1));
   GIVES(cudaErrorLaunchOutOfResources, launch(add, 1, 1, 0, r.one, r.device, 1));
@@ -206,18 +206,18 @@ BOOST_AUTO_TEST_CASE(the_nth_call_fails_and_sticky_codes_stay) {
   GIVES(cudaErrorIllegalAddress, cudaStreamSynchronize(r.two));
 }
 
-BOOST_AUTO_TEST_CASE(launches_beyond_the_limits_are_refused) {
-  Rig r;
+BOOST_AUTO_TEST_CASE(launches_beyond_the_limits_are_rejected) {
+  Fixture r;
   GIVES(cudaErrorInvalidConfiguration, launch(add, 1, 1025, 0, r.one, r.device, 1));
   OK(launch(add, dim3(0), 1, 0, r.one, r.device, 1));
   OK(launch(add, 1, 1, 227 * 1024, r.one, r.device, 1));
   GIVES(cudaErrorInvalidValue, launch(add, 1, 1, 227 * 1024 + 1, r.one, r.device, 1));
   cudaLaunchConfig_t c = {dim3(1), dim3(1), 49 * 1024, r.one, nullptr, 0};
   GIVES(cudaErrorInvalidValue,
-        cudaLaunchKernelEx(&c, times, r.device, 1));  // nobody asked for more than 48 KiB
+        cudaLaunchKernelEx(&c, times, r.device, 1));  // cudaFuncSetAttribute was not called
 }
 
-BOOST_AUTO_TEST_CASE(a_machine_without_device_or_with_an_old_driver_says_so) {
+BOOST_AUTO_TEST_CASE(a_machine_without_device_or_with_an_old_driver_returns_errors) {
   emu::Machine m;
   int n = 0;
   m.devices = 0;
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(a_machine_without_device_or_with_an_old_driver_says_so) {
 }
 
 BOOST_AUTO_TEST_CASE(host_functions_run_in_order_may_not_call_cuda_and_need_no_waiting_call) {
-  Rig r;
+  Fixture r;
   static std::atomic<int> seen = 0;
   static int* number;
   number = r.device;
@@ -246,8 +246,8 @@ BOOST_AUTO_TEST_CASE(host_functions_run_in_order_may_not_call_cuda_and_need_no_w
   BOOST_TEST(emu::problems().size() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(the_clock_shows_what_overlaps) {
-  Rig r;
+BOOST_AUTO_TEST_CASE(the_clock_shows_overlap) {
+  Fixture r;
   emu::Costs c;
   c.copy_bytes_per_us = 1, c.kernel_us = 100;
   emu::set_costs(c);
@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(the_clock_shows_what_overlaps) {
   OK(launch(add, 1, 1, 0, r.one, r.device, 1));
   OK(cudaMemcpyAsync(device, host, 60, cudaMemcpyHostToDevice, r.two));
   OK(cudaDeviceSynchronize());
-  BOOST_TEST(emu::host_clock_us() == 100.0);  // side by side
+  BOOST_TEST(emu::host_clock_us() == 100.0);  // overlapping
   cudaEvent_t begin;
   OK(cudaEventCreateWithFlags(&begin, cudaEventDefault));
   OK(cudaEventRecord(begin, r.one));
@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(the_clock_shows_what_overlaps) {
 }
 
 BOOST_AUTO_TEST_CASE(the_trace_lists_work_in_the_order_of_execution) {
-  Rig r;
+  Fixture r;
   emu::set_trace(true);
   OK(launch(add, 1, 1, 0, r.two, r.device, 1));
   OK(cudaMemcpyAsync(r.pinned, r.device, 4, cudaMemcpyDeviceToHost, r.two));

@@ -1,4 +1,4 @@
-// The calls about streams, events and host functions.
+// The runtime calls for streams, events and host functions.
 #include <algorithm>
 
 #include "emulation_state.hpp"
@@ -26,18 +26,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
         if (!s || s == &state().null_stream) return cudaErrorInvalidResourceHandle;
         if (s->capture) s->capture->invalid = true, s->capture->streams.erase(s);
         const cudaError_t e = drive(lock, s, [&] { return s->queue.empty() && !s->busy; });
-        state().changed.wait(lock, [&] { return !s->busy; });  // on a broken device drive() waits for nothing
+        state().changed.wait(lock, [&] { return !s->busy; });  // with a sticky error drive() returns at once
         state().streams.erase(s);
         return e;
       },
-      Gives::kBack);
+      IfFailing::kFreeAnyway);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call("cudaStreamSynchronize", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
-    if (s->capture) return refuse(*s);
+    if (s->capture) return reject_captured_stream(*s);
     const cudaError_t e = drive(lock, s, [&] { return s->queue.empty() && !s->busy; });
     state().host_us = std::max(state().host_us, s->clock_us);
     return e;
@@ -46,21 +46,21 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaDeviceSynchronize(void) {
   return call("cudaDeviceSynchronize", [&](Lock& lock) {
-    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (invalidates_capture()) return cudaErrorStreamCaptureUnsupported;
     const cudaError_t e = drive(lock, nullptr, all_idle);
     for (CUstream_st* s : every_stream()) state().host_us = std::max(state().host_us, s->clock_us);
     return e;
   });
 }
 
-// Asking makes a little progress, so that a loop that asks until the answer is yes ends.
+// A query runs one item, so that a loop of queries ends.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
-    if (s->capture) return refuse(*s);
+    if (s->capture) return reject_captured_stream(*s);
     if (s->queue.empty() && !s->busy) return cudaSuccess;
-    return ask(lock, s);
+    return run_one_item(lock, s);
   });
 }
 
@@ -79,7 +79,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return call(
       "cudaEventDestroy",
       [&](Lock&) { return state().events.erase(event) ? cudaSuccess : cudaErrorInvalidResourceHandle; },
-      Gives::kBack);
+      IfFailing::kFreeAnyway);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -101,7 +101,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     CUstream_st* s = stream_of(stream);
     if (!s || !state().events.contains(event)) return cudaErrorInvalidResourceHandle;
     if (flags != cudaEventWaitDefault) return cudaErrorInvalidValue;
-    if (event->capture) {  // the stream joins the capture that the event belongs to
+    if (event->capture) {  // the stream joins the capture of the event
       if (s->capture && s->capture != event->capture) return cudaErrorStreamCaptureMerge;
       if (!s->capture) s->capture = event->capture, s->past.clear(), s->capture->streams.insert(s);
       for (const auto& [other, n] : event->past) s->past[other] = std::max(s->past[other], n);
@@ -134,7 +134,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (event->capture) return cudaErrorCapturedEvent;
     const std::shared_ptr<Mark> mark = event->mark;
     if (!mark || mark->reached) return cudaSuccess;
-    return ask(lock, mark->stream);
+    return run_one_item(lock, mark->stream);
   });
 }
 

@@ -1,5 +1,5 @@
-// Shared variables are thread-local, and the tag that `__shared__` gives them is part of their names in the
-// symbol table.
+// `__shared__` variables are thread-local variables with an ABI tag, which is part of their symbol names
+// (language.h). See symbols.hpp.
 #include "symbols.hpp"
 
 #include <cxxabi.h>
@@ -18,7 +18,7 @@
 #include <mutex>
 #include <vector>
 
-// How the run-time linker names a thread-local variable.
+// Argument of __tls_get_addr(): identifies a thread-local variable.
 struct TlsIndex {
   unsigned long module, offset;
 };
@@ -32,12 +32,12 @@ struct Variable {
   std::size_t bytes;
 };
 struct Tables {
-  unsigned long long loaded = 0;  // how many objects had been loaded when the tables were made
+  unsigned long long loaded = 0;  // number of loaded objects when the tables were read
   std::map<std::uintptr_t, std::string> functions;
   std::vector<Variable> shared;
 };
 
-// An object's file, in memory for as long as this lives.
+// A file mapped into memory.
 struct File {
   const char* at = nullptr;
   std::size_t bytes = 0;
@@ -78,16 +78,16 @@ void read_symbols(const File& f, std::uintptr_t base, unsigned long module, Tabl
   }
 }
 
-// Only the program and libraries that lie beside it or in a build tree can hold kernels; the system's cannot.
-bool may_hold_kernels(const char* path) {
+// False for libraries of the system.
+bool may_contain_kernels(const char* path) {
   return std::strncmp(path, "/lib", 4) != 0 && std::strncmp(path, "/usr/", 5) != 0;
 }
 
-int look_at(dl_phdr_info* info, std::size_t, void* to) {
+int read_object(dl_phdr_info* info, std::size_t, void* to) {
   auto& t = *static_cast<Tables*>(to);
   const char* path = info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe";
   if (t.loaded == 0) t.loaded = info->dlpi_adds + info->dlpi_subs;
-  if (may_hold_kernels(path)) read_symbols(File(path), info->dlpi_addr, info->dlpi_tls_modid, t);
+  if (may_contain_kernels(path)) read_symbols(File(path), info->dlpi_addr, info->dlpi_tls_modid, t);
   return 0;
 }
 
@@ -102,7 +102,7 @@ const Tables& tables() {
       &now);
   if (now != t.loaded) {
     t = Tables();
-    dl_iterate_phdr(look_at, &t);
+    dl_iterate_phdr(read_object, &t);
   }
   return t;
 }

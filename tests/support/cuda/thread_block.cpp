@@ -1,7 +1,7 @@
-// One executor per thread of the host. A fiber runs until it meets a rendezvous; which one goes on is the
-// schedule's choice. Ascending and descending orders let one warp run as far as it can before the next
-// begins: the worst case for a barrier that is missing. The random order stays with a warp for a few
-// rendezvous, then jumps.
+// A fiber runs until it reaches a barrier or warp operation; then the schedule selects the next fiber that
+// can run. Ascending and descending orders run one warp as far as possible before the next one starts, which
+// is the worst case for a missing barrier. The random order continues with a warp for a few operations and
+// then switches. One executor per host thread.
 #include "thread_block.hpp"
 
 #include <algorithm>
@@ -25,25 +25,27 @@ namespace emu {
 namespace {
 
 constexpr unsigned kMaxThreads = 1024, kWarp = 32;
-constexpr std::size_t kGuard = 64;  // bytes after dynamic shared memory that must stay as they are
+constexpr std::size_t kGuard = 64;  // guard bytes after dynamic shared memory, which must not change
 constexpr unsigned char kMark = 0xA5;
 
 struct AsyncCopy {
   void* to;
   const void* from;  // null: zeros
 };
-enum class Waits { kNothing, kBlock, kWarpmates, kReturned };
+/// What a thread waits for: nothing (it can run), __syncthreads, other lanes of its warp; or it has returned.
+enum class Waits { kNothing, kBlock, kLanes, kReturned };
 
 struct Thread {
   explicit Thread(std::byte* stack) : fiber(stack, Stacks::bytes()) {}
   Fiber fiber;
   uint3 index{};
   Waits waits = Waits::kNothing;
-  Collective perform = nullptr;  // while it waits for its warp
+  // While it waits for its warp: the operation, the lanes that take part, and its arguments.
+  Collective perform = nullptr;
   unsigned mask = 0;
   void* mine = nullptr;
-  std::vector<std::vector<AsyncCopy>> groups;  // committed, oldest first
-  std::vector<AsyncCopy> open;
+  std::vector<std::vector<AsyncCopy>> groups;  // committed groups of asynchronous copies, oldest first
+  std::vector<AsyncCopy> open;                 // started since the last commit
 };
 
 class Executor {
@@ -58,10 +60,10 @@ class Executor {
     error_.clear();
     blockIdx = at, blockDim = k.block, gridDim = k.grid;
     prepare_memory(number);
-    begin_threads();
+    start_threads();
     for (returned_ = 0; returned_ < count_ && error_.empty();) {
       if (warps_ready_ == 0) {
-        error_ = stuck();
+        error_ = describe_deadlock();
         break;
       }
       choose();
@@ -71,7 +73,7 @@ class Executor {
     }
     if (error_.empty()) check_memory();
     if (error_.empty()) return;
-    stacks_.forget();
+    stacks_.unpoison();
     throw std::runtime_error(where() + ": " + error_);
   }
 
@@ -95,16 +97,16 @@ class Executor {
       error_ = who(now_) + " is not in the mask of its own warp operation";
       leave();
     }
-    t.waits = Waits::kWarpmates, t.perform = perform, t.mask = mask, t.mine = mine;
+    t.waits = Waits::kLanes, t.perform = perform, t.mask = mask, t.mine = mine;
     std::uint32_t& here = at_collective_[now_ / kWarp];
     here |= 1u << (now_ - first);
-    if ((here & mask) != mask) return t.fiber.suspend(false);  // somebody who comes later performs it
+    if ((here & mask) != mask) return t.fiber.suspend(false);  // the last lane performs it
     void* lanes[kWarp] = {};
     for (unsigned i = 0; i < kWarp; ++i) {
       if (!(mask >> i & 1)) continue;
       Thread& other = threads_[first + i];
       if (other.mask != mask || other.perform != perform)
-        return t.fiber.suspend(false);  // for ever: they disagree
+        return t.fiber.suspend(false);  // the lanes disagree: reported as a deadlock by run()
       lanes[i] = other.mine;
     }
     perform(lanes, mask);
@@ -119,7 +121,7 @@ class Executor {
       error_ = who(now_) + " starts an asynchronous copy at an address that is not 16-byte aligned";
       leave();
     }
-    std::memset(to, 0xff, 16);
+    std::memset(to, 0xff, 16);  // NaN until the thread waits for the copy
     threads_[now_].open.push_back({to, from});
   }
   void commit() {
@@ -140,8 +142,8 @@ class Executor {
   }
 
   void set_error(const char* why) { error_ = who(now_) + ": " + why; }
-  // Leaves the block for good, with error_ said; this thread and the others are forgotten where they are, so
-  // whoever calls this must own nothing.
+  // Ends the block with error_. All fibers are abandoned where they are, without unwinding, so the caller
+  // must not own anything.
   [[noreturn]] void leave() {
     threads_[now_].fiber.suspend(false);
     std::abort();
@@ -155,7 +157,7 @@ class Executor {
     t.waits = Waits::kReturned;
     ++e.returned_;
     if (!t.open.empty() || !t.groups.empty())
-      e.error_ = e.who(e.now_) + " returned with asynchronous copies that it never waited for";
+      e.error_ = e.who(e.now_) + " returned without waiting for its asynchronous copies";
   }
 
   void set_ready(unsigned i) {
@@ -182,7 +184,7 @@ class Executor {
     if (ready_[warp] == 0) warps_ready_ &= ~(1u << warp);
   }
 
-  void begin_threads() {
+  void start_threads() {
     at_barrier_ = 0, warps_ready_ = 0, now_ = 0;
     std::fill(std::begin(ready_), std::end(ready_), 0u);
     std::fill(std::begin(at_collective_), std::end(at_collective_), 0u);
@@ -207,7 +209,7 @@ class Executor {
   void check_memory() {
     for (std::size_t i = 0; i < kGuard; ++i)
       if (shared_[kernel_->shared_bytes + i] != kMark)
-        error_ = "something wrote beyond its " + std::to_string(kernel_->shared_bytes) +
+        error_ = "a thread wrote beyond its " + std::to_string(kernel_->shared_bytes) +
                  " bytes of dynamic shared memory";
   }
 
@@ -217,10 +219,10 @@ class Executor {
   std::string where() const { return "kernel " + kernel_->name + ", block " + triple(at_); }
   std::string who(unsigned i) const { return "thread " + triple(threads_[i].index); }
 
-  std::string stuck() const {
+  std::string describe_deadlock() const {
     const char* names[] = {"", "at __syncthreads", "at a warp operation", "returned"};
-    std::string text = "threads wait for others that will not come:";
-    for (Waits w : {Waits::kBlock, Waits::kWarpmates, Waits::kReturned}) {
+    std::string text = "deadlock, no thread can continue:";
+    for (Waits w : {Waits::kBlock, Waits::kLanes, Waits::kReturned}) {
       unsigned n = 0, first = 0;
       for (unsigned i = count_; i-- > 0;)
         if (threads_[i].waits == w) ++n, first = i;
@@ -240,7 +242,8 @@ class Executor {
   std::vector<unsigned char> memory_;
   unsigned char* shared_ = nullptr;
   unsigned count_ = 0, returned_ = 0, at_barrier_ = 0, now_ = 0;
-  std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;  // bits: lanes by warp, and warps
+  std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;  // bit masks: lanes that can run, by
+                                                                     // warp; warps that have such lanes
   std::uint32_t at_collective_[kMaxThreads / kWarp] = {};
 };
 
@@ -279,7 +282,7 @@ void trap(const char* why) {
   executor().leave();
 }
 
-void meet(void* const*, unsigned) {}
+void no_operation(void* const*, unsigned) {}
 void shuffle(void* const* lanes, unsigned mask) {
   for (unsigned i = 0; i < kWarp; ++i) {
     if (!(mask >> i & 1)) continue;

@@ -1,6 +1,6 @@
-// Runs the blocks of one kernel, one after another, each thread as a fiber of the calling thread. A barrier
-// that not all threads reach, or a collective that a lane of its mask does not reach, is thrown as
-// std::runtime_error; nothing hangs.
+// Runs the blocks of a kernel one after another, each thread as a fiber of the calling thread. Throws
+// std::runtime_error if not all threads reach a barrier, or not all lanes of the mask reach a warp operation;
+// never hangs. Interface for kernels: include/cuda_emulation/execution.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>

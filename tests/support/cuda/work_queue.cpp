@@ -1,6 +1,6 @@
-// The queues of streams, and who goes next. Nothing queued runs before something waits; then the schedule's
-// seed decides, for each wait anew, whether only what is needed runs, whether everything else runs first, or
-// any mixture.
+// The work queues of streams, and the choice of the stream that runs next. Queued work runs only when a call
+// waits. For every wait the seed of the schedule decides whether only the needed work runs, all other work
+// runs first, or a random mixture.
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -18,7 +18,8 @@ std::vector<CUstream_st*> every_stream() {
 
 namespace {
 
-// Work that does not block: not a wait for a mark that is still to come, not behind a running host function.
+// True if the first item of the stream can run: it is not a wait for a mark that was not reached, and no host
+// function of the stream is running.
 bool runnable(const CUstream_st& s) {
   if (s.busy || s.queue.empty()) return false;
   const Item& first = s.queue.front();
@@ -42,8 +43,9 @@ void count(Statistics& s, const Item& i) {
   }
 }
 
-// Failures of work itself: the context is broken from then on.
-bool breaks(const Item& i) {
+// True if the item is one that fail() makes fail while it runs. Sets the sticky error: the context is broken
+// from then on.
+bool fails(const Item& i) {
   const char* name = i.work == Work::kKernel ? "kernel" : i.work == Work::kCopy ? "copy" : nullptr;
   if (!name) return false;
   for (Failure& f : state().failures)
@@ -77,7 +79,7 @@ void execute_front(Lock& lock, CUstream_st& s) {
   count(st.statistics, i), count(s.statistics, i);
   if (st.tracing) st.trace.push_back({i.work, i.name, s.number, i.bytes, begin, s.clock_us});
   if (i.work == Work::kHost) return run_host_function(lock, s, i);
-  if (breaks(i) || !i.run) return;
+  if (fails(i) || !i.run) return;
   try {
     i.run();
   } catch (const std::exception& e) {
@@ -86,23 +88,23 @@ void execute_front(Lock& lock, CUstream_st& s) {
   }
 }
 
-enum class Taste { kNeeded, kOthersFirst, kAny };
+enum class Preference { kNeeded, kOthersFirst, kAny };
 
-// The stream whose work a wait for `target` needs next: waits lead to the streams of their marks.
+// The stream whose work a wait for `target` needs next: follows waits to the streams of their marks.
 CUstream_st* needed(const CUstream_st* target) {
   auto* s = const_cast<CUstream_st*>(target);
   while (s && !s->busy && !s->queue.empty() && !runnable(*s)) s = s->queue.front().mark->stream;
   return s && runnable(*s) ? s : nullptr;
 }
 
-CUstream_st* choose(const CUstream_st* target, Taste taste) {
-  if (target && taste == Taste::kNeeded)
+CUstream_st* choose(const CUstream_st* target, Preference preference) {
+  if (target && preference == Preference::kNeeded)
     if (CUstream_st* s = needed(target)) return s;
-  std::vector<CUstream_st*> could;
+  std::vector<CUstream_st*> candidates;
   for (CUstream_st* s : every_stream())
-    if (runnable(*s)) could.push_back(s);
-  if (taste == Taste::kOthersFirst && could.size() > 1) std::erase(could, target);
-  return could.empty() ? nullptr : could[state().random.below(could.size())];
+    if (runnable(*s)) candidates.push_back(s);
+  if (preference == Preference::kOthersFirst && candidates.size() > 1) std::erase(candidates, target);
+  return candidates.empty() ? nullptr : candidates[state().random.below(candidates.size())];
 }
 
 bool any_busy() {
@@ -120,10 +122,10 @@ void drop(CUstream_st& s) {
   s.queue.clear();
 }
 
-// Streams with host functions must get on even when the host waits for them by means of its own. Whoever is
-// still queueing work goes first, however slow the machine: only a millisecond without any call shows that
-// the host waits.
-void help() {
+// Body of the helper thread. Host functions must run even if the host waits for them without a CUDA call, for
+// example on a condition variable. To keep the schedule independent of time as far as possible, the helper
+// starts only after a millisecond without any CUDA call, when the host can be assumed to wait.
+void run_host_functions() {
   Lock lock(state().mutex);
   for (;;) {
     state().changed.wait(lock, [] { return state().host_items > 0; });
@@ -164,11 +166,11 @@ CUstream_st* stream_of(cudaStream_t handle) {
 }
 
 cudaError_t enqueue(Lock& lock, CUstream_st& s, Item item) {
-  if (s.capture) return record_item(s, std::move(item));
+  if (s.capture) return capture_item(s, std::move(item));
   join_null_stream(s);
   item.queued_us = state().host_us;
   if (item.work == Work::kHost) {
-    static std::thread helper(help);
+    static std::thread helper(run_host_functions);
     static bool detached = (helper.detach(), true);
     static_cast<void>(detached);
     ++state().host_items;
@@ -180,24 +182,24 @@ cudaError_t enqueue(Lock& lock, CUstream_st& s, Item item) {
 
 cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<bool()>& done) {
   State& s = state();
-  const Taste taste = s.schedule.lazy ? static_cast<Taste>(s.random.below(3)) : Taste::kNeeded;
+  const Preference preference =
+      s.schedule.lazy ? static_cast<Preference>(s.random.below(3)) : Preference::kNeeded;
   while (s.sticky == cudaSuccess && !done()) {
     if (!s.pending_error.empty()) throw std::runtime_error(std::exchange(s.pending_error, {}));
-    if (CUstream_st* next = choose(target, taste))
+    if (CUstream_st* next = choose(target, preference))
       execute_front(lock, *next);
     else if (any_busy())
       s.changed.wait(lock);
     else
-      throw std::runtime_error(
-          "the host waits for work that cannot run: nothing that is queued will reach the mark");
+      throw std::runtime_error("deadlock: the host waits for a mark that no queued work reaches");
   }
   if (s.sticky != cudaSuccess)
     for (CUstream_st* each : every_stream()) drop(*each);
   return s.sticky;
 }
 
-cudaError_t ask(Lock& lock, const CUstream_st* target) {
-  if (CUstream_st* next = choose(target, Taste::kAny)) execute_front(lock, *next);
+cudaError_t run_one_item(Lock& lock, const CUstream_st* target) {
+  if (CUstream_st* next = choose(target, Preference::kAny)) execute_front(lock, *next);
   return state().sticky != cudaSuccess ? state().sticky : cudaErrorNotReady;
 }
 
@@ -207,7 +209,7 @@ bool all_idle() {
   return true;
 }
 
-void forget_streams(Lock& lock) {
+void destroy_all_streams(Lock& lock) {
   state().changed.wait(lock, [] { return !any_busy(); });
   for (CUstream_st* s : every_stream()) drop(*s);
   state().streams.clear();

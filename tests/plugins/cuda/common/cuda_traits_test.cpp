@@ -1,4 +1,4 @@
-// Which mode and how much recompute a run gets by itself, and the sentence that says why.
+// The memory mode and the recomputed layers that `auto` selects, and the note that explains the selection.
 #include <boost/test/unit_test.hpp>
 
 #include "core/abi/error_guard.hpp"
@@ -18,11 +18,11 @@ RunSpec run_of(std::uint64_t budget) {
 std::uint64_t device_bytes(const RunSpec& r, const TrainerTraits& p) {
   return placement::place(step::build_program(model(), r, p)).of(Tier::kDevice).arena_bytes;
 }
-bool says(const Choice& c, const char* words) { return c.why.find(words) != std::string::npos; }
+bool note_has(const Choice& c, const char* part) { return c.why.find(part) != std::string::npos; }
 
 BOOST_AUTO_TEST_SUITE(cuda_choose)
 
-BOOST_AUTO_TEST_CASE(auto_takes_the_first_that_fits_and_says_why) {
+BOOST_AUTO_TEST_CASE(auto_selects_the_first_mode_that_fits_and_explains_it) {
   const std::uint64_t whole = device_bytes(run_of(0), choose(model(), run_of(0), "resident", 4).traits);
   RunSpec full = run_of(0);
   full.recompute = Recompute::kFull;
@@ -38,29 +38,29 @@ BOOST_AUTO_TEST_CASE(auto_takes_the_first_that_fits_and_says_why) {
   for (std::uint64_t budget : {whole - 1, (whole + recomputed) / 2, recomputed}) {
     const Choice c = choose(model(), run_of(budget), "auto", 4);
     BOOST_TEST(c.traits.mode == "resident");
-    BOOST_TEST((says(c, "resident with recompute") && says(c, "needs")), c.why);
+    BOOST_TEST((note_has(c, "resident with recompute") && note_has(c, "needs")), c.why);
     BOOST_TEST(device_bytes(run_of(budget), c.traits) <= budget);
   }
   for (std::uint64_t budget : {recomputed - 1, streamed, std::uint64_t{1}}) {
     const Choice c = choose(model(), run_of(budget), "auto", 4);
     BOOST_TEST(c.traits.mode == "streamed");
-    BOOST_TEST((says(c, "mode streamed") && says(c, "with every layer recomputed")), c.why);
+    BOOST_TEST((note_has(c, "mode streamed") && note_has(c, "with every layer recomputed")), c.why);
     if (budget >= streamed) BOOST_TEST(device_bytes(run_of(budget), c.traits) <= budget);
     BOOST_TEST(c.why.find('\n') == std::string::npos);
   }
 }
 
-BOOST_AUTO_TEST_CASE(recompute_that_the_user_has_chosen_is_kept) {
+BOOST_AUTO_TEST_CASE(a_recompute_policy_of_the_user_is_kept) {
   RunSpec r = run_of(0);
   r.recompute = Recompute::kSelective;
   const std::uint64_t whole = device_bytes(r, choose(model(), r, "resident", 4).traits);
   r.device_budget = whole - 1;
   const Choice c = choose(model(), r, "auto", 4);
   BOOST_TEST(c.traits.mode == "streamed");
-  BOOST_TEST(!says(c, "recomputed"), c.why);
+  BOOST_TEST(!note_has(c, "recomputed"), c.why);
 }
 
-BOOST_AUTO_TEST_CASE(a_mode_that_is_asked_for_is_taken_without_a_word) {
+BOOST_AUTO_TEST_CASE(a_requested_mode_is_used_without_a_note) {
   for (const char* mode : {"resident", "hybrid", "streamed"}) {
     const Choice c = choose(model(), run_of(1), mode, 3);
     BOOST_TEST(c.traits.mode == mode);
@@ -69,10 +69,10 @@ BOOST_AUTO_TEST_CASE(a_mode_that_is_asked_for_is_taken_without_a_word) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_word_that_is_no_mode_is_refused_with_the_nearest) {
+BOOST_AUTO_TEST_CASE(an_unknown_mode_is_rejected_with_a_suggestion) {
   try {
     choose(model(), run_of(0), "residnet", 1);
-    BOOST_TEST(false, "no refusal");
+    BOOST_TEST(false, "no error");
   } catch (const abi::StatusError& e) {
     BOOST_TEST(e.code == TH_E_ARG);
     BOOST_TEST(std::string(e.what()).find("resident") != std::string::npos, e.what());

@@ -1,5 +1,6 @@
-// Memory to the byte: over random shapes, families, precisions, recompute policies and modes, what is taken
-// of each tier is the plan's arena, once, at creation, and nothing is taken by any step.
+// Allocated memory equals the plan to the byte: for random shapes, families, precisions, recompute policies
+// and modes, a run allocates the planned arena of each memory tier once, at creation, and steps allocate
+// nothing.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -41,9 +42,9 @@ Shape random_shape(std::mt19937& g, int number) {
   return s;
 }
 
-BOOST_AUTO_TEST_SUITE(cuda_exactness)
+BOOST_AUTO_TEST_SUITE(cuda_allocated_bytes)
 
-BOOST_AUTO_TEST_CASE(what_is_taken_is_the_plan_to_the_byte) {
+BOOST_AUTO_TEST_CASE(allocated_bytes_equal_the_plan) {
   std::mt19937 g(20240719);
   for (int number = 0; number < 44; ++number) {
     const Shape s = random_shape(g, number);
@@ -70,17 +71,17 @@ BOOST_AUTO_TEST_CASE(what_is_taken_is_the_plan_to_the_byte) {
         session.next(0, 0);
         session.save();
         const auto later = emu::calls();
-        for (const char* takes : {"cudaMalloc", "cudaHostAlloc"})
+        for (const char* call : {"cudaMalloc", "cudaHostAlloc"})
           BOOST_TEST(
-              (calls.contains(takes) ? calls.at(takes) : 0) == (later.contains(takes) ? later.at(takes) : 0),
-              takes);
+              (calls.contains(call) ? calls.at(call) : 0) == (later.contains(call) ? later.at(call) : 0),
+              call);
       }
       BOOST_TEST(emu::peak_device_bytes() == device);
       BOOST_TEST(emu::peak_pinned_bytes() == pinned);
       BOOST_TEST(host.device_peak == static_cast<std::int64_t>(device));
       BOOST_TEST(host.pinned_peak == static_cast<std::int64_t>(pinned));
       BOOST_TEST(host.peak == pageable);
-      BOOST_TEST(host.all_back());
+      BOOST_TEST(host.all_freed());
       BOOST_TEST(emu::outstanding().nothing());
       BOOST_TEST(emu::problems().empty());
     }

@@ -1,4 +1,5 @@
-// The order of calls that the CUDA engine keeps, on the emulated device.
+// The order of calls that the CUDA engine enforces, on the emulated device. The same checks run for the CPU
+// trainer (tests/plugins/cpu/call_order_test.cpp).
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -14,8 +15,8 @@ namespace {
 
 using namespace test;
 
-struct Rig {
-  explicit Rig(const char* mode) : host(mode, 2) { emu::reset(); }
+struct EngineLifeCycle {
+  explicit EngineLifeCycle(const char* mode) : host(mode, 2) { emu::reset(); }
   LifeCycle life() const {
     RunSpec r;
     r.seq_len = 6, r.micro_batch = 1, r.accumulate = 2;
@@ -30,19 +31,19 @@ struct Rig {
   CudaHost host;
 };
 
-BOOST_AUTO_TEST_SUITE(cuda_life)
+BOOST_AUTO_TEST_SUITE(cuda_call_order)
 
 BOOST_DATA_TEST_CASE(every_call_in_every_state, boost::unit_test::data::make(kModes), mode) {
-  const Rig rig(mode);
-  rig.life().every_call_in_every_state();
+  const EngineLifeCycle engine(mode);
+  engine.life().every_call_in_every_state();
 }
 BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) {
-  const Rig rig("resident");
-  rig.life().null_arguments_are_rejected();
+  const EngineLifeCycle engine("resident");
+  engine.life().null_arguments_are_rejected();
 }
 BOOST_AUTO_TEST_CASE(short_structs_are_read_up_to_their_size) {
-  const Rig rig("resident");
-  rig.life().short_structs_are_read_up_to_their_size();
+  const EngineLifeCycle engine("resident");
+  engine.life().short_structs_are_read_up_to_their_size();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

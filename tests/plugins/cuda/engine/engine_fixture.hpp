@@ -1,5 +1,5 @@
-// The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's
-// tables.
+// Fixture for tests of the CUDA engine on the emulation: a host that counts memory and has options, the
+// engine's tables, and comparison of training states bit for bit.
 #pragma once
 #include "core/model/tensors.hpp"
 #include "core/placement/memory_plan.hpp"
@@ -15,8 +15,8 @@ extern "C" const trainhost::plugins::EngineTable* trainhost_cuda_engine();
 
 namespace trainhost::test {
 
-/// A host whose run file says  [plugin.cuda] mode = ...; device and page-locked bytes are counted as they are
-/// reported.
+/// A host with the option plugin.cuda.mode. Counts the device and page-locked bytes that the engine reports
+/// with took().
 struct CudaHost : CountingHost {
   std::string mode;
   std::int64_t device = 0, pinned = 0, device_peak = 0, pinned_peak = 0;
@@ -31,7 +31,7 @@ struct CudaHost : CountingHost {
     };
   }
   static CudaHost& me(const th_host* h) { return static_cast<CudaHost&>(of(h)); }
-  bool all_back() const { return now == 0 && device == 0 && pinned == 0; }
+  bool all_freed() const { return now == 0 && device == 0 && pinned == 0; }
 };
 
 inline const Plugin& cuda_engine() {
@@ -55,7 +55,7 @@ inline void load_state(PluginSession& s, const TrainState& from) {
   for (std::size_t i = 0; i < 3; ++i)
     if (!from[i].empty()) s.load_all(from[i], scopes[i]);
 }
-/// Equal bit for bit, NaN or not.
+/// Equal bit for bit, also if values are NaN.
 inline bool same_bits(const TrainState& a, const TrainState& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {

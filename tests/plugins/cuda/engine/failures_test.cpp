@@ -1,6 +1,6 @@
-// Every call of the CUDA runtime and of cuBLAS made to fail in turn, in every mode, with every kind of error:
-// the trainer says what it was doing and what the library said, under the right code; the instance answers
-// nothing afterwards; and everything is given back.
+// Makes every call of the CUDA runtime and of cuBLAS fail in turn, in every mode, with every kind of error.
+// The trainer must report the operation and the library's error under the right status code, reject all calls
+// of the instance afterwards, and free all memory and handles.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -23,7 +23,7 @@ using namespace test;
 
 struct Error {
   int code;
-  const char* words;  // in the message
+  const char* text;  // part of the message
   th_status status;
   bool sticky;
 };
@@ -66,11 +66,11 @@ RunSpec tiny_run(const Kind& k) {
   return in_precision(r, k.bf16 ? "bf16" : "fp32");
 }
 
-/// The run that is disturbed: everything that a host asks of a trainer. Throws StatusFailure from the call
-/// that failed.
-class Run {
+/// The run in which a call fails: makes every kind of call that a host makes. Throws StatusFailure from the
+/// call that failed.
+class FailingRun {
  public:
-  explicit Run(const Kind& k) : model_(tiny(k)), run_(tiny_run(k)), host_(k.mode, 2) {
+  explicit FailingRun(const Kind& k) : model_(tiny(k)), run_(tiny_run(k)), host_(k.mode, 2) {
     const std::size_t n = run_.tokens_per_step();
     ids_ = random_tokens(n, model_.vocab, 1), targets_ = random_targets(n, model_.vocab, 2);
     for (const TensorInfo& t : tensors(model_)) {
@@ -80,18 +80,18 @@ class Run {
     }
   }
 
-  /// Ended by the first failure. Afterwards at() tells how many updates were done.
+  /// Runs until the first failure. Afterwards at() is the number of completed updates.
   void until_failure() {
     create();
     for (; at_ < 2; ++at_) {
       if (at_ == 1) session_->save(TH_SCOPE_MOMENT1);
       step(at_);
     }
-    ask();
+    evaluate_and_generate();
     for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1}) session_->save(scope);
   }
 
-  bool alive() const { return session_.has_value(); }
+  bool has_session() const { return session_.has_value(); }
   std::uint64_t at() const { return at_; }
   PluginSession& session() { return *session_; }
   th_step_out step(std::uint64_t t) { return session_->step(ids_, targets_, 1e-2, t); }
@@ -106,7 +106,7 @@ class Run {
       if (t.name != first.name) session_->load(t, weights_.at(t.name));
     session_->init(5);
   }
-  void ask() {
+  void evaluate_and_generate() {
     const std::size_t n = run_.tokens_per_micro_batch();
     session_->evaluate({ids_.begin(), ids_.begin() + static_cast<long>(n)},
                        {targets_.begin(), targets_.begin() + static_cast<long>(n)});
@@ -123,14 +123,15 @@ class Run {
   std::uint64_t at_ = 0;
 };
 
-/// Calls whose failure changes nothing: those that give something back, and reading a clock.
+/// Calls whose failure is ignored: those that free something, and reading a clock.
 bool may_fail_silently(const std::string& call) {
   return call.find("Destroy") != std::string::npos || call.starts_with("cudaFree") ||
          call == "cudaEventElapsedTime";
 }
 bool of_blas(const std::string& call) { return call.starts_with("cublas"); }
 
-std::vector<std::uint64_t> which(std::uint64_t calls) {
+/// The numbers of the calls to fail, of `calls` calls: the first four, and some spread over the rest.
+std::vector<std::uint64_t> selected_calls(std::uint64_t calls) {
   std::set<std::uint64_t> n;
   for (std::uint64_t i = 1; i <= std::min<std::uint64_t>(calls, 4); ++i) n.insert(i);
   for (std::uint64_t i : {calls / 4, calls / 2, calls * 3 / 4, calls * 7 / 8, calls})
@@ -139,17 +140,19 @@ std::vector<std::uint64_t> which(std::uint64_t calls) {
 }
 
 struct Count {
-  std::uint64_t cases = 0, told = 0, refused = 0;
+  std::uint64_t cases = 0, reported = 0, rejected = 0;  // calls failed; errors thrown; later calls rejected
 };
 
-void disturb(const Kind& k, const std::string& call, std::uint64_t nth, const Error& e, Count& count) {
+/// Fails the nth call of one run and checks the result.
+void run_with_failure(const Kind& k, const std::string& call, std::uint64_t nth, const Error& e,
+                      Count& count) {
   ++count.cases;
   emu::reset();
   emu::fail(call, nth, e.code, e.sticky);
-  const auto said = [&](const std::string& what) {
-    return call + " #" + std::to_string(nth) + " fails with " + e.words + ": " + what;
+  const auto describe = [&](const std::string& what) {
+    return call + " #" + std::to_string(nth) + " fails with " + e.text + ": " + what;
   };
-  Run run(k);
+  FailingRun run(k);
   std::optional<StatusFailure> failure;
   try {
     run.until_failure();
@@ -157,40 +160,40 @@ void disturb(const Kind& k, const std::string& call, std::uint64_t nth, const Er
     failure = f;
   }
   if (failure) {
-    ++count.told;
+    ++count.reported;
     const std::string text = failure->what();
     const bool pinned = call == "cudaHostAlloc" && e.code == 2;
-    BOOST_TEST(failure->code == (pinned ? TH_E_HOST_OOM : e.status), said(text));
-    BOOST_TEST(text.find(e.words) != std::string::npos, said(text));
-    if (run.alive()) {
-      // Whatever is left of it is handed to nobody: after each of these codes there is destroy() alone.
+    BOOST_TEST(failure->code == (pinned ? TH_E_HOST_OOM : e.status), describe(text));
+    BOOST_TEST(text.find(e.text) != std::string::npos, describe(text));
+    if (run.has_session()) {
+      // After each of these codes only destroy() is allowed.
       for (const std::function<void()>& again : {std::function<void()>([&] { run.session().save(); }),
                                                  std::function<void()>([&] { run.step(run.at()); })})
         try {
           again();
-          BOOST_ERROR(said("a lost instance goes on"));
-        } catch (const StatusFailure& refused) {
-          ++count.refused;
-          BOOST_TEST(refused.code == TH_E_STATE, said(refused.what()));
-          BOOST_TEST(std::string(refused.what()).find("of a lost instance") != std::string::npos,
-                     said(refused.what()));
+          BOOST_ERROR(describe("a call of a lost instance succeeds"));
+        } catch (const StatusFailure& later) {
+          ++count.rejected;
+          BOOST_TEST(later.code == TH_E_STATE, describe(later.what()));
+          BOOST_TEST(std::string(later.what()).find("of a lost instance") != std::string::npos,
+                     describe(later.what()));
         }
     }
   } else {
-    BOOST_TEST(may_fail_silently(call), said("nobody was told"));
+    BOOST_TEST(may_fail_silently(call), describe("no error was reported"));
   }
   run.end();
-  BOOST_TEST(run.host().all_back(), said("memory is left"));
-  BOOST_TEST(emu::outstanding().nothing(), said("something is left"));
+  BOOST_TEST(run.host().all_freed(), describe("memory was not freed"));
+  BOOST_TEST(emu::outstanding().nothing(), describe("a handle or allocation was not freed"));
 }
 
 BOOST_AUTO_TEST_SUITE(cuda_failures)
 
 BOOST_DATA_TEST_CASE(every_call_may_fail, boost::unit_test::data::make(kKinds), k) {
   emu::reset();
-  std::map<std::string, std::uint64_t> calls;  // the end of a run only gives back
+  std::map<std::string, std::uint64_t> calls;  // before the run ends: its end only frees
   {
-    Run run(k);
+    FailingRun run(k);
     run.until_failure();
     calls = emu::calls();
   }
@@ -202,38 +205,37 @@ BOOST_DATA_TEST_CASE(every_call_may_fail, boost::unit_test::data::make(kKinds), 
     if (call == "cudaGetLastError" || call == "cublasLtGetVersion") continue;
     const std::span<const Error> errors =
         of_blas(call) ? std::span<const Error>(kBlasErrors) : std::span<const Error>(kCudaErrors);
-    for (std::uint64_t nth : which(n)) {
-      const bool all = nth == 1 || nth == n / 2;  // elsewhere two kinds of them, in turn
+    for (std::uint64_t nth : selected_calls(n)) {
+      const bool all = nth == 1 || nth == n / 2;  // all errors for these two, else two of them in turn
       for (std::size_t i = 0; i < errors.size(); ++i)
-        if (all || (i + nth) % (errors.size() / 2) == 0) disturb(k, call, nth, errors[i], count);
+        if (all || (i + nth) % (errors.size() / 2) == 0) run_with_failure(k, call, nth, errors[i], count);
     }
   }
-  BOOST_TEST_MESSAGE(k << ": " << count.cases << " cases, " << count.told << " told, " << count.refused
-                       << " calls refused afterwards");
+  BOOST_TEST_MESSAGE(k << ": " << count.cases << " cases, " << count.reported << " reported, "
+                       << count.rejected << " later calls rejected");
   BOOST_TEST(count.cases >= 400u);
-  BOOST_TEST(count.refused > 400u);
+  BOOST_TEST(count.rejected > 400u);
 }
 
-BOOST_DATA_TEST_CASE(work_may_fail_while_it_runs, boost::unit_test::data::make(kKinds), k) {
+BOOST_DATA_TEST_CASE(every_kernel_and_copy_may_fail_while_it_runs, boost::unit_test::data::make(kKinds), k) {
   emu::reset();
   {
-    Run run(k);
+    FailingRun run(k);
     run.until_failure();
   }
   const emu::Statistics done = emu::statistics();
   Count count;
   for (const auto& [name, n] : {std::pair<std::string, std::uint64_t>{"kernel", done.launches},
                                 {"copy", done.h2d.count + done.d2h.count + done.d2d.count}})
-    for (std::uint64_t nth : which(n))
+    for (std::uint64_t nth : selected_calls(n))
       for (const Error& e : kCudaErrors)
-        if (e.sticky) disturb(k, name, nth, e, count);
-  BOOST_TEST(count.told == count.cases);
+        if (e.sticky) run_with_failure(k, name, nth, e, count);
+  BOOST_TEST(count.reported == count.cases);
 }
 
-BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing,
-                     boost::unit_test::data::make(kKinds), k) {
+BOOST_DATA_TEST_CASE(out_of_memory_reports_the_missing_bytes, boost::unit_test::data::make(kKinds), k) {
   emu::reset();
-  Run run(k);
+  FailingRun run(k);
   run.until_failure();
   const std::uint64_t device = emu::peak_device_bytes(), pinned = emu::peak_pinned_bytes();
   run.end();
@@ -247,7 +249,7 @@ BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing,
     th_error e = empty_error();
     BOOST_TEST(trainhost_cuda_engine()->trainer->create(&host, 0, &cm, &cr, &instance, &e) == expected);
     BOOST_TEST(e.bytes_needed == missing, e.message << ": " << e.bytes_needed << " bytes");
-    BOOST_TEST(host.all_back());
+    BOOST_TEST(host.all_freed());
     BOOST_TEST(emu::outstanding().nothing());
   };
   emu::reset();
@@ -261,9 +263,9 @@ BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing,
   create(TH_E_HOST_OOM, pinned);
 }
 
-// What faulted may have been queued, and told to, another thread: cuBLAS then only says that it is not
-// initialized.
-BOOST_AUTO_TEST_CASE(cublas_hears_of_a_lost_device_before_this_thread_does) {
+// The device may be lost by work of another thread, which also receives the error. cuBLAS then returns an
+// unrelated status.
+BOOST_AUTO_TEST_CASE(a_lost_device_is_reported_after_a_cublas_error) {
   emu::reset();
   emu::fail("cudaStreamQuery", 1, cudaErrorIllegalAddress, true);
   std::thread([] { (void)cudaStreamQuery(nullptr); }).join();

@@ -1,15 +1,15 @@
-// What fault_injection.cpp does to the executor, and what it has counted. All zero: nothing.
+// The faults that fault_injection.cpp injects into the executor, and counts of its calls. All zero: no fault.
 #pragma once
 #include <cstdint>
 
 namespace trainhost::test {
 
-struct Plants {
+struct InjectedFaults {
   bool skip_every_wait = false;
-  std::uint64_t skip_wait = 0;    // the wait with this number, from 1, is left out
-  std::uint64_t double_copy = 0;  // likewise a copy that is made twice
-  std::uint64_t waits = 0, copies = 0;
+  std::uint64_t skip_wait = 0;          // number of the wait to omit, from 1
+  std::uint64_t double_copy = 0;        // number of the copy to repeat, from 1
+  std::uint64_t waits = 0, copies = 0;  // calls so far
 };
-extern Plants plants;
+extern InjectedFaults faults;
 
 }  // namespace trainhost::test

@@ -1,6 +1,5 @@
-// The golden runs, float64 results from PyTorch, through the whole CUDA trainer on the emulation, in each of
-// its modes and precisions: losses, gradient norms and final weights, with the transfers of each mode as they
-// are reported.
+// The golden runs (float64 results from PyTorch) through the CUDA trainer on the emulation, in every mode and
+// precision: losses, gradient norms, norms of the final weights, and the reported transfers of each mode.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -42,9 +41,9 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// How far a loss may be off, and a gradient norm or the size of a weight, relatively. Products in bf16 keep
-/// 8 bits, in TF32 11; contract's losses grow apart over its steps, as those of any two orders of summation
-/// do.
+/// Allowed absolute error of a loss, and relative errors of gradient norm and norm of a weight. bf16 products
+/// have 8 bits, TF32 products 11. The run "contract" has many steps, over which any two orders of summation
+/// diverge.
 struct Tolerance {
   double loss, norm, weight;
 };
@@ -55,7 +54,7 @@ Tolerance tolerance(const Case& c) {
   return {std::string(c.name) == "contract" && c.steps == 0 ? 1e-3 : 2e-5, 1e-3, 1e-3};
 }
 
-void follow(const Case& c) {
+void reproduce(const Case& c) {
   emu::reset();
   GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/" + c.name);
   const std::uint32_t sequences = g.run.micro_batch * g.run.accumulate;
@@ -101,19 +100,19 @@ void follow(const Case& c) {
     }
     BOOST_TEST(session.metric("sync_mismatch") == 0.0);
   }
-  BOOST_TEST(host.all_back());
+  BOOST_TEST(host.all_freed());
   BOOST_TEST(emu::outstanding().nothing());
   BOOST_TEST(emu::problems().empty());
 }
 
 BOOST_AUTO_TEST_SUITE(cuda_golden)
-BOOST_DATA_TEST_CASE(golden_runs_are_followed, boost::unit_test::data::make(cases()), c) { follow(c); }
+BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(cases()), c) { reproduce(c); }
 BOOST_AUTO_TEST_SUITE_END()
 
-// Minutes: only where it is asked for by name.
-BOOST_AUTO_TEST_SUITE(cuda_golden_whole, *boost::unit_test::disabled())
-BOOST_DATA_TEST_CASE(the_contract_run_is_followed_to_its_end, boost::unit_test::data::make(kModes), mode) {
-  follow({"contract", mode});
+// Takes minutes: runs only if selected by name (label slow).
+BOOST_AUTO_TEST_SUITE(cuda_golden_all, *boost::unit_test::disabled())
+BOOST_DATA_TEST_CASE(the_contract_run_is_reproduced_to_its_end, boost::unit_test::data::make(kModes), mode) {
+  reproduce({"contract", mode});
 }
 BOOST_AUTO_TEST_SUITE_END()
 

@@ -1,5 +1,6 @@
-// Faults planted in the executor are found: a wait that is left out shows as other bits under some schedule,
-// an additional copy in the count of copies, which without it is the program's.
+// Faults injected into the executor are detected by the other tests' criteria: an omitted wait changes the
+// bits of the result under some schedule, and an additional copy changes the count of copies, which else
+// equals the program's.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -31,11 +32,11 @@ RunSpec tiny_run() {
   return r;
 }
 
-/// Two updates; what is left, or nothing when the trainer refused.
+/// The state after two updates; empty if a step failed.
 TrainState outcome(const Kind& k, const emu::Schedule& schedule) {
   emu::reset();
   emu::set_schedule(schedule);
-  plants.waits = plants.copies = 0;
+  faults.waits = faults.copies = 0;
   CudaHost host(k.mode);
   const ModelSpec m = tiny(k);
   const RunSpec r = tiny_run();
@@ -52,12 +53,13 @@ TrainState outcome(const Kind& k, const emu::Schedule& schedule) {
   }
 }
 
-struct Planted {
-  Planted() { plants = {}; }
-  ~Planted() { plants = {}; }
+/// Clears all faults before and after a test case.
+struct NoFaultsAround {
+  NoFaultsAround() { faults = {}; }
+  ~NoFaultsAround() { faults = {}; }
 };
 
-/// Lazy schedules, in which what nobody waits for comes late.
+/// Lazy schedules: work that nothing waits for runs late.
 std::vector<emu::Schedule> lazy_schedules(std::uint64_t n) {
   std::vector<emu::Schedule> all;
   for (std::uint64_t seed = 1; seed <= n; ++seed)
@@ -65,35 +67,36 @@ std::vector<emu::Schedule> lazy_schedules(std::uint64_t n) {
   return all;
 }
 
-BOOST_AUTO_TEST_SUITE(cuda_plants)
+BOOST_AUTO_TEST_SUITE(cuda_injected_faults)
 
-BOOST_DATA_TEST_CASE(without_waits_the_results_differ, boost::unit_test::data::make(kKinds), k) {
-  Planted planted;
+BOOST_DATA_TEST_CASE(results_differ_without_any_wait, boost::unit_test::data::make(kKinds), k) {
+  NoFaultsAround clear;
   const TrainState right = outcome(k, {});
   BOOST_TEST_REQUIRE(!right.empty());
-  plants.skip_every_wait = true;
+  faults.skip_every_wait = true;
   int found = 0;
   for (const emu::Schedule& schedule : lazy_schedules(4)) found += !same_bits(outcome(k, schedule), right);
   BOOST_TEST(found > 0);
 }
 
-BOOST_DATA_TEST_CASE(most_single_waits_are_missed, boost::unit_test::data::make(kKinds), k) {
-  Planted planted;
+BOOST_DATA_TEST_CASE(most_single_missing_waits_change_results, boost::unit_test::data::make(kKinds), k) {
+  NoFaultsAround clear;
   const TrainState right = outcome(k, {});
-  const std::uint64_t waits = plants.waits;
-  std::uint64_t found = 0, tried = 0;
-  std::string unseen;
+  const std::uint64_t waits = faults.waits;
+  std::uint64_t detected = 0, tried = 0;
+  std::string missed;
   for (std::uint64_t i = 1; i <= waits / 2; i += 7) {  // of the first update
-    plants.skip_wait = i;
+    faults.skip_wait = i;
     ++tried;
     bool seen = false;
     for (const emu::Schedule& schedule : lazy_schedules(5))
       if ((seen = !same_bits(outcome(k, schedule), right))) break;
-    found += seen;
-    if (!seen) unseen += " " + std::to_string(i);
+    detected += seen;
+    if (!seen) missed += " " + std::to_string(i);
   }
-  BOOST_TEST_MESSAGE(k << ": " << found << " of " << tried << " waits left out are seen; not" << unseen);
-  BOOST_TEST(found * 2 >= tried);
+  BOOST_TEST_MESSAGE(k << ": " << detected << " of " << tried << " omitted waits are detected; not"
+                       << missed);
+  BOOST_TEST(detected * 2 >= tried);
 }
 
 /// Copies of one update as the emulation counts them.
@@ -113,9 +116,9 @@ Copies measured(const char* mode, const ModelSpec& m, const RunSpec& r, th_count
   s.init(1);
   const std::size_t n = r.tokens_per_step();
   const auto ids = random_tokens(n, m.vocab, 1), targets = random_targets(n, m.vocab, 2);
-  s.step(ids, targets, 0.01, 0);  // mirrors are made in the first
+  s.step(ids, targets, 0.01, 0);  // the first step also refreshes the host's copies
   emu::clear_statistics();
-  plants.copies = 0;
+  faults.copies = 0;
   s.step(ids, targets, 0.01, 1);
   const emu::Statistics done = emu::statistics();
   if (reported) *reported = counters(s);
@@ -123,8 +126,8 @@ Copies measured(const char* mode, const ModelSpec& m, const RunSpec& r, th_count
   return {done.h2d.count, done.d2h.count, done.h2d.bytes, done.d2h.bytes};
 }
 
-/// The program's copies, and what a step is fed: ids, targets and their order for each micro-batch; scalars
-/// both ways, and from the host its squares, and its losses where it computes them.
+/// The copies of the program and of the step's inputs: ids, targets and order per micro-batch; scalars in
+/// both directions; from the host its sum of squares, and its loss if it computes it.
 Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
   const step::Program p = step::build_program(m, r, cuda::choose(m, r, mode, 2).traits);
   Copies c;
@@ -150,8 +153,8 @@ Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
   return c;
 }
 
-BOOST_AUTO_TEST_CASE(every_copy_of_an_update_is_one_of_the_program) {
-  Planted planted;
+BOOST_AUTO_TEST_CASE(the_copies_of_an_update_are_those_of_the_program) {
+  NoFaultsAround clear;
   for (const char* mode : kModes)
     for (bool tied : {false, true})
       for (const char* precision : {"fp32", "bf16"})
@@ -165,18 +168,18 @@ BOOST_AUTO_TEST_CASE(every_copy_of_an_update_is_one_of_the_program) {
         }
 }
 
-BOOST_AUTO_TEST_CASE(one_copy_more_is_seen_in_the_count) {
-  Planted planted;
+BOOST_AUTO_TEST_CASE(an_additional_copy_changes_the_count) {
+  NoFaultsAround clear;
   for (const char* mode : {"hybrid", "streamed"}) {
-    plants = {};
+    faults = {};
     const ModelSpec m = tiny({mode, false});
     const Copies right = measured(mode, m, tiny_run());
     for (std::uint64_t which : {1u, 3u, 5u}) {
-      plants = {};
-      plants.double_copy = which;
+      faults = {};
+      faults.double_copy = which;
       const Copies wrong = measured(mode, m, tiny_run());
       BOOST_TEST(wrong.up + wrong.down == right.up + right.down + 1,
-                 mode << ": copy " << which << " is made twice");
+                 mode << ": copy " << which << " is repeated");
     }
   }
 }

@@ -1,6 +1,6 @@
-// Whole models through the CUDA trainer in every mode, against the reference model in double: losses, norms,
-// weights and moments after updates, evaluation and generation; and the same bits under every schedule,
-// whatever the host's threads.
+// Whole models through the CUDA trainer in every mode, compared with the reference model in double: losses,
+// norms, weights and moments after updates, evaluation and generation. Results must have the same bits under
+// every schedule and with any number of host threads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -28,13 +28,14 @@ double distance(const std::vector<float>& a, const Vec& b) {
   }
   return worst;
 }
-double furthest(const Tensors& a, const Weights& b) {
+/// Largest error over all tensors.
+double largest_error(const Tensors& a, const Weights& b) {
   double worst = 0;
   for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
   return worst;
 }
 
-/// What the optimizer should make of the gradients: every tensor and its moments, in double.
+/// Expected weights and moments after updates, in double.
 struct Expected {
   Weights w, m, v;
   double loss = 0, norm = 0;
@@ -65,8 +66,8 @@ struct Expected {
 
 BOOST_AUTO_TEST_SUITE(cuda_model)
 
-BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kSmallModels* boost::unit_test::data::make(kModes),
-                     z, mode) {
+BOOST_DATA_TEST_CASE(updates_match_the_reference, kSmallModels* boost::unit_test::data::make(kModes), z,
+                     mode) {
   const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   for (std::uint32_t accumulate : {1 + z.seq % 2, 3 + z.seq % 2}) {
@@ -94,17 +95,17 @@ BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kSmallModels* boost::un
                    n - static_cast<std::size_t>(std::count(targets.begin(), targets.end(), -100)));
       }
       const bool adam = r.optimizer == Optimizer::kAdamW;
-      // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is
-      // uncertain.
-      const double off = furthest(s.save(), e.w);
-      BOOST_TEST(off <= (adam ? 2e-3 : 1e-5), "weights are " << off << " off");
-      if (r.optimizer != Optimizer::kSgd) BOOST_TEST(furthest(s.save(TH_SCOPE_MOMENT1), e.m) <= 1e-4);
-      if (adam) BOOST_TEST(furthest(s.save(TH_SCOPE_MOMENT2), e.v) <= 1e-4);
+      // Adam divides by the root of the second moment: where a gradient is almost zero, its sign and so the
+      // direction of the step are uncertain.
+      const double off = largest_error(s.save(), e.w);
+      BOOST_TEST(off <= (adam ? 2e-3 : 1e-5), "largest error of the weights: " << off);
+      if (r.optimizer != Optimizer::kSgd) BOOST_TEST(largest_error(s.save(TH_SCOPE_MOMENT1), e.m) <= 1e-4);
+      if (adam) BOOST_TEST(largest_error(s.save(TH_SCOPE_MOMENT2), e.v) <= 1e-4);
     }
   }
 }
 
-BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads,
+BOOST_DATA_TEST_CASE(bits_do_not_depend_on_schedule_or_threads,
                      kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
   const bool bf16 = z.seq % 2 == 0;
   RunSpec r;
@@ -116,7 +117,7 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads,
   std::vector<double> losses;
   std::uint32_t threads = 0;
   for (const emu::Schedule& schedule : emu::every_schedule()) {
-    if ((schedule.seed + z.seq) % 2) continue;  // half of them for each model
+    if ((schedule.seed + z.seq) % 2) continue;  // half of the schedules per model
     emu::reset();
     emu::set_schedule(schedule);
     CudaHost host(mode, 1 + threads++ % 3);
@@ -163,7 +164,7 @@ BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing,
   BOOST_TEST(counters(s).h2d_count == transfers.h2d_count);
 }
 
-BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position,
+BOOST_DATA_TEST_CASE(generation_returns_the_logits_of_every_position,
                      kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
   const Weights w = random_weights(z.spec, 3);
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
@@ -177,12 +178,12 @@ BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position,
     s.load_all(as_floats(w));
     s.init(0);
     const double allowed = std::string(precision) == "bf16" ? 0.2 : 2e-5;
-    for (int round = 0; round < 2; ++round)  // position 0 starts anew
+    for (int round = 0; round < 2; ++round)  // position 0 restarts the sequence
       for (std::uint32_t p = 0; p < z.seq; ++p) {
         const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab),
                       expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
         const double off = distance(s.next(ids[p], p), row);
-        BOOST_TEST(off <= allowed, precision << ", position " << p << ": " << off << " off");
+        BOOST_TEST(off <= allowed, precision << ", position " << p << ": error " << off);
       }
   }
 }

@@ -1,6 +1,5 @@
-// The order of queues against brute force: random operations over four queues; every pair that must not
-// overtake each other must be joined by a path through queue order and the waits that were given, and no wait
-// may follow from the others.
+// QueueOrder compared with brute force: random operations over four queues. Every pair of conflicting
+// operations must be connected by a path of queue order and waits, and no wait may be redundant.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -25,7 +24,7 @@ bool conflict(const Operation& a, const Operation& b, bool count_overwrites = tr
   return false;
 }
 
-/// reaches[i][j]: operation i is certainly done before j begins; `without` leaves one wait of j out.
+/// reaches[i][j]: operation i has certainly finished before j starts. without() ignores one wait of j.
 class Paths {
  public:
   explicit Paths(const std::vector<Operation>& ops)
@@ -33,7 +32,7 @@ class Paths {
     for (std::size_t j = 0; j < ops.size(); ++j) reaches_of(j, kQueues, reaches_);
   }
   bool operator()(std::size_t i, std::size_t j) const { return reaches_[i][j]; }
-  /// Would operation i be done before j without j's wait for queue r?
+  /// True if operation i would have finished before j without j's wait for queue r.
   bool without(std::size_t i, std::size_t j, std::uint32_t r) const {
     auto copy = reaches_;
     for (std::size_t k = 0; k < ops_.size(); ++k) copy[k][j] = false;
@@ -74,9 +73,9 @@ std::vector<Operation> random_operations(std::mt19937& g) {
   return ops;
 }
 
-BOOST_AUTO_TEST_SUITE(cuda_order)
+BOOST_AUTO_TEST_SUITE(cuda_queue_order)
 
-BOOST_AUTO_TEST_CASE(whoever_conflicts_is_ordered_and_no_wait_is_superfluous) {
+BOOST_AUTO_TEST_CASE(every_conflict_is_ordered_and_no_wait_is_redundant) {
   std::mt19937 g(7);
   std::uint64_t waits = 0, conflicts = 0, unordered_reads = 0;
   QueueOrder order;
@@ -107,16 +106,16 @@ BOOST_AUTO_TEST_CASE(whoever_conflicts_is_ordered_and_no_wait_is_superfluous) {
   BOOST_TEST(waits > 10000u);
 }
 
-// The checks above can fail: were overwriting what somebody still reads no conflict, pairs would be left
-// without order.
-BOOST_AUTO_TEST_CASE(an_order_that_forgets_overwriting_is_found) {
+// Shows that the check above can fail: if write-after-read were not a conflict, some pairs would have no
+// order.
+BOOST_AUTO_TEST_CASE(missing_write_after_read_order_is_detected) {
   std::mt19937 g(7);
   int found = 0;
   for (int round = 0; round < 50; ++round) {
     std::vector<Operation> ops = random_operations(g);
     QueueOrder order;
     for (Operation& op : ops) {
-      std::vector<Access> seen = op.accesses;  // as if it wrote nothing that it touches first
+      std::vector<Access> seen = op.accesses;  // half of the writes are hidden
       for (Access& a : seen) a.write = a.write && a.begin % 2;
       op.place = order.add(op.queue, seen);
     }
@@ -127,7 +126,7 @@ BOOST_AUTO_TEST_CASE(an_order_that_forgets_overwriting_is_found) {
   BOOST_TEST(found > 50);
 }
 
-BOOST_AUTO_TEST_CASE(after_all_done_nothing_is_waited_for) {
+BOOST_AUTO_TEST_CASE(no_waits_after_all_done) {
   QueueOrder order;
   const Access write[] = {{Tier::kDevice, 0, 8, true}}, read[] = {{Tier::kDevice, 4, 12, false}};
   BOOST_TEST(order.add(kKernels, write).sequence == 1u);

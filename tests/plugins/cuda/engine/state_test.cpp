@@ -1,6 +1,6 @@
-// What a trainer keeps: weights and moments that come back bit for bit, a resumed run that goes on with the
-// same bits, initial values, updates that are not applied and leave everything as it was, profiling that
-// disturbs nothing.
+// The state of a run: saved weights and moments equal the loaded ones bit for bit, a resumed run continues
+// with the same bits, initial values, updates that are not applied change nothing, and neither does
+// profiling.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -35,10 +35,10 @@ const auto kKinds = boost::unit_test::data::make(kinds());
 
 constexpr std::uint32_t kSeq = 6, kVocab = 21;
 
-/// A run of three micro-batches an update, its data by step, and a session of it on a fresh machine or beside
-/// another.
-struct Rig {
-  explicit Rig(const Kind& k, std::uint32_t threads = 2) : host(k.mode, threads) {
+/// A small run with three micro-batches per update, its data by step, and a session. Several may exist at the
+/// same time.
+struct SmallRun {
+  explicit SmallRun(const Kind& k, std::uint32_t threads = 2) : host(k.mode, threads) {
     model = small_model("qwen3", kVocab, 12, 2, 2, 1, 6, 10);
     model.tied = k.tied, model.qk_norm = true, model.qkv_bias = true, model.initializer_range = 0.1;
     run.seq_len = kSeq, run.micro_batch = 1, run.accumulate = 3;
@@ -82,13 +82,13 @@ BOOST_AUTO_TEST_SUITE(cuda_state)
 
 BOOST_DATA_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits, kKinds, k) {
   emu::reset();
-  Rig a(k), b(k, 3);
+  SmallRun a(k), b(k, 3);
   a->init(7);
   for (unsigned t = 0; t < 2; ++t) a.step(t);
   const TrainState state = state_of(*a);
   BOOST_TEST_REQUIRE((!state[0].empty() && !state[1].empty() && !state[2].empty()));
   load_state(*b, state);
-  b->init(99);  // nothing is left out
+  b->init(99);  // all tensors were loaded, so this changes nothing
   BOOST_TEST(same_bits(state_of(*b), state));
   BOOST_TEST(b->metric("sync_mismatch") == 0.0);
   for (unsigned t = 2; t < 4; ++t) {
@@ -97,14 +97,14 @@ BOOST_DATA_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits, kKinds, k) {
     BOOST_TEST(x.grad_norm == y.grad_norm);
   }
   BOOST_TEST(same_bits(state_of(*a), state_of(*b)));
-  for (Rig* r : {&a, &b}) BOOST_TEST((*r)->metric("sync_mismatch") == 0.0);
-  BOOST_TEST(a->evaluate(Rig::ids(9, 1), Rig::targets(9, 1)).loss ==
-             b->evaluate(Rig::ids(9, 1), Rig::targets(9, 1)).loss);
+  for (SmallRun* r : {&a, &b}) BOOST_TEST((*r)->metric("sync_mismatch") == 0.0);
+  BOOST_TEST(a->evaluate(SmallRun::ids(9, 1), SmallRun::targets(9, 1)).loss ==
+             b->evaluate(SmallRun::ids(9, 1), SmallRun::targets(9, 1)).loss);
 }
 
-BOOST_DATA_TEST_CASE(every_value_comes_back_as_it_was_given, kKinds, k) {
+BOOST_DATA_TEST_CASE(saved_values_equal_loaded_values, kKinds, k) {
   emu::reset();
-  Rig a(k);
+  SmallRun a(k);
   TrainState given(3);
   for (unsigned i = 0; i < 3; ++i) given[i] = as_floats(random_weights(a.model, 10 + i));
   load_state(*a, given);
@@ -112,9 +112,9 @@ BOOST_DATA_TEST_CASE(every_value_comes_back_as_it_was_given, kKinds, k) {
   BOOST_TEST(same_bits(state_of(*a), given));  // f32, in every precision
 }
 
-BOOST_DATA_TEST_CASE(init_is_the_hosts_and_fills_what_load_left_out, kKinds, k) {
+BOOST_DATA_TEST_CASE(init_fills_only_tensors_not_loaded, kKinds, k) {
   emu::reset();
-  Rig a(k), b(k, 3);
+  SmallRun a(k), b(k, 3);
   Tensors expected;
   for (const TensorInfo& t : tensors(a.model)) {
     expected[t.name].resize(t.elements());
@@ -135,7 +135,7 @@ BOOST_DATA_TEST_CASE(init_is_the_hosts_and_fills_what_load_left_out, kKinds, k) 
 
 BOOST_DATA_TEST_CASE(a_cancelled_step_leaves_the_state_as_it_was, kKinds, k) {
   emu::reset();
-  Rig a(k), undisturbed(k);
+  SmallRun a(k), undisturbed(k);
   a->init(1), undisturbed->init(1);
   a.step(0), undisturbed.step(0);
   const TrainState before = state_of(*a);
@@ -151,12 +151,11 @@ BOOST_DATA_TEST_CASE(a_cancelled_step_leaves_the_state_as_it_was, kKinds, k) {
 
 BOOST_DATA_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was, kKinds, k) {
   emu::reset();
-  Rig a(k), undisturbed(k);
+  SmallRun a(k), undisturbed(k);
   a->init(1), undisturbed->init(1);
   a.step(0), undisturbed.step(0);
   const TrainState whole = state_of(*a);
-  // In the last norm, in a row of the table that every step uses, and in a matrix: not every weight sees
-  // them.
+  // In the last norm, in the embedding table, and in a matrix: they reach different sets of weights.
   const std::pair<const char*, float> poisons[] = {{"model.norm.weight", std::nanf("")},
                                                    {"model.embed_tokens.weight", HUGE_VALF},
                                                    {"model.layers.1.mlp.down_proj.weight", std::nanf("")}};
@@ -174,21 +173,21 @@ BOOST_DATA_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was, kKinds, k) {
   BOOST_TEST(same_bits(state_of(*a), state_of(*undisturbed)));
 }
 
-BOOST_DATA_TEST_CASE(wrong_arguments_are_refused_by_name_and_change_nothing,
+BOOST_DATA_TEST_CASE(invalid_arguments_are_rejected_by_name_and_change_nothing,
                      boost::unit_test::data::make(kModes), mode) {
   emu::reset();
-  Rig a({mode, "fp32", false});
+  SmallRun a({mode, "fp32", false});
   a->init(1);
   const TrainState before = state_of(*a);
-  const Ids ids = Rig::ids(1), targets = Rig::targets(1);
+  const Ids ids = SmallRun::ids(1), targets = SmallRun::targets(1);
   Ids bad = ids;
   bad[5] = kVocab;
   CHECK_REFUSED(a->step(bad, targets, 0, 0), TH_E_ARG, "token 5 is 21");
   bad = targets, bad[9] = -1;
   CHECK_REFUSED(a->step(ids, bad, 0, 0), TH_E_ARG, "target 9 is -1");
   CHECK_REFUSED(a->step(ids, Ids(ids.size(), -100), 0, 0), TH_E_ARG, "counted");
-  CHECK_REFUSED(a->step(Rig::ids(1, 2), Rig::targets(1, 2), 0, 0), TH_E_ARG, "2 x 6");
-  CHECK_REFUSED(a->evaluate(Rig::ids(1, 2), Rig::targets(1, 2)), TH_E_ARG, "2 x 6");
+  CHECK_REFUSED(a->step(SmallRun::ids(1, 2), SmallRun::targets(1, 2), 0, 0), TH_E_ARG, "2 x 6");
+  CHECK_REFUSED(a->evaluate(SmallRun::ids(1, 2), SmallRun::targets(1, 2)), TH_E_ARG, "2 x 6");
   CHECK_REFUSED(a->next(static_cast<std::int32_t>(kVocab), 0), TH_E_ARG, "vocabulary");
   CHECK_REFUSED(a->next(0, kSeq), TH_E_ARG, "position 6");
   TensorInfo t = tensors(a.model).front();
@@ -201,18 +200,18 @@ BOOST_DATA_TEST_CASE(wrong_arguments_are_refused_by_name_and_change_nothing,
   BOOST_TEST(same_bits(state_of(*a), before));
 }
 
-BOOST_DATA_TEST_CASE(an_inference_run_evaluates_and_generates_and_refuses_to_update, kKinds, k) {
+BOOST_DATA_TEST_CASE(an_inference_run_evaluates_and_generates_but_rejects_updates, kKinds, k) {
   emu::reset();
-  Rig training(k);
+  SmallRun training(k);
   RunSpec r = training.run;
   r.mode = RunMode::kInference;
   CudaHost host(k.mode);
   PluginSession s(cuda_engine(), host, training.model, r);
   s.init(1), training->init(1);
-  BOOST_TEST(s.evaluate(Rig::ids(1, 1), Rig::targets(1, 1)).loss ==
-             training->evaluate(Rig::ids(1, 1), Rig::targets(1, 1)).loss);
+  BOOST_TEST(s.evaluate(SmallRun::ids(1, 1), SmallRun::targets(1, 1)).loss ==
+             training->evaluate(SmallRun::ids(1, 1), SmallRun::targets(1, 1)).loss);
   for (std::uint32_t p = 0; p < 3; ++p) BOOST_TEST((s.next(3, p) == training->next(3, p)));
-  CHECK_REFUSED(s.step(Rig::ids(1), Rig::targets(1), 0, 0), TH_E_STATE, "no update");
+  CHECK_REFUSED(s.step(SmallRun::ids(1), SmallRun::targets(1), 0, 0), TH_E_STATE, "no update");
 }
 
 // ---- profiling
@@ -224,9 +223,9 @@ struct Record {
 };
 
 struct Profiled {
-  explicit Profiled(Rig& rig) : rig_(rig) {
+  explicit Profiled(SmallRun& run) : run_(run) {
     const step::Program p =
-        step::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).traits);
+        step::build_program(run.model, run.run, cuda::choose(run.model, run.run, run.host.mode, 2).traits);
     bytes_ = abi::record_bytes(p);
     memory_.assign(bytes_ / 8 + 9, 0xABABABABABABABAB);
     sink_.struct_size = sizeof sink_, sink_.self = this;
@@ -234,7 +233,7 @@ struct Profiled {
       static_cast<Profiled*>(s->self)->moments.push_back(moment);
     };
     th_error e = empty_error();
-    check(profiler().start(rig->handle(), memory_.data(), bytes_, &sink_, &e), e);
+    check(profiler().start(run->handle(), memory_.data(), bytes_, &sink_, &e), e);
   }
   static const th_profiler& profiler() { return *trainhost_cuda_engine()->profiler; }
   std::vector<Record> read() {
@@ -247,7 +246,7 @@ struct Profiled {
       return TH_OK;
     };
     th_error e = empty_error();
-    check(profiler().read(rig_->handle(), &s, &e), e);
+    check(profiler().read(run_->handle(), &s, &e), e);
     return out;
   }
   bool stays_inside() const {
@@ -258,15 +257,15 @@ struct Profiled {
   std::vector<std::uint32_t> moments;
 
  private:
-  Rig& rig_;
+  SmallRun& run_;
   std::uint64_t bytes_ = 0;
   std::vector<std::uint64_t> memory_;
   th_moments sink_{};
 };
 
-BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order) {
+BOOST_AUTO_TEST_CASE(the_profiler_records_every_operation_of_the_resident_mode_in_order) {
   emu::reset();
-  Rig a({"resident", "fp32", false});
+  SmallRun a({"resident", "fp32", false});
   a->init(1);
   Profiled profiled(a);
   a.step(0);
@@ -275,7 +274,7 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
       step::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).traits);
   const step::Section micro = p.section(step::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
-  BOOST_TEST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one
+  BOOST_TEST_REQUIRE(records.size() == 3 * per_micro + 2);  // one record for the norm, one for the weights
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
     BOOST_TEST(records[i].start >= end, "records overlap");
@@ -294,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
 
 BOOST_DATA_TEST_CASE(profiling_changes_no_bit_and_stays_in_its_records, kKinds, k) {
   emu::reset();
-  Rig a(k), plain(k);
+  SmallRun a(k), plain(k);
   a->init(1), plain->init(1);
   Profiled profiled(a);
   for (unsigned t = 0; t < 2; ++t) BOOST_TEST(a.step(t).loss == plain.step(t).loss);
@@ -306,23 +305,23 @@ BOOST_DATA_TEST_CASE(profiling_changes_no_bit_and_stays_in_its_records, kKinds, 
   BOOST_TEST(same_bits(state_of(*a), state_of(*plain)));
 }
 
-BOOST_AUTO_TEST_CASE(measuring_the_rate_leaves_the_state_alone) {
+BOOST_AUTO_TEST_CASE(measuring_peak_flops_does_not_change_the_state) {
   emu::reset();
   const Kind k = {"resident", "fp32", true};
   ModelSpec m = small_model("llama", kVocab, 8, 1, 1, 1, 8,
-                            60000);  // activations with room for products of 512 x 512 x 512
+                            60000);  // activations large enough for a product of 512 x 512 x 512
   m.tied = true;
-  const RunSpec r = Rig(k).run;
+  const RunSpec r = SmallRun(k).run;
   CudaHost hosts[2] = {CudaHost(k.mode), CudaHost(k.mode)};
   PluginSession a(cuda_engine(), hosts[0], m, r), undisturbed(cuda_engine(), hosts[1], m, r);
   a.init(3), undisturbed.init(3);
   for (unsigned t = 0; t < 2; ++t) {
-    BOOST_TEST(a.step(Rig::ids(t), Rig::targets(t), 1e-2, t).loss ==
-               undisturbed.step(Rig::ids(t), Rig::targets(t), 1e-2, t).loss);
+    BOOST_TEST(a.step(SmallRun::ids(t), SmallRun::targets(t), 1e-2, t).loss ==
+               undisturbed.step(SmallRun::ids(t), SmallRun::targets(t), 1e-2, t).loss);
     BOOST_TEST(a.metric("peak_flops") > 1e6);
   }
   BOOST_TEST(same_bits(state_of(a), state_of(undisturbed)));
-  CHECK_REFUSED(Rig(k)->metric("peak_flops"), TH_E_UNSUPPORTED, "free memory");
+  CHECK_REFUSED(SmallRun(k)->metric("peak_flops"), TH_E_UNSUPPORTED, "free memory");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
-// Which devices an engine has code for, and which values of [plugin.cuda] are refused: the front's pure
-// parts.
+// Compute capabilities that an engine has code for, by the architectures that it was compiled for
+// (has_code_for).
 #include <boost/test/unit_test.hpp>
 
 #include "plugins/cuda/front/device_checks.hpp"
@@ -8,7 +8,7 @@ using trainhost::cuda::has_code_for;
 
 BOOST_AUTO_TEST_SUITE(cuda_architectures)
 
-BOOST_AUTO_TEST_CASE(machine_code_runs_on_later_devices_of_its_major_version_alone) {
+BOOST_AUTO_TEST_CASE(machine_code_runs_only_within_its_major_version) {
   BOOST_TEST(has_code_for("80-real", 8, 0));
   BOOST_TEST(has_code_for("80-real", 8, 6));
   BOOST_TEST(!has_code_for("86-real", 8, 0));
@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(ptx_runs_on_every_later_device) {
   BOOST_TEST(has_code_for("80", 9, 0));
 }
 
-BOOST_AUTO_TEST_CASE(code_for_one_device_alone_runs_there_alone) {
+BOOST_AUTO_TEST_CASE(architecture_specific_code_runs_on_that_architecture_only) {
   BOOST_TEST(has_code_for("90a-real", 9, 0));
   BOOST_TEST(!has_code_for("90a-real", 9, 1));
   BOOST_TEST(!has_code_for("90a", 10, 0));

@@ -1,6 +1,7 @@
-// A CUDA driver for tests: as many devices, of whatever kind, as the environment says. Counts its calls,
-// those that would make a context above all. Variables: FAKE_CUDA_INIT (code of cuInit), _VERSION, _DEVICES,
-// _CC ("9.0"), _TOTAL (bytes), _FAIL (name of a query that gives 999), _UUID ("0": it knows none).
+// A fake CUDA driver for tests, configured by environment variables: FAKE_CUDA_INIT (result of cuInit),
+// _VERSION, _DEVICES (number), _CC (compute capability, "9.0"), _TOTAL (bytes), _FAIL (name of a query that
+// returns 999), _UUID ("0": not supported). Counts its calls, in particular those that would create a
+// context.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -15,24 +16,24 @@ std::map<std::string, int>& counts() {
   return all;
 }
 
-std::string set(const char* name, const char* otherwise) {
+std::string setting(const char* name, const char* default_value) {
   const char* v = std::getenv((std::string("FAKE_CUDA_") + name).c_str());
-  return v ? v : otherwise;
+  return v ? v : default_value;
 }
 
-/// Counts the call; its result is 0 unless this one is to fail.
+/// Counts the call; returns 999 if it is the one in FAKE_CUDA_FAIL, else 0.
 int called(const char* name) {
   ++counts()[name];
-  return set("FAIL", "") == name ? 999 : 0;
+  return setting("FAIL", "") == name ? 999 : 0;
 }
 
-/// An empty list of visible devices hides them all; other lists are not read.
+/// True if CUDA_VISIBLE_DEVICES is empty, which hides all devices. Other values are ignored.
 bool hidden() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible && !*visible;
 }
 
-int devices() { return hidden() ? 0 : std::atoi(set("DEVICES", "1").c_str()); }
+int devices() { return hidden() ? 0 : std::atoi(setting("DEVICES", "1").c_str()); }
 
 }  // namespace
 
@@ -43,11 +44,11 @@ EXPORT int fake_cuda_calls(const char* name) {
 
 EXPORT int cuInit(unsigned) {
   called("cuInit");
-  const int asked = std::atoi(set("INIT", "0").c_str());
+  const int asked = std::atoi(setting("INIT", "0").c_str());
   return asked == 0 && hidden() ? 100 : asked;
 }
 EXPORT int cuDriverGetVersion(int* v) {
-  *v = std::atoi(set("VERSION", "13000").c_str());
+  *v = std::atoi(setting("VERSION", "13000").c_str());
   return called("cuDriverGetVersion");
 }
 EXPORT int cuDeviceGetCount(int* n) {
@@ -55,7 +56,7 @@ EXPORT int cuDeviceGetCount(int* n) {
   return called("cuDeviceGetCount");
 }
 EXPORT int cuDeviceGet(int* device, int ordinal) {
-  *device = 100 + ordinal;  // a handle is no index
+  *device = 100 + ordinal;  // a handle that differs from the index
   return ordinal < devices() ? called("cuDeviceGet") : 101;
 }
 EXPORT int cuDeviceGetName(char* text, int size, int device) {
@@ -65,16 +66,16 @@ EXPORT int cuDeviceGetName(char* text, int size, int device) {
   return called("cuDeviceGetName");
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::string cc = set("CC", "9.0");
+  const std::string cc = setting("CC", "9.0");
   *value = std::atoi(attribute == 75 ? cc.c_str() : cc.c_str() + cc.find('.') + 1);
   return called("cuDeviceGetAttribute");
 }
 EXPORT int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
-  *bytes = std::strtoull(set("TOTAL", "150000000000").c_str(), nullptr, 10);
+  *bytes = std::strtoull(setting("TOTAL", "150000000000").c_str(), nullptr, 10);
   return called("cuDeviceTotalMem_v2");
 }
 EXPORT int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
-  if (set("UUID", "1") == "0") return 801;
+  if (setting("UUID", "1") == "0") return 801;
   for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(i + device);
   return called("cuDeviceGetUuid_v2");
 }

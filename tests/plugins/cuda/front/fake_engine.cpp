@@ -1,4 +1,5 @@
-// An engine for tests: remembers which device it was asked to make a run on, and makes none.
+// A fake engine for tests: create() fails with a message that contains the device and the budgets that it
+// received.
 #include <cstdio>
 
 #include "plugins/common/engine_table.hpp"

@@ -1,6 +1,7 @@
-// A management library for tests. Variables: FAKE_NVML_INIT (code), _DEVICES, _FREE (bytes), _BY ("uuid",
-// "mig" or "pci": the only name it knows a device by). The file that EMULATED_CUDA_FREE names has the word
-// before _FREE while it is there. Free memory grows by one MiB with the device, so that a wrong match shows.
+// A fake NVML for tests, configured by environment variables: FAKE_NVML_INIT (result of nvmlInit), _DEVICES
+// (number), _FREE (bytes), _BY ("uuid", "mig" or "pci": the only identifier that it knows). If the file named
+// by EMULATED_CUDA_FREE exists, it replaces _FREE. Device i has i MiB more free memory than device 0, so that
+// a wrong match is detected.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,13 +13,13 @@
 namespace {
 int g_inits = 0;
 
-std::string set(const char* name, const char* otherwise) {
+std::string setting(const char* name, const char* default_value) {
   const char* v = std::getenv((std::string("FAKE_NVML_") + name).c_str());
-  return v ? v : otherwise;
+  return v ? v : default_value;
 }
 
 unsigned long long free_bytes() {
-  unsigned long long n = std::strtoull(set("FREE", "140000000000").c_str(), nullptr, 10);
+  unsigned long long n = std::strtoull(setting("FREE", "140000000000").c_str(), nullptr, 10);
   if (const char* file = std::getenv("EMULATED_CUDA_FREE")) std::ifstream(file) >> n;
   return n;
 }
@@ -31,14 +32,14 @@ EXPORT int fake_nvml_inits() { return g_inits; }
 
 EXPORT int nvmlInit_v2() {
   ++g_inits;
-  return std::atoi(set("INIT", "0").c_str());
+  return std::atoi(setting("INIT", "0").c_str());
 }
 EXPORT int nvmlDeviceGetCount_v2(unsigned* n) {
-  *n = static_cast<unsigned>(std::atoi(set("DEVICES", "1").c_str()));
+  *n = static_cast<unsigned>(std::atoi(setting("DEVICES", "1").c_str()));
   return 0;
 }
 EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, void** out) {
-  const std::string by = set("BY", "uuid");
+  const std::string by = setting("BY", "uuid");
   const char* prefix = by == "mig" ? "MIG-" : "GPU-";
   if (by == "pci" || std::strncmp(uuid, prefix, 4) != 0 || std::strlen(uuid) != 40) return 6;
   unsigned first = 0;
@@ -47,7 +48,7 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, void** out) {
   return 0;
 }
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* pci, void** out) {
-  if (set("BY", "uuid") != "pci") return 6;
+  if (setting("BY", "uuid") != "pci") return 6;
   int bus = 0;
   std::sscanf(pci, "0000:%d:", &bus);
   *out = handle(bus - 10);

@@ -1,5 +1,5 @@
-// The front of the CUDA trainer on machines of every kind, made up by a fake driver: each reason for not
-// being usable in its own words, free memory found without a context, plans without any driver at all.
+// The front end of the CUDA trainer on simulated machines (fake driver, NVML and engine): every reason why
+// the trainer cannot be used, with its message; free memory without a CUDA context; plans without a driver.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 
 const std::string kStage = CUDA_STAGE;
 
-/// Variables of one case; gone with it.
+/// Environment variables of a test case; the destructor removes them.
 class Machine {
  public:
   explicit Machine(std::initializer_list<std::pair<const std::string, std::string>> more = {}) {
@@ -34,7 +34,7 @@ class Machine {
   std::vector<std::string> names_;
 };
 
-/// A host with a table [plugin.cuda].
+/// A host whose run file has a table [plugin.cuda].
 struct Host : CountingHost {
   std::map<std::string, std::string> table;
   Host(std::initializer_list<std::pair<const std::string, std::string>> options = {})
@@ -57,7 +57,7 @@ Plugin& front(const std::string& which = "good") {
 
 struct Answer {
   th_status status;
-  std::string words, hint, native;
+  std::string message, hint, native;
   std::uint32_t devices = 0;
   std::uint64_t missing = 0;
 };
@@ -66,7 +66,7 @@ Answer probe(const std::string& which = "good", std::map<std::string, std::strin
   th_error e = empty_error();
   Answer a{};
   a.status = front(which).trainer->probe(&host, &a.devices, &e);
-  a.words = e.message, a.hint = e.hint, a.missing = e.bytes_needed;
+  a.message = e.message, a.hint = e.hint, a.missing = e.bytes_needed;
   a.native = std::string(e.native_domain) + " " + std::to_string(e.native_code);
   return a;
 }
@@ -91,9 +91,9 @@ int calls(const char* name) {
   return lib ? reinterpret_cast<int (*)(const char*)>(dlsym(lib, "fake_cuda_calls"))(name) : 0;
 }
 
-void says(const Answer& a, const std::string& words, const std::string& hint = "") {
-  BOOST_TEST(a.status == TH_E_UNAVAILABLE, a.words);
-  BOOST_TEST(a.words == words);
+void check_unavailable(const Answer& a, const std::string& message, const std::string& hint = "") {
+  BOOST_TEST(a.status == TH_E_UNAVAILABLE, a.message);
+  BOOST_TEST(a.message == message);
   BOOST_TEST(a.hint.find(hint) != std::string::npos, a.hint);
 }
 
@@ -115,153 +115,166 @@ BOOST_AUTO_TEST_SUITE(cuda_front)
 BOOST_AUTO_TEST_CASE(a_good_machine_is_usable_and_counts_its_devices) {
   Machine machine{{"FAKE_CUDA_DEVICES", "3"}};
   const Answer a = probe();
-  BOOST_TEST(a.status == TH_OK, a.words);
+  BOOST_TEST(a.status == TH_OK, a.message);
   BOOST_TEST(a.devices == 3u);
 }
 
-BOOST_AUTO_TEST_CASE(a_build_without_an_engine_says_so_on_any_machine) {
+BOOST_AUTO_TEST_CASE(a_build_without_an_engine_is_unavailable_on_any_machine) {
   Machine machine;
-  says(probe("no_toolkit"), "this build has no CUDA engine: the CUDA toolkit was not found when it was built",
-       "install the CUDA toolkit");
-  says(probe("switched_off"), "this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF",
-       "TRAINHOST_CUDA=ON");
+  check_unavailable(probe("no_toolkit"),
+                    "this build has no CUDA engine: the CUDA toolkit was not found when it was built",
+                    "install the CUDA toolkit");
+  check_unavailable(probe("switched_off"),
+                    "this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF",
+                    "TRAINHOST_CUDA=ON");
 }
 
-BOOST_AUTO_TEST_CASE(no_driver_is_the_loaders_own_words) {
+BOOST_AUTO_TEST_CASE(a_missing_driver_is_reported_with_the_message_of_dlopen) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
-  says(probe(),
-       "no NVIDIA driver found: libno-such-driver.so.1: cannot open shared object file: No such "
-       "file or directory",
-       "install the NVIDIA driver");
+  check_unavailable(probe(),
+                    "no NVIDIA driver found: libno-such-driver.so.1: cannot open shared object file: No such "
+                    "file or directory",
+                    "install the NVIDIA driver");
 }
 
-BOOST_AUTO_TEST_CASE(a_library_that_is_no_driver_is_named_with_what_it_lacks) {
+BOOST_AUTO_TEST_CASE(a_library_that_is_no_driver_is_reported_with_the_missing_symbol) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakenvml.so"}};
-  says(probe(), kStage + "/libfakenvml.so is not a CUDA driver: it does not export cuInit", "reinstall");
+  check_unavailable(probe(), kStage + "/libfakenvml.so is not a CUDA driver: it does not export cuInit",
+                    "reinstall");
 }
 
-BOOST_AUTO_TEST_CASE(a_driver_that_does_not_start_gives_its_code_and_what_to_do) {
+BOOST_AUTO_TEST_CASE(a_driver_that_fails_to_start_reports_its_code_and_a_hint) {
   Machine machine{{"FAKE_CUDA_INIT", "803"}};
-  says(probe(),
-       "the NVIDIA driver failed to start: cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has "
-       "unsupported display driver / "
-       "cuda driver combination",
-       "reboot");
+  check_unavailable(
+      probe(),
+      "the NVIDIA driver failed to start: cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has "
+      "unsupported display driver / "
+      "cuda driver combination",
+      "reboot");
   machine.set("FAKE_CUDA_INIT", "800");
-  says(probe(),
-       "the NVIDIA driver failed to start: cuInit returned CUDA_ERROR_NOT_PERMITTED: operation not permitted",
-       "/dev/nvidia");
+  check_unavailable(
+      probe(),
+      "the NVIDIA driver failed to start: cuInit returned CUDA_ERROR_NOT_PERMITTED: operation not permitted",
+      "/dev/nvidia");
   machine.set("FAKE_CUDA_INIT", "34");
-  says(probe(), "the NVIDIA driver failed to start: cuInit returned error 34", "stub");
+  check_unavailable(probe(), "the NVIDIA driver failed to start: cuInit returned error 34", "stub");
   for (const char* code : {"46", "304", "802", "804", "999", "1"}) {
     machine.set("FAKE_CUDA_INIT", code);
     const Answer a = probe();
-    BOOST_TEST(a.native == std::string("cuda ") + code, a.words);
+    BOOST_TEST(a.native == std::string("cuda ") + code, a.message);
     BOOST_TEST(!a.hint.empty());
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_old_driver_is_told_what_to_become) {
+BOOST_AUTO_TEST_CASE(an_old_driver_is_reported_with_the_required_version) {
   Machine machine{{"FAKE_CUDA_VERSION", "12080"}};
-  says(probe(),
-       "the NVIDIA driver supports CUDA 12.8, the cuda engine needs 13.0: update the NVIDIA driver to R580 "
-       "or newer");
+  check_unavailable(
+      probe(),
+      "the NVIDIA driver supports CUDA 12.8, the cuda engine needs 13.0: update the NVIDIA driver to R580 "
+      "or newer");
   machine.set("FAKE_CUDA_VERSION", "13020");
   BOOST_TEST(probe().status == TH_OK);
 }
 
-BOOST_AUTO_TEST_CASE(no_device_tells_hidden_from_absent) {
+BOOST_AUTO_TEST_CASE(hidden_devices_are_distinguished_from_missing_ones) {
   Machine machine{{"FAKE_CUDA_INIT", "100"}};
-  says(probe(), "the NVIDIA driver found no device on this machine");
+  check_unavailable(probe(), "the NVIDIA driver found no device on this machine");
   machine.set("CUDA_VISIBLE_DEVICES", "");
   machine.set("FAKE_NVML_DEVICES", "2");
-  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides all 2 devices",
-       "unset CUDA_VISIBLE_DEVICES");
+  check_unavailable(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides all 2 devices",
+                    "unset CUDA_VISIBLE_DEVICES");
   machine.set("CUDA_VISIBLE_DEVICES", "7");
   machine.set("FAKE_NVML_DEVICES", "1");
-  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"7\" hides the only device");
+  check_unavailable(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"7\" hides the only device");
   machine.set("FAKE_NVML_DEVICES", "0");
-  says(probe(), "the NVIDIA driver found no device on this machine; CUDA_VISIBLE_DEVICES=\"7\" is set");
+  check_unavailable(probe(),
+                    "the NVIDIA driver found no device on this machine; CUDA_VISIBLE_DEVICES=\"7\" is set");
   machine.set("TRAINHOST_CUDA_NVML", "libno-nvml.so");
-  says(probe(), "no NVIDIA device is visible, possibly because of CUDA_VISIBLE_DEVICES=\"7\"");
+  check_unavailable(probe(), "no NVIDIA device is visible, possibly because of CUDA_VISIBLE_DEVICES=\"7\"");
   machine.set("FAKE_CUDA_INIT", "0");
   machine.set("FAKE_CUDA_DEVICES", "0");
-  says(probe(), "no NVIDIA device is visible, possibly because of CUDA_VISIBLE_DEVICES=\"7\"");
+  check_unavailable(probe(), "no NVIDIA device is visible, possibly because of CUDA_VISIBLE_DEVICES=\"7\"");
 }
 
 BOOST_AUTO_TEST_CASE(an_old_device_is_named_with_its_compute_capability) {
   Machine machine{{"FAKE_CUDA_CC", "7.5"}};
-  says(probe(),
-       "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 (Ampere) or newer");
+  check_unavailable(
+      probe(),
+      "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 (Ampere) or newer");
 }
 
-BOOST_AUTO_TEST_CASE(a_device_that_the_engine_was_not_built_for_is_told_how_to_build_it) {
+BOOST_AUTO_TEST_CASE(a_device_without_code_in_the_engine_gets_a_build_hint) {
   Machine machine{{"FAKE_CUDA_CC", "8.9"}};
-  BOOST_TEST(probe().status == TH_OK);  // by code for 8.6
+  BOOST_TEST(probe().status == TH_OK);  // runs the code for 8.6
   machine.set("FAKE_CUDA_CC", "8.0");
-  says(probe(),
-       "this build has no code for compute capability 8.0 of device 0 (Fake H200): it was built for "
-       "86-real,90-real",
-       "-DTRAINHOST_CUDA_ARCHITECTURES=80-real");
+  check_unavailable(
+      probe(),
+      "this build has no code for compute capability 8.0 of device 0 (Fake H200): it was built for "
+      "86-real,90-real",
+      "-DTRAINHOST_CUDA_ARCHITECTURES=80-real");
   machine.set("FAKE_CUDA_CC", "10.0");
-  says(probe(),
-       "this build has no code for compute capability 10.0 of device 0 (Fake H200): it was built for "
-       "86-real,90-real",
-       "-DTRAINHOST_CUDA_ARCHITECTURES=100-real");
+  check_unavailable(
+      probe(),
+      "this build has no code for compute capability 10.0 of device 0 (Fake H200): it was built for "
+      "86-real,90-real",
+      "-DTRAINHOST_CUDA_ARCHITECTURES=100-real");
 }
 
-BOOST_AUTO_TEST_CASE(a_full_device_says_how_much_is_missing) {
+BOOST_AUTO_TEST_CASE(a_full_device_reports_the_missing_bytes) {
   Machine machine{{"FAKE_NVML_FREE", std::to_string(300ull << 20)},
                   {"FAKE_CUDA_TOTAL", std::to_string(80ull << 30)}};
   const Answer a = probe();
-  says(a,
-       "device 0 (Fake H200) has 300 MiB of 80.0 GiB free, the cuda trainer needs at least 512 MiB: 212 "
-       "MiB short",
-       "nvidia-smi");
+  check_unavailable(
+      a,
+      "device 0 (Fake H200) has 300 MiB of 80.0 GiB free, the cuda trainer needs at least 512 MiB: 212 "
+      "MiB short",
+      "nvidia-smi");
   BOOST_TEST(a.missing == 212ull << 20);
 }
 
-BOOST_AUTO_TEST_CASE(an_engine_that_cannot_be_used_is_named_with_its_file) {
+BOOST_AUTO_TEST_CASE(an_unusable_engine_is_reported_with_its_file) {
   Machine machine;
   const std::string missing = kStage + "/engine_missing/engines/cuda-cublas.so",
                     other = kStage + "/engine_other_build/engines/cuda-cublas.so";
-  says(probe("engine_missing"), "the engine " + missing + " is missing", "reinstall");
-  says(probe("engine_other_build"), "the engine " + other + " does not belong to this build of the plugin",
-       "reinstall both");
-  says(probe("engine_unloadable"),
-       "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such "
-       "file or directory",
-       "install cuBLAS");
+  check_unavailable(probe("engine_missing"), "the engine " + missing + " is missing", "reinstall");
+  check_unavailable(probe("engine_other_build"),
+                    "the engine " + other + " does not belong to this build of the plugin", "reinstall both");
+  check_unavailable(
+      probe("engine_unloadable"),
+      "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such "
+      "file or directory",
+      "install cuBLAS");
 }
 
-BOOST_AUTO_TEST_CASE(a_query_that_fails_is_named) {
+BOOST_AUTO_TEST_CASE(a_failed_driver_query_is_named) {
   Machine machine;
   for (const char* call :
        {"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"}) {
     machine.set("FAKE_CUDA_FAIL", call);
-    says(probe(), std::string(call) + " of the NVIDIA driver failed: CUDA_ERROR_UNKNOWN: unknown error");
+    check_unavailable(probe(),
+                      std::string(call) + " of the NVIDIA driver failed: CUDA_ERROR_UNKNOWN: unknown error");
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_option_device_takes_another_and_names_them_when_it_cannot) {
+BOOST_AUTO_TEST_CASE(the_option_device_selects_a_device_and_lists_devices_if_invalid) {
   Machine machine{{"FAKE_CUDA_DEVICES", "2"}};
   BOOST_TEST(probe("good", {{"device", "1"}}).status == TH_OK);
   Answer a = probe("good", {{"device", "2"}});
   BOOST_TEST(a.status == TH_E_ARG);
-  BOOST_TEST(a.words == "no CUDA device 2; available: 0 (Fake H200), 1 (Fake H200 1)");
+  BOOST_TEST(a.message == "no CUDA device 2; available: 0 (Fake H200), 1 (Fake H200 1)");
   for (const char* text : {"-1", "one", "1x", "", "99999999999"}) {
     a = probe("good", {{"device", text}});
     BOOST_TEST(a.status == TH_E_ARG);
-    BOOST_TEST(a.words == std::string("plugin.cuda.device = ") + text +
-                              ": expected a device index, 0 for the first device");
+    BOOST_TEST(a.message == std::string("plugin.cuda.device = ") + text +
+                                ": expected a device index, 0 for the first device");
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_wrong_mode_is_an_error_on_every_machine_with_the_nearest) {
+BOOST_AUTO_TEST_CASE(an_unknown_mode_is_an_error_on_every_machine) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
   const Answer a = probe("good", {{"mode", "resdient"}});
   BOOST_TEST(a.status == TH_E_ARG);
-  BOOST_TEST(a.words == "plugin.cuda.mode = \"resdient\": unknown mode; did you mean 'resident'?");
+  BOOST_TEST(a.message == "plugin.cuda.mode = \"resdient\": unknown mode; did you mean 'resident'?");
   BOOST_TEST(a.hint == "use auto, resident, hybrid or streamed");
   Host host{{"mode", "fast"}};
   BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), small_run()), StatusFailure,
@@ -282,7 +295,7 @@ BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) 
   BOOST_TEST(memory().free == 140000000000u);
 }
 
-BOOST_AUTO_TEST_CASE(without_nvml_all_of_the_memory_is_taken_for_free) {
+BOOST_AUTO_TEST_CASE(without_nvml_all_memory_counts_as_free) {
   for (const auto& [name, value] :
        std::map<std::string, std::string>{{"TRAINHOST_CUDA_NVML", "libno-nvml.so"},
                                           {"FAKE_NVML_INIT", "999"},
@@ -296,7 +309,7 @@ BOOST_AUTO_TEST_CASE(without_nvml_all_of_the_memory_is_taken_for_free) {
   BOOST_TEST(memory().free == 150000000000u);
 }
 
-BOOST_AUTO_TEST_CASE(a_device_has_a_name_cut_to_the_room_there_is) {
+BOOST_AUTO_TEST_CASE(a_device_name_is_truncated_to_the_buffer) {
   Machine machine;
   Host host;
   th_error e = empty_error();
@@ -322,26 +335,26 @@ BOOST_AUTO_TEST_CASE(probing_again_gives_the_same_and_leaves_no_context) {
   machine.set("FAKE_CUDA_INIT", "999");
   BOOST_TEST(probe().status == TH_E_UNAVAILABLE);
   machine.set("FAKE_CUDA_INIT", "0");
-  BOOST_TEST(probe().status == TH_OK);  // a failure is not remembered
+  BOOST_TEST(probe().status == TH_OK);  // a failure is not cached
 }
 
-BOOST_AUTO_TEST_CASE(create_hands_the_chosen_device_to_the_engine) {
+BOOST_AUTO_TEST_CASE(create_passes_the_selected_device_to_the_engine) {
   Machine machine{{"FAKE_CUDA_DEVICES", "2"}};
   RunSpec r = small_run();
   r.device_budget = 123, r.host_budget = 456;
-  auto made_on = [&](std::map<std::string, std::string> options) -> std::string {
+  auto create_with = [&](std::map<std::string, std::string> options) -> std::string {
     Host host(std::move(options));
     try {
       PluginSession s(front(), host, small_model(), r);
     } catch (const StatusFailure& f) {
       return f.what();
     }
-    return "made";
+    return "created";
   };
-  BOOST_TEST(made_on({}) == "device 0, device budget 123, host budget 456");
-  BOOST_TEST(made_on({{"device", "1"}}) == "device 1, device budget 123, host budget 456");
+  BOOST_TEST(create_with({}) == "device 0, device budget 123, host budget 456");
+  BOOST_TEST(create_with({{"device", "1"}}) == "device 1, device budget 123, host budget 456");
   machine.set("FAKE_CUDA_CC", "6.1");
-  BOOST_TEST(made_on({}).find("compute capability 6.1") != std::string::npos);
+  BOOST_TEST(create_with({}).find("compute capability 6.1") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(profile_and_plan_need_no_driver_and_no_engine) {
@@ -360,7 +373,7 @@ BOOST_AUTO_TEST_CASE(profile_and_plan_need_no_driver_and_no_engine) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_the_trainer_does_not_do_is_refused_by_name) {
+BOOST_AUTO_TEST_CASE(unsupported_settings_are_rejected_by_name) {
   Host host;
   RunSpec lora = small_run();
   lora.mode = RunMode::kLora;

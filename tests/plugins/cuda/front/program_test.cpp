@@ -1,5 +1,5 @@
-// The built program with the cuda backend, on this machine and on machines made up by a fake driver: what is
-// listed, what a run falls back from and why, whose memory a plan is judged by.
+// The program with the cuda backend on simulated machines: the list of plugins, fallback to another backend
+// with its reason, and the memory budgets of a plan.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -12,8 +12,8 @@ namespace {
 
 const std::string kStage = CUDA_STAGE;
 
-/// A machine with no driver, whatever this one has.
-RunOptions bare() {
+/// A machine without NVIDIA driver.
+RunOptions without_driver() {
   RunOptions o;
   o.environment = {{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"},
                    {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
@@ -21,7 +21,7 @@ RunOptions bare() {
 }
 
 /// A machine with one fake device.
-RunOptions fake(std::map<std::string, std::string> more = {}) {
+RunOptions with_fake_device(std::map<std::string, std::string> more = {}) {
   RunOptions o;
   o.environment = {{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakedriver.so"},
                    {"TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so"}};
@@ -29,8 +29,8 @@ RunOptions fake(std::map<std::string, std::string> more = {}) {
   return o;
 }
 
-/// These words, with the front whose engine is a fake in place of the installed one.
-std::vector<std::string> with(const std::string& front, std::vector<std::string> words) {
+/// The arguments with the plugin path of a front end that has a fake engine, instead of the installed plugin.
+std::vector<std::string> with_front_end(const std::string& front, std::vector<std::string> words) {
   words.insert(words.end(), {"--plugin-path", kStage + "/" + front + "/plugins"});
   return words;
 }
@@ -67,12 +67,13 @@ const std::string kNoDriver =
 BOOST_AUTO_TEST_SUITE(cuda_program)
 
 BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
-  Outcome r = run_program(with("good", {"plugins", "list", "--json"}), bare());
+  Outcome r = run_program(with_front_end("good", {"plugins", "list", "--json"}), without_driver());
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   bool seen = false;
   const json list = json::parse(r.out);
   for (const json& p : list["plugins"]) {
-    if (p["name"] != "cuda" || p["status"] == "rejected") continue;  // the installed one comes second
+    if (p["name"] != "cuda" || p["status"] == "rejected")
+      continue;  // the installed plugin is listed second, as rejected
     seen = true;
     BOOST_TEST(p["status"] == "unavailable");
     BOOST_TEST(p["reason"] == kNoDriver);
@@ -81,7 +82,8 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
     BOOST_TEST(p["families"].size() == 4u);
   }
   BOOST_TEST(seen);
-  r = run_program({"plugins", "list"}, bare());  // the installed one, with or without a toolkit
+  r = run_program({"plugins", "list"},
+                  without_driver());  // the installed plugin, built with or without the toolkit
   BOOST_TEST(has(r.out, "unavailable"), r.out);
 }
 
@@ -89,7 +91,7 @@ BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
   TemporaryDirectory tmp;
   auto train = [&](const std::string& dir, std::vector<std::string> more) {
     more.insert(more.end(), {"--set", "output.dir=" + (tmp.path() / dir).string()});
-    return run_program(with("good", small("train", more)), bare());
+    return run_program(with_front_end("good", small("train", more)), without_driver());
   };
   Outcome r = train("out", {"--backend=cuda"});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
@@ -101,30 +103,31 @@ BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
   r = train("strict", {"--backend=cuda", "--no-fallback"});
   BOOST_TEST(r.code == 4);
   BOOST_TEST(has(r.err, kNoDriver), r.err);
-  r = train("auto", {});  // who asked for nothing in particular is not told
+  r = train("auto", {});  // backend auto: no message about cuda
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(!has(r.err, "NVIDIA"), r.err);
 }
 
-BOOST_AUTO_TEST_CASE(a_wrong_word_in_the_table_is_no_reason_to_fall_back) {
+BOOST_AUTO_TEST_CASE(an_invalid_option_is_an_error_not_a_fallback) {
   TemporaryDirectory tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
-  Outcome r = run_program(
-      small("train", {"--backend=cuda", "--set", "plugin.cuda.mode=resdient", "--set", out}), bare());
+  Outcome r =
+      run_program(small("train", {"--backend=cuda", "--set", "plugin.cuda.mode=resdient", "--set", out}),
+                  without_driver());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "did you mean 'resident'?"), r.err);
-  r = run_program(
-      with("good", small("train", {"--backend=cuda", "--set", "plugin.cuda.device=4", "--set", out})),
-      fake());
+  r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", "plugin.cuda.device=4",
+                                                         "--set", out})),
+                  with_fake_device());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "no CUDA device 4; available: 0 (Fake H200)"), r.err);
-  r = run_program(small("plan", {"--backend=cuda", "--set", "plugin.cuda.speed=9"}), bare());
+  r = run_program(small("plan", {"--backend=cuda", "--set", "plugin.cuda.speed=9"}), without_driver());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "plugin.cuda.speed: the plugin has no such option"), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
-  const json j = plan_of(run_program(small("plan", {"--device=h100-80gb"}), bare()));
+  const json j = plan_of(run_program(small("plan", {"--device=h100-80gb"}), without_driver()));
   BOOST_TEST(j["backend"] == "cuda");
   BOOST_TEST(j["mode"] == "resident");
   BOOST_TEST(j["budget_source"] == "h100-80gb, less 512 MiB for its runtime");
@@ -132,14 +135,14 @@ BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
   BOOST_TEST(e["kind"] == "exact");
   BOOST_TEST(e["fits"] == true);
   BOOST_TEST(e["budget_bytes"] == 79463129088u);
-  BOOST_TEST(!e.contains("host_budget_bytes"));  // that machine's host memory is not known
+  BOOST_TEST(!e.contains("host_budget_bytes"));  // the host memory of that machine is not known
   BOOST_TEST(e["tiers"][0]["tier"] == "device");
-  const json other = plan_of(run_program(small("plan", {"--device=mi300x-192gb"}), bare()));
+  const json other = plan_of(run_program(small("plan", {"--device=mi300x-192gb"}), without_driver()));
   BOOST_TEST(other["backend"] == "");
 }
 
-BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
-  Outcome r = run_program(small("plan", {"--backend=cuda"}), bare());
+BOOST_AUTO_TEST_CASE(without_a_device_the_budget_is_unknown) {
+  Outcome r = run_program(small("plan", {"--backend=cuda"}), without_driver());
   BOOST_TEST(r.code == 0, r.err);
   const json j = plan_of(r);
   BOOST_TEST(j["backend"] == "cuda");
@@ -148,7 +151,7 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
   BOOST_TEST(j["budget_source"] == "not known: the cuda backend finds no device here");
   std::vector<std::string> words = small("plan", {"--backend=cuda"});
   words.erase(words.begin() + 1);
-  r = run_program(words, bare());
+  r = run_program(words, without_driver());
   BOOST_TEST(
       has(r.out,
           "budget not known: the cuda backend finds no device here; set --device=NAME or --budget=SIZE "
@@ -156,17 +159,19 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
       r.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_hosts) {
-  json j = plan_of(run_program(with("good", small("plan", {"--backend=cuda"})), fake()));
+BOOST_AUTO_TEST_CASE(a_plan_uses_the_free_memory_of_device_and_host) {
+  json j =
+      plan_of(run_program(with_front_end("good", small("plan", {"--backend=cuda"})), with_fake_device()));
   BOOST_TEST(j["budget_source"] == "free memory of Fake H200, less 512 MiB for its runtime");
   BOOST_TEST(j["estimates"][0]["budget_bytes"] == 139463129088u);
   BOOST_TEST(j["host_budget_source"] == "free host memory");
 
   const std::uint64_t needed = j["estimates"][0]["tiers"][0]["total_bytes"];
   Outcome r = run_program(
-      with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set",
-                                  "memory.host_budget=100", "--set", "plugin.cuda.mode=resident"})),
-      fake());
+      with_front_end("good",
+                     small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set",
+                                    "memory.host_budget=100", "--set", "plugin.cuda.mode=resident"})),
+      with_fake_device());
   BOOST_TEST(r.code == 3);
   j = json::parse(r.out)["estimates"][0];
   BOOST_TEST(j["too_much"]["device"] == 1u);
@@ -174,40 +179,41 @@ BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_h
   for (const json& t : j["tiers"])
     if (t["tier"] == "host" || t["tier"] == "pinned") host += t["total_bytes"].get<std::uint64_t>();
   BOOST_TEST(j["too_much"]["host"] == host - 100);
-  j = plan_of(
-      run_program(with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed), "--set",
-                                              "memory.host_budget=" + std::to_string(host)})),
-                  fake()));
+  j = plan_of(run_program(
+      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed), "--set",
+                                            "memory.host_budget=" + std::to_string(host)})),
+      with_fake_device()));
   BOOST_TEST(j["estimates"][0]["fits"] == true);
 }
 
-BOOST_AUTO_TEST_CASE(the_plugin_is_told_the_budgets_that_were_found) {
+BOOST_AUTO_TEST_CASE(the_plugin_receives_the_budgets) {
   TemporaryDirectory tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
-  Outcome r = run_program(
-      with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=3GB"})),
-      fake());
+  Outcome r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out, "--set",
+                                                                 "memory.host_budget=3GB"})),
+                          with_fake_device());
   BOOST_TEST(has(r.err, "device 0, device budget 139463129088, host budget 3000000000"),
-             r.err);  // the fake engine's refusal
-  r = run_program(
-      with("good", small("train", {"--backend=cuda", "--set", out + "2", "--set", "memory.budget=2GB"})),
-      fake());
+             r.err);  // message of the fake engine
+  r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out + "2", "--set",
+                                                         "memory.budget=2GB"})),
+                  with_fake_device());
   BOOST_TEST(has(r.err, "device 0, device budget 2000000000, host budget "), r.err);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_says_which_memory_and_by_how_much) {
+BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_reports_tier_and_missing_bytes) {
   TemporaryDirectory tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
-  Outcome r = run_program(
-      with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=1KiB"})),
-      fake());
+  Outcome r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out, "--set",
+                                                                 "memory.host_budget=1KiB"})),
+                          with_fake_device());
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, "of host memory, but memory.host_budget is 1.00 KiB"), r.err);
-  r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2"})),
-                  fake({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
-  BOOST_TEST(has(r.err, "device budget 63129088"), r.err);  // fits: the fake engine is asked
+  r = run_program(with_front_end("good", small("train", {"--backend=cuda", "--set", out + "2"})),
+                  with_fake_device({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
+  BOOST_TEST(has(r.err, "device budget 63129088"), r.err);  // fits: create() of the fake engine is called
   r = run_program(
-      with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.budget=1MB"})), fake());
+      with_front_end("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.budget=1MB"})),
+      with_fake_device());
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, ", but memory.budget is"), r.err);
   BOOST_TEST(!std::filesystem::exists(tmp.path() / "out"));

@@ -1,5 +1,5 @@
-// The host's share of a step against the reference operations in double, in f32 and bf16; the same bits for
-// any number of threads; and the pool that runs it.
+// Operations that the hybrid and streamed modes run on the host, in f32 and bf16: compared with reference
+// operations in double, with the same bits for any number of threads. Also the thread pool that runs them.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -50,12 +50,12 @@ Ids random_ids(std::size_t n, std::uint64_t vocab, unsigned seed) {
   return ids;
 }
 
-/// Buffers of one operation and the operation itself: as little of a program as host::run reads.
+/// One operation with its buffers: the parts of a program that host::run() reads.
 class OneOp {
  public:
   explicit OneOp(std::uint32_t threads) : pool_(threads) {}
 
-  /// Room for values of that type; `slot`: of the operand that it becomes.
+  /// Adds a buffer of type t; it becomes the next operand of the operation.
   void buffer(std::uint64_t rows, std::uint64_t cols, const Vec& values, DType t = DType::kF32) {
     step::Buffer b;
     b.rows = rows, b.cols = cols, b.dtype = t;
@@ -71,6 +71,7 @@ class OneOp {
         static_cast<double*>(at)[i] = values[i];
     }
   }
+  /// Adds an absent operand.
   void absent() { program_.buffers.emplace_back(), memory_.emplace_back(); }
   Vec values(std::size_t k) const {
     const step::Buffer& b = program_.buffers[k];
@@ -121,7 +122,8 @@ double furthest(const Vec& a, const Vec& b) {
   return worst;
 }
 
-/// f(threads) for 1 to 4 threads: the first result, after all have been found equal bit for bit.
+/// Calls f(threads) for 1 to 4 threads and checks that all results are equal bit for bit. Returns the first
+/// one.
 template <class F>
 Vec on_any_threads(F&& f) {
   const Vec first = f(1u);
@@ -142,7 +144,7 @@ const Shape kShapes[] = {{1, 1, 2}, {7, 3, 5}, {33, 17, 100}, {130, 64, 1000}, {
 
 BOOST_AUTO_TEST_SUITE(cuda_host)
 
-BOOST_AUTO_TEST_CASE(embed_looks_up_and_its_gradient_scatters) {
+BOOST_AUTO_TEST_CASE(embedding_and_its_gradient_match_the_reference) {
   for (DType t : kTypes)
     for (const Shape& s : kShapes) {
       if (s.vocab > 2000) continue;
@@ -175,10 +177,10 @@ BOOST_AUTO_TEST_CASE(embed_looks_up_and_its_gradient_scatters) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(cross_entropy_is_the_references_and_its_gradient) {
+BOOST_AUTO_TEST_CASE(cross_entropy_and_its_gradient_match_the_reference) {
   for (DType t : kTypes)
     for (const Shape& s : kShapes)
-      for (double scale : {1.0, 30.0}) {  // of the logits
+      for (double scale : {1.0, 30.0}) {  // range of the logits
         const bool half = t == DType::kBF16;
         const Vec logits = random_vec(s.rows * s.vocab, 5, scale, half);
         Ids targets = random_ids(s.rows, s.vocab, 6);
@@ -187,7 +189,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_is_the_references_and_its_gradient) {
         const double weight = 1.0 / 3.0;
         scalars[step::kLossScale] = weight, scalars[step::kLossSum] = 2.0;
         const double loss = reference::cross_entropy(logits, targets, s.vocab, weight, &expected);
-        const std::uint64_t first = s.rows > 4 ? 2 : 0;  // rows before it are somebody else's
+        const std::uint64_t first = s.rows > 4 ? 2 : 0;  // rows before `first` must not change
         Ids rest(targets.begin() + static_cast<long>(first), targets.end());
         const Vec before_loss(logits.begin(), logits.begin() + static_cast<long>(first * s.vocab));
         const double skipped = reference::cross_entropy(
@@ -211,8 +213,8 @@ BOOST_AUTO_TEST_CASE(cross_entropy_is_the_references_and_its_gradient) {
       }
 }
 
-// The whole row is exp of differences: relative error where the result is a normal number, and zero where it
-// is none.
+// The gradient of a row of two logits contains exp() of their difference: checked by relative error if the
+// result is a normal number, else it must be almost 0.
 BOOST_AUTO_TEST_CASE(exponentials_are_accurate) {
   for (double x = 0; x > -100; x -= 0.00137) {
     float row[2] = {0.0f, static_cast<float>(x)};
@@ -225,7 +227,7 @@ BOOST_AUTO_TEST_CASE(exponentials_are_accurate) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_nan_among_the_logits_is_told_by_the_loss) {
+BOOST_AUTO_TEST_CASE(a_nan_among_the_logits_makes_the_loss_non_finite) {
   for (std::size_t n : {3u, 16u, 17u, 5000u})
     for (std::size_t at : {std::size_t{0}, n / 2, n - 1}) {
       std::vector<float> row(n, 1.0f);
@@ -267,7 +269,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_added_and_squared) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(optimizers_are_those_of_the_reference) {
+BOOST_AUTO_TEST_CASE(optimizers_match_the_reference) {
   constexpr double kLr = 0.01, kClip = 0.5, kDecay = 0.1;
   for (std::size_t n : {1u, 100u, 300001u})
     for (OpKind kind : {OpKind::kAdamW, OpKind::kSgd, OpKind::kSgdMomentum})
@@ -350,7 +352,7 @@ BOOST_AUTO_TEST_CASE(the_pool_runs_every_task_exactly_once) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(jobs_of_several_threads_take_turns_and_lose_no_task) {
+BOOST_AUTO_TEST_CASE(concurrent_callers_lose_no_task) {
   ThreadPool pool(3);
   std::atomic<std::uint64_t> sum{0};
   std::vector<std::thread> callers;

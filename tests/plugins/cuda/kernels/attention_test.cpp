@@ -1,6 +1,6 @@
-// Attention of the CUDA trainer, run thread by thread on the CPU, against the naive version in double: plain
-// kernels, bf16 and TF32 tensor-core kernels, forward, backward and one generated token. Outputs hold NaN
-// before, guards after them too.
+// Attention kernels on the emulation, compared with a naive implementation in double: plain kernels, bf16 and
+// TF32 tensor-core kernels; forward, backward and one generated token. Outputs and the guard elements behind
+// them are NaN before the call.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -21,8 +21,8 @@ using reference::Heads;
 using reference::Vec;
 namespace ref = reference;
 
-constexpr double kExactTolerance = 2e-5;  // f32 sums of up to some hundred products of numbers below 1
-constexpr std::size_t kGuard = 64;        // elements behind each array, which nobody may write
+constexpr double kExactTolerance = 2e-5;  // f32 sums of some hundred products of numbers below 1
+constexpr std::size_t kGuard = 64;        // elements behind each array that must not be written
 
 template <class T>
 double widen(T x) {
@@ -39,7 +39,7 @@ T narrow(double x) {
     return static_cast<T>(x);
 }
 
-/// An array of the device, all NaN or with these values (rounded to T).
+/// An array in device memory, filled with NaN or with values rounded to T.
 template <class T>
 class Array {
  public:
@@ -77,7 +77,7 @@ class Array {
   T* data_ = nullptr;
 };
 
-/// Numbers in [-scale, scale] that are exact in T, or in bf16 when `coarse`.
+/// Random numbers in [-scale, scale] that are exact in T, or in bf16 if `coarse`.
 template <class T>
 Vec numbers(std::size_t n, unsigned seed, double scale, bool coarse) {
   std::mt19937 g(seed);
@@ -89,7 +89,7 @@ Vec numbers(std::size_t n, unsigned seed, double scale, bool coarse) {
   return v;
 }
 
-/// Largest difference, relative to the largest expected value; infinite where something is not finite.
+/// Largest difference relative to the largest expected value; infinity if a value is not finite.
 double distance(const Vec& got, const Vec& expected) {
   double worst = 0, largest = 1e-30;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -132,8 +132,8 @@ Results run(const Problem& p, F32Products f32) {
   return {o.values(), lse.values(), delta.values(), dqkv.values()};
 }
 
-/// One part of every row: columns [from, to) of rows of `width`. q, k and v have gradients of different
-/// sizes.
+/// Columns [from, to) of rows of `width`: q, k and v are checked separately, because their gradients differ
+/// in size.
 Vec columns(const Vec& x, std::size_t width, std::size_t from, std::size_t to) {
   Vec part;
   for (std::size_t r = 0; r < x.size() / width; ++r)
@@ -164,8 +164,8 @@ void check(const Problem& p, F32Products f32, double tolerance) {
     const bool tf32 = sizeof(T) == 4 && tolerance > kExactTolerance;
     BOOST_TEST(distance(got.lse, lse) <= (tf32 ? tolerance : kExactTolerance));
     const std::size_t q = h.heads * h.d, k = q + h.kv_heads * h.d, w = h.width();
-    // With one key in sight its weight is 1 and dq and dk are 0: what is left is rounding of numbers of
-    // about 1.
+    // With a single visible key its weight is 1, and dq and dk are 0: their error is the rounding of numbers
+    // near 1, so 1 is added to the scale of the comparison.
     auto gradient = [&](std::size_t from, std::size_t to) {
       Vec g = columns(got.dqkv, w, from, to), e = columns(expected, w, from, to);
       g.push_back(1), e.push_back(1);
@@ -198,8 +198,8 @@ constexpr std::size_t kWindows[] = {0, 1, 7, 64};
 
 BOOST_AUTO_TEST_SUITE(cuda_attention)
 
-// Every head size with every length; heads, windows and sequences take turns, so that each meets each over
-// the sizes.
+// Every head size with every length. Numbers of heads, windows and sequences alternate, so that all
+// combinations occur.
 BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
   const std::vector<emu::Schedule> schedules = emu::every_schedule();
   std::size_t turn = 0;
@@ -216,13 +216,13 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
   emu::set_schedule({});
 }
 
-BOOST_AUTO_TEST_CASE(every_window_is_kept_at_every_edge) {
+BOOST_AUTO_TEST_CASE(windows_of_every_size_mask_exactly) {
   for (const Mode& mode : kModes)
     for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u})
       check({{150, 1, 1, 64, window}, 1}, mode);
 }
 
-BOOST_AUTO_TEST_CASE(head_sizes_that_no_tile_fits) {
+BOOST_AUTO_TEST_CASE(head_sizes_that_are_no_multiple_of_a_tile) {
   for (std::size_t d : {1u, 20u, 80u, 129u, 200u, 256u})
     for (bool bf16 : {false, true})
       check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : kExactTolerance});

@@ -1,6 +1,6 @@
-// Runs one CUDA kernel under every schedule of the emulation: arrays between guards, outputs poisoned with
-// NaN, results against doubles, and the same bits whatever the schedule. What a test does not expect to
-// change must not change.
+// Fixture for tests of kernels: runs a kernel under every schedule of the emulation. Arrays have guard bytes
+// on both sides, outputs are filled with NaN, results are compared with references in double and must have
+// the same bits under every schedule. An array without an expected result must not change.
 #pragma once
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -43,7 +43,7 @@ double value(T x) {
   else
     return static_cast<double>(x);
 }
-/// What T keeps of the values: references work on the same inputs as kernels.
+/// The values rounded to T, so that references have the same inputs as kernels.
 template <class T>
 Vec rounded(Vec v) {
   for (double& x : v) x = value(stored<T>(x));
@@ -54,12 +54,12 @@ Vec random_of(std::size_t n, unsigned seed, double scale = 1.0) {
   return rounded<T>(random_vec(n, seed, scale));
 }
 
-/// |got - wanted| <= relative * |wanted| + absolute; NaN never passes.
+/// |actual - expected| <= relative * |expected| + absolute. NaN is accepted only if it is expected.
 struct Tolerance {
   double relative, absolute;
 };
-/// Results of f32 arithmetic: sums of some hundred terms near 1, or, stored as bf16, one rounding to 8 bits
-/// more.
+/// Tolerance for results of f32 arithmetic on numbers near 1, sums of some hundred terms included; results
+/// stored as bf16 are also rounded to 8 bits.
 template <class T>
 constexpr Tolerance close() {
   if constexpr (std::is_same_v<T, Bf16>)
@@ -69,7 +69,7 @@ constexpr Tolerance close() {
 }
 inline constexpr Tolerance kExact{0, 0};
 
-/// An array that starts `shift` elements behind a 16-byte boundary, with guards on both sides.
+/// An array that starts `shift` elements after a 16-byte boundary, with guard bytes on both sides.
 class ArrayBase {
  public:
   ArrayBase(std::size_t n, std::size_t size, std::size_t shift)
@@ -81,17 +81,17 @@ class ArrayBase {
   virtual ~ArrayBase() = default;
   virtual double at(std::size_t i) const = 0;
   std::size_t count() const { return bytes_ / size_; }
-  bool holds(const void* at) const { return at == first(); }  // of whatever type
+  bool starts_at(const void* at) const { return at == first(); }
   std::vector<unsigned char> bits() const { return {first(), first() + bytes_}; }
-  bool guards_whole() const {
+  bool guards_unchanged() const {
     for (std::size_t i = 0; i < start_; ++i)
       if (data_.get()[i] != kPattern || (i < kGuard && first()[bytes_ + i] != kPattern)) return false;
     return true;
   }
-  std::vector<unsigned char> before;  // bits as the kernel found them
+  std::vector<unsigned char> before;  // bytes before the kernel ran
   const Vec* expected = nullptr;      // null: must not change
   Tolerance tolerance = kExact;
-  bool free = false;  // may become anything
+  bool any_result = false;  // its result is not checked
   std::string name = "an input";
 
  protected:
@@ -114,48 +114,49 @@ class Array final : public ArrayBase {
   double at(std::size_t i) const override { return value(data()[i]); }
 };
 
-class Rig {
+/// One run of a kernel under one schedule, with its stream and arrays.
+class KernelRun {
  public:
-  Rig() { BOOST_REQUIRE_EQUAL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess); }
-  ~Rig() { cudaStreamDestroy(stream); }
-  Rig(const Rig&) = delete;
+  KernelRun() { BOOST_REQUIRE_EQUAL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess); }
+  ~KernelRun() { cudaStreamDestroy(stream); }
+  KernelRun(const KernelRun&) = delete;
 
-  /// An array with these values; the kernel must leave it alone unless it is expected to change.
+  /// An array with these values. The kernel must not change it unless expect() was called for it.
   template <class T, class Values>
   T* in(const Values& values, std::size_t shift = 0) {
     auto array = std::make_unique<Array<T>>(values.size(), shift);
     for (std::size_t i = 0; i < values.size(); ++i) array->data()[i] = stored<T>(values[i]);
     return keep(std::move(array));
   }
-  /// An array of NaN in which the kernel is to write every element.
+  /// An output array, filled with NaN.
   template <class T>
   T* out(std::size_t n, std::size_t shift = 0) {
     return in<T>(Vec(n, std::numeric_limits<double>::quiet_NaN()), shift);
   }
 
-  /// What an array holds at the end. The values must outlive the run.
+  /// Sets the expected result of an array. `values` must outlive the run.
   template <class T>
   void expect(T* array, const char* name, const Vec& values, Tolerance t) {
     for (auto& a : arrays_) {
-      if (!a->holds(array)) continue;
+      if (!a->starts_at(array)) continue;
       BOOST_REQUIRE_EQUAL(a->count(), values.size());
       a->expected = &values, a->tolerance = t, a->name = name;
       return;
     }
     BOOST_FAIL("no such array");
   }
-  /// An array that may hold anything at the end, as long as it is the same under every schedule.
+  /// The result of the array is not checked, except that it must be the same under every schedule.
   template <class T>
-  void any(T* array) {
+  void expect_any(T* array) {
     for (auto& a : arrays_)
-      if (a->holds(array)) a->free = true;
+      if (a->starts_at(array)) a->any_result = true;
   }
-  void ok(cudaError_t e) { BOOST_REQUIRE_EQUAL(e, cudaSuccess); }
+  void require_success(cudaError_t e) { BOOST_REQUIRE_EQUAL(e, cudaSuccess); }
 
   cudaStream_t stream = nullptr;
 
  private:
-  friend void everywhere(const std::function<void(Rig&)>&);
+  friend void under_every_schedule(const std::function<void(KernelRun&)>&);
   template <class T>
   T* keep(std::unique_ptr<Array<T>> array) {
     array->before = array->bits();
@@ -164,11 +165,11 @@ class Rig {
     return data;
   }
   void finish() {
-    ok(cudaStreamSynchronize(stream));
+    require_success(cudaStreamSynchronize(stream));
     BOOST_TEST(emu::problems().empty());
     for (auto& a : arrays_) {
-      BOOST_TEST(a->guards_whole(), a->name << ": something was written beside it");
-      if (a->free) continue;
+      BOOST_TEST(a->guards_unchanged(), a->name << ": written out of bounds");
+      if (a->any_result) continue;
       if (a->expected == nullptr) {
         BOOST_TEST((a->bits() == a->before), "an input was written");
         continue;
@@ -195,20 +196,20 @@ class Rig {
   std::vector<std::unique_ptr<ArrayBase>> arrays_;
 };
 
-/// Runs body on a fresh rig under every schedule.
-inline void everywhere(const std::function<void(Rig&)>& body) {
+/// Calls body with a new KernelRun under every schedule and checks the results.
+inline void under_every_schedule(const std::function<void(KernelRun&)>& body) {
   std::vector<unsigned char> first;
   std::size_t n = 0;
   for (const emu::Schedule& schedule : emu::every_schedule()) {
     BOOST_TEST_CONTEXT("schedule " << n) {
       emu::set_schedule(schedule);
-      Rig rig;
-      body(rig);
-      rig.finish();
+      KernelRun run;
+      body(run);
+      run.finish();
       if (n++ == 0)
-        first = rig.results();
+        first = run.results();
       else
-        BOOST_TEST((rig.results() == first), "bits depend on the schedule");
+        BOOST_TEST((run.results() == first), "bits depend on the schedule");
     }
   }
   emu::set_schedule({});

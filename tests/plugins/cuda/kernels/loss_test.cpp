@@ -1,5 +1,5 @@
-// Cross-entropy and its gradient against doubles: rows that begin anywhere, rows longer than what shared
-// memory keeps, ignored targets, extreme and broken logits; and the sum of losses.
+// Cross-entropy and its gradient compared with references in double: unaligned rows, rows longer than shared
+// memory, ignored targets, extreme and non-finite logits; and the sum of losses.
 #include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
@@ -26,19 +26,19 @@ void check_cross_entropy(std::size_t rows, std::size_t vocab, std::size_t shift 
   }
   BOOST_TEST_CONTEXT("rows " << rows << ", vocab " << vocab << ", shift " << shift << ", bytes "
                              << sizeof(T)) {
-    everywhere([&](Rig& rig) {
-      T* in_place = rig.in<T>(logits, shift);
-      float* l = rig.out<float>(rows);
-      rig.expect(in_place, "gradient", gradient, {close<T>().relative, 1e-6}),
-          rig.expect(l, "losses", losses, close<float>());
-      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, in_place, rig.in<std::int32_t>(targets),
-                                    rig.in<double>(Vec{kScale}), l));
+    under_every_schedule([&](KernelRun& run) {
+      T* in_place = run.in<T>(logits, shift);
+      float* l = run.out<float>(rows);
+      run.expect(in_place, "gradient", gradient, {close<T>().relative, 1e-6}),
+          run.expect(l, "losses", losses, close<float>());
+      run.require_success(cuda::cross_entropy<T>(
+          run.stream, rows, vocab, in_place, run.in<std::int32_t>(targets), run.in<double>(Vec{kScale}), l));
     });
-    everywhere([&](Rig& rig) {  // without a scale the logits are left alone
-      float* l = rig.out<float>(rows);
-      rig.expect(l, "losses", losses, close<float>());
-      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, rig.in<T>(logits, shift),
-                                    rig.in<std::int32_t>(targets), nullptr, l));
+    under_every_schedule([&](KernelRun& run) {  // without a scale the logits do not change
+      float* l = run.out<float>(rows);
+      run.expect(l, "losses", losses, close<float>());
+      run.require_success(cuda::cross_entropy<T>(run.stream, rows, vocab, run.in<T>(logits, shift),
+                                                 run.in<std::int32_t>(targets), nullptr, l));
     });
   }
 }
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(losses_and_gradients) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_longer_than_shared_memory) {
-  check_cross_entropy<float>(1, 30'001);  // one block a multiprocessor
+  check_cross_entropy<float>(1, 30'001);  // one block per SM
   check_cross_entropy<float>(2, 60'001), check_cross_entropy<Bf16>(2, 120'003);
   emu::Machine small;
   small.shared_bytes_optin = 99 * 1024;
@@ -64,19 +64,19 @@ BOOST_AUTO_TEST_CASE(rows_longer_than_shared_memory) {
   emu::set_machine({});
 }
 
-BOOST_AUTO_TEST_CASE(masked_and_broken_logits) {
+BOOST_AUTO_TEST_CASE(masked_and_non_finite_logits) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   const std::size_t vocab = 40;
   for (double bad : {-inf, inf, nan}) {
     Vec logits = random_vec(vocab, 1);
     for (std::size_t i = 0; i < vocab; i += bad == -inf ? 2 : vocab) logits[i] = bad;
     Vec loss{bad == -inf ? ref::cross_entropy(logits, {5}, vocab, 1, nullptr)
-                         : nan};  // what is broken shows in the loss
-    everywhere([&](Rig& rig) {
-      float* l = rig.out<float>(1);
-      rig.expect(l, "loss", loss, close<float>());
-      rig.ok(cuda::cross_entropy<float>(rig.stream, 1, vocab, rig.in<float>(logits),
-                                        rig.in<std::int32_t>(Ids{5}), nullptr, l));
+                         : nan};  // a non-finite logit makes the loss NaN
+    under_every_schedule([&](KernelRun& run) {
+      float* l = run.out<float>(1);
+      run.expect(l, "loss", loss, close<float>());
+      run.require_success(cuda::cross_entropy<float>(run.stream, 1, vocab, run.in<float>(logits),
+                                                     run.in<std::int32_t>(Ids{5}), nullptr, l));
     });
   }
 }
@@ -86,15 +86,15 @@ BOOST_AUTO_TEST_CASE(losses_are_added_in_f64) {
     const Vec losses = random_vec(rows, 1, 5);
     Vec sum{0.25};
     for (double l : losses) sum[0] += l;
-    everywhere([&](Rig& rig) {
-      double* s = rig.in<double>(Vec{0.25});
-      rig.expect(s, "sum", sum, {1e-13, 1e-11});
-      rig.ok(cuda::add_losses(rig.stream, rows, rig.in<float>(losses), s));
+    under_every_schedule([&](KernelRun& run) {
+      double* s = run.in<double>(Vec{0.25});
+      run.expect(s, "sum", sum, {1e-13, 1e-11});
+      run.require_success(cuda::add_losses(run.stream, rows, run.in<float>(losses), s));
     });
   }
 }
 
-BOOST_AUTO_TEST_CASE(no_rows_are_nothing_to_do) {
+BOOST_AUTO_TEST_CASE(zero_rows_queue_no_kernel) {
   BOOST_TEST(cuda::cross_entropy<float>(nullptr, 0, 8, nullptr, nullptr, nullptr, nullptr) == cudaSuccess);
   BOOST_TEST(cuda::add_losses(nullptr, 0, nullptr, nullptr) == cudaSuccess);
 }

@@ -1,6 +1,6 @@
-// Norms over rows and over heads, and their gradients, against doubles: every path that the size of a row
-// chooses (a warp, a block, too long for registers; wide and single elements), slots with many, one and no
-// rows.
+// RMS norms over rows and over heads, and their gradients, compared with references in double: every code
+// path by size of a row (one warp, one block, too long for registers; 16-byte packs and single elements),
+// slots with many, one and no rows.
 #include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
@@ -16,17 +16,18 @@ void check_rms_norm(std::size_t rows, std::size_t n, std::size_t shift = 0) {
   Vec rstd(rows);
   for (std::size_t r = 0; r < rows; ++r) rstd[r] = ref::rstd(&x[r * n], n, kEps);
   BOOST_TEST_CONTEXT("rows " << rows << ", n " << n << ", shift " << shift << ", bytes " << sizeof(T)) {
-    everywhere([&](Rig& rig) {
-      T* to = rig.out<T>(rows * n, shift);
-      float* s = rig.out<float>(rows);
-      rig.expect(to, "y", y, close<T>()), rig.expect(s, "rstd", rstd, close<float>());
-      rig.ok(cuda::rms_norm<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(x, shift),
-                               rig.in<T>(w, shift), static_cast<float>(kEps), to, s));
+    under_every_schedule([&](KernelRun& run) {
+      T* to = run.out<T>(rows * n, shift);
+      float* s = run.out<float>(rows);
+      run.expect(to, "y", y, close<T>()), run.expect(s, "rstd", rstd, close<float>());
+      run.require_success(cuda::rms_norm<T>(run.stream, rows, static_cast<std::uint32_t>(n),
+                                            run.in<T>(x, shift), run.in<T>(w, shift),
+                                            static_cast<float>(kEps), to, s));
     });
   }
 }
 
-// Sums over the rows of each slot, as the reference gives them for those rows alone.
+// Gradient of the weight by slot: the reference applied to the rows of each slot.
 Vec slot_sums(const Vec& dy, const Vec& x, const Vec& w, std::size_t n, std::size_t slots) {
   const std::size_t rows = x.size() / n;
   Vec all;
@@ -51,13 +52,13 @@ void check_rms_norm_bwd(std::size_t rows, std::size_t n, std::size_t slots, bool
   const Vec partials = slot_sums(dy, x, w, n, slots);
   BOOST_TEST_CONTEXT("rows " << rows << ", n " << n << ", slots " << slots << ", add " << add << ", shift "
                              << shift << ", bytes " << sizeof(T)) {
-    everywhere([&](Rig& rig) {
-      T* to = add ? rig.in<T>(before, shift) : rig.out<T>(rows * n, shift);
-      float* p = rig.out<float>(slots * n);
-      rig.expect(to, "dx", dx, close<T>()), rig.expect(p, "partials", partials, close<float>());
-      rig.ok(cuda::rms_norm_bwd<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(dy, shift),
-                                   rig.in<T>(x, shift), rig.in<float>(rstd), rig.in<T>(w, shift), add, to,
-                                   static_cast<std::uint32_t>(slots), p));
+    under_every_schedule([&](KernelRun& run) {
+      T* to = add ? run.in<T>(before, shift) : run.out<T>(rows * n, shift);
+      float* p = run.out<float>(slots * n);
+      run.expect(to, "dx", dx, close<T>()), run.expect(p, "partials", partials, close<float>());
+      run.require_success(cuda::rms_norm_bwd<T>(
+          run.stream, rows, static_cast<std::uint32_t>(n), run.in<T>(dy, shift), run.in<T>(x, shift),
+          run.in<float>(rstd), run.in<T>(w, shift), add, to, static_cast<std::uint32_t>(slots), p));
     });
   }
 }
@@ -92,21 +93,21 @@ void check_qk_norm(const Shape& s) {
   const auto u = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
   BOOST_TEST_CONTEXT("rows " << s.rows << ", heads " << s.heads << "+" << s.kv_heads << ", d " << s.d
                              << ", shift " << s.shift << ", bytes " << sizeof(T)) {
-    everywhere([&](Rig& rig) {
-      T *q = rig.in<T>(qkv, s.shift), *p = rig.out<T>(pre.size(), s.shift);
-      float* k = rig.out<float>(rstd.size());
-      rig.expect(q, "qkv", y, close<T>()), rig.expect(p, "pre", pre, kExact),
-          rig.expect(k, "rstd", rstd, close<float>());
-      rig.ok(cuda::qk_norm<T>(rig.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q, rig.in<T>(wq),
-                              rig.in<T>(wk), static_cast<float>(kEps), p, k));
+    under_every_schedule([&](KernelRun& run) {
+      T *q = run.in<T>(qkv, s.shift), *p = run.out<T>(pre.size(), s.shift);
+      float* k = run.out<float>(rstd.size());
+      run.expect(q, "qkv", y, close<T>()), run.expect(p, "pre", pre, kExact),
+          run.expect(k, "rstd", rstd, close<float>());
+      run.require_success(cuda::qk_norm<T>(run.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q,
+                                           run.in<T>(wq), run.in<T>(wk), static_cast<float>(kEps), p, k));
     });
-    everywhere([&](Rig& rig) {
-      T* q = rig.in<T>(dqkv, s.shift);
-      float* sums = rig.out<float>(partials.size());
-      rig.expect(q, "dqkv", dx, close<T>()), rig.expect(sums, "partials", partials, close<float>());
-      rig.ok(cuda::qk_norm_bwd<T>(rig.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q,
-                                  rig.in<T>(pre, s.shift), rig.in<float>(rstd), rig.in<T>(wq), rig.in<T>(wk),
-                                  u(s.slots), sums));
+    under_every_schedule([&](KernelRun& run) {
+      T* q = run.in<T>(dqkv, s.shift);
+      float* sums = run.out<float>(partials.size());
+      run.expect(q, "dqkv", dx, close<T>()), run.expect(sums, "partials", partials, close<float>());
+      run.require_success(cuda::qk_norm_bwd<T>(run.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q,
+                                               run.in<T>(pre, s.shift), run.in<float>(rstd), run.in<T>(wq),
+                                               run.in<T>(wk), u(s.slots), sums));
     });
   }
 }
@@ -118,10 +119,11 @@ BOOST_AUTO_TEST_CASE(rows_are_normalised) {
     check_rms_norm<float>(11, n), check_rms_norm<Bf16>(11, n);
     check_rms_norm<float>(1, n), check_rms_norm<Bf16>(1, n);
   }
-  check_rms_norm<float>(3, 1024, 1), check_rms_norm<Bf16>(3, 1024, 1);  // wide sizes at odd places
+  check_rms_norm<float>(3, 1024, 1),
+      check_rms_norm<Bf16>(3, 1024, 1);  // sizes for packs at unaligned addresses
   check_rms_norm<float>(2, 4096), check_rms_norm<Bf16>(2, 4096), check_rms_norm<Bf16>(1, 16384);
-  check_rms_norm<float>(2, 4099), check_rms_norm<Bf16>(2, 4099);    // single elements, too many for registers
-  check_rms_norm<float>(2, 16400), check_rms_norm<Bf16>(1, 32776);  // wide, too many for registers
+  check_rms_norm<float>(2, 4099), check_rms_norm<Bf16>(2, 4099);    // single elements, too long for registers
+  check_rms_norm<float>(2, 16400), check_rms_norm<Bf16>(1, 32776);  // packs, too long for registers
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_rows_and_their_weights) {
@@ -131,15 +133,15 @@ BOOST_AUTO_TEST_CASE(gradients_of_rows_and_their_weights) {
       check_rms_norm_bwd<float>(3, n, 7, add), check_rms_norm_bwd<Bf16>(3, n, 7, add);  // slots without rows
     }
     check_rms_norm_bwd<float>(5, 64, 2, add, 1), check_rms_norm_bwd<Bf16>(5, 64, 2, add, 1);
-    for (std::size_t n :
-         {1000, 2048, 2056, 2304, 4096, 4104, 8192, 8200})  // one, two and four packs a thread; too many
+    for (std::size_t n : {1000, 2048, 2056, 2304, 4096, 4104, 8192,
+                          8200})  // one, two and four packs per thread; too long for registers
       check_rms_norm_bwd<float>(3, n, 2, add), check_rms_norm_bwd<Bf16>(3, n, 2, add);
     for (std::size_t n : {513, 1025, 2047, 2051})
       check_rms_norm_bwd<float>(3, n, 2, add), check_rms_norm_bwd<Bf16>(3, n, 2, add);
     check_rms_norm_bwd<Bf16>(3, 16392, 2, add);
   }
   check_rms_norm_bwd<float>(0, 40, 3, false),
-      check_rms_norm_bwd<Bf16>(0, 9000, 3, true);  // partials become zeros
+      check_rms_norm_bwd<Bf16>(0, 9000, 3, true);  // partial sums become zeros
 }
 
 BOOST_AUTO_TEST_CASE(slots_are_added_in_order) {
@@ -154,11 +156,12 @@ BOOST_AUTO_TEST_CASE(slots_are_added_in_order) {
         written[j] = sum, added[j] = static_cast<float>(before[j]) + sum;
       }
       for (bool overwrite : {false, true})
-        everywhere([&](Rig& rig) {
-          float* grad = overwrite ? rig.out<float>(n) : rig.in<float>(before);
-          rig.expect(grad, "grad", overwrite ? written : added, kExact);
-          rig.ok(cuda::sum_slots(rig.stream, static_cast<std::uint32_t>(slots), static_cast<std::uint32_t>(n),
-                                 static_cast<std::uint32_t>(ld), rig.in<float>(partials), overwrite, grad));
+        under_every_schedule([&](KernelRun& run) {
+          float* grad = overwrite ? run.out<float>(n) : run.in<float>(before);
+          run.expect(grad, "grad", overwrite ? written : added, kExact);
+          run.require_success(cuda::sum_slots(run.stream, static_cast<std::uint32_t>(slots),
+                                              static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(ld),
+                                              run.in<float>(partials), overwrite, grad));
         });
     }
 }
@@ -169,9 +172,9 @@ BOOST_AUTO_TEST_CASE(heads_are_normalised_in_place) {
       check_qk_norm<float>(s), check_qk_norm<Bf16>(s);
   }
   check_qk_norm<float>({67, 3, 1, 16, 4}),
-      check_qk_norm<Bf16>({67, 3, 1, 16, 4});  // more heads than a block takes at once
+      check_qk_norm<Bf16>({67, 3, 1, 16, 4});  // more heads than a block processes at once
   check_qk_norm<float>({3, 2, 1, 64, 5, 1}),
-      check_qk_norm<Bf16>({3, 2, 1, 64, 5, 1});  // odd places, slots without rows
+      check_qk_norm<Bf16>({3, 2, 1, 64, 5, 1});  // unaligned addresses, slots without rows
   check_qk_norm<float>({2, 2, 1, 512, 1}), check_qk_norm<Bf16>({2, 2, 1, 512, 1}),
       check_qk_norm<Bf16>({2, 1, 1, 1024, 2});
   check_qk_norm<float>({2, 2, 1, 511, 1}), check_qk_norm<Bf16>({2, 2, 1, 511, 1});
@@ -180,7 +183,7 @@ BOOST_AUTO_TEST_CASE(heads_are_normalised_in_place) {
              cudaErrorInvalidValue);
 }
 
-BOOST_AUTO_TEST_CASE(no_rows_are_nothing_to_do) {
+BOOST_AUTO_TEST_CASE(zero_rows_queue_no_kernel) {
   BOOST_TEST(cuda::rms_norm<float>(nullptr, 0, 8, nullptr, nullptr, 0, nullptr, nullptr) == cudaSuccess);
   BOOST_TEST(cuda::qk_norm<Bf16>(nullptr, 0, 1, 1, 8, nullptr, nullptr, nullptr, 0, nullptr, nullptr) ==
              cudaSuccess);

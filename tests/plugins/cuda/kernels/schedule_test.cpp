@@ -1,5 +1,6 @@
-// That the schedules find what they are for: sums over a block with a barrier too few give other results
-// under some of them, and the sum that kernels use gives one result under all.
+// Shows that the schedules of the emulation detect missing barriers: sums over a block without one of their
+// barriers give different results under some schedules, and the sum that kernels use gives the same result
+// under all.
 #include <set>
 
 #include "plugins/cuda/kernels/packs.hpp"
@@ -12,7 +13,7 @@ using namespace test;
 
 constexpr std::uint32_t kThreads = 128;
 
-// As sum_of_block, but nothing makes the last warp wait for the others.
+// Like sum_of_block(), but without its barrier.
 __device__ float sum_without_barrier(float v, float* shared) {
   const std::uint32_t lane = threadIdx.x % 32, warps = blockDim.x / 32;
   v = cuda::warp_sum(v);
@@ -24,13 +25,13 @@ __global__ void one_sum(bool barrier, const float* x, float* sums) {
   sums[threadIdx.x] =
       barrier ? cuda::sum_of_block(x[threadIdx.x], shared) : sum_without_barrier(x[threadIdx.x], shared);
 }
-// Sums one after the other, as in the gradient of a norm: with one place for both, a fast warp writes what
+// Consecutive sums, as in the gradient of a norm: with a single array, a fast warp overwrites values that
 // others still read.
-__global__ void sums_in_turn(bool two_places, const float* x, float* sums) {
+__global__ void consecutive_sums(bool two_arrays, const float* x, float* sums) {
   __shared__ float shared[2][32];
   for (std::uint32_t i = 0; i < 8; ++i)
     sums[i * kThreads + threadIdx.x] =
-        cuda::sum_of_block(x[threadIdx.x] * static_cast<float>(i + 1), shared[two_places ? i % 2 : 0]);
+        cuda::sum_of_block(x[threadIdx.x] * static_cast<float>(i + 1), shared[two_arrays ? i % 2 : 0]);
 }
 
 std::size_t different_results(void (*kernel)(bool, const float*, float*), bool correct) {
@@ -55,11 +56,11 @@ std::size_t different_results(void (*kernel)(bool, const float*, float*), bool c
 
 BOOST_AUTO_TEST_SUITE(cuda_schedules)
 
-BOOST_AUTO_TEST_CASE(a_missing_barrier_shows) {
+BOOST_AUTO_TEST_CASE(a_missing_barrier_in_a_sum_is_detected) {
   BOOST_TEST(different_results(one_sum, true) == 1u);
   BOOST_TEST(different_results(one_sum, false) > 1u);
-  BOOST_TEST(different_results(sums_in_turn, true) == 1u);
-  BOOST_TEST(different_results(sums_in_turn, false) > 1u);
+  BOOST_TEST(different_results(consecutive_sums, true) == 1u);
+  BOOST_TEST(different_results(consecutive_sums, false) > 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

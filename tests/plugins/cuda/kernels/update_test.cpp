@@ -1,5 +1,5 @@
-// The end of a step against doubles: sums of squares, what follows from the norm, and each optimizer over
-// pieces of many sizes; and that an update that does not count leaves every weight and moment alone.
+// The update compared with references in double: sums of squares, clip factor and applied flag, and every
+// optimizer over pieces of many sizes. An update that is not applied must not change any weight or moment.
 #include "core/step/program.hpp"
 #include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
@@ -27,25 +27,26 @@ BOOST_AUTO_TEST_CASE(squares_of_all_pieces) {
       v[step::kApplied] = 1;
       return v;
     }();
-    everywhere([&](Rig& rig) {
+    under_every_schedule([&](KernelRun& run) {
       cuda::Pieces<cuda::GradPiece> pieces{0, {}};
-      for (const Vec& g : grads) pieces.piece[pieces.count++] = {g.size(), rig.in<float>(g)};
-      double *partials = rig.out<double>(slots), *s = rig.in<double>(scalars);
-      rig.any(partials), rig.expect(s, "scalars", norm, {1e-7, 0});
-      rig.ok(cuda::grad_squares(rig.stream, pieces, slots, true, partials));
-      rig.ok(cuda::grad_squares(rig.stream, pieces, slots, false, partials));  // added to what is there
-      rig.ok(cuda::finish_norm(rig.stream, slots, partials, 0, s));
+      for (const Vec& g : grads) pieces.piece[pieces.count++] = {g.size(), run.in<float>(g)};
+      double *partials = run.out<double>(slots), *s = run.in<double>(scalars);
+      run.expect_any(partials), run.expect(s, "scalars", norm, {1e-7, 0});
+      run.require_success(cuda::grad_squares(run.stream, pieces, slots, true, partials));
+      run.require_success(
+          cuda::grad_squares(run.stream, pieces, slots, false, partials));  // adds to the first call
+      run.require_success(cuda::finish_norm(run.stream, slots, partials, 0, s));
     });
   }
   const Vec none(3);
-  everywhere([&](Rig& rig) {
-    double* partials = rig.out<double>(3);
-    rig.expect(partials, "partials", none, kExact);
-    rig.ok(cuda::grad_squares(rig.stream, {0, {}}, 3, true, partials));
+  under_every_schedule([&](KernelRun& run) {
+    double* partials = run.out<double>(3);
+    run.expect(partials, "partials", none, kExact);
+    run.require_success(cuda::grad_squares(run.stream, {0, {}}, 3, true, partials));
   });
 }
 
-BOOST_AUTO_TEST_CASE(clipping_and_whether_an_update_counts) {
+BOOST_AUTO_TEST_CASE(clip_factor_and_applied_flag) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   struct Case {
     double loss, norm2, clip, factor, applied;
@@ -59,10 +60,10 @@ BOOST_AUTO_TEST_CASE(clipping_and_whether_an_update_counts) {
     Vec after = before;
     after[step::kNorm2] = c.norm2, after[step::kGradNorm] = std::sqrt(c.norm2),
     after[step::kClipFactor] = c.factor, after[step::kApplied] = c.applied;
-    everywhere([&](Rig& rig) {
-      double* s = rig.in<double>(before);
-      rig.expect(s, "scalars", after, {1e-15, 0});
-      rig.ok(cuda::finish_norm(rig.stream, 3, rig.in<double>(partials), c.clip, s));
+    under_every_schedule([&](KernelRun& run) {
+      double* s = run.in<double>(before);
+      run.expect(s, "scalars", after, {1e-15, 0});
+      run.require_success(cuda::finish_norm(run.stream, 3, run.in<double>(partials), c.clip, s));
     });
   }
 }
@@ -111,26 +112,27 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
                   weight = applied ? Tolerance{close<T>().relative, 1e-6} : kExact;
   BOOST_TEST_CONTEXT("kind " << static_cast<int>(kind) << ", bytes " << sizeof(T) << ", applied "
                              << applied) {
-    everywhere([&](Rig& rig) {
+    under_every_schedule([&](KernelRun& run) {
       cuda::Pieces<cuda::ParamPiece<T>> pieces{0, {}};
       for (const Piece& p : all) {
-        T* w = rig.in<T>(p.weight);
-        float *master = kMaster ? rig.in<float>(p.weight) : nullptr, *m = nullptr, *v = nullptr;
-        rig.expect(w, "weight", p.new_stored, weight);
-        if (kMaster) rig.expect(master, "master", p.new_weight, f32);
-        if (kind != Kind::kSgd) m = rig.in<float>(p.m), rig.expect(m, "m", p.new_m, f32);
-        if (kind == Kind::kAdamW) v = rig.in<float>(p.v), rig.expect(v, "v", p.new_v, f32);
+        T* w = run.in<T>(p.weight);
+        float *master = kMaster ? run.in<float>(p.weight) : nullptr, *m = nullptr, *v = nullptr;
+        run.expect(w, "weight", p.new_stored, weight);
+        if (kMaster) run.expect(master, "master", p.new_weight, f32);
+        if (kind != Kind::kSgd) m = run.in<float>(p.m), run.expect(m, "m", p.new_m, f32);
+        if (kind == Kind::kAdamW) v = run.in<float>(p.v), run.expect(v, "v", p.new_v, f32);
         const bool decay = pieces.count % 2 == 0;
-        pieces.piece[pieces.count++] = {p.grad.size(), rig.in<float>(p.grad), w, master, m, v, decay};
+        pieces.piece[pieces.count++] = {p.grad.size(), run.in<float>(p.grad), w, master, m, v, decay};
       }
-      const double* s = rig.in<double>(scalars);
+      const double* s = run.in<double>(scalars);
       const auto f = [](double x) { return static_cast<float>(x); };
       if (kind == Kind::kAdamW)
-        rig.ok(cuda::adamw<T>(
-            rig.stream, pieces,
+        run.require_success(cuda::adamw<T>(
+            run.stream, pieces,
             {f(adamw.beta1), f(1 - adamw.beta1), f(adamw.beta2), f(1 - adamw.beta2), f(adamw.eps)}, s));
-      if (kind == Kind::kSgd) rig.ok(cuda::sgd<T>(rig.stream, pieces, s));
-      if (kind == Kind::kMomentum) rig.ok(cuda::sgd_momentum<T>(rig.stream, pieces, f(sgd.momentum), s));
+      if (kind == Kind::kSgd) run.require_success(cuda::sgd<T>(run.stream, pieces, s));
+      if (kind == Kind::kMomentum)
+        run.require_success(cuda::sgd_momentum<T>(run.stream, pieces, f(sgd.momentum), s));
     });
   }
 }
@@ -144,12 +146,12 @@ BOOST_AUTO_TEST_CASE(optimizers_update_many_pieces) {
   check_update<Bf16>(Kind::kSgd, {700'001, 400'003}, true);  // more chunks than blocks
 }
 
-BOOST_AUTO_TEST_CASE(an_update_that_does_not_count_changes_nothing) {
+BOOST_AUTO_TEST_CASE(an_update_that_is_not_applied_changes_nothing) {
   for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum})
     check_update<float>(kind, kSizes, false), check_update<Bf16>(kind, kSizes, false);
 }
 
-BOOST_AUTO_TEST_CASE(no_pieces_are_nothing_to_do) {
+BOOST_AUTO_TEST_CASE(zero_pieces_queue_no_kernel) {
   BOOST_TEST(cuda::sgd<float>(nullptr, {0, {}}, nullptr) == cudaSuccess);
   BOOST_TEST(cuda::adamw<Bf16>(nullptr, {0, {}}, {}, nullptr) == cudaSuccess);
 }

@@ -1,6 +1,6 @@
-// Stands where the toolkit's cublasLt.h stands, for tests alone: matrix products of the types, layouts and
-// epilogues that the product uses, computed by loops when their stream gets there. What the library would
-// refuse is refused.
+// Replaces cublasLt.h of the CUDA toolkit in tests: matrix products of the types, layouts and epilogues that
+// the trainer uses, computed by loops (cublaslt.cpp). Arguments that the library rejects are rejected here as
+// well.
 #pragma once
 #include "cuda_runtime.h"
 

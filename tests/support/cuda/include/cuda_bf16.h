@@ -1,5 +1,5 @@
-// __nv_bfloat16 for tests: storage and conversions, nothing more. Arithmetic on it does not compile here, on
-// purpose: kernels compute in f32.
+// Replaces cuda_bf16.h in tests: storage and conversions of __nv_bfloat16. Arithmetic on it intentionally
+// does not compile, because kernels must compute in f32.
 #pragma once
 #include "cuda_runtime.h"
 
@@ -15,7 +15,7 @@ struct __attribute__((aligned(4))) __nv_bfloat162 {
   __nv_bfloat16 x, y;
 };
 
-// To nearest, ties to even; every NaN becomes 0x7FFF, as on the device.
+// Rounds to nearest, ties to even; every NaN becomes 0x7FFF, as on the device.
 inline __nv_bfloat16 __float2bfloat16_rn(float f) {
   unsigned u = __float_as_uint(f);
   if ((u & 0x7fffffffu) > 0x7f800000u) return __nv_bfloat16_raw{0x7fff};

@@ -1,7 +1,7 @@
-// Stands where the CUDA toolkit's header of this name stands, for tests alone: the product's own sources,
-// kernels included, are compiled by g++ against it and run on the CPU. Holds the part of the language and of
-// the runtime that the product uses, with the toolkit's names and signatures; what is not here does not
-// compile, which is the point.
+// Replaces cuda_runtime.h of the CUDA toolkit in tests: the sources of the CUDA trainer, kernels included,
+// are compiled by the host compiler against it and run on the CPU. Declares the part of the language and of
+// the runtime that the trainer uses, with the names and signatures of the toolkit; anything else does not
+// compile.
 #pragma once
 #define TRAINHOST_CUDA_EMULATION 1
 

@@ -1,6 +1,6 @@
-// What a kernel asks of the emulation while it runs: who it is, barriers, warp collectives, shared memory,
-// asynchronous copies. Each thread of a block is a fiber; every function here but thread_number and
-// dynamic_shared may switch to another.
+// Functions of the emulation that kernels call while they run: thread index, barriers, warp operations,
+// shared memory and asynchronous copies. Each thread of a block is a fiber; the barrier and warp operations
+// may switch to another one. Implemented in thread_block.cpp.
 #pragma once
 #include "vectors.h"
 
@@ -10,30 +10,30 @@ inline constexpr int warpSize = 32;
 
 namespace emu {
 
-/// x + y*width + z*width*height, as the hardware numbers threads into warps.
+/// Index of the thread in its block, x + y*width + z*width*height. Warps are consecutive groups of 32.
 unsigned thread_number();
 inline unsigned lane() { return thread_number() & 31; }
 
-/// Every thread of the block must come here; one that returned without is an error that the wait of the host
+/// __syncthreads(). All threads of the block must call it; if one has returned, the host's waiting call
 /// throws.
 void block_barrier();
 
-/// Waits until every lane of `mask` has called with the same mask and the same function, which then runs
-/// once: lanes[i] is the `mine` of lane i, null outside the mask. Lanes beyond the end of the block need not
-/// come.
+/// A warp operation: waits until every lane of `mask` has called it with the same mask and function, which
+/// then runs once. lanes[i] is the argument `mine` of lane i, null for lanes outside the mask. Lanes beyond
+/// the end of the block are ignored.
 using Collective = void (*)(void* const* lanes, unsigned mask);
 void warp_collective(unsigned mask, Collective perform, void* mine);
 
-/// The block's dynamic shared memory, 16-byte aligned (in fact 1024), filled with 0xFF before each block.
+/// The block's dynamic shared memory, 1024-byte aligned, filled with 0xFF before each block.
 void* dynamic_shared();
 
-/// cp.async of 16 bytes: `shared` holds NaN until this thread waits for its group. Zeros when global is null.
+/// cp.async of 16 bytes: `shared` contains NaN until this thread waits for the group. Writes zeros if global
+/// is null.
 void copy_async_16(void* shared, const void* global);
 void copy_async_commit();
-void copy_async_wait(
-    unsigned groups_left);  // UINT_MAX - nothing special: waits until at most so many groups are pending
+void copy_async_wait(unsigned groups_left);  // waits until at most this many groups are pending
 
-/// Ends the block with an error (the device's trap).
+/// Ends the block with an error, like the trap instruction.
 [[noreturn]] void trap(const char* why);
 
 }  // namespace emu

@@ -1,5 +1,5 @@
-// Device functions that the toolkit builds in. Approximate ones (__expf) are the C library's here: tests
-// compare results with tolerances that hold for both.
+// Built-in device functions of CUDA. Approximate functions (__expf) call the C library, so they are more
+// accurate than on the device; tests use tolerances that hold for both.
 #pragma once
 #include "execution.h"
 
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <type_traits>
 
-// The C library declares these names for itself, so they can only be macros.
+// Macros, because the C library declares functions with these names.
 #define __expf ::expf
 #define __logf ::logf
 #define __exp10f ::exp10f
@@ -81,7 +81,7 @@ T fetch_add(T* p, T v) {
   return old;
 }
 }  // namespace emu
-// Integers only: sums of floating point by atomics would differ from run to run.
+// Integers only: floating-point sums by atomics would not be reproducible.
 inline int atomicAdd(int* p, int v) { return emu::fetch_add(p, v); }
 inline unsigned atomicAdd(unsigned* p, unsigned v) { return emu::fetch_add(p, v); }
 inline unsigned long long atomicAdd(unsigned long long* p, unsigned long long v) {
@@ -116,8 +116,8 @@ struct Vote {
   bool predicate;
   unsigned result;  // of all lanes
 };
-void meet(void* const* lanes, unsigned mask);     // nothing but the rendezvous
-void shuffle(void* const* lanes, unsigned mask);  // a lane outside the mask gives NaN bytes
+void no_operation(void* const* lanes, unsigned mask);  // only waits for the lanes
+void shuffle(void* const* lanes, unsigned mask);       // reading a lane outside the mask returns NaN bytes
 void vote(void* const* lanes, unsigned mask);
 
 template <class T>
@@ -136,13 +136,15 @@ inline unsigned voted(unsigned mask, bool predicate) {
 }
 }  // namespace emu
 
-inline void __syncwarp(unsigned mask = 0xffffffffu) { emu::warp_collective(mask, emu::meet, nullptr); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  emu::warp_collective(mask, emu::no_operation, nullptr);
+}
 inline unsigned __ballot_sync(unsigned mask, int predicate) { return emu::voted(mask, predicate != 0); }
 inline int __any_sync(unsigned mask, int predicate) { return emu::voted(mask, predicate != 0) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return emu::voted(mask, predicate == 0) == 0; }
 
-// A lane belongs to a segment of `width` lanes; where the source would lie beyond it, a lane keeps its own
-// value.
+// Shuffles work inside segments of `width` lanes; a lane whose source would be outside its segment gets its
+// own value.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const unsigned w = static_cast<unsigned>(width), me = emu::lane();

@@ -1,6 +1,6 @@
-// The words of CUDA C++ as macros. A kernel is an ordinary function; shared memory is static memory of the
-// thread that runs the block (blocks run one after another); its tag lets the emulation find it and fill it
-// with NaN before each block.
+// Keywords of CUDA C++ as macros. A kernel is an ordinary function. `__shared__` variables are thread-local
+// statics, because blocks run one after another; their ABI tag lets the emulation find them (symbols.cpp) and
+// fill them with NaN before each block.
 #pragma once
 #include <math.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-// What a warp does together in plugins/cuda/kernels/mma.hpp: products of fragments and loads of 8x8 matrices,
-// with the layouts that are written there. Each function is a Collective: lanes[i] is the struct that lane i
-// brought.
+// Warp operations behind plugins/cuda/kernels/mma.hpp: products of fragments and loads of 8x8 matrices, with
+// the layouts documented there. Each function is a Collective (execution.h): lanes[i] is the struct that lane
+// i passed.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,7 @@ struct LoadMatrix {
 void load_matrix(void* const* lanes, unsigned mask);
 void load_matrix_transposed(void* const* lanes, unsigned mask);
 
-/// To nearest, ties away from zero; infinities and NaN stay.
+/// Rounds to nearest, ties away from zero; infinities and NaN do not change.
 std::uint32_t round_to_tf32(float x);
 
 }  // namespace emu

@@ -1,5 +1,5 @@
-// The runtime calls that the product makes, with the toolkit's signatures, values and default arguments.
-// Fields of cudaDeviceProp are those in use; the struct of the toolkit is larger.
+// Functions of the CUDA runtime that the trainer calls, with the signatures, values and default arguments of
+// the toolkit. cudaDeviceProp contains only the fields in use.
 #pragma once
 #include "vectors.h"
 
@@ -193,7 +193,7 @@ cudaError_t cudaFuncSetAttribute(T* kernel, enum cudaFuncAttribute attr, int val
 }
 
 namespace emu {
-/// Queues a kernel; `body` is what each of its threads runs.
+/// Queues a kernel; each of its threads calls `body`.
 cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
 }  // namespace emu
 

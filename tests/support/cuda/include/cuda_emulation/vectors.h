@@ -1,4 +1,4 @@
-// dim3 and the short vectors, with the alignment that vector loads rely on.
+// dim3 and the short vector types, with the alignment that vector loads need.
 #pragma once
 
 #define EMU_VECTOR2(name, T, bytes)             \
