@@ -1,7 +1,6 @@
 // See trainer_run.hpp. Every argument from the host is checked before it reaches a kernel: ids index tables,
 // and a wrong one would read or write outside the arena. One run is used by one thread at a time; the host
 // guarantees it (InstanceCalls).
-// See trainer_run.hpp.
 #include "core/executor/trainer_run.hpp"
 
 #include <cassert>
