@@ -1,8 +1,8 @@
 // See convert_structs.hpp. Every field appears once in each direction, in the order of the C struct;
 // tests/core/abi converts random values there and back, so a forgotten field fails a test.
-// Reading: a plugin may have been built with older headers and pass a shorter struct. TH_READ reads a field
-// only if it lies completely inside struct_size; otherwise the C++ default remains. Zero means unset wherever
-// zero is not a valid value, because newer fields of an older caller read as zero.
+// Reading: a plugin built with older headers may pass a shorter struct. TH_READ reads a field only if all of
+// its bytes are within struct_size; otherwise the C++ field keeps its default. Where zero is not a valid
+// value it means "not set", because a caller that does not know a field leaves it zero.
 #include "core/abi/convert_structs.hpp"
 
 #include <algorithm>

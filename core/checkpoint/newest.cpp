@@ -74,7 +74,7 @@ std::vector<Candidate> candidates(const fs::path& dir) {
 }
 
 std::uint64_t next_serial(const std::vector<Candidate>& all) {
-  // Descending; next_serial() uses only the front.
+  // Sorted by descending serial number, so the first candidate has the largest.
   assert(std::is_sorted(all.begin(), all.end(),
                         [](const Candidate& a, const Candidate& b) { return a.serial > b.serial; }));
   return all.empty() ? 1 : checked_add(all.front().serial, 1, "a serial number");

@@ -96,8 +96,8 @@ const WeightSource::Location& WeightSource::location_of(const TensorInfo& t) con
 }
 
 /// Converts into `out` itself where the stored type is narrower: the 16-bit values are read into the upper
-/// half of the buffer and widened from the front. `first` and out.size() count elements. first == 0 starts a
-/// tensor, so the count of non-finite values starts again.
+/// half of the buffer and converted in ascending order. `first` and out.size() count elements. first == 0
+/// starts a tensor, so the count of non-finite values starts again.
 void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<float> out) {
   if (first == 0) nonfinite_ = first_nonfinite_ = 0;
   const Location& location = location_of(t);

@@ -227,8 +227,8 @@ template <class F, class I>
 inline constexpr th_profiler kProfilerTable = {
     sizeof(th_profiler), 0, F::record_bytes, I::start_profile, I::read_profile, I::stop_profile};
 
-/// Stands for the front end in the tables of an engine: probe(), profile(), plan() and record_bytes() are
-/// null, because the front end answers these calls before the engine is opened.
+/// The front-end functions in the function table of an engine. All are null: the front end implements
+/// probe(), profile(), plan() and record_bytes() itself, and answers them before it opens the engine.
 struct NoFront {
   static constexpr decltype(th_trainer::probe) probe = nullptr;
   static constexpr decltype(th_trainer::profile) profile = nullptr;

@@ -1,7 +1,6 @@
 // See plugin_cache_format.hpp. Fields and escapes: field_lines.hpp. An invalid number becomes 0 and one that
-// is too large the maximum: the entry then matches no file. The digest detects truncated and edited files; it
-// is no protection against an attacker, which is why read_own() accepts only files that nobody else can
-// write.
+// is too large the maximum: the entry then matches no file. The digest detects truncated and edited files. It
+// does not protect against an attacker, so read_own() accepts only files that no other user can write.
 #include "core/plugin/plugin_cache_format.hpp"
 
 #include <fmt/format.h>
@@ -126,7 +125,7 @@ std::optional<CacheEntry> parse_cache_line(std::string_view line) {
   m.priority = static_cast<int>(number(f[27]));
   if (!f[28].empty())
     r.rejected.emplace(f[28], f[29], f[30], f[31],
-                      VendorError{f[33], static_cast<std::int32_t>(number(f[34]))});
+                       VendorError{f[33], static_cast<std::int32_t>(number(f[34]))});
   r.warnings = unlist(f[32]);
   return r;
 }

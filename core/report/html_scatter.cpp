@@ -51,7 +51,7 @@ std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) 
 }  // namespace
 
 std::string draw(const ScatterChart& c) {
-  // Ranges over dots and front together; the front is a subset drawn on top.
+  // The axes cover all dots and the Pareto front, which is a subset of the dots.
   double most_x = 0, most_y = 0, least_y = std::numeric_limits<double>::infinity();
   for (const auto* set : {&c.dots, &c.front})
     for (const Dot& d : *set)
@@ -85,7 +85,7 @@ std::string draw(const ScatterChart& c) {
   } else if (c.limit.value > 0)
     out += label(kWidth - kScatterRight, kScatterTop - 11, c.limit.label + ", beyond this chart →", "end",
                  "dim");
-  // Order of drawing: dots, front line, dots of the front, labels; later ones are on top.
+  // Later elements cover earlier ones: all dots, the line of the Pareto front, its dots, labels.
   for (const Dot& d : c.dots) out += dot(d, 3.2, x, y);
   out += front(c.front, x, y);
   for (const Dot& d : c.front) out += dot(d, 5, x, y);
