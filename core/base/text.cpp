@@ -176,6 +176,15 @@ std::string escaped(std::string_view text, std::size_t max) {
   for (std::size_t i = 0; i < text.size();) {
     // Checked per character, so the result exceeds `max` by at most one escaped character and "...".
     if (out.size() >= max) return out + "...";
+    // Most texts are ASCII throughout; a run of it is copied at once.
+    const std::size_t limit = i + std::min(text.size() - i, max - out.size());
+    std::size_t plain = i;
+    while (plain < limit && text[plain] >= ' ' && text[plain] <= '~') ++plain;
+    if (plain > i) {
+      out += text.substr(i, plain - i);
+      i = plain;
+      continue;
+    }
     std::uint32_t point = 0;
     const std::size_t n = decode_utf8(text.substr(i), point);
     if (n && !unprintable(point)) {

@@ -48,9 +48,11 @@ class OneOp {
     program.buffers.push_back(b);
     storage_.data.emplace_back(rows * cols / 2 + 1);
     BufferId id = static_cast<BufferId>(program.buffers.size() - 1);
-    for (std::uint64_t i = 0; i < rows * cols; ++i)
-      floats(id)[i] =
-          values.empty() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(values[i]);
+    fill_with_nan(id);
+    float* const to = floats(id);
+    const double* const from = values.data();
+    if (!values.empty())
+      for (std::uint64_t i = 0; i < rows * cols; ++i) to[i] = static_cast<float>(from[i]);
     return id;
   }
   BufferId scalars(const Vec& values = Vec(step::kScalarCount, 0.0)) {
@@ -61,9 +63,13 @@ class OneOp {
     return static_cast<BufferId>(program.buffers.size() - 1);
   }
 
-  /// Adds a workspace for the shapes that `program` has now.
+  /// A workspace of NaN for the shapes that `program` has now.
   void prepare() {
-    ctx_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.traits));
+    const std::uint64_t floats = cpu::workspace_floats(program.model, program.run, program.traits);
+    if (ctx_.workspace == step::kNoBuffer || program.buffers[ctx_.workspace].cols != floats)
+      ctx_.workspace = buffer(1, floats);
+    else
+      fill_with_nan(ctx_.workspace);
   }
   cpu::OpContext& context() { return ctx_; }
 
@@ -90,6 +96,9 @@ class OneOp {
   step::Program program;
 
  private:
+  void fill_with_nan(BufferId b) {
+    std::memset(floats(b), 0xff, program.buffers[b].rows * program.buffers[b].cols * sizeof(float));
+  }
   float* floats(BufferId b) { return reinterpret_cast<float*>(storage_.data[b].data()); }
   VectorStorage storage_;
   cpu::ThreadPool pool_;

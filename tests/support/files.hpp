@@ -1,5 +1,5 @@
-// Files of tests: reading a whole file, and a directory that is removed with the test. Every test uses these;
-// do not write another one.
+// Files and texts of tests: reading a whole file, a directory that is removed with the test, and whether a text contains
+// another. Every test uses these; do not write another one.
 #pragma once
 #include <stdlib.h>
 
@@ -16,6 +16,10 @@ namespace trainhost::test {
 inline std::string read_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 /// An empty directory under `parent` that only this user may write to. Removed, with its content, at the end

@@ -1,6 +1,5 @@
-// A whole LLaMA-family model in double, out of reference_ops.hpp: loss and gradients by checkpoint name.
-// Keeps every tensor it makes. Its own gradients are held against finite differences; the trainers are held
-// against it.
+// A whole LLaMA-family model in double, made of reference_ops.hpp: loss and gradients by checkpoint name. Keeps every
+// tensor it computes. Its gradients are compared with finite differences, and the trainers with it.
 #pragma once
 #include <map>
 #include <string>

@@ -27,13 +27,13 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch/empty.cpp
   CONTENT "// Of a target that only holds a precompiled header.\nint main() { return 0; }\n")
 
 # trainhost_flags(target [TEST]): warnings, optimization and sanitizers, by language: nvcc does not know the host
-# compiler's flags. Test programs are optimized less, because they are compiled more often than they run. Kernels are
-# built without sanitizers.
+# compiler's flags. Test programs are not optimized, because compiling them takes longer than running them; loops that
+# take long are in libraries (trainhost_reference_ops). Kernels are built without sanitizers.
 function(trainhost_flags target)
   cmake_parse_arguments(A "TEST" "" "" ${ARGN})
   set(optimize -O2)
   if(A_TEST)
-    set(optimize -O1)
+    set(optimize -O0)
   endif()
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow>"
@@ -94,26 +94,33 @@ function(trainhost_plugin name)
   trainhost_install_plugin(${name} ${A_DIR})
 endfunction()
 
-# trainhost_test(PATH/NAME LINK libs... [SOURCES more...] [LABELS l] [ARGS a] [SERIAL] [NO_PCH]): tests/PATH/NAME.cpp
-# and the other sources become one test program and one ctest case "PATH/NAME". SERIAL: never at the same time as
-# another test, for tests that wait for deadlines or count processes of the whole machine. NO_PCH: the libraries bring
-# flags that no other test has.
+# trainhost_test(PATH/NAME LINK libs... [SOURCES more...] [APART case=suite...] [LABELS l] [SERIAL]):
+# tests/PATH/NAME.cpp and the other sources become one test program and one ctest case "PATH/NAME". APART: a test suite
+# that takes long becomes a ctest case of its own, so that it runs beside the rest. SERIAL: never at the same time as
+# another test, for tests that wait for deadlines or count processes of the whole machine. The sources are compiled
+# together, four at a time, so names in anonymous namespaces are unique within a program.
 function(trainhost_test path)
-  cmake_parse_arguments(A "SERIAL;NO_PCH" "" "LINK;LABELS;ARGS;SOURCES" ${ARGN})
+  cmake_parse_arguments(A "SERIAL" "" "LINK;LABELS;APART;SOURCES" ${ARGN})
   string(REPLACE "/" "_" target ${path})
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}.cpp ${A_SOURCES})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_compile_definitions(${target} PRIVATE BOOST_TEST_DYN_LINK
     TRAINHOST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TRAINHOST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${target} PRIVATE ${A_LINK} trainhost_boost_test)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD "${TRAINHOST_UNITY_TESTS}" UNITY_BUILD_BATCH_SIZE 4)
+  target_link_libraries(${target} PRIVATE ${A_LINK} trainhost_boost_test trainhost_reference_ops)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   trainhost_flags(${target} TEST)
-  if(NOT A_NO_PCH)
-    target_precompile_headers(${target} REUSE_FROM trainhost_test_pch)
-  endif()
-  add_test(NAME ${path} COMMAND ${target} ${A_ARGS})
-  set_tests_properties(${path} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ${A_SERIAL}
+  target_precompile_headers(${target} REUSE_FROM trainhost_test_pch)
+  set(rest "")
+  set(cases ${path})
+  foreach(pair IN LISTS A_APART)
+    string(REGEX MATCH "(.+)=(.+)" pair ${pair})
+    add_test(NAME ${CMAKE_MATCH_1} COMMAND ${target} --run_test=${CMAKE_MATCH_2})
+    list(APPEND rest --run_test=!${CMAKE_MATCH_2})
+    list(APPEND cases ${CMAKE_MATCH_1})
+  endforeach()
+  add_test(NAME ${path} COMMAND ${target} ${rest})
+  set_tests_properties(${cases} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ${A_SERIAL}
     ENVIRONMENT TRAINHOST_CACHE=${PROJECT_BINARY_DIR}/tests/cache)
 endfunction()
 

@@ -11,7 +11,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;  // 63-bit factors: the product never overflows
 
-std::string n(std::uint64_t v) { return std::to_string(v); }
+std::string decimal(std::uint64_t v) { return std::to_string(v); }
 
 std::uint64_t add3(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return checked_add(checked_add(a, b), c);
@@ -20,9 +20,9 @@ std::uint64_t add3(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
 /// tensor_par must divide `value`.
 void divides(const Execution& e, const char* what, std::uint64_t value) {
   if (value % e.tensor_par != 0)
-    throw usage_error("parallel.tensor = " + n(e.tensor_par) + " does not divide " + std::string(what) + " " +
-                          n(value) + ", which calculon needs",
-                      "set parallel.tensor to a divisor of " + n(value));
+    throw usage_error("parallel.tensor = " + decimal(e.tensor_par) + " does not divide " + std::string(what) + " " +
+                          decimal(value) + ", which calculon needs",
+                      "set parallel.tensor to a divisor of " + decimal(value));
 }
 
 std::uint64_t blocks_per_rank(const Application& a, const Execution& e) {
@@ -33,17 +33,17 @@ void check_pipeline(const Application& a, const Execution& e) {
   const std::uint64_t blocks = blocks_per_rank(a, e), chunks = e.pipeline_interleaving;
   if (e.pipeline_par > a.num_blocks)
     throw usage_error(
-        "parallel.pipeline = " + n(e.pipeline_par) + ": the model has " + n(a.num_blocks) + " layers",
-        "set parallel.pipeline to at most " + n(a.num_blocks));
+        "parallel.pipeline = " + decimal(e.pipeline_par) + ": the model has " + decimal(a.num_blocks) + " layers",
+        "set parallel.pipeline to at most " + decimal(a.num_blocks));
   if (e.pipeline_par == 1 && chunks > 1)
-    throw usage_error("parallel.interleave = " + n(chunks) + " needs parallel.pipeline above 1");
+    throw usage_error("parallel.interleave = " + decimal(chunks) + " needs parallel.pipeline above 1");
   if (chunks > blocks || blocks % chunks != 0)
-    throw usage_error("parallel.interleave = " + n(chunks) + " does not divide the " + n(blocks) +
+    throw usage_error("parallel.interleave = " + decimal(chunks) + " does not divide the " + decimal(blocks) +
                       " layers of a pipeline rank");
   const bool offload = e.weight_offload || e.activations_offload || e.optimizer_offload;
   if (offload && blocks <= 2)
     throw usage_error("calculon needs at least 3 layers per pipeline rank for offloading; this run has " +
-                      n(blocks));
+                      decimal(blocks));
 }
 
 void check_options(const Execution& e) {

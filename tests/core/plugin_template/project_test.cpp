@@ -14,6 +14,7 @@
 #include "tests/support/files.hpp"
 
 namespace fs = std::filesystem;
+using trainhost::test::has;
 namespace sc = trainhost::plugin_template;
 
 namespace {
@@ -40,7 +41,6 @@ std::size_t times(const std::vector<sc::File>& files, const std::string& part) {
   return n;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -6,9 +6,11 @@
 #include "core/verify/contract_equations.hpp"
 #include "core/verify/verify.hpp"
 #include "tests/core/verify/fake_trainer.hpp"
+#include "tests/support/files.hpp"
 
 using namespace trainhost;
 using namespace trainhost::verify;
+using trainhost::test::has;
 
 namespace {
 
@@ -46,7 +48,6 @@ Outcome with(const std::string& fault, const std::string& more = {}) {
   return o;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 struct Fault {
   const char *fault, *ids, *of, *says;

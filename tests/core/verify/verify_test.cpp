@@ -16,6 +16,7 @@
 
 using namespace trainhost;
 using namespace trainhost::verify;
+using trainhost::test::has;
 
 namespace {
 
@@ -77,7 +78,6 @@ Outcome with(const std::string& fault, const std::string& only = {}, bool small 
   return outcome(s, good.path(), only, small);
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 struct Fault {
   const char *fault, *id, *says;

@@ -18,7 +18,7 @@ using namespace test;
 using step::OpKind;
 namespace ref = reference;
 
-std::vector<const cpu::Bf16Kernels*> tables() {
+std::vector<const cpu::Bf16Kernels*> bf16_tables() {
   std::size_t n = 0;
   const cpu::Bf16Kernels* const* all = cpu::runnable_bf16_kernels(&n);
   return {all, all + n};
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(packing_rounds_to_nearest_even_and_fills_up_with_zeros) {
                                0x1.fffffep127f,
                                1e-30f,
                                -7.0f / 3};
-  for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
+  for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
       for (bool left : {true, false})
         for (bool inner_is_row : {true, false}) {  // a single row or column: the same numbers in both layouts
           std::vector<std::uint16_t> to(32 * 32, 0xdead);
@@ -111,7 +111,7 @@ BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
   const Vec product = expected_product(a, b, m, n, k);
   Vec sum = before;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += product[i];
-  for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
+  for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
       Vec first[2];
       for (std::uint32_t threads = 1; threads <= 4; ++threads)
         for (int way = 0; way < 4; ++way) {  // each operand plain or transposed
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(products_of_several_blocks_are_summed) {
   const cpu::Bf16Blocks cut = cpu::bf16_blocks(m, n, k);
   BOOST_TEST((cut.inner < k && cut.cols < n + 32));
   const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2);
-  for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
+  for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
       if (!t->native && std::string(t->name) != "avx2") continue;  // the others are the same code, and slow
       OneOp one(f32_kernels(), 2, t);
       one.program.model.vocab = 4096, one.program.model.hidden = 1024, one.program.run.seq_len = 4096;
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_linear_layer_and_its_gradients_round_their_operands) {
   Vec dw = expected_product(transposed(dy, m, n), transposed(x, m, k), n, k, m);
   for (std::size_t i = 0; i < m * n; ++i) y[i] += bias[i % n] + res[i];
   for (std::size_t i = 0; i < n * k; ++i) dw[i] += before[i];
-  for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
+  for (const cpu::Bf16Kernels* t : bf16_tables()) BOOST_TEST_CONTEXT(t->name) {
       OneOp o(f32_kernels(), 2, t);
       o.step().rows = m, o.step().first_micro = false;
       const BufferId xb = o.buffer(m, k, x), wb = o.buffer(n, k, w), yb = o.buffer(m, n),
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(packed_blocks_of_fewer_tokens_fit_in_the_work_space) {
 }
 
 BOOST_AUTO_TEST_CASE(bf16_kernels_can_be_forced_by_name) {
-  for (const cpu::Bf16Kernels* t : tables()) {
+  for (const cpu::Bf16Kernels* t : bf16_tables()) {
     setenv("TRAINHOST_CPU_ISA", t->name, 1);
     BOOST_TEST(std::string(cpu::select_bf16_kernels().name) == t->name);
     const std::string f32 = cpu::select_kernels().name;

@@ -24,7 +24,7 @@ RunSpec run_of(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t acc
   r.weight_decay = 0.1;
   return r;
 }
-std::vector<const cpu::Kernels*> tables() {
+std::vector<const cpu::Kernels*> kernel_tables() {
   std::size_t n = 0;
   const cpu::Kernels* const* t = cpu::runnable_kernels(&n);
   return {t, t + n};
@@ -48,7 +48,7 @@ BOOST_DATA_TEST_CASE(gradients_match_the_reference, kSmallModels, z) {
   for (const auto& [name, g] : expected)
     for (double x : g) norm += x * x;
   norm = std::sqrt(norm);
-  for (const cpu::Kernels* k : tables())
+  for (const cpu::Kernels* k : kernel_tables())
     for (std::uint32_t accumulate : {1u, 2u, 4u})
       for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
         RunSpec r = run_of(z, 4 / accumulate, accumulate);
@@ -72,7 +72,7 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
     RunSpec r = run_of(z, 2, 1);
     r.optimizer = o, r.clip_norm = 0.25;
-    CpuModelFixture fixture(z.spec, r, *tables().back(), 2);
+    CpuModelFixture fixture(z.spec, r, *kernel_tables().back(), 2);
     Weights w = random_weights(z.spec, 3), m, v;
     fixture.load(w);
     for (const auto& [name, x] : w) m[name].assign(x.size(), 0), v[name].assign(x.size(), 0);
@@ -107,7 +107,7 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
 BOOST_DATA_TEST_CASE(bits_do_not_depend_on_threads_storage_or_recompute, kSmallModels, z) {
   const std::size_t n = 6 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
-  for (const cpu::Kernels* k : tables()) {
+  for (const cpu::Kernels* k : kernel_tables()) {
     Weights first;
     for (std::uint32_t threads = 1; threads <= 4; ++threads)
       for (Recompute recompute :
@@ -129,7 +129,7 @@ BOOST_DATA_TEST_CASE(bits_do_not_depend_on_threads_storage_or_recompute, kSmallM
 
 BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kSmallModels, z) {
   const Weights w = random_weights(z.spec, 3);
-  for (const cpu::Kernels* k : tables()) {
+  for (const cpu::Kernels* k : kernel_tables()) {
     CpuModelFixture fixture(z.spec, run_of(z, 3, 1), *k, 2, true);
     fixture.load(w);
     for (std::uint32_t sequences = 1; sequences <= 3; ++sequences) {
@@ -146,7 +146,7 @@ BOOST_DATA_TEST_CASE(generation_returns_the_logits_of_every_position, kSmallMode
   const Weights w = random_weights(z.spec, 3);
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
   const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);
-  for (const cpu::Kernels* k : tables()) {
+  for (const cpu::Kernels* k : kernel_tables()) {
     CpuModelFixture fixture(z.spec, run_of(z, 1, 1), *k, 2, true);
     fixture.load(w);
     for (int round = 0; round < 2; ++round)  // position 0 restarts the sequence

@@ -58,7 +58,7 @@ std::pair<th_status, std::string> refusal(F&& f) {
                "\"" << text << "\" does not say \"" << words << "\""); \
   } while (0)
 
-BOOST_AUTO_TEST_SUITE(cpu_plugin)
+BOOST_AUTO_TEST_SUITE(cpu_plugin_table)
 
 BOOST_AUTO_TEST_CASE(descriptor_and_tables_are_complete) {
   BOOST_TEST(std::string(plugin().descriptor->id) == "cpu");

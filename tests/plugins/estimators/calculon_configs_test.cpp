@@ -33,7 +33,7 @@ ModelSpec read(const fs::path& file) {
   return model::outline(model::from_config(text.str(), file.stem().string()), text.str());
 }
 
-RunSpec bf16() {
+RunSpec all_bf16() {
   RunSpec r;
   r.seq_len = 2048, r.micro_batch = 2, r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   return r;
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(every_published_config_is_estimated_with_a_note_of_its_true
     const ModelSpec m = read(file);
     BOOST_REQUIRE_MESSAGE(calculon::has_dimensions(m), file.stem());
     for (RunMode mode : {RunMode::kFull, RunMode::kInference}) {
-      RunSpec r = bf16();
+      RunSpec r = all_bf16();
       r.mode = mode;
       const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
       const std::uint64_t truth = model::count(model::from_model(m)).total;

@@ -9,9 +9,11 @@
 #include "core/model/tensors.hpp"
 #include "plugins/estimators/calculon/report.hpp"
 #include "tests/plugins/estimators/calculon_golden.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
 
 using namespace trainhost;
 using namespace trainhost::calculon;
+using trainhost::test::has_note;
 
 namespace {
 
@@ -50,12 +52,6 @@ std::pair<ModelSpec, RunSpec> converted(const Case& c) {
 Options options(const std::map<std::string, std::string>& table) {
   return read_options(
       {[&](const char* key) { return table.count(key) ? table.at(key).c_str() : nullptr; }, "calculon"});
-}
-
-bool has_note(const MemoryReport& r, const std::string& part) {
-  for (const std::string& n : r.notes)
-    if (n.find(part) != std::string::npos) return true;
-  return false;
 }
 
 std::string refusal(const std::function<void()>& f) {

@@ -5,8 +5,10 @@
 #include "core/base/error.hpp"
 #include "core/model/tensors.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
 
 using namespace trainhost;
+using trainhost::test::has_note;
 
 namespace {
 
@@ -35,12 +37,6 @@ RunSpec run(std::uint32_t S) {
   RunSpec r;
   r.seq_len = S;
   return r;
-}
-
-bool has_note(const MemoryReport& r, const std::string& part) {
-  for (const std::string& n : r.notes)
-    if (n.find(part) != std::string::npos) return true;
-  return false;
 }
 
 }  // namespace

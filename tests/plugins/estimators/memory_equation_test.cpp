@@ -7,9 +7,11 @@
 #include "core/base/error.hpp"
 #include "plugins/estimators/memory-equation/breakdown.hpp"
 #include "plugins/estimators/memory-equation/equation.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
 
 using namespace trainhost;
 namespace me = trainhost::memory_equation;
+using trainhost::test::has_note;
 
 namespace {
 
@@ -58,13 +60,6 @@ double by_the_sources_program(const me::Inputs& in) {
   const double activations = double(in.layers) * (linear + scores);
   const double temporary = std::floor(activations * 0.1);
   return state + activations + temporary + std::floor((state + activations + temporary) * 0.1);
-}
-
-bool has_note(const MemoryReport& r, const std::string& part) {
-  for (const std::string& n : r.notes)
-    if (n.find(part) != std::string::npos) return true;
-  BOOST_TEST_MESSAGE("no note with '" << part << "'");
-  return false;
 }
 
 }  // namespace

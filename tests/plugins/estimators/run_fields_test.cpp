@@ -37,7 +37,7 @@ struct Row {
   std::function<void(RunSpec&)> set;
 };
 
-ModelSpec model() {
+ModelSpec small_model() {
   ModelSpec m;
   m.family = "llama", m.vocab = 1000, m.hidden = 256, m.layers = 4, m.heads = m.kv_heads = 8, m.head_dim = 32,
   m.intermediate = 512;
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(every_value_is_implemented_or_rejected_by_key_and_planned_o
   std::vector<Row> rows;
   add_types(rows), add_run(rows), add_parallelism(rows), add_memory_policy(rows);
   const auto planned = [&](const RunSpec& r) {
-    return bytes_of(registry.estimator("transformer").estimate(model(), r, nullptr));
+    return bytes_of(registry.estimator("transformer").estimate(small_model(), r, nullptr));
   };
   const std::string base = planned({});
   BOOST_TEST(!planned_only_setting({}));
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(every_value_is_implemented_or_rejected_by_key_and_planned_o
     BOOST_TEST(planned_only_setting(r).key == row.key,
                row.field << ": planned-only setting is \"" << planned_only_setting(r).key << '"');
     const bool trains = row.key.empty() && r.mode == RunMode::kFull;
-    BOOST_TEST((registry.estimator("llama").match(model(), r) > 0) == trains, row.field);
+    BOOST_TEST((registry.estimator("llama").match(small_model(), r) > 0) == trains, row.field);
     try {
       const bool differs = planned(r) != base;
       BOOST_TEST(row.planned != kRefused, row.field << ": was planned");
@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(implemented_settings_have_a_step_program) {
     if (!row.key.empty() || r.recompute == Recompute::kAuto) continue;
     TrainerTraits device;
     device.tier = Tier::kDevice;  // TF32 exists only on devices
-    BOOST_CHECK_NO_THROW(step::build_program(model(), r, device));
+    BOOST_CHECK_NO_THROW(step::build_program(small_model(), r, device));
   }
 }
 

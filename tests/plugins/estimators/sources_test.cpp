@@ -11,10 +11,12 @@
 #include "plugins/estimators/contract/closed_form.hpp"
 #include "plugins/estimators/memory-equation/equation.hpp"
 #include "tests/plugins/estimators/sources_cases.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
 
 using namespace trainhost;
 using namespace trainhost::sources;
 namespace me = trainhost::memory_equation;
+using trainhost::test::has_note;
 
 namespace {
 
@@ -57,12 +59,6 @@ void compare(const std::string& id, const Json& expected, const Values& values) 
     BOOST_TEST(std::abs(values[i] - number) <= half_unit * (1 + 1e-9),
                id << "[" << i << "]: computed " << values[i] << ", the file has " << number);
   }
-}
-
-bool has_note(const MemoryReport& r, const std::string& part) {
-  for (const std::string& n : r.notes)
-    if (n.find(part) != std::string::npos) return true;
-  return false;
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "tests/support/shipped.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;
+using trainhost::test::has_note;
 
 namespace {
 
@@ -47,12 +49,6 @@ std::uint64_t moving(const MemoryReport& r) {
         n.component == Component::kWorkspace)
       if (n.name != "library workspace") sum += n.at_peak();
   return sum;
-}
-
-bool has_note(const MemoryReport& r, const std::string& part) {
-  for (const std::string& n : r.notes)
-    if (n.find(part) != std::string::npos) return true;
-  return false;
 }
 
 ModelSpec llama_7b() {

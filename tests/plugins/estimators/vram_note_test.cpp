@@ -6,9 +6,11 @@
 #include "core/base/error.hpp"
 #include "core/model/tensors.hpp"
 #include "plugins/estimators/vram-note/breakdown.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
 
 using namespace trainhost;
 namespace vn = trainhost::vram_note;
+using trainhost::test::has_note;
 
 namespace {
 
@@ -31,14 +33,7 @@ RunSpec run(RunMode mode, std::uint32_t seq = 8192) {
 /// The model with the values of the source.
 vn::Settings as_stated() { return {.parameters = 27'000'000'000, .hidden = 4068, .vocab = 256128}; }
 
-bool has_note(const MemoryReport& r, const std::string& part) {
-  for (const std::string& n : r.notes)
-    if (n.find(part) != std::string::npos) return true;
-  BOOST_TEST_MESSAGE("no note with '" << part << "'");
-  return false;
-}
-
-double gib(std::uint64_t bytes) { return double(bytes) / double(vn::kGiB); }
+double in_gib(std::uint64_t bytes) { return double(bytes) / double(vn::kGiB); }
 
 }  // namespace
 
@@ -47,10 +42,10 @@ BOOST_AUTO_TEST_SUITE(vram_note_)
 BOOST_AUTO_TEST_CASE(gemma_2_27b_equals_the_example_of_the_source) {
   const MemoryReport training = vn::breakdown(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
   BOOST_TEST(training.total_bytes() == 70846191104u);
-  BOOST_CHECK_SMALL(gib(training.total_bytes()) - 65.981, 0.0005);
+  BOOST_CHECK_SMALL(in_gib(training.total_bytes()) - 65.981, 0.0005);
   const MemoryReport inference = vn::breakdown(gemma_2_27b(), run(RunMode::kInference), as_stated(), kGemma);
   BOOST_TEST(inference.total_bytes() == 63409789952u);
-  BOOST_CHECK_SMALL(gib(inference.total_bytes()) - 59.055, 0.0005);
+  BOOST_CHECK_SMALL(in_gib(inference.total_bytes()) - 59.055, 0.0005);
   BOOST_TEST((training.claim == Claim::kApproximation));
   BOOST_TEST(training.tier_bytes(Tier::kDevice) == training.total_bytes());
 }

@@ -10,8 +10,10 @@
 #include "plugins/cuda/kernels/device_functions.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
 #include "plugins/cuda/kernels/mma.hpp"
+#include "tests/support/files.hpp"
 
 using namespace trainhost::cuda;
+using trainhost::test::has;
 using Bf16 = __nv_bfloat16;
 
 namespace {
@@ -168,7 +170,6 @@ std::string message_of(void (*kernel)(), unsigned threads, std::size_t shared = 
   }
   return "";
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -48,70 +48,62 @@ trainhost_emu_switch:
 namespace emu {
 namespace {
 
-// The fiber that is being started: the entry point of a new stack has no argument and reads it from here.
-thread_local Fiber* starting = nullptr;
+// Who called switch_to() last, and whom it continues: a new stack has no other way to know.
+thread_local Fiber *departed = nullptr, *arriving = nullptr;
 
 }  // namespace
 
 #if defined(__x86_64__)
 
 void Fiber::start(void (*entry)(void*), void* argument) {
-  entry_ = entry, argument_ = argument, fake_fiber_ = nullptr;
+  entry_ = entry, argument_ = argument, fake_stack_ = nullptr;
   auto* top =
-      reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stack_ + bytes_) & ~std::uintptr_t{15});
+      reinterpret_cast<void**>((reinterpret_cast<std::uintptr_t>(stack_) + bytes_) & ~std::uintptr_t{15});
   *--top = nullptr;  // in place of a return address: at entry the stack is 8 bytes off a multiple of 16, as
                      // after a call
-  *--top = reinterpret_cast<void*>(+[] { begin(starting); });
+  *--top = reinterpret_cast<void*>(&Fiber::begin);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
-  fiber_context_ = top;
+  context_ = top;
 }
 static void switch_context(void*& from, void*& to) { trainhost_emu_switch(&from, to); }
 
 #else
 
 void Fiber::start(void (*entry)(void*), void* argument) {
-  entry_ = entry, argument_ = argument, fake_fiber_ = nullptr;
-  if (!fiber_context_)
-    fiber_context_ = new ucontext_t, caller_context_ = new ucontext_t;  // one pair per stack; never freed
-  auto* c = static_cast<ucontext_t*>(fiber_context_);
+  entry_ = entry, argument_ = argument, fake_stack_ = nullptr;
+  if (!context_) context_ = new ucontext_t;  // one per stack; never freed
+  auto* c = static_cast<ucontext_t*>(context_);
   getcontext(c);
-  c->uc_stack.ss_sp = stack_, c->uc_stack.ss_size = bytes_, c->uc_link = nullptr;
-  makecontext(
-      c, +[] { begin(starting); }, 0);
+  c->uc_stack.ss_sp = const_cast<void*>(stack_), c->uc_stack.ss_size = bytes_, c->uc_link = nullptr;
+  makecontext(c, &Fiber::begin, 0);
 }
 static void switch_context(void*& from, void*& to) {
+  if (!from) from = new ucontext_t;  // of a thread's own stack
   swapcontext(static_cast<ucontext_t*>(from), static_cast<ucontext_t*>(to));
 }
 
 #endif
 
-void Fiber::begin(Fiber* self) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &self->caller_stack_, &self->caller_bytes_);
-#endif
+void Fiber::begin() {
+  Fiber* const self = arriving;
+  self->arrive();
   self->entry_(self->argument_);
-  self->suspend(true);
-  __builtin_unreachable();
+  __builtin_trap();
 }
 
-void Fiber::resume() {
-  starting = this;
+void Fiber::switch_to(Fiber& next, [[maybe_unused]] bool ends) {
+  departed = this, arriving = &next;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&fake_caller_, stack_, bytes_);
+  __sanitizer_start_switch_fiber(ends ? nullptr : &fake_stack_, next.stack_, next.bytes_);
 #endif
-  switch_context(caller_context_, fiber_context_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fake_caller_, nullptr, nullptr);
-#endif
+  switch_context(context_, next.context_);
+  arrive();
 }
 
-void Fiber::suspend([[maybe_unused]] bool last) {
+/// First thing after a switch, on the stack that is continued.
+void Fiber::arrive() {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(last ? nullptr : &fake_fiber_, caller_stack_, caller_bytes_);
-#endif
-  switch_context(fiber_context_, caller_context_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fake_fiber_, &caller_stack_, &caller_bytes_);
+  __sanitizer_finish_switch_fiber(fake_stack_, &departed->stack_, &departed->bytes_);
 #endif
 }
 

@@ -1,6 +1,5 @@
-// Fibers: functions with their own stack that the caller can resume and that can suspend themselves. The
-// emulation runs each thread of a block as a fiber. Exceptions must not leave the function of a fiber. Stacks
-// have a guard page and are reused.
+// Fibers: functions with their own stack that continue each other. The emulation runs each thread of a block
+// as a fiber. Exceptions must not leave the function of a fiber. Stacks have a guard page and are reused.
 #pragma once
 #include <cstddef>
 
@@ -8,29 +7,28 @@ namespace emu {
 
 class Fiber {
  public:
-  explicit Fiber(std::byte* stack, std::size_t bytes) : stack_(stack), bytes_(bytes) {}
+  /// The stack that the calling thread runs on.
+  Fiber() = default;
+  /// A stack that start() prepares.
+  Fiber(std::byte* stack, std::size_t bytes) : stack_(stack), bytes_(bytes) {}
 
-  /// The next resume() calls entry(argument) on this stack. A function that was suspended on it is abandoned.
+  /// The next switch_to() this fiber calls entry(argument), which must not return. A function that was
+  /// suspended on the stack is abandoned.
   void start(void (*entry)(void*), void* argument);
-  /// Runs the fiber until it suspends. Must be called on the stack of the thread, not on a fiber.
-  void resume();
-  /// Returns to the caller of resume(). Must be called on the fiber's stack. last: the fiber will not be
-  /// resumed.
-  void suspend(bool last);
+  /// Suspends this fiber, which must be the running one, and continues `next`. Returns when another fiber
+  /// continues this one. ends: nobody will.
+  void switch_to(Fiber& next, bool ends = false);
 
  private:
-  static void begin(Fiber* self);
+  static void begin();
+  void arrive();
 
-  std::byte* stack_;
-  std::size_t bytes_;
+  const void* stack_ = nullptr;  // lowest address; of a thread's own stack known to AddressSanitizer only
+  std::size_t bytes_ = 0;
   void (*entry_)(void*) = nullptr;
   void* argument_ = nullptr;
-  void* fiber_context_ = nullptr;   // saved stack pointer (or ucontext) of the fiber, while the caller runs
-  void* caller_context_ = nullptr;  // the same of the caller, while the fiber runs
-  void* fake_fiber_ = nullptr;      // fake stacks of AddressSanitizer
-  void* fake_caller_ = nullptr;
-  const void* caller_stack_ = nullptr;
-  std::size_t caller_bytes_ = 0;
+  void* context_ = nullptr;     // while suspended: the saved stack pointer, or a ucontext
+  void* fake_stack_ = nullptr;  // while suspended: AddressSanitizer's second stack
 };
 
 /// Stacks for `count` fibers, in one memory mapping.

@@ -1,7 +1,8 @@
 // A fiber runs until it reaches a barrier or warp operation; then the schedule selects the next fiber that
-// can run. Ascending and descending orders run one warp as far as possible before the next one starts, which
-// is the worst case for a missing barrier. The random order continues with a warp for a few operations and
-// then switches. One executor per host thread.
+// can run, and the first continues it directly: most of the time of a kernel is spent between its shuffles.
+// Ascending and descending orders run one warp as far as possible before the next one starts, which is the
+// worst case for a missing barrier. The random order continues with a warp for a few operations and then
+// switches. One executor per host thread.
 #include "thread_block.hpp"
 
 #include <algorithm>
@@ -61,16 +62,9 @@ class Executor {
     blockIdx = at, blockDim = k.block, gridDim = k.grid;
     prepare_memory(number);
     start_threads();
-    for (returned_ = 0; returned_ < count_ && error_.empty();) {
-      if (warps_ready_ == 0) {
-        error_ = describe_deadlock();
-        break;
-      }
-      choose();
-      Thread& t = threads_[now_];
-      threadIdx = t.index;
-      t.fiber.resume();
-    }
+    returned_ = 0;
+    main_.switch_to(next());  // returns when all threads have returned, or at an error or deadlock
+    if (error_.empty() && returned_ < count_) error_ = describe_deadlock();
     if (error_.empty()) check_memory();
     if (error_.empty()) return;
     stacks_.unpoison();
@@ -86,7 +80,7 @@ class Executor {
       at_barrier_ = 0;
       for (unsigned i = 0; i < count_; ++i) set_ready(i);
     }
-    threads_[now_].fiber.suspend(false);
+    suspend();
   }
 
   void collective(unsigned mask, Collective perform, void* mine) {
@@ -100,20 +94,20 @@ class Executor {
     t.waits = Waits::kLanes, t.perform = perform, t.mask = mask, t.mine = mine;
     std::uint32_t& here = at_collective_[now_ / kWarp];
     here |= 1u << (now_ - first);
-    if ((here & mask) != mask) return t.fiber.suspend(false);  // the last lane performs it
+    if ((here & mask) != mask) return suspend();  // the last lane performs it
     void* lanes[kWarp] = {};
     for (unsigned i = 0; i < kWarp; ++i) {
       if (!(mask >> i & 1)) continue;
       Thread& other = threads_[first + i];
       if (other.mask != mask || other.perform != perform)
-        return t.fiber.suspend(false);  // the lanes disagree: reported as a deadlock by run()
+        return suspend();  // the lanes disagree: reported as a deadlock by run()
       lanes[i] = other.mine;
     }
     perform(lanes, mask);
     here &= ~mask;
     for (unsigned i = 0; i < kWarp; ++i)
       if (mask >> i & 1) set_ready(first + i);
-    t.fiber.suspend(false);
+    suspend();
   }
 
   void copy(void* to, const void* from) {
@@ -145,7 +139,7 @@ class Executor {
   // Ends the block with error_. All fibers are abandoned where they are, without unwinding, so the caller
   // must not own anything.
   [[noreturn]] void leave() {
-    threads_[now_].fiber.suspend(false);
+    threads_[now_].fiber.switch_to(main_);
     std::abort();
   }
 
@@ -158,6 +152,22 @@ class Executor {
     ++e.returned_;
     if (!t.open.empty() || !t.groups.empty())
       e.error_ = e.who(e.now_) + " returned without waiting for its asynchronous copies";
+    t.fiber.switch_to(e.next(), true);
+  }
+
+  /// Continues the next thread that can run; returns when it is this thread's turn again.
+  void suspend() {
+    Fiber& mine = threads_[now_].fiber;
+    Fiber& other = next();
+    if (&other != &mine) mine.switch_to(other);
+  }
+  /// The fiber that continues: that of the thread which the schedule selects, or main_ if the block has
+  /// ended, has failed or is deadlocked.
+  Fiber& next() {
+    if (warps_ready_ == 0 || !error_.empty()) return main_;
+    choose();
+    threadIdx = threads_[now_].index;
+    return threads_[now_].fiber;
   }
 
   void set_ready(unsigned i) {
@@ -234,6 +244,7 @@ class Executor {
 
   Stacks stacks_;
   std::vector<Thread> threads_;
+  Fiber main_;  // the stack of the calling thread, on which run() waits
   const Kernel* kernel_ = nullptr;
   uint3 at_{};
   Order order_ = Order::kAscending;
@@ -247,14 +258,14 @@ class Executor {
   std::uint32_t at_collective_[kMaxThreads / kWarp] = {};
 };
 
-Executor& executor() {
-  static thread_local std::unique_ptr<Executor> mine = std::make_unique<Executor>();
-  return *mine;
-}
+thread_local std::unique_ptr<Executor> owned;
+constinit thread_local Executor* active = nullptr;  // owned.get(); read by every shuffle, so without a guard
+Executor& executor() { return *active; }
 
 }  // namespace
 
 void run_kernel(const Kernel& k, const Schedule& s) {
+  if (!owned) owned = std::make_unique<Executor>(), active = owned.get();
   Random random{s.seed};
   std::vector<unsigned> order(k.grid.x * k.grid.y * k.grid.z);
   std::iota(order.begin(), order.end(), 0u);

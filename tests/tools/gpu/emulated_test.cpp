@@ -24,7 +24,6 @@ const std::string kMemory = "4294967296";  // of the emulated device
 
 using trainhost::test::read_file;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 RunOptions machine(std::map<std::string, std::string> more = {}) {
   const std::string fakes = CUDA_FAKES;

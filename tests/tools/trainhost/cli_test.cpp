@@ -9,7 +9,6 @@
 using namespace trainhost::test;
 
 namespace {
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 using trainhost::test::read_file;
 const std::vector<std::string> kCommands = {"train", "plan",    "sweep",  "search",  "verify", "generate",
                                             "data",  "plugins", "models", "devices", "init"};

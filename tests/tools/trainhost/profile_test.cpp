@@ -16,7 +16,7 @@ namespace {
 
 using trainhost::test::read_file;
 
-std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string> more = {}) {
+std::vector<std::string> profiled_run(const fs::path& dir, std::vector<std::string> more = {}) {
   std::vector<std::string> w = {"train", "--json",
                                 "--set", "output.dir=" + (dir / "out").string(),
                                 "--set", "optimizer.warmup_steps=1",
@@ -65,7 +65,7 @@ std::map<std::string, std::vector<json>> slices(const fs::path& trace) {
 }
 
 void check_rejected(const fs::path& dir, std::vector<std::string> arguments, const char* why) {
-  Outcome r = run_program(small_run(dir, std::move(arguments)));
+  Outcome r = run_program(profiled_run(dir, std::move(arguments)));
   BOOST_TEST(r.code == 2, r.err);
   BOOST_TEST(r.err.find(why) != std::string::npos, "no \"" << why << "\" in " << r.err);
   BOOST_TEST(std::count(r.err.begin(), r.err.end(), '\n') == 1, r.err);  // one clear error
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_
     TemporaryDirectory tmp;
     const fs::path trace = tmp.path() / "trace.json";
     Outcome r = run_program(
-        small_run(tmp.path(), {"--profile", trace.string(), "--steps", "14", "--set", "train.grad_accum=2",
+        profiled_run(tmp.path(), {"--profile", trace.string(), "--steps", "14", "--set", "train.grad_accum=2",
                                "--set", std::string("train.recompute=") + recompute}));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     const json start = last_event(r.out, "start"), done = last_event(r.out, "done");
@@ -133,9 +133,9 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_
 
 BOOST_AUTO_TEST_CASE(profiling_does_not_change_the_trained_weights) {
   TemporaryDirectory a, b;
-  Outcome plain = run_program(small_run(a.path(), {"-q", "--steps", "3"}));
+  Outcome plain = run_program(profiled_run(a.path(), {"-q", "--steps", "3"}));
   Outcome profiled =
-      run_program(small_run(b.path(), {"-q", "--steps", "3", "--profile", (b.path() / "t.json").string()}));
+      run_program(profiled_run(b.path(), {"-q", "--steps", "3", "--profile", (b.path() / "t.json").string()}));
   BOOST_REQUIRE_MESSAGE(profiled.code == 0, profiled.err);
   BOOST_TEST(profiled.err.empty(), profiled.err);
   BOOST_TEST((read_file(a.path() / "out/model/model.safetensors") ==
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(profiling_does_not_change_the_trained_weights) {
 BOOST_AUTO_TEST_CASE(the_trace_of_a_one_step_run_has_that_step_and_replaces_an_old_file) {
   TemporaryDirectory tmp;
   const fs::path trace = tmp.write("t.json", "old");
-  Outcome r = run_program(small_run(tmp.path(), {"-q", "--steps", "1", "--profile", trace.string()}));
+  Outcome r = run_program(profiled_run(tmp.path(), {"-q", "--steps", "1", "--profile", trace.string()}));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   auto s = slices(trace);
   BOOST_REQUIRE(s["step"].size() == 1u);
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
     if (!sent && out.find("\"step\":5,") != std::string::npos) sent = kill(pid, SIGINT) == 0;
   };
   Outcome r = run_program(
-      small_run(tmp.path(), {"-q", "--steps", "100000", "--profile", (tmp.path() / "t.json").string()}), o);
+      profiled_run(tmp.path(), {"-q", "--steps", "100000", "--profile", (tmp.path() / "t.json").string()}), o);
   BOOST_TEST(r.code == 75, r.err);
   BOOST_TEST(slices(tmp.path() / "t.json")["step"].size() >= 4u);
 }
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(a_trace_file_that_cannot_be_written_is_rejected_before_trai
 BOOST_AUTO_TEST_CASE(a_trainer_without_timing_is_rejected_by_name) {
   TemporaryDirectory tmp;
   fs::create_directory(tmp.path() / "plugins");
-  fs::copy_file(TOY_TRAINER, tmp.path() / "plugins/toy.so");
+  fs::copy_file(TEST_PLUGINS_DIR "/toy.so", tmp.path() / "plugins/toy.so");
   check_rejected(tmp.path(),
                  {"--plugin-path", (tmp.path() / "plugins").string(), "--backend=toy", "--profile",
                   (tmp.path() / "t.json").string()},
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_without_timing_is_rejected_by_name) {
 
 BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_leaves_no_trace_file) {
   TemporaryDirectory tmp;
-  Outcome r = run_program(small_run(
+  Outcome r = run_program(profiled_run(
       tmp.path(), {"-q", "--set", "memory.budget=100KB", "--profile", (tmp.path() / "t.json").string()}));
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(fs::is_empty(tmp.path()));

@@ -10,7 +10,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// id -> result; also checks the schema.
 std::map<std::string, Json> results(const Outcome& r) {

@@ -51,7 +51,6 @@ std::vector<std::string> small(const std::string& command, std::vector<std::stri
   return w;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 json plan_of(const Outcome& r) {
   BOOST_REQUIRE_MESSAGE(r.code == 0 || r.code == 3, r.err);
