@@ -2,6 +2,7 @@
 // it and returns the exit code.
 #include "core/base/error.hpp"
 
+#include <cstdio>
 #include <string_view>
 
 #include "core/base/text.hpp"
@@ -38,6 +39,12 @@ std::string Error::full() const {
   out += printable(what(), kMaxMessage);
   if (!hint_.empty()) out += " (" + printable(hint_, kMaxMessage) + ")";
   return out;
+}
+
+void write_stderr(std::string_view text) noexcept {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+  std::clearerr(stderr);
 }
 
 }  // namespace trainhost

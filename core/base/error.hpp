@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace trainhost {
 
@@ -54,5 +55,9 @@ inline Error usage_error(std::string message, std::string hint = {}, Where where
 inline Error run_error(std::string message, std::string hint = {}, Where where = {}) {
   return Error(Exit::kFailed, std::move(message), std::move(hint), std::move(where));
 }
+
+/// Writes to standard error and flushes. If that is closed, full or a pipe without a reader, the text is
+/// dropped: no message is worth a run.
+void write_stderr(std::string_view text) noexcept;
 
 }  // namespace trainhost

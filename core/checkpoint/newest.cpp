@@ -80,6 +80,8 @@ std::uint64_t next_serial(const std::vector<Candidate>& all) {
   return all.empty() ? 1 : checked_add(all.front().serial, 1, "a serial number");
 }
 
+std::uint64_t Store::count() const { return candidates(dir_).size(); }
+
 std::optional<Store::Found> Store::newest() const {
   std::vector<Candidate> all = candidates(dir_);
   if (all.empty()) return std::nullopt;

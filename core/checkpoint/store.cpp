@@ -21,25 +21,6 @@ namespace {
 // One good checkpoint must remain while the next one is written and verified.
 constexpr std::uint64_t kMinKept = 2;
 
-/// f_bavail, not f_bfree: blocks reserved for root cannot be used by the run. The check is only a prediction,
-/// since others use the disk as well; a disk that fills later fails in write_all().
-void require_free_space(const fs::path& dir, std::uint64_t expected) {
-  struct statvfs v;
-  int r;
-  do r = ::statvfs(dir.c_str(), &v);
-  while (r != 0 && errno == EINTR);
-  if (r != 0) throw_errno("query the free space of", dir, errno);
-  std::uint64_t free = 0;
-  // Some network file systems report sizes near 2^64.
-  if (__builtin_mul_overflow(std::uint64_t{v.f_bavail}, std::uint64_t{v.f_frsize}, &free)) free = kMaxBytes;
-  // 10 % for the manifest, directory blocks and the rounding of files to blocks.
-  std::uint64_t need = checked_add(expected, expected / 10, "a checkpoint");
-  if (free < need)
-    throw run_error(fmt::format("{} has {} free, but a checkpoint needs {}", escaped(dir.string(), 4096),
-                                format_bytes(free), format_bytes(need)),
-                    "free disk space, or reduce output.keep");
-}
-
 /// Removes staging directories and temporary files of a run that was killed. The caller holds the directory
 /// lock.
 void remove_leftovers(const fs::path& dir) {
@@ -67,6 +48,25 @@ void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t seri
 
 }  // namespace
 
+/// f_bavail, not f_bfree: blocks reserved for root cannot be used by the run. The check is only a prediction,
+/// since others use the disk as well; a disk that fills later fails in write_all().
+void require_free_space(const fs::path& dir, std::uint64_t bytes, const std::string& what) {
+  struct statvfs v;
+  int r;
+  do r = ::statvfs(dir.c_str(), &v);
+  while (r != 0 && errno == EINTR);
+  if (r != 0) throw_errno("query the free space of", dir, errno);
+  std::uint64_t free = 0;
+  // Some network file systems report sizes near 2^64.
+  if (__builtin_mul_overflow(std::uint64_t{v.f_bavail}, std::uint64_t{v.f_frsize}, &free)) free = kMaxBytes;
+  // 10 % for the manifest, directory blocks and the rounding of files to blocks.
+  std::uint64_t need = checked_add(bytes, bytes / 10, what.c_str());
+  if (free < need)
+    throw run_error(fmt::format("{} has {} free, but {} needs {}", escaped(dir.string(), 4096),
+                                format_bytes(free), what, format_bytes(need)),
+                    "free disk space, or reduce output.keep");
+}
+
 Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kMinKept)) {}
 
 /// Must be called with the directory lock held. Until publish_directory() nothing visible changes; from there
@@ -76,7 +76,7 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
                      const std::function<void(const fs::path& tmp)>& write_shards) {
   make_directories(dir_);
   remove_leftovers(dir_);
-  require_free_space(dir_, expected_bytes);  // 1
+  require_free_space(dir_, expected_bytes, "a checkpoint");  // 1
   const std::string name = fmt::format("step-{}", meta.step);
   const fs::path target = dir_ / name, staged = temp_beside(target);
   // One above the highest number in a readable manifest, whatever the steps are.

@@ -21,6 +21,10 @@ namespace trainhost::checkpoint {
 /// directory.
 void write_file_atomically(const std::filesystem::path& target, std::string_view data);
 
+/// Throws run_error with both sizes if the file system of `dir` has less than 1.1 * bytes free for `what` ("a
+/// checkpoint").
+void require_free_space(const std::filesystem::path& dir, std::uint64_t bytes, const std::string& what);
+
 /// Locks DIR/lock with flock and writes process id and host into it. Throws run_error with the holder if
 /// another run has the lock.
 class DirectoryLock {
@@ -57,6 +61,10 @@ class Store {
   /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
   /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
   std::optional<Found> newest() const;
+  /// Number of checkpoints, intact or not. A save that was interrupted leaves none.
+  std::uint64_t count() const;
+  /// The most checkpoints that exist at one moment: those that are kept, and the one being written.
+  std::uint64_t most() const { return keep_ + 1; }
 
  private:
   void rotate(const std::filesystem::path& published);

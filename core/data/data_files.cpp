@@ -52,6 +52,15 @@ std::string hex(const XXH128_hash_t& hash) {
 
 std::string in_quotes(const fs::path& p) { return "'" + escaped(p.string(), 400) + "'"; }
 
+namespace {
+
+FileState state_of(const struct stat& st) {
+  const auto ns = [](const timespec& t) { return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec; };
+  return {std::uint64_t{st.st_ino}, static_cast<std::uint64_t>(st.st_size), ns(st.st_mtim), ns(st.st_ctim)};
+}
+
+}  // namespace
+
 InputFile::InputFile(const fs::path& path) : path_(path) {
   struct stat st;
   // stat() before open(): opening a named pipe for reading would wait for a writer.
@@ -72,19 +81,21 @@ InputFile::InputFile(const fs::path& path) : path_(path) {
     throw usage_error("data file " + in_quotes(path) + " cannot be opened: " + why);
   }
   // The size is fixed here. Tokens are counted from it; a file that grows later is read up to this size.
-  size_ = static_cast<std::uint64_t>(st.st_size);
+  state_ = state_of(st);
 }
 
 /// A moved-from object owns no descriptor; its destructor then closes nothing.
 InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      state_(other.state_) {}
 
 InputFile::~InputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
-  assert(offset <= size_ && out.size() <= size_ - offset);
+  assert(offset <= size() && out.size() <= size() - offset);
   while (!out.empty()) {
     const ssize_t n = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -93,11 +104,21 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
       throw run_error("data file " + in_quotes(path_) + ", byte " + std::to_string(offset) + ": " + reason());
     if (n == 0)
       throw run_error("data file " + in_quotes(path_) + " ends at byte " + std::to_string(offset) +
-                      ", but had " + std::to_string(size_) +
+                      ", but had " + std::to_string(size()) +
                       " bytes when it was opened: it was truncated during the run");
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }
+}
+
+/// The time of modification, not of change: renaming or linking the file does not change what is read.
+void InputFile::require_unchanged() const {
+  struct stat st;
+  if (::fstat(descriptor_, &st) != 0) throw run_error("data file " + in_quotes(path_) + ": " + reason());
+  const FileState now = state_of(st);
+  if (now.size == state_.size && now.modified_ns == state_.modified_ns) return;
+  throw run_error("data file " + in_quotes(path_) + " was changed during the run",
+                  "restore its content and continue with --resume, or start again with --overwrite");
 }
 
 /// The limit is checked before the buffer is allocated, so a wrong path to a huge file costs no memory.

@@ -12,6 +12,12 @@ namespace trainhost::data {
 /// The path in messages: quoted, with control characters escaped.
 std::string in_quotes(const std::filesystem::path& p);
 
+/// What tells that a file was replaced or written. Times in nanoseconds since 1970.
+struct FileState {
+  std::uint64_t inode = 0, size = 0;
+  std::int64_t modified_ns = 0, changed_ns = 0;
+};
+
 /// A regular file that is open for reading. Thread-safe.
 class InputFile {
  public:
@@ -23,7 +29,11 @@ class InputFile {
   ~InputFile();
 
   const std::filesystem::path& path() const { return path_; }
-  std::uint64_t size() const { return size_; }  // when the file was opened
+  const FileState& state() const { return state_; }  // when the file was opened
+  std::uint64_t size() const { return state_.size; }
+  /// Throws Error(kFailed) if the file was written to since it was opened. Costs one system call. A file that
+  /// was replaced by another of the same name is not affected: the old content is still read.
+  void require_unchanged() const;
   /// Fills `out` from byte `offset`. Errors: Error(kFailed) with file and offset, also if the file was
   /// truncated.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
@@ -31,7 +41,7 @@ class InputFile {
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::uint64_t size_ = 0;
+  FileState state_;
 };
 
 /// Reads the whole file. Errors: those of InputFile; Error(kUsage) if it is larger than `limit` bytes.

@@ -41,6 +41,8 @@ struct Source {
   std::optional<double> entropy_nats;    // built-in text: exact entropy per token of the validation text
   std::optional<double> entropy_error;   // its standard error over the windows
   bool unknown_text = false;             // ids of a .bin file without a tokenizer cannot be decoded to text
+  std::string content;             // hash over the training files and the tokenizer, if OpenOptions::identify
+  std::vector<std::string> notes;  // what the user should know, for example that a damaged file was replaced
 };
 
 struct OpenOptions {
@@ -52,6 +54,8 @@ struct OpenOptions {
   std::uint64_t seed = 1337;
   std::uint32_t seq_len = 256;      // window length of the built-in text
   std::filesystem::path cache_dir;  // folder for tokenized text, which is then read from there
+  bool identify = false;            // compute Source::content; reads every file once
+  bool any_text = false;  // also read files as text whose names say that they are something else (.jsonl)
 };
 Source open_source(const OpenOptions& o);
 

@@ -45,6 +45,8 @@ class FileTokens final : public Tokens {
       out = out.subspan(n);
       first += n;
     }
+    // After reading: what was written before this moment may be in `out`.
+    file_.require_unchanged();
   }
 
  private:

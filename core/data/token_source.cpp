@@ -2,10 +2,12 @@
 // is in token_files.cpp, the built-in text in stories.cpp, tokenizing in tokenizer.cpp.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <system_error>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/data/content_hashes.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
 #include "core/data/tokenizer.hpp"
@@ -22,9 +24,40 @@ void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t
                     "use a longer text, a smaller data.seq_len or another data.valid_fraction");
 }
 
+/// Throws usage_error if the name says that the file is not text. The model would learn the syntax of the
+/// format, or compressed bytes, and nothing would look wrong.
+void require_text(const fs::path& path) {
+  struct Format {
+    const char *extension, *name, *hint;
+  };
+  static constexpr const char* kConvert = "write its texts into a .txt file";
+  static constexpr Format kFormats[] = {
+      {".jsonl", "JSON Lines", kConvert},
+      {".ndjson", "JSON Lines", kConvert},
+      {".json", "JSON", kConvert},
+      {".parquet", "a Parquet table", kConvert},
+      {".arrow", "an Arrow table", kConvert},
+      {".gz", "compressed", "decompress it first"},
+      {".zst", "compressed", "decompress it first"},
+      {".xz", "compressed", "decompress it first"},
+      {".bz2", "compressed", "decompress it first"},
+      {".zip", "an archive", "unpack it first"},
+      {".tar", "an archive", "unpack it first"},
+      {".npy", "a NumPy array", "write its ids as uint16 or uint32 into a .bin file"},
+      {".safetensors", "a file of tensors", "give a text or a .bin file of token ids"},
+      {".pt", "a pickle", "give a text or a .bin file of token ids"}};
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  for (const Format& f : kFormats)
+    if (extension == f.extension)
+      throw usage_error("data file " + in_quotes(path) + " is " + f.name + ", which is not read as text",
+                        std::string(f.hint) + "; data.tokenizer = \"bytes\" trains on its raw bytes");
+}
+
 // Tokenized texts are cached as token files whose name is the hash of text and tokenizer model, so a changed
-// text or model never uses an old file. Files are written atomically; a damaged one is written again. The
-// cache may be shared by concurrent runs: both write the same content, and each rename is complete.
+// text or model never uses an old file. Beside KEY.bin, KEY.xxh3 has the hash of its content, which is
+// compared each time it is opened: a damaged file is written again. The cache may be shared by concurrent
+// runs: both write the same content, and each rename is complete.
 class TokenCache {
  public:
   TokenCache(const Tokenizer& tokenizer, const OpenOptions& o)
@@ -35,11 +68,14 @@ class TokenCache {
 
   /// Leading "1" in the key: the version of the encoding. A change of the piece length changes the tokens at
   /// the ends of pieces, so it is part of the key, too.
-  std::unique_ptr<Tokens> tokens(const InputFile& text) const {
-    const std::string key =
-        content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_);
+  std::string key(const InputFile& text) const {
+    return content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_);
+  }
+
+  std::unique_ptr<Tokens> tokens(const InputFile& text, const std::string& key,
+                                 std::vector<std::string>& notes) const {
     const fs::path path = folder_ / (key + ".bin");
-    if (auto cached = cached_tokens(path)) return cached;
+    if (auto cached = cached_tokens(path, notes)) return cached;
     std::error_code ec;
     fs::create_directories(folder_, ec);
     if (ec)
@@ -49,29 +85,40 @@ class TokenCache {
     encode_file(text, tokenizer_, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
     if (writer.count() == 0)
       throw usage_error("data file " + in_quotes(text.path()) + " has no tokens under " + tokenizer_.name());
+    text.require_unchanged();
     writer.commit();
     // The file just written is opened like any other, so the ids are checked again when they are read.
     InputFile file(path);
+    write_hash(path, content_hash(file));
     const TokenLayout layout = bin_layout(file, "", vocab_);
     return file_tokens(std::move(file), layout, vocab_);
   }
 
  private:
+  static fs::path hash_file(fs::path path) { return path.replace_extension(".xxh3"); }
+
+  static void write_hash(const fs::path& path, const std::string& hash) {
+    OutputFile out(hash_file(path));
+    out.append(std::as_bytes(std::span(hash)));
+    out.commit();
+  }
+
   /// Null if there is no usable file. Errors are not reported: the text is then tokenized again, and a real
   /// problem of the folder shows up there.
-  std::unique_ptr<Tokens> cached_tokens(const fs::path& path) const {
+  std::unique_ptr<Tokens> cached_tokens(const fs::path& path, std::vector<std::string>& notes) const {
     std::error_code ec;
     if (!fs::exists(path, ec)) return nullptr;
     try {
       InputFile file(path);
-      const TokenLayout layout = bin_layout(file, "", vocab_);
-      // Files of this cache have llm.c's header, whose count reveals truncation. A file without it is not
-      // ours.
-      const bool has_header = layout.form == TokenForm::kLlmcUint16 || layout.form == TokenForm::kLlmcUint32;
-      return has_header ? file_tokens(std::move(file), layout, vocab_) : nullptr;
+      if (read_whole(hash_file(path), 64) == content_hash(file)) {
+        const TokenLayout layout = bin_layout(file, "", vocab_);
+        return file_tokens(std::move(file), layout, vocab_);
+      }
     } catch (const Error&) {
-      return nullptr;
     }
+    notes.push_back("the tokenized text " + in_quotes(path) +
+                    " was incomplete or damaged and is written again");
+    return nullptr;
   }
 
   const Tokenizer& tokenizer_;
@@ -85,11 +132,15 @@ class FileOpener {
  public:
   explicit FileOpener(const OpenOptions& o) : o_(o) {}
 
-  std::unique_ptr<Tokens> open(const std::vector<fs::path>& paths) {
+  /// `content`: gets one hash per file.
+  std::unique_ptr<Tokens> open(const std::vector<fs::path>& paths, std::string* content = nullptr) {
+    content_ = content;
     std::vector<std::unique_ptr<Tokens>> parts;
     for (const fs::path& p : paths) parts.push_back(open_one(p));
     return joined(std::move(parts));
   }
+
+  std::vector<std::string> notes;
 
  private:
   /// The extension decides, not the content: a text may begin with any bytes.
@@ -98,13 +149,19 @@ class FileOpener {
     if (file.size() == 0) throw usage_error("data file " + in_quotes(path) + " is empty");
     if (path.extension() == ".bin") {
       const TokenLayout layout = bin_layout(file, o_.dtype, o_.vocab);
+      if (content_)
+        *content_ += std::string(name(layout.form)) + " " + kept_content_hash(file, o_.cache_dir) + "\n";
       return file_tokens(std::move(file), layout, o_.vocab);
     }
+    if (!o_.any_text) require_text(path);
     if (o_.tokenizer == "bytes") {
       const TokenLayout layout{TokenForm::kBytes, 1, 0, file.size()};
+      if (content_) *content_ += "bytes " + kept_content_hash(file, o_.cache_dir) + "\n";
       return file_tokens(std::move(file), layout, o_.vocab);
     }
-    return cache().tokens(file);
+    const std::string key = cache().key(file);
+    if (content_) *content_ += "tokens " + key + "\n";
+    return cache().tokens(file, key, notes);
   }
 
   // Loads the tokenizer for the first text that needs it; token files do not need it.
@@ -120,6 +177,7 @@ class FileOpener {
   }
 
   const OpenOptions& o_;
+  std::string* content_ = nullptr;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<TokenCache> cache_;
 };
@@ -140,8 +198,12 @@ Source open_stories(const OpenOptions& o) {
   const std::uint64_t windows = valid_windows(o.seq_len);
   // About 10 ms for the default sequence length.
   const StoryEntropy entropy = story_entropy(o.seed, StoryStream::kValid, windows, o.seq_len);
-  return {"stories", story_tokens(o.seed, StoryStream::kTrain, kTrainWindows, o.seq_len),
-          story_tokens(o.seed, StoryStream::kValid, windows, o.seq_len), entropy.nats, entropy.error};
+  Source s;
+  s.name = "stories";
+  s.train = story_tokens(o.seed, StoryStream::kTrain, kTrainWindows, o.seq_len);
+  s.valid = story_tokens(o.seed, StoryStream::kValid, windows, o.seq_len);
+  s.entropy_nats = entropy.nats, s.entropy_error = entropy.error;
+  return s;
 }
 
 std::string source_name(const std::vector<fs::path>& paths) {
@@ -170,7 +232,10 @@ Source open_source(const OpenOptions& o) {
   if (!o.valid.empty() && o.valid_fraction != 0)
     throw usage_error("data.valid and data.valid_fraction cannot be combined");
   FileOpener opener(o);
-  Source s{source_name(o.train), opener.open(o.train), nullptr, std::nullopt, std::nullopt};
+  Source s;
+  s.name = source_name(o.train);
+  s.train = opener.open(o.train, o.identify ? &s.content : nullptr);
+  if (o.identify) s.content = content_hash(s.content);
   // Generated ids cannot be printed as text: a .bin file does not name its tokenizer, and ids above 255 show
   // that it is not bytes.
   s.unknown_text =
@@ -185,6 +250,7 @@ Source open_source(const OpenOptions& o) {
     require_sample(o.valid.empty() ? "the validation part of '" + escaped(s.name) + "'"
                                    : "the validation text '" + escaped(source_name(o.valid)) + "'",
                    s.valid->size(), o.seq_len);
+  s.notes = std::move(opener.notes);
   return s;
 }
 

@@ -29,6 +29,25 @@ int match_of(plugin::Registry& registry, const std::string& id, const runfile::R
   }
 }
 
+/// An estimator that was named is asked as well: one for another family would answer for the wrong model.
+/// Errors of loading it are reported by find_estimator(), which knows the position in the run file.
+void require_match(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
+                   const std::vector<std::string>& installed) {
+  try {
+    if (registry.estimator(id).match(c.model, c.run) > 0) return;
+  } catch (const Error&) {
+    return;
+  }
+  std::vector<std::string> others;
+  for (const std::string& other : installed)
+    if (other != id && match_of(registry, other, c) > 0) others.push_back(other);
+  throw usage_error(fmt::format("the estimator '{}' does not plan this run of the model family '{}'",
+                                escaped(id, 80), escaped(c.model.family, 80)),
+                    others.empty() ? "no installed estimator plans it"
+                                   : fmt::format("estimators that do: {}", fmt::join(others, ", ")),
+                    c.given.count("memory.estimator") ? c.given.at("memory.estimator") : Where{});
+}
+
 /// "" if none matches. Stops at a perfect match, so that the others are not even loaded.
 std::string best_match(plugin::Registry& registry, const std::vector<std::string>& ids,
                        const runfile::RunConfig& c) {
@@ -52,6 +71,7 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
   std::vector<std::string> chosen;
   for (const std::string& name : wanted) {
     if (name != "auto" && name != "all") {
+      require_match(registry, name, c, installed);
       chosen.push_back(name);
       continue;
     }

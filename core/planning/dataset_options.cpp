@@ -12,7 +12,7 @@ data::OpenOptions open_options(const runfile::RunConfig& c) {
   o.vocab = c.model.vocab;
   o.seed = c.run.seed;
   o.seq_len = c.run.seq_len;
-  o.cache_dir = c.output.dir / "cache";
+  o.cache_dir = c.output.cache;
   return o;
 }
 

@@ -238,6 +238,18 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
   }
 }
 
+/// Changes that `trainhost train` would reject (runfile::reject_unsupported()). They are answers for other
+/// trainers.
+void mark_planned_only(std::vector<Change>& changes) {
+  for (Change& c : changes)
+    for (const char* table : {"lora.", "parallel.", "plan."})
+      if (std::any_of(c.set.begin(), c.set.end(),
+                      [&](const std::string& s) { return s.starts_with(table); })) {
+        c.sentence += "; planned here, but not trained";
+        break;
+      }
+}
+
 /// Why few single changes fit: the size of the model states. `singles`: number of single changes that fit;
 /// `all`: combinations included. `chosen`: counts only changes for the selected backend.
 std::string why_few(std::size_t singles, std::size_t all, bool chosen, const PlanResult& v) {
@@ -286,6 +298,7 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
     return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);
   });
   drop_same_data_ranks(out);
+  if (trains_by_program(c.model, c.run)) mark_planned_only(out);
   if (singles < kEnough && !out.empty())
     v.changes_note = why_few(singles, on_selected_backend(), on_selected_backend() < out.size(), v);
   return out;

@@ -70,11 +70,16 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
   }
   if (v.ranks > 1) out += fmt::format("  per device, for the fullest of {} devices\n", format_count(v.ranks));
   if (v.budget_known)
-    out += "  " + verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
+    out += "  " + std::string(v.host_budget_source.empty() && e.host_bytes > 0 ? "device memory " : "") +
+           verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
   else
     out += "  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits\n";
   if (!v.host_budget_source.empty())
     out += "  host memory " + verdict(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t) + "\n";
+  else if (e.host_bytes > 0)
+    out += fmt::format(
+        "  needs {} of host memory, which is not known here; set memory.host_budget to see whether it fits\n",
+        format_bytes(e.host_bytes));
   return out;
 }
 

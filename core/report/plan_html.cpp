@@ -49,7 +49,10 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   }
   const planning::Estimate& e = v.estimates.front();
   const bool over_budget = v.budget_known && e.compute_bytes > v.budget_bytes;
-  page.tone = !e.fits ? html::Tone::kBad : v.budget_known ? html::Tone::kGood : html::Tone::kNeutral;
+  const bool judged_in_part = v.host_budget_source.empty() && e.host_bytes > 0;
+  page.tone = !e.fits                             ? html::Tone::kBad
+              : v.budget_known && !judged_in_part ? html::Tone::kGood
+                                                  : html::Tone::kNeutral;
   if (over_budget)
     page.answer =
         fmt::format("Does not fit: {} over the budget", format_bytes(e.compute_bytes - v.budget_bytes));
@@ -58,7 +61,8 @@ void answer(const planning::PlanResult& v, html::Page& page) {
     page.answer = fmt::format("Does not fit: host memory is {} short",
                               format_bytes(e.host_bytes - std::min(e.host_bytes, v.host_budget_bytes)));
   else if (v.budget_known)
-    page.answer = "Fits: " + html::part_of(e.compute_bytes, v.budget_bytes);
+    page.answer = "Fits" + std::string(judged_in_part ? " the device" : "") + ": " +
+                  html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
   // Changes are sorted by cost, so the first one is the cheapest.
@@ -74,6 +78,9 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   if (!v.host_budget_source.empty())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes),
                                v.host_budget_source);
+  if (judged_in_part)
+    page.detail +=
+        fmt::format(". Needs {} of host memory, which is not known here", format_bytes(e.host_bytes));
   if (v.ranks > 1)
     page.detail += fmt::format(". Sizes are for the fullest of {} devices", format_count(v.ranks));
   // An answer without the kind of its estimate would look exact.

@@ -126,6 +126,10 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
                   {"leaves", entries_json(e.report)},
                   {"notes", e.report.notes}};
     if (!v.host_budget_source.empty()) entry["host_budget_bytes"] = v.host_budget_bytes;
+    if (e.host_bytes > 0) {
+      entry["host_bytes"] = e.host_bytes;
+      entry["host_judged"] = !v.host_budget_source.empty();  // false: "fits" says nothing about host memory
+    }
     if (!e.fits) entry["too_much"] = excess_json(v, e);
     estimates.push_back(std::move(entry));
   }

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include "core/base/error.hpp"
 #include "core/report/text_table.hpp"
 #include "core/training/throughput.hpp"
 
@@ -40,7 +40,7 @@ void Progress::step(const training::StepProgress& l) {
   last_ = now;
   ++lines_;
   if (mode_ == Mode::kPlain) {
-    fmt::print(stderr, "{}\n", text_of(l));
+    write_stderr(text_of(l) + "\n");
   } else {
     std::string text = text_of(l);
     unsigned used = static_cast<unsigned>(display_width(text)) + 3;
@@ -53,22 +53,21 @@ void Progress::step(const training::StepProgress& l) {
     }
     // Carriage return, text, then clear to the end of the line: a shorter text leaves nothing of a longer
     // one.
-    fmt::print(stderr, "\r{}\x1b[K", text);
+    write_stderr("\r" + text + "\x1b[K");
     live_shown_ = true;
   }
-  std::fflush(stderr);
 }
 
 void Progress::print_line(const std::string& text) {
   if (mode_ == Mode::kSilent) return;
   // The live line is removed and comes back with the next step.
   clear();
-  fmt::print(stderr, "{}\n", text);
+  write_stderr(text + "\n");
 }
 
 void Progress::clear() {
   if (!live_shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
+  write_stderr("\r\x1b[K");
   live_shown_ = false;
 }
 

@@ -49,7 +49,7 @@ std::string accepted_values(const Key& k) {
     case Type::kPair:
       return "a list of two numbers, each" + limits_text(k);
     case Type::kSize:
-      return "a size such as \"512MiB\", \"80GB\", 2e9 or a number of bytes";
+      return "a size with unit such as \"512MiB\", \"80GB\" or \"4096B\"";
     case Type::kBool:
       return "true or false";
     case Type::kChoice:
@@ -99,16 +99,21 @@ void check_pair(const Key& k, const Value& v) {
   }
 }
 
-/// 0 bytes would mean "no memory" and is always a mistake. Numbers up to 9.2e18 are below 2^63.
+/// A number without a unit would be bytes, but 24 is meant as GiB: it is rejected. 0 bytes would mean "no
+/// memory" and is always a mistake.
 void check_size(const Key& k, const Value& v) {
-  if (v.kind == Kind::kText) {
-    const auto bytes = parse_size(v.text);
-    if (!bytes || *bytes == 0) reject_value(k, v);
-  } else if (is_numeric(v)) {
-    if (!(v.number >= 1 && v.number < 9.2e18 && v.number == std::floor(v.number))) reject_value(k, v);
-  } else {
-    reject_type(k, v);
+  const bool number = is_numeric(v) || (v.kind == Kind::kText && parse_size(v.text) &&
+                                        v.text.find_first_of("bBkKmMgGtTpP") == v.text.npos);
+  if (number && !(is_numeric(v) && v.number <= 0)) {
+    const std::string digits = v.kind == Kind::kText ? v.text : written(v);
+    throw usage_error(fmt::format("{} = {}: a size needs a unit", k.name, escaped(digits, 40)),
+                      fmt::format("for example \"{0}GiB\", or \"{0}B\" for bytes", escaped(digits, 40)),
+                      v.where);
   }
+  if (number) reject_value(k, v);
+  if (v.kind != Kind::kText) reject_type(k, v);
+  const auto bytes = parse_size(v.text);
+  if (!bytes || *bytes == 0) reject_value(k, v);
 }
 
 /// Choices are case-sensitive; a different case gets a suggestion.

@@ -122,12 +122,26 @@ std::vector<fs::path> expand_files(const std::string& text, const fs::path& base
   return matches;
 }
 
+static std::optional<fs::path> first_file(const fs::path& folder, std::initializer_list<const char*> names) {
+  if (!folder.empty())
+    for (const char* name : names)
+      if (is_file(folder / name)) return folder / name;
+  return std::nullopt;
+}
+
 /// The index comes first: a sharded model may also contain a single file that is left over.
+std::optional<fs::path> weights_beside(const fs::path& folder) {
+  return first_file(folder, {"model.safetensors.index.json", "model.safetensors"});
+}
+
+std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
+  return first_file(folder, {"tokenizer.model", "tokenizer.json", "vocab.json"});
+}
+
 fs::path weights_file(const fs::path& path, const Where& where) {
   const std::string what = "model.weights";
   if (is_folder(path)) {
-    for (const char* name : {"model.safetensors.index.json", "model.safetensors"})
-      if (is_file(path / name)) return path / name;
+    if (const auto found = weights_beside(path)) return *found;
     throw usage_error(
         fmt::format("{}: '{}' contains neither model.safetensors nor model.safetensors.index.json", what,
                     shown(path)),

@@ -40,7 +40,7 @@ constexpr std::string_view kTypes = R"(
 | integer | a whole number; `1e3` is not an integer in TOML |
 | number | a whole number or a number with fraction or exponent |
 | pair | a list of two numbers |
-| size | a string with unit (`"512MiB"`, `"80GB"`) or a number of bytes; decimal units are powers of 1000, binary units powers of 1024 |
+| size | a string with unit (`"512MiB"`, `"80GB"`, `"4096B"`); decimal units are powers of 1000, binary units powers of 1024 |
 | bool | `true` or `false` |
 | string | a string |
 | choice | one of the strings in the column "values" |

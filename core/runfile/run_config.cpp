@@ -76,14 +76,18 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
 void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
   const auto fields = inline_fields(s);
   c.model_is_builtin = false;
-  if (s.given("model.config"))
+  if (s.given("model.config")) {
     c.model = model_from_config_file(s.text("model.config"), base, s.where("model.config"));
-  else if (s.given("model.preset"))
+    const fs::path config = resolve_path(s.text("model.config"), base);
+    std::error_code ec;
+    c.model_folder = fs::is_directory(config, ec) ? config : config.parent_path();
+  } else if (s.given("model.preset")) {
     c.model = require_preset(s.text("model.preset"), s.where("model.preset"));
-  else if (!fields.empty())
+  } else if (!fields.empty()) {
     c.model = model_from_fields(s, fields);
-  else
+  } else {
     c.model = builtin_model(), c.model_is_builtin = true;
+  }
   if (s.given("model.weights"))
     c.weights = weights_file(resolve_path(s.text("model.weights"), base), s.where("model.weights"));
 }
@@ -254,7 +258,9 @@ fs::path default_output(const fs::path& file) {
 
 /// Not created here: planning must not write anything.
 void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
-  c.output.dir = s.given("output.dir") ? resolve_path(s.text("output.dir"), base) : default_output(c.file);
+  c.output.is_default = !s.given("output.dir");
+  c.output.dir = c.output.is_default ? default_output(c.file) : resolve_path(s.text("output.dir"), base);
+  c.output.cache = c.output.dir / "cache";
   c.output.checkpoint_every = u64(s, "output.checkpoint_every");
   c.output.keep = u64(s, "output.keep");
 }
@@ -323,6 +329,7 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
   if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
+  c.resolved = resolved_text(s, base);
   return c;
 }
 

@@ -35,12 +35,16 @@ struct OptimizerConfig {
 
 struct OutputConfig {
   std::filesystem::path dir;  // absolute
+  bool is_default =
+      true;  // output.dir was not given: the name may get a number (core/training/run_folder.hpp)
+  std::filesystem::path cache;  // of tokenized text; shared by the numbered folders of a default name
   std::uint64_t checkpoint_every = 0, keep = 2;
 };
 
 struct RunConfig {
   std::filesystem::path file;  // absolute; "" = not read from a file
   ModelSpec model;
+  std::filesystem::path model_folder;            // of model.config; absolute; "" = not given
   std::optional<std::filesystem::path> weights;  // safetensors file or index; absolute
   bool model_is_builtin = true;                  // no model config, preset or inline field given
   DataConfig data;
@@ -67,6 +71,7 @@ struct RunConfig {
   std::map<std::string, std::pair<std::uint32_t, std::uint32_t>> plugin_option_lines;
   // Every key that was given, with its position. A key that is not in the map has its default.
   std::map<std::string, Where> given;
+  std::string resolved;  // the run file with every key that has a value, as TOML
 };
 
 /// One --set train.micro_batch=8. `option`: the option that the user typed instead, for example "--device".
@@ -88,6 +93,11 @@ RunConfig parse_run(const std::string& toml, const std::string& name, const std:
 /// --model=PRESET|config.json: the built-in run with its model replaced.
 RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides = {},
                         const std::set<std::string>& open = {});
+
+/// The weights in a folder, an index before a single file; nullopt if there are none or `folder` is "".
+std::optional<std::filesystem::path> weights_beside(const std::filesystem::path& folder);
+/// The tokenizer in a folder: tokenizer.model, tokenizer.json or vocab.json; nullopt as above.
+std::optional<std::filesystem::path> tokenizer_beside(const std::filesystem::path& folder);
 
 /// Reads a Hugging Face config.json. A family that cannot be trained is returned with its name and the known
 /// dimensions; the caller decides whether to reject it. Throws Error(kUsage) on malformed JSON or invalid

@@ -50,4 +50,7 @@ class Settings {
   std::vector<std::string> tables_;
 };
 
+/// The run file with every key that has a value, as TOML. `base`: the folder that relative paths refer to.
+std::string resolved_text(const Settings& s, const std::filesystem::path& base);
+
 }  // namespace trainhost::runfile

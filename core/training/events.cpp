@@ -1,11 +1,18 @@
 // See events.hpp. Keys of the events are an interface (docs/cli.md): none is renamed or removed.
-// metrics.jsonl is appended and flushed per event, so it is complete up to the last event even after a kill.
+// metrics.jsonl is written per event, so it is complete up to the last event even after a kill.
 #include "core/training/events.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <span>
+#include <vector>
 
 #include "core/base/error.hpp"
-#include "core/checkpoint/store.hpp"
+#include "core/base/text.hpp"
 
 namespace trainhost::training {
 namespace {
@@ -13,6 +20,18 @@ namespace {
 using Json = JsonValue;
 
 std::string to_line(const Json& j) { return j.dump(); }
+
+/// Opened without following a link, which could lead to a file of the user, and without waiting for a reader
+/// of a pipe.
+checkpoint::Fd open_metrics(const std::filesystem::path& path, int mode) {
+  checkpoint::Fd file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | mode, 0644));
+  struct stat info {};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) checkpoint::throw_errno("open", path, errno);
+  if (!S_ISREG(info.st_mode))
+    throw run_error("cannot write " + escaped(path.string(), 4096) + ": it is not a regular file");
+  return file;
+}
 
 Json memory_json(const MemoryResult& m) {
   Json tiers = Json::array();
@@ -31,16 +50,13 @@ Json memory_json(const MemoryResult& m) {
 
 /// Appends for a resumed run, whose file truncate_metrics() has cut back before.
 Events::Events(const std::filesystem::path& metrics, bool append, bool to_stdout)
-    : file_(metrics, append ? std::ios::app : std::ios::trunc), path_(metrics), to_stdout_(to_stdout) {
-  if (!file_) throw run_error("cannot write " + metrics.string());
-}
+    : file_(open_metrics(metrics, append ? O_APPEND : O_TRUNC)), path_(metrics), to_stdout_(to_stdout) {}
 
-/// The file comes first: it is the record of the run, and a closed pipe on stdout must not lose a line.
-/// Flushed per line, so that another process can follow the run.
+/// The file comes first: it is the record of the run, and a closed pipe on stdout must not lose a line. Each
+/// line is written at once, so that another process can follow the run.
 void Events::line(const std::string& json) {
-  file_ << json << '\n';
-  file_.flush();
-  if (!file_) throw run_error("cannot write " + path_.string() + ": is the disk full?");
+  const std::string text = json + '\n';
+  checkpoint::write_all(file_.get(), std::as_bytes(std::span(text)), path_);
   if (to_stdout_) {
     std::fwrite(json.data(), 1, json.size(), stdout);
     std::fputc('\n', stdout);
@@ -127,22 +143,43 @@ std::optional<JsonValue> parse_event(const std::string& line) try {
 }
 
 /// A run that resumes after step N continues with step N + 1. Events of later steps belong to work that was
-/// lost, and "done" to a run that this one continues. Written atomically: a kill leaves the old file or the
-/// new one.
+/// lost, and "done" to a run that this one continues. What follows the first of them, or a line that a crash
+/// truncated, is cut off; nothing else is rewritten, so a kill cannot damage the file. Lines are read one at
+/// a time with a limit: a damaged file may hold gigabytes without an end of line.
 void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) {
-  std::ifstream in(metrics);
-  if (!in) return;
-  std::string kept;
-  for (std::string text; std::getline(in, text);) {
-    const std::optional<JsonValue> event = parse_event(text);
-    if (!event) break;  // a line truncated by a crash: drop it and all after it
-    const JsonValue* event_step = event->find("step");
-    const bool later = event_step && event_step->integer > static_cast<std::int64_t>(step);
-    if (later || event->text_of("event") == "done") continue;
-    kept += text + "\n";
+  std::error_code ec;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(metrics, ec))) return;
+  const checkpoint::Fd file = open_metrics(metrics, 0);
+  constexpr std::size_t kBlock = 1 << 16, kMaxLine = 16 << 20;
+  std::uint64_t kept = 0;  // bytes of complete lines that stay
+  std::string text;        // read, but not yet split into lines
+  std::vector<char> block(kBlock);
+  for (std::uint64_t read = 0;;) {
+    ssize_t n;
+    do n = ::pread(file.get(), block.data(), block.size(), static_cast<off_t>(read));
+    while (n < 0 && errno == EINTR);
+    if (n < 0) checkpoint::throw_errno("read", metrics, errno);
+    read += static_cast<std::uint64_t>(n);
+    text.append(block.data(), static_cast<std::size_t>(n));
+    std::size_t begin = 0;
+    bool cut = n == 0 || text.size() > kMaxLine;
+    for (std::size_t end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
+      const std::optional<JsonValue> event = parse_event(text.substr(begin, end - begin));
+      const JsonValue* event_step = event ? event->find("step") : nullptr;
+      if (!event || event->text_of("event") == "done" ||
+          (event_step && event_step->number > static_cast<double>(step))) {
+        cut = true;
+        break;
+      }
+      kept += end + 1 - begin;
+    }
+    if (cut) break;
+    text.erase(0, begin);
   }
-  in.close();
-  checkpoint::write_file_atomically(metrics, kept);
+  int r;
+  do r = ::ftruncate(file.get(), static_cast<off_t>(kept));
+  while (r != 0 && errno == EINTR);
+  if (r != 0) checkpoint::throw_errno("truncate", metrics, errno);
 }
 
 }  // namespace trainhost::training

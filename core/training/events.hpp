@@ -3,11 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
 
 #include "core/base/json_value.hpp"
+#include "core/checkpoint/durable.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/training/memory_result.hpp"
@@ -41,7 +41,7 @@ class Events {
 
  private:
   void line(const std::string& json);
-  std::ofstream file_;
+  checkpoint::Fd file_;
   std::filesystem::path path_;
   bool to_stdout_;
 };
@@ -50,7 +50,8 @@ class Events {
 /// it.
 std::optional<JsonValue> parse_event(const std::string& line);
 
-/// Removes the events after `step` from metrics.jsonl, so that the file of a resumed run has each step once.
+/// Cuts metrics.jsonl off before the first event of a later step, so that the file of a resumed run has each
+/// step once.
 void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step);
 
 }  // namespace trainhost::training

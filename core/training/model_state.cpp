@@ -22,6 +22,8 @@ constexpr const char* kScopeFile[] = {"weights.safetensors", "moment1.safetensor
 constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
                                     plugin::Scope::kMoment2};
 
+constexpr const char* kContentKey = "data.content";
+
 /// "key = value" lines; lines of another form are ignored.
 std::map<std::string, std::string> lines_of(const std::string& text) {
   std::map<std::string, std::string> out;
@@ -32,19 +34,43 @@ std::map<std::string, std::string> lines_of(const std::string& text) {
 }
 
 /// Only keys that both texts have are compared: a later version may add keys, and an old checkpoint must stay
-/// usable.
+/// usable. Names of files count only if a text has no hash of their content.
 void require_same_identity(const std::string& saved, const std::string& current) {
   std::map<std::string, std::string> a = lines_of(saved), b = lines_of(current);
+  if (a.count(kContentKey) && b.count(kContentKey))
+    for (const char* name : {"data.train", "data.tokenizer"}) b.erase(name);
   std::string differs;
   for (const auto& [key, value] : b)
     if (auto it = a.find(key); it != a.end() && it->second != value)
-      differs += fmt::format("{}{} was {}, is {}", differs.empty() ? "" : "; ", key, it->second, value);
+      differs += (differs.empty() ? "" : "; ") +
+                 (key == kContentKey ? std::string("data.train or data.tokenizer has another content")
+                                     : fmt::format("{} was {}, is {}", key, it->second, value));
   if (!differs.empty())
     throw usage_error("the checkpoint was written by a run with other settings: " + differs,
                       "restore these values, or train into another output.dir");
 }
 
 }  // namespace
+
+void require_tokenizer_of_model(const runfile::RunConfig& c) {
+  const auto is_text = [](const fs::path& p) { return p.extension() != ".bin"; };
+  const bool reads_text = c.data.train.empty() ||
+                          std::any_of(c.data.train.begin(), c.data.train.end(), is_text) ||
+                          std::any_of(c.data.valid.begin(), c.data.valid.end(), is_text);
+  if (!reads_text || c.given.count("data.tokenizer")) return;
+  const fs::path folder = c.weights ? c.weights->parent_path() : c.model_folder;
+  const std::optional<fs::path> tokenizer = runfile::tokenizer_beside(folder);
+  if (!c.weights && !tokenizer) return;
+  const std::string bytes = "data.tokenizer = \"bytes\" trains on bytes nevertheless";
+  throw usage_error(
+      (tokenizer ? fmt::format("the model has a tokenizer, {}", escaped(tokenizer->string(), 4096))
+                 : fmt::format("the weights {} are loaded", escaped(c.weights->string(), 4096))) +
+          ", but the text would be read as bytes",
+      !tokenizer ? "set data.tokenizer; " + bytes
+      : tokenizer->extension() == ".model"
+          ? fmt::format("set data.tokenizer = \"{}\"; {}", escaped(tokenizer->string(), 4096), bytes)
+          : "tokenize the text with it into a .bin file; " + bytes);
+}
 
 /// Of the optimizers that trainers execute; planning knows more of them.
 int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
@@ -83,7 +109,7 @@ void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, c
 
 /// Every key that changes a bit of the trained weights. Missing one here would let a resumed run differ
 /// silently, so a new key of the run file that affects training is added here, too.
-std::string resume_identity(const runfile::RunConfig& c) {
+std::string resume_identity(const runfile::RunConfig& c, const std::string& data_content) {
   const RunSpec& r = c.run;
   const ModelSpec& m = c.model;
   std::string out;
@@ -100,11 +126,24 @@ std::string resume_identity(const runfile::RunConfig& c) {
   add("model.sliding_window", m.sliding_window);
   add("model.rms_norm_eps", m.norm_eps);
   add("model.rope_theta", m.rope_theta);
+  const RopeScaling& rope = m.rope;
+  add("model.rope_scaling",
+      rope.kind == RopeKind::kDefault
+          ? "none"
+          : fmt::format("{} factor {} low {} high {} original {}",
+                        rope.kind == RopeKind::kLinear ? "linear" : "llama3", rope.factor,
+                        rope.low_freq_factor, rope.high_freq_factor, rope.original_max_positions));
+  add("model.attention_bias", fmt::format("qkv {} o {}", m.qkv_bias, m.o_bias));
+  add("model.mlp_bias", m.mlp_bias);
+  add("model.qk_norm", m.qk_norm);
+  add("model.first_window_layer", m.first_window_layer);
   // File names without folders: moving the data must not make a checkpoint useless.
   std::string files;
   for (const fs::path& p : c.data.train) files += (files.empty() ? "" : ",") + p.filename().string();
   add("data.train", files.empty() ? "stories" : files);
   add("data.tokenizer", fs::path(c.data.tokenizer).filename().string());
+  if (!data_content.empty()) add(kContentKey, data_content);
+  add("data.dtype", c.data.dtype);
   add("data.order", c.data.order == runfile::Order::kShuffled ? "shuffled" : "sequential");
   add("data.valid_fraction", c.data.valid_fraction);
   add("data.seq_len", r.seq_len);
@@ -125,25 +164,29 @@ std::string resume_identity(const runfile::RunConfig& c) {
   return out;
 }
 
-/// The number of bytes is exact but for headers; the store compares it with the free space before writing.
+std::uint64_t checkpoint_bytes(const runfile::RunConfig& c) {
+  return checked_mul(count_parameters(c.model).total, sizeof(float), 1 + moment_count(c.run.optimizer));
+}
+
+/// The store compares the number of bytes with the free space before writing.
 fs::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
-                         std::uint64_t step, checkpoint::Store& store) {
+                         std::uint64_t step, const std::string& data_content, checkpoint::Store& store) {
   checkpoint::Meta meta;
   meta.step = step;
   meta.kernel_set = s.info("kernel_set");
   meta.program_version = TRAINHOST_VERSION;
   meta.backend = backend;
-  meta.extra["run"] = resume_identity(c);
-  int scopes = 1 + moment_count(c.run.optimizer);
+  meta.extra["run"] = resume_identity(c, data_content);
+  const int scopes = 1 + moment_count(c.run.optimizer);
   assert(scopes >= 1 && scopes <= static_cast<int>(std::size(kScope)));
-  std::uint64_t bytes = checked_mul(count_parameters(c.model).total, sizeof(float), scopes);
-  return store.save(meta, bytes, [&](const fs::path& tmp) {
+  return store.save(meta, checkpoint_bytes(c), [&](const fs::path& tmp) {
     for (int i = 0; i < scopes; ++i) save_tensors(s, kScope[i], c.model, tmp / kScopeFile[i]);
   });
 }
 
 std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
-                                const checkpoint::Store& store, std::span<float> scratch,
+                                const std::string& data_content, const checkpoint::Store& store,
+                                std::span<float> scratch,
                                 const std::function<void(const std::string&)>& say) {
   auto found = store.newest();
   if (!found)
@@ -151,7 +194,7 @@ std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
                       "train without --resume first, and set output.checkpoint_every");
   for (const std::string& skipped : found->skipped) say("skipped " + skipped);
   auto run = found->meta.extra.find("run");
-  if (run != found->meta.extra.end()) require_same_identity(run->second, resume_identity(c));
+  if (run != found->meta.extra.end()) require_same_identity(run->second, resume_identity(c, data_content));
   // Another kernel set (another CPU or GPU) rounds differently. The run is still correct, so it is only
   // noted.
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)

@@ -21,24 +21,32 @@ void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
 void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
                   const std::filesystem::path& file);
 
+/// Throws usage_error if text would be read as bytes although the model has another tokenizer: weights are
+/// loaded, or a tokenizer lies beside model.config. data.tokenizer = "bytes" in the run file allows it.
+void require_tokenizer_of_model(const runfile::RunConfig& c);
+
 /// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD.
 int moment_count(Optimizer o);
 
 /// The keys of the run file that affect the trained bits, for comparison at resume: "train.micro_batch =
-/// 8\n...". Threads, output and evaluation are omitted, because they do not.
-std::string resume_identity(const runfile::RunConfig& c);
+/// 8\n...". Threads, output and evaluation are omitted, because they do not. `data_content`:
+/// data::Source::content.
+std::string resume_identity(const runfile::RunConfig& c, const std::string& data_content);
+
+/// Bytes of one checkpoint, without the headers of its files.
+std::uint64_t checkpoint_bytes(const runfile::RunConfig& c);
 
 /// Writes the checkpoint step-N of the session; returns its directory.
 std::filesystem::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
                                       const std::string& backend, std::uint64_t step,
-                                      checkpoint::Store& store);
+                                      const std::string& data_content, checkpoint::Store& store);
 
 /// Loads the newest intact checkpoint; returns its step. Throws usage_error with the keys that differ from
 /// the run that wrote it, or if there is none. Calls `say` for skipped checkpoints and for a different kernel
 /// set.
 std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
-                                const checkpoint::Store& store, std::span<float> scratch,
-                                const std::function<void(const std::string&)>& say);
+                                const std::string& data_content, const checkpoint::Store& store,
+                                std::span<float> scratch, const std::function<void(const std::string&)>& say);
 
 /// Writes model/ in Hugging Face layout: config.json, generation_config.json (max_length = seq_len),
 /// model.safetensors, and the tokenizer.model of the run, if any.

@@ -1,19 +1,59 @@
-// See stop_signals.hpp. The handler only stores to an atomic; the kernel restores the default action.
+// See stop_signals.hpp. The handler uses only atomics and async-signal-safe calls. The text that it prints is
+// prepared outside of it: set_loss() fills the buffer that the handler does not read, then exchanges the two.
 #include "core/training/stop_signals.hpp"
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 
 namespace trainhost::training {
 namespace {
 
-constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGUSR1};
-std::atomic<int> g_received{0};
+struct StopSignal {
+  int number;
+  const char* name;
+};
+constexpr std::array<StopSignal, 6> kSignals = {{{SIGINT, "SIGINT"},
+                                                 {SIGTERM, "SIGTERM"},
+                                                 {SIGHUP, "SIGHUP"},
+                                                 {SIGUSR1, "SIGUSR1"},
+                                                 {SIGUSR2, "SIGUSR2"},
+                                                 {SIGXCPU, "SIGXCPU"}}};
 std::array<struct sigaction, kSignals.size()> g_previous;
+std::atomic<int> g_received{0};
 
-void on_signal(int which) { g_received.store(which, std::memory_order_relaxed); }
+char g_loss[2][200];
+std::atomic<int> g_current{0};  // index of the text that the handler prints
+
+/// Part of a line; a failure is ignored as in write_stderr().
+void print(const char* text, std::size_t size) {
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text, size);
+}
+void print(const char* text) { print(text, std::strlen(text)); }
+
+void on_signal(int which) {
+  const int saved_errno = errno;
+  if (g_received.exchange(which) == 0) {
+    print("\ntrainhost: ");
+    print(StopSignals::name(which));
+    print(": stopping with a checkpoint; a second signal ends the run at once\n");
+  } else {
+    const char* loss = g_loss[g_current.load()];
+    print("\ntrainhost: ended by ");
+    print(StopSignals::name(which));
+    print("; lost: ");
+    print(loss, strnlen(loss, sizeof g_loss[0]));
+    print("\n");
+    ::signal(which, SIG_DFL);
+    ::raise(which);  // takes effect when the handler returns
+  }
+  errno = saved_errno;
+}
 
 }  // namespace
 
@@ -21,15 +61,33 @@ StopSignals::StopSignals() {
   g_received = 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second signal has its default effect
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &g_previous[i]);
+  // The handler of one signal is not interrupted by another one, so that lines are printed whole.
+  for (const StopSignal& s : kSignals) sigaddset(&action.sa_mask, s.number);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i].number, nullptr, &g_previous[i]);
+    if (g_previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i].number, &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &g_previous[i], nullptr);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i].number, &g_previous[i], nullptr);
 }
 
 int StopSignals::received() { return g_received.load(std::memory_order_relaxed); }
+
+const char* StopSignals::name(int signal) {
+  for (const StopSignal& s : kSignals)
+    if (s.number == signal) return s.name;
+  return "no signal";
+}
+
+void StopSignals::set_loss(std::string_view text) {
+  const int other = 1 - g_current.load();
+  char* const to = g_loss[other];
+  std::memset(to, 0, sizeof g_loss[0]);
+  std::memcpy(to, text.data(), std::min(text.size(), sizeof g_loss[0] - 1));
+  g_current = other;
+}
 
 }  // namespace trainhost::training

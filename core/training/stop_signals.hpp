@@ -1,17 +1,27 @@
-// Turns SIGINT (Ctrl-C), SIGTERM and SIGUSR1 into a flag that the training loop reads between steps. A second
-// signal of the same kind has its default effect and ends the process.
+// Turns the signals that ask a process to end into a flag that a run reads between operations: SIGINT
+// (Ctrl-C), SIGTERM, SIGHUP (the terminal was closed), SIGUSR1 and SIGUSR2 (job schedulers announce the end
+// of the time limit) and SIGXCPU (the limit of CPU time). The first signal is acknowledged on stderr at once;
+// a second one ends the process.
 #pragma once
+#include <string_view>
 
 namespace trainhost::training {
 
-/// Catches the stop signals during its lifetime; the destructor restores the previous handlers.
+/// Catches the stop signals during its lifetime; the destructor restores the previous handlers. A signal that
+/// the caller ignores (nohup) stays ignored. One object at a time.
 class StopSignals {
  public:
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
+
   /// The number of the signal received, 0 = none.
   static int received();
+  /// "SIGTERM"; "no signal" for 0.
+  static const char* name(int signal);
+  /// What a second signal would lose, for the line that it prints: "nothing: the last checkpoint is of this
+  /// step", or "the work since step 100". Longer than 200 bytes is truncated.
+  static void set_loss(std::string_view text);
 };
 
 }  // namespace trainhost::training

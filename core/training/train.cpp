@@ -23,6 +23,7 @@
 #include "core/training/events.hpp"
 #include "core/training/memory_result.hpp"
 #include "core/training/model_state.hpp"
+#include "core/training/run_folder.hpp"
 #include "core/training/sample_tokens.hpp"
 #include "core/training/step_profile.hpp"
 #include "core/training/stop_signals.hpp"
@@ -51,13 +52,17 @@ class TrainingRun {
   void open_output();
   void open_data();
   void create_session();
+  std::string weights_message() const;
   void open_metrics();
   bool train_step(std::uint64_t step_index);  // false: a signal asks the run to stop
+  void state_loss();
   void report_step(const plugin::StepResult& r, double lr);
   void evaluate();
   void write_checkpoint();
+  void report_sample();
   bool finish();  // false: a signal came before the model was written
   Exit stop();
+  void checkpoint_after_failure();
   std::string finish_profile();  // the JSON object; "" without --profile
   double utilization(const plugin::Counters& n) const;
   /// A line for people; nothing under -q.
@@ -124,10 +129,19 @@ Exit TrainingRun::run() {
   StopSignals signals;  // from here on Ctrl-C ends the run after the current step
   create_session();
   open_metrics();
+  state_loss();
   bool running = true;
   // A run that is resumed after its last step trains nothing and only writes the model.
-  for (std::uint64_t index = first_step_; running && index < config_.steps; ++index)
-    running = train_step(index);
+  try {
+    for (std::uint64_t index = first_step_; running && index < config_.steps; ++index)
+      running = train_step(index);
+  } catch (const plugin::PluginError& e) {
+    if (e.status() != "device_lost") checkpoint_after_failure();
+    throw;
+  } catch (const Error&) {
+    checkpoint_after_failure();
+    throw;
+  }
   // The model is written from the session; the checkpoint before it survives a failure of that write.
   if (running && config_.output.checkpoint_every) write_checkpoint();
   if (running && finish()) return Exit::kDone;
@@ -161,26 +175,38 @@ void TrainingRun::plan() {
                   : "use a smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
 }
 
-/// Creates and locks output.dir. Throws usage_error if it has checkpoints and --resume is not given, so that
-/// an earlier run is never overwritten. Two runs in one directory would remove each other's checkpoints; the
-/// lock rejects the second one.
+/// Selects, creates and locks the folder of the run. Two runs in one folder would remove each other's
+/// checkpoints; the lock rejects the second one. The disk must have room for all that the run will write: a
+/// run of days must not fail at its first checkpoint.
 void TrainingRun::open_output() {
-  const fs::path checkpoints = config_.output.dir / "checkpoints";
-  if (!options_.resume && fs::exists(checkpoints))
-    for (const auto& e : fs::directory_iterator(checkpoints))
-      if (e.path().filename().string().starts_with("step-"))
-        throw usage_error(fmt::format("{} has checkpoints of an earlier run ({})",
-                                      config_.output.dir.string(), e.path().filename().string()),
-                          "continue it with --resume, or train into another --set output.dir=DIR");
-  fs::create_directories(config_.output.dir);
+  const fs::path named = config_.output.dir;
+  config_.output.dir = select_run_folder(config_.output, {options_.resume, options_.overwrite});
+  if (config_.output.dir != named && !options_.resume)
+    report(fmt::format("{} has a finished run; training into {}", escaped(named.string(), 4096),
+                       escaped(config_.output.dir.string(), 4096)));
+  checkpoint::make_directories(config_.output.dir);
   lock_.emplace(config_.output.dir);
-  store_.emplace(checkpoints, config_.output.keep);
+  store_.emplace(config_.output.dir / "checkpoints", config_.output.keep);
+
+  const std::uint64_t every = config_.output.checkpoint_every;
+  const std::uint64_t saves = every ? config_.steps / every + 1 : 1;
+  const std::uint64_t most = std::min(saves, store_->most());
+  const std::uint64_t present = options_.overwrite ? 0 : std::min(store_->count(), most);
+  const std::uint64_t model = checked_mul(count_parameters(config_.model).total, sizeof(float));
+  checkpoint::require_free_space(config_.output.dir,
+                                 checked_add(checked_mul(most - present, checkpoint_bytes(config_)), model),
+                                 fmt::format("the run, with up to {} checkpoints and the model,", most));
 }
 
 /// Sources read on demand; nothing is in memory after this but the tokenizer.
 void TrainingRun::open_data() {
+  require_tokenizer_of_model(config_);
   tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
-  source_ = data::open_source(planning::open_options(config_));
+  data::OpenOptions options = planning::open_options(config_);
+  options.identify = true;
+  options.any_text = config_.data.tokenizer == "bytes" && config_.given.count("data.tokenizer") > 0;
+  source_ = data::open_source(options);
+  for (const std::string& note : source_.notes) report(note);
   batches_.emplace(*source_.train, config_);
 }
 
@@ -192,27 +218,42 @@ void TrainingRun::create_session() {
   staging_.emplace(registry_.ledger(), b.staging_bytes, "host.staging");
   session_ = choice_.trainer->create(config_.model, config_.run);
   if (options_.resume) {
-    first_step_ = resume_checkpoint(*session_, config_, *store_, staging_->as<float>(),
+    first_step_ = resume_checkpoint(*session_, config_, source_.content, *store_, staging_->as<float>(),
                                     [&](const std::string& s) { report(s); });
-    report(fmt::format("resuming after step {}", first_step_));
+    checkpointed_after_ = first_step_;
   } else if (config_.weights) {
     load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
   }
   session_->init(config_.run.seed);  // random values for every tensor that was not loaded
+  report(weights_message());
   assert(first_step_ == 0 || options_.resume);
   steps_done_ = first_step_;
   if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
 }
 
+/// Where the weights come from, always: training from random weights by mistake looks like training.
+std::string TrainingRun::weights_message() const {
+  if (options_.resume) return fmt::format("weights: checkpoint of step {}; resuming after it", first_step_);
+  if (config_.weights) return "weights: loaded from " + escaped(config_.weights->string(), 4096);
+  std::string text = fmt::format("weights: random, train.seed {}", config_.run.seed);
+  if (const std::optional<fs::path> file = runfile::weights_beside(config_.model_folder))
+    text += fmt::format("; {} is not loaded (model.weights = \"{}\" loads it)", escaped(file->string(), 4096),
+                        escaped(config_.model_folder.string(), 4096));
+  return text;
+}
+
 /// Opens metrics.jsonl, cut back to the resumed step, and writes the start event. After the weights are
-/// loaded: a run that fails earlier leaves the metrics of the run before it.
+/// loaded: a run that fails earlier leaves everything of the run before it.
 void TrainingRun::open_metrics() {
+  clear_run_folder(config_.output.dir, options_.resume);
+  record_start(config_.output.dir, config_.resolved, options_.command_line);
   const fs::path metrics = config_.output.dir / "metrics.jsonl";
   if (options_.resume) truncate_metrics(metrics, first_step_);
   events_.emplace(metrics, options_.resume, options_.json);
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_,
                  observer_.plan_json(plan_), first_step_);
-  std::string text = fmt::format("data {}: {} tokens", source_.name, format_count(source_.train->size()));
+  std::string text =
+      fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.train->size()));
   if (source_.entropy_nats)
     text += fmt::format(
         "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",
@@ -238,7 +279,14 @@ bool TrainingRun::train_step(std::uint64_t step_index) {
   in.lr = runfile::lr_at(config_.optimizer, step_index, config_.steps);
   in.step_index = step_index;
   const std::uint64_t start_ns = now_ns();
-  const plugin::StepResult r = session_->step(in);  // forward, backward and update: the trainer's kernels
+  plugin::StepResult r;
+  try {
+    r = session_->step(in);  // forward, backward and update: the trainer's kernels
+  } catch (const plugin::PluginError& e) {
+    // The trainer asks between operations whether a signal came. A cancelled step has changed nothing.
+    if (e.status() == "cancelled" && StopSignals::received()) return false;
+    throw;
+  }
   const std::uint64_t end_ns = now_ns();
 
   steps_done_ = step_index + 1;
@@ -254,7 +302,17 @@ bool TrainingRun::train_step(std::uint64_t step_index) {
   if (!last && config_.eval_every && steps_done_ % config_.eval_every == 0) evaluate();
   if (!last && config_.output.checkpoint_every && steps_done_ % config_.output.checkpoint_every == 0)
     write_checkpoint();
+  state_loss();
   return StopSignals::received() == 0;
+}
+
+/// What a second signal would lose.
+void TrainingRun::state_loss() {
+  const std::uint64_t kept = checkpointed_after_ == kNever ? first_step_ : checkpointed_after_;
+  StopSignals::set_loss(
+      kept == steps_done_ ? std::string("nothing: the last checkpoint is of this step")
+      : kept == 0         ? fmt::format("all {} steps", steps_done_)
+                  : fmt::format("{} steps since the checkpoint of step {}", steps_done_ - kept, kept));
 }
 
 /// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
@@ -290,7 +348,13 @@ void TrainingRun::evaluate() {
     in.targets = ids.subspan(batch_tokens, std::size_t{sequences} * config_.run.seq_len);
     in.batch = sequences;
     in.seq = config_.run.seq_len;
-    const plugin::StepResult r = session_->evaluate(in);
+    plugin::StepResult r;
+    try {
+      r = session_->evaluate(in);
+    } catch (const plugin::PluginError& e) {
+      if (e.status() == "cancelled" && StopSignals::received()) return;
+      throw;
+    }
     // The last batch may be smaller: losses are weighted by tokens, so the mean does not depend on batch
     // sizes.
     sum += r.loss * static_cast<double>(r.tokens_counted);
@@ -312,10 +376,10 @@ void TrainingRun::evaluate() {
 /// At most one per step: the last step is a checkpoint step and the end of the run.
 void TrainingRun::write_checkpoint() {
   if (checkpointed_after_ == steps_done_) return;
-  const fs::path dir = save_checkpoint(*session_, config_, choice_.id, steps_done_, *store_);
+  const fs::path dir = save_checkpoint(*session_, config_, choice_.id, steps_done_, source_.content, *store_);
   checkpointed_after_ = steps_done_;
   events_->checkpoint(steps_done_, dir);
-  report("wrote checkpoint " + dir.string());
+  report("wrote checkpoint " + escaped(dir.string(), 4096));
 }
 
 /// Evaluates, writes the model and summary.json, and compares predicted with measured memory. The memory
@@ -335,25 +399,45 @@ bool TrainingRun::finish() {
       events_->done(steps_done_, memory, counters, utilization(counters), recompute, finish_profile());
   checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
   observer_.measured(memory);
-  if (!options_.quiet)
-    if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
-                                                  staging_->as<float>().first(config_.model.vocab)))
-      report("sample of generated text:\n" + *text);
+  if (!options_.quiet) report_sample();
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * config_.run.tokens_per_step();
   if (throughput_.seconds() > 0)
     report(fmt::format("trained {} steps, {} tokens in {} ({} tokens/s); wrote the model to {}", steps,
                        format_count(tokens), format_duration(throughput_.seconds()),
-                       format_rate(static_cast<double>(tokens) / throughput_.seconds()), model.string()));
+                       format_rate(static_cast<double>(tokens) / throughput_.seconds()),
+                       escaped(model.string(), 4096)));
   return true;
+}
+
+/// The model is complete: no failure here may fail the run. With data.seq_len = 1 there is no context for a
+/// token.
+void TrainingRun::report_sample() try {
+  if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
+                                                staging_->as<float>().first(config_.model.vocab)))
+    report("sample of generated text:\n" + *text);
+} catch (const Error& e) {
+  report(std::string("no sample of generated text: ") + e.what());
 }
 
 /// Ends the run after a signal, with a checkpoint to resume from.
 Exit TrainingRun::stop() {
+  observer_.steps_ended();
   write_checkpoint();
   finish_profile();
-  report(fmt::format("stopped by signal {} after step {}; continue with --resume", StopSignals::received(),
-                     steps_done_));
+  report(fmt::format("stopped by {} after step {}; continue with --resume",
+                     StopSignals::name(StopSignals::received()), steps_done_));
   return Exit::kStopped;
+}
+
+/// A step that failed has changed no weight, so the state after the last complete step can be saved. The
+/// failure of the step is what is reported, whatever happens here.
+void TrainingRun::checkpoint_after_failure() {
+  observer_.steps_ended();
+  if (steps_done_ == first_step_) return;
+  try {
+    write_checkpoint();
+  } catch (const std::exception&) {
+  }
 }
 
 /// Ends the profile before the session does, because it refers to the session.
@@ -388,7 +472,7 @@ Exit TrainingRun::end_after_lost_device(const plugin::PluginError& e) {
                 e.hint());
   const std::string text = fmt::format("{} ({}); the checkpoint {} is intact: continue with --resume",
                                        e.what(), e.hint(), found->dir.string());
-  fmt::print(stderr, "trainhost: {}\n", escaped(text));  // printed under -q too: it is why the run ended
+  write_stderr("trainhost: " + escaped(text, 4096) + "\n");  // printed under -q too: it is why the run ended
   if (events_) events_->note(text, e.native());
   return Exit::kStopped;
 }

@@ -13,11 +13,13 @@ namespace trainhost::training {
 
 struct TrainOptions {
   bool resume = false;
+  bool overwrite = false;  // an earlier run in output.dir is replaced
   bool allow_fallback = true;
   bool json = false;   // also write the events to stdout
   bool quiet = false;  // send no messages to the observer
   int verbosity = 0;
-  std::string profile;  // file of the Chrome trace; "" = no profile
+  std::string profile;       // file of the Chrome trace; "" = no profile
+  std::string command_line;  // kept in the folder of the run
 };
 
 /// Returns kDone, or kStopped if a signal or a lost device ended the run and a checkpoint is intact. All

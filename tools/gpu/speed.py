@@ -191,7 +191,7 @@ def streamed(c):
     budget = m.state_bytes("bf16") // STATE_OVER_BUDGET
     more = {"train.recompute": "auto"}
     if not c.quick:  # tiny models hold more in work space than in state
-        more["memory.budget"] = budget
+        more["memory.budget"] = f"{budget}B"
     r, warm_up = measure(c, m, "bf16", "streamed", micro, accumulate, more, seconds=8, warm_up=1, least=3)
     if not r.ended and r.code != 0:
         c.report.judge("streamed", "1.1B, bf16", None, False, "", r.reason(), always=True)

@@ -109,6 +109,8 @@ void add_train(Parser& p) {
   add_text(*app, "--steps", a->steps, "N", "Train for N optimizer steps [train.steps of the run file].");
   app->add_flag("--resume", a->resume,
                 "Continue from the newest checkpoint in output.dir, with bit-identical results.");
+  app->add_flag("--overwrite", a->overwrite,
+                "Replace an earlier run in output.dir: its checkpoints and its model.");
   app->add_flag("--no-fallback", a->no_fallback,
                 "Exit with code 4 if the requested backend is unavailable, instead of using another.");
   add_text(*app, "--profile", a->profile, "FILE",

@@ -26,7 +26,7 @@ struct TrainArguments {
   CommonArguments common;
   std::string steps;    // "" = train.steps of the run file
   std::string profile;  // file of the Chrome trace; "" = no profile
-  bool resume = false, no_fallback = false;
+  bool resume = false, overwrite = false, no_fallback = false;
 };
 
 struct PlanArguments {

@@ -76,9 +76,10 @@ Exit run(const DataTokenizeArguments& a) {
             .dump());
   // To stderr, so that --json stays the only output.
   else if (!a.common.quiet)
-    fmt::print(stderr, "wrote {}: {} tokens as {} ({}), {:.2f} bytes of text per token\n",
-               escaped(out.string()), format_count(r.tokens), r.dtype, format_bytes(r.file_bytes),
-               r.tokens ? static_cast<double>(r.text_bytes) / static_cast<double>(r.tokens) : 0.0);
+    write_stderr(
+        fmt::format("wrote {}: {} tokens as {} ({}), {:.2f} bytes of text per token\n", escaped(out.string()),
+                    format_count(r.tokens), r.dtype, format_bytes(r.file_bytes),
+                    r.tokens ? static_cast<double>(r.text_bytes) / static_cast<double>(r.tokens) : 0.0));
   return Exit::kDone;
 }
 

@@ -105,7 +105,7 @@ Exit run(const InitArguments& a) {
   // Atomic all the same, so that --force never leaves half a file.
   checkpoint::write_file_atomically(std::filesystem::absolute(a.file), text);
   // To stderr: stdout is for the text itself.
-  fmt::print(stderr, "wrote {}; train it with: trainhost {}\n", escaped(a.file), escaped(a.file));
+  write_stderr(fmt::format("wrote {0}; train it with: trainhost {0}\n", escaped(a.file)));
   return Exit::kDone;
 }
 

@@ -28,7 +28,7 @@ Exit run(const PlanArguments& a) {
   request.trainer = planning::planned_trainer(c, *registry);
   request.elsewhere = !c.device.empty();
   const planning::ResolvedRun resolved = planning::resolve_run(c, *registry, request);
-  if (a.common.verbosity) fmt::print(stderr, "{}", planning::estimator_trace(resolved.config, *registry));
+  if (a.common.verbosity) write_stderr(planning::estimator_trace(resolved.config, *registry));
   planning::PlanResult v = planning::make_plan(resolved, *registry, request);
 
   // Limits need about thirty more plans: they are computed for --limits and for the HTML page only. The

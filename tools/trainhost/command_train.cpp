@@ -15,6 +15,8 @@ Exit run(const TrainArguments& a) {
   const auto registry = make_registry(a.common, &c);
   training::TrainOptions options;
   options.resume = a.resume;
+  options.overwrite = a.overwrite;
+  options.command_line = command_line();
   options.allow_fallback = !a.no_fallback;
   options.json = a.common.json;
   options.quiet = a.common.quiet;

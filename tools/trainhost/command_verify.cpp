@@ -46,7 +46,7 @@ std::vector<verify::Result> run_checks(const VerifyArguments& a, const runfile::
     context.plugin_path.push_back(std::filesystem::absolute(folder));
   context.plugin_path.insert(context.plugin_path.end(), c.plugin_path.begin(), c.plugin_path.end());
   if (a.common.verbosity)
-    context.report_progress = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+    context.report_progress = [](const std::string& text) { write_stderr(text + "\n"); };
   return verify::run_checks(context, checks);
 }
 

@@ -1,5 +1,6 @@
 // The program trainhost: parses the arguments, runs the command, turns every failure into one message and an
 // exit code. arguments.hpp declares the commands; each is implemented in its command_*.cpp.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ namespace {
 
 int report(const Error& e) {
   auto terminal = report::terminal_of(2);
-  fmt::print(stderr, "{} {}\n", report::styled(terminal, report::Style::kBad, "trainhost:"), e.full());
+  write_stderr(report::styled(terminal, report::Style::kBad, "trainhost:") + " " + e.full() + "\n");
   return static_cast<int>(e.code());
 }
 
@@ -74,13 +75,25 @@ int main_program(int argc, char** argv) {
     return report(run_error(e.what()));
   } catch (const std::system_error& e) {  // fmt::print throws it when stdout fails
     return std::ferror(stdout) ? report_failed_output(e.code().message()) : report(run_error(e.what()));
+  } catch (const std::exception& e) {
+    return report(
+        run_error(std::string("internal error: ") + e.what(), "please report it with the command line"));
   }
+}
+
+/// Opens /dev/null in place of standard streams that the caller has closed (`>&-`): else the next file that
+/// is opened, for example the lock of a run, would get their number and everything that is printed. Opened
+/// for reading only, so that a command whose result cannot be printed still fails.
+void open_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // gets the lowest free number, which is fd
 }
 
 }  // namespace
 }  // namespace trainhost::cli
 
 int main(int argc, char** argv) {
+  trainhost::cli::open_closed_streams();
   if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kTrialLoadArgument) == 0)
     trainhost::plugin::serve_trial_load();
   return trainhost::cli::main_program(argc, argv);

@@ -13,6 +13,7 @@
 #include "core/planning/dataset_options.hpp"
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
+#include "core/training/stop_signals.hpp"
 
 namespace trainhost::cli {
 namespace {
@@ -47,7 +48,7 @@ void report_empty_run_file(const runfile::RunConfig& c, const std::string& file)
       std::any_of(c.given.begin(), c.given.end(), of_file))
     return;
   reported = true;
-  fmt::print(stderr, "trainhost: {} sets no key: using the built-in run\n", escaped(file));
+  write_stderr("trainhost: " + escaped(file) + " sets no key: using the built-in run\n");
 }
 
 }  // namespace
@@ -120,9 +121,9 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
   host.log = [quiet = a.quiet, verbosity = a.verbosity](int level, const std::string& where,
                                                         const std::string& text) {
     if (quiet && level < 3) return;
-    if (level >= 1 || verbosity > 1) fmt::print(stderr, "{}: {}\n", where, text);
+    if (level >= 1 || verbosity > 1) write_stderr(escaped(where) + ": " + escaped(text, 4096) + "\n");
   };
-  host.cancelled = [] { return false; };
+  host.cancelled = [] { return training::StopSignals::received() != 0; };
   // Plugins are first loaded in a child process (core/plugin/trial_load.hpp), which is this program again.
   host.trial_load_program = "/proc/self/exe";
   host.cache_file = plugin::default_cache_file();

@@ -237,12 +237,18 @@ BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model
   o.cache_dir = f / "cache/deep";
   const auto t = make_tokenizer(o.tokenizer);
   const auto expected = t->encode(text);
-  const auto cached = [&] { return std::distance(fs::directory_iterator(o.cache_dir), {}); };
+  const auto cached = [&] {
+    return std::count_if(fs::directory_iterator(o.cache_dir), {},
+                         [](const fs::directory_entry& e) { return e.path().extension() == ".bin"; });
+  };
   Source s = open_source(o);
   BOOST_TEST(all_ids(*s.train) == expected);
   BOOST_TEST(s.train->held_bytes() == planned_held_bytes(o));
   BOOST_TEST(cached() == 1);
-  const fs::path kept = fs::directory_iterator(o.cache_dir)->path();
+  const fs::path kept =
+      std::find_if(fs::directory_iterator(o.cache_dir), {}, [](const fs::directory_entry& e) {
+        return e.path().extension() == ".bin";
+      })->path();
   const auto first_time = fs::last_write_time(kept);
   o.train = {f.text("same.txt", text)};  // a different name, the same content
   BOOST_TEST(all_ids(*open_source(o).train) == expected);
@@ -259,6 +265,19 @@ BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model
   fs::resize_file(kept, fs::file_size(kept) - 2);  // damaged: must be written again
   BOOST_TEST(all_ids(*open_source(o).train) == expected);
   BOOST_TEST(cached() == 3);
+  {  // one flipped bit in an id that stays valid
+    std::fstream file(kept, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(1100);
+    const int byte = file.get();
+    file.seekp(1100);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  s = open_source(o);
+  BOOST_TEST(all_ids(*s.train) == expected);
+  BOOST_TEST(s.notes.size() == 1u);
+  BOOST_TEST(open_source(o).notes.empty());
+  fs::remove(fs::path(kept).replace_extension(".xxh3"));
+  BOOST_TEST(open_source(o).notes.size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_rejected_before_any_text_is_read) {

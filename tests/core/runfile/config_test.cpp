@@ -149,7 +149,7 @@ min_lr = 0.5
 [memory]
 device = "h100-80gb"
 budget = "24GiB"
-host_budget = 2e9
+host_budget = "2GB"
 estimator = ["llama", "contract"]
 [parallel]
 data = 8
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(override_values_are_toml_or_unquoted_strings) {
   BOOST_TEST((with("train.recompute", "full").run.recompute == Recompute::kFull));
   BOOST_TEST((with("train.recompute", "\"full\"").run.recompute == Recompute::kFull));
   BOOST_TEST(with("memory.budget", "24GiB").budget.value() == 24ull << 30);
-  BOOST_TEST(with("memory.budget", "1000").budget.value() == 1000u);
+  BOOST_TEST(with("memory.budget", "1000B").budget.value() == 1000u);
   BOOST_TEST(with("data.train", "my text.txt").data.train.at(0) == f.path() / "my text.txt");
   BOOST_TEST(with("data.train", "2024").data.train.at(0) == f.path() / "2024");
   BOOST_TEST(with("data.train", "[\"2024\", \"my text.txt\"]").data.train.size() == 2u);

@@ -207,9 +207,9 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) 
     if (t["tier"] == "device") plan = t["predicted_bytes"];
   // By budget: refused before anything is taken.
   Outcome r = run_program(
-      tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1)}), machine());
+      tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1) + "B"}), machine());
   BOOST_TEST(r.code == 3, r.err);
-  r = run_program(tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan)}),
+  r = run_program(tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan) + "B"}),
                   machine());
   BOOST_TEST(r.code == 0, r.err);
   // Others took the memory after the plan was judged: the allocation fails, and says by how much.

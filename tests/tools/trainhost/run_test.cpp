@@ -292,7 +292,7 @@ BOOST_AUTO_TEST_CASE(auto_recompute_fits_every_budget_and_gives_the_same_weights
     const std::uint64_t budget = full + (none - full) * tenth / 10;
     const std::string dir = "auto" + std::to_string(tenth);
     Outcome r = run_program(arguments(
-        dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget)}));
+        dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget) + "B"}));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     Events e = events_of(r.out);
     const json m = e.done["memory"], chosen = e.start["plan"]["recompute"];
@@ -309,7 +309,7 @@ BOOST_AUTO_TEST_CASE(auto_recompute_fits_every_budget_and_gives_the_same_weights
   BOOST_TEST(choices.size() >= 5u);
 
   Outcome short_of = run_program(arguments(
-      "short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1)}));
+      "short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1) + "B"}));
   BOOST_TEST(short_of.code == 3);
   BOOST_TEST(short_of.err.find("with every layer recomputed") != std::string::npos, short_of.err);
   BOOST_TEST(short_of.err.find("(1 bytes) short") != std::string::npos, short_of.err);

@@ -168,8 +168,8 @@ BOOST_AUTO_TEST_CASE(a_plan_uses_the_free_memory_of_device_and_host) {
   const std::uint64_t needed = j["estimates"][0]["tiers"][0]["total_bytes"];
   Outcome r = run_program(
       with_front_end("good",
-                     small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set",
-                                    "memory.host_budget=100", "--set", "plugin.cuda.mode=resident"})),
+                     small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1) + "B", "--set",
+                                    "memory.host_budget=100B", "--set", "plugin.cuda.mode=resident"})),
       with_fake_device());
   BOOST_TEST(r.code == 3);
   j = json::parse(r.out)["estimates"][0];
@@ -179,8 +179,8 @@ BOOST_AUTO_TEST_CASE(a_plan_uses_the_free_memory_of_device_and_host) {
     if (t["tier"] == "host" || t["tier"] == "pinned") host += t["total_bytes"].get<std::uint64_t>();
   BOOST_TEST(j["too_much"]["host"] == host - 100);
   j = plan_of(run_program(
-      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed), "--set",
-                                            "memory.host_budget=" + std::to_string(host)})),
+      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed) + "B", "--set",
+                                            "memory.host_budget=" + std::to_string(host) + "B"})),
       with_fake_device()));
   BOOST_TEST(j["estimates"][0]["fits"] == true);
 }

@@ -1,0 +1,17 @@
+// Content hashes of data files, which identify the data of a run. Hashing a large file takes minutes, so a
+// hash is kept and used again while the file looks the same.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "core/data/data_files.hpp"
+
+namespace trainhost::data {
+
+/// XXH3-128 of the content, 32 hexadecimal digits. It is kept in `folder`/content-hashes.json with the file's
+/// path, inode, size and time of change, and with a hash over samples of the content; it is used again if all
+/// of these still agree, else the file is hashed again. A folder that cannot be written costs time, not
+/// correctness. Errors: those of reading.
+std::string kept_content_hash(const InputFile& file, const std::filesystem::path& folder);
+
+}  // namespace trainhost::data

@@ -1,0 +1,97 @@
+// The run file with every key that has a value, as it is kept in the folder of a run: what was given, what an
+// option of the command line changed, and the defaults. Paths are absolute, so that the text means the same
+// in any folder.
+#include <fmt/format.h>
+
+#include <cassert>
+
+#include "core/base/json_value.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/schema.hpp"
+#include "core/runfile/settings.hpp"
+
+namespace trainhost::runfile {
+namespace {
+
+/// A basic string of TOML. JSON's escapes are a subset of TOML's.
+std::string toml_string(const std::string& text) { return json_string(text); }
+
+std::string toml_value(const Value& v) {
+  switch (v.kind) {
+    case Value::Kind::kText:
+      return toml_string(v.text);
+    case Value::Kind::kInteger:
+      return std::to_string(v.integer);
+    case Value::Kind::kNumber: {
+      const std::string digits = fmt::format("{}", v.number);
+      // 1 would be read as a whole number.
+      return digits.find_first_of(".einf") == digits.npos ? digits + ".0" : digits;
+    }
+    case Value::Kind::kBool:
+      return v.boolean ? "true" : "false";
+    case Value::Kind::kList: {
+      std::string out;
+      for (const Value& item : v.items) out += (out.empty() ? "" : ", ") + toml_value(item);
+      return "[" + out + "]";
+    }
+    case Value::Kind::kNull:
+    case Value::Kind::kTable:
+    case Value::Kind::kOther:
+      break;
+  }
+  assert(!"no key of the schema has a value of this kind");
+  return "\"\"";
+}
+
+/// A path as the run resolved it. "bytes" is a tokenizer and not a file.
+Value absolute_path(const Key& key, Value v, const std::filesystem::path& base) {
+  for (Value& item : v.items) item = absolute_path(key, item, base);
+  const bool is_word = std::string_view(key.name) == "data.tokenizer" && v.text == "bytes";
+  if (v.kind == Value::Kind::kText && !is_word) v.text = resolve_path(v.text, base).string();
+  return v;
+}
+
+bool holds_paths(const Key& key) {
+  return key.type == Type::kPath || key.type == Type::kPaths ||
+         std::string_view(key.name) == "data.tokenizer";
+}
+
+std::string line_of(const Settings& s, const Key& key, std::string_view name,
+                    const std::filesystem::path& base) {
+  const auto given = s.values().find(key.name);
+  if (given == s.values().end())
+    return *key.default_toml
+               ? fmt::format("{:<40} # default\n", fmt::format("{} = {}", name, key.default_toml))
+               : "";
+  const Value v = holds_paths(key) ? absolute_path(key, given->second, base) : given->second;
+  const std::string assignment = fmt::format("{} = {}", name, toml_value(v));
+  return s.overridden(key.name) ? fmt::format("{:<40} # command line\n", assignment) : assignment + "\n";
+}
+
+}  // namespace
+
+std::string resolved_text(const Settings& s, const std::filesystem::path& base) {
+  std::string out =
+      "# The run file of this run: every key with its value. trainhost run.toml trains the same model.\n";
+  for (const Table& t : tables()) {
+    const std::string_view table = t.name;
+    if (table.find('.') != table.npos || table == "plugin") continue;
+    if (table == "lora" && !s.table_given("lora")) continue;  // its presence switches to adapters
+    const std::string prefix = std::string(table) + ".";
+    std::string lines;
+    for (const Key& k : schema())
+      if (const std::string_view name = k.name; name.starts_with(prefix))
+        lines += line_of(s, k, name.substr(prefix.size()), base);
+    if (!lines.empty()) out += fmt::format("\n[{}]\n{}", table, lines);
+  }
+  std::string plugin;
+  for (const auto& [name, v] : s.plugin_values()) {  // "NAME.key", sorted, so that each table is written once
+    const auto dot = name.find('.');
+    if (const std::string owner = name.substr(0, dot); owner != plugin)
+      out += fmt::format("\n[plugin.{}]\n", json_string(plugin = owner));
+    out += fmt::format("{} = {}\n", json_string(name.substr(dot + 1)), toml_value(v));
+  }
+  return out;
+}
+
+}  // namespace trainhost::runfile

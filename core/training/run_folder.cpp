@@ -1,0 +1,166 @@
+// See run_folder.hpp. Decides from the names in the folder alone; the files are checked when they are read.
+// What is removed here was allowed by --overwrite, or belongs to a run that was killed.
+#include "core/training/run_folder.hpp"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <ctime>
+#include <iterator>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/durable.hpp"
+#include "core/checkpoint/store.hpp"
+
+extern char** environ;
+
+namespace trainhost::training {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Also true for a broken link, which must not be written through.
+bool is_present(const fs::path& path) {
+  std::error_code ec;
+  return fs::exists(fs::symlink_status(path, ec));
+}
+
+/// What a run leaves, in the order in which it is removed: without summary.json the rest counts as
+/// unfinished.
+constexpr const char* kResults[] = {"summary.json", "model", "checkpoints", "metrics.jsonl"};
+
+/// Other files of the folder; each is replaced when a run starts.
+constexpr const char* kRecords[] = {"run.toml", "environment.json"};
+
+bool has_finished_run(const fs::path& dir) {
+  return is_present(dir / "summary.json") || is_present(dir / "model");
+}
+
+/// runs/NAME, runs/NAME-2, ...: the last one that exists, or the first.
+struct Numbered {
+  fs::path last, next;
+};
+Numbered numbered(const fs::path& first) {
+  fs::path last = first, next = first;
+  for (std::uint64_t n = 2; is_present(next); ++n) {
+    last = next;
+    next = fs::path(first) += fmt::format("-{}", n);
+  }
+  return {last, next};
+}
+
+/// "model name : AMD EPYC 7R13" of the first processor; "" where /proc/cpuinfo has none.
+std::string processor_name() {
+  std::string name;
+  std::FILE* f = std::fopen("/proc/cpuinfo", "re");
+  if (!f) return name;
+  char text[256];
+  while (name.empty() && std::fgets(text, sizeof text, f)) {
+    const std::string_view line = text;
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) name = line.substr(colon + 2);
+  }
+  std::fclose(f);
+  while (name.ends_with('\n')) name.pop_back();
+  return name;
+}
+
+/// Variables that change how a run computes or where it runs. Not the whole environment, which may hold
+/// secrets.
+JsonValue relevant_variables() {
+  constexpr std::string_view kPrefixes[] = {"OMP_",    "OPENBLAS_",       "CUDA_",
+                                            "NCCL_",   "TRAINHOST_",      "SLURM_",
+                                            "MALLOC_", "LD_LIBRARY_PATH", "LD_PRELOAD"};
+  JsonValue out = JsonValue::object();
+  for (char** v = environ; v && *v; ++v) {
+    const std::string_view entry = *v;
+    const auto equals = entry.find('=');
+    if (equals == entry.npos) continue;
+    for (const std::string_view prefix : kPrefixes)
+      if (entry.starts_with(prefix))
+        out[std::string(entry.substr(0, equals))] = escaped(entry.substr(equals + 1), 4096);
+  }
+  return out;
+}
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm t{};
+  ::gmtime_r(&now, &t);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t);
+  return text;
+}
+
+}  // namespace
+
+namespace {
+
+/// The longest path below the folder is that of a shard of the model while it is written, of less than 100
+/// bytes. Longer paths would fail when the run ends.
+void require_usable_length(const fs::path& dir) {
+  constexpr std::size_t kBelow = 100;
+  if (dir.native().size() + kBelow >= PATH_MAX)
+    throw usage_error(
+        fmt::format("output.dir has {} bytes; the limit of the system is {}, and a run needs {} below it",
+                    dir.native().size(), PATH_MAX - 1, kBelow),
+        "set a shorter output.dir");
+}
+
+}  // namespace
+
+fs::path select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& o) {
+  require_usable_length(output.dir);
+  Numbered dir{output.dir, output.dir};
+  if (output.is_default) dir = numbered(output.dir);
+  if (o.resume || o.overwrite) return dir.last;
+  const std::string shown = escaped(dir.last.string(), 4096);
+  if (has_finished_run(dir.last)) {
+    if (output.is_default) return dir.next;
+    throw usage_error(shown + " has the model of an earlier run",
+                      "train into another --set output.dir=DIR, or replace the earlier run with --overwrite");
+  }
+  if (checkpoint::Store(dir.last / "checkpoints", output.keep).count() > 0)
+    throw usage_error(
+        shown + " has checkpoints of a run that did not finish",
+        "continue it with --resume, replace it with --overwrite, or train into another --set output.dir=DIR");
+  return dir.last;
+}
+
+void clear_run_folder(const fs::path& dir, bool resume) {
+  if (!resume)
+    for (const char* name : kResults) checkpoint::remove_tree(dir / name);
+  std::error_code ec;
+  for (const auto& e : fs::directory_iterator(dir, ec)) {
+    const std::string name = e.path().filename().string();
+    const auto left_by_killed_run = [&](const char* base) { return checkpoint::is_temp_name(name, base); };
+    if (std::any_of(std::begin(kResults), std::end(kResults), left_by_killed_run) ||
+        std::any_of(std::begin(kRecords), std::end(kRecords), left_by_killed_run))
+      checkpoint::remove_tree(e.path());
+  }
+}
+
+void record_start(const fs::path& dir, const std::string& run_file, const std::string& command_line) {
+  checkpoint::write_file_atomically(dir / "run.toml", run_file);
+  utsname system{};
+  ::uname(&system);
+  std::error_code ec;
+  JsonValue j = {{"command", command_line},
+                 {"directory", escaped(fs::current_path(ec).string(), 4096)},
+                 {"time", utc_time()},
+                 {"version", TRAINHOST_VERSION},
+                 {"host", system.nodename},
+                 {"system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)},
+                 {"processor", processor_name()}};
+  j["variables"] = relevant_variables();
+  checkpoint::write_file_atomically(dir / "environment.json", j.dump(2) + "\n");
+}
+
+}  // namespace trainhost::training

@@ -1,0 +1,313 @@
+// Nothing of a user is lost, and nothing is trained silently that was not meant: folders of earlier runs,
+// interrupted saves, data that changed, tokenizers, signals, and output streams that fail.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <sys/stat.h>
+
+#include "tests/support/files.hpp"
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Sets of a run of `steps` steps of a tiny model, which takes some milliseconds.
+std::vector<std::string> tiny_model(int steps = 4) {
+  return {"optimizer.warmup_steps=1",
+          "model.hidden_size=16",
+          "model.intermediate_size=16",
+          "model.num_hidden_layers=1",
+          "model.num_attention_heads=2",
+          "model.num_key_value_heads=2",
+          "model.head_dim=8",
+          "data.seq_len=16",
+          "train.micro_batch=2",
+          "train.eval_every=0",
+          "train.steps=" + std::to_string(steps)};
+}
+std::vector<std::string> train(const std::vector<std::string>& sets, std::vector<std::string> options = {}) {
+  options.insert(options.begin(), "train");
+  for (const std::string& s : sets) options.insert(options.end(), {"--set", s});
+  return options;
+}
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+std::string weights_of(const fs::path& run) { return read_file(run / "model/model.safetensors"); }
+
+/// Runs `trainhost ARGUMENTS REDIRECTION` by the shell and returns the exit code.
+int run_by_shell(const std::vector<std::string>& arguments, const std::string& redirection) {
+  std::string line = program();
+  for (const std::string& a : arguments) line += " '" + a + "'";
+  const int status = std::system((line + " " + redirection).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(run_folder)
+
+BOOST_AUTO_TEST_CASE(a_finished_run_in_a_named_folder_is_replaced_only_with_overwrite) {
+  TemporaryDirectory tmp;
+  const auto sets = joined(tiny_model(), {"output.dir=" + (tmp / "out").string()});
+  BOOST_REQUIRE(run_program(train(sets)).code == 0);
+  const std::string first = weights_of(tmp / "out");
+  Outcome r = run_program(train(joined(sets, {"train.seed=5"})));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "--overwrite"), r.err);
+  BOOST_TEST((weights_of(tmp / "out") == first));
+  r = run_program(train(joined(sets, {"train.seed=5", "output.checkpoint_every=2"}), {"--overwrite"}));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST((weights_of(tmp / "out") != first));
+  // A failed start leaves the earlier run as it was.
+  const std::string second = weights_of(tmp / "out");
+  BOOST_TEST(run_program(train(joined(sets, {"data.train=missing.txt"}), {"--overwrite"})).code == 2);
+  BOOST_TEST((weights_of(tmp / "out") == second));
+  BOOST_TEST(fs::exists(tmp / "out/checkpoints/step-4"));
+  // The checkpoints of the replaced run must not be resumed.
+  BOOST_REQUIRE(run_program(train(sets, {"--overwrite"})).code == 0);
+  BOOST_TEST((weights_of(tmp / "out") == first));
+  BOOST_TEST(!fs::exists(tmp / "out/checkpoints/step-4"));
+}
+
+BOOST_AUTO_TEST_CASE(the_default_folder_of_a_finished_run_gets_a_number) {
+  TemporaryDirectory tmp;
+  RunOptions o;
+  o.directory = tmp.path();
+  BOOST_REQUIRE(run_program(train(tiny_model()), o).code == 0);
+  Outcome r = run_program(train(joined(tiny_model(), {"train.seed=5"})), o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "builtin-2"), r.err);
+  BOOST_TEST((weights_of(tmp / "runs/builtin") != weights_of(tmp / "runs/builtin-2")));
+  // --resume and --overwrite mean the last one.
+  r = run_program(train(joined(tiny_model(), {"train.seed=5"}), {"--overwrite"}), o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(!fs::exists(tmp / "runs/builtin-3"));
+}
+
+BOOST_AUTO_TEST_CASE(an_interrupted_first_save_does_not_prevent_a_new_start) {
+  TemporaryDirectory tmp;
+  const fs::path left = tmp / "out/checkpoints/step-1.tmp.0123456789abcdef";
+  fs::create_directories(left);
+  std::ofstream(tmp / "out/summary.json.tmp.0123456789abcdef") << "{";
+  Outcome r = run_program(
+      train(joined(tiny_model(), {"output.dir=" + (tmp / "out").string(), "output.checkpoint_every=2"})));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(!fs::exists(left));
+  BOOST_TEST(!fs::exists(tmp / "out/summary.json.tmp.0123456789abcdef"));
+}
+
+BOOST_AUTO_TEST_CASE(resuming_compares_the_content_of_data_and_every_key_of_the_model) {
+  TemporaryDirectory tmp;
+  const fs::path text = tmp.write("input.txt", std::string(4000, 'a') + std::string(4000, 'b'));
+  const auto sets = joined(tiny_model(), {"output.dir=" + (tmp / "out").string(), "output.checkpoint_every=2",
+                                          "data.train=" + text.string()});
+  BOOST_REQUIRE(run_program(train(sets)).code == 0);
+  BOOST_TEST(run_program(train(sets, {"--resume"})).code == 0);
+  // The same content under another name is the same data.
+  fs::copy_file(text, tmp / "renamed.txt");
+  Outcome r =
+      run_program(train(joined(sets, {"data.train=" + (tmp / "renamed.txt").string()}), {"--resume"}));
+  BOOST_TEST(r.code == 0, r.err);
+  for (const char* other :
+       {"model.rope_scaling.rope_type=\"linear\"", "data.dtype=uint32", "model.attention_bias=true"}) {
+    std::vector<std::string> more = {other};
+    if (has(other, "rope")) more.push_back("model.rope_scaling.factor=2.0");
+    r = run_program(train(joined(sets, more), {"--resume"}));
+    BOOST_TEST(r.code == 2, other << r.err);
+  }
+  tmp.write("input.txt", std::string(4000, 'a') + std::string(4000, 'c'));
+  r = run_program(train(sets, {"--resume"}));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "content"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_text_that_is_edited_during_the_run_ends_it_with_a_checkpoint) {
+  TemporaryDirectory tmp;
+  const fs::path text = tmp.write("input.txt", std::string(100'000, 'a'));
+  RunOptions o;
+  bool edited = false;
+  o.watch = [&](pid_t, const std::string& out) {
+    if (!edited && has(out, "\"step\":20,")) edited = bool(std::ofstream(text, std::ios::app) << "more");
+  };
+  const auto sets =
+      joined(tiny_model(1'000'000), {"output.dir=" + (tmp / "out").string(), "data.train=" + text.string()});
+  const Outcome r = run_program(train(sets, {"--json"}), o);
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "changed during the run"), r.err);
+  BOOST_TEST(!fs::is_empty(tmp / "out/checkpoints"));
+}
+
+BOOST_AUTO_TEST_CASE(text_is_not_read_as_bytes_for_a_model_with_a_tokenizer) {
+  TemporaryDirectory tmp;
+  const fs::path golden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs/mha";
+  fs::create_directories(tmp / "model");
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy_file(golden / name, tmp / "model" / name);
+  const std::string text = tmp.write("input.txt", std::string(2000, 1)).string();
+  const std::vector<std::string> sets = {"model.config=" + (tmp / "model/config.json").string(),
+                                         "data.train=" + text,
+                                         "data.seq_len=8",
+                                         "train.micro_batch=1",
+                                         "train.steps=1",
+                                         "optimizer.warmup_steps=1"};
+  const auto in = [&](const char* name, std::vector<std::string> more = {}) {
+    return joined(joined(sets, more), {"output.dir=" + (tmp / name).string()});
+  };
+  // Weights beside the config that are not loaded are mentioned.
+  Outcome r = run_program(train(in("a")));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "weights: random"), r.err);
+  BOOST_TEST(has(r.err, "model.safetensors is not loaded"), r.err);
+  const std::string load = "model.weights=" + (tmp / "model").string();
+  r = run_program(train(in("b", {load})));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "bytes"), r.err);
+  r = run_program(train(in("c", {load, "data.tokenizer=bytes"})));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "weights: loaded from"), r.err);
+  tmp.write("model/tokenizer.json", "{}");
+  r = run_program(train(in("d")));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "tokenizer.json"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(files_of_other_formats_are_not_read_as_text) {
+  TemporaryDirectory tmp;
+  for (const char* name : {"chat.jsonl", "table.PARQUET", "text.txt.gz"}) {
+    const std::string file = tmp.write(name, std::string(1000, 'x')).string();
+    const auto sets = joined(
+        tiny_model(1), {"data.train=" + file, "output.dir=" + (tmp / (std::string(name) + ".run")).string()});
+    const Outcome r = run_program(train(sets));
+    BOOST_TEST(r.code == 2, name);
+    BOOST_TEST(has(r.err, name), r.err);
+    BOOST_TEST(run_program(train(joined(sets, {"data.tokenizer=bytes"}))).code == 0, name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(streams_that_cannot_be_written_do_not_end_a_run) {
+  TemporaryDirectory tmp;
+  int n = 0;
+  for (const char* streams :
+       {"2>&-", "2>/dev/full", "2>&1 >/dev/null | head -c 1 >/dev/null", ">&- 2>&-", ">/dev/full 2>&1"}) {
+    const fs::path out = tmp / std::to_string(n++);
+    run_by_shell(train(joined(tiny_model(), {"output.dir=" + out.string()}), {"--json"}), streams);
+    BOOST_TEST(fs::exists(out / "summary.json"), streams);
+    BOOST_TEST(fs::file_size(out / "lock") < 200u, streams);  // no event was written into another file
+  }
+}
+
+const int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+BOOST_DATA_TEST_CASE(a_signal_ends_a_run_with_a_checkpoint_within_the_step,
+                     boost::unit_test::data::make(kSignals), signal) {
+  TemporaryDirectory tmp;
+  RunOptions o;
+  bool sent = false;
+  o.watch = [&](pid_t pid, const std::string& out) {
+    if (!sent && has(out, "\"event\":\"start\"")) sent = kill(pid, signal) == 0;
+  };
+  // One step would take minutes.
+  const auto sets =
+      joined(tiny_model(), {"output.dir=" + (tmp / "out").string(), "train.grad_accum=1000000"});
+  const Outcome r = run_program(train(sets, {"--json"}), o);
+  BOOST_TEST(r.code == 75, r.err);
+  BOOST_TEST(has(r.err, ": stopping with a checkpoint"), r.err);
+  BOOST_TEST(fs::exists(tmp / "out/checkpoints/step-0"));
+  BOOST_TEST(r.seconds < 60);
+}
+
+BOOST_AUTO_TEST_CASE(a_second_signal_states_what_is_lost) {
+  TemporaryDirectory tmp;
+  RunOptions o;
+  bool sent = false;
+  o.watch = [&](pid_t pid, const std::string& out) {
+    if (!sent && has(out, "\"step\":7,"))
+      sent = kill(pid, SIGSTOP) == 0 && kill(pid, SIGTERM) == 0 && kill(pid, SIGHUP) == 0 &&
+             kill(pid, SIGCONT) == 0;
+  };
+  const Outcome r = run_program(
+      train(joined(tiny_model(1'000'000), {"output.dir=" + (tmp / "out").string()}), {"--json"}), o);
+  BOOST_TEST(r.code > 128);
+  BOOST_TEST(has(r.err, "; lost: all "), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(metrics_that_are_not_a_regular_file_or_damaged_are_handled) {
+  TemporaryDirectory tmp;
+  const auto sets =
+      joined(tiny_model(), {"output.dir=" + (tmp / "out").string(), "output.checkpoint_every=2"});
+  BOOST_REQUIRE(run_program(train(sets)).code == 0);
+  const fs::path metrics = tmp / "out/metrics.jsonl";
+  // A wrong type, and a line without end.
+  std::ofstream(metrics, std::ios::app) << "{\"event\":[1],\"step\":\"x\"}\n{\"event\":\"step\",\"st";
+  Outcome r = run_program(train(sets, {"--resume"}));
+  BOOST_TEST(r.code == 0, r.err);
+  fs::resize_file(metrics, std::uintmax_t{8} << 30);  // sparse
+  r = run_program(train(sets, {"--resume"}));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(fs::file_size(metrics) < 1'000'000u);
+  fs::remove(metrics);
+  ::mkfifo(metrics.c_str(), 0644);
+  BOOST_TEST(run_program(train(sets, {"--resume"})).code == 1);
+  fs::remove(metrics);
+  tmp.write("precious", "mine");
+  fs::create_symlink(tmp / "precious", metrics);
+  BOOST_TEST(run_program(train(sets, {"--resume"})).code == 1);
+  BOOST_TEST(read_file(tmp / "precious") == "mine");
+}
+
+BOOST_AUTO_TEST_CASE(the_folder_has_a_run_file_that_trains_the_same_model) {
+  TemporaryDirectory tmp;
+  tmp.write("input.txt", std::string(3000, 'a') + std::string(3000, 'b'));
+  tmp.write("run.toml", "[data]\ntrain = \"input.txt\"\n[train]\nsteps = 9\n[plugin.cpu]\n");
+  RunOptions o;
+  o.directory = tmp.path();
+  const auto sets =
+      joined(tiny_model(), {"output.dir=first", "optimizer.betas=[0.8, 0.9]", "train.recompute=full"});
+  std::vector<std::string> arguments = train(sets);
+  arguments.insert(arguments.begin() + 1, "run.toml");
+  Outcome r = run_program(arguments, o);
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(has(read_file(tmp / "first/environment.json"), "train.recompute=full"));
+  r = run_program(
+      {"train", (tmp / "first/run.toml").string(), "--set", "output.dir=" + (tmp / "second").string()});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST((weights_of(tmp / "first") == weights_of(tmp / "second")));
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_name_that_is_too_long_is_refused_at_the_start) {
+  TemporaryDirectory tmp;
+  std::string dir = tmp.path().string();
+  while (dir.size() < 4030) dir += "/" + std::string(std::min<std::size_t>(200, 4030 - dir.size()), 'x');
+  const Outcome r = run_program(train(joined(tiny_model(1), {"output.dir=" + dir})));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "output.dir has"), r.err);
+  BOOST_TEST(fs::is_empty(tmp.path()));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_of_one_token_per_sequence_ends_with_a_model) {
+  TemporaryDirectory tmp;
+  const Outcome r =
+      run_program(train(joined(tiny_model(), {"data.seq_len=1", "output.dir=" + (tmp / "out").string()})));
+  BOOST_TEST(r.code == 0, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(an_estimator_that_was_named_must_match_the_model) {
+  const Outcome r = run_program({"plan", "--model=mixtral-8x7b-v0.1", "--estimator=llama"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "estimators that do: "), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(host_memory_that_is_not_known_is_stated) {
+  const std::vector<std::string> plan = {"plan", "--model=llama-3-8b", "--device=rtx-4090", "--set",
+                                         "train.precision=bf16"};
+  Outcome r = run_program(plan);
+  BOOST_TEST(has(r.out, "of host memory, which is not known here"), r.out + r.err);
+  r = run_program(joined(plan, {"--set", "memory.host_budget=1GiB"}));
+  BOOST_TEST(r.code == 3);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
