@@ -13,6 +13,7 @@ data::OpenOptions open_options(const runfile::RunConfig& c) {
   o.seed = c.run.seed;
   o.seq_len = c.run.seq_len;
   o.cache_dir = c.output.cache;
+  o.any_text = c.data.tokenizer == "bytes" && c.given.count("data.tokenizer") > 0;
   return o;
 }
 

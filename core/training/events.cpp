@@ -74,7 +74,8 @@ void Events::start(const std::string& source, std::optional<double> entropy,
   Json j = {{"event", "start"},
             {"source", std::move(src)},
             {"backend", choice.id},
-            {"requested", choice.requested}};
+            {"requested", choice.requested},
+            {"dir", path_.parent_path().string()}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
   j["plan"] = parse_json(plan_json);

@@ -176,7 +176,7 @@ void TrainingRun::plan() {
 }
 
 /// Selects, creates and locks the folder of the run. Two runs in one folder would remove each other's
-/// checkpoints; the lock rejects the second one. The disk must have room for all that the run will write: a
+/// checkpoints; the lock rejects the second one. The disk must have space for all that the run will write: a
 /// run of days must not fail at its first checkpoint.
 void TrainingRun::open_output() {
   const fs::path named = config_.output.dir;
@@ -204,7 +204,6 @@ void TrainingRun::open_data() {
   tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
   data::OpenOptions options = planning::open_options(config_);
   options.identify = true;
-  options.any_text = config_.data.tokenizer == "bytes" && config_.given.count("data.tokenizer") > 0;
   source_ = data::open_source(options);
   for (const std::string& note : source_.notes) report(note);
   batches_.emplace(*source_.train, config_);

@@ -7,13 +7,41 @@ set(TRAINHOST_INSTALL_PLUGINS lib/trainhost/plugins)
 set(TRAINHOST_INSTALL_ENGINES lib/trainhost/engines)
 set(TRAINHOST_INSTALL_SDK ${CMAKE_INSTALL_DATADIR}/trainhost/sdk)
 
+# `tools/dev run` builds the program alone, and `cmake --install` builds nothing: what is missing of the targets named by
+# trainhost_installed() is built first, tests never. The rule is the first one of the project; the script that it
+# includes is written when all targets are known (trainhost_build_before_install()).
+install(CODE "include(\"${PROJECT_BINARY_DIR}/build_before_install.cmake\")" ALL_COMPONENTS)
+function(trainhost_installed)
+  set_property(GLOBAL APPEND PROPERTY TRAINHOST_INSTALLED ${ARGN})
+endfunction()
+function(trainhost_build_before_install)
+  get_property(targets GLOBAL PROPERTY TRAINHOST_INSTALLED)
+  add_custom_target(installed DEPENDS sdk_docs ${targets})
+  set(files "\"${PROJECT_BINARY_DIR}/sdk_docs/checks\"")
+  foreach(target IN LISTS targets)
+    string(APPEND files " \"$<TARGET_FILE:${target}>\"")
+  endforeach()
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/build_before_install.cmake CONTENT
+"foreach(file ${files})
+  if(NOT EXISTS \"\${file}\")
+    message(STATUS \"Building what is installed besides the program\")
+    execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${PROJECT_BINARY_DIR}\" --target installed
+      COMMAND_ERROR_IS_FATAL ANY)
+    break()
+  endif()
+endforeach()
+")
+endfunction()
+
 # trainhost_install_plugin(target dir): installs a target that is built into the plugin or engine folder; test plugins
 # are not installed.
 function(trainhost_install_plugin target dir)
   if(dir STREQUAL TRAINHOST_PLUGIN_DIR)
     install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_PLUGINS} COMPONENT plugins)
+    trainhost_installed(${target})
   elseif(dir STREQUAL TRAINHOST_ENGINE_DIR)
     install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_ENGINES} COMPONENT plugins)
+    trainhost_installed(${target})
   endif()
 endfunction()
 
