@@ -3,6 +3,7 @@
 // in any folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 #include "core/base/json_value.hpp"
@@ -43,6 +44,14 @@ std::string toml_value(const Value& v) {
   return "\"\"";
 }
 
+/// A key of [plugin.NAME], quoted only where TOML demands it.
+std::string plugin_key(const std::string& name) {
+  const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+  return bare ? name : toml_string(name);
+}
+
 /// A path as the run resolved it. "bytes" is a tokenizer and not a file.
 Value absolute_path(const Key& key, Value v, const std::filesystem::path& base) {
   for (Value& item : v.items) item = absolute_path(key, item, base);
@@ -59,10 +68,9 @@ bool holds_paths(const Key& key) {
 std::string line_of(const Settings& s, const Key& key, std::string_view name,
                     const std::filesystem::path& base) {
   const auto given = s.values().find(key.name);
+  // As a comment: a default that is written out would count as given, and may conflict with another key.
   if (given == s.values().end())
-    return *key.default_toml
-               ? fmt::format("{:<40} # default\n", fmt::format("{} = {}", name, key.default_toml))
-               : "";
+    return *key.default_toml ? fmt::format("# {} = {}\n", name, key.default_toml) : "";
   const Value v = holds_paths(key) ? absolute_path(key, given->second, base) : given->second;
   const std::string assignment = fmt::format("{} = {}", name, toml_value(v));
   return s.overridden(key.name) ? fmt::format("{:<40} # command line\n", assignment) : assignment + "\n";
@@ -72,7 +80,9 @@ std::string line_of(const Settings& s, const Key& key, std::string_view name,
 
 std::string resolved_text(const Settings& s, const std::filesystem::path& base) {
   std::string out =
-      "# The run file of this run: every key with its value. trainhost run.toml trains the same model.\n";
+      "# The run file of this run, with absolute paths. Keys after # have their default. `trainhost "
+      "run.toml` trains\n"
+      "# the same model.\n";
   for (const Table& t : tables()) {
     const std::string_view table = t.name;
     if (table.find('.') != table.npos || table == "plugin") continue;
@@ -88,8 +98,8 @@ std::string resolved_text(const Settings& s, const std::filesystem::path& base) 
   for (const auto& [name, v] : s.plugin_values()) {  // "NAME.key", sorted, so that each table is written once
     const auto dot = name.find('.');
     if (const std::string owner = name.substr(0, dot); owner != plugin)
-      out += fmt::format("\n[plugin.{}]\n", json_string(plugin = owner));
-    out += fmt::format("{} = {}\n", json_string(name.substr(dot + 1)), toml_value(v));
+      out += fmt::format("\n[plugin.{}]\n", plugin_key(plugin = owner));
+    out += fmt::format("{} = {}\n", plugin_key(name.substr(dot + 1)), toml_value(v));
   }
   return out;
 }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -162,6 +164,16 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   add("optimizer.weight_decay", r.weight_decay);
   add("optimizer.grad_clip", r.clip_norm);
   return out;
+}
+
+std::string first_nonfinite_weight(plugin::Session& s) {
+  std::string found;
+  s.save(plugin::Scope::kWeights, [&](const plugin::TensorPiece& p) {
+    if (!found.empty() || p.dtype != DType::kF32) return;
+    const std::span<const float> values(static_cast<const float*>(p.data), p.count);
+    if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) found = p.name;
+  });
+  return found;
 }
 
 std::uint64_t checkpoint_bytes(const runfile::RunConfig& c) {

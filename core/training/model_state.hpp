@@ -33,6 +33,9 @@ int moment_count(Optimizer o);
 /// data::Source::content.
 std::string resume_identity(const runfile::RunConfig& c, const std::string& data_content);
 
+/// The first tensor of the weights with a value that is not finite; "" if there is none. Reads all weights.
+std::string first_nonfinite_weight(plugin::Session& s);
+
 /// Bytes of one checkpoint, without the headers of its files.
 std::uint64_t checkpoint_bytes(const runfile::RunConfig& c);
 

@@ -66,7 +66,8 @@ StopSignals::StopSignals() {
   for (const StopSignal& s : kSignals) sigaddset(&action.sa_mask, s.number);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i].number, nullptr, &g_previous[i]);
-    if (g_previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i].number, &action, nullptr);
+    const bool under_nohup = kSignals[i].number == SIGHUP && g_previous[i].sa_handler == SIG_IGN;
+    if (!under_nohup) sigaction(kSignals[i].number, &action, nullptr);
   }
 }
 

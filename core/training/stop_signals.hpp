@@ -7,8 +7,8 @@
 
 namespace trainhost::training {
 
-/// Catches the stop signals during its lifetime; the destructor restores the previous handlers. A signal that
-/// the caller ignores (nohup) stays ignored. One object at a time.
+/// Catches the stop signals during its lifetime; the destructor restores the previous handlers. SIGHUP
+/// stays ignored under nohup. One object at a time.
 class StopSignals {
  public:
   StopSignals();

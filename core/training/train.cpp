@@ -284,6 +284,14 @@ bool TrainingRun::train_step(std::uint64_t step_index) {
   } catch (const plugin::PluginError& e) {
     // The trainer asks between operations whether a signal came. A cancelled step has changed nothing.
     if (e.status() == "cancelled" && StopSignals::received()) return false;
+    if (e.status() == "nonfinite") {
+      const std::string tensor = first_nonfinite_weight(*session_);
+      throw Error(e.code(),
+                  fmt::format("step {}: {}; {}", step_index + 1, e.what(),
+                              tensor.empty() ? "all weights are finite"
+                                             : "the first weight that is not finite is " + tensor),
+                  e.hint());
+    }
     throw;
   }
   const std::uint64_t end_ns = now_ns();
@@ -428,13 +436,14 @@ Exit TrainingRun::stop() {
   return Exit::kStopped;
 }
 
-/// A step that failed has changed no weight, so the state after the last complete step can be saved. The
-/// failure of the step is what is reported, whatever happens here.
+/// A step that failed has changed no weight, so the state after the last complete step can be saved, unless
+/// that has overflowed already and could not be resumed. The failure of the step is what is reported,
+/// whatever happens here.
 void TrainingRun::checkpoint_after_failure() {
   observer_.steps_ended();
   if (steps_done_ == first_step_) return;
   try {
-    write_checkpoint();
+    if (first_nonfinite_weight(*session_).empty()) write_checkpoint();
   } catch (const std::exception&) {
   }
 }

@@ -203,6 +203,17 @@ scale = 0.5
                   {"mode", "auto"}, {"streams", "3"}, {"graph", "true"}, {"scale", "0.5"}}));
   BOOST_TEST((c.plugin_option_lines.at("cuda.streams") == std::pair<std::uint32_t, std::uint32_t>{53, 11}));
   BOOST_TEST(c.given.at("train.steps").line == 16u);
+  check_same_run(parsed(c.resolved, {}, "/"), c);  // its paths are absolute
+}
+
+BOOST_AUTO_TEST_CASE(the_resolved_text_is_a_run_file_of_the_same_run) {
+  check_same_run(parsed(parsed("").resolved), parsed(""));
+  for (const char* model : {"llama-3-8b", "mixtral-8x7b-v0.1"}) {
+    const RunConfig c =
+        run_for_model(model, {{"train.steps", "5"}, {"plugin.memory-equation.attention", "flash"}});
+    check_same_run(parsed(c.resolved), c);
+    BOOST_TEST(c.resolved.find("# command line") != c.resolved.npos);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(overrides_win_over_the_file_and_the_last_one_over_the_others) {

@@ -278,6 +278,20 @@ BOOST_AUTO_TEST_CASE(the_folder_has_a_run_file_that_trains_the_same_model) {
   BOOST_TEST((weights_of(tmp / "first") == weights_of(tmp / "second")));
 }
 
+BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_names_the_step_and_keeps_the_last_good_state) {
+  TemporaryDirectory tmp;
+  const auto sets =
+      joined(tiny_model(1000), {"output.dir=" + (tmp / "out").string(), "optimizer.schedule=constant",
+                                "optimizer.grad_clip=0", "optimizer.name=sgd", "optimizer.lr=100"});
+  Outcome r = run_program(train(sets));
+  BOOST_TEST(r.code == 1, r.err);
+  BOOST_TEST(has(r.err, "trainhost: step 3: loss nan"), r.err);
+  BOOST_TEST(has(r.err, "all weights are finite"), r.err);
+  BOOST_TEST(fs::exists(tmp / "out/checkpoints/step-2"));
+  r = run_program(train(sets, {"--resume"}));
+  BOOST_TEST(has(r.err, "weights: checkpoint of step 2"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_name_that_is_too_long_is_refused_at_the_start) {
   TemporaryDirectory tmp;
   std::string dir = tmp.path().string();
