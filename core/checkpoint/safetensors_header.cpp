@@ -249,7 +249,8 @@ class HeaderReader {
         reject_file(
             file_, 15, data + data_bytes_,
             fmt::format("tensor '{}' ends at byte {} of the data, but the file has {}: it is truncated",
-                        escaped(t.name), at, data_bytes_));
+                        escaped(t.name), at, data_bytes_),
+            "copy or download the file again");
     }
     if (at != data_bytes_)
       reject_file(file_, 15, data + at,

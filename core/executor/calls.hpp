@@ -227,9 +227,9 @@ template <class F, class I>
 inline constexpr th_profiler kProfilerTable = {
     sizeof(th_profiler), 0, F::record_bytes, I::start_profile, I::read_profile, I::stop_profile};
 
-/// The front-end functions in the function table of an engine. All are null: the front end implements
-/// probe(), profile(), plan() and record_bytes() itself, and answers them before it opens the engine.
-struct NoFront {
+/// Null pointers for the four functions that a trainer must answer before its engine library is loaded. They
+/// are implemented in the plugin that loads the engine, so the engine's own function table leaves them empty.
+struct NullFrontEnd {
   static constexpr decltype(th_trainer::probe) probe = nullptr;
   static constexpr decltype(th_trainer::profile) profile = nullptr;
   static constexpr decltype(th_trainer::plan) plan = nullptr;

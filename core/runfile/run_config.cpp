@@ -258,8 +258,7 @@ fs::path default_output(const fs::path& file) {
 
 /// Not created here: planning must not write anything.
 void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
-  c.output.is_default = !s.given("output.dir");
-  c.output.dir = c.output.is_default ? default_output(c.file) : resolve_path(s.text("output.dir"), base);
+  c.output.dir = s.given("output.dir") ? resolve_path(s.text("output.dir"), base) : default_output(c.file);
   c.output.cache = c.output.dir / "cache";
   c.output.checkpoint_every = u64(s, "output.checkpoint_every");
   c.output.keep = u64(s, "output.keep");

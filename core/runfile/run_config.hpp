@@ -34,9 +34,7 @@ struct OptimizerConfig {
 };
 
 struct OutputConfig {
-  std::filesystem::path dir;  // absolute
-  bool is_default =
-      true;  // output.dir was not given: the name may get a number (core/training/run_folder.hpp)
+  std::filesystem::path dir;    // absolute
   std::filesystem::path cache;  // of tokenized text; shared by the numbered folders of a default name
   std::uint64_t checkpoint_every = 0, keep = 2;
 };

@@ -21,8 +21,9 @@ void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
 void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
                   const std::filesystem::path& file);
 
-/// Throws usage_error if text would be read as bytes although the model has another tokenizer: weights are
-/// loaded, or a tokenizer lies beside model.config. data.tokenizer = "bytes" in the run file allows it.
+/// Throws usage_error if the text would be split into bytes although the model was made for another
+/// tokenizer: model.weights is given, or the folder of model.config contains tokenizer files. A run file that
+/// sets data.tokenizer = "bytes" itself is accepted.
 void require_tokenizer_of_model(const runfile::RunConfig& c);
 
 /// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD.

@@ -119,11 +119,11 @@ void require_usable_length(const fs::path& dir) {
 fs::path select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& o) {
   require_usable_length(output.dir);
   Numbered dir{output.dir, output.dir};
-  if (output.is_default) dir = numbered(output.dir);
+  if (o.default_name) dir = numbered(output.dir);
   if (o.resume || o.overwrite) return dir.last;
   const std::string shown = escaped(dir.last.string(), 4096);
   if (has_finished_run(dir.last)) {
-    if (output.is_default) return dir.next;
+    if (o.default_name) return dir.next;
     throw usage_error(shown + " has the model of an earlier run",
                       "train into another --set output.dir=DIR, or replace the earlier run with --overwrite");
   }

@@ -10,6 +10,7 @@
 namespace trainhost::training {
 
 struct RunFolderOptions {
+  bool default_name = false;  // output.dir was not given
   bool resume = false;
   bool overwrite = false;  // --overwrite: an earlier run in the folder is removed
 };

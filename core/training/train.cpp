@@ -180,7 +180,8 @@ void TrainingRun::plan() {
 /// run of days must not fail at its first checkpoint.
 void TrainingRun::open_output() {
   const fs::path named = config_.output.dir;
-  config_.output.dir = select_run_folder(config_.output, {options_.resume, options_.overwrite});
+  config_.output.dir = select_run_folder(
+      config_.output, {config_.given.count("output.dir") == 0, options_.resume, options_.overwrite});
   if (config_.output.dir != named && !options_.resume)
     report(fmt::format("{} has a finished run; training into {}", escaped(named.string(), 4096),
                        escaped(config_.output.dir.string(), 4096)));

@@ -22,9 +22,9 @@ using EngineEntry = const EngineTable* (*)();
 /// Builds the table of an engine. Calls provides the functions of an instance (executor::InstanceCalls).
 template <class Calls>
 constexpr EngineTable engine_table() {
-  using executor::NoFront;
-  return {kEngineAbi, &executor::kTrainerTable<NoFront, Calls>, &executor::kGenerateTable<Calls>,
-          &executor::kProfilerTable<NoFront, Calls>};
+  using executor::NullFrontEnd;
+  return {kEngineAbi, &executor::kTrainerTable<NullFrontEnd, Calls>, &executor::kGenerateTable<Calls>,
+          &executor::kProfilerTable<NullFrontEnd, Calls>};
 }
 
 /// Instance functions of a front end: each forwards to the engine. E::open(host, device) loads the engine,

@@ -269,7 +269,8 @@ BOOST_AUTO_TEST_CASE(unreadable_files_are_rejected) {
   fs::path p = d.copy("good");
   ::chmod(p.c_str(), 0000);
   bool root = ::geteuid() == 0;
-  if (root) BOOST_REQUIRE_EQUAL(::seteuid(65534), 0);  // root can read every file: continue as user nobody
+  // File permissions do not apply to root, so the check runs with the user id of `nobody`.
+  if (root) BOOST_REQUIRE_EQUAL(::seteuid(65534), 0);
   std::string v = gate(p);
   if (root) BOOST_REQUIRE_EQUAL(::seteuid(0), 0);
   BOOST_TEST(v == "gate/unreadable: cannot be read: Permission denied");

@@ -16,7 +16,7 @@ class Fiber {
   /// suspended on the stack is abandoned.
   void start(void (*entry)(void*), void* argument);
   /// Suspends this fiber, which must be the running one, and continues `next`. Returns when another fiber
-  /// continues this one. ends: nobody will.
+  /// continues this one. ends: this fiber is finished and must not be continued.
   void switch_to(Fiber& next, bool ends = false);
 
  private:

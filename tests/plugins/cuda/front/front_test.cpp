@@ -1,5 +1,5 @@
-// The front end of the CUDA trainer on simulated machines (fake driver, NVML and engine): every reason why
-// the trainer cannot be used, with its message; free memory without a CUDA context; plans without a driver.
+// The CUDA trainer's plugin library with a fake driver, a fake NVML and a fake engine: the message for every
+// reason why the trainer cannot be used; free memory without a CUDA context; plans without a driver.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <map>
