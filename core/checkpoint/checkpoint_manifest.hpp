@@ -13,6 +13,7 @@
 namespace trainhost::checkpoint {
 
 inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kBestName = "best";  // a file with the name of a checkpoint
 inline constexpr std::uint64_t kManifestFormat = 1, kMaxManifestBytes = 256u << 20;
 
 struct FileRecord {
@@ -52,6 +53,9 @@ struct Candidate {
 std::vector<Candidate> candidates(const std::filesystem::path& dir);
 /// The serial for the next checkpoint; `all` as returned by candidates().
 std::uint64_t next_serial(const std::vector<Candidate>& all);
+
+/// The name in the file `best` of a directory of checkpoints; "" if there is none or it is no such name.
+std::string best_name(const std::filesystem::path& dir);
 
 /// All names in a directory, sorted. Throws run_error if it cannot be listed.
 std::vector<std::string> names_in(const std::filesystem::path& dir);

@@ -82,6 +82,25 @@ std::uint64_t next_serial(const std::vector<Candidate>& all) {
 
 std::uint64_t Store::count() const { return candidates(dir_).size(); }
 
+std::string best_name(const fs::path& dir) {
+  std::error_code ec;
+  if (!fs::exists(fs::symlink_status(dir / kBestName, ec))) return {};
+  try {
+    std::string name = read_whole(dir / kBestName, 64);
+    if (name.ends_with('\n')) name.pop_back();
+    return step_of(name) ? name : std::string();
+  } catch (const Error&) {  // not a file, or not one of ours
+    return {};
+  }
+}
+
+std::optional<Store::Found> Store::best() const {
+  const std::string name = best_name(dir_);
+  Manifest m;
+  if (name.empty() || !damage_of(dir_ / name, m).empty()) return std::nullopt;
+  return Found{dir_ / name, std::move(m.meta), {}};
+}
+
 std::optional<Store::Found> Store::newest() const {
   std::vector<Candidate> all = candidates(dir_);
   if (all.empty()) return std::nullopt;

@@ -25,7 +25,8 @@ constexpr std::uint64_t kMinKept = 2;
 /// lock.
 void remove_leftovers(const fs::path& dir) {
   for (const std::string& name : names_in(dir))
-    if (is_temp_name(name) && (name.starts_with("step-") || name.starts_with("latest.")))
+    if (is_temp_name(name) &&
+        (name.starts_with("step-") || name.starts_with("latest.") || name.starts_with("best.")))
       remove_tree(dir / name);
 }
 
@@ -111,12 +112,18 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
   return target;
 }
 
+void Store::mark_best(std::uint64_t step) {
+  write_file_atomically(dir_ / kBestName, fmt::format("step-{}\n", step));
+}
+
 /// Removes checkpoints older than the newest keep_ verified ones; a damaged one does not count as kept. The
 /// checkpoint just published is never removed, even if its step is lower than that of others.
 void Store::rotate(const fs::path& published) {
   std::uint64_t good = 0;
+  const std::string best = best_name(dir_);
   // Newest first. Each is verified once per process; a checkpoint that another process wrote is hashed here.
   for (const Candidate& c : candidates(dir_)) {
+    if (good >= keep_ && c.name == best) continue;
     if (good >= keep_ && dir_ / c.name != published) {
       // Renamed first: a half-removed directory must not be taken for a checkpoint after a kill.
       fs::path renamed = temp_beside(dir_ / c.name);

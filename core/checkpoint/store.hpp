@@ -1,6 +1,7 @@
 // Checkpoints of one output directory, written by the protocol of core/checkpoint/README.md: staged in
 // step-N.tmp.*, synced and hashed, published by rename, verified; then old ones are removed. Once the first
-// checkpoint is verified, a verified one exists at all times.
+// checkpoint is verified, a verified one exists at all times. The one with the lowest validation loss can be
+// kept too.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -45,7 +46,8 @@ struct Meta {              // part of manifest.json
 
 class Store {
  public:
-  /// Manages dir/step-N/ and dir/latest. Keeps at least two verified checkpoints, even if `keep` is smaller.
+  /// Manages dir/step-N/, dir/latest and dir/best. Keeps at least two verified checkpoints, even if `keep` is
+  /// smaller.
   Store(std::filesystem::path dir, std::uint64_t keep);
   /// Saves a checkpoint and returns its directory. `write_shards(tmp_dir)` writes the files (no directories);
   /// they are hashed, published as step-N and verified, then old checkpoints are removed. After a failure the
@@ -61,9 +63,16 @@ class Store {
   /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
   /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
   std::optional<Found> newest() const;
+  /// The newest checkpoint of the best validation loss that verifies; nullopt if mark_best() named none, or
+  /// it is damaged.
+  std::optional<Found> best() const;
+  /// Names step-N, which exists, as the best in dir/best. It is kept in addition to the last ones, until
+  /// another one is named.
+  void mark_best(std::uint64_t step);
   /// Number of checkpoints, intact or not. A save that was interrupted leaves none.
   std::uint64_t count() const;
-  /// The most checkpoints that exist at one moment: those that are kept, and the one being written.
+  /// The most checkpoints that exist at one moment: those that are kept, and the one being written. The best
+  /// one is not counted.
   std::uint64_t most() const { return keep_ + 1; }
 
  private:

@@ -13,6 +13,7 @@ namespace {
 /// `profiled_by`: the trainer whose timing records are allocated too; null: none.
 HostBuffers host_buffers_of(const runfile::RunConfig& c, plugin::Trainer* profiled_by) {
   HostBuffers b = plan_host_buffers(c.model, c.run, data::planned_held_bytes(open_options(c)));
+  b.copy_bytes = state_copy_bytes(c);
   if (profiled_by) b.profile_bytes = profiled_by->profile_bytes(c.model, c.run).value_or(0);
   return b;
 }

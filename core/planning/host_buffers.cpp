@@ -6,6 +6,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/model/tensors.hpp"
 
 namespace trainhost::planning {
 
@@ -25,6 +26,16 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
   b.staging_bytes = std::max(std::min(kStagingBytes, std::max(embedding, up)), longest_row * sizeof(float));
   b.data_bytes = data_bytes;
   return b;
+}
+
+int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
+
+std::uint64_t state_bytes(const runfile::RunConfig& c) {
+  return checked_mul(count_parameters(c.model).total, sizeof(float), 1 + moment_count(c.run.optimizer));
+}
+
+std::uint64_t state_copy_bytes(const runfile::RunConfig& c) {
+  return c.output.async_checkpoints || c.safety.verify_every ? state_bytes(c) : 0;
 }
 
 void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
@@ -54,6 +65,7 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
             equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
   add_entry("host.data", b.data_bytes, "text in memory");
   add_entry("host.profile", b.profile_bytes, "timing records of one step");
+  add_entry("host.state_copy", b.copy_bytes, "P*4 bytes of weights and of each moment");
   // The host tier may be absent in the report of a device estimator. A report without any peak gets none.
   for (TierPeak& p : report.tiers)
     if (p.tier == Tier::kHost) {

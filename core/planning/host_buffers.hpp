@@ -8,6 +8,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/plugin/ledger.hpp"
+#include "core/runfile/run_config.hpp"
 
 namespace trainhost::planning {
 
@@ -16,9 +17,23 @@ struct HostBuffers {
   std::uint64_t staging_bytes = 0;  // f32 piece of a tensor during a transfer between a file and the trainer
   std::uint64_t data_bytes = 0;     // text in memory; 0 for memory-mapped files
   std::uint64_t profile_bytes = 0;  // timing records of one step, with --profile
-  std::uint64_t total() const { return batch_bytes + staging_bytes + data_bytes + profile_bytes; }
+  std::uint64_t copy_bytes = 0;     // f32 copy of weights and moments, see state_copy_bytes()
+  std::uint64_t total() const {
+    return batch_bytes + staging_bytes + data_bytes + profile_bytes + copy_bytes;
+  }
 };
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes);
+
+/// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD. Of the optimizers that trainers
+/// execute; planning knows more of them.
+int moment_count(Optimizer o);
+
+/// Bytes of weights and moments in f32: of one checkpoint, without the headers of its files.
+std::uint64_t state_bytes(const runfile::RunConfig& c);
+
+/// state_bytes() if the run keeps a copy of its state in host memory (output.async_checkpoints,
+/// train.verify_every), else 0.
+std::uint64_t state_copy_bytes(const runfile::RunConfig& c);
 
 /// Adds them to the report of a trainer or an exact estimator: entries host.*, host tier, component
 /// workspace.

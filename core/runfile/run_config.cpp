@@ -144,6 +144,21 @@ void set_train(const Settings& s, RunConfig& c) {
   set_precision(c.precision, c.run);
 }
 
+Policy policy_from(const std::string& word) {
+  return word == "stop"       ? Policy::kStop
+         : word == "skip"     ? Policy::kSkip
+         : word == "rollback" ? Policy::kRollback
+                              : Policy::kIgnore;
+}
+
+void set_safety(const Settings& s, RunConfig& c) {
+  c.safety.on_nonfinite = policy_from(s.text("train.on_nonfinite"));
+  c.safety.on_spike = policy_from(s.text("train.on_spike"));
+  c.safety.spike_threshold = s.number("train.spike_threshold");
+  c.safety.spike_window = u32(s, "train.spike_window");
+  c.safety.verify_every = u64(s, "train.verify_every");
+}
+
 /// min_lr and warmup_steps without a value depend on other keys, see combinations.cpp.
 void set_optimizer(const Settings& s, RunConfig& c) {
   const std::string schedule = s.text("optimizer.schedule");
@@ -262,6 +277,9 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.cache = c.output.dir / "cache";
   c.output.checkpoint_every = u64(s, "output.checkpoint_every");
   c.output.keep = u64(s, "output.keep");
+  c.output.checkpoint_minutes = s.number("train.checkpoint_minutes");
+  c.output.keep_best = s.flag("output.keep_best");
+  c.output.async_checkpoints = s.flag("output.async_checkpoints");
 }
 
 /// The digest as sha256sum prints it, in lower case. The prefix "sha256:" is optional.
@@ -318,6 +336,7 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
   check_against_layers(s, c.model.layers, open);
   set_data(s, base, c);
   set_train(s, c);
+  set_safety(s, c);
   set_optimizer(s, c);
   set_memory(s, c);
   set_parallel(s, c);

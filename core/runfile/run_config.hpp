@@ -33,10 +33,27 @@ struct OptimizerConfig {
   std::uint64_t warmup_steps = 0;
 };
 
+/// What follows a step that failed numerically.
+enum class Policy {
+  kIgnore,    // for spikes only
+  kStop,      // end the run
+  kSkip,      // leave the update of the step out
+  kRollback,  // return to the last checkpoint and continue with the data after the step
+};
+
+struct SafetyConfig {
+  Policy on_nonfinite = Policy::kStop, on_spike = Policy::kIgnore;
+  double spike_threshold = 6;        // standard deviations
+  std::uint32_t spike_window = 128;  // losses
+  std::uint64_t verify_every = 0;    // steps; 0 = never
+};
+
 struct OutputConfig {
   std::filesystem::path dir;    // absolute
   std::filesystem::path cache;  // of tokenized text; shared by the numbered folders of a default name
   std::uint64_t checkpoint_every = 0, keep = 2;
+  double checkpoint_minutes = 0;
+  bool keep_best = false, async_checkpoints = false;
 };
 
 struct RunConfig {
@@ -52,6 +69,7 @@ struct RunConfig {
   std::uint64_t steps = 0, eval_every = 0;
   std::uint32_t threads = 0;  // 0 = all cores
   OptimizerConfig optimizer;
+  SafetyConfig safety;
   std::string device;                                // name of a device preset; "" = none
   std::optional<std::uint64_t> budget, host_budget;  // bytes
   std::vector<std::string> estimators{"auto"};

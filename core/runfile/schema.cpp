@@ -68,6 +68,12 @@ constexpr Key kKeys[] = {
     {"train.recompute", Type::kChoice, "\"none\"", 0, 0, "none|selective|full|auto", "", "none | selective | full | auto (least recomputation that fits)"},
     {"train.recompute_every", Type::kInteger, "1", 1, 65536, "", "", "with recompute = \"full\": layers recomputed together from one saved input; can only be planned"},
     {"train.eval_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between evaluations; 0 = only at the end"},
+    {"train.checkpoint_minutes", Type::kNumber, "0.0", 0, 1e6, "", "", "minutes between checkpoints, in addition to output.checkpoint_every; 0 = no limit of time"},
+    {"train.on_nonfinite", Type::kChoice, "\"stop\"", 0, 0, "stop|skip|rollback", "", "stop | skip | rollback: what follows a step whose loss or gradient norm is not finite; skip leaves its update out, rollback returns to the last checkpoint and continues with the data after the step"},
+    {"train.on_spike", Type::kChoice, "\"ignore\"", 0, 0, "ignore|stop|skip|rollback", "", "ignore | stop | skip | rollback: the same for a step whose loss is spike_threshold standard deviations above the mean of the last spike_window losses"},
+    {"train.spike_threshold", Type::kNumber, "6.0", 1, 1e6, "", "", "standard deviations above the mean from which a loss is a spike"},
+    {"train.spike_window", Type::kInteger, "128", 8, 10000, "", "", "number of losses that a loss is compared with; no loss is a spike before there are as many"},
+    {"train.verify_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between steps that are computed twice and compared bit by bit, to find a processor or memory that computes wrong; 0 = never; needs memory for a copy of weights and moments"},
 
     {"optimizer.name", Type::kChoice, "\"adamw\"", 0, 0, "adamw|sgd|sgd-momentum|adafactor|lion|muon|adamw-8bit", "", "adamw | sgd | sgd-momentum (momentum = betas[0]); adafactor, lion, muon and adamw-8bit can only be planned"},
     {"optimizer.lr", Type::kNumber, "4e-3", 0, 100, "", "", "learning rate after warm-up"},
@@ -117,6 +123,8 @@ constexpr Key kKeys[] = {
     {"output.dir", Type::kPath, "", 0, 0, "", "\"runs/builtin\"", "folder of metrics, checkpoints and model/; default: runs/NAME in the current directory"},
     {"output.checkpoint_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between checkpoints; 0 = only when the run is stopped"},
     {"output.keep", Type::kInteger, "2", 1, 1000000, "", "", "number of checkpoints to keep"},
+    {"output.keep_best", Type::kBool, "false", 0, 0, "", "", "also write and keep the checkpoint with the lowest validation loss"},
+    {"output.async_checkpoints", Type::kBool, "false", 0, 0, "", "", "training waits only until weights and moments are copied in host memory; the plan includes the copy"},
 
     {"plugins.path", Type::kPaths, "", 0, 0, "", "[\"plugins\"]", "folders searched for plugins before the default folders"},
     {"plugins.allow", Type::kTexts, "", 0, 0, "", "[\"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"]",

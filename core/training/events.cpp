@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <span>
@@ -50,7 +51,9 @@ Json memory_json(const MemoryResult& m) {
 
 /// Appends for a resumed run, whose file truncate_metrics() has cut back before.
 Events::Events(const std::filesystem::path& metrics, bool append, bool to_stdout)
-    : file_(open_metrics(metrics, append ? O_APPEND : O_TRUNC)), path_(metrics), to_stdout_(to_stdout) {}
+    : file_(open_metrics(metrics, append ? O_APPEND : O_APPEND | O_TRUNC)),
+      path_(metrics),
+      to_stdout_(to_stdout) {}
 
 /// The file comes first: it is the record of the run, and a closed pipe on stdout must not lose a line. Each
 /// line is written at once, so that another process can follow the run.
@@ -102,6 +105,26 @@ void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
   line(to_line({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
 }
 
+void Events::skip(std::uint64_t step, const char* reason, std::optional<double> loss) {
+  Json j = {{"event", "skip"}, {"step", step}, {"reason", reason}};
+  if (loss) j["loss"] = *loss;
+  line(to_line(j));
+}
+
+/// The events of the steps that are trained again are removed first, so that the file has each step once.
+void Events::rollback(std::uint64_t to, std::uint64_t from, const char* reason, std::uint64_t batch_offset) {
+  truncate_metrics(path_, to);
+  line(to_line({{"event", "rollback"},
+                {"step", to},
+                {"from_step", from},
+                {"reason", reason},
+                {"batch_offset", batch_offset}}));
+}
+
+void Events::verify(std::uint64_t step, const std::string& weights_hash) {
+  line(to_line({{"event", "verify"}, {"step", step}, {"weights_xxh3_128", weights_hash}}));
+}
+
 // Code 0 is success for CUDA and errno, so it means that there is no native error.
 void Events::note(const std::string& text, const plugin::VendorError& native) {
   Json j = {{"event", "note"}, {"text", text}};
@@ -112,7 +135,7 @@ void Events::note(const std::string& text, const plugin::VendorError& native) {
 /// The last event of a complete run. Its absence tells a reader that the run was stopped. summary.json
 /// repeats the line, so both agree.
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
-                         double utilization, const std::string& recompute_json,
+                         double utilization, const RunHistory& history, const std::string& recompute_json,
                          const std::string& profile_json) {
   Json transfers = {{"h2d", c.h2d},
                     {"d2h", c.d2h},
@@ -128,7 +151,10 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
             {"steps", steps},
             {"memory", memory_json(memory)},
             {"transfers", std::move(transfers)},
-            {"utilization", utilization}};
+            {"utilization", utilization},
+            {"skipped_steps", history.skipped},
+            {"rollbacks", history.rollbacks}};
+  if (history.best_step) j["best"] = {{"step", *history.best_step}, {"loss", history.best_loss}};
   if (!recompute_json.empty()) j["recompute"] = parse_json(recompute_json);
   if (!profile_json.empty()) j["profile"] = parse_json(profile_json);
   std::string text = to_line(j);
@@ -141,6 +167,25 @@ std::optional<JsonValue> parse_event(const std::string& line) try {
   return event.is_object() ? std::optional(std::move(event)) : std::nullopt;
 } catch (const JsonError&) {
   return std::nullopt;
+}
+
+std::uint64_t last_step(const std::filesystem::path& metrics) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(metrics, ec))) return 0;
+  constexpr std::uint64_t kTail = 1 << 16;  // some hundred events
+  const std::uint64_t size = std::filesystem::file_size(metrics, ec);
+  if (ec || size == 0) return 0;
+  std::string tail(std::min(size, kTail), '\0');
+  const checkpoint::Fd file = open_metrics(metrics, 0);
+  const ssize_t n = ::pread(file.get(), tail.data(), tail.size(), static_cast<off_t>(size - tail.size()));
+  tail.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  std::uint64_t last = 0;
+  for (std::size_t begin = 0, end; (end = tail.find('\n', begin)) != tail.npos; begin = end + 1) {
+    const std::optional<JsonValue> event = parse_event(tail.substr(begin, end - begin));
+    const JsonValue* const step = event ? event->find("step") : nullptr;
+    if (step && step->integer > 0) last = static_cast<std::uint64_t>(step->integer);
+  }
+  return last;
 }
 
 /// A run that resumes after step N continues with step N + 1. Events of later steps belong to work that was

@@ -21,6 +21,13 @@ struct StepEvent {
   double ms = 0, tokens_per_s = 0;
 };
 
+/// What happened besides plain steps, for the last event and for the user.
+struct RunHistory {
+  std::uint64_t skipped = 0, rollbacks = 0;  // by train.on_nonfinite and train.on_spike
+  std::optional<std::uint64_t> best_step;    // of the lowest validation loss; with output.keep_best
+  double best_loss = 0;
+};
+
 class Events {
  public:
   /// Appends to `metrics` if `append`, else replaces it. `to_stdout`: also prints every line.
@@ -32,12 +39,19 @@ class Events {
   void step(const StepEvent& e);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
+  /// The update of a step was left out: "nonfinite" or "spike".
+  void skip(std::uint64_t step, const char* reason, std::optional<double> loss);
+  /// Step `from` failed; the run continues after step `to`.
+  void rollback(std::uint64_t to, std::uint64_t from, const char* reason, std::uint64_t batch_offset);
+  /// A step was computed twice with the same bits.
+  void verify(std::uint64_t step, const std::string& weights_hash);
   /// `native`: the error number of the driver or the system, if any.
   void note(const std::string& text, const plugin::VendorError& native = {});
   /// Returns the line, which summary.json repeats. `recompute_json`: what
   /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,
-                   double utilization, const std::string& recompute_json, const std::string& profile_json);
+                   double utilization, const RunHistory& history, const std::string& recompute_json,
+                   const std::string& profile_json);
 
  private:
   void line(const std::string& json);
@@ -49,6 +63,9 @@ class Events {
 /// One line of the events as a JSON object; nullopt if it is not one, for example because a crash truncated
 /// it.
 std::optional<JsonValue> parse_event(const std::string& line);
+
+/// The step of the last event that has one; 0 if there is none.
+std::uint64_t last_step(const std::filesystem::path& metrics);
 
 /// Cuts metrics.jsonl off before the first event of a later step, so that the file of a resumed run has each
 /// step once.

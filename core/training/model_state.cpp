@@ -1,12 +1,13 @@
-// See model_state.hpp. State of a run = weights and moments of the session, the completed step, and the
-// settings that determine the next bits. Batches and learning rate are functions of the step, so nothing else
-// is saved.
+// See model_state.hpp. State of a run = weights and moments of the session, Progress, and the settings that
+// determine the next bits. Batches and learning rate are functions of these, so nothing else is saved.
 #include "core/training/model_state.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -14,6 +15,7 @@
 #include "core/base/checked.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
+#include "core/planning/host_buffers.hpp"
 
 namespace trainhost::training {
 namespace {
@@ -23,6 +25,10 @@ namespace fs = std::filesystem;
 constexpr const char* kScopeFile[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
 constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
                                     plugin::Scope::kMoment2};
+
+/// Members of the manifest's extras; see Progress.
+constexpr const char *kRunKey = "run", *kOffsetKey = "batch_offset", *kLossesKey = "recent_losses",
+                     *kValidationKey = "validation_loss";
 
 constexpr const char* kContentKey = "data.content";
 
@@ -35,10 +41,30 @@ std::map<std::string, std::string> lines_of(const std::string& text) {
   return out;
 }
 
+/// A run may be continued with another train.steps. Returns what changes with it; "" if it is the same. A
+/// warm-up that follows from train.steps stays as it was.
+std::string change_steps(const std::map<std::string, std::string>& saved, std::uint64_t step,
+                         runfile::RunConfig& c) {
+  const auto before = saved.find("train.steps");
+  if (before == saved.end() || before->second == std::to_string(c.steps)) return {};
+  if (c.steps < step)
+    throw usage_error(fmt::format("the checkpoint is of step {}, but train.steps = {}", step, c.steps),
+                      "set train.steps to at least the step of the checkpoint");
+  const auto warmup = saved.find("optimizer.warmup_steps");
+  if (warmup != saved.end() && !c.given.count("optimizer.warmup_steps"))
+    c.optimizer.warmup_steps = std::strtoull(warmup->second.c_str(), nullptr, 10);
+  std::string text = fmt::format("train.steps was {} and is {}", before->second, c.steps);
+  if (c.optimizer.schedule != runfile::Schedule::kConstant)
+    text += fmt::format(": from step {} on the learning rate follows the schedule of {} steps", step + 1,
+                        c.steps);
+  return text;
+}
+
 /// Only keys that both texts have are compared: a later version may add keys, and an old checkpoint must stay
 /// usable. Names of files count only if a text has no hash of their content.
-void require_same_identity(const std::string& saved, const std::string& current) {
-  std::map<std::string, std::string> a = lines_of(saved), b = lines_of(current);
+void require_same_identity(std::map<std::string, std::string> a, const std::string& current) {
+  std::map<std::string, std::string> b = lines_of(current);
+  b.erase("train.steps");  // see change_steps()
   if (a.count(kContentKey) && b.count(kContentKey))
     for (const char* name : {"data.train", "data.tokenizer"}) b.erase(name);
   std::string differs;
@@ -74,8 +100,11 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
           : "tokenize the text with it into a .bin file; " + bytes);
 }
 
-/// Of the optimizers that trainers execute; planning knows more of them.
-int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
+std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {
+  const std::size_t n = 1 + static_cast<std::size_t>(planning::moment_count(c.run.optimizer));
+  assert(n <= std::size(kScope));
+  return std::span(kScope).first(n);
+}
 
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does
 /// not depend on the model. All tensors are checked before the first byte is passed to the trainer.
@@ -104,10 +133,6 @@ checkpoint::TensorSource source_of(plugin::Session& s, plugin::Scope scope) {
 }
 
 }  // namespace
-
-void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file) {
-  checkpoint::write_tensors(file, tensors(m), source_of(s, scope));
-}
 
 /// Every key that changes a bit of the trained weights. Missing one here would let a resumed run differ
 /// silently, so a new key of the run file that affects training is added here, too.
@@ -176,37 +201,60 @@ std::string first_nonfinite_weight(plugin::Session& s) {
   return found;
 }
 
-std::uint64_t checkpoint_bytes(const runfile::RunConfig& c) {
-  return checked_mul(count_parameters(c.model).total, sizeof(float), 1 + moment_count(c.run.optimizer));
+StateSource state_of(plugin::Session& s) {
+  return [&s](std::size_t scope) { return source_of(s, kScope[scope]); };
 }
 
-/// The store compares the number of bytes with the free space before writing.
-fs::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
-                         std::uint64_t step, const std::string& data_content, checkpoint::Store& store) {
+checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
+                                 const std::string& data_content, const Progress& progress) {
   checkpoint::Meta meta;
-  meta.step = step;
+  meta.step = progress.step;
   meta.kernel_set = s.info("kernel_set");
   meta.program_version = TRAINHOST_VERSION;
   meta.backend = backend;
-  meta.extra["run"] = resume_identity(c, data_content);
-  const int scopes = 1 + moment_count(c.run.optimizer);
-  assert(scopes >= 1 && scopes <= static_cast<int>(std::size(kScope)));
-  return store.save(meta, checkpoint_bytes(c), [&](const fs::path& tmp) {
-    for (int i = 0; i < scopes; ++i) save_tensors(s, kScope[i], c.model, tmp / kScopeFile[i]);
+  meta.extra[kRunKey] = resume_identity(c, data_content);
+  if (progress.batch_offset) meta.extra[kOffsetKey] = std::to_string(progress.batch_offset);
+  if (!progress.recent_losses.empty()) meta.extra[kLossesKey] = progress.recent_losses;
+  if (progress.validation_loss) meta.extra[kValidationKey] = fmt::format("{}", *progress.validation_loss);
+  return meta;
+}
+
+Progress progress_of(const checkpoint::Meta& meta) {
+  Progress p;
+  p.step = meta.step;
+  const auto text = [&](const char* key) {
+    const auto it = meta.extra.find(key);
+    return it == meta.extra.end() ? std::string() : it->second;
+  };
+  p.batch_offset = std::strtoull(text(kOffsetKey).c_str(), nullptr, 10);
+  p.recent_losses = text(kLossesKey);
+  if (const std::string loss = text(kValidationKey); !loss.empty())
+    p.validation_loss = std::strtod(loss.c_str(), nullptr);
+  return p;
+}
+
+/// The store compares the number of bytes with the free space before writing.
+fs::path save_checkpoint(checkpoint::Store& store, const checkpoint::Meta& meta, const runfile::RunConfig& c,
+                         const StateSource& state) {
+  return store.save(meta, planning::state_bytes(c), [&](const fs::path& tmp) {
+    for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
+      checkpoint::write_tensors(tmp / kScopeFile[i], tensors(c.model), state(i));
   });
 }
 
-std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
-                                const std::string& data_content, const checkpoint::Store& store,
-                                std::span<float> scratch,
-                                const std::function<void(const std::string&)>& say) {
+Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std::string& data_content,
+                           const checkpoint::Store& store, std::span<float> scratch,
+                           const std::function<void(const std::string&)>& say) {
   auto found = store.newest();
   if (!found)
-    throw usage_error(fmt::format("--resume: {} has no checkpoint", c.output.dir.string()),
+    throw usage_error(fmt::format("--resume: {} has no checkpoint", escaped(c.output.dir.string(), 4096)),
                       "train without --resume first, and set output.checkpoint_every");
   for (const std::string& skipped : found->skipped) say("skipped " + skipped);
-  auto run = found->meta.extra.find("run");
-  if (run != found->meta.extra.end()) require_same_identity(run->second, resume_identity(c, data_content));
+  if (const auto run = found->meta.extra.find(kRunKey); run != found->meta.extra.end()) {
+    const std::map<std::string, std::string> saved = lines_of(run->second);
+    if (const std::string change = change_steps(saved, found->meta.step, c); !change.empty()) say(change);
+    require_same_identity(saved, resume_identity(c, data_content));
+  }
   // Another kernel set (another CPU or GPU) rounds differently. The run is still correct, so it is only
   // noted.
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)
@@ -216,9 +264,9 @@ std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
                     "bit-identical",
                     found->meta.kernel_set, now));
   // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
-  for (int i = 0; i <= moment_count(c.run.optimizer); ++i)
+  for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
     load_tensors(s, kScope[i], c.model, found->dir / kScopeFile[i], scratch);
-  return found->meta.step;
+  return progress_of(found->meta);
 }
 
 /// The result is published as one directory, see write_model_dir(). The tokenizer is copied, so that the

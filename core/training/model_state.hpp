@@ -3,10 +3,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "core/checkpoint/store.hpp"
+#include "core/checkpoint/tensor_files.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
 
@@ -17,17 +20,22 @@ namespace trainhost::training {
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
                   const std::filesystem::path& file_or_dir, std::span<float> scratch);
 
-/// Writes a scope of the session to one safetensors file, in f32 and in checkpoint order.
-void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
-                  const std::filesystem::path& file);
-
 /// Throws usage_error if the text would be split into bytes although the model was made for another
 /// tokenizer: model.weights is given, or the folder of model.config contains tokenizer files. A run file that
 /// sets data.tokenizer = "bytes" itself is accepted.
 void require_tokenizer_of_model(const runfile::RunConfig& c);
 
-/// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD.
-int moment_count(Optimizer o);
+/// What a checkpoint contains: weights, then the moments of the optimizer.
+std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c);
+
+/// What a run has reached; part of every checkpoint.
+struct Progress {
+  std::uint64_t step = 0;                 // optimizer steps that are done
+  std::uint64_t batch_offset = 0;         // step t reads batch t + batch_offset: rollbacks left some out
+  std::string recent_losses;              // SpikeDetector::text()
+  std::optional<double> validation_loss;  // measured after `step`
+};
+Progress progress_of(const checkpoint::Meta& meta);
 
 /// The keys of the run file that affect the trained bits, for comparison at resume: "train.micro_batch =
 /// 8\n...". Threads, output and evaluation are omitted, because they do not. `data_content`:
@@ -37,20 +45,25 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
 /// The first tensor of the weights with a value that is not finite; "" if there is none. Reads all weights.
 std::string first_nonfinite_weight(plugin::Session& s);
 
-/// Bytes of one checkpoint, without the headers of its files.
-std::uint64_t checkpoint_bytes(const runfile::RunConfig& c);
+/// The tensors of a scope, by its index in state_scopes().
+using StateSource = std::function<checkpoint::TensorSource(std::size_t scope)>;
+StateSource state_of(plugin::Session& s);
 
-/// Writes the checkpoint step-N of the session; returns its directory.
-std::filesystem::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
-                                      const std::string& backend, std::uint64_t step,
-                                      const std::string& data_content, checkpoint::Store& store);
+/// The metadata of a checkpoint of `s`; `data_content` as for resume_identity().
+checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
+                                 const std::string& data_content, const Progress& progress);
 
-/// Loads the newest intact checkpoint; returns its step. Throws usage_error with the keys that differ from
-/// the run that wrote it, or if there is none. Calls `say` for skipped checkpoints and for a different kernel
+/// Writes the checkpoint step-N; returns its directory.
+std::filesystem::path save_checkpoint(checkpoint::Store& store, const checkpoint::Meta& meta,
+                                      const runfile::RunConfig& c, const StateSource& state);
+
+/// Loads the newest intact checkpoint. Throws usage_error with the keys that differ from the run that wrote
+/// it, or if there is none. train.steps may differ; then optimizer.warmup_steps of `c` is set to that of the
+/// run before, unless it was given. Calls `say` for that, for skipped checkpoints and for a different kernel
 /// set.
-std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
-                                const std::string& data_content, const checkpoint::Store& store,
-                                std::span<float> scratch, const std::function<void(const std::string&)>& say);
+Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std::string& data_content,
+                           const checkpoint::Store& store, std::span<float> scratch,
+                           const std::function<void(const std::string&)>& say);
 
 /// Writes model/ in Hugging Face layout: config.json, generation_config.json (max_length = seq_len),
 /// model.safetensors, and the tokenizer.model of the run, if any.

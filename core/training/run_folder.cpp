@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <ctime>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "core/base/error.hpp"
@@ -37,7 +38,7 @@ bool is_present(const fs::path& path) {
 constexpr const char* kResults[] = {"summary.json", "model", "checkpoints", "metrics.jsonl"};
 
 /// Other files of the folder; each is replaced when a run starts.
-constexpr const char* kRecords[] = {"run.toml", "environment.json"};
+constexpr const char* kRecords[] = {"run.toml", "environment.json", "status.json"};
 
 bool has_finished_run(const fs::path& dir) {
   return is_present(dir / "summary.json") || is_present(dir / "model");
@@ -99,10 +100,6 @@ std::string utc_time() {
   return text;
 }
 
-}  // namespace
-
-namespace {
-
 /// The longest path below the folder is that of a shard of the model while it is written, of less than 100
 /// bytes. Longer paths would fail when the run ends.
 void require_usable_length(const fs::path& dir) {
@@ -114,16 +111,43 @@ void require_usable_length(const fs::path& dir) {
         "set a shorter output.dir");
 }
 
+/// train.steps of the finished run in `dir`; nullopt if it has no readable summary.json.
+std::optional<std::uint64_t> finished_steps(const fs::path& dir) {
+  std::error_code ec;
+  if (!fs::is_regular_file(fs::symlink_status(dir / "summary.json", ec))) return std::nullopt;
+  try {
+    const JsonValue summary = parse_json(checkpoint::read_whole(dir / "summary.json", 16 << 20));
+    const JsonValue* const steps = summary.find("steps");
+    if (!steps || steps->integer < 0) return std::nullopt;
+    return static_cast<std::uint64_t>(steps->integer);
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
+}
+
+/// --resume=auto, for job schedulers that start the same command until the run is finished.
+RunFolder resume_or_start(const fs::path& dir, const runfile::OutputConfig& output, std::uint64_t steps) {
+  const std::optional<std::uint64_t> finished = finished_steps(dir);
+  if (finished && *finished >= steps) return {dir, true, true};
+  if (checkpoint::Store(dir / "checkpoints", output.keep).count() > 0) return {dir, true};
+  if (finished)
+    throw usage_error(fmt::format("{} has a finished run of {} steps and no checkpoint to continue from",
+                                  escaped(dir.string(), 4096), *finished),
+                      "replace it with --overwrite, or train into another --set output.dir=DIR");
+  return {dir};
+}
+
 }  // namespace
 
-fs::path select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& o) {
+RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& o) {
   require_usable_length(output.dir);
   Numbered dir{output.dir, output.dir};
   if (o.default_name) dir = numbered(output.dir);
-  if (o.resume || o.overwrite) return dir.last;
+  if (o.overwrite || o.resume == Resume::kYes) return {dir.last, !o.overwrite};
+  if (o.resume == Resume::kAuto) return resume_or_start(dir.last, output, o.steps);
   const std::string shown = escaped(dir.last.string(), 4096);
   if (has_finished_run(dir.last)) {
-    if (o.default_name) return dir.next;
+    if (o.default_name) return {dir.next};
     throw usage_error(shown + " has the model of an earlier run",
                       "train into another --set output.dir=DIR, or replace the earlier run with --overwrite");
   }
@@ -131,7 +155,7 @@ fs::path select_run_folder(const runfile::OutputConfig& output, const RunFolderO
     throw usage_error(
         shown + " has checkpoints of a run that did not finish",
         "continue it with --resume, replace it with --overwrite, or train into another --set output.dir=DIR");
-  return dir.last;
+  return {dir.last};
 }
 
 void clear_run_folder(const fs::path& dir, bool resume) {

@@ -1,6 +1,6 @@
 // The folder of a run: which one is used, what an earlier run left in it, and the record of how the run was
-// started. The folder contains run.toml, environment.json, metrics.jsonl, checkpoints/, model/ and
-// summary.json. Nothing of an earlier run is replaced without --overwrite.
+// started. The folder contains run.toml, environment.json, status.json, metrics.jsonl, checkpoints/, model/
+// and summary.json. Nothing of an earlier run is replaced without --overwrite.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,17 +9,30 @@
 
 namespace trainhost::training {
 
+enum class Resume {
+  kNo,
+  kYes,
+  kAuto,  // resume if there is a checkpoint, else start; nothing if the run is finished
+};
+
 struct RunFolderOptions {
   bool default_name = false;  // output.dir was not given
-  bool resume = false;
-  bool overwrite = false;  // --overwrite: an earlier run in the folder is removed
+  Resume resume = Resume::kNo;
+  bool overwrite = false;   // --overwrite: an earlier run in the folder is removed
+  std::uint64_t steps = 0;  // train.steps
+};
+
+struct RunFolder {
+  std::filesystem::path dir;
+  bool resume = false;    // the run continues from a checkpoint
+  bool finished = false;  // for Resume::kAuto: all steps are done and the model is written
 };
 
 /// The folder that the run uses. A name that the user chose (output.dir) is used as it is. The default name
 /// gets a number if it has a finished run: runs/NAME, runs/NAME-2, runs/NAME-3; --resume takes the highest of
 /// them, and --overwrite replaces the highest. Throws usage_error if a chosen folder has a finished run, or
 /// any folder a run that --resume would continue, and neither --resume nor --overwrite is given.
-std::filesystem::path select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& options);
+RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& options);
 
 /// Removes what an earlier run left in the locked folder (checkpoints, model, summary.json, metrics.jsonl;
 /// the token cache stays) unless the run resumes, and temporary files of killed runs in any case.

@@ -7,12 +7,13 @@
 #include "core/base/error.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/run_folder.hpp"
 #include "core/training/run_observer.hpp"
 
 namespace trainhost::training {
 
 struct TrainOptions {
-  bool resume = false;
+  Resume resume = Resume::kNo;
   bool overwrite = false;  // an earlier run in output.dir is replaced
   bool allow_fallback = true;
   bool json = false;   // also write the events to stdout

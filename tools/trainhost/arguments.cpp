@@ -107,8 +107,18 @@ void add_train(Parser& p) {
                             "Example:\n  trainhost train run.toml --backend=cuda --set train.micro_batch=8");
   add_common(*app, a->common, kRunFile | kBackend | kPlugins);
   add_text(*app, "--steps", a->steps, "N", "Train for N optimizer steps [train.steps of the run file].");
-  app->add_flag("--resume", a->resume,
-                "Continue from the newest checkpoint in output.dir, with bit-identical results.");
+  // A flag with an optional value: `--resume` alone gives "true".
+  app->add_flag(
+         "--resume", a->resume,
+         "Continue from the newest checkpoint in output.dir, with bit-identical results.\n"
+         "--resume=auto starts a new run if there is no checkpoint, and does nothing if it is finished.")
+      ->check([](const std::string& value) {
+        return value == "true" || value == "auto" ? std::string()
+                                                  : fmt::format(
+                                                        "'{}' is not a value of --resume: write "
+                                                        "--resume or --resume=auto",
+                                                        escaped(value, 60));
+      });
   app->add_flag("--overwrite", a->overwrite,
                 "Replace an earlier run in output.dir: its checkpoints and its model.");
   app->add_flag("--no-fallback", a->no_fallback,

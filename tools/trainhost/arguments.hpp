@@ -26,7 +26,8 @@ struct TrainArguments {
   CommonArguments common;
   std::string steps;    // "" = train.steps of the run file
   std::string profile;  // file of the Chrome trace; "" = no profile
-  bool resume = false, overwrite = false, no_fallback = false;
+  std::string resume;   // "" = not given, "auto", or else as without a value
+  bool overwrite = false, no_fallback = false;
 };
 
 struct PlanArguments {

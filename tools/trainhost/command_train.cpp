@@ -14,7 +14,9 @@ Exit run(const TrainArguments& a) {
   runfile::reject_unsupported(c);
   const auto registry = make_registry(a.common, &c);
   training::TrainOptions options;
-  options.resume = a.resume;
+  options.resume = a.resume.empty()     ? training::Resume::kNo
+                   : a.resume == "auto" ? training::Resume::kAuto
+                                        : training::Resume::kYes;
   options.overwrite = a.overwrite;
   options.command_line = command_line();
   options.allow_fallback = !a.no_fallback;

@@ -2,12 +2,14 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <map>
+#include <random>
 #include <set>
 
 #include "core/planning/host_buffers.hpp"
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
 #include "core/training/sample_tokens.hpp"
+#include "core/training/spike_detector.hpp"
 #include "core/training/throughput.hpp"
 
 using namespace trainhost;
@@ -143,6 +145,30 @@ BOOST_AUTO_TEST_CASE(host_buffers_sum_into_the_host_tier) {
   planning::add_host_buffers(profiled, b);
   BOOST_TEST(profiled.total_bytes() == report.total_bytes() + 640);
   BOOST_TEST(profiled.entries.back().name == "host.profile");
+}
+
+BOOST_AUTO_TEST_CASE(spikes_are_found_and_noise_is_not_a_spike) {
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> noise(0, 0.05);
+  training::SpikeDetector detector(128, 6);
+  std::uint64_t alarms = 0, found = 0;
+  constexpr int kSteps = 1'000'000, kEvery = 1000;
+  for (int i = 0; i < kSteps; ++i) {
+    const double loss = 2 + noise(random);
+    alarms += detector.is_spike(loss);
+    if (i % kEvery == kEvery - 1) found += detector.is_spike(2 + 8 * 0.05);
+    detector.add(loss);
+  }
+  BOOST_TEST(alarms <= 1u);
+  BOOST_TEST(found >= 990u);
+  // Through the text of a checkpoint.
+  training::SpikeDetector other(128, 6);
+  other.restore(detector.text());
+  BOOST_TEST(other.deviations(2.3) == detector.deviations(2.3));
+  for (const char* damaged : {"1 2 x", "nan", "1  2", " 1"}) {
+    other.restore(damaged);
+    BOOST_TEST(other.text() == "", damaged);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(flops_per_token_match_a_count_by_hand) {

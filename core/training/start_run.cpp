@@ -1,0 +1,207 @@
+// The beginning of a TrainingRun: everything that can fail for reasons of the run file, the machine or the
+// data happens here, before the first step, from the cheapest check to the most expensive one. The functions
+// follow in the order in which run() calls them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/model/tensors.hpp"
+#include "core/planning/dataset_options.hpp"
+#include "core/planning/error_context.hpp"
+#include "core/planning/make_plan.hpp"
+#include "core/training/run_folder.hpp"
+#include "core/training/run_status.hpp"
+#include "core/training/training_run.hpp"
+
+namespace trainhost::training {
+
+namespace fs = std::filesystem;
+
+/// The trainer is chosen first, because budgets and the meaning of "fits" depend on it.
+TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
+                         RunObserver& observer)
+    : config_(c),
+      registry_(registry),
+      options_(o),
+      observer_(observer),
+      throughput_(c.model, c.run.seq_len),
+      spikes_(c.safety.spike_window, c.safety.spike_threshold) {
+  reject_profile_with_policies();
+  choice_ = planning::choose_backend(registry, c.backend, o.allow_fallback, c.backend_order,
+                                     planning::position_of_key(c, "train.backend"));
+  if (!choice_.fallback_reason.empty())
+    report(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason,
+                       choice_.id));
+  if (o.verbosity > 0) report(choice_.trace);
+  planning::PlanRequest request;
+  request.trainer = choice_.id;
+  // The records of a profile are memory of the run, so the plan must know about them.
+  request.profiled = !o.profile.empty();
+  planning::ResolvedRun resolved = planning::resolve_run(config_, registry, request);
+  config_ = std::move(resolved.config);
+  budgets_ = std::move(resolved.budgets);
+  if (!o.profile.empty()) profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger());
+}
+
+/// A profile belongs to one session and counts every step once; these policies create sessions and repeat
+/// steps.
+void TrainingRun::reject_profile_with_policies() const {
+  using runfile::Policy;
+  if (options_.profile.empty()) return;
+  const runfile::SafetyConfig& s = config_.safety;
+  const char* key = s.verify_every                        ? "train.verify_every"
+                    : s.on_nonfinite == Policy::kRollback ? "train.on_nonfinite"
+                    : s.on_spike != Policy::kIgnore       ? "train.on_spike"
+                                                          : nullptr;
+  if (key)
+    throw usage_error(fmt::format("--profile cannot be combined with {}, which computes steps again", key),
+                      "remove one of them", planning::position_of_key(config_, key));
+}
+
+/// Plans the run with the estimators and with the trainer, and prints the plan. Throws Error(kDoesNotFit).
+/// The trainer's plan decides, because it is the one that is allocated.
+void TrainingRun::plan() {
+  planning::PlanRequest request;
+  request.trainer = choice_.id;
+  request.profiled = profile_.has_value();
+  // The run is resolved already; planning again with the same budgets cannot give another answer.
+  const planning::ResolvedRun resolved{config_, budgets_};
+  plan_ = planning::make_plan(resolved, registry_, request);
+  trainer_plan_ = planning::estimate_by_trainer(resolved, *choice_.trainer, request.profiled);
+  const MemoryReport& of_trainer = trainer_plan_.report;
+  // Equal digests mean that estimator and trainer describe the same program with the same placement.
+  for (const planning::Estimate& e : plan_.estimates)
+    if (e.report.claim == Claim::kExact && e.report.digest && of_trainer.digest &&
+        e.report.digest != of_trainer.digest)
+      plan_.notes.push_back(
+          fmt::format("the plans of estimator {} and trainer {} differ (digests); the trainer's plan is used",
+                      e.report.source, choice_.id));
+  observer_.planned(plan_);
+  if (trainer_plan_.fits) return;
+  const bool all_recomputed = config_.run.recompute == Recompute::kLayers;  // what "auto" ends with
+  throw Error(Exit::kDoesNotFit, planning::why_it_does_not_fit(trainer_plan_, budgets_, all_recomputed),
+              all_recomputed
+                  ? "recomputation is at its maximum; use a smaller train.micro_batch or data.seq_len"
+                  : "use a smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
+}
+
+/// Selects, creates and locks the folder of the run. Two runs in one folder would remove each other's
+/// checkpoints; the lock rejects the second one. The disk must have space for all that the run will write: a
+/// run of days must not fail at its first checkpoint.
+bool TrainingRun::open_output() {
+  const fs::path named = config_.output.dir;
+  const RunFolder folder = select_run_folder(
+      config_.output,
+      {config_.given.count("output.dir") == 0, options_.resume, options_.overwrite, config_.steps});
+  config_.output.dir = folder.dir;
+  resumes_ = folder.resume;
+  const std::string shown = escaped(folder.dir.string(), 4096);
+  if (folder.finished) {
+    report(fmt::format("the run in {} is finished: nothing to do", shown));
+    return false;
+  }
+  if (folder.dir != named && !resumes_)
+    report(fmt::format("{} has a finished run; training into {}", escaped(named.string(), 4096), shown));
+  checkpoint::make_directories(folder.dir);
+  lock_.emplace(folder.dir);
+  if (const std::optional<std::string> cause = cause_of_last_end(folder.dir)) report("note: " + *cause);
+  store_.emplace(folder.dir / "checkpoints", config_.output.keep);
+
+  const std::uint64_t every = config_.output.checkpoint_every;
+  // Saves by time, and of the best loss, can be as many as the folder may hold.
+  const bool others = config_.output.checkpoint_minutes > 0 || config_.output.keep_best;
+  const std::uint64_t saves = others ? config_.steps : every ? config_.steps / every + 1 : 1;
+  const std::uint64_t most = std::min(saves, store_->most() + (config_.output.keep_best ? 1 : 0));
+  const std::uint64_t present = options_.overwrite ? 0 : std::min(store_->count(), most);
+  const std::uint64_t model = checked_mul(count_parameters(config_.model).total, sizeof(float));
+  checkpoint::require_free_space(
+      folder.dir, checked_add(checked_mul(most - present, planning::state_bytes(config_)), model),
+      fmt::format("the run, with up to {} checkpoints and the model,", most));
+  return true;
+}
+
+/// Sources read on demand; nothing is in memory after this but the tokenizer.
+void TrainingRun::open_data() {
+  require_tokenizer_of_model(config_);
+  tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
+  data::OpenOptions options = planning::open_options(config_);
+  options.identify = true;
+  source_ = data::open_source(options);
+  for (const std::string& note : source_.notes) report(note);
+  batches_.emplace(*source_.train, config_);
+  if (config_.output.keep_best && !source_.valid)
+    throw usage_error("output.keep_best = true: the run has no validation text",
+                      "set data.valid or data.valid_fraction",
+                      planning::position_of_key(config_, "output.keep_best"));
+}
+
+/// Allocates the host's buffers and the session, and sets its weights. Buffers come from the ledger, so they
+/// are part of the measured memory, with the sizes of the plan.
+void TrainingRun::create_session() {
+  const planning::HostBuffers b = planning::plan_host_buffers(config_.model, config_.run, 0);
+  batch_.emplace(registry_.ledger(), b.batch_bytes, "host.batch");
+  staging_.emplace(registry_.ledger(), b.staging_bytes, "host.staging");
+  if (planning::state_copy_bytes(config_)) copy_.emplace(registry_.ledger(), config_);
+  start_session(resumes_, [&](const std::string& s) { report(s); });
+  first_step_ = steps_done_;
+  assert(first_step_ == 0 || resumes_);
+  if (resumes_) checkpointed_after_ = first_step_;
+  if (const auto best = config_.output.keep_best ? store_->best() : std::nullopt)
+    if (const Progress p = progress_of(best->meta); p.validation_loss)
+      history_.best_step = p.step, history_.best_loss = *p.validation_loss;
+  report(weights_message());
+  if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
+}
+
+/// Sets the state from the newest checkpoint, or from model.weights or random values, and what the run has
+/// reached with it.
+void TrainingRun::start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say) {
+  session_ = choice_.trainer->create(config_.model, config_.run);
+  Progress progress;
+  if (from_checkpoint)
+    progress = resume_checkpoint(*session_, config_, source_.content, *store_, staging_->as<float>(), say);
+  else if (config_.weights)
+    load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
+  session_->init(config_.run.seed);  // random values for every tensor that was not loaded
+  steps_done_ = progress.step;
+  batch_offset_ = progress.batch_offset;
+  spikes_.restore(progress.recent_losses);
+}
+
+/// Where the weights come from, always: training from random weights by mistake looks like training.
+std::string TrainingRun::weights_message() const {
+  if (resumes_) return fmt::format("weights: checkpoint of step {}; resuming after it", first_step_);
+  if (config_.weights) return "weights: loaded from " + escaped(config_.weights->string(), 4096);
+  std::string text = fmt::format("weights: random, train.seed {}", config_.run.seed);
+  if (const std::optional<fs::path> file = runfile::weights_beside(config_.model_folder))
+    text += fmt::format("; {} is not loaded (model.weights = \"{}\" loads it)", escaped(file->string(), 4096),
+                        escaped(config_.model_folder.string(), 4096));
+  return text;
+}
+
+/// Opens metrics.jsonl, cut back to the resumed step, and writes the start event. After the weights are
+/// loaded: a run that fails earlier leaves everything of the run before it.
+void TrainingRun::open_metrics() {
+  clear_run_folder(config_.output.dir, resumes_);
+  record_start(config_.output.dir, config_.resolved, options_.command_line);
+  write_running(config_.output.dir);
+  begun_ = true;
+  checkpointed_ns_ = now_ns();
+  const fs::path metrics = config_.output.dir / "metrics.jsonl";
+  if (resumes_) truncate_metrics(metrics, first_step_);
+  events_.emplace(metrics, resumes_, options_.json);
+  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_,
+                 observer_.plan_json(plan_), first_step_);
+  std::string text =
+      fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.train->size()));
+  if (source_.entropy_nats)
+    text += fmt::format(
+        "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",
+        *source_.entropy_nats, source_.entropy_error.value_or(0));
+  report(text);
+}
+
+}  // namespace trainhost::training

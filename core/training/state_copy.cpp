@@ -1,0 +1,106 @@
+// See state_copy.hpp. The copy holds, for each scope, all tensors one after the other in checkpoint order.
+#include "core/training/state_copy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "core/base/checked.hpp"
+#include "core/checkpoint/xxh3.hpp"
+#include "core/training/model_state.hpp"
+
+namespace trainhost::training {
+namespace {
+
+/// Calls `f` with the scope's index and each piece that the session saves.
+template <class F>
+void each_piece(plugin::Session& s, const runfile::RunConfig& c, F&& f) {
+  const std::span<const plugin::Scope> scopes = state_scopes(c);
+  for (std::size_t i = 0; i < scopes.size(); ++i)
+    state_of(s)(i)([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+      f(i, name, first, values);
+    });
+}
+
+}  // namespace
+
+StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
+    : tensors_(tensors(c.model)),
+      config_(c),
+      block_(ledger, planning::state_copy_bytes(c), "host.state_copy") {
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    index_[tensors_[i].name] = i;
+    first_.push_back(first);
+    first += tensors_[i].elements();
+  }
+  first_.push_back(first);
+  assert(checked_mul(first, state_scopes(c).size(), sizeof(float)) == planning::state_copy_bytes(c));
+}
+
+std::span<float> StateCopy::values(std::size_t scope, std::size_t tensor) const {
+  return block_.as<float>().subspan(scope * first_.back() + first_[tensor], tensors_[tensor].elements());
+}
+
+void StateCopy::take(plugin::Session& s) {
+  each_piece(
+      s, config_,
+      [&](std::size_t scope, std::string_view name, std::uint64_t first, std::span<const float> piece) {
+        const auto i = index_.find(std::string(name));
+        if (i == index_.end() || first + piece.size() > tensors_[i->second].elements())
+          throw run_error(
+              fmt::format("the trainer saved '{}', elements {} to {}, which the model does not have", name,
+                          first, first + piece.size()));
+        std::copy(piece.begin(), piece.end(), values(scope, i->second).begin() + std::ptrdiff_t(first));
+      });
+}
+
+void StateCopy::restore(plugin::Session& s) const {
+  const std::span<const plugin::Scope> scopes = state_scopes(config_);
+  for (std::size_t scope = 0; scope < scopes.size(); ++scope)
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const TensorInfo& t = tensors_[i];
+      const std::span<float> all = values(scope, i);
+      s.load(scopes[scope], {t.name, DType::kF32, t.rank, t.dim, all.data(), 0, all.size()});
+    }
+}
+
+checkpoint::TensorSource StateCopy::source(std::size_t scope) const {
+  return [this, scope](const checkpoint::TensorSink& sink) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) sink(tensors_[i].name, 0, values(scope, i));
+  };
+}
+
+std::string StateHash::first_difference(const StateHash& other) const {
+  assert(tensors.size() == other.tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].hash != other.tensors[i].hash) return tensors[i].name;
+  return {};
+}
+
+StateHash hash_state(plugin::Session& s, const runfile::RunConfig& c) {
+  static constexpr const char* kWhat[] = {"weights", "first moment", "second moment"};
+  StateHash out;
+  checkpoint::Xxh3 hash;
+  std::string current;
+  const auto end_tensor = [&] {
+    if (!current.empty()) out.tensors.push_back({std::move(current), hash.hex()});
+    current.clear();
+    hash.reset();
+  };
+  std::string of_weights;
+  each_piece(s, c,
+             [&](std::size_t scope, std::string_view name, std::uint64_t, std::span<const float> piece) {
+               std::string label = fmt::format("{} of {}", kWhat[scope], name);
+               if (label != current) end_tensor(), current = std::move(label);
+               hash.update(std::as_bytes(piece));
+             });
+  end_tensor();
+  for (const StateHash::Tensor& t : out.tensors)
+    if (t.name.starts_with("weights")) of_weights += t.hash;
+  out.weights = checkpoint::xxh3_hex(of_weights);
+  return out;
+}
+
+}  // namespace trainhost::training

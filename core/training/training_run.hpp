@@ -1,0 +1,140 @@
+// The class behind train.hpp: one training run from the choice of the trainer to the written model. Internal
+// to core/training. start_run.cpp has everything before the first step, train.cpp the loop and the end,
+// recover_step.cpp what happens when a step fails numerically or is verified.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/checkpoint/store.hpp"
+#include "core/data/dataset.hpp"
+#include "core/planning/choose_backend.hpp"
+#include "core/planning/estimate_run.hpp"
+#include "core/planning/host_buffers.hpp"
+#include "core/training/batches.hpp"
+#include "core/training/events.hpp"
+#include "core/training/model_state.hpp"
+#include "core/training/spike_detector.hpp"
+#include "core/training/state_copy.hpp"
+#include "core/training/step_profile.hpp"
+#include "core/training/throughput.hpp"
+#include "core/training/train.hpp"
+
+namespace trainhost::training {
+
+/// Steps are counted in two ways: a step index counts from 0 and names the learning rate and, with
+/// batch_offset_, the data; "after step N" means that N steps are done. The host has one thread, and a second
+/// one while a checkpoint is written in the background; the trainer has its own threads. Members are
+/// destroyed in reverse order: the session before the buffers that it reads, the lock after everything that
+/// writes.
+class TrainingRun {
+ public:
+  /// Chooses the trainer and resolves the run for it: budgets, and train.recompute = "auto".
+  TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
+              RunObserver& observer);
+  Exit run();
+  /// Ends a run whose device was lost. Returns kStopped if a checkpoint is intact, else throws Error.
+  Exit end_after_lost_device(const plugin::PluginError& e);
+  /// Notes in status.json how the run ended; nothing if it has not begun.
+  void note_end(const std::string& state, Exit code, const std::string& reason) noexcept;
+  const std::string& why_stopped() const { return why_stopped_; }
+
+ private:
+  // start_run.cpp
+  void reject_profile_with_policies() const;
+  void plan();
+  bool open_output();  // false: --resume=auto, and the run is finished
+  void open_data();
+  void create_session();
+  void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);
+  std::string weights_message() const;
+  void open_metrics();
+
+  // train.cpp
+  bool train_step();  // the step after steps_done_; false: a signal asks the run to stop
+  void end_step();
+  void state_loss();
+  void report_step(const plugin::StepResult& r, double lr);
+  void evaluate();
+  bool checkpoint_is_due() const;
+  void write_checkpoint();
+  void start_save();
+  void finish_save();  // waits for a checkpoint that is written in the background
+  void saved(std::uint64_t step, const std::filesystem::path& dir);
+  void save_if_best(double loss);
+  void report_sample();
+  bool finish();  // false: a signal came before the model was written
+  Exit stop();
+  void checkpoint_after_failure();
+  std::string finish_profile();  // the JSON object; "" without --profile
+  double utilization(const plugin::Counters& n) const;
+
+  // recover_step.cpp
+  plugin::StepInput fill_batch(std::uint64_t step_index);
+  plugin::StepResult compute_step(const plugin::StepInput& in);
+  plugin::StepResult compute_twice(const plugin::StepInput& in);
+  /// Applies train.on_nonfinite or train.on_spike to the step after steps_done_.
+  void recover(runfile::Policy policy, const char* reason, std::optional<double> loss,
+               const std::string& what);
+  std::uint64_t return_to_checkpoint();
+  bool repeat_steps(std::uint64_t until);  // false: a signal came
+
+  /// A line for people; nothing under -q.
+  void report(const std::string& text) {
+    if (!options_.quiet) observer_.message(text);
+  }
+
+  runfile::RunConfig config_;  // as resolved for the trainer
+  planning::Budgets budgets_;
+  plugin::Registry& registry_;
+  const TrainOptions& options_;
+  RunObserver& observer_;
+  planning::Choice choice_;  // the trainer
+
+  planning::PlanResult plan_;        // of the estimators, as printed
+  planning::Estimate trainer_plan_;  // of the trainer, with the host's own buffers
+
+  std::optional<checkpoint::DirectoryLock> lock_;
+  std::optional<checkpoint::Store> store_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  data::Source source_;
+  std::optional<Batches> batches_;
+
+  // batch_: [2, tokens_per_step] ids, tokens then targets. staging_: one piece of a tensor between file and
+  // trainer. copy_: with output.async_checkpoints or train.verify_every.
+  std::optional<planning::HostBlock> batch_, staging_;
+  std::optional<StateCopy> copy_;
+  std::unique_ptr<plugin::Session> session_;
+  std::optional<StepProfile> profile_;  // declared after session_: it must be destroyed first
+  std::optional<Events> events_;
+  Throughput throughput_;
+  SpikeDetector spikes_;
+  RunHistory history_;
+
+  static constexpr std::uint64_t kNever = UINT64_MAX;
+  bool resumes_ = false, begun_ = false;
+  std::string why_stopped_;
+  std::uint64_t first_step_ = 0;  // steps done by earlier runs that this one resumes
+  std::uint64_t steps_done_ = 0;  // in all
+  std::uint64_t evaluated_after_ = kNever, checkpointed_after_ = kNever;
+  double validation_loss_ = 0;  // of evaluated_after_
+  std::uint64_t checkpointed_ns_ = 0;
+
+  // Recovery. Step t reads batch t + batch_offset_. skipped_: step indices whose update was left out since
+  // the last checkpoint, for steps that are computed again.
+  std::uint64_t batch_offset_ = 0, failed_step_ = 0;
+  std::set<std::uint64_t> skipped_;
+  std::optional<std::string> verified_;  // hash of the weights after a step that was computed twice
+  unsigned failures_in_a_row_ = 0;
+
+  // The checkpoint that is written in the background. Declared last: its end is awaited first.
+  std::future<std::filesystem::path> saving_;
+  std::uint64_t saving_step_ = kNever;
+};
+
+}  // namespace trainhost::training

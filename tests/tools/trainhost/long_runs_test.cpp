@@ -1,0 +1,334 @@
+// Policies for long runs: steps that are not finite, spikes, verified steps, checkpoints by time, of the best
+// loss and in the background, --resume=auto, more steps, and what a killed run leaves. The failures are in
+// the data of failing_trainer.cpp, whose weights show which batches were trained.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "tests/support/files.hpp"
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kTokens = 16;  // of a batch
+
+struct Mark {
+  int batch;
+  char letter;  // 'N' or 'S'
+};
+
+/// 64 batches; every batch has another sum.
+std::string text_of(const std::vector<Mark>& marks) {
+  std::string text;
+  for (int b = 0; b < 64; ++b) text += std::string(kTokens - 1, 'a') + char('a' + b % 26);
+  text += "a";
+  for (const Mark& m : marks) text[std::size_t(m.batch * kTokens + 7)] = m.letter;
+  return text;
+}
+
+/// The last weight after training the given batches in this order, as the trainer computes it.
+float weight_after(const std::string& text, const std::vector<int>& batches) {
+  float w = 0, moment = 0;
+  for (const int b : batches) {
+    float sum = 0;
+    for (int i = 0; i < kTokens; ++i) sum += static_cast<float>(text[std::size_t(b * kTokens + i)]);
+    moment = 0.5f * moment + sum / 1000;
+    w -= static_cast<float>(0.01) * moment;
+  }
+  return w;
+}
+std::vector<int> range(int from, int to, const std::set<int>& without = {}) {
+  std::vector<int> out;
+  for (int b = from; b < to; ++b)
+    if (!without.count(b)) out.push_back(b);
+  return out;
+}
+std::vector<int> operator+(std::vector<int> a, const std::vector<int>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+/// A folder with a text and runs of the failing trainer on it.
+struct FailingRuns {
+  TemporaryDirectory tmp;
+  std::string text;
+  fs::path out = tmp / "out";
+
+  void data(const std::vector<Mark>& marks) {
+    text = text_of(marks);
+    tmp.write("input.txt", text);
+    fs::create_directories(tmp / "plugins");
+    fs::copy_file(TEST_PLUGINS_DIR "/failing_trainer.so", tmp / "plugins/failing.so",
+                  fs::copy_options::overwrite_existing);
+  }
+  /// A run of 20 steps; `more` = settings, options begin with "--".
+  Outcome train(const std::vector<std::string>& more, const RunOptions& o = {}) {
+    std::vector<std::string> words = {"train", "--plugin-path", (tmp / "plugins").string(),
+                                      "--backend=failing"};
+    std::vector<std::string> sets = {"data.train=" + (tmp / "input.txt").string(),
+                                     "data.order=sequential",
+                                     "data.seq_len=16",
+                                     "train.micro_batch=1",
+                                     "train.steps=20",
+                                     "optimizer.schedule=constant",
+                                     "optimizer.lr=0.01",
+                                     "optimizer.warmup_steps=0",
+                                     "model.hidden_size=8",
+                                     "model.intermediate_size=8",
+                                     "model.num_hidden_layers=1",
+                                     "model.num_attention_heads=1",
+                                     "model.num_key_value_heads=1",
+                                     "model.head_dim=8",
+                                     "output.dir=" + out.string()};
+    for (const std::string& m : more) (m.starts_with("--") ? words : sets).push_back(m);
+    for (const std::string& s : sets) words.insert(words.end(), {"--set", s});
+    return run_program(words, o);
+  }
+  float weight() const {
+    const std::string file = read_file(out / "model/model.safetensors");
+    float w = 0;
+    if (file.size() >= sizeof w) std::memcpy(&w, file.data() + file.size() - sizeof w, sizeof w);
+    return w;
+  }
+  std::string metrics() const { return read_file(out / "metrics.jsonl"); }
+  std::size_t events(const std::string& part) const {
+    std::size_t n = 0;
+    const std::string all = metrics();
+    for (std::size_t at = 0; (at = all.find(part, at)) != all.npos; ++at) ++n;
+    return n;
+  }
+};
+
+namespace {
+
+std::vector<std::string> spikes(std::vector<std::string> more) {
+  more.push_back("train.spike_window=8");
+  return more;
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(long_runs, FailingRuns)
+
+BOOST_AUTO_TEST_CASE(the_update_of_a_step_that_is_not_finite_is_skipped) {
+  data({{5, 'N'}});
+  Outcome r = train({"train.on_nonfinite=skip"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 20, {5})));
+  BOOST_TEST(events("{\"event\":\"skip\",\"step\":6,\"reason\":\"nonfinite\"}") == 1u);
+  BOOST_TEST(events("\"event\":\"step\"") == 19u);
+  BOOST_TEST(has(read_file(out / "summary.json"), "\"skipped_steps\":1"));
+  // Without the policy the run ends, as before.
+  r = train({"--overwrite"});
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "step 6: "), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_rollback_continues_from_the_checkpoint_with_the_data_after_the_step) {
+  data({{9, 'N'}});
+  const Outcome r = train({"train.on_nonfinite=rollback", "output.checkpoint_every=4"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  // Back to step 8; batches 8 and 9 are left out.
+  BOOST_TEST(weight() == weight_after(text, range(0, 8) + range(10, 22)));
+  BOOST_TEST(events("{\"event\":\"rollback\",\"step\":8,\"from_step\":10,\"reason\":\"nonfinite\","
+                    "\"batch_offset\":2}") == 1u);
+  BOOST_TEST(events("\"event\":\"step\"") == 20u);
+  BOOST_TEST(has(read_file(out / "summary.json"), "\"rollbacks\":1"));
+}
+
+BOOST_AUTO_TEST_CASE(the_update_of_a_spike_is_undone_with_and_without_a_checkpoint) {
+  data({{13, 'S'}});
+  for (const char* every : {"0", "5"}) {
+    const Outcome r = train(
+        spikes({"train.on_spike=skip", std::string("output.checkpoint_every=") + every, "--overwrite"}));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    BOOST_TEST(weight() == weight_after(text, range(0, 20, {13})), every);
+    BOOST_TEST(events("{\"event\":\"skip\",\"step\":14,\"reason\":\"spike\",\"loss\":100") == 1u, metrics());
+    BOOST_TEST(events("\"event\":\"step\"") == 19u);
+  }
+  // By default a spike is trained.
+  BOOST_REQUIRE(train(spikes({"--overwrite"})).code == 0);
+  BOOST_TEST(weight() == weight_after(text, range(0, 20)));
+}
+
+BOOST_AUTO_TEST_CASE(two_failures_between_two_checkpoints_are_both_left_out) {
+  data({{11, 'N'}, {13, 'S'}});
+  const Outcome r =
+      train(spikes({"train.on_spike=skip", "train.on_nonfinite=skip", "output.checkpoint_every=10"}));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 20, {11, 13})));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_stops_at_a_spike_can_be_continued_without_it) {
+  data({{13, 'S'}});
+  Outcome r = train(spikes({"train.on_spike=stop", "output.checkpoint_every=5"}));
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "step 14: the loss 100.0000 is "), r.err);
+  BOOST_TEST(has(r.err, "--resume with --set train.on_spike=skip"), r.err);
+  BOOST_TEST(fs::exists(out / "checkpoints/step-13"));
+  BOOST_TEST(has(read_file(out / "status.json"), "\"failed\""));
+  r = train(spikes({"train.on_spike=skip", "--resume"}));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 20, {13})));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_resumed_after_a_rollback_reads_the_same_data) {
+  data({{13, 'S'}});
+  const std::vector<std::string> sets = spikes({"train.on_spike=rollback", "output.checkpoint_every=4"});
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sets.begin(), sets.end());
+    return train(more);
+  };
+  BOOST_REQUIRE(with({"--steps=16"}).code == 0);
+  const Outcome r = with({"--resume"});  // 20 steps: more than before
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "train.steps was 16 and is 20"), r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 12) + range(14, 22)));
+}
+
+BOOST_AUTO_TEST_CASE(many_failures_in_a_row_end_the_run) {
+  std::vector<Mark> marks;
+  for (int b = 5; b < 64; ++b) marks.push_back({b, 'N'});
+  data(marks);
+  for (const char* policy : {"skip", "rollback"}) {
+    const Outcome r = train({std::string("train.on_nonfinite=") + policy, "--overwrite"});
+    BOOST_TEST(r.code == 1);
+    BOOST_TEST(has(r.err, "steps in a row have failed"), r.err);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_step_computed_twice_reveals_a_changed_bit) {
+  data({});
+  Outcome r = train({"train.verify_every=7", "plugin.failing.flip_at=7"});
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "step 7 was computed twice with different results"), r.err);
+  BOOST_TEST(has(r.err, "weights of model.norm.weight"), r.err);
+  BOOST_TEST(fs::exists(out / "checkpoints/step-6"));
+  BOOST_REQUIRE(train({"--overwrite"}).code == 0);
+  const float expected = weight();
+  r = train({"--overwrite", "train.verify_every=3"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(weight() == expected);
+  BOOST_TEST(events("\"event\":\"verify\"") == 6u);
+  BOOST_TEST(has(r.err, "equal"), r.err);  // the copy is part of the predicted memory
+}
+
+BOOST_AUTO_TEST_CASE(resume_auto_starts_continues_and_ends) {
+  data({});
+  const std::vector<std::string> command = {"--resume=auto", "output.checkpoint_every=5"};
+  Outcome r = train(command);
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const float expected = weight();
+  r = train(command);
+  BOOST_TEST(r.code == 0);
+  BOOST_TEST(has(r.err, "is finished: nothing to do"), r.err);
+  r = train({"--resume=auto", "output.checkpoint_every=5", "train.steps=30"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 30)));
+  // A run that was stopped.
+  fs::remove_all(out / "model");
+  fs::remove(out / "summary.json");
+  for (const char* step : {"step-25", "step-30"}) fs::remove_all(out / "checkpoints" / step);
+  BOOST_REQUIRE(train({"--overwrite", "--steps=10", "output.checkpoint_every=5"}).code == 0);
+  fs::remove_all(out / "model");
+  fs::remove(out / "summary.json");
+  r = train(command);
+  BOOST_TEST(has(r.err, "weights: checkpoint of step 10"), r.err);
+  BOOST_TEST(weight() == expected);
+  r = train({"--resume=yes"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "--resume=auto"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_cannot_end_before_its_checkpoint) {
+  data({});
+  BOOST_REQUIRE(train({"output.checkpoint_every=5"}).code == 0);
+  const Outcome r = train({"--resume", "--steps=15"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "the checkpoint is of step 20, but train.steps = 15"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(the_best_checkpoint_is_kept_beside_the_last_ones) {
+  data({});
+  const Outcome r = train({"output.checkpoint_every=4", "output.keep_best=true", "train.eval_every=4",
+                           "data.valid_fraction=0.2"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  // The loss of this trainer depends on the data alone, so no later evaluation is better than the first.
+  BOOST_TEST(read_file(out / "checkpoints/best") == "step-4\n");
+  std::set<std::string> names;
+  for (const auto& e : fs::directory_iterator(out / "checkpoints"))
+    names.insert(e.path().filename().string());
+  BOOST_TEST((names == std::set<std::string>{"best", "latest", "step-16", "step-20", "step-4"}));
+  BOOST_TEST(has(read_file(out / "summary.json"), "\"best\":{\"step\":4"));
+  BOOST_TEST(train({"output.keep_best=true", "--overwrite"}).code == 2);  // no validation text
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_are_written_by_time) {
+  data({});
+  const Outcome r = train({"train.checkpoint_minutes=1e-9"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(events("\"event\":\"checkpoint\"") == 20u);
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_written_in_the_background_have_the_same_content) {
+  data({});
+  BOOST_REQUIRE(train({"output.checkpoint_every=3", "output.keep=9"}).code == 0);
+  std::map<std::string, std::string> expected;
+  for (const auto& e : fs::recursive_directory_iterator(out / "checkpoints"))
+    if (e.path().extension() == ".safetensors")
+      expected[fs::relative(e.path(), out).string()] = read_file(e.path());
+  BOOST_TEST(expected.size() == 7u * 3);
+  const Outcome r =
+      train({"output.checkpoint_every=3", "output.keep=9", "output.async_checkpoints=true", "--overwrite"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "equal"), r.err);
+  for (const auto& [name, content] : expected) BOOST_TEST((read_file(out / name) == content), name);
+}
+
+BOOST_AUTO_TEST_CASE(the_start_after_a_kill_names_the_cause) {
+  data({});
+  RunOptions o;
+  bool sent = false;
+  o.watch = [&](pid_t pid, const std::string& output) {
+    if (!sent && has(output, "\"step\":50,")) sent = kill(pid, SIGKILL) == 0;
+  };
+  Outcome r = train({"--json", "train.steps=100000000", "output.checkpoint_every=20"}, o);
+  BOOST_REQUIRE(r.code > 128);
+  BOOST_TEST(has(read_file(out / "status.json"), "\"running\""));
+  r = train({"--overwrite"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "the last run in this folder ended after step "), r.err);
+  BOOST_TEST(has(r.err, "killed (SIGKILL)"), r.err);
+  BOOST_TEST(has(read_file(out / "status.json"), "\"finished\""));
+  // The counters of the kernel, as if it had ended a process since.
+  fs::remove(out / "summary.json");
+  fs::remove_all(out / "model");
+  std::ifstream boot_file("/proc/sys/kernel/random/boot_id");
+  std::string boot, host(256, '\0');
+  std::getline(boot_file, boot);
+  gethostname(host.data(), host.size() - 1);
+  tmp.write("out/status.json", "{\"state\":\"running\",\"host\":\"" + std::string(host.c_str()) +
+                                   "\",\"boot\":\"" + boot + "\",\"machine_oom_kills\":-1}");
+  r = train({"--overwrite"});
+  BOOST_TEST(has(r.err, "memory was used up"), r.err);
+  tmp.write("out/status.json",
+            "{\"state\":\"running\",\"host\":\"" + std::string(host.c_str()) + "\",\"boot\":\"another\"}");
+  r = train({"--overwrite"});
+  BOOST_TEST(has(r.err, "the machine was restarted"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_profile_and_steps_that_are_repeated_exclude_each_other) {
+  data({});
+  const Outcome r = train({"--profile=" + (tmp / "trace.json").string(), "train.verify_every=2"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "--profile cannot be combined with train.verify_every"), r.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
