@@ -92,7 +92,9 @@ CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Ker
            {},
            std::vector<double>(partials_needed(program)),
            program.find("vendor_workspace"),
-           program.run.compute == DType::kBF16 ? bf16 : nullptr} {}
+           program.run.compute == DType::kBF16 ? bf16 : nullptr} {
+  reserve_openblas_buffers(pool_.threads());
+}
 
 void CpuBackend::run(std::span<const step::Op> ops, const StepState& step) {
   FlushDenormals mode;

@@ -292,6 +292,28 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_names_the_step_and_keeps_the_last
   BOOST_TEST(has(r.err, "weights: checkpoint of step 2"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_limit_of_address_space_ends_a_run_at_once_or_not_at_all) {
+  TemporaryDirectory tmp;
+  std::string line = program();
+  for (const std::string& a :
+       train(joined(tiny_model(2), {"output.dir=" + (tmp / "out").string(), "train.threads=2"}),
+             {"--overwrite"}))
+    line += " '" + a + "'";
+  int done = 0, refused = 0;
+  for (int mib = 200; mib <= 1000; mib += 50) {
+    const std::string limited = "ulimit -v " + std::to_string(mib * 1024) + "; timeout -s KILL 60 " + line +
+                                " >" + (tmp / "log").string() + " 2>&1";
+    const int status = std::system(limited.c_str());
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const std::string log = read_file(tmp / "log");
+    BOOST_TEST((code == 0 || code == 1 || code == 3 || code == 4), mib << " MiB: " << code << "\n" << log);
+    done += code == 0;
+    refused += code == 3 && has(log, "OpenBLAS needs ");
+  }
+  BOOST_TEST(done > 0);
+  BOOST_TEST(refused > 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_name_that_is_too_long_is_refused_at_the_start) {
   TemporaryDirectory tmp;
   std::string dir = tmp.path().string();
