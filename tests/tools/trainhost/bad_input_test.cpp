@@ -207,7 +207,8 @@ const std::vector<Mistake>& mistakes() {
        2,
        {"tokenizer.model"}},
       {"truncated weights",
-       train_with({"model.config=config.json", "model.weights=truncated.safetensors", "data.tokenizer=bytes"}),
+       train_with(
+           {"model.config=config.json", "model.weights=truncated.safetensors", "data.tokenizer=bytes"}),
        2,
        {"truncated.safetensors"}},
       {"header length larger than the file",

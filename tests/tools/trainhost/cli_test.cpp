@@ -248,8 +248,9 @@ BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
                r.out);
     BOOST_TEST(
         has(r.out,
-            at + "needs_cpu.so  rejected gate/cpu_feature: requires the processor feature "
-                 "no_such_feature, which this machine does not have (install a build for older processors)\n"),
+            at +
+                "needs_cpu.so  rejected gate/cpu_feature: requires the processor feature "
+                "no_such_feature, which this machine does not have (install a build for older processors)\n"),
         r.out);
     BOOST_TEST(
         has(r.out, at + "text.so  rejected gate/not_elf: is not a shared library: it does not begin with "

@@ -1,8 +1,10 @@
 // A trainer whose failures are in the data, for tests of train.on_nonfinite, train.on_spike and
 // train.verify_every. A batch with the byte 'N' has a loss that is not finite, one with 'S' a loss of 100;
-// the option `flip_at` = N changes one bit of a weight after step N, the first time that this step is
-// computed. Every weight gets the same update, so one number shows which batches were trained:
+// 'I' makes the last weight infinite, so that the loss of the next step is not finite. The option `flip_at` =
+// N changes one bit of a weight after step N, the first time that this step is computed. Every weight gets
+// the same update, so one number shows which batches were trained:
 //   moment = 0.5 * moment + sum of the token ids / 1000;  weight -= lr * moment
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -87,10 +89,11 @@ class Failing {
   void step(const th_step& s, th_step_out& o) {
     const std::uint64_t n = std::uint64_t{s.batch} * s.seq;
     float sum = 0;
-    bool spike = false, nonfinite = false;
+    bool spike = false, nonfinite = std::isinf(state_[n_ - 1]), overflow = false;
     for (std::uint64_t i = 0; i < n; ++i) {
       sum += static_cast<float>(s.tokens[i]);
       spike = spike || s.tokens[i] == 'S';
+      overflow = overflow || s.tokens[i] == 'I';
       nonfinite = nonfinite || s.tokens[i] == 'N';
     }
     if (nonfinite && !(s.flags & TH_STEP_EVALUATE)) throw th::Error(TH_E_NONFINITE, "the loss is not finite");
@@ -103,6 +106,7 @@ class Failing {
       moment[i] = 0.5f * moment[i] + sum / 1000;
       w[i] -= static_cast<float>(s.lr) * moment[i];
     }
+    if (overflow) w[n_ - 1] = INFINITY;
     if (s.step_index + 1 == flip_at_ && !g_flipped) {
       g_flipped = true;
       std::uint32_t bits;

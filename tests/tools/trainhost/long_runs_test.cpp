@@ -204,6 +204,20 @@ BOOST_AUTO_TEST_CASE(many_failures_in_a_row_end_the_run) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_names_the_first_such_weight_and_saves_no_such_state) {
+  data({{5, 'I'}});
+  Outcome r = train({"output.checkpoint_every=4"});
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "step 7: "), r.err);
+  BOOST_TEST(has(r.err, "the first weight that is not finite is model.norm.weight"), r.err);
+  BOOST_TEST(fs::exists(out / "checkpoints/step-4"));
+  BOOST_TEST(!fs::exists(out / "checkpoints/step-6"));
+  // Returning to the checkpoint brings finite weights back.
+  r = train({"train.on_nonfinite=rollback", "--resume"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 4) + range(7, 23)));
+}
+
 BOOST_AUTO_TEST_CASE(a_step_computed_twice_reveals_a_changed_bit) {
   data({});
   Outcome r = train({"train.verify_every=7", "plugin.failing.flip_at=7"});

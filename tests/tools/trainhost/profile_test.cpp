@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_
     const fs::path trace = tmp.path() / "trace.json";
     Outcome r = run_program(
         profiled_run(tmp.path(), {"--profile", trace.string(), "--steps", "14", "--set", "train.grad_accum=2",
-                               "--set", std::string("train.recompute=") + recompute}));
+                                  "--set", std::string("train.recompute=") + recompute}));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     const json start = last_event(r.out, "start"), done = last_event(r.out, "done");
     BOOST_TEST(done["memory"]["predicted_bytes"] == done["memory"]["measured_bytes"]);
@@ -134,8 +134,8 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_
 BOOST_AUTO_TEST_CASE(profiling_does_not_change_the_trained_weights) {
   TemporaryDirectory a, b;
   Outcome plain = run_program(profiled_run(a.path(), {"-q", "--steps", "3"}));
-  Outcome profiled =
-      run_program(profiled_run(b.path(), {"-q", "--steps", "3", "--profile", (b.path() / "t.json").string()}));
+  Outcome profiled = run_program(
+      profiled_run(b.path(), {"-q", "--steps", "3", "--profile", (b.path() / "t.json").string()}));
   BOOST_REQUIRE_MESSAGE(profiled.code == 0, profiled.err);
   BOOST_TEST(profiled.err.empty(), profiled.err);
   BOOST_TEST((read_file(a.path() / "out/model/model.safetensors") ==
@@ -162,7 +162,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
     if (!sent && out.find("\"step\":5,") != std::string::npos) sent = kill(pid, SIGINT) == 0;
   };
   Outcome r = run_program(
-      profiled_run(tmp.path(), {"-q", "--steps", "100000", "--profile", (tmp.path() / "t.json").string()}), o);
+      profiled_run(tmp.path(), {"-q", "--steps", "100000", "--profile", (tmp.path() / "t.json").string()}),
+      o);
   BOOST_TEST(r.code == 75, r.err);
   BOOST_TEST(slices(tmp.path() / "t.json")["step"].size() >= 4u);
 }

@@ -314,6 +314,16 @@ BOOST_AUTO_TEST_CASE(a_limit_of_address_space_ends_a_run_at_once_or_not_at_all) 
   BOOST_TEST(refused > 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_disk_without_space_for_the_checkpoints_is_refused_before_the_first_step) {
+  TemporaryDirectory tmp;
+  const Outcome r = run_program({"train", "--steps=1000000", "--set", "output.checkpoint_every=1", "--set",
+                                 "output.keep=1000000", "--set", "output.dir=" + (tmp / "out").string()});
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "free, but the run, with up to 1000001 checkpoints and the model, needs 5.62 TiB"),
+             r.err);
+  BOOST_TEST(!fs::exists(tmp / "out/metrics.jsonl"));
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_name_that_is_too_long_is_refused_at_the_start) {
   TemporaryDirectory tmp;
   std::string dir = tmp.path().string();

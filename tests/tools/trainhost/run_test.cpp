@@ -308,8 +308,8 @@ BOOST_AUTO_TEST_CASE(auto_recompute_fits_every_budget_and_gives_the_same_weights
   }
   BOOST_TEST(choices.size() >= 5u);
 
-  Outcome short_of = run_program(arguments(
-      "short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1) + "B"}));
+  Outcome short_of = run_program(arguments("short", {"--set", "train.recompute=auto", "--set",
+                                                     "memory.budget=" + std::to_string(full - 1) + "B"}));
   BOOST_TEST(short_of.code == 3);
   BOOST_TEST(short_of.err.find("with every layer recomputed") != std::string::npos, short_of.err);
   BOOST_TEST(short_of.err.find("(1 bytes) short") != std::string::npos, short_of.err);

@@ -13,7 +13,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-
 using trainhost::test::read_file;
 
 const std::vector<std::string> kRun = {

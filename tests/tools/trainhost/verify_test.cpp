@@ -10,7 +10,6 @@ using Json = nlohmann::json;
 
 namespace {
 
-
 /// id -> result; also checks the schema.
 std::map<std::string, Json> results(const Outcome& r) {
   const Json all = Json::parse(r.out, nullptr, false);
@@ -138,7 +137,8 @@ BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_tested_and_the_rejected_one_is_n
   const Outcome r = run_program(arguments);
   all = results(r);
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(all["GPU-002"]["detail"] == "streamed: toy: streamed mode is not supported", all["GPU-002"].dump());
+  BOOST_TEST(all["GPU-002"]["detail"] == "streamed: toy: streamed mode is not supported",
+             all["GPU-002"].dump());
 }
 
 BOOST_AUTO_TEST_CASE(typos_exit_2_with_the_nearest_name) {
