@@ -13,6 +13,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
 #include "core/checkpoint/shard_index.hpp"
+#include "core/model/tensors.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
@@ -21,9 +22,10 @@ namespace {
 /// The weights in a directory: a model, a sharded model, or a checkpoint of trainhost, in this order. A
 /// directory with only pickles gets the message about pickles instead of "no weights found".
 fs::path find_weights(const fs::path& dir) {
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "weights.safetensors"})
-    if (std::error_code ec; fs::exists(dir / name, ec)) return dir / name;
   std::error_code ec;
+  for (const char* name : kWeightFiles)
+    if (fs::exists(dir / name, ec)) return dir / name;
+  if (fs::exists(dir / "weights.safetensors", ec)) return dir / "weights.safetensors";
   for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
     if (has_pickle_extension(it->path()))
       reject_file(it->path().string(), 24, std::nullopt,

@@ -44,6 +44,10 @@ struct TensorInfo {
   std::uint64_t elements() const { return dim[0] * dim[1]; }
 };
 
+/// Files of the weights in a model folder, in the order in which they are looked for; transformers uses the
+/// same order.
+inline constexpr const char* kWeightFiles[] = {"model.safetensors", "model.safetensors.index.json"};
+
 /// Every parameter tensor once; a tied head is the embedding and has no entry.
 std::vector<TensorInfo> tensors(const ModelSpec& m);
 

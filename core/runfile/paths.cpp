@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <span>
 
 #include "core/base/text.hpp"
+#include "core/model/tensors.hpp"
 
 namespace fs = std::filesystem;
 
@@ -122,20 +124,18 @@ std::vector<fs::path> expand_files(const std::string& text, const fs::path& base
   return matches;
 }
 
-static std::optional<fs::path> first_file(const fs::path& folder, std::initializer_list<const char*> names) {
+static std::optional<fs::path> first_file(const fs::path& folder, std::span<const char* const> names) {
   if (!folder.empty())
     for (const char* name : names)
       if (is_file(folder / name)) return folder / name;
   return std::nullopt;
 }
 
-/// The index comes first: a sharded model may also contain a single file that is left over.
-std::optional<fs::path> weights_beside(const fs::path& folder) {
-  return first_file(folder, {"model.safetensors.index.json", "model.safetensors"});
-}
+std::optional<fs::path> weights_beside(const fs::path& folder) { return first_file(folder, kWeightFiles); }
 
 std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
-  return first_file(folder, {"tokenizer.model", "tokenizer.json", "vocab.json"});
+  static constexpr const char* kNames[] = {"tokenizer.model", "tokenizer.json", "vocab.json"};
+  return first_file(folder, kNames);
 }
 
 fs::path weights_file(const fs::path& path, const Where& where) {

@@ -110,7 +110,7 @@ RunConfig parse_run(const std::string& toml, const std::string& name, const std:
 RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides = {},
                         const std::set<std::string>& open = {});
 
-/// The weights in a folder, an index before a single file; nullopt if there are none or `folder` is "".
+/// The weights in a folder, by the names in kWeightFiles; nullopt if there are none or `folder` is "".
 std::optional<std::filesystem::path> weights_beside(const std::filesystem::path& folder);
 /// The tokenizer in a folder: tokenizer.model, tokenizer.json or vocab.json; nullopt as above.
 std::optional<std::filesystem::path> tokenizer_beside(const std::filesystem::path& folder);

@@ -13,7 +13,6 @@
 #include <cassert>
 
 #include "core/base/text.hpp"
-#include "core/training/stop_signals.hpp"
 #include "core/training/training_run.hpp"
 
 namespace trainhost::training {
@@ -139,7 +138,7 @@ bool TrainingRun::repeat_steps(std::uint64_t until) {
     try {
       spikes_.add(session_->step(fill_batch(steps_done_)).loss);
     } catch (const plugin::PluginError& e) {
-      if (e.status() == "cancelled" && StopSignals::received()) return false;
+      if (ended_by_signal(e)) return false;
       throw;
     }
   }

@@ -14,7 +14,6 @@
 #include "core/training/memory_result.hpp"
 #include "core/training/run_status.hpp"
 #include "core/training/sample_tokens.hpp"
-#include "core/training/stop_signals.hpp"
 #include "core/training/training_run.hpp"
 
 namespace trainhost::training {
@@ -60,8 +59,8 @@ bool TrainingRun::train_step() {
   try {
     r = compute_step(in);  // forward, backward and update: the trainer's kernels
   } catch (const plugin::PluginError& e) {
-    // The trainer asks between operations whether a signal came. A cancelled step has changed nothing.
-    if (e.status() == "cancelled" && StopSignals::received()) return false;
+    // The trainer asks between operations whether a signal came.
+    if (ended_by_signal(e)) return false;
     if (e.status() != "nonfinite") throw;
     if (config_.safety.on_nonfinite == runfile::Policy::kStop) {
       const std::string tensor = first_nonfinite_weight(*session_);
@@ -154,7 +153,7 @@ void TrainingRun::evaluate() {
     try {
       r = session_->evaluate(in);
     } catch (const plugin::PluginError& e) {
-      if (e.status() == "cancelled" && StopSignals::received()) return;
+      if (ended_by_signal(e)) return;
       throw;
     }
     // The last batch may be smaller: losses are weighted by tokens, so the mean does not depend on batch

@@ -22,10 +22,17 @@
 #include "core/training/spike_detector.hpp"
 #include "core/training/state_copy.hpp"
 #include "core/training/step_profile.hpp"
+#include "core/training/stop_signals.hpp"
 #include "core/training/throughput.hpp"
 #include "core/training/train.hpp"
 
 namespace trainhost::training {
+
+/// Whether a call into the trainer ended because a signal asked the run to stop. A call that was cancelled
+/// has changed nothing.
+inline bool ended_by_signal(const plugin::PluginError& e) {
+  return e.status() == "cancelled" && StopSignals::received();
+}
 
 /// Steps are counted in two ways: a step index counts from 0 and names the learning rate and, with
 /// batch_offset_, the data; "after step N" means that N steps are done. The host has one thread, and a second
