@@ -41,6 +41,7 @@ std::vector<Check> all_parts() {
                     estimator_number_checks,
                     trainer_state_checks,
                     trainer_number_checks,
+                    trainer_reference_checks,
                     budget_checks,
                     cancel_checks,
                     concurrency_checks,

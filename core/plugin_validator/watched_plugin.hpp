@@ -65,8 +65,8 @@ struct CallVariation {
 
 /// Settings from the parent process.
 struct Environment {
-  std::filesystem::path reference_trainer, reference_estimator;  // empty: not available
-  double fuzz_seconds = 0;                                       // 0: a fixed number of cases
+  std::filesystem::path reference_estimator;  // empty: not available
+  double fuzz_seconds = 0;                    // 0: a fixed number of cases
   std::function<void(const std::string&)>
       announce_case;  // called before each case, so that a crash can be attributed
 };
