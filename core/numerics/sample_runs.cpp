@@ -15,7 +15,7 @@ SampleRun make_sample(const char* family, const char* what, std::uint32_t heads,
   SampleRun s;
   s.what = std::string(family) + ", " + what;
   ModelSpec& m = s.model;
-  m.family = family, m.name = "sample";
+  m.family = family, m.name = kSampleName;
   m.vocab = 29, m.hidden = 12, m.layers = 2, m.heads = heads, m.kv_heads = kv_heads, m.head_dim = 4;
   m.intermediate = 10, m.max_positions = 32;
   RunSpec& r = s.run;

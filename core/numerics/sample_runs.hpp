@@ -10,6 +10,9 @@
 
 namespace trainhost::numerics {
 
+/// ModelSpec::name of every sample.
+inline constexpr const char* kSampleName = "reference sample";
+
 /// A model with the run in which it is compared: f32, SGD without decay and clipping, several micro-batches.
 struct SampleRun {
   std::string what;  // "qwen2, tied, window from layer 1": for messages

@@ -32,6 +32,7 @@ std::vector<Check> all_parts() {
                     process_checks,
                     estimator_argument_checks,
                     trainer_argument_checks,
+                    family_checks,
                     trainer_order_checks,
                     report_checks,
                     estimator_checks,

@@ -164,29 +164,34 @@ std::vector<Check> trainer_number_checks() {
       {"T-055",
        6,
        "Targets of -100 do not contribute",
-       "Prompts and padding are masked with -100. A fully masked sequence must change neither the loss nor "
-       "the mean. A trainer that reads -100 as a token, or divides by all positions, learns padding.",
+       "Prompts and padding are masked with -100. A fully masked sequence must change neither the loss "
+       "nor the mean. A trainer that reads -100 as a token, or divides by all positions, learns padding. "
+       "Fix: skip such rows in the loss, give them a gradient of 0, and divide by the number of counted "
+       "targets.",
        {"T-022", "T-061", "T-026"},
        check_uncounted_targets},
       {"T-051",
        6,
        "The update is the gradient of the loss",
        "One SGD step with learning rate 1 subtracts the gradient. The check compares it with finite "
-       "differences of the evaluated loss along random directions of every tensor, which detects a wrong or "
-       "missing backward kernel even if the loss still falls.",
+       "differences of the evaluated loss along random directions of every tensor, which detects a wrong "
+       "or missing backward kernel even if the loss still falls. Fix: look at the backward kernel of the "
+       "tensor that the message names.",
        {"T-061", "T-023", "T-025", "T-055"},
        check_gradient},
       {"T-052",
        6,
        "grad_norm is the norm of the gradient",
-       "Users clip by it and watch it for spikes. It is the L2 norm over all parameters, before clipping.",
+       "Users clip by it and watch it for spikes. It is the L2 norm over all parameters, before clipping. "
+       "Fix: sum the squares of all gradients, of all micro-batches together, before clipping.",
        {"T-051", "T-058"},
        check_gradient_norm},
       {"T-054",
        6,
        "Micro-batches accumulate to one batch",
        "accumulate x micro_batch sequences are one step: loss and gradient are means over all counted "
-       "targets, not means of the means of the micro-batches.",
+       "targets, not means of the means of the micro-batches. Fix: scale each micro-batch by 1 / counted "
+       "targets of the whole step.",
        {"T-051"},
        check_accumulation},
   };

@@ -12,6 +12,7 @@ std::vector<Check> load_checks();                // level 2
 std::vector<Check> process_checks();             // level 3
 std::vector<Check> estimator_argument_checks();  // level 4
 std::vector<Check> trainer_argument_checks();    // level 4
+std::vector<Check> family_checks();              // level 4: families that the manifest does not list
 std::vector<Check> trainer_order_checks();       // level 4
 std::vector<Check> estimator_checks();           // level 5
 std::vector<Check> report_checks();              // level 5: memory reports of both kinds
