@@ -29,7 +29,7 @@ bool lists_every_family(WatchedPlugin& plugin) {
   return f.empty() || std::find(f.begin(), f.end(), "*") != f.end();
 }
 
-/// Models of families that the manifest does not list: one that nobody knows and one that exists.
+/// Models of families that the manifest does not list: an unknown one and one that exists.
 void for_each_foreign_family(WatchedPlugin& plugin, const std::function<void(const Sample&)>& visit) {
   const std::vector<std::string>& listed = plugin.manifest().families;
   for (const char* family : {"no-such-family", "llama", "gpt2"}) {
@@ -41,7 +41,7 @@ void for_each_foreign_family(WatchedPlugin& plugin, const std::function<void(con
   }
 }
 
-// An estimator for any family must not promise exactness for one that nobody knows: then its match() says
+// An estimator for any family must not promise exactness for an unknown one: then its match() says
 // nothing.
 void check_match_of_foreign_family(WatchedPlugin& plugin) {
   Started started(plugin);
@@ -53,7 +53,7 @@ void check_match_of_foreign_family(WatchedPlugin& plugin) {
     if (s.model.family != "no-such-family") return;
     const ReportResult a = plugin.report(s);
     expect(!a.ok() || a.report.summary.claim != TH_EXACT,
-           "estimate() of an unknown family claims to be exact; nobody knows the tensors of that family");
+           "estimate() of an unknown family claims to be exact; the tensors of that family are unknown");
   });
 }
 
