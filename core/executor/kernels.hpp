@@ -202,17 +202,16 @@ struct SgdMomentum {
 }  // namespace trainhost::executor
 
 /// The list of kernels, for code that treats all of them alike: X(function, arguments, result).
-#define TRAINHOST_KERNELS(X)                                                                              \
-  X(embed, Embed, void)                                                                                   \
-  X(embed_bwd, EmbedBwd, void)                                                                            \
-  X(rms_norm, RmsNorm, void)                                                                              \
-  X(rms_norm_bwd, RmsNormBwd, void)                                                                       \
-  X(linear, Linear, void)                                                                                 \
-  X(linear_dx, LinearDx, void)                                                                            \
-  X(linear_dw, LinearDw, void)                                                                            \
-  X(qk_norm, QkNorm, void)                                                                                \
-  X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void)                       \
-      X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void) \
-          X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double)                           \
-              X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void)                  \
+#define TRAINHOST_KERNELS(X)                                                                                 \
+  X(embed, Embed, void)                                                                                      \
+  X(embed_bwd, EmbedBwd, void)                                                                               \
+  X(rms_norm, RmsNorm, void)                                                                                 \
+  X(rms_norm_bwd, RmsNormBwd, void)                                                                          \
+  X(linear, Linear, void)                                                                                    \
+  X(linear_dx, LinearDx, void)                                                                               \
+  X(linear_dw, LinearDw, void)                                                                               \
+  X(qk_norm, QkNorm, void) X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void) \
+      X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void)    \
+          X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double)                              \
+              X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void)                     \
                   X(sgd_momentum, SgdMomentum, void)

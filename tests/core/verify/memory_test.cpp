@@ -48,6 +48,7 @@ Outcome with(const std::string& fault, const std::string& more = {}) {
   return o;
 }
 
+
 struct Fault {
   const char *fault, *ids, *of, *says;
 };
