@@ -112,6 +112,12 @@ KernelCheckResult kernel_check(double tolerance = 1e-4, const std::string& only 
 /// Prints one line per kernel. Returns the exit code: 0 if all pass, else 1.
 template <class K>
 int kernel_check_main(double tolerance = 1e-4, const std::string& only = "") {
+  for (const std::string& wrong :
+       {only.empty() ? "" : executor::unknown_kernel(only), executor::wrong_kernel_names<K>()}) {
+    if (wrong.empty()) continue;
+    std::printf("WRONG %s\n", wrong.c_str());
+    return 1;
+  }
   const KernelCheckResult r = kernel_check<K>(tolerance, only);
   for (const std::string& kernel : r.passed) std::printf("ok    %s\n", kernel.c_str());
   for (const KernelFinding& f : r.findings)

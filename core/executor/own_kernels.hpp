@@ -1,10 +1,13 @@
 // Checks which of the twenty kernels a class has and which it inherits. A missing kernel, or one with other
 // arguments, is a compile error that names it. Kernels inherited from ReferenceKernels are named in
-// kernel_set and in the log, because a misspelt kernel would otherwise be slow without any message.
+// kernel_set and in the log. The compiler cannot find a misspelt kernel of a class that inherits the others:
+// the class lists its kernels in own_kernels, which is compared with what it defines.
 #pragma once
 #include <concepts>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "core/executor/reference_kernels.hpp"
 
@@ -39,6 +42,23 @@ std::string inherited_kernels() {
 #undef TRAINHOST_INHERITED
   }
   return names;
+}
+
+/// Names of all kernels, in the order of TRAINHOST_KERNELS.
+const std::vector<std::string>& kernel_names();
+
+/// "there is no kernel 'linaer'; did you mean 'linear'?", or "" for the name of a kernel.
+std::string unknown_kernel(std::string_view name);
+
+/// What is wrong with a list of own kernels; "" if nothing is. Both lists are separated by spaces.
+std::string wrong_kernel_names(std::string_view listed, std::string_view inherited);
+
+/// The same for K::own_kernels; "" if K has no such list.
+template <class K>
+std::string wrong_kernel_names() {
+  if constexpr (requires { std::string_view(K::own_kernels); })
+    return wrong_kernel_names(K::own_kernels, inherited_kernels<K>());
+  return "";
 }
 
 }  // namespace trainhost::executor

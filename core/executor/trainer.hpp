@@ -6,6 +6,8 @@
 // clang-format off
 // Mine has the twenty kernels of kernels.hpp (inherit ReferenceKernels and replace them one by one), and
 //   static constexpr const char *id = "mine", *version = "1.0";      the same as in the manifest
+// A class that inherits ReferenceKernels should name the kernels that it defines, so that a misspelt one is reported:
+//   static constexpr const char* own_kernels = "linear linear_dx";
 // Optional members:
 //   static std::uint32_t probe(const th_host*);                      number of devices; throws th::Error(TH_E_UNAVAILABLE, why)
 //   static void traits(const ModelSpec&, const RunSpec&, std::uint32_t threads, TrainerTraits&);   changes the defaults below
@@ -99,6 +101,7 @@ struct KernelTrainer {
                                                           KernelTrainer::kernel_set(*kernels_));
               },
               OwnMemory::kHas ? &memory_ : nullptr) {
+      if (host->log && !wrong_kernels_.empty()) host->log(host, TH_LOG_WARN, K::id, wrong_kernels_.c_str());
       if (host->log)
         host->log(host, TH_LOG_DEBUG, K::id, (std::string("kernels: ") + run_.info("kernel_set")).c_str());
     }
@@ -111,7 +114,10 @@ struct KernelTrainer {
       run_.next(token, position, logits);
     }
     void counters(th_counters& c) const { run_.counters(c); }
-    const char* info(std::string_view key) const { return run_.info(key); }
+    const char* info(std::string_view key) const {
+      if (key == "wrong_kernels" && !wrong_kernels_.empty()) return wrong_kernels_.c_str();
+      return run_.info(key);
+    }
     double metric(std::string_view key) { return run_.metric(key); }
     void start_profile(void* records, std::uint64_t bytes, th_moments* m) {
       run_.start_profile(records, bytes, m);
@@ -144,6 +150,7 @@ struct KernelTrainer {
     std::shared_ptr<K> kernels_;
     OwnMemory memory_;
     Run run_;
+    const std::string wrong_kernels_ = wrong_kernel_names<K>();
   };
   static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
                                           const RunSpec& run) {

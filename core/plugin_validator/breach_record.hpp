@@ -17,6 +17,7 @@ enum class Rule {
   kErrorWrittenLate,     // the error was written after the call
   kErrorText,            // a message that is not terminated or not UTF-8
   kOutPastSize,          // bytes past the struct_size of another out struct
+  kPrints,               // text on standard output or standard error
   kCount
 };
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace trainhost::plugin_validator {
@@ -16,6 +17,12 @@ std::string wrap(const std::string& text, std::size_t width) {
     line += (line.empty() ? "" : " ") + w;
   }
   return out + line + "\n";
+}
+
+/// The reason and, as a paragraph of its own, the fix.
+std::string paragraphs(const Check& c, std::size_t width) {
+  const std::size_t fix = std::min(c.why.find("Fix: "), c.why.size());
+  return wrap(c.why.substr(0, fix), width) + "\n" + wrap(c.why.substr(fix), width);
 }
 
 std::string join_ids(const std::vector<std::string>& ids, bool links) {
@@ -34,7 +41,7 @@ const char* audience_of(const Check& c) {
 std::string page(const Check& c) {
   std::string out = fmt::format("# {}: {}\n\n", c.id, c.title);
   out += fmt::format("Level {} ({}), for {}.\n\n", c.level, level_title(c.level), audience_of(c));
-  out += wrap(c.why, 110);
+  out += paragraphs(c, 110);
   if (!c.needs.empty()) out += fmt::format("\nPrerequisites: {}.\n", join_ids(c.needs, true));
   out += fmt::format("\n```sh\ntrainhost plugins check FILE.so --only {}\n```\n", c.id);
   return out;
@@ -57,7 +64,7 @@ std::string list_text() {
 
 std::string explain(const Check& c) {
   std::string out = fmt::format("{}  {}\nlevel {}: {}; for {}\n\n{}", c.id, c.title, c.level,
-                                level_title(c.level), audience_of(c), wrap(c.why, 100));
+                                level_title(c.level), audience_of(c), paragraphs(c, 100));
   if (!c.needs.empty()) out += fmt::format("\nprerequisites: {}\n", join_ids(c.needs, false));
   return out;
 }

@@ -198,8 +198,10 @@ std::vector<Check> long_run_checks() {
        10,
        "A run with faults equals an undisturbed run bit by bit",
        "200 steps, a third of them disturbed: cancelled midway, with a NaN weight that is restored "
-       "afterwards, or with a failing allocation. Each step is repeated until it succeeds; the final weights "
-       "must equal those of an undisturbed run.",
+       "afterwards, or with a failing allocation. Each step is repeated until it succeeds; the final "
+       "weights must equal those of an undisturbed run. Fix: keep the state of a step in buffers that the "
+       "next step overwrites, and change weights and moments only after the last call of cancelled() and "
+       "the check for finite values.",
        {"T-053", "T-059", "T-072", "T-061", "T-074"},
        check_run_with_faults,
        false,
@@ -208,7 +210,7 @@ std::vector<Check> long_run_checks() {
        10,
        "A long run stays within its plan",
        "200 steps with evaluations and saves: the measured peak of every memory tier must not exceed the "
-       "plan.",
+       "plan. Fix: allocate everything in create(), and report every buffer in plan().",
        {"T-040", "T-044", "T-022"},
        check_peak_of_long_run,
        false,
@@ -217,7 +219,8 @@ std::vector<Check> long_run_checks() {
        10,
        "Hundreds of steps do not increase memory use",
        "One kilobyte per step is a gigabyte after a week. Heap and resident memory after 400 steps must "
-       "equal those after 200.",
+       "equal those after 200. Fix: free what a step allocates before it returns, or allocate it in "
+       "create().",
        {"T-044", "T-043", "T-101", "T-083"},
        check_memory_of_long_run,
        true,
@@ -226,7 +229,7 @@ std::vector<Check> long_run_checks() {
        10,
        "Thousands of estimates do not increase memory use",
        "A search asks about every parallel layout once. A cache that keeps an item per question grows "
-       "without limit.",
+       "without limit. Fix: limit the size of the cache, or remove it.",
        {"E-015", "C-098"},
        check_memory_of_estimates,
        true,

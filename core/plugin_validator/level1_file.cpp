@@ -113,51 +113,53 @@ std::vector<Check> file_checks() {
        1,
        "The file can be read",
        "A plugin is one readable regular file. The host rejects directories, FIFOs, sockets and devices "
-       "before it opens them, because reading one of them could block.",
+       "before it opens them, because reading one of them could block. Fix: give the path of the .so file "
+       "itself, and make it readable: chmod u+r FILE.",
        {},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kUnreadableCodes); }},
       {"C-002",
        1,
        "Only its owner can write to the file",
-       "Any user who can write to the file can run code as every user of the host, so the host rejects the "
-       "file. Install it with mode 644 or 755.",
+       "Any user who can write to the file can run code as every user of the host, so the host rejects "
+       "the file. Fix: install it with mode 644 or 755.",
        {"C-001"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kWritableCodes); }},
       {"C-003",
        1,
        "It is a shared library for this machine",
        "The dynamic linker reports a library for another machine as 'no such file', so the host reads the "
-       "ELF header itself and reports what it found. Link with -shared, for the machine on which the plugin "
-       "will run.",
+       "ELF header itself and reports what it found. Fix: link with -shared, for the machine on which the "
+       "plugin will run.",
        {"C-002"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kKind); }},
       {"C-004",
        1,
        "The file is complete",
-       "Loading a truncated library kills the process with SIGBUS. Every segment must lie inside the file. "
-       "If one does not, a copy or download was interrupted: copy the file again.",
+       "Loading a truncated library kills the process with SIGBUS. Every segment must lie inside the "
+       "file. If one does not, a copy or download was interrupted. Fix: copy the file again.",
        {"C-003"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kTruncatedCodes); }},
       {"C-005",
        1,
        "It does not require an executable stack",
-       "One object file without a .note.GNU-stack section, usually hand-written assembly, makes the stack of "
-       "every thread of the host executable. Link with -z noexecstack.",
+       "One object file without a .note.GNU-stack section, usually hand-written assembly, makes the stack "
+       "of every thread of the host executable. Fix: link with -z noexecstack.",
        {"C-004"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kStackCodes); }},
       {"C-006",
        1,
        "It has no text relocations",
        "Code compiled without -fPIC is patched when it is loaded, so its pages become writable and are no "
-       "longer shared between processes. Hardened systems do not load such a library. Compile with -fPIC.",
+       "longer shared between processes. Hardened systems do not load such a library. Fix: compile with "
+       "-fPIC.",
        {"C-005"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kRelocationCodes); }},
       {"C-007",
        1,
        "It has exactly one manifest",
        "The host reads id, kind and families from the section .trainhost without running code. A file "
-       "without that section is not a plugin; with two sections it is not defined which one applies. Write "
-       "TH_MANIFEST in one source file.",
+       "without that section is not a plugin; with two sections it is not defined which one applies. Fix: "
+       "write TH_MANIFEST in one source file.",
        {"C-006"},
        [](WatchedPlugin& plugin) {
          std::string reason;
@@ -171,7 +173,7 @@ std::vector<Check> file_checks() {
        1,
        "The manifest is valid TOML",
        "Hosts of every version parse the manifest. It must be UTF-8 without control characters, and valid "
-       "TOML.",
+       "TOML. Fix: correct the text in TH_MANIFEST at the line that the message names.",
        {"C-007"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kTomlCodes); }},
       {"C-009",
@@ -179,51 +181,55 @@ std::vector<Check> file_checks() {
        "The manifest has the required keys: id, version, kind",
        "Users type the id after --backend= and --estimator=; the kind selects the interface that the host "
        "requests. The host rejects a file in which a required key is missing or has a value of the wrong "
-       "type.",
+       "type. Fix: add the missing key to TH_MANIFEST, with a text in quotes as its value.",
        {"C-008"},
        [](WatchedPlugin& plugin) { expect_not_rejected_for(plugin, kKeyCodes); }},
       {"C-010",
        1,
        "It exports the entry as a function",
-       "The host looks up one symbol. It must be a function with default visibility that the version script "
-       "exports. If the symbol is data, calling it crashes.",
+       "The host looks up one symbol. It must be a function with default visibility that the version "
+       "script exports. If the symbol is data, calling it crashes. Fix: define the entry with TH_PLUGIN, "
+       "and export trainhost_plugin_v1 in the version script.",
        {"C-004"},
        check_entry_is_exported},
       {"C-011",
        1,
        "It exports only the entry",
-       "Any other exported symbol can replace, or be replaced by, a symbol of the same name in the host or "
-       "in another plugin. A C++ library exports dozens of weak std:: symbols unless a version script hides "
-       "them: link with -Wl,--version-script=trainhost_plugin.map and compile with -fvisibility=hidden.",
+       "Any other exported symbol can replace, or be replaced by, a symbol of the same name in the host "
+       "or in another plugin. A C++ library exports dozens of weak std:: symbols unless a version script "
+       "hides them. Fix: link with -Wl,--version-script=trainhost_plugin.map and compile with "
+       "-fvisibility=hidden.",
        {"C-004"},
        check_only_entry_is_exported},
       {"C-012",
        1,
        "The host does not reject the file for any other reason",
-       "File validation has more reasons to reject a file than those with a check of their own. This check "
-       "reports the remaining ones, so a plugin that passes level 1 passes file validation.",
+       "File validation has more reasons to reject a file than those with a check of their own. This "
+       "check reports the remaining ones, so a plugin that passes level 1 passes file validation. Fix: do "
+       "what the message says; it is the message that the host prints when it rejects the file.",
        {"C-001"},
        check_no_other_rejection},
       {"C-013",
        1,
        "It exports no unique symbols",
-       "A GNU_UNIQUE symbol (a static variable in a template or in an inline function) prevents the library "
-       "from being unloaded and is shared with every other library that has a symbol of that name. Compile "
-       "with -fno-gnu-unique, or hide the symbol.",
+       "A GNU_UNIQUE symbol (a static variable in a template or in an inline function) prevents the "
+       "library from being unloaded and is shared with every other library that has a symbol of that "
+       "name. Fix: compile with -fno-gnu-unique, or hide the symbol.",
        {"C-004"},
        check_no_unique_symbols},
       {"C-014",
        1,
        "It searches for libraries only in safe directories",
-       "If a RUNPATH entry is relative or world-writable, other users can run code in the host by placing a "
-       "library there. Use $ORIGIN or absolute directories owned by root.",
+       "If a RUNPATH entry is relative or world-writable, other users can run code in the host by placing "
+       "a library there. Fix: use $ORIGIN or absolute directories owned by root.",
        {"C-004"},
        check_library_search_paths},
       {"C-015",
        1,
        "The manifest has a summary and valid family names",
        "`trainhost plugins list` prints the summary. A family name that cannot occur as model_type in a "
-       "config.json never matches a model. Add a one-line summary, and name families as config.json does.",
+       "config.json never matches a model. Fix: add a one-line summary, and name families as config.json "
+       "does.",
        {"C-009", "C-012", "C-014"},
        check_summary_and_families},
   };

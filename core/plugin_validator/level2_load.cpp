@@ -121,7 +121,8 @@ std::vector<Check> load_checks() {
        2,
        "It can be loaded",
        "The host loads with RTLD_NOW: every symbol and every required library must be present, and "
-       "constructors must neither throw nor take long. `ldd -r FILE` lists what is missing.",
+       "constructors must neither throw nor take long. `ldd -r FILE` lists what is missing. Fix: add the "
+       "library that `ldd -r FILE` reports as missing to the link line, or install it on this machine.",
        {"C-009", "C-012"},
        [](WatchedPlugin& plugin) { plugin.library(); },
        // own_process: constructors run at most once per process.
@@ -130,67 +131,73 @@ std::vector<Check> load_checks() {
        2,
        "The entry returns the same table on every call",
        "The entry returns the address of a constant table and does nothing else. A host may call it more "
-       "than once.",
+       "than once. Fix: declare the table static const and return its address; move all work to start().",
        {"C-020", "C-010"},
        check_entry_returns_table},
       {"C-022",
        2,
        "It uses major version 1 of the interface",
-       "Structs of another major version have a different layout. The minor version may differ: newer minors "
-       "only add fields. Build with the SDK of this major version.",
+       "Structs of another major version have a different layout. The minor version may differ: newer "
+       "minors only add fields. Fix: build with the SDK of this major version.",
        {"C-021"},
        check_major_version},
       {"C-023",
        2,
        "Its plugin table is complete",
        "struct_size states how many bytes of the table exist. If it is smaller than the 1.0 struct, "
-       "mandatory functions are missing; set it to sizeof(th_plugin).",
+       "mandatory functions are missing. Fix: set struct_size to sizeof(th_plugin).",
        {"C-022"},
        check_table_size},
       {"C-024",
        2,
        "It has get(), and stop() if it has start()",
        "Without get() the host cannot use the plugin. Resources allocated in start() can be freed only in "
-       "stop().",
+       "stop(). Fix: set get in the table, and stop if start is set; stop may be an empty function.",
        {"C-023"},
        check_start_has_stop},
       {"C-025",
        2,
        "Its id equals the id in the manifest",
-       "Users choose a plugin by the id in its manifest, before any of its code runs. Two ids for one plugin "
-       "make messages and run files ambiguous.",
+       "Users choose a plugin by the id in its manifest, before any of its code runs. Two ids for one "
+       "plugin make messages and run files ambiguous. Fix: write the same id in TH_MANIFEST and in "
+       "TH_PLUGIN.",
        {"C-024", "C-009", "C-014"},
        check_id_matches_manifest},
       {"C-026",
        2,
        "Its version equals the version in the manifest",
-       "The version is written into run records, so a result can be traced to the code that produced it.",
+       "The version is written into run records, so a result can be traced to the code that produced it. "
+       "Fix: write the same version in TH_MANIFEST and in TH_PLUGIN.",
        {"C-024", "C-009", "C-014"},
        check_version_matches_manifest},
       {"C-027",
        2,
        "It provides the interface of its kind",
-       "A manifest of kind trainer promises the trainer interface, and one of kind estimator the estimator "
-       "interface. get() must return its table for the exact interface id.",
+       "A manifest of kind trainer promises the trainer interface, and one of kind estimator the "
+       "estimator interface. get() must return its table for the exact interface id. Fix: compare the id "
+       "that get() receives with TH_TRAINER_ID or TH_ESTIMATOR_ID, and return that table.",
        {"C-024", "C-009", "C-014"},
        check_interface_of_kind},
       {"C-028",
        2,
        "Its interface table is complete",
-       "As for the plugin table, struct_size must reach the end of the 1.0 struct.",
+       "As for the plugin table, struct_size must reach the end of the 1.0 struct. Fix: set struct_size "
+       "to sizeof(th_trainer) or sizeof(th_estimator).",
        {"C-027"},
        check_interface_size},
       {"C-029",
        2,
        "Every mandatory function is present",
-       "The host calls mandatory functions without testing them for null; a null entry crashes.",
+       "The host calls mandatory functions without testing them for null; a null entry crashes. Fix: "
+       "implement the function that the message names, and set it in the table.",
        {"C-028"},
        check_mandatory_functions},
       {"C-030",
        2,
        "get() returns null for unknown ids",
-       "Hosts request optional and future interfaces by id. If get() returns a table for an id that it does "
-       "not know, the host calls the wrong functions.",
+       "Hosts request optional and future interfaces by id. If get() returns a table for an id that it "
+       "does not know, the host calls the wrong functions. Fix: compare the whole id with strcmp(), and "
+       "return NULL at the end of get().",
        {"C-024"},
        check_unknown_interface_is_null},
   };

@@ -149,15 +149,15 @@ std::vector<Check> process_checks() {
        3,
        "A failing start() gives a reason",
        "The message of a failing start() is the only information about the plugin that `trainhost plugins "
-       "list` can print. Fill in the message of the th_error.",
+       "list` can print. Fix: fill in the message of the th_error.",
        {"C-024"},
        check_start_failure_has_message},
       {"C-040",
        3,
        "It does not change the floating-point mode",
        "A library linked with -ffast-math flushes denormals to zero in the whole thread as soon as it is "
-       "loaded, which changes the results of other plugins. You may compile with -ffast-math, but do not "
-       "link with it.",
+       "loaded, which changes the results of other plugins. Fix: link without -ffast-math; compiling with "
+       "it is allowed.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "floating-point mode"); },
        true},
@@ -165,38 +165,41 @@ std::vector<Check> process_checks() {
        3,
        "It does not change signal handlers or masks",
        "The host turns SIGINT and SIGTERM into a checkpoint. If a plugin leaves its own handler or mask "
-       "installed, the run is lost on Ctrl-C.",
+       "installed, the run is lost on Ctrl-C. Fix: do not install handlers; if a library of yours does, "
+       "restore the old ones with sigaction() before start() returns.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "signal handlers"); },
        true},
       {"C-042",
        3,
        "It does not change the locale",
-       "With another LC_NUMERIC the host would write 0,5 instead of 0.5 into JSON. Use the _l functions or "
-       "std::to_chars.",
+       "With another LC_NUMERIC the host would write 0,5 instead of 0.5 into JSON. Fix: use the _l "
+       "functions or std::to_chars.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "locale"); },
        true},
       {"C-043",
        3,
        "It does not change the working directory or umask",
-       "Relative paths on the command line are resolved in the user's working directory, and new files get "
-       "the user's umask.",
+       "Relative paths on the command line are resolved in the user's working directory, and new files "
+       "get the user's umask. Fix: use absolute paths and openat() instead of chdir(), and pass modes to "
+       "open() instead of setting the umask.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "working directory and umask"); },
        true},
       {"C-044",
        3,
        "It does not change the environment",
-       "setenv() crashes if another thread calls getenv() at the same time, and child processes inherit the "
-       "change. Configure your libraries through their functions.",
+       "setenv() crashes if another thread calls getenv() at the same time, and child processes inherit "
+       "the change. Fix: configure your libraries through their functions.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "environment"); },
        true},
       {"C-045",
        3,
        "It does not change resource limits",
-       "A raised or lowered limit applies to the host and to every other plugin.",
+       "A raised or lowered limit applies to the host and to every other plugin. Fix: do not call "
+       "setrlimit(); if a library needs a limit, return TH_E_UNAVAILABLE with a message that names it.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "resource limits"); },
        true},
@@ -204,37 +207,38 @@ std::vector<Check> process_checks() {
        3,
        "It does not close or replace the standard streams",
        "If descriptors 0 to 2 are closed or replaced, the host's output goes to the next file that is "
-       "opened.",
+       "opened. Fix: close only descriptors that you opened.",
        {"C-048"},
        [](WatchedPlugin& plugin) { expect_unchanged(plugin, "standard streams"); },
        true},
       {"C-047",
        3,
        "It writes nothing to standard output or standard error",
-       "Standard output may be JSON that a program reads. Send messages for the user through the host's "
-       "log().",
+       "Standard output may be JSON that a program reads. Fix: send messages for the user through the "
+       "host's log().",
        {"C-048"},
        check_no_output,
        true},
       {"C-049",
        3,
        "start() and stop() can be repeated",
-       "A host stops a plugin after its last run and may start it again for the next one.",
+       "A host stops a plugin after its last run and may start it again for the next one. Fix: reset in "
+       "stop() everything that start() sets, static variables included.",
        {"C-048"},
        check_repeated_start},
       {"C-031",
        3,
        "Its tables keep their address and content",
-       "Tables are STATIC: a host keeps the pointer for as long as the library is loaded. A table built on "
-       "the stack or in start() leaves the host with a dangling pointer or with changing content. Declare "
-       "tables static const.",
+       "Tables are STATIC: a host keeps the pointer for as long as the library is loaded. A table built "
+       "on the stack or in start() leaves the host with a dangling pointer or with changing content. Fix: "
+       "declare tables static const.",
        {"C-029", "C-030", "C-049"},
        check_tables_are_constant},
       {"C-050",
        3,
        "start() and stop() leave no descriptors open",
        "A long-running host that loses one descriptor per start reaches its limit and can no longer open "
-       "checkpoints.",
+       "checkpoints. Fix: close in stop() what start() opens, with O_CLOEXEC set while it is open.",
        {"C-049"},
        [](WatchedPlugin& plugin) {
          expect_no_growth_over_starts(plugin, open_descriptors, 0, "open descriptors");
@@ -242,14 +246,16 @@ std::vector<Check> process_checks() {
       {"C-051",
        3,
        "start() and stop() leave no threads running",
-       "A thread that is still running after stop() executes code of a plugin that the host no longer uses. "
-       "A library that stays loaded may keep a thread pool if the pool does not grow.",
+       "A thread that is still running after stop() executes code of a plugin that the host no longer "
+       "uses. A library that stays loaded may keep a thread pool if the pool does not grow. Fix: end and "
+       "join your threads in stop().",
        {"C-049"},
        [](WatchedPlugin& plugin) { expect_no_growth_over_starts(plugin, running_threads, 0, "threads"); }},
       {"C-052",
        3,
        "start() and stop() leak no memory",
-       "A few bytes per start do not matter in a command, but add up to gigabytes in a service.",
+       "A few bytes per start do not matter in a command, but add up to gigabytes in a service. Fix: free "
+       "in stop() what start() allocates; valgrind --leak-check=full names the call.",
        {"C-051"},
        [](WatchedPlugin& plugin) {
          // 4096 bytes: room for caches of the C library.
@@ -258,22 +264,23 @@ std::vector<Check> process_checks() {
       {"C-053",
        3,
        "stop() frees the host's memory",
-       "Memory obtained from the host's alloc() must be released by stop(). The ledger must show 0 bytes in "
-       "use after stop().",
+       "Memory obtained from the host's alloc() must be released by stop(). The ledger must show 0 bytes "
+       "in use after stop(). Fix: call release() in stop() for every block of start().",
        {"C-049"},
        check_stop_frees_memory},
       {"C-054",
        3,
        "The process exits normally after stop()",
        "Exit handlers and static destructors of the plugin run when the host exits, after everything was "
-       "saved. A crash there makes a successful run look failed.",
+       "saved. A crash there makes a successful run look failed. Fix: free resources in stop() rather "
+       "than in static destructors and atexit() handlers.",
        {"C-049"},
        check_process_exit,
        true},
       {"C-055",
        3,
        "Loading and starting takes less than one second",
-       "`trainhost plugins list` starts every plugin. Move slow work to create().",
+       "`trainhost plugins list` starts every plugin. Fix: move slow work to create().",
        {"C-048"},
        check_start_time,
        true},

@@ -150,15 +150,17 @@ void check_save_with_failing_sink(WatchedPlugin& plugin) {
   plugin.require_device();
   WatchedInstance i(plugin, plugin.sample());
   i.create_and_init();
-  // Fails at the first tensor, with a code that save() does not return by itself.
-  const SaveResult a = i.save(TH_SCOPE_WEIGHTS, 1);
-  expect(a.status == TH_E_CANCELLED,
-         "the sink returned TH_E_CANCELLED for the first tensor and save() returned {}; the sink's code was "
-         "expected",
-         a.text());
-  expect(a.calls_after_failure <= 1,
-         "save() sent {} more tensors after the sink had failed; none were expected",
-         a.calls_after_failure - 1);
+  // At each of the first tensors, with a code that save() does not return by itself.
+  for (std::size_t n = 1; n <= 3; ++n) {
+    const SaveResult a = i.save(TH_SCOPE_WEIGHTS, n);
+    expect(
+        a.status == TH_E_CANCELLED,
+        "the sink returned TH_E_CANCELLED for piece {} and save() returned {}; the sink's code was expected",
+        n, a.text());
+    expect(a.calls_after_failure <= 1,
+           "save() sent {} more tensors after the sink had failed at piece {}; none were expected",
+           a.calls_after_failure - 1, n);
+  }
 }
 
 void check_unknown_scope(WatchedPlugin& plugin) {
@@ -178,49 +180,54 @@ std::vector<Check> trainer_order_checks() {
       {"T-012",
        4,
        "step() and save() before init() return TH_E_STATE",
-       "Training on uninitialised weights gives numbers that look like a bad learning rate.",
+       "Training on uninitialised weights gives numbers that look like a bad learning rate. Fix: keep the "
+       "state of the instance, and test it at the start of each function.",
        {"C-049", "C-029"},
        check_calls_before_init},
       {"T-019",
        4,
        "init() succeeds only once, and next() fails before it",
-       "A host that resumes a run loads weights and calls init() for the missing ones; a second init() that "
-       "starts over would lose them. Each function has a tag that lists the states in which it may be "
-       "called; in all other states it returns TH_E_STATE.",
+       "A host that resumes a run loads weights and calls init() for the missing ones; a second init() "
+       "that starts over would lose them. Each function has a tag that lists the states in which it may "
+       "be called; in all other states it returns TH_E_STATE. Fix: keep the state of the instance, and "
+       "return TH_E_STATE from init() after the first success and from next() before it.",
        {"T-012"},
        check_second_init},
       {"T-013",
        4,
        "load() rejects tensors that the model does not have",
-       "Loading a checkpoint of another model must stop at the first tensor whose name, shape or type does "
-       "not match.",
+       "Loading a checkpoint of another model must stop at the first tensor whose name, shape or type "
+       "does not match. Fix: compare name, rank, dimensions, type and range with those of the tensor "
+       "before you copy, and return TH_E_ARG.",
        {"C-049", "C-029"},
        check_load_arguments},
       {"T-014",
        4,
        "step() rejects batches that do not match the run",
-       "A token id beyond the vocabulary reads outside the embedding; a batch of another size reads outside "
-       "the batch.",
+       "A token id beyond the vocabulary reads outside the embedding; a batch of another size reads "
+       "outside the batch. Fix: compare batch, seq and every token id with the run before the first "
+       "kernel, and return TH_E_ARG.",
        {"C-049", "C-029"},
        check_step_arguments},
       {"T-015",
        4,
        "A rejected step changes nothing",
-       "After every code except a lost device, weights and moments are unchanged, so the host can continue "
-       "with the next batch.",
+       "After every code except a lost device, weights and moments are unchanged, so the host can "
+       "continue with the next batch. Fix: check all arguments before you change anything.",
        {"T-014"},
        check_rejected_step_keeps_weights},
       {"T-016",
        4,
        "Unknown keys of info() and metric() are reported as absent",
        "Hosts ask for values by key, including keys that a later version defines. info() returns null; "
-       "metric() returns TH_E_ABSENT.",
+       "metric() returns TH_E_ABSENT. Fix: return NULL from info() and TH_E_ABSENT from metric() after "
+       "the last key that you know.",
        {"C-049", "C-029"},
        check_unknown_keys},
       {"T-017",
        4,
        "save() stops when the sink fails",
-       "The host's sink fails when the disk is full or the user cancels. Return the code of the sink "
+       "The host's sink fails when the disk is full or the user cancels. Fix: return the code of the sink "
        "without sending another tensor.",
        {"C-049", "C-029"},
        check_save_with_failing_sink},
@@ -228,7 +235,7 @@ std::vector<Check> trainer_order_checks() {
        4,
        "save() rejects unknown scopes",
        "Later hosts define more scopes. If save() sent the weights for an unknown scope, they would be "
-       "loaded as moments.",
+       "loaded as moments. Fix: return TH_E_UNSUPPORTED for every scope other than those that you send.",
        {"C-049", "C-029"},
        check_unknown_scope},
   };

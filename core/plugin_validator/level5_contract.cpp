@@ -5,7 +5,9 @@
 #include <chrono>
 #include <thread>
 
+#include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
+#include "core/plugin_validator/process_state.hpp"
 #include "core/plugin_validator/watched_instance.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 
@@ -62,6 +64,7 @@ void WatchedPlugin::use_normally() {
   // A second check in the same process: what was written since then is found now.
   if (used_normally_) return check_late_writes();
   used_normally_ = true;
+  CapturedOutput output;
   {
     Started started(*this);
     if (is_trainer())
@@ -74,6 +77,12 @@ void WatchedPlugin::use_normally() {
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   check_late_writes();
+  if (const std::string text = output.written(); !text.empty())
+    record_.breach(
+        Rule::kPrints,
+        fmt::format("it wrote to standard output or error while it was used: '{}'; the host's log() was "
+                    "expected",
+                    escaped(text, 100)));
 }
 
 std::vector<Check> contract_checks() {
@@ -81,62 +90,77 @@ std::vector<Check> contract_checks() {
       {"C-090",
        5,
        "It calls the host only during calls into the plugin",
-       "After stop() the host's table no longer exists, and a callback crashes a process that has moved on. "
-       "Join your threads before the call returns; join the threads of an instance before destroy() returns.",
+       "After stop() the host's table no longer exists, and a callback crashes a process that has moved "
+       "on. Fix: join your threads before the call returns; join the threads of an instance before "
+       "destroy() returns.",
        {"C-070"},
        check_rule<Rule::kCallbackOutsideCall>},
       {"C-091",
        5,
        "It calls the host with valid arguments",
-       "A null text, an unknown tier, or memory released twice can crash a host that checks less than this "
-       "one.",
+       "A null text, an unknown tier, or memory released twice can crash a host that checks less than "
+       "this one. Fix: pass texts that are not null, tiers that trainhost/memory.h defines, and to "
+       "release() only what alloc() returned.",
        {"C-070"},
        check_rule<Rule::kCallbackArguments>},
       {"C-092",
        5,
        "It does not call a sink after the call has returned",
        "Sinks are on the caller's stack and no longer exist after the call. A late node would write into "
-       "unrelated memory.",
+       "unrelated memory. Fix: send all nodes before the call returns, and do not keep the pointer to the "
+       "sink.",
        {"C-070"},
        check_rule<Rule::kSinkAfterReturn>},
       {"C-093",
        5,
        "It calls sinks only from the thread of the call",
-       "Sinks are not locked: the host appends to a plain vector.",
+       "Sinks are not locked: the host appends to a plain vector. Fix: collect results in your threads, "
+       "and call the sink after joining them.",
        {"C-070"},
        check_rule<Rule::kSinkThread>},
       {"C-094",
        5,
        "It does not write to read-only arguments",
        "Model, run, step and the host's table belong to the host, which passes them to the next candidate "
-       "too.",
+       "too. Fix: copy what you want to change.",
        {"C-070"},
        check_rule<Rule::kInputChanged>},
       {"C-095",
        5,
        "It writes errors only inside th_error",
-       "Bytes past struct_size belong to the caller's stack.",
+       "Bytes past struct_size belong to the caller's stack. Fix: write messages with snprintf() and the "
+       "sizes of the fields.",
        {"C-070"},
        check_rule<Rule::kErrorPastSize>},
       {"C-096",
        5,
        "It keeps no pointer to th_error",
-       "The error belongs to the caller and no longer exists after the call has returned.",
+       "The error belongs to the caller and no longer exists after the call has returned. Fix: use the "
+       "pointer only during the call that received it.",
        {"C-070"},
        check_rule<Rule::kErrorWrittenLate>},
       {"C-097",
        5,
        "Error texts are NUL-terminated UTF-8",
-       "If a message has no terminator, printing it reads past the field.",
+       "If a message has no terminator, printing it reads past the field. Fix: write messages with "
+       "snprintf(), and escape bytes that may not be UTF-8.",
        {"C-070"},
        check_rule<Rule::kErrorText>},
       {"C-098",
        5,
        "It writes results only inside their structs",
        "A summary, profile or step result belongs to the caller. A plugin of a later minor must check "
-       "struct_size before it writes a field that 1.0 does not have.",
+       "struct_size before it writes a field that 1.0 does not have. Fix: fill a struct of your own, and "
+       "copy at most struct_size bytes of it (th::out() of the SDK does this).",
        {"C-070"},
        check_rule<Rule::kOutPastSize>},
+      {"C-099",
+       5,
+       "It prints nothing while it is used",
+       "With `--json` standard output is read by a program, and one line of a plugin makes it unreadable. "
+       "Fix: remove the output, or send it through the host's log().",
+       {"C-070", "C-047"},
+       check_rule<Rule::kPrints>},
   };
 }
 

@@ -144,60 +144,67 @@ std::vector<Check> estimator_checks() {
        5,
        "match() accepts a model of a family in its manifest",
        "Hosts find estimators by the families in the manifest. If match() returns 0 for all of them, the "
-       "estimator is never used.",
+       "estimator is never used. Fix: return a score for each family of the manifest, or remove the "
+       "family from the manifest.",
        {"E-002"},
        check_match_of_own_family},
       {"E-011",
        5,
        "match() returns 0 to 1000",
        "The highest score wins. A score above 1000 would win against every better estimator, so the host "
-       "limits it to 1000.",
+       "limits it to 1000. Fix: return a value between 0 and 1000.",
        {"E-002"},
        check_score_range},
       {"E-012",
        5,
        "match() returns within a millisecond",
-       "A search asks every estimator about thousands of parallel layouts. match() should read a few fields "
-       "and do no I/O.",
+       "A search asks every estimator about thousands of parallel layouts. match() should read a few "
+       "fields and do no I/O. Fix: read only fields of the two structs in match(), and prepare tables in "
+       "start().",
        {"E-002"},
        check_match_time},
       {"E-018",
        5,
        "match() does no file I/O",
-       "Reads from disk or network can be slow, and their result can change between calls. Read everything "
-       "that you need in start().",
+       "Reads from disk or network can be slow, and their result can change between calls. Fix: read "
+       "everything that you need in start().",
        {"E-002"},
        check_match_without_io},
       {"E-013",
        5,
        "match() is deterministic",
-       "Which estimator is chosen must not depend on earlier calls.",
+       "Which estimator is chosen must not depend on earlier calls. Fix: compute the score from the "
+       "arguments alone.",
        {"E-002"},
        check_match_repeats},
       {"E-014",
        5,
        "Four threads get the same estimate as one",
        "estimate() has the tag [any]: hosts call it from every core. A static buffer causes a different "
-       "report or a crash.",
+       "report or a crash. Fix: keep everything that a call needs in local variables; give each thread "
+       "its own buffer if one is needed.",
        {"C-070", "C-077"},
        check_report_from_four_threads},
       {"E-015",
        5,
        "An estimate leaks no memory",
-       "A planner runs for hours and calls estimate() millions of times.",
+       "A planner runs for hours and calls estimate() millions of times. Fix: free what estimate() "
+       "allocates before it returns, also on its error paths.",
        {"C-070"},
        check_estimate_frees_memory},
       {"E-016",
        5,
        "An estimate leaves no descriptor open and no thread running",
-       "Estimates are pure: no files, and no threads that outlive the call.",
+       "Estimates are pure: no files, and no threads that outlive the call. Fix: close files and join "
+       "threads before estimate() returns.",
        {"C-070"},
        check_estimate_frees_descriptors},
       {"E-017",
        5,
        "It accepts a trainer's profile",
-       "With --backend the host passes the th_profile of the trainer that would run the job: alignment, tile "
-       "sizes, threads.",
+       "With --backend the host passes the th_profile of the trainer that would run the job: alignment, "
+       "tile sizes, threads. Fix: read alignment, tiles and threads from the profile, and do not test its "
+       "trainer field.",
        {"C-070"},
        check_trainer_profile_accepted},
   };

@@ -163,40 +163,44 @@ std::vector<Check> trainer_memory_checks() {
       {"T-044",
        5,
        "A step does not increase memory use",
-       "Allocate everything in create(). A step that keeps even a little memory runs out of memory after "
-       "hours.",
+       "A run whose steps each keep a little memory runs out of memory after hours. Fix: allocate "
+       "everything in create().",
        {"T-022"},
        check_steps_allocate_nothing},
       {"T-040",
        5,
        "It uses exactly the memory that it planned",
        "A run that fits according to its plan must fit. The peak that the ledger counted is compared with "
-       "the plan: equal if the plan is exact, at most equal if it is an upper bound.",
+       "the plan: equal if the plan is exact, at most equal if it is an upper bound. Fix: add the buffer "
+       "that is missing in plan(), or claim an upper bound.",
        {"T-011", "T-022", "T-044", "C-076"},
        check_memory_equals_plan},
       {"T-041",
        5,
        "Planning allocates no memory of the run",
-       "Plans are made for models a thousand times larger than this machine.",
+       "Plans are made for models a thousand times larger than this machine. Fix: compute sizes in plan() "
+       "without allocating buffers of that size.",
        {"C-070"},
        check_plan_allocates_nothing},
       {"T-042",
        5,
        "destroy() frees everything",
-       "Sweeps and searches train many runs in one process.",
+       "Sweeps and searches train many runs in one process. Fix: call release() in destroy() for every "
+       "block of the instance, also for a run that failed.",
        {"T-011", "T-022"},
        check_destroy_frees_memory},
       {"T-043",
        5,
        "All tensor memory is reported to the host",
        "The ledger does not see memory from malloc(): the system kills the run, although its plan fits. "
-       "Allocate with the host's alloc(), or report the memory with took().",
+       "Fix: allocate with the host's alloc(), or report the memory with took().",
        {"T-042"},
        check_memory_is_reported},
       {"T-045",
        5,
        "Counters never decrease",
-       "They are sums since create(). `verify` subtracts two readings; a decrease becomes a huge number.",
+       "They are sums since create(). `verify` subtracts two readings; a decrease becomes a huge number. "
+       "Fix: add to 64-bit counters that only create() sets to 0.",
        {"T-022"},
        check_counters_never_decrease},
   };

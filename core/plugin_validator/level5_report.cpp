@@ -219,78 +219,87 @@ std::vector<Check> report_checks() {
       {"C-070",
        5,
        "It reports the memory of an ordinary run",
-       "The smallest supported task: a small model of a family in its manifest, one device, f32, AdamW.",
+       "The smallest supported task: a small model of a family in its manifest, one device, f32, AdamW. "
+       "Fix: read the message: the plugin rejects a run that every plugin of its kind must support, or "
+       "reports no bytes.",
        {"C-049", "C-029"},
        check_report_has_entries},
       {"C-071",
        5,
        "Nodes are numbered from 1 and follow their parents",
-       "The host builds the tree while nodes arrive. It rejects an id of 0, a gap in the ids, a cycle, and a "
-       "parent that comes later.",
+       "The host builds the tree while nodes arrive. It rejects an id of 0, a gap in the ids, a cycle, "
+       "and a parent that comes later. Fix: send a parent before its children, and number nodes in the "
+       "order in which you send them.",
        {"C-070"},
        check_ids_and_parents},
       {"C-072",
        5,
        "The memory breakdown has a reasonable length",
-       "One node per tensor and operation of each layer is fine; a million nodes for two layers indicates an "
-       "endless loop.",
+       "One node per tensor and operation of each layer is fine; a million nodes for two layers indicates "
+       "an endless loop. Fix: add the entries of equal buffers to one node.",
        {"C-049", "C-029"},
        check_report_length},
       {"C-073",
        5,
        "Tiers, components, claims and phases have values that the interface defines",
-       "The host sums nodes by tier and by component. A node with an undefined value would be missing from "
-       "every sum.",
+       "The host sums nodes by tier and by component. A node with an undefined value would be missing "
+       "from every sum. Fix: use the constants of trainhost/memory.h.",
        {"C-070"},
        check_enum_values},
       {"C-074",
        5,
        "The bounds of each node agree with its claim",
-       "Exact requires lo = bytes = hi; an upper bound requires hi = bytes; an approximation requires lo <= "
-       "bytes <= hi. The host rejects reports that contradict themselves.",
+       "Exact requires lo = bytes = hi; an upper bound requires hi = bytes; an approximation requires lo "
+       "<= bytes <= hi. The host rejects reports that contradict themselves. Fix: set lo and hi to bytes "
+       "for an exact node, and hi to bytes for an upper bound.",
        {"C-073"},
        check_bounds_of_claims},
       {"C-075",
        5,
        "Sizes do not overflow",
-       "A product of four 32-bit dimensions easily exceeds 64 bits; after overflow an impossible model seems "
-       "to fit. Use checked multiplication and reject the model.",
+       "A product of four 32-bit dimensions easily exceeds 64 bits; after overflow an impossible model "
+       "seems to fit. Fix: use checked multiplication and reject the model.",
        {"C-070"},
        check_overflow},
       {"C-076",
        5,
        "The entries of a tier sum to its peak",
-       "Users read the entries, but the peak decides whether a run fits. The two must agree.",
+       "Users read the entries, but the peak decides whether a run fits. The two must agree. Fix: set "
+       "bytes_at_peak of each entry to what it holds at the peak, and tier_peak to the sum.",
        {"C-071", "C-073"},
        check_entries_sum_to_peak},
       {"C-077",
        5,
        "Equal arguments give equal memory breakdowns",
-       "Plans are compared, cached and searched. They must not depend on time, addresses or random numbers.",
+       "Plans are compared, cached and searched. They must not depend on time, addresses or random "
+       "numbers. Fix: compute the report and its digest from the arguments alone.",
        {"C-070"},
        check_report_repeats},
       {"C-078",
        5,
        "The total is not more certain than its parts",
-       "If one entry is an approximation, the total cannot be exact.",
+       "If one entry is an approximation, the total cannot be exact. Fix: claim for the summary the "
+       "weakest claim of the entries.",
        {"C-071", "C-073"},
        check_claim_of_total},
       {"C-079",
        5,
        "Names are present, and names and formulas are UTF-8",
-       "They are printed in tables, JSON and HTML.",
+       "They are printed in tables, JSON and HTML. Fix: set name to a UTF-8 text in every node.",
        {"C-070"},
        check_names_and_formulas},
       {"C-080",
        5,
        "Notes are clean sentences",
-       "Notes tell the user what the number does not include. Control characters would reach the terminal.",
+       "Notes tell the user what the number does not include. Control characters would reach the "
+       "terminal. Fix: remove control characters from notes; one sentence per note.",
        {"C-070"},
        check_notes},
       {"C-081",
        5,
        "A larger micro-batch never needs less memory",
-       "Users reduce the batch to make a run fit. That must never increase the reported memory.",
+       "Users reduce the batch to make a run fit. That must never increase the reported memory. Fix: "
+       "compute activations in proportion to the micro-batch; round up, never down.",
        {"C-071", "C-077"},
        [](WatchedPlugin& plugin) {
          expect_bytes_never_decrease(plugin, "sequences",
@@ -299,7 +308,8 @@ std::vector<Check> report_checks() {
       {"C-082",
        5,
        "A longer sequence never needs less memory",
-       "Searches for the longest sequence that fits rely on this.",
+       "Searches for the longest sequence that fits rely on this. Fix: compute activations in proportion "
+       "to the sequence; round up, never down.",
        {"C-071", "C-077"},
        [](WatchedPlugin& plugin) {
          expect_bytes_never_decrease(plugin, "x 8 tokens",
@@ -308,7 +318,8 @@ std::vector<Check> report_checks() {
       {"C-083",
        5,
        "More layers never need less memory",
-       "A deeper model has more weights, gradients and optimizer moments.",
+       "A deeper model has more weights, gradients and optimizer moments. Fix: multiply weights, "
+       "gradients and moments by the number of layers.",
        {"C-071", "C-077"},
        [](WatchedPlugin& plugin) {
          expect_bytes_never_decrease(plugin, "layers",

@@ -150,6 +150,18 @@ void check_saved_names_and_shapes(WatchedPlugin& plugin) {
          by_name.empty() ? "" : escaped(by_name.begin()->first));
 }
 
+void check_kernel_names(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  i.create_and_init();
+  // info() has no th_error, so WatchedInstance::call() does not apply.
+  CheckingHost::CallbacksAllowed allowed(plugin.host());
+  if (!i.table().info) return;
+  const char* wrong = i.table().info(i.handle(), "wrong_kernels");
+  expect(!wrong || !*wrong, "{}", escaped(wrong ? wrong : "", 200));
+}
+
 void check_init_depends_on_seed(WatchedPlugin& plugin) {
   Started started(plugin);
   plugin.require_device();
@@ -195,71 +207,91 @@ std::vector<Check> trainer_checks() {
        5,
        "probe() finds a device or gives a reason",
        "`--backend=auto` asks each trainer and prints the reason of those that are unavailable. Without a "
-       "device, the checks that need one are skipped.",
+       "device, the checks that need one are skipped. Fix: return TH_E_UNAVAILABLE with a sentence if the "
+       "device or its library is missing.",
        {"C-049", "C-029"},
        check_probe},
       {"T-021",
        5,
        "profile() reports the trainer's settings without a device",
        "`plan --device=h100` runs on machines without a GPU. Estimators read the profile to compute the "
-       "memory of this trainer.",
+       "memory of this trainer. Fix: compute the profile from model and run, without a device; write your "
+       "plugin id into its trainer field.",
        {"C-049", "C-029"},
        check_profile},
       {"T-022",
        5,
        "It trains a tiny model from create() to destroy()",
-       "Two layers, two sequences of 16 tokens, three steps, one evaluation, one save.",
+       "Two layers, two sequences of 16 tokens, three steps, one evaluation, one save. Fix: read the "
+       "message: it names the first call of the sequence that failed.",
        {"T-020", "C-070"},
        check_life_cycle},
       {"T-023",
        5,
        "Loss and gradient norm are plausible",
-       "With fresh weights the loss is close to that of a uniform guess. Zero, infinity, or a sum instead of "
-       "a mean is detected here.",
+       "With fresh weights the loss is close to that of a uniform guess. Zero, infinity, or a sum instead "
+       "of a mean is detected here. Fix: divide the sum of the losses by the number of counted targets.",
        {"T-022"},
        check_loss_range},
       {"T-024",
        5,
        "tokens_counted excludes targets of -100",
-       "A target of -100 is not counted. The host weights means by this number.",
+       "A target of -100 is not counted. The host weights means by this number. Fix: count the targets "
+       "that are not -100.",
        {"T-022"},
        check_counted_targets},
       {"T-025",
        5,
        "Training on one batch lowers its loss",
-       "20 steps on the same batch must lower its loss. Otherwise the sign, the learning rate or the update "
-       "is wrong.",
+       "20 steps on the same batch must lower its loss. Otherwise the sign, the learning rate or the "
+       "update is wrong. Fix: subtract the gradient times the learning rate, and check the sign of the "
+       "gradient with T-051.",
        {"T-022"},
        check_loss_decreases},
       {"T-027",
        5,
        "save() sends each element exactly once",
-       "Pieces that lack data, are sent twice or are missing give a checkpoint that cannot be loaded or that "
-       "silently loads wrong weights.",
+       "Pieces that lack data, are sent twice or are missing give a checkpoint that cannot be loaded or "
+       "that silently loads wrong weights. Fix: send each tensor once, in pieces that follow one another "
+       "and cover it.",
        {"T-022"},
        check_save_is_complete},
       {"T-026",
        5,
        "Evaluation changes nothing",
-       "Validation during a run must not affect the run.",
+       "Validation during a run must not affect the run. Fix: return from step() before the gradients are "
+       "computed if TH_STEP_EVALUATE is set.",
        {"T-022", "T-027"},
        check_evaluation_keeps_weights},
       {"T-028",
        5,
        "save() sends the tensors of the model under their names",
-       "Other software loads these checkpoints: names and shapes are those of the Hugging Face format.",
+       "Other software loads these checkpoints: names and shapes are those of the Hugging Face format. "
+       "Fix: use the names and shapes of core/model/tensors.cpp; fused matrices are sent as their parts.",
        {"T-022"},
        check_saved_names_and_shapes},
+      {"T-067",
+       5,
+       "The kernels that it names exist and are its own",
+       "A trainer made of a class of kernels inherits each kernel that the class does not define. A "
+       "kernel with a misspelt name or other arguments is never called: the slow inherited loop runs in "
+       "its place. The class names its kernels in `own_kernels`, and info(\"wrong_kernels\") returns what "
+       "is wrong with the list. Fix: correct the name that the message quotes, in the list and in the "
+       "class.",
+       {"T-022", "T-016"},
+       check_kernel_names},
       {"T-029",
        5,
        "init() depends only on its seed",
-       "A repeatable run starts with the same weights, and another seed gives other weights.",
+       "A repeatable run starts with the same weights, and another seed gives other weights. Fix: "
+       "generate weights from the seed and the name of the tensor alone.",
        {"T-027"},
        check_init_depends_on_seed},
       {"T-030",
        5,
        "load() accepts what save() sends",
-       "Resuming is save() and then load() in a second instance. The weights must be identical bit by bit.",
+       "Resuming is save() and then load() in a second instance. The weights must be identical bit by "
+       "bit. Fix: accept in load() every name, type and piece that save() sends.",
        {"T-027"},
        check_load_of_saved_weights},
   };

@@ -134,30 +134,33 @@ std::vector<Check> estimator_number_checks() {
        6,
        "Weights have the size that the config defines",
        "The size of the weights is known: parameters times bytes per element. Less means that tensors are "
-       "missing (a head, a bias, a layer); more than twice means another model. If the weights are claimed "
-       "as an approximation, at least 4 bits per parameter are required.",
+       "missing (a head, a bias, a layer); more than twice means another model. If the weights are "
+       "claimed as an approximation, at least 4 bits per parameter are required. Fix: compare your list "
+       "of tensors with that of `trainhost plan --json` for the same model.",
        {"C-070", "C-073"},
        check_weight_bytes},
       {"C-101",
        6,
        "AdamW needs at least as much memory as SGD",
        "Searches compare optimizers by the reported memory. AdamW stores two moments in addition to the "
-       "weights, and SGD none.",
+       "weights, and SGD none. Fix: add two moments per parameter for AdamW, in the type of the run.",
        {"C-070"},
        check_adamw_bytes},
       {"C-102",
        6,
        "bf16 needs at most as much memory as f32",
-       "A narrower data type is the first setting that users try when a run does not fit.",
+       "A narrower data type is the first setting that users try when a run does not fit. Fix: multiply "
+       "elements by the bytes of the type that the run names, not by 4.",
        {"C-070"},
        check_bf16_bytes},
       {"E-023",
        6,
        "An estimate that claims to be exact equals the reference estimate",
-       "The estimator `llama` counts every buffer and is verified against training. Another estimator that "
-       "claims to be exact for the same run must report the same bytes; for one that does not claim this, "
-       "the difference is reported as a measurement. Skipped if `llama` is not installed or does not know "
-       "the family.",
+       "The estimator `llama` counts every buffer and is verified against training. Another estimator "
+       "that claims to be exact for the same run must report the same bytes; for one that does not claim "
+       "this, the difference is reported as a measurement. Skipped if `llama` is not installed or does "
+       "not know the family. Fix: compare the entries with `trainhost plan --estimator=llama`, or claim "
+       "an approximation.",
        {"E-010", "E-017"},
        check_against_exact_estimator},
   };

@@ -205,60 +205,67 @@ std::vector<Check> trainer_state_checks() {
        6,
        "The last load() of a tensor wins",
        "A base model is loaded first, and a fine-tuned part replaces some of its tensors. Values are "
-       "replaced, not added.",
+       "replaced, not added. Fix: overwrite the elements of the piece.",
        {"T-030"},
        check_last_load_wins},
       {"T-060",
        6,
        "Pieces of a tensor can be loaded in any order",
-       "Several threads read large tensors in pieces. th_tensor.first is the offset of each piece.",
+       "Several threads read large tensors in pieces. th_tensor.first is the offset of each piece. Fix: "
+       "write each piece at its offset th_tensor.first.",
        {"T-061"},
        check_load_in_any_order},
       {"T-062",
        6,
        "init() fills only the tensors that load() did not set",
-       "Some checkpoints lack a tensor. Loaded tensors stay as they are; the others get the values that the "
-       "seed alone would give them.",
+       "Some checkpoints lack a tensor. Loaded tensors stay as they are; the others get the values that "
+       "the seed alone would give them. Fix: remember for each element or tensor whether load() has set "
+       "it.",
        {"T-029", "T-061"},
        check_init_after_partial_load},
       {"T-057",
        6,
        "The same run gives the same bits",
-       "Seed, tokens and steps determine a run. If sums run in a different order each time, failures cannot "
-       "be reproduced.",
+       "Seed, tokens and steps determine a run. If sums run in a different order each time, failures "
+       "cannot be reproduced. Fix: add in an order that depends on shapes alone, not on threads or "
+       "atomics.",
        {"T-029"},
        check_training_repeats},
       {"T-058",
        6,
        "save() changes nothing",
-       "A run that saves every hour must end with the same bits as one that never saves.",
+       "A run that saves every hour must end with the same bits as one that never saves. Fix: save from "
+       "the buffers without changing them; a copy in another type needs memory of its own.",
        {"T-057"},
        check_save_keeps_state},
       {"T-053",
        6,
        "A resumed run equals an uninterrupted run bit by bit",
-       "Weights and moments are the whole state, and step_index comes from the host. A trainer that counts "
-       "steps itself, or does not save its moments, diverges after a resume.",
+       "Weights and moments are the whole state, and step_index comes from the host. A trainer that "
+       "counts steps itself, or does not save its moments, diverges after a resume. Fix: save both "
+       "moments, and use step_index for bias corrections.",
        {"T-057", "T-058", "T-030", "T-018"},
        check_resume},
       {"T-056",
        6,
        "A loss that is not finite gives TH_E_NONFINITE",
-       "Applying an update that contains a NaN would put NaN into every weight.",
+       "Applying an update that contains a NaN would put NaN into every weight. Fix: test loss and "
+       "gradient norm with isfinite() before the update, and return TH_E_NONFINITE.",
        {"T-022", "T-061"},
        check_nonfinite_status},
       {"T-059",
        6,
        "A step that is not finite changes nothing",
        "Hosts skip the batch and continue: weights and moments must be unchanged, and the instance must "
-       "still be ready.",
+       "still be ready. Fix: test loss and gradient norm before you change weights or moments.",
        {"T-056", "T-058"},
        check_nonfinite_keeps_weights},
       {"T-063",
        6,
        "Counters agree with what a step transfers",
        "`verify` compares the counted bytes with the plan: copies have bytes, equal steps transfer equal "
-       "bytes, and transfers consist of whole elements.",
+       "bytes, and transfers consist of whole elements. Fix: count each copy where it is enqueued, with "
+       "the bytes of its elements.",
        {"T-045"},
        check_transfer_counters},
   };

@@ -84,15 +84,17 @@ std::vector<Check> budget_checks() {
       {"T-070",
        7,
        "A cancelled step returns TH_E_CANCELLED and applies nothing",
-       "Ctrl-C requests a checkpoint at once. A trainer calls cancelled() at least every 100 ms of work and "
-       "at each step.",
+       "Ctrl-C requests a checkpoint at once. A trainer calls cancelled() at least every 100 ms of work "
+       "and at each step. Fix: call cancelled() before each micro-batch, and return TH_E_CANCELLED before "
+       "any weight changes.",
        {"T-022", "T-027"},
        check_cancelled_step},
       {"C-110",
        7,
        "It stays within its thread budget",
-       "The budget includes the caller's thread. More threads compete with the host's own threads and with "
-       "other runs on the machine.",
+       "The budget includes the caller's thread. More threads compete with the host's own threads and "
+       "with other runs on the machine. Fix: create at most thread_budget - 1 threads, and set the thread "
+       "count of your libraries.",
        {"C-070"},
        check_thread_budget,
        true},

@@ -149,22 +149,24 @@ std::vector<Check> cancel_checks() {
       {"T-072",
        7,
        "A step that is cancelled midway applies nothing",
-       "If the user presses Ctrl-C after some micro-batches of a step, the checkpoint that follows must hold "
-       "the state before the step, not a part of the update.",
+       "If the user presses Ctrl-C after some micro-batches of a step, the checkpoint that follows must "
+       "hold the state before the step, not a part of the update. Fix: change weights and moments only "
+       "after the last call of cancelled().",
        {"T-070", "T-057"},
        check_cancel_keeps_weights},
       {"T-071",
        7,
        "A cancelled step returns within 100 ms plus one micro-batch",
-       "A step over thousands of micro-batches takes minutes. Call cancelled() at each micro-batch, not once "
-       "per step.",
+       "A step over thousands of micro-batches takes minutes. Fix: call cancelled() at each micro-batch, "
+       "not once per step.",
        {"T-070"},
        check_cancel_latency},
       {"T-073",
        7,
        "A create() that exceeds the budget frees everything",
        "The user sets the host's memory budget. If a run does not fit, create() fails and must free "
-       "everything that it allocated, so the next run has the whole budget.",
+       "everything that it allocated, so the next run has the whole budget. Fix: free on every path of "
+       "create() that returns an error.",
        {"T-011", "T-042"},
        check_failed_budget_frees_memory},
   };

@@ -1,7 +1,9 @@
 // Level 7: functions with tag [any] are called from several threads at the same time, and two instances in
 // one process do not affect each other. A race need not show in each run; the checks repeat the calls, and
 // the plugin's own tests under a thread sanitizer find more.
+#include <chrono>
 #include <exception>
+#include <future>
 #include <thread>
 
 #include "core/base/text.hpp"
@@ -73,10 +75,36 @@ void check_concurrent_instances(WatchedPlugin& plugin) {
   expect_alone(second, other, "at the same time");
 }
 
+/// Another thread makes a whole report of another run after each of the first nodes of this one. State that
+/// the two share is overwritten in between, however the threads are scheduled.
+void check_report_during_another(WatchedPlugin& plugin) {
+  const Sample s = plugin.sample();
+  Sample other = s;
+  other.run.micro_batch *= 3;
+  const std::string expected = report_text(plugin.report(s).report),
+                    expected_inside = report_text(plugin.report(other).report);
+  std::vector<std::future<std::string>> inside;
+  CallVariation v;
+  v.meanwhile = [&] {
+    inside.push_back(
+        std::async(std::launch::async, [&] { return report_text(plugin.report(other).report); }));
+    // A plugin may allow one call at a time: the other then ends after this one.
+    inside.back().wait_for(std::chrono::milliseconds(100));
+  };
+  bool same = report_text(plugin.report(s, v).report) == expected;
+  for (std::future<std::string>& f : inside) same = f.get() == expected_inside && same;
+  expect(
+      same,
+      "{} returned a different report when another thread called it before it had returned; the report must "
+      "not depend on other calls",
+      plugin.report_function());
+}
+
 }  // namespace
 
 void check_report_from_four_threads(WatchedPlugin& plugin) {
   Started started(plugin);
+  check_report_during_another(plugin);
   const Sample s = plugin.sample();
   // One thread first: the report that all others must give.
   const std::string expected = report_text(plugin.report(s).report);
@@ -106,22 +134,23 @@ std::vector<Check> concurrency_checks() {
       {"T-074",
        7,
        "Two instances do not affect each other",
-       "A student and a teacher, or two sizes of a sweep, train in one process: keep no state of an instance "
-       "in static variables.",
+       "A student and a teacher, or two sizes of a sweep, train in one process. Fix: keep the state of an "
+       "instance in the instance, not in static variables.",
        {"T-057"},
        check_alternating_instances},
       {"T-075",
        7,
        "Two instances can run step() at the same time",
        "[inst] allows one call at a time per instance, not per library: a host may use two instances from "
-       "two threads.",
+       "two threads. Fix: replace static variables by members of the instance, and locks of the library "
+       "by locks of the instance.",
        {"T-074"},
        check_concurrent_instances},
       {"T-076",
        7,
        "Four threads get the same plan as one",
-       "plan() has the tag [any]: a search plans on every core. A static buffer causes a different report or "
-       "a crash.",
+       "plan() has the tag [any]: a search plans on every core. A static buffer causes a different report "
+       "or a crash. Fix: keep everything that a call needs in local variables.",
        {"C-070", "C-077"},
        check_report_from_four_threads},
   };

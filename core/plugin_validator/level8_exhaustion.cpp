@@ -146,27 +146,31 @@ std::vector<Check> exhaustion_checks() {
        "start() and reports survive every failing allocation",
        "host->alloc() may return NULL at any time. The check makes each allocation fail once: the plugin "
        "must return TH_E_HOST_OOM with a message, or succeed without that memory, and must leave nothing "
-       "allocated.",
+       "allocated. Fix: test the result of every alloc(), free what the call has allocated, and return "
+       "TH_E_HOST_OOM.",
        {"C-053", "C-070"},
        check_start_without_memory},
       {"T-080",
        8,
        "Every failing allocation gives TH_E_HOST_OOM or TH_E_DEVICE_OOM",
-       "The code tells the host to reduce the run; any other code makes the user look for a bug. The check "
-       "makes each allocation from create() to save() fail once.",
+       "The code tells the host to reduce the run; any other code makes the user look for a bug. The "
+       "check makes each allocation from create() to save() fail once. Fix: test the result of every "
+       "allocation, and return the code of its memory tier.",
        {"T-022", "T-003", "T-073"},
        check_codes_without_memory},
       {"T-081",
        8,
        "No allocation failure leaks memory",
-       "A search calls create() until a run fits. Memory that a failed attempt leaks makes the next attempt "
-       "fail too.",
+       "A search calls create() until a run fits. Memory that a failed attempt leaks makes the next "
+       "attempt fail too. Fix: free in create() what was allocated before the failure; set pointers to "
+       "null, so that destroy() can be shared.",
        {"T-042", "T-073"},
        check_failed_allocation_frees_memory},
       {"T-082",
        8,
        "After a failed allocation the next instance works normally",
-       "A flag or pointer that the failure left in a static variable affects the next run.",
+       "A flag or pointer that the failure left in a static variable affects the next run. Fix: set "
+       "static variables only after create() has succeeded, or remove them.",
        {"T-080", "T-081", "T-057"},
        check_instance_after_failed_allocation},
   };

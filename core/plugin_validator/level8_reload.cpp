@@ -136,9 +136,9 @@ std::vector<Check> repeated_use_checks() {
       {"C-121",
        8,
        "It can be unloaded after stop()",
-       "trainhost keeps libraries mapped, but other hosts unload them. A destructor of thread-local data, a "
-       "handler, or a thread that is still active after stop() would then run code that is no longer mapped. "
-       "Free such resources in stop(), or link with -z nodelete.",
+       "trainhost keeps libraries mapped, but other hosts unload them. A destructor of thread-local data, "
+       "a handler, or a thread that is still active after stop() would then run code that is no longer "
+       "mapped. Fix: free such resources in stop(), or link with -z nodelete.",
        {"C-054", "C-051", "C-070", "C-090"},
        check_unloading,
        true},
@@ -146,7 +146,8 @@ std::vector<Check> repeated_use_checks() {
        8,
        "A thousand instances leak no memory",
        "Sweeps, searches and tests create thousands of instances. Heap and resident memory after 1000 "
-       "instances must equal those after 100.",
+       "instances must equal those after 100. Fix: free in destroy() what create() allocates; valgrind "
+       "--leak-check=full names the call.",
        {"T-042", "T-043"},
        check_instances_free_heap,
        true,
@@ -154,7 +155,8 @@ std::vector<Check> repeated_use_checks() {
       {"T-084",
        8,
        "A thousand instances leak no descriptors or threads",
-       "A process has 1024 descriptors. A thread pool may stay if it does not grow with each instance.",
+       "A process has 1024 descriptors. A thread pool may stay if it does not grow with each instance. "
+       "Fix: close and join in destroy() what create() opens and starts.",
        {"T-022"},
        check_instances_free_descriptors,
        true,

@@ -133,20 +133,23 @@ std::vector<Check> report_cases(const std::string& kind, int first, std::vector<
       {id(0), 9, "It answers any model and run",
        "Searches and typing errors produce every kind of request: zero heads, 2^32 layers, truncated "
        "config.json, unknown families. The plugin must return a report or an error with a reason; never a "
-       "crash, a hang or TH_E_INTERNAL. `--fuzz SECONDS` runs longer; `--seed` repeats a case.",
+       "crash, a hang or TH_E_INTERNAL. `--fuzz SECONDS` runs longer; `--seed` repeats a case. Fix: handle "
+       "the case "
+       "that the message names; reject what is not covered with TH_E_UNSUPPORTED.",
        codes, check_random_requests},
       {id(1),
        9,
        "It answers the same request identically",
        "Caches and comparisons of two runs rely on it: the same model and run give the same code and the "
-       "same report.",
+       "same report. Fix: compute the report from the arguments alone.",
        {id(0), "C-077"},
        check_random_requests_repeat},
       {id(2),
        9,
        "Longer structs of any later minor are read only as far as known",
-       "Hosts of later minors pass longer structs whose new fields are set. Do not use struct_size as a "
-       "length for copying, and ignore bytes beyond the known fields.",
+       "Hosts of later minors pass longer structs whose new fields are set. Fix: copy at most the size of "
+       "the struct "
+       "that you were built with, and ignore bytes beyond the known fields.",
        {sizes, "C-070", "C-077"},
        check_random_longer_structs},
   };
@@ -157,13 +160,15 @@ std::vector<Check> report_cases(const std::string& kind, int first, std::vector<
 std::vector<Check> fuzz_checks() {
   std::vector<Check> all = report_cases("E", 30, {"E-004", "E-005", "E-006", "E-007", "E-011"}, "E-009");
   for (Check& c : report_cases("T", 91, {"T-003", "T-004", "T-006"}, "T-009")) all.push_back(std::move(c));
-  all.push_back({"T-090",
-                 9,
-                 "It trains every run that it plans",
-                 "Models with one head, sequences of one token, vocabularies of odd sizes: if plan() accepts "
-                 "a run, two steps and a save must succeed with a plausible loss.",
-                 {"T-023", "T-027", "T-042", "T-091"},
-                 check_random_training_runs});
+  all.push_back(
+      {"T-090",
+       9,
+       "It trains every run that it plans",
+       "Models with one head, sequences of one token, vocabularies of odd sizes: if plan() accepts a run, "
+       "two steps and a save must succeed with a plausible loss. Fix: reject the run in plan(), or handle "
+       "the shape that the message names.",
+       {"T-023", "T-027", "T-042", "T-091"},
+       check_random_training_runs});
   return all;
 }
 

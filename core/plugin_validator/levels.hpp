@@ -12,6 +12,7 @@ std::vector<Check> load_checks();                // level 2
 std::vector<Check> process_checks();             // level 3
 std::vector<Check> estimator_argument_checks();  // level 4
 std::vector<Check> trainer_argument_checks();    // level 4
+std::vector<Check> family_checks();              // level 4: families that the manifest does not list
 std::vector<Check> trainer_order_checks();       // level 4
 std::vector<Check> estimator_checks();           // level 5
 std::vector<Check> report_checks();              // level 5: memory reports of both kinds
@@ -20,6 +21,7 @@ std::vector<Check> trainer_memory_checks();      // level 5
 std::vector<Check> contract_checks();            // level 5: rules of calling the host
 std::vector<Check> estimator_number_checks();    // level 6
 std::vector<Check> trainer_number_checks();      // level 6: loss, gradient, norm
+std::vector<Check> trainer_reference_checks();   // level 6: comparison with the reference in double
 std::vector<Check> trainer_state_checks();       // level 6: state after load, save and steps
 std::vector<Check> budget_checks();              // level 7
 std::vector<Check> cancel_checks();              // level 7

@@ -164,7 +164,6 @@ class Runner {
                                                    {"deadline", fmt::format("{}", s_.deadline)},
                                                    {"fuzz_seconds", fmt::format("{}", s_.fuzz_seconds)},
                                                    {"case_file", cases.name()},
-                                                   {"reference_trainer", s_.reference_trainer.string()},
                                                    {"reference_estimator", s_.reference_estimator.string()},
                                                    passed,
                                                    ids})

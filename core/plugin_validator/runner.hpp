@@ -22,8 +22,7 @@ struct Settings {
   double deadline = 10;  // seconds for one check
   std::uint64_t seed = 1;
   double fuzz_seconds = 0;  // that each check of level 9 draws cases for; 0: a fixed number of cases
-  std::filesystem::path reference_trainer,
-      reference_estimator;  // to compare with; empty: those checks are skipped
+  std::filesystem::path reference_estimator;  // to compare with; empty: that check is skipped
 };
 
 struct Result {

@@ -7,15 +7,38 @@
 
 namespace trainhost::plugin_validator {
 
+namespace {
+
+/// Options of the trained families, as Hugging Face writes them; "" for a model without any.
+std::string option_fields(const ModelSpec& m) {
+  std::string out;
+  if (m.family == "llama" || m.family == "qwen3")
+    out += fmt::format(R"(, "attention_bias": {}, "mlp_bias": {})", m.qkv_bias, m.mlp_bias);
+  if (m.sliding_window)
+    out += fmt::format(R"(, "sliding_window": {}, "use_sliding_window": true, "max_window_layers": {})",
+                       m.sliding_window, m.first_window_layer);
+  if (m.rope.kind == RopeKind::kLinear)
+    out += fmt::format(R"(, "rope_scaling": {{"rope_type": "linear", "factor": {}}})", m.rope.factor);
+  if (m.rope.kind == RopeKind::kLlama3)
+    out += fmt::format(R"(, "rope_scaling": {{"rope_type": "llama3", "factor": {}, "low_freq_factor": {}, )"
+                       R"("high_freq_factor": {}, "original_max_position_embeddings": {}}})",
+                       m.rope.factor, m.rope.low_freq_factor, m.rope.high_freq_factor,
+                       m.rope.original_max_positions);
+  return out;
+}
+
+}  // namespace
+
 /// The names of both habits (hidden_size and n_embd), so that a reader of any family finds what it knows.
 void write_config(ModelSpec& m) {
   m.config_json = fmt::format(
       R"({{"model_type": "{}", "vocab_size": {}, "hidden_size": {}, "num_hidden_layers": {}, )"
       R"("num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, )"
       R"("max_position_embeddings": {}, "n_embd": {}, "n_layer": {}, "n_head": {}, "n_positions": {}, "n_inner": {}, )"
-      R"("tie_word_embeddings": {}, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0}})",
+      R"("tie_word_embeddings": {}, "hidden_act": "silu", "rms_norm_eps": {}, "rope_theta": {}{}}})",
       m.family, m.vocab, m.hidden, m.layers, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.max_positions,
-      m.hidden, m.layers, m.heads, m.max_positions, m.intermediate, m.tied ? "true" : "false");
+      m.hidden, m.layers, m.heads, m.max_positions, m.intermediate, m.tied, m.norm_eps, m.rope_theta,
+      option_fields(m));
 }
 
 Sample small_sample(const std::vector<std::string>& families) {

@@ -66,7 +66,7 @@ bool ReportSink::judge(const char* what) { return check_time_and_thread(record_,
 th_status ReportSink::on_node(th_mem_sink* sink, const th_mem* m) noexcept try {
   auto& self = *static_cast<ReportSink*>(sink->self);
   if (!self.judge("the report sink's node()")) return TH_E_STATE;
-  std::lock_guard lock(self.mutex_);
+  std::unique_lock lock(self.mutex_);
   auto& nodes = self.report_.nodes;
   // Counted from 1, like fail_from. calls_after_failure_ includes the call that fails first.
   if (self.fail_from_ != 0 && nodes.size() + 1 >= self.fail_from_) {
@@ -86,6 +86,9 @@ th_status ReportSink::on_node(th_mem_sink* sink, const th_mem* m) noexcept try {
     if (TH_HAS(m, th_mem, formula)) n.formula = copied(m->formula);
   }
   nodes.push_back(std::move(n));
+  const bool among_first = nodes.size() <= kMeanwhileNodes;
+  lock.unlock();
+  if (self.meanwhile_ && among_first) self.meanwhile_();
   return TH_OK;
 } catch (...) {
   return TH_E_HOST_OOM;

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -41,8 +42,11 @@ class ReportSink {
   /// The node with this number (from 1) and all after it fail with `code`; 0: none.
   void fail_from(std::size_t number, th_status code) { fail_from_ = number, fail_code_ = code; }
   int calls_after_failure() const { return calls_after_failure_; }
+  /// Called after each of the first nodes, on the plugin's thread; must not throw.
+  void call_meanwhile(std::function<void()> f) { meanwhile_ = std::move(f); }
 
  private:
+  static constexpr std::size_t kMeanwhileNodes = 4;
   static th_status on_node(th_mem_sink*, const th_mem*) noexcept;
   static th_status on_note(th_mem_sink*, const char*) noexcept;
   bool judge(const char* what);  // false: too late, do not store it
@@ -54,6 +58,7 @@ class ReportSink {
   std::size_t fail_from_ = 0;
   th_status fail_code_ = TH_OK;
   int calls_after_failure_ = 0;
+  std::function<void()> meanwhile_;
   th_mem_sink sink_{};
 };
 

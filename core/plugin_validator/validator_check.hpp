@@ -20,11 +20,11 @@ enum class Kind { kCommon, kEstimator, kTrainer };
 enum class Outcome { kPass, kFail, kSkip, kCrash, kTimeout };
 
 struct Check {
-  std::string id;                         // "E-014"; never reused for another check
-  int level = 1;                          // 1..10, see README.md
-  std::string title;                      // the rule, in one line
-  std::string why;                        // one paragraph: the consequence of breaking the rule, and the fix
-  std::vector<std::string> needs;         // prerequisites: unless all passed, this check is skipped
+  std::string id;                  // "E-014"; never reused for another check
+  int level = 1;                   // 1..10, see README.md
+  std::string title;               // the rule, in one line
+  std::string why;                 // the consequence of breaking the rule, then "Fix: " and what to change
+  std::vector<std::string> needs;  // prerequisites: unless all passed, this check is skipped
   void (*run)(WatchedPlugin&) = nullptr;  // returns if the check passed; throws CheckFailed or CheckSkipped
   bool own_process = false;               // needs a process in which the plugin has not run yet
   double extra_seconds = 0;               // additional seconds that the check itself needs

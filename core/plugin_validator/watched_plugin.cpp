@@ -165,6 +165,7 @@ ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& v,
     sink = &report_sinks_.emplace_back(record_, std::this_thread::get_id());
   }
   sink->fail_from(v.fail_from, v.fail_with);
+  sink->call_meanwhile(v.meanwhile);
   const th_model m = s.c_model();
   const th_run r = s.c_run();
   // Copies: a plugin that changes them changes these, not the sample.

@@ -61,12 +61,13 @@ struct CallVariation {
   th_status fail_with = TH_E_CANCELLED;  // ... with this code
   std::uint32_t later_minor_bytes = 0;   // structs are longer than this build knows by this many bytes ...
   unsigned char later_minor_fill = 0;    // ... each with this value
+  std::function<void()> meanwhile = {};  // called by the sink after each of the first nodes
 };
 
 /// Settings from the parent process.
 struct Environment {
-  std::filesystem::path reference_trainer, reference_estimator;  // empty: not available
-  double fuzz_seconds = 0;                                       // 0: a fixed number of cases
+  std::filesystem::path reference_estimator;  // empty: not available
+  double fuzz_seconds = 0;                    // 0: a fixed number of cases
   std::function<void(const std::string&)>
       announce_case;  // called before each case, so that a crash can be attributed
 };

@@ -125,7 +125,6 @@ Request read_request() {
     if (key == "deadline") r.deadline = std::strtod(value.c_str(), nullptr);
     if (key == "fuzz_seconds") r.environment.fuzz_seconds = std::strtod(value.c_str(), nullptr);
     if (key == "case_file") r.case_file = value;
-    if (key == "reference_trainer") r.environment.reference_trainer = value;
     if (key == "reference_estimator") r.environment.reference_estimator = value;
     if (key == "passed") r.passed = f;
     if (key == "checks") r.checks = f;

@@ -22,6 +22,8 @@ std::span<const Check> checks() {
       {"MEM-004", "weights: exactly P*b_w bytes", check_weight_bytes},
       {"MEM-005", "AdamW moments: exactly P*8 bytes", check_optimizer_bytes},
       {"MEM-EXACT-001", "closed form of P is exact for every small model", check_small_models, false},
+      // Results of any trainer.
+      {"REF-001", "losses, gradients, updates and generated logits equal the reference in double", check_reference},
       // The CUDA trainer.
       {"GPU-001", "loss equals the CPU trainer's at every step", check_loss},
       {"GPU-002", "training changes every tensor; saved weights are those trained", check_weight_sync},

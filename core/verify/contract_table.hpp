@@ -14,6 +14,7 @@ Result check_whole_run(Context& c);         // MEM-003: check_whole_run.cpp
 Result check_weight_bytes(Context& c);      // MEM-004: check_state_bytes.cpp
 Result check_optimizer_bytes(Context& c);   // MEM-005: check_state_bytes.cpp
 Result check_small_models(Context& c);      // MEM-EXACT-001: check_small_models.cpp
+Result check_reference(Context& c);         // REF-001: check_reference.cpp
 Result check_loss(Context& c);              // GPU-001: check_loss.cpp
 Result check_weight_sync(Context& c);       // GPU-002: check_weight_sync.cpp
 Result check_fallback(Context& c);          // GPU-003: check_fallback.cpp

@@ -13,7 +13,7 @@ CURVE_STEPS, CURVE_LAST, CURVE_POINTS = 300, 20, 10
 
 
 def verify(c):
-    """MEM-001 to MEM-EXACT-001 and GPU-001 to GPU-008 by `trainhost verify`."""
+    """MEM-001 to MEM-EXACT-001, REF-001 and GPU-001 to GPU-008 by `trainhost verify`."""
     environment = {"TRAINHOST_VERIFY_SMALL": "1"} if c.quick else {}
     keys = (
         {

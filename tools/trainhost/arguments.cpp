@@ -195,8 +195,10 @@ void add_verify(Parser& p) {
   auto [app, a] = p.add<VerifyArguments>(
       p.root, "verify", "Test the contracts of docs/memory-model.md against real trainers.",
       "Example:\n  trainhost verify --backend=cpu --only MEM-002,GPU-007\n"
-      "Checks: MEM-001 to MEM-005 and MEM-EXACT-001 (memory), GPU-001 to GPU-008 (training results and\n"
-      "transfers). Without --backend, the MEM checks run on the cpu trainer and the GPU checks on cuda.\n"
+      "Checks: MEM-001 to MEM-005 and MEM-EXACT-001 (memory), REF-001 (results compared with a reference in\n"
+      "double), GPU-001 to GPU-008 (training results and transfers). Without --backend, the MEM and REF "
+      "checks\n"
+      "run on the cpu trainer and the GPU checks on cuda.\n"
       "MEM-002 adds the row MEM-002/run: the same bound under the run's own recompute policy. That row is\n"
       "only reported; it does not change the exit code.\n"
       "Without a run file, a model of about 100,000 parameters is trained. train.steps limits the steps of\n"

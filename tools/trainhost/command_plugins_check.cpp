@@ -64,11 +64,10 @@ fs::path plugin_file(const PluginsCheckArguments& a) {
                     "give a file, or an id that trainhost plugins list prints");
 }
 
-/// Sets the plugins that others are compared with, if they are installed.
+/// Sets the estimator that others are compared with, if it is installed.
 void find_references(const PluginsCheckArguments& a, plugin_validator::Settings& s) {
   const auto registry = quiet_registry(a.plugin_path);
-  // References are optional: the checks that need them are skipped without.
-  if (const plugin::Candidate* c = registry->find("cpu")) s.reference_trainer = c->file;
+  // Optional: the check that needs it is skipped without.
   if (const plugin::Candidate* c = registry->find("llama")) s.reference_estimator = c->file;
 }
 

@@ -28,15 +28,15 @@ runfile::RunConfig load_verified_run(const CommonArguments& a) {
   return c;
 }
 
-/// The backend of the run. With backend "auto": cpu for the memory contracts, because every machine has it,
-/// and cuda for the others.
-std::string verified_backend(const runfile::RunConfig& c, bool memory_checks) {
-  return c.backend != "auto" ? c.backend : memory_checks ? "cpu" : "cuda";
+/// The backend of the run. With backend "auto": cuda for the contracts of the CUDA trainer, and cpu for the
+/// others, because every machine has it.
+std::string verified_backend(const runfile::RunConfig& c, bool cuda_checks) {
+  return c.backend != "auto" ? c.backend : cuda_checks ? "cuda" : "cpu";
 }
 
 std::vector<verify::Result> run_checks(const VerifyArguments& a, const runfile::RunConfig& c,
-                                       bool memory_checks, const std::vector<const verify::Check*>& checks) {
-  verify::RealTrainers trainers(c, verified_backend(c, memory_checks),
+                                       bool cuda_checks, const std::vector<const verify::Check*>& checks) {
+  verify::RealTrainers trainers(c, verified_backend(c, cuda_checks),
                                 [&](const runfile::RunConfig& run) { return make_registry(a.common, &run); });
   verify::Context context(c, trainers);
   // Set in tests and on emulated devices, where the model of 350M parameters would take hours.
@@ -58,12 +58,12 @@ Exit run(const VerifyArguments& a) {
   // The two groups run one after the other: each has its own trainers, and only one registry may have
   // plugins loaded at a time.
   std::vector<verify::Result> results;
-  for (const bool memory_checks : {true, false}) {
+  for (const bool cuda_checks : {false, true}) {
     std::vector<const verify::Check*> group;
     for (const verify::Check* check : checks)
-      if (check->id.starts_with("MEM") == memory_checks) group.push_back(check);
+      if (check->id.starts_with("GPU") == cuda_checks) group.push_back(check);
     if (group.empty()) continue;
-    for (verify::Result& r : run_checks(a, c, memory_checks, group)) results.push_back(std::move(r));
+    for (verify::Result& r : run_checks(a, c, cuda_checks, group)) results.push_back(std::move(r));
   }
   if (a.common.json) fmt::print("{}\n", report::verify_json(results));
   if (!a.common.quiet)

@@ -95,6 +95,7 @@ static th_status estimate(const th_host* host, const th_model* m, const th_run* 
   if (m == NULL || r == NULL || sink == NULL) return fail(error, TH_E_ARG, "model, run or sink is null");
   if (!is_supported(r))
     return fail(error, TH_E_UNSUPPORTED, "glacier supports f32 on one rank with adamw, sgd or sgd-momentum");
+  if (match(m, r) == 0) return fail(error, TH_E_UNSUPPORTED, "glacier covers models of the family glacier");
   if ((U = unique_layers(host, m)) == 0)
     return fail(error, TH_E_UNSUPPORTED, "unique_layers in config.json is not in 1 to num_hidden_layers");
 

@@ -246,6 +246,10 @@ const th_estimator* estimator() noexcept {
           th_profile full = p ? in(p) : th_profile{};
           Tree tree(sink, summary);
           E::estimate(*h, in(m), in(r), p ? &full : nullptr, tree);
+          // A run file can name an estimator that does not match the model. After estimate(), whose own error
+          // says more; the host drops the report.
+          if (E::match(in(m), in(r)) == 0)
+            throw Error(TH_E_UNSUPPORTED, "the estimator does not cover this model and run");
         });
       }};
   return &table;

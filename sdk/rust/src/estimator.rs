@@ -33,13 +33,14 @@ unsafe extern "C" fn estimate<E: Estimator>(
         require_non_null(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
         let profile = if profile.is_null() { None } else { Some(Profile::from_raw(profile)) };
         let mut tree = Tree::from_raw(sink, summary);
-        E::estimate(
-            &Host::from_raw(host),
-            &Model::from_raw(model),
-            &Run::from_raw(run),
-            profile.as_ref(),
-            &mut tree,
-        )
+        let (model, run) = (Model::from_raw(model), Run::from_raw(run));
+        E::estimate(&Host::from_raw(host), &model, &run, profile.as_ref(), &mut tree)?;
+        // A run file can name an estimator that does not match the model. After estimate(), whose own error says
+        // more; the host drops the report.
+        if E::matches(&model, &run) == 0 {
+            return Err(Error::unsupported("the estimator does not cover this model and run"));
+        }
+        Ok(())
     })
 }
 

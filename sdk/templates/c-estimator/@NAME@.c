@@ -122,6 +122,7 @@ static th_status estimate(const th_host* host, const th_model* m, const th_run* 
   (void)host, (void)p;
   if (count_moments(r) < 0)
     return fail(error, TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
+  if (match(m, r) == 0) return fail(error, TH_E_UNSUPPORTED, "@NAME@ does not cover this model and run");
   send_entry(&t, "weights", TH_MEM_WEIGHTS, TH_EXACT, weights, weights, weights, "P*bytes");
   send_entry(&t, "master weights", TH_MEM_MASTER_WEIGHTS, TH_EXACT, masters, masters, masters, "P*bytes");
   send_entry(&t, "gradients", TH_MEM_GRADIENTS, TH_EXACT, gradients, gradients, gradients, "P*bytes");

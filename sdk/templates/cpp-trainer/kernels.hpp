@@ -8,6 +8,8 @@
 
 struct @TYPE@ : trainhost::executor::ReferenceKernels {
   static constexpr const char *id = "@NAME@", *version = "0.1.0";
+  // Names of the kernels below. A misspelt kernel would be inherited instead; check.cpp reports it.
+  static constexpr const char* own_kernels = "linear";
 
   // y = x w^T (+ bias) (+ residual): rows of x times rows of w. Eight partial sums, which the compiler keeps
   // in one vector register; the inherited kernel uses a single sum in double.

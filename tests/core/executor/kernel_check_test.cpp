@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(correct_kernels_pass) {
   BOOST_TEST(r.cases > 500u);
 }
 
-BOOST_AUTO_TEST_CASE(each_kernel_that_stops_too_early_is_found){
+BOOST_AUTO_TEST_CASE(each_kernel_that_stops_too_early_is_found) {
 #define TEST_FOUND(name, arguments, result)                                        \
   {                                                                                \
     OneWrong::wrong = #name;                                                       \
@@ -53,8 +53,29 @@ BOOST_AUTO_TEST_CASE(each_kernel_that_stops_too_early_is_found){
     BOOST_TEST((r.findings.size() == 1u && r.findings[0].kernel == #name), #name); \
     BOOST_TEST(r.passed.empty(), #name);                                           \
   }
-    TRAINHOST_KERNELS(TEST_FOUND)
+  TRAINHOST_KERNELS(TEST_FOUND)
 #undef TEST_FOUND
+}
+
+/// linear is misspelt: without the list of own kernels the inherited one would run without a message.
+struct Misspelt : ReferenceKernels {
+  static constexpr const char *id = "misspelt", *version = "1";
+  static constexpr const char* own_kernels = "rope linear";
+  void linaer(const Linear& a) { ReferenceKernels::linear(a); }
+  void rope(const Rope& a) { ReferenceKernels::rope(a); }
+};
+
+BOOST_AUTO_TEST_CASE(misspelt_kernels_are_reported_with_the_nearest_name) {
+  BOOST_TEST(wrong_kernel_names<Right>() == "");
+  BOOST_TEST(wrong_kernel_names<Misspelt>() ==
+             "own_kernels: the class does not define 'linear' but inherits it: compare the spelling and the "
+             "argument of its function with kernels.hpp");
+  BOOST_TEST(wrong_kernel_names("rope linaer", "") ==
+             "own_kernels: there is no kernel 'linaer'; did you mean 'linear'?");
+  BOOST_TEST(wrong_kernel_names("linear rope", "embed") == "");
+  BOOST_TEST(kernel_check_main<Right>(1e-4, "linaer") == 1);
+  BOOST_TEST(kernel_check_main<Misspelt>(1e-4, "rope") == 1);
+  BOOST_TEST(kernel_check_main<Right>(1e-4, "rope") == 0);
 }
 
 BOOST_AUTO_TEST_CASE(no_other_kernel_is_reported) {

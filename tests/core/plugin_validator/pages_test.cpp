@@ -24,6 +24,17 @@ BOOST_AUTO_TEST_CASE(ids_are_unique_and_prerequisites_come_first) {
   BOOST_TEST(seen.size() >= 55u);
 }
 
+BOOST_AUTO_TEST_CASE(every_explanation_ends_with_a_fix) {
+  for (const tc::Check& c : tc::checks()) {
+    const std::size_t fix = c.why.find(" Fix: ");
+    BOOST_REQUIRE_MESSAGE(fix != std::string::npos, c.id << " has no fix");
+    BOOST_TEST(c.why.find("Fix: ", fix + 5) == std::string::npos, c.id << " has two");
+    BOOST_TEST(c.why.size() - fix > 20u, c.id);
+    BOOST_TEST(c.why.back() == '.', c.id);
+    BOOST_TEST(tc::explain(c).find("\n\nFix: ") != std::string::npos, c.id);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_check_has_a_page_and_a_line_in_the_index) {
   const auto pages = tc::pages();
   BOOST_TEST(pages.size() == tc::checks().size() + 1);

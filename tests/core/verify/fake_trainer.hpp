@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/text.hpp"
+#include "core/numerics/sample_runs.hpp"
 #include "core/verify/context.hpp"
 
 namespace trainhost::verify::fake {
@@ -246,6 +247,9 @@ class Trainer : public plugin::Trainer {
   }
   std::optional<plugin::DeviceMemory> device_memory() override { return std::nullopt; }
   std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
+    // Invented gradients cannot pass REF-001; tests/core/numerics proves that check.
+    if (m.name == numerics::kSampleName)
+      throw plugin::PluginError(Exit::kNoBackend, "unsupported", "it trains no sample of REF-001", "", 0);
     if (fault_ == "not enough memory" || (fault_ == "memory for three sequences" && r.micro_batch > 3))
       throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "GPU is 3 GiB short", "", 3u << 30);
     return std::make_unique<Session>(m, r, fault_, ledger_);

@@ -34,8 +34,8 @@ BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_every_contract_that_applies) {
   const Outcome r = run_program({"verify", "--backend=cpu", "--json", "--set", "train.steps=20"});
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
-  BOOST_TEST(all.size() == 15u);
-  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002", "MEM-003",
+  BOOST_TEST(all.size() == 16u);
+  for (const char* id : {"REF-001", "GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002", "MEM-003",
                          "MEM-004", "MEM-005", "MEM-EXACT-001"})
     BOOST_TEST(all[id]["status"] == "held", all[id].dump());
   for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(without_cuda_the_fallback_is_tested_and_the_other_checks_gi
   const Outcome r = run_program({"verify", "--json"}, o);
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
-  BOOST_TEST(all.size() == 15u);
+  BOOST_TEST(all.size() == 16u);
   for (auto& [id, j] : all) {
     const bool of_cuda = id.starts_with("GPU") && id != "GPU-003";
     BOOST_TEST(j["status"] == (of_cuda ? "skipped" : id == "MEM-002/run" ? "falsified" : "held"), j.dump());

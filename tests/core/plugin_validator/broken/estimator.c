@@ -12,7 +12,9 @@ static int32_t match(const th_model* m, const th_run* r) {
     const int file = open("/dev/zero", O_RDONLY);
     if (file >= 0 && read(file, &byte, 1) == 1) close(file);
   }
-  if (FAULT == no_match || r->micro_batch == 0 || !m->family || strcmp(m->family, "llama") != 0) return 0;
+  if (FAULT == no_match || r->micro_batch == 0 || !m->family ||
+      (strcmp(m->family, "llama") != 0 && FAULT != claims_every_family))
+    return 0;
   if (FAULT == varying_match) return 500 + (++match_calls & 1);
   return FAULT == score_2000 ? 2000 : 500;
 }

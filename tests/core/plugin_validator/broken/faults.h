@@ -151,7 +151,19 @@ enum fault {
   leaks_per_step,
   leaks_rarely,
   accepts_second_init,
-  match_reads
+  match_reads,
+  prints_when_used,
+  claims_every_family,
+  answers_foreign_families,
+  ignores_second_refusal,
+  save_ignores_second_refusal,
+  shared_static,
+  other_eps,
+  drops_bias,
+  no_bias_gradient,
+  ignores_clipping,
+  forgets_early_tokens,
+  misspelt_kernel
 };
 #ifndef FAULT
 #define FAULT none

@@ -38,7 +38,7 @@ static inline th_status check_arguments(const th_host* h, const th_model* m, con
   if (FAULT == copies_by_size && (m->struct_size > 1200 || r->struct_size > 1200))
     return fail(e, TH_E_ARG, "struct_size exceeds 1200 bytes");
   if (FAULT == aborts_on_odd_heads && m->heads && m->hidden > 40 && m->hidden % m->heads != 0) abort();
-  if (!m->family || strcmp(m->family, "llama") != 0) {
+  if (!m->family || (strcmp(m->family, "llama") != 0 && FAULT != answers_foreign_families)) {
     if (FAULT == undocumented_code) return fail(e, -77, "an undocumented code");
     return fail(e, FAULT == unknown_family_internal ? TH_E_INTERNAL : TH_E_UNSUPPORTED, "unknown family");
   }
@@ -81,31 +81,36 @@ static inline void send_entry(struct report_progress* at, const char* name, uint
   n.name = FAULT == no_name ? NULL : name;
   at->sum += n.bytes;
   const th_status s = at->sink->node(at->sink, &n);
+  static int refusals;
+  if (s != TH_OK && FAULT == ignores_second_refusal && ++refusals > 1) return;
   if (at->status == TH_OK) at->status = s;
 }
 
 static inline th_status send_report(const th_host* h, const th_model* m, const th_run* r, th_mem_sink* sink,
                                     th_mem_summary* summary, uint64_t weights, uint64_t logits, th_error* e) {
-  struct report_progress at = {sink, 0, 0, TH_OK};
+  static struct report_progress shared;
+  struct report_progress own, *at = FAULT == shared_static ? &shared : &own;
+  *at = (struct report_progress){sink, 0, 0, TH_OK};
   (void)m, (void)r;
   next_id = 0;
-  send_entry(&at, "weights", TH_MEM_WEIGHTS, weights);
-  send_entry(&at, "gradients", TH_MEM_GRADIENTS, weights);
-  send_entry(&at, "logits", TH_MEM_LOGITS, logits);
-  if (FAULT == sgd_needs_more && r->optimizer == TH_OPT_SGD) send_entry(&at, "more", TH_MEM_WORKSPACE, 64);
-  if (FAULT == bf16_needs_more && r->dt_weight == TH_DT_BF16) send_entry(&at, "more", TH_MEM_WORKSPACE, 64);
+  if (FAULT == prints_when_used) puts("printed by the plugin");
+  send_entry(at, "weights", TH_MEM_WEIGHTS, weights);
+  send_entry(at, "gradients", TH_MEM_GRADIENTS, weights);
+  send_entry(at, "logits", TH_MEM_LOGITS, logits);
+  if (FAULT == sgd_needs_more && r->optimizer == TH_OPT_SGD) send_entry(at, "more", TH_MEM_WORKSPACE, 64);
+  if (FAULT == bf16_needs_more && r->dt_weight == TH_DT_BF16) send_entry(at, "more", TH_MEM_WORKSPACE, 64);
   if (FAULT == varying_report && r->micro_batch > 8 && r->accumulate > 1)
-    send_entry(&at, "more", TH_MEM_WORKSPACE, (uint64_t)++calls);
+    send_entry(at, "more", TH_MEM_WORKSPACE, (uint64_t)++calls);
   if (FAULT == too_many_nodes)
-    for (int i = 0; i < 10000; ++i) send_entry(&at, "repeated", TH_MEM_WORKSPACE, 0);
-  if (FAULT == ignores_sink) at.status = TH_OK;
-  if (at.status == TH_OK)
-    at.status = sink->note(sink, FAULT == control_character_note ? "\x1b[31mred" : "A bigram model.");
-  if (FAULT == ignores_sink) at.status = TH_OK;
-  if (at.status != TH_OK) return fail(e, at.status, "the host rejected the report");
+    for (int i = 0; i < 10000; ++i) send_entry(at, "repeated", TH_MEM_WORKSPACE, 0);
+  if (FAULT == ignores_sink) at->status = TH_OK;
+  if (at->status == TH_OK)
+    at->status = sink->note(sink, FAULT == control_character_note ? "\x1b[31mred" : "A bigram model.");
+  if (FAULT == ignores_sink) at->status = TH_OK;
+  if (at->status != TH_OK) return fail(e, at->status, "the host rejected the report");
   summary->claim = TH_EXACT;
   summary->digest = FAULT == varying_digest ? (uint64_t)++calls : 7;
-  summary->tier_peak[TH_TIER_HOST] = at.sum + (FAULT == wrong_peak ? 64 : 0);
+  summary->tier_peak[TH_TIER_HOST] = at->sum + (FAULT == wrong_peak ? 64 : 0);
   summary->peak_phase[TH_TIER_HOST] = TH_PH_BACKWARD;
   if (FAULT == summary_past_size) ((volatile char*)summary)[sizeof *summary] = 1;
   if (FAULT == logs_null) h->log(h, TH_LOG_INFO, "report", NULL);
