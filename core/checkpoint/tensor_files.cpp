@@ -10,6 +10,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/store.hpp"
@@ -64,7 +65,8 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 }  // namespace
 
 /// Requires the elements of all tensors in order and without gaps, in pieces of any size: the writer cannot
-/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published.
+/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published. Nor is a file
+/// with values that the reader would reject (rule 20): a checkpoint that cannot be loaded would replace good ones.
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source) {
   SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
@@ -83,6 +85,11 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
                                   escaped(target.string()), escaped(name), first,
                                   at < tensors.size() ? tensors[at].name : "nothing", done));
     assert(done < tensors[at].elements());
+    if (const NonFinite bad = count_nonfinite(values); bad.count > 0)
+      throw run_error(
+          fmt::format("{} is not written: tensor '{}' has a value that is NaN or infinite at element {}",
+                      escaped(target.string(), 4096), escaped(name), first + bad.first),
+          "the state before is in the last checkpoint; try a smaller optimizer.lr");
     writer.write(std::as_bytes(values));
     done += values.size();
     skip_empty();
