@@ -32,7 +32,7 @@ def bit_rot(c, row):
     # The bits of the four files of a checkpoint, so that each bit has the same chance.
     bits = [(n, 8 * os.path.getsize(os.path.join(newest, n))) for n in sorted(os.listdir(newest))]
     total = sum(b for _, b in bits)
-    wanted = c.count(20, 2000, 50000)
+    wanted = c.count(8, 2000, 50000)
     for i in range(wanted):
         at = seeded(c.seed, "F6", i).randrange(total)
         for name, size in bits:
@@ -59,7 +59,7 @@ def data_rot(c, row, source, folder):
     """A flipped bit of the text between two starts: the resumed run must refuse it."""
     original, n = open(c.program.text, "rb").read(), 0
     try:
-        for i in range(c.count(5, 300, 3000)):
+        for i in range(c.count(3, 300, 3000)):
             bit = seeded(c.seed, "F6 data", i).randrange(8 * len(original))
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(source, folder)
@@ -82,7 +82,7 @@ def cache_rot(c, row, base, folder):
     caches = [os.path.join(d, f) for d, _, files in os.walk(os.path.join(c.work, "cache")) for f in files]
     for path in caches:
         original = open(path, "rb").read()
-        for i in range(c.count(5, 300, 3000) if original else 0):
+        for i in range(c.count(3, 300, 3000) if original else 0):
             flip(path, seeded(c.seed, "F6 cache", path, i).randrange(8 * len(original)))
             empty(folder)
             os.rmdir(folder)
@@ -96,7 +96,7 @@ def cache_rot(c, row, base, folder):
 
 def lengths(size, c, name):
     """Every length at tier 1 and above; a sample at tier 0."""
-    return c.sample(list(range(size)), 6, "F12" + name)
+    return c.sample(list(range(size)), 3, "F12" + name)
 
 
 def truncation(c, row):
@@ -187,7 +187,7 @@ def each_manifest(c, row, made, small):
 def token_files(c, row):
     """Token files with ids outside the vocabulary, without tokens, of odd length, shorter than a sample."""
     folder, path = os.path.join(c.work, "F14"), os.path.join(c.work, "F14 tokens.bin")
-    for i in range(c.count(10, 200, 2000)):
+    for i in range(c.count(6, 200, 2000)):
         random = seeded(c.seed, "F14", i)
         wide, kind = random.random() < 0.5, random.choice(["id", "empty", "one", "short", "odd"])
         count = {"empty": 0, "one": 1, "short": 8}.get(kind, 400)
@@ -232,7 +232,7 @@ def hostile_names(c, row):
         row.case(r.code in (0, 1, 2, 3, 4) and not raw, f"{label}: raw {raw[:3]!r}, {r.summary()}",
                  c.program.command([a.replace("\x00", "") for a in arguments]))
 
-    for i, name in enumerate(c.sample(NAMES, 5, "F27")):
+    for i, name in enumerate(c.sample(NAMES, 2, "F27")):
         word = name.replace("\x00", "")
         for label, arguments in [("run file", ["train", word]), ("model", ["plan", f"--model={word}"]),
                                  ("device", ["plan", f"--device={word}"]), ("option", ["plan", f"--{word}"]),

@@ -38,7 +38,7 @@ def every_call(c, row):
         cases = [(n, e) for n in range(1, len(calls) + 1) for e in ERRORS]
         cases += [(n, "short") for n, call in enumerate(calls, 1) if call[0] in CAN_BE_SHORT]
         triples += len(cases)
-        for n, action in c.sample(cases, 20, "F3" + name):
+        for n, action in c.sample(cases, 10, "F3" + name):
             prepare(folder)
             fault = {"CALL": n, "ACTION": action}
             r = c.program.run(c.program.train(folder) + options, fault)
@@ -92,7 +92,7 @@ def disks(c, row):
 
     for error in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
         # From the n-th write in the folder of the run on: the checkpoint of step 2, of step 4, or the model.
-        for n in c.sample([1, 2, 3, 4, 5, 8, 12, 16, 20, 30], 2, f"F4{error}"):
+        for n in c.sample([1, 2, 3, 4, 5, 8, 12, 16, 20, 30], 1, f"F4{error}"):
             scenario(f"{os.strerror(error)} from write {n} on",
                      {"NAMES": "write,mkdir,open,fsync", "PATH": "/F4", "CALL": n, "FROM": 1, "ACTION": error})
     scenario("another file system at every rename", {"NAMES": "rename", "PATH": "/F4", "CALL": 1, "FROM": 1,

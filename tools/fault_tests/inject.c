@@ -2,14 +2,16 @@
 // lets the n-th one fail, end short or kill the process. It acts only in the process that it was started with, not in
 // its children. Set by environment variables:
 //
-//   FAULT_KIND=io|memory  calls that are counted [io]
+//   FAULT_KIND=io|memory|product  calls that are counted: system calls, allocations, matrix products of OpenBLAS [io]
 //   FAULT_CALL=N          act at the N-th counted call; 0 or unset: only count
 //   FAULT_FROM=1          act at every call from the N-th on
 //   FAULT_ACTION=A        kill | half (write half, then kill) | short (half the count) | a number: fail with this errno
 //   FAULT_NAMES=a,b       count only these calls
 //   FAULT_PATH=TEXT       count only calls on paths that contain TEXT
-//   FAULT_LOG=FILE        io: write one line per counted call; memory: write the number of calls at the end
-//   FAULT_TRIGGER=TEXT    when the process writes a text that contains TEXT, once:
+//   FAULT_LOG=FILE        io: write one line per counted call; otherwise: write the number of calls at the end
+//   FAULT_ELEMENT=I       product: the element of the result that is changed, modulo its size
+//   FAULT_BIT=B           product: flip this bit of it [make it NaN]
+//   FAULT_TRIGGER=TEXT    when the process writes a text that contains TEXT, once (product: count from then on):
 //   FAULT_PATCH=FILE        replace bytes of its memory: lines "PATTERN OFFSET REPLACEMENT", bytes in hexadecimal
 //   FAULT_SIGNALS=15,2      send itself these signals
 //   FAULT_CLOCK=SECONDS     from then on, the real-time clock is off by this
@@ -41,7 +43,7 @@ enum { kMaxFd = 4096, kPathBytes = 256, kMaxPatchBytes = 1 << 16 };
 enum Action { kNone, kFail, kShort, kHalf };
 
 static struct {
-  int active, io, from, error, log_fd, log_every_call;
+  int active, io, memory, product, from, error, log_fd, log_every_call;
   enum Action action;
   int kill;
   unsigned long call;
@@ -74,7 +76,9 @@ __attribute__((constructor)) static void start(void) {
   g_inside = 1;
   const char* action = setting("FAULT_ACTION");
   g.owner = getpid();
-  g.io = strcmp(setting("FAULT_KIND"), "memory") != 0;
+  g.memory = !strcmp(setting("FAULT_KIND"), "memory");
+  g.product = !strcmp(setting("FAULT_KIND"), "product");
+  g.io = !g.memory && !g.product;
   g.call = strtoul(setting("FAULT_CALL"), NULL, 10);
   g.from = *setting("FAULT_FROM") == '1';
   g.kill = !strcmp(action, "kill") || !strcmp(action, "half");
@@ -125,7 +129,7 @@ static int is_chosen(const char* name, const char* path) {
 /// Counts one call and says what happens to it. Kills the process where that was asked for and nothing is written
 /// before. `path` may be null.
 static enum Action decide(const char* name, const char* path, int can_be_short) {
-  if (!g.active || g_inside || getpid() != g.owner || !is_chosen(name, path)) return kNone;
+  if (!g.active || !g.io || g_inside || getpid() != g.owner || !is_chosen(name, path)) return kNone;
   const unsigned long n = atomic_fetch_add(&g_calls, 1) + 1;
   const int acts = g.call && (n == g.call || (g.from && n > g.call));
   if (g.io && g.log_fd >= 0) {
@@ -366,8 +370,38 @@ EXPORT time_t time(time_t* out) {
   return now.tv_sec;
 }
 
+// ---- matrix products ----
+
+typedef void (*Product)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
+
+/// The product of OpenBLAS, which plugins load for themselves, so that RTLD_NEXT does not find it.
+static Product real_product(void) {
+  static Product real;
+  if (!real) {
+    void* library = dlopen("libopenblas.so.0", RTLD_NOLOAD | RTLD_LAZY);
+    if (library) *(void**)&real = dlsym(library, "cblas_sgemm");
+    if (!real) abort();
+  }
+  return real;
+}
+
+/// C (m x n, row-major, ldc elements per row) = alpha A B + beta C; then one element of C is changed.
+EXPORT void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float* a, int lda,
+                        const float* b, int ldb, float beta, float* c, int ldc) {
+  real_product()(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (!g.active || !g.product || m <= 0 || n <= 0) return;
+  if (*g.trigger && !atomic_load(&g_triggered)) return;
+  const unsigned long call = atomic_fetch_add(&g_calls, 1) + 1;
+  if (!g.call || !(call == g.call || (g.from && call > g.call))) return;
+  const unsigned long element = strtoul(setting("FAULT_ELEMENT"), NULL, 10) % ((unsigned long)m * (unsigned long)n);
+  float* const at = c + element / (unsigned long)n * (unsigned long)ldc + element % (unsigned long)n;
+  unsigned bits;
+  memcpy(&bits, at, sizeof bits);
+  bits = *setting("FAULT_BIT") ? bits ^ 1u << atoi(setting("FAULT_BIT")) : 0x7fc00000u;
+  memcpy(at, &bits, sizeof bits);
+}
+
 // ---- memory ----
-// Bytes for allocations made while dlsym() looks up malloc().
 
 extern void* __libc_malloc(size_t);
 extern void* __libc_calloc(size_t, size_t);
@@ -375,7 +409,7 @@ extern void* __libc_realloc(void*, size_t);
 extern void* __libc_memalign(size_t, size_t);
 
 static int no_memory(void) {
-  if (!g.active || g.io || g_inside || getpid() != g.owner) return 0;
+  if (!g.active || !g.memory || g_inside || getpid() != g.owner) return 0;
   const unsigned long n = atomic_fetch_add(&g_calls, 1) + 1;
   if (!g.call || !(n == g.call || (g.from && n > g.call))) return 0;
   errno = ENOMEM;

@@ -39,7 +39,7 @@ def wrong_after(c, reference, folder, r, resumed, announced):
 def random_kills(c, row):
     """Chains of kills: a run is killed and resumed until it ends, then its model is compared."""
     reference = c.reference(SETS)
-    wanted = c.count(40, 5000, 50000)
+    wanted = c.count(12, 5000, 50000)
     kills = first = saving = chain = 0
     while kills < wanted and not c.out_of_time():
         chain += 1
@@ -110,7 +110,7 @@ def every_call(c, row):
         cases = [(n, "kill") for n in range(1, len(calls) + 1)]
         cases += [(n, "half") for n, call in enumerate(calls, 1) if call[0] in ("write", "pwrite")]
         points += len(cases)
-        for n, action in c.sample(cases, 20, "F2" + name):
+        for n, action in c.sample(cases, 8, "F2" + name):
             prepare(folder)
             fault = {"CALL": n, "ACTION": action}
             r = c.program.run(c.program.train(folder) + options, fault)

@@ -14,7 +14,7 @@ def same_bits(c, row):
     sets = {"train.steps": steps, "output.checkpoint_every": 1, "output.keep": steps + 1}
     reference = c.reference(sets)
     folder = os.path.join(c.work, "F17")
-    for step in c.sample(list(range(1, steps)), 4, "F17"):
+    for step in c.sample(list(range(1, steps)), 2, "F17"):
         empty(folder)
         os.makedirs(os.path.join(folder, "checkpoints"))
         name = os.path.join("checkpoints", f"step-{step}")
@@ -45,7 +45,7 @@ def two_runs(c, row):
     """Two runs start at the same time in one folder: one trains, the other is refused, and nothing is mixed."""
     base, folder = c.reference(), os.path.join(c.work, "F25")
     refused = 0
-    for i in range(c.count(3, 300, 1000)):
+    for i in range(c.count(2, 300, 1000)):
         empty(folder)
         os.rmdir(folder)
         both = [subprocess.Popen([c.program.path, *c.program.train(folder)], stdin=subprocess.DEVNULL,

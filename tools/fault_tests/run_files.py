@@ -31,7 +31,7 @@ def run_files(c, row):
         more = cases_of_toml_test(c.toml_test)
         row.figure("cases of toml-test", f"{len(more):,}")
         cases += more
-    for valid, name, text in c.sample(cases, 100, "F9"):
+    for valid, name, text in c.sample(cases, 60, "F9"):
         with open(path, "wb") as f:
             f.write(text)
         r = c.program.run(["plan", path, "-q"])

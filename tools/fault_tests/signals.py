@@ -100,7 +100,7 @@ def signals(c, row):
     for seconds in (-10**9, -3600, 3600, 10**9):
         cases.append((clock_jump, (seconds,)))
     cases.append((processor_limit, ()))
-    for function, arguments in c.sample(cases, 6, "F24"):
+    for function, arguments in c.sample(cases, 5, "F24"):
         function(c, row, base, *arguments)
     row.figure("situations", len(cases))
 
