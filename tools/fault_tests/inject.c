@@ -43,7 +43,7 @@ enum { kMaxFd = 4096, kPathBytes = 256, kMaxPatchBytes = 1 << 16 };
 enum Action { kNone, kFail, kShort, kHalf };
 
 static struct {
-  int active, io, memory, product, from, error, log_fd, log_every_call;
+  int active, started, io, memory, product, from, error, log_fd, log_every_call;
   enum Action action;
   int kill;
   unsigned long call;
@@ -102,7 +102,7 @@ __attribute__((constructor)) static void start(void) {
   g.log_fd = -1;
   if (*setting("FAULT_LOG")) {
     const int fd = open(setting("FAULT_LOG"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    g.log_fd = fcntl(fd, F_DUPFD_CLOEXEC, 1000);  // does not change the numbers of the program's descriptors
+    g.log_fd = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 1000);  // does not change the numbers of the program's descriptors
     if (g.log_fd < 0) g.log_fd = fd; else close(fd);
   }
   g.log_every_call = g.io;
@@ -370,6 +370,18 @@ EXPORT time_t time(time_t* out) {
   return now.tv_sec;
 }
 
+// ---- the start of main(), whose first call is fcntl() ----
+// Allocations before it are those of static initialisers, which cannot report a failure.
+
+EXPORT int fcntl(int fd, int command, ...) {
+  va_list more;
+  va_start(more, command);
+  void* const argument = va_arg(more, void*);
+  va_end(more);
+  g.started = 1;
+  return (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
 // ---- matrix products ----
 
 typedef void (*Product)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
@@ -409,7 +421,7 @@ extern void* __libc_realloc(void*, size_t);
 extern void* __libc_memalign(size_t, size_t);
 
 static int no_memory(void) {
-  if (!g.active || !g.memory || g_inside || getpid() != g.owner) return 0;
+  if (!g.active || !g.memory || !g.started || g_inside || getpid() != g.owner) return 0;
   const unsigned long n = atomic_fetch_add(&g_calls, 1) + 1;
   if (!g.call || !(n == g.call || (g.from && n > g.call))) return 0;
   errno = ENOMEM;

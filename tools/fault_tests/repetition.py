@@ -1,5 +1,6 @@
 """F17, F25, F26 and F28: the same bits again, two runs in one folder, earlier checkpoints, and hours of training."""
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -104,11 +105,19 @@ def many_plugin_files(c, row):
     for i in range(count):
         with open(os.path.join(folder, f"file{i}.so"), "w") as f:
             f.write("no library")
-    for label, most in (("first", 2.0), ("second", 2.0)):
+    for label in ("first", "second"):
+        before = processor_seconds()
         r = c.program.run(["plugins", "list", "--json", "--plugin-path", folder])
         row.case(r.code == 0 and r.out.count('"rejected"') >= count, f"{label} list: {r.summary()}")
-        row.case(r.seconds < most, f"the {label} list of {count:,} files took {r.seconds:.1f} s")
-        row.figure(f"{label} list of {count:,} files", f"{r.seconds:.2f} s")
+        seconds = processor_seconds() - before
+        row.case(seconds < 2, f"the {label} list of {count:,} files took {seconds:.1f} s of processor time")
+        row.figure(f"{label} list of {count:,} files", f"{seconds:.2f} s of processor time")
+
+
+def processor_seconds():
+    """Of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def resident_kib(pid):

@@ -4,18 +4,20 @@ import re
 import subprocess
 
 # Row: program of build/tests, arguments, variables by tier 1 and 2, and what counts as its cases.
+EIGHT_TARGETS = "fuzz/no_reader_violates_a_guarantee/" + ",".join(f"_{n}" for n in range(6, 14))
+PROPERTIES = ({"RC_PARAMS": "seed=7 max_success=20000"}, {"RC_PARAMS": "seed=7 max_success=200000"})
 PROGRAMS = {
     "F5": [("core_checkpoint_store_test", "checkpoint_power_loss",
             ({"POWER_LOSS_IMAGES": 20000}, {"POWER_LOSS_IMAGES": 200000}), "disk images of each of two programs")],
-    "F10": [("fuzz_loop_test", "fuzz", ({"FUZZ_LOOP_INPUTS": 5_000_000}, {"FUZZ_LOOP_INPUTS": 40_000_000}),
-             "inputs of each target")],
+    # run_file, safetensors, index, checkpoint_manifest, token_file, metrics, tokenizer, model_config
+    "F10": [("fuzz_loop_test", EIGHT_TARGETS, ({"FUZZ_LOOP_INPUTS": 5_000_000}, {"FUZZ_LOOP_INPUTS": 40_000_000}),
+             "inputs of each of eight targets, without sanitizers")],
     "F11": [("core_checkpoint_safetensors_test", "",
              ({"SAFETENSORS_MUTANTS": 10_000}, {"SAFETENSORS_MUTANTS": 1_000_000}), "mutated files")],
-    "F13": [("plugins_estimators_growth_test", "",
-             ({"RC_PARAMS": "seed=7 max_success=20000"}, {"RC_PARAMS": "seed=7 max_success=200000"}),
-             "random cases of each property")],
+    "F13": [("core_parallel_properties_test", "", PROPERTIES, "random cases of each property"),
+            ("plugins_estimators_growth_test", "", PROPERTIES, "")],
     "F21": [("core_plugin_plugin_test", "", ({}, {}), "")],
-    "F23": [("plugins_cuda_front_test", "", ({}, {}), "")],
+    "F23": [("plugins_cuda_front_front_test", "", ({}, {}), ""), ("plugins_cuda_engine_failures_test", "", ({}, {}), "")],
 }
 
 
