@@ -74,7 +74,7 @@ def budget_check(root):
 
 
 def shapes(count):
-    """Configurations between 150 and 600 MiB, of different models, optimizers and thread counts."""
+    """Configurations of 20 to 600 MiB, of different models, optimizers and thread counts."""
     found = []
     for i in range(count):
         family = ["llama", "mistral", "qwen2", "qwen3"][i % 4]

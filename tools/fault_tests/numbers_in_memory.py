@@ -102,18 +102,23 @@ def in_products(c, row):
     folder = os.path.join(c.work, "F15")
     base = c.reference(LARGE)
     count = product_count(c, folder, LARGE)
+    measured = 0
     for i in range(c.count(1, 150, 1000)):
         random = seeded(c.seed, "F15 product", i)
         fault = dict(PRODUCTS, CALL=random.randrange(1, count + 1), ELEMENT=random.randrange(1 << 20))
         arguments = c.program.train(fresh(folder), LARGE)
         r = c.program.run(arguments, fault)
-        why = "" if r.code == 1 and "step " in r.err else f"unexpected: {r.summary()}"
-        if not why:
+        why = "" if r.code in (0, 1) and (r.code == 0 or "step " in r.err) else f"unexpected: {r.summary()}"
+        # Some products measure the rate of the machine; a NaN there changes nothing.
+        measured += r.code == 0
+        if r.code == 0:
+            why = base.difference(folder)
+        elif not why:
             again, _ = finish_run(c.program, folder, LARGE)
             why = again.summary() if again.code else base.difference(folder)
         row.case(not why, f"NaN in product {fault['CALL']} of {count}: {why}", c.program.command(arguments, fault),
                  folder, c.kept)
-    row.figure("NaN in products", f"{c.count(1, 150, 1000)} of {count:,}")
+    row.figure("NaN in products of steps", c.count(1, 150, 1000) - measured)
 
 
 def policies(c, row, run):

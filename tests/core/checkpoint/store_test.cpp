@@ -281,6 +281,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_another_format_or_with_path_names_is_rejected
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": -"), "whole number"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": 1e"), "whole number"));
   BOOST_TEST(says(resealed("\"step\": 2", "\"step\": 99999999999999999999"), "whole number"));
+  BOOST_TEST(says(resealed("\"position\": ", "\"position\": \"1\", \"position\": "), "duplicate key"));
 }
 
 BOOST_AUTO_TEST_CASE(only_one_run_can_lock_a_directory) {
