@@ -61,8 +61,8 @@ class Store {
   /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
   /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
   std::optional<Found> newest() const;
-  /// Removes what a run that was killed left behind: staging directories and temporary files. save() does it too.
-  /// The caller holds the directory lock.
+  /// Removes what a run that was killed left behind: staging directories and temporary files. save() does it
+  /// too. The caller holds the directory lock.
   void remove_leftovers() const;
   /// Number of checkpoints, intact or not. A save that was interrupted leaves none.
   std::uint64_t count() const;

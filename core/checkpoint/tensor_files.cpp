@@ -8,6 +8,7 @@
 #include <cassert>
 #include <system_error>
 
+#include "core/base/directory.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
@@ -37,8 +38,8 @@ void move_other_files(const fs::path& old, const fs::path& dir) {
   std::error_code ec;
   // symlink_status(): a dangling link in the new directory counts as existing.
   std::vector<fs::path> other_files;
-  for (fs::directory_iterator it(old, ec), end; !ec && it != end; it.increment(ec))
-    if (!fs::exists(fs::symlink_status(dir / it->path().filename(), ec))) other_files.push_back(it->path());
+  for (const std::string& name : names_in_directory(old, ec))
+    if (!fs::exists(fs::symlink_status(dir / name, ec))) other_files.push_back(old / name);
   for (const fs::path& p : other_files) rename_path(p, dir / p.filename());
   if (!other_files.empty()) sync_directory(dir);
 }
@@ -49,14 +50,14 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
   fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
   std::error_code ec;
   std::vector<fs::path> found;
-  for (fs::directory_iterator it(parent, ec), end; !ec && it != end; it.increment(ec))
-    if (is_temp_name(it->path().filename().string(), dir.filename().string())) found.push_back(it->path());
+  for (const std::string& name : names_in_directory(parent, ec))
+    if (is_temp_name(name, dir.filename().string())) found.push_back(parent / name);
   for (const fs::path& p : found) {
     if (!fs::is_directory(fs::symlink_status(p, ec))) continue;
     std::vector<fs::path> ours = {p / "config.json", p / "model.safetensors"};
     for (const auto& [name, text] : others) ours.push_back(p / name);
-    for (fs::directory_iterator it(p, ec), end; !ec && it != end; it.increment(ec))
-      if (is_temp_name(it->path().filename().string())) ours.push_back(it->path());
+    for (const std::string& name : names_in_directory(p, ec))
+      if (is_temp_name(name)) ours.push_back(p / name);
     for (const fs::path& file : ours) sys().unlink(file.c_str());
     sys().rmdir(p.c_str());
   }
@@ -65,8 +66,9 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 }  // namespace
 
 /// Requires the elements of all tensors in order and without gaps, in pieces of any size: the writer cannot
-/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published. Nor is a file
-/// with values that the reader would reject (rule 20): a checkpoint that cannot be loaded would replace good ones.
+/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published. Nor is a
+/// file with values that the reader would reject (rule 20): a checkpoint that cannot be loaded would replace
+/// good ones.
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source) {
   SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});

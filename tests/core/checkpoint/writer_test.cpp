@@ -179,7 +179,8 @@ BOOST_AUTO_TEST_CASE(tensors_must_arrive_in_the_declared_order) {
 }
 
 BOOST_AUTO_TEST_CASE(values_that_could_not_be_loaded_are_not_written) {
-  for (float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+  for (float bad :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
     for (std::size_t at : {0, 3, 5}) {
       std::vector<float> v(6, 1.0f);
       v[at] = bad;
@@ -187,9 +188,13 @@ BOOST_AUTO_TEST_CASE(values_that_could_not_be_loaded_are_not_written) {
         s("a", 0, std::vector<float>(4, 1.0f));
         s("b", 0, std::span<const float>(v).first(2)), s("b", 2, std::span<const float>(v).subspan(2));
       };
-      const std::string m =
-          message_of([&] { write_tensors(file, {info("a", 4), info("b", 2, 3)}, source); }, Exit::kFailed);
-      BOOST_TEST(says(m, "tensor 'b' has a value that is NaN or infinite at element " + std::to_string(at)), m);
+      const std::string m = message_of(
+          [&] {
+            write_tensors(file, {info("a", 4), info("b", 2, 3)}, source);
+          },
+          Exit::kFailed);
+      BOOST_TEST(says(m, "tensor 'b' has a value that is NaN or infinite at element " + std::to_string(at)),
+                 m);
       BOOST_TEST(entries_in(dir.path()) == 0u);
     }
 }
