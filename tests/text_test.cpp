@@ -364,7 +364,7 @@ std::vector<std::string> findings(const Tree& tree, const std::vector<std::strin
 
 Tree repository(const fs::path& root) {
   std::set<std::string> files;
-  for (const char* name : {"README.md", "CONTRIBUTING.md", "CMakeLists.txt", "CMakePresets.json"})
+  for (const char* name : {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CMakeLists.txt", "CMakePresets.json"})
     if (fs::exists(root / name)) files.insert(name);
   for (std::string_view top : kTop)
     for (const auto& e : fs::recursive_directory_iterator(root / top))

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/directory.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/store.hpp"
@@ -133,11 +134,9 @@ void remove_tree(const fs::path& path) {
   if (!fs::exists(status)) return;
   if (!fs::is_directory(status)) return remove_file(path);
   // The entries are collected before any is removed; removing during iteration may skip entries.
-  std::vector<fs::path> entries;
-  for (fs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec))
-    entries.push_back(it->path());
+  const std::vector<std::string> names = names_in_directory(path, ec);
   if (ec) throw_errno("list", path, ec.value());
-  for (const auto& p : entries) remove_tree(p);
+  for (const std::string& name : names) remove_tree(path / name);
   if (sys().rmdir(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
 }
 

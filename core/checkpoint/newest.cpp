@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/base/checked.hpp"
+#include "core/base/directory.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/durable.hpp"
@@ -37,10 +38,8 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
 }  // namespace
 
 std::vector<std::string> names_in(const fs::path& dir) {
-  std::vector<std::string> out;
   std::error_code ec;
-  fs::directory_iterator it(dir, ec), end;
-  for (; !ec && it != end; it.increment(ec)) out.push_back(it->path().filename().string());
+  std::vector<std::string> out = names_in_directory(dir, ec);
   if (ec) throw_errno("list", dir, ec.value());
   // In a fixed order, so that messages are the same each time.
   std::sort(out.begin(), out.end());

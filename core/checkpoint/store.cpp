@@ -21,15 +21,6 @@ namespace {
 // One good checkpoint must remain while the next one is written and verified.
 constexpr std::uint64_t kMinKept = 2;
 
-/// Removes staging directories and temporary files of a run that was killed. The caller holds the directory
-/// lock.
-void remove_leftovers(const fs::path& dir) {
-  for (const std::string& name : names_in(dir))
-    if (is_temp_name(name) &&
-        (name.starts_with("step-") || name.starts_with("latest.") || name.starts_with("best.")))
-      remove_tree(dir / name);
-}
-
 /// Steps 4 and 5: syncs and hashes the staged files, and writes the manifest last. A directory without a
 /// manifest is not a checkpoint, so a kill before this point leaves nothing that looks like one.
 void write_manifest(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
@@ -70,13 +61,22 @@ void require_free_space(const fs::path& dir, std::uint64_t bytes, const std::str
 
 Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kMinKept)) {}
 
+void Store::remove_leftovers() const {
+  std::error_code ec;
+  if (!fs::exists(dir_, ec)) return;  // a run without checkpoints
+  for (const std::string& name : names_in(dir_))
+    if (is_temp_name(name) &&
+        (name.starts_with("step-") || name.starts_with("latest.") || name.starts_with("best.")))
+      remove_tree(dir_ / name);
+}
+
 /// Must be called with the directory lock held. Until publish_directory() nothing visible changes; from there
 /// to the end of verification an error undoes the publication. After verification the checkpoint stays, even
 /// if `latest` or the removal of old ones fails.
 fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
                      const std::function<void(const fs::path& tmp)>& write_shards) {
   make_directories(dir_);
-  remove_leftovers(dir_);
+  remove_leftovers();
   require_free_space(dir_, expected_bytes, "a checkpoint");  // 1
   const std::string name = fmt::format("step-{}", meta.step);
   const fs::path target = dir_ / name, staged = temp_beside(target);

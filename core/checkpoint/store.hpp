@@ -63,12 +63,14 @@ class Store {
   /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
   /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
   std::optional<Found> newest() const;
-  /// The newest checkpoint of the best validation loss that verifies; nullopt if mark_best() named none, or
-  /// it is damaged.
+  /// The checkpoint that mark_best() named; nullopt if there is none, or it is damaged.
   std::optional<Found> best() const;
   /// Names step-N, which exists, as the best in dir/best. It is kept in addition to the last ones, until
   /// another one is named.
   void mark_best(std::uint64_t step);
+  /// Removes what a run that was killed left behind: staging directories and temporary files. save() does it
+  /// too. The caller holds the directory lock.
+  void remove_leftovers() const;
   /// Number of checkpoints, intact or not. A save that was interrupted leaves none.
   std::uint64_t count() const;
   /// The most checkpoints that exist at one moment: those that are kept, and the one being written. The best

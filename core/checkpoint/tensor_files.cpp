@@ -8,8 +8,10 @@
 #include <cassert>
 #include <system_error>
 
+#include "core/base/directory.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/store.hpp"
@@ -36,8 +38,8 @@ void move_other_files(const fs::path& old, const fs::path& dir) {
   std::error_code ec;
   // symlink_status(): a dangling link in the new directory counts as existing.
   std::vector<fs::path> other_files;
-  for (fs::directory_iterator it(old, ec), end; !ec && it != end; it.increment(ec))
-    if (!fs::exists(fs::symlink_status(dir / it->path().filename(), ec))) other_files.push_back(it->path());
+  for (const std::string& name : names_in_directory(old, ec))
+    if (!fs::exists(fs::symlink_status(dir / name, ec))) other_files.push_back(old / name);
   for (const fs::path& p : other_files) rename_path(p, dir / p.filename());
   if (!other_files.empty()) sync_directory(dir);
 }
@@ -48,14 +50,14 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
   fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
   std::error_code ec;
   std::vector<fs::path> found;
-  for (fs::directory_iterator it(parent, ec), end; !ec && it != end; it.increment(ec))
-    if (is_temp_name(it->path().filename().string(), dir.filename().string())) found.push_back(it->path());
+  for (const std::string& name : names_in_directory(parent, ec))
+    if (is_temp_name(name, dir.filename().string())) found.push_back(parent / name);
   for (const fs::path& p : found) {
     if (!fs::is_directory(fs::symlink_status(p, ec))) continue;
     std::vector<fs::path> ours = {p / "config.json", p / "model.safetensors"};
     for (const auto& [name, text] : others) ours.push_back(p / name);
-    for (fs::directory_iterator it(p, ec), end; !ec && it != end; it.increment(ec))
-      if (is_temp_name(it->path().filename().string())) ours.push_back(it->path());
+    for (const std::string& name : names_in_directory(p, ec))
+      if (is_temp_name(name)) ours.push_back(p / name);
     for (const fs::path& file : ours) sys().unlink(file.c_str());
     sys().rmdir(p.c_str());
   }
@@ -64,7 +66,9 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 }  // namespace
 
 /// Requires the elements of all tensors in order and without gaps, in pieces of any size: the writer cannot
-/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published.
+/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published. Nor is a
+/// file with values that the reader would reject (rule 20): a checkpoint that cannot be loaded would replace
+/// good ones.
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source) {
   SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
@@ -83,6 +87,11 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
                                   escaped(target.string()), escaped(name), first,
                                   at < tensors.size() ? tensors[at].name : "nothing", done));
     assert(done < tensors[at].elements());
+    if (const NonFinite bad = count_nonfinite(values); bad.count > 0)
+      throw run_error(
+          fmt::format("{} is not written: tensor '{}' has a value that is NaN or infinite at element {}",
+                      escaped(target.string(), 4096), escaped(name), first + bad.first),
+          "the state before is in the last checkpoint; try a smaller optimizer.lr");
     writer.write(std::as_bytes(values));
     done += values.size();
     skip_empty();

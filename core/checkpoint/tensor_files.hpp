@@ -22,7 +22,7 @@ using TensorSink =
 using TensorSource = std::function<void(const TensorSink&)>;
 
 /// Writes `target` atomically; returns its XXH3-128. Throws run_error if `source` violates the order or ends
-/// early.
+/// early, or if a value is NaN or infinite.
 std::string write_tensors(const std::filesystem::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source);
 

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/directory.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/other_formats.hpp"
@@ -26,9 +27,9 @@ fs::path find_weights(const fs::path& dir) {
   for (const char* name : kWeightFiles)
     if (fs::exists(dir / name, ec)) return dir / name;
   if (fs::exists(dir / "weights.safetensors", ec)) return dir / "weights.safetensors";
-  for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
-    if (has_pickle_extension(it->path()))
-      reject_file(it->path().string(), 24, std::nullopt,
+  for (const std::string& name : names_in_directory(dir, ec))
+    if (has_pickle_extension(dir / name))
+      reject_file((dir / name).string(), 24, std::nullopt,
                   "the weights in this directory are a pickle, which is not supported", pickle_hint());
   throw usage_error(fmt::format("{} contains neither model.safetensors nor model.safetensors.index.json",
                                 escaped(dir.string(), 4096)));

@@ -15,6 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "core/base/directory.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 
@@ -29,11 +30,8 @@ std::string reason() { return std::strerror(errno); }
 /// millions of files, and only the message depends on it.
 std::string suggest_sibling(const fs::path& path) {
   std::error_code ec;
-  std::vector<std::string> names;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < 10'000;
-       it.increment(ec))
-    names.push_back(it->path().filename().string());
+  std::vector<std::string> names = names_in_directory(folder, ec, 10'000);
   std::sort(names.begin(), names.end());
   return did_you_mean(path.filename().string(), names);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/base/directory.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/links.hpp"
 
@@ -17,8 +18,8 @@ namespace {
 
 std::vector<fs::path> libraries_in(const fs::path& directory, std::error_code& failed) {
   std::vector<fs::path> out;
-  for (fs::directory_iterator it(directory, failed), end; !failed && it != end; it.increment(failed))
-    if (it->path().extension() == ".so") out.push_back(it->path());
+  for (const std::string& name : names_in_directory(directory, failed))
+    if (fs::path file = directory / name; file.extension() == ".so") out.push_back(std::move(file));
   std::sort(out.begin(), out.end());  // the same order on every file system
   return out;
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <span>
 
+#include "core/base/directory.hpp"
 #include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
 
@@ -21,11 +22,8 @@ constexpr std::size_t kMaxNames = 10000;  // names of one folder that are compar
 
 /// Sorted, since the order of a directory is arbitrary and a suggestion must not vary.
 std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
   std::error_code ec;
-  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < kMaxNames;
-       it.increment(ec))
-    names.push_back(it->path().filename().string());
+  std::vector<std::string> names = names_in_directory(folder, ec, kMaxNames);
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -43,7 +43,8 @@ const Value& default_value(const Key& key) {
   const auto found = parsed.find(&key);
   if (found != parsed.end()) return found->second;
   std::optional<Value> value = read_toml_value(key.default_toml, {});
-  assert(value);  // the schema is wrong otherwise
+  // toml++ reports an allocation that fails in a stream as a syntax error.
+  if (!value) throw run_error(fmt::format("cannot read the default of {}: out of memory", key.name));
   return parsed.emplace(&key, std::move(*value)).first->second;
 }
 

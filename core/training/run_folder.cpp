@@ -14,6 +14,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/base/directory.hpp"
 #include "core/base/error.hpp"
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -162,12 +163,11 @@ void clear_run_folder(const fs::path& dir, bool resume) {
   if (!resume)
     for (const char* name : kResults) checkpoint::remove_tree(dir / name);
   std::error_code ec;
-  for (const auto& e : fs::directory_iterator(dir, ec)) {
-    const std::string name = e.path().filename().string();
+  for (const std::string& name : names_in_directory(dir, ec)) {
     const auto left_by_killed_run = [&](const char* base) { return checkpoint::is_temp_name(name, base); };
     if (std::any_of(std::begin(kResults), std::end(kResults), left_by_killed_run) ||
         std::any_of(std::begin(kRecords), std::end(kRecords), left_by_killed_run))
-      checkpoint::remove_tree(e.path());
+      checkpoint::remove_tree(dir / name);
   }
 }
 

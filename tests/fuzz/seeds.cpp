@@ -9,6 +9,7 @@
 
 #include "core/plugin/plugin_cache_format.hpp"
 #include "core/runfile/run_config.hpp"
+#include "tests/fuzz/file_targets.hpp"
 
 namespace trainhost::fuzz {
 namespace {
@@ -105,6 +106,8 @@ Texts seeds(std::string_view target) {
   if (target == "linker_cache") return linker_caches();
   if (target == "config") return configs();
   if (target == "run_file") return run_files();
+  for (const FileTarget& t : file_targets())
+    if (target == t.target.name) return t.seeds();
   return {};
 }
 
@@ -120,6 +123,12 @@ Texts words(std::string_view target) {
     return numbers;
   }
   if (target == "linker_cache") return numbers;
+  for (const FileTarget& t : file_targets())
+    if (target == t.target.name) {
+      Texts all = file_words();
+      all.insert(all.end(), numbers.begin(), numbers.end());
+      return all;
+    }
   if (target == "cache")
     return {"\t", "\n", "\\t", "\\\\", "-9223372036854775808", "9223372036854775807", "999999999", "1"};
   if (target == "config")

@@ -25,6 +25,7 @@
 #include "core/plugin_validator/symbols.hpp"
 #include "core/plugin_validator/validator_check.hpp"
 #include "core/runfile/run_config.hpp"
+#include "tests/fuzz/file_targets.hpp"
 
 namespace trainhost::fuzz {
 namespace {
@@ -145,15 +146,19 @@ void run_file(std::string_view input) try {
 }  // namespace
 
 const std::vector<Target>& targets() {
-  static const std::vector<Target> all = {
-      {"elf", "a plugin file, by the file validation", elf},
-      {"manifest", "the text of .trainhost or of NAME.toml", manifest},
-      {"cache", "the registry's cache", cache},
-      {"linker_cache", "/etc/ld.so.cache", linker_cache},
-      {"config", "config.json, by trainhost.config/1", config},
-      {"exports", "a plugin file, by plugins check", exports},
-      {"run_file", "a run file with plugins.allow", run_file},
-  };
+  static const std::vector<Target> all = [] {
+    std::vector<Target> list = {
+        {"elf", "a plugin file, by the file validation", elf},
+        {"manifest", "the text of .trainhost or of NAME.toml", manifest},
+        {"cache", "the registry's cache", cache},
+        {"linker_cache", "/etc/ld.so.cache", linker_cache},
+        {"config", "config.json, by trainhost.config/1", config},
+        {"exports", "a plugin file, by plugins check", exports},
+        {"run_file", "a run file with plugins.allow", run_file},
+    };
+    for (const FileTarget& t : file_targets()) list.push_back(t.target);
+    return list;
+  }();
   return all;
 }
 

@@ -29,6 +29,12 @@ inline fs::path fast_temporary_parent() {
   return fits ? fs::path("/dev/shm") : fs::temp_directory_path();
 }
 
+/// Number of cases of a loop: `usual`, or the value of the environment variable, which tools/faults sets.
+inline int number_of_cases(const char* variable, int usual) {
+  const char* n = std::getenv(variable);
+  return n ? std::atoi(n) : usual;
+}
+
 class TempDir : public test::TemporaryDirectory {
  public:
   TempDir() : TemporaryDirectory(fast_temporary_parent()) {}

@@ -10,7 +10,8 @@ using namespace trainhost::test;
 
 namespace {
 
-constexpr int kImages = 1000;
+/// Disk images of each test case; POWER_LOSS_IMAGES=N sets the number (`tools/faults --only F5`).
+const int kImages = number_of_cases("POWER_LOSS_IMAGES", 1000);
 
 void record(const fs::path& run, DiskLog& log) {
   Store store(run, 2);

@@ -139,6 +139,21 @@ BOOST_AUTO_TEST_CASE(only_leftovers_are_ignored_and_removed_by_the_next_save) {
   BOOST_TEST(newest_step(dir) == 10u);
 }
 
+BOOST_AUTO_TEST_CASE(leftovers_are_removed_without_a_save) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  fs::create_directory(dir / "step-2.tmp.0123456789abcdef");
+  put(dir / "step-2.tmp.0123456789abcdef/weights.safetensors", "half");
+  put(dir / "latest.tmp.0123456789abcdef", "step-");
+  put(dir / "mine.tmp.0123456789abcdef", "a file of the user");
+  store.remove_leftovers();
+  BOOST_TEST(newest_step(dir) == 1u);
+  BOOST_TEST(temp_entries(dir) == 1u);
+  BOOST_TEST(fs::exists(dir / "mine.tmp.0123456789abcdef"));
+  Store(dir / "absent", 2).remove_leftovers();
+  BOOST_TEST(!fs::exists(dir / "absent"));
+}
+
 BOOST_AUTO_TEST_CASE(without_free_space_nothing_is_written) {
   Store store(dir, 2);
   save_step(store, 1);
@@ -266,6 +281,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_another_format_or_with_path_names_is_rejected
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": -"), "whole number"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": 1e"), "whole number"));
   BOOST_TEST(says(resealed("\"step\": 2", "\"step\": 99999999999999999999"), "whole number"));
+  BOOST_TEST(says(resealed("\"position\": ", "\"position\": \"1\", \"position\": "), "duplicate key"));
 }
 
 BOOST_AUTO_TEST_CASE(only_one_run_can_lock_a_directory) {

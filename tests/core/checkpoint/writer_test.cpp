@@ -1,6 +1,7 @@
 // Written data are read back: the writer, tensor files and model directories (rule 23). Failing system calls:
 // faults_test.cpp.
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "core/checkpoint/safetensors.hpp"
@@ -175,6 +176,27 @@ BOOST_AUTO_TEST_CASE(tensors_must_arrive_in_the_declared_order) {
                   numbered({info("a", 4), info("none", 0), info("b", 2, 3)}, piece));
     BOOST_TEST(SafetensorsFile(file).tensors().size() == 4u);
   }
+}
+
+BOOST_AUTO_TEST_CASE(values_that_could_not_be_loaded_are_not_written) {
+  for (float bad :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+    for (std::size_t at : {0, 3, 5}) {
+      std::vector<float> v(6, 1.0f);
+      v[at] = bad;
+      const TensorSource source = [&](const TensorSink& s) {
+        s("a", 0, std::vector<float>(4, 1.0f));
+        s("b", 0, std::span<const float>(v).first(2)), s("b", 2, std::span<const float>(v).subspan(2));
+      };
+      const std::string m = message_of(
+          [&] {
+            write_tensors(file, {info("a", 4), info("b", 2, 3)}, source);
+          },
+          Exit::kFailed);
+      BOOST_TEST(says(m, "tensor 'b' has a value that is NaN or infinite at element " + std::to_string(at)),
+                 m);
+      BOOST_TEST(entries_in(dir.path()) == 0u);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_model_directory_is_replaced_completely_and_keeps_other_files) {

@@ -1,0 +1,290 @@
+// Readers of files that a user gets from others, or that a crash may have damaged: weights, indexes, configs,
+// token files, tokenizers, manifests of checkpoints, metrics. See targets.hpp.
+#include "tests/fuzz/file_targets.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/checkpoint_manifest.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/shard_index.hpp"
+#include "core/checkpoint/xxh3.hpp"
+#include "core/data/dataset.hpp"
+#include "core/runfile/run_config.hpp"
+#include "core/training/events.hpp"
+
+namespace trainhost::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+/// A folder in memory for readers that need a path; removed at the end of the process.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/fuzz-XXXXXX");
+    require(::mkdtemp(name.data()) != nullptr, "cannot create a folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  fs::path write(const char* name, std::string_view bytes) const {
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return path_ / name;
+  }
+
+ private:
+  fs::path path_;
+};
+
+const Folder& folder() {
+  static const Folder f;
+  return f;
+}
+
+/// A reader may reject an input with a message, and with nothing else.
+template <class F>
+void rejected_or(F&& read) {
+  try {
+    read();
+  } catch (const Error& e) {
+    require(*e.what() && valid_utf8(e.what()), "rejected without a reason, or with one that is not UTF-8");
+  }
+}
+
+/// The header of a file of tensors, and all data of the tensors.
+void safetensors(std::string_view input) {
+  rejected_or([&] {
+    const checkpoint::SafetensorsFile file(folder().write("w.safetensors", input));
+    std::uint64_t sum = 0;
+    std::vector<std::byte> data;
+    for (const checkpoint::TensorEntry& t : file.tensors()) {
+      require(t.begin <= t.end && t.end <= input.size(), "a tensor is outside the file");
+      sum += t.end - t.begin;
+      data.resize(t.end - t.begin);
+      file.read(t, 0, data);
+    }
+    require(sum <= input.size(), "tensors overlap");
+  });
+}
+
+void index(std::string_view input) {
+  rejected_or([&] {
+    const fs::path path = folder().write("model.safetensors.index.json", input);
+    for (const auto& [tensor, shard] : checkpoint::read_index(path)) {
+      require(shard.find('/') == shard.npos && shard != ".." && shard.find('\0') == shard.npos,
+              "a shard is outside the folder");
+      (void)checkpoint::shard_path(path, shard);
+    }
+  });
+}
+
+/// The text as it is, and sealed: otherwise the seal hides the parser from the mutations.
+void checkpoint_manifest(std::string_view input) {
+  rejected_or([&] { (void)checkpoint::parse_manifest(input); });
+  rejected_or([&] {
+    const std::string sealed =
+        std::string(input) + ",\n \"seal\": \"" + checkpoint::xxh3_hex(input) + "\"\n}\n";
+    const checkpoint::Manifest m = checkpoint::parse_manifest(sealed);
+    for (const checkpoint::FileRecord& f : m.files)
+      require(!f.name.empty() && f.name.find('/') == f.name.npos && f.name != "..", "a name is a path");
+    (void)checkpoint::parse_manifest(checkpoint::manifest_text(m));
+  });
+}
+
+/// The first byte chooses the type of ids, the rest is a .bin file; every id is read.
+void token_file(std::string_view input) {
+  rejected_or([&] {
+    const unsigned choice = input.empty() ? 0 : static_cast<unsigned char>(input[0]);
+    data::OpenOptions o;
+    o.train = {folder().write("tokens.bin", input.substr(std::min<std::size_t>(1, input.size())))};
+    o.dtype = choice % 3 == 0 ? "" : choice % 3 == 1 ? "uint16" : "uint32";
+    o.vocab = choice & 4 ? 70'000 : 300;
+    o.seq_len = 4;
+    const data::Source source = data::open_source(o);
+    std::vector<std::int32_t> ids(source.train->size());
+    require(ids.size() <= input.size(), "more ids than bytes");
+    source.train->read(0, ids);
+    for (std::int32_t id : ids)
+      require(id >= 0 && static_cast<std::uint64_t>(id) < o.vocab, "an id is outside the vocabulary");
+  });
+}
+
+/// A resumed run cuts metrics.jsonl: what remains is a prefix of whole lines, and a second cut changes
+/// nothing.
+void metrics(std::string_view input) {
+  rejected_or([&] {
+    const fs::path path = folder().write("metrics.jsonl", input);
+    const auto content = [&] {
+      std::ifstream in(path, std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    training::truncate_metrics(path, 3);
+    const std::string kept = content();
+    require(input.starts_with(kept) && (kept.empty() || kept.ends_with('\n')),
+            "more than whole lines remains");
+    training::truncate_metrics(path, 3);
+    require(content() == kept, "a second cut changes the file");
+  });
+}
+
+void tokenizer(std::string_view input) {
+  rejected_or([&] {
+    const auto t = data::make_tokenizer(folder().write("t.model", input).string());
+    for (std::int32_t id : t->encode("ab a\xc3\xa4\n"))
+      require(id >= 0 && static_cast<std::uint64_t>(id) < t->vocab(), "an id is outside the vocabulary");
+  });
+}
+
+void model_config(std::string_view input) {
+  rejected_or([&] {
+    const ModelSpec m = runfile::parse_model_config(std::string(input), "config.json");
+    require(m.layers <= 65'536 && m.vocab <= INT32_MAX, "a dimension is out of range");
+  });
+}
+
+using Texts = std::vector<std::string>;
+
+std::string number_of(std::uint64_t n) { return {reinterpret_cast<const char*>(&n), sizeof n}; }
+
+Texts safetensors_seeds() {
+  Texts out;
+  for (
+      const char* header :
+      {R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})",
+       R"({"a":{"dtype":"BF16","shape":[4],"data_offsets":[0,8]},"b":{"dtype":"I8","shape":[],"data_offsets":[8,9]}})",
+       R"({"a":{"dtype":"F64","shape":[0,7],"data_offsets":[0,0]},"b":{"dtype":"F16","shape":[1,1,2],"data_offsets":[0,4]}})"}) {
+    const std::string text(header);
+    const std::size_t bytes = text.find("24]") != text.npos ? 24 : text.find("9]") != text.npos ? 9 : 4;
+    out.push_back(number_of(text.size()) + text + std::string(bytes, '\1'));
+  }
+  return out;
+}
+
+Texts checkpoint_manifest_seeds() {
+  checkpoint::Manifest m;
+  m.serial = 3, m.meta.step = 7, m.meta.kernel_set = "SkylakeX", m.meta.extra = {{"run", "a = 1\nb = 2\n"}};
+  m.files.push_back({"weights.safetensors", 100, std::string(32, 'a'), {{"model.a", std::string(32, 'b')}}});
+  std::string text = checkpoint::manifest_text(m);
+  return {text.substr(0, text.rfind(",\n \"seal\"")), R"({"format": 1, "files": [{"name": "x"}])", text};
+}
+
+Texts token_file_seeds() {
+  std::string llmc(1024, '\0');
+  const auto put = [&](std::size_t at, std::uint32_t v) {
+    llmc.replace(at, 4, reinterpret_cast<const char*>(&v), 4);
+  };
+  put(0, 20240520), put(4, 1), put(8, 20);
+  return {std::string("\0", 1) + std::string("a\0b\0c\0d\0e\0f\0g\0h\0i\0j\0", 20),
+          "\1" + llmc + std::string(40, '\1'), "\2" + std::string(64, '\0')};
+}
+
+Texts metrics_seeds() {
+  std::string text = "{\"event\":\"start\",\"resumed_from\":0,\"plan\":{\"a\":[1]}}\n";
+  for (int step = 1; step <= 6; ++step)
+    text += "{\"event\":\"step\",\"step\":" + std::to_string(step) + ",\"loss\":1.5}\n";
+  return {text, text + "{\"event\":\"done\",\"steps\":6}\n", text.substr(0, 70),
+          "{\"event\":[1],\"step\":\"x\"}\n"};
+}
+
+/// ModelProto of SentencePiece: pieces (field 1), trainer_spec (2), normalizer_spec (3).
+Texts tokenizer_seeds() {
+  const auto field = [](int number, const std::string& bytes) {
+    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
+  };
+  const auto piece = [&](const std::string& text, char type) {
+    return field(1, field(1, text) + std::string("\x15\0\0\x80\xbf", 5) + "\x18" + type);
+  };
+  const std::string pieces = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3) + piece("a", 1) +
+                             piece("b", 1) + piece("\xe2\x96\x81", 1) + piece("ab", 1);
+  Texts out;
+  for (char type : {'\1', '\2'})
+    out.push_back(pieces + field(2, std::string("\x18") + type + "\x20\x07") +
+                  field(3, field(1, "identity")));
+  return out;
+}
+
+Texts model_config_seeds() {
+  return {
+      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "rms_norm_eps": 1e-05,
+ "rope_theta": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}, "tie_word_embeddings": true})",
+      R"({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12})",
+      R"({"model_type": "mixtral", "hidden_size": 64, "num_local_experts": 8, "num_experts_per_tok": 2,
+ "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256})",
+      R"({"model_type": "deepseek_v3", "hidden_size": 64, "q_lora_rank": 8, "kv_lora_rank": 8, "vocab_size": 256,
+ "num_hidden_layers": 3, "num_attention_heads": 4, "n_routed_experts": 8, "qk_nope_head_dim": 8, "v_head_dim": 8})"};
+}
+
+}  // namespace
+
+const std::vector<FileTarget>& file_targets() {
+  static const std::vector<FileTarget> all = {
+    {{"safetensors", "a file of tensors", safetensors}, safetensors_seeds},
+    {{"index", "model.safetensors.index.json", index},
+     [] {
+       return Texts{
+           R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})"};
+     }},
+    {{"checkpoint_manifest", "manifest.json of a checkpoint", checkpoint_manifest},
+     checkpoint_manifest_seeds},
+    {{"token_file", "a .bin file of token ids", token_file}, token_file_seeds},
+    {{"metrics", "metrics.jsonl of an interrupted run", metrics}, metrics_seeds},
+#if TRAINHOST_HAS_SENTENCEPIECE
+    {{"tokenizer", "a SentencePiece model", tokenizer}, tokenizer_seeds},
+#endif
+    {{"model_config", "config.json of a model", model_config}, model_config_seeds},
+  };
+  (void)tokenizer, (void)tokenizer_seeds;
+  return all;
+}
+
+Texts file_words() {
+  return {"{",
+          "}",
+          "[",
+          "]",
+          "\"",
+          ":",
+          ",",
+          "null",
+          "-1",
+          "1e9",
+          "\\u0000",
+          "\\ud800",
+          "\xff",
+          "../",
+          "/etc/x",
+          "\"shape\":[",
+          "\"F32\"",
+          "\"I64\"",
+          "\n",
+          "9223372036854775807",
+          "18446744073709551615",
+          "\"weight_map\":",
+          "\"dtype\":",
+          "\"data_offsets\":[",
+          "\"event\":\"step\"",
+          "\"step\":4",
+          "\"format\":",
+          "\"files\":",
+          "\"name\":"};
+}
+
+}  // namespace trainhost::fuzz

@@ -1,0 +1,152 @@
+"""F3 and F4: system calls that fail, and disks that are full, read-only, gone or another one."""
+import errno
+import os
+import resource
+import shutil
+import subprocess
+
+from kills import announced_checkpoint, counted_calls, starts, wrong_after
+from program import checkpoints, empty, finish_run
+
+ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.EINTR]
+CAN_BE_SHORT = ("write", "pwrite", "read", "pread")
+
+
+def wrong_after_failure(c, base, folder, r, error):
+    """Checks the failing run itself, then lets it continue to its end without faults."""
+    if r.code not in (0, 1, 2, 4, 75):
+        return f"exit {r.code}: {r.err[-300:]}"
+    if r.code == 0:
+        return base.difference(folder)
+    if "trainhost:" not in r.err:
+        return f"exit {r.code} without a message: {r.err[-300:]!r}"
+    announced = announced_checkpoint(folder)
+    if error and r.code == 1 and os.strerror(error).lower() not in r.err.lower():
+        c.without_reason.append(r.err.strip()[-200:])
+    again, resumed = finish_run(c.program, folder)
+    return wrong_after(c, base, folder, again, resumed, announced)
+
+
+def every_call(c, row):
+    """Each call of a run fails with each error, or transfers half of its bytes."""
+    base, situations = starts(c)
+    c.without_reason, triples, failed = [], 0, 0
+    for name, prepare, options in situations:
+        folder = os.path.join(c.work, "F3")
+        prepare(folder)
+        calls = counted_calls(c, c.program.train(folder) + options)
+        cases = [(n, e) for n in range(1, len(calls) + 1) for e in ERRORS]
+        cases += [(n, "short") for n, call in enumerate(calls, 1) if call[0] in CAN_BE_SHORT]
+        triples += len(cases)
+        for n, action in c.sample(cases, 10, "F3" + name):
+            prepare(folder)
+            fault = {"CALL": n, "ACTION": action}
+            r = c.program.run(c.program.train(folder) + options, fault)
+            failed += r.code != 0
+            why = wrong_after_failure(c, base, folder, r, action if action != "short" else 0)
+            if action == "short" and r.code != 0 and not why:
+                why = f"a short count is not continued: {r.summary()}"
+            where = " ".join(calls[n - 1]).replace(c.work, "")
+            label = "short" if action == "short" else errno.errorcode[action]
+            row.case(not why, f"{name}, {label} at call {n} ({where}): {why}",
+                     c.program.command(c.program.train(folder) + options, fault), folder, c.kept)
+            if c.out_of_time():
+                break
+    row.figure("(call, error) pairs", f"{triples:,}")
+    row.figure("runs that ended with a message", f"{failed:,}")
+    row.figure("messages without the system's reason", f"{len(c.without_reason):,}")
+    c.details["F3 messages without the system's reason"] = sorted(set(c.without_reason))[:50]
+
+
+class SmallDisk:
+    """A tmpfs of a given size; None where this process may not mount one."""
+
+    def __init__(self, c, size):
+        self.folder = empty(os.path.join(c.work, "disk"))
+        words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.folder]
+        self.mounted = subprocess.run(words, capture_output=True).returncode == 0
+
+    def option(self, words):
+        return subprocess.run(["mount", "-o", "remount," + words, self.folder], capture_output=True).returncode == 0
+
+    def remove(self):
+        if self.mounted:
+            subprocess.run(["umount", self.folder], capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def disks(c, row):
+    base, _ = starts(c)
+    full_disks(c, row, base)
+    folder = os.path.join(c.work, "F4")
+
+    def scenario(name, fault=None, limits=(), must_fail=True, prepare=None):
+        empty(folder)
+        os.rmdir(folder)
+        if prepare:
+            prepare()
+        r = c.program.run(c.program.train(folder), fault, limits=limits)
+        why = "" if r.code in ((1, 2) if must_fail else (0, 1)) else f"unexpected: {r.summary()}"
+        why = why or wrong_after_failure(c, base, folder, r, 0)
+        row.case(not why, f"{name}: {why}", c.program.command(c.program.train(folder), fault), folder, c.kept)
+
+    for error in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+        # From the n-th write in the folder of the run on: the checkpoint of step 2, of step 4, or the model.
+        for n in c.sample([1, 2, 3, 4, 5, 8, 12, 16, 20, 30], 1, f"F4{error}"):
+            scenario(f"{os.strerror(error)} from write {n} on",
+                     {"NAMES": "write,mkdir,open,fsync", "PATH": "/F4", "CALL": n, "FROM": 1, "ACTION": error})
+    scenario("another file system at every rename", {"NAMES": "rename", "PATH": "/F4", "CALL": 1, "FROM": 1,
+                                                     "ACTION": errno.EXDEV})
+    for size in c.sample([0, 100, 1000, 4000, 10000, 20000], 2, "F4 limit"):
+        scenario(f"files of at most {size} bytes", limits=[(resource.RLIMIT_FSIZE, size)])
+    vanished(c, row, base)
+
+
+def full_disks(c, row, base):
+    """Real file systems that are too small or read-only."""
+    for kib in c.sample([16, 32, 64, 96, 128, 160, 192, 256, 384, 512, 2048, 65536], 2, "F4 disk"):
+        disk = SmallDisk(c, f"{kib}k")
+        try:
+            if not disk.mounted:
+                row.figure("full disks", "not run: no right to mount a tmpfs")
+                return
+            folder = os.path.join(disk.folder, "run")
+            r = c.program.run(c.program.train(folder))
+            why = "" if r.code in (0, 1) else f"unexpected: {r.summary()}"
+            if r.code == 1 and "No space left" not in r.err and "free" not in r.err:
+                why = f"the message does not name the full disk: {r.summary()}"
+            if not why and r.code == 1:
+                disk.option("size=64m")  # space returns
+                announced = announced_checkpoint(folder)
+                again, resumed = finish_run(c.program, folder)
+                why = wrong_after(c, base, folder, again, resumed, announced)
+            row.case(not why, f"disk of {kib} KiB: {why}", c.repeat("F4"))
+        finally:
+            disk.remove()
+    disk = SmallDisk(c, "16m")
+    try:
+        folder = os.path.join(disk.folder, "run")
+        disk.option("ro")
+        r = c.program.run(c.program.train(folder))
+        row.case(r.code == 1 and "Read-only" in r.err, f"read-only disk: {r.summary()}")
+        disk.option("rw")
+        r = c.program.run(c.program.train(folder))
+        row.case(r.code == 0 and not base.difference(folder), f"disk that is writable again: {r.summary()}")
+    finally:
+        disk.remove()
+
+
+def vanished(c, row, base):
+    """The folder of the run is removed while it runs: the run stops before the checkpoint and is continued by force."""
+    for n, step in enumerate(c.sample([2, 4], 1, "F4 vanished")):
+        folder = os.path.join(c.work, "F4")
+        empty(folder)
+        os.rmdir(folder)
+        fault = {"TRIGGER": f'"event":"step","step":{step - 1},', "SIGNALS": "19"}
+        p = c.program.start_paused(c.program.train(folder), fault)
+        shutil.rmtree(folder)
+        r = c.program.continue_paused(p)
+        row.case(r.code in (0, 1) and (r.code == 0 or "trainhost:" in r.err), f"vanished folder: {r.summary()}")
+        again, _ = finish_run(c.program, folder)
+        row.case(again.code in (0, 2), f"run after a vanished folder: {again.summary()}", folder=folder, kept_in=c.kept)
+        row.case(again.code != 0 or not base.difference(folder), "the model differs after the folder vanished")

@@ -1,0 +1,191 @@
+"""F17, F25, F26 and F28: the same bits again, two runs in one folder, earlier checkpoints, and hours of training."""
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+from program import checkpoints, empty, finish_run, model_bytes, seeded
+
+
+def same_bits(c, row):
+    """A run of 200 steps is resumed after every step; and runs with 1, 2 and 4 threads are compared."""
+    steps = c.count(20, 200, 200)
+    sets = {"train.steps": steps, "output.checkpoint_every": 1, "output.keep": steps + 1}
+    reference = c.reference(sets)
+    folder = os.path.join(c.work, "F17")
+    for step in c.sample(list(range(1, steps)), 2, "F17"):
+        empty(folder)
+        os.makedirs(os.path.join(folder, "checkpoints"))
+        name = os.path.join("checkpoints", f"step-{step}")
+        shutil.copytree(os.path.join(reference.folder, name), os.path.join(folder, name))
+        arguments = c.program.train(folder, dict(sets, **{"output.checkpoint_every": steps})) + ["--resume"]
+        r = c.program.run(arguments)
+        why = r.summary() if r.code else reference.difference(folder)
+        started = [e.get("resumed_from") for e in r.events("start")]
+        row.case(not why and started == [step], f"resumed after step {step}: {why or started}",
+                 c.program.command(arguments), folder, c.kept)
+    row.figure("resumed after each of", f"{steps} steps")
+    runs = 0
+    for i in range(c.count(1, 34, 334)):
+        for threads in (1, 2, 4):
+            shutil.rmtree(folder, ignore_errors=True)
+            # All cores are used only where there is enough work: larger than the tiny run.
+            values = {"model.hidden_size": 64, "model.intermediate_size": 128, "model.num_attention_heads": 4,
+                      "model.head_dim": 16, "data.seq_len": 32, "train.micro_batch": 4, "train.steps": 4}
+            other = c.reference(values)
+            r = c.program.run(c.program.train(folder, dict(values, **{"train.threads": threads})))
+            row.case(r.code == 0 and not other.difference(folder), f"{threads} threads, repeat {i}: {r.summary()}",
+                     folder=folder, kept_in=c.kept)
+            runs += 1
+    row.figure("repeats with 1, 2 and 4 threads", runs)
+
+
+def two_runs(c, row):
+    """Two runs start at the same time in one folder: one trains, the other is refused, and nothing is mixed."""
+    base, folder = c.reference(), os.path.join(c.work, "F25")
+    refused = 0
+    for i in range(c.count(2, 300, 1000)):
+        empty(folder)
+        os.rmdir(folder)
+        both = [subprocess.Popen([c.program.path, *c.program.train(folder)], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=c.program.environment,
+                                 cwd=c.work) for _ in range(2)]
+        ends = sorted((p.returncode, e.decode("utf-8", "replace")) for p, e in ((p, p.communicate()[1]) for p in both))
+        codes = [code for code, _ in ends]
+        # 1: the folder is locked; 2: the other run had ended, or had written a checkpoint.
+        ok = codes[0] == 0 and codes[1] in (1, 2) and "trainhost:" in ends[1][1]
+        refused += codes[1] == 1
+        row.case(ok and not base.difference(folder), f"race {i}: exit codes {codes}: {ends[1][1][-200:]}", "", folder,
+                 c.kept)
+        if c.out_of_time():
+            break
+    row.figure("refused by the lock", f"{refused:,}")
+
+
+def earlier_checkpoints(c, row):
+    """Runs that earlier versions interrupted, kept in tests/golden/checkpoints, are resumed to their end."""
+    source = os.path.join(c.root, "tests", "golden", "checkpoints")
+    versions = sorted(os.listdir(source)) if os.path.isdir(source) else []
+    for version in (v for v in versions if os.path.isdir(os.path.join(source, v))):
+        kept, folder = os.path.join(source, version), empty(os.path.join(c.work, "F26"))
+        shutil.copytree(os.path.join(kept, "checkpoints"), os.path.join(folder, "checkpoints"))
+        arguments = ["train", os.path.join(kept, "run.toml"), "--resume", "--json", "-q", "--set",
+                     f"output.dir={folder}"]
+        r = c.program.run(arguments, directory=kept)
+        started = [e.get("resumed_from") for e in r.events("start")]
+        row.case(r.code == 0 and started == [2], f"{version}: {r.summary()}, resumed from {started}",
+                 c.program.command(arguments), folder, c.kept)
+    newer(c, row)
+    row.figure("versions", len(versions) - ("README.md" in versions))
+
+
+def newer(c, row):
+    """A checkpoint of a later format is refused with that reason, not taken for a damaged one."""
+    folder = os.path.join(c.work, "F26")
+    empty(folder)
+    os.rmdir(folder)
+    c.program.run(c.program.train(folder), {"TRIGGER": '"event":"checkpoint","step":2', "SIGNALS": "9"})
+    path = os.path.join(folder, "checkpoints", "step-2", "manifest.json")
+    with open(path) as f:
+        text = f.read()
+    with open(path, "w") as f:
+        f.write(text.replace('"format": 1', '"format": 2', 1))
+    r = c.program.run(c.program.train(folder) + ["--resume"])
+    # The seal no longer matches, which is what a program that knows only format 1 can say.
+    row.case(r.code == 1 and "manifest" in r.err, f"a later format: {r.summary()}")
+
+
+def many_plugin_files(c, row):
+    """A plugin folder with many files that are no plugins: listed within a time per file, the second time from the
+    cache."""
+    count = c.count(200, 10_000, 10_000)
+    folder = empty(os.path.join(c.work, "F22"))
+    for i in range(count):
+        with open(os.path.join(folder, f"file{i}.so"), "w") as f:
+            f.write("no library")
+    for label in ("first", "second"):
+        before = processor_seconds()
+        r = c.program.run(["plugins", "list", "--json", "--plugin-path", folder])
+        row.case(r.code == 0 and r.out.count('"rejected"') >= count, f"{label} list: {r.summary()}")
+        seconds = processor_seconds() - before
+        row.case(seconds < 2, f"the {label} list of {count:,} files took {seconds:.1f} s of processor time")
+        row.figure(f"{label} list of {count:,} files", f"{seconds:.2f} s of processor time")
+
+
+def processor_seconds():
+    """Of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def resident_kib(pid):
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def slope(points):
+    """Least squares over (hours, KiB)."""
+    n = len(points)
+    x, y = sum(p[0] for p in points) / n, sum(p[1] for p in points) / n
+    below = sum((p[0] - x) ** 2 for p in points)
+    return sum((p[0] - x) * (p[1] - y) for p in points) / below if below else 0.0
+
+
+def soak(c, row):
+    """One long run, killed and resumed about once a minute, compared with the same run left alone."""
+    minutes = c.minutes if c.minutes is not None else c.count(0, 60, 360)
+    if not minutes:
+        return row.not_run("tier 1 and above")
+    # Steps for half of the time: the undisturbed run takes the other half.
+    probe = {"train.steps": 2000, "output.checkpoint_every": 500}
+    begin = time.monotonic()
+    c.reference(probe)
+    rate = 2000 / (time.monotonic() - begin)
+    steps = max(1000, int(rate * minutes * 60 * 0.45))
+    sets = {"train.steps": steps, "output.checkpoint_every": max(100, int(rate * 5)), "train.eval_every": 0}
+    folder = os.path.join(c.work, "F28")
+    slopes, kills, random = [], 0, seeded(c.seed, "F28")
+
+    def watch(process, seconds):
+        """Resident size once a second after the first ten; returns the slope in KiB per hour."""
+        points, end, start = [], time.monotonic() + seconds, time.monotonic()
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(min(1, max(0.01, end - time.monotonic())))
+            if time.monotonic() - start > 10 and process.poll() is None:
+                points.append(((time.monotonic() - start) / 3600, resident_kib(process.pid)))
+        return points
+
+    empty(folder)
+    os.rmdir(folder)
+    while True:
+        p = c.program.start(c.program.train(folder, sets) + (["--resume"] if checkpoints(folder) else []))
+        points = watch(p, random.uniform(20, 100))
+        if p.poll() is not None:
+            break
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        kills += 1
+    killed_ends_well = p.returncode == 0
+    undisturbed = os.path.join(c.work, "F28 undisturbed")
+    empty(undisturbed)
+    os.rmdir(undisturbed)
+    p = c.program.start(c.program.train(undisturbed, sets))
+    points = watch(p, 24 * 3600)
+    # The last half: tables and caches have their size by then.
+    points = points[len(points) // 2:]
+    if len(points) > 20:
+        slopes.append(slope(points))
+    row.case(killed_ends_well, "the run that was killed does not end with 0")
+    row.case(p.returncode == 0, "the undisturbed run does not end with 0")
+    row.case(model_bytes(folder) == model_bytes(undisturbed) != {}, "the models differ", "", folder, c.kept)
+    if slopes:
+        row.case(slopes[0] < 64, f"resident memory grows by {slopes[0]:.0f} KiB per hour")
+        row.figure("growth of resident memory, KiB per hour", f"{slopes[0]:.1f}")
+    row.figure("minutes", f"{minutes:g}")
+    row.figure("steps", f"{steps:,}")
+    row.figure("kills", kills)
