@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace trainhost::cuda {
 
@@ -14,7 +15,13 @@ ThreadPool::ThreadPool(std::uint32_t threads) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (std::uint32_t i = 1; i < std::max(threads, 1u); ++i) workers_.emplace_back([this] { worker_main(); });
+  try {
+    for (std::uint32_t i = 1; i < std::max(threads, 1u); ++i)
+      workers_.emplace_back([this] { worker_main(); });
+  } catch (const std::system_error&) {
+    // A limit of threads was reached. Tasks are taken by whoever is free, so fewer workers give the same
+    // results.
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
