@@ -24,10 +24,21 @@
 namespace trainhost::cli {
 namespace {
 
-int report(const Error& e) {
-  auto terminal = report::terminal_of(2);
-  write_stderr(report::styled(terminal, report::Style::kBad, "trainhost:") + " " + e.full() + "\n");
-  return static_cast<int>(e.code());
+/// Needs no memory.
+int report_no_memory() noexcept {
+  write_stderr("trainhost: out of memory (see trainhost plan)\n");
+  return static_cast<int>(Exit::kFailed);
+}
+
+/// While memory is short the message itself may not be possible.
+int report(const Error& e) noexcept {
+  try {
+    auto terminal = report::terminal_of(2);
+    write_stderr(report::styled(terminal, report::Style::kBad, "trainhost:") + " " + e.full() + "\n");
+    return static_cast<int>(e.code());
+  } catch (const std::exception&) {
+    return report_no_memory();
+  }
 }
 
 /// Whether stdout is a pipe whose reader has closed it (`| head`), which is not an error.
@@ -58,11 +69,10 @@ int flush_and_exit_code(Exit code) {
 /// --help and --version have no command to run.
 Exit run(std::monostate) { return Exit::kDone; }
 
-int main_program(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a full quota become write errors
-  std::signal(SIGXFSZ, SIG_IGN);
-  remember_command_line(argc, argv);
+/// The command, with its failures turned into a message. Building a message may fail in turn, see main().
+int run_command(int argc, char** argv) {
   try {
+    remember_command_line(argc, argv);
     const Arguments arguments = parse_arguments({argv + 1, argv + argc});
     return flush_and_exit_code(std::visit([](const auto& a) { return run(a); }, arguments));
   } catch (const plugin::PluginError& e) {
@@ -70,7 +80,7 @@ int main_program(int argc, char** argv) {
   } catch (const Error& e) {
     return report(e);
   } catch (const std::bad_alloc&) {
-    return report(run_error("out of memory", "see trainhost plan"));
+    return report_no_memory();
   } catch (const std::filesystem::filesystem_error& e) {
     return report(run_error(e.what()));
   } catch (const std::system_error& e) {  // fmt::print throws it when stdout fails
@@ -96,5 +106,11 @@ int main(int argc, char** argv) {
   trainhost::cli::open_closed_streams();
   if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kTrialLoadArgument) == 0)
     trainhost::plugin::serve_trial_load();
-  return trainhost::cli::main_program(argc, argv);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a full quota become write errors
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return trainhost::cli::run_command(argc, argv);
+  } catch (...) {  // an exception while a message was made: there is no memory for it
+    return trainhost::cli::report_no_memory();
+  }
 }
