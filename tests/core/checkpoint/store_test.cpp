@@ -145,11 +145,13 @@ BOOST_AUTO_TEST_CASE(leftovers_are_removed_without_a_save) {
   fs::create_directory(dir / "step-2.tmp.0123456789abcdef");
   put(dir / "step-2.tmp.0123456789abcdef/weights.safetensors", "half");
   put(dir / "latest.tmp.0123456789abcdef", "step-");
-  put(dir / "mine.tmp.0123456789abcdef", "a file of the user");
+  const char* of_the_user[] = {"mine.tmp.0123456789abcdef", "step-2.tmp.0123456789abcde",
+                               "step-2.tmp.0123456789abcdef0", "latest.tmp.0123456789abcdeg", "step-2.tmp"};
+  for (const char* name : of_the_user) put(dir / name, "mine");
   store.remove_leftovers();
   BOOST_TEST(newest_step(dir) == 1u);
-  BOOST_TEST(temp_entries(dir) == 1u);
-  BOOST_TEST(fs::exists(dir / "mine.tmp.0123456789abcdef"));
+  BOOST_TEST(temp_entries(dir) == 4u);
+  for (const char* name : of_the_user) BOOST_TEST(fs::exists(dir / name), name);
   Store(dir / "absent", 2).remove_leftovers();
   BOOST_TEST(!fs::exists(dir / "absent"));
 }
