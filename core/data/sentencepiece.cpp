@@ -2,6 +2,7 @@
 // file that uses the library; without it, sentencepiece_absent.cpp is compiled instead.
 #include <sentencepiece_processor.h>
 
+#include <new>
 #include <optional>
 
 #include "core/base/error.hpp"
@@ -110,8 +111,17 @@ class SentencePiece final : public Tokenizer {
     if (!well_formed(model))
       throw damaged(model.empty() ? ": it is empty" : ": it is damaged or has another format");
     // Loaded from memory, not by path: the bytes that were checked are the bytes that are parsed.
-    const auto status = processor_.LoadFromSerializedProto(absl::string_view(model.data(), model.size()));
-    if (!status.ok()) throw damaged(": " + escaped(status.message()));
+    // The library has a status, but the trie that it builds throws.
+    try {
+      const auto status = processor_.LoadFromSerializedProto(absl::string_view(model.data(), model.size()));
+      if (!status.ok()) throw damaged(": " + escaped(status.message()));
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw damaged(": " + escaped(e.what(), 200));
+    }
     if (processor_.GetPieceSize() <= 0) throw damaged(": it has no pieces");
     name_ = "SentencePiece " + model_type(model);
   }

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/base/directory.hpp"
 #include "core/base/text.hpp"
 #include "core/process/child_side.hpp"
 
@@ -34,14 +35,14 @@ std::string file_behind(int fd) {
 }
 
 /// Descriptors above 2 that refer to files. Those of /proc and /dev are left out: libraries keep them open
-/// (GPU drivers), and the directory iterator itself is one.
+/// (GPU drivers), and the listed directory itself is one.
 std::set<int> open_descriptors() {
   std::set<int> out;
   std::error_code failed;
-  for (fs::directory_iterator it("/proc/self/fd", failed), end; !failed && it != end; it.increment(failed)) {
-    const int fd = std::atoi(it->path().filename().c_str());
+  for (const std::string& name : names_in_directory("/proc/self/fd", failed)) {
+    const int fd = std::atoi(name.c_str());
     std::error_code gone;
-    const fs::path target = fs::read_symlink(it->path(), gone);
+    const fs::path target = fs::read_symlink("/proc/self/fd/" + name, gone);
     const bool passing =
         gone || target.string().starts_with("/proc/") || target.string().starts_with("/dev/");
     if (fd > 2 && fd != kChildRecordDescriptor && !passing) out.insert(fd);

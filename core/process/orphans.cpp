@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/directory.hpp"
+
 namespace trainhost {
 namespace {
 
@@ -40,9 +42,8 @@ Shared& shared() {
 std::vector<pid_t> children() {
   std::vector<pid_t> out;
   std::error_code failed;
-  for (fs::directory_iterator it("/proc/self/task", failed), end; !failed && it != end;
-       it.increment(failed)) {
-    std::ifstream in(it->path() / "children");
+  for (const std::string& thread : names_in_directory("/proc/self/task", failed)) {
+    std::ifstream in("/proc/self/task/" + thread + "/children");
     for (pid_t pid; in >> pid;) out.push_back(pid);
   }
   return out;

@@ -142,10 +142,9 @@ def soak(c, row):
     if not minutes:
         return row.not_run("tier 1 and above")
     # Steps for half of the time: the undisturbed run takes the other half.
-    probe = {"train.steps": 2000, "output.checkpoint_every": 500}
-    begin = time.monotonic()
-    c.reference(probe)
-    rate = 2000 / (time.monotonic() - begin)
+    probe = {"train.steps": 20_000, "output.checkpoint_every": 10_000}
+    rate = probe["train.steps"] / c.reference(probe).seconds
+    interval = min(60, minutes * 6)  # mean seconds between kills
     steps = max(1000, int(rate * minutes * 60 * 0.45))
     sets = {"train.steps": steps, "output.checkpoint_every": max(100, int(rate * 5)), "train.eval_every": 0}
     folder = os.path.join(c.work, "F28")
@@ -164,7 +163,7 @@ def soak(c, row):
     os.rmdir(folder)
     while True:
         p = c.program.start(c.program.train(folder, sets) + (["--resume"] if checkpoints(folder) else []))
-        points = watch(p, random.uniform(20, 100))
+        points = watch(p, random.uniform(interval / 3, interval * 5 / 3))
         if p.poll() is not None:
             break
         p.send_signal(signal.SIGKILL)

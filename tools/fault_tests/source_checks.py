@@ -207,14 +207,15 @@ def mutation(c, row):
         caught += bool(why)
         if not why:
             say(f"F30: not noticed: {check['file']}:{check['line']}: {check['condition']}")
+        # After each one, because a long run may be stopped.
+        share = caught / row.cases
+        row.figure("removed", f"{row.cases:,}")
+        row.figure("noticed", f"{caught:,} ({100 * share:.1f} %)")
+        c.details["F30"] = [x for x in chosen[:row.cases] if "caught" not in x]
         if c.out_of_time():
             break
-    share = caught / row.cases if row.cases else 0
-    row.figure("removed", f"{row.cases:,}")
-    row.figure("noticed", f"{caught:,} ({100 * share:.1f} %)")
-    c.details["F30"] = [x for x in chosen if "caught" not in x]
     row.case(share >= 0.95, f"{row.cases - caught} removed checks of {row.cases} were not noticed: "
-             + "; ".join(f"{x['file']}:{x['line']} {x['condition']}" for x in chosen if "caught" not in x)[:1500])
+             + "; ".join(f"{x['file']}:{x['line']} {x['condition']}" for x in c.details["F30"])[:1500])
     row.cases -= 1
 
 

@@ -232,6 +232,20 @@ BOOST_AUTO_TEST_CASE(a_file_system_without_exchange_still_replaces_a_checkpoint)
   }
 }
 
+BOOST_AUTO_TEST_CASE(an_exchange_that_fails_is_an_error_where_the_file_system_could_exchange) {
+  for (int error : {EIO, EROFS, EACCES}) {
+    prepare();
+    std::string m;
+    {
+      FaultySys failing([&](const std::string& call, int) { return call == "exchange" ? error : 0; });
+      Store store(dir, 2);
+      m = message_of([&] { save_step(store, 2); }, Exit::kFailed);
+    }
+    BOOST_TEST(says(m, std::strerror(error)), m);
+    goes_on_from(2, "failed exchange");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_failing_second_rename_restores_the_previous_checkpoint) {
   for (int n = 1; n <= 8; ++n) {  // shards, manifest, the three renames of the exchange, latest
     prepare();
@@ -297,6 +311,31 @@ BOOST_AUTO_TEST_CASE(a_published_checkpoint_that_does_not_verify_is_withdrawn) {
     BOOST_TEST(!fs::exists(dir / "step-3"));
     goes_on_from(2, "taken back");
   }
+}
+
+BOOST_AUTO_TEST_CASE(directories_that_cannot_be_created_listed_or_removed_are_errors) {
+  put(top / "file", "x");
+  BOOST_TEST(says(message_of([&] { make_directories(top / "file"); }, Exit::kFailed), "Not a directory"));
+  fs::create_directories(top / "tree/sub");
+  for (const char* failing : {"rmdir", "unlink"}) {
+    put(top / "tree/file", "x");
+    FaultySys faulty([&](const std::string& call, int) { return call == failing ? EIO : 0; });
+    BOOST_TEST(says(message_of([&] { remove_tree(top / "tree"); }, Exit::kFailed), "Input/output error"),
+               failing);
+  }
+  const int status = in_child([&] {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    try {
+      remove_tree(top / "tree");
+      ::_exit(0);
+    } catch (const Error& e) {
+      ::_exit(says(e.what(), "cannot list") && says(e.what(), "Too many open files") ? 7 : 8);
+    }
+  });
+  BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+  remove_tree(top / "tree");
+  BOOST_TEST(!fs::exists(top / "tree"));
 }
 
 BOOST_AUTO_TEST_CASE(reads_continue_after_signals_and_short_counts) {

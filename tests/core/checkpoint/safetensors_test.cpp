@@ -107,6 +107,25 @@ BOOST_AUTO_TEST_CASE(rule_24_a_pickle_under_any_name_gets_a_hint_and_is_not_read
   BOOST_TEST(says(error("<!DOCTYPE html>"), "web page"));
 }
 
+BOOST_AUTO_TEST_CASE(files_of_other_formats_get_a_hint) {
+  using namespace std::string_literals;
+  const std::pair<std::string, const char*> cases[] = {{"GGUF\3\0\0\0"s, "GGUF"},
+                                                       {"version https://git-lfs", "git lfs pull"},
+                                                       {"<!doctype html>", "web page"},
+                                                       {"{\"weight_map\": {}}", "index.json"},
+                                                       {"\x1f\x8b\x08\0\0\0\0\0"s, "gzip"}};
+  for (const auto& [bytes, hint] : cases) {
+    const std::string whole = bytes + std::string(100, ' ');
+    put(file, whole);
+    try {
+      SafetensorsFile f(file);
+      BOOST_ERROR(hint);
+    } catch (const Error& e) {
+      BOOST_TEST(says(e.full(), hint), e.full());
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(rule_25_memory_is_bounded_by_the_file_whatever_its_header_says) {
   auto largest = [&](const std::string& bytes) {
     put(file, bytes);

@@ -3,6 +3,7 @@
 #include "core/checkpoint/store.hpp"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "core/checkpoint/checkpoint_manifest.hpp"
+#include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/xxh3.hpp"
 #include "tests/core/checkpoint/store_fixture.hpp"
 
@@ -145,13 +147,63 @@ BOOST_AUTO_TEST_CASE(leftovers_are_removed_without_a_save) {
   fs::create_directory(dir / "step-2.tmp.0123456789abcdef");
   put(dir / "step-2.tmp.0123456789abcdef/weights.safetensors", "half");
   put(dir / "latest.tmp.0123456789abcdef", "step-");
-  put(dir / "mine.tmp.0123456789abcdef", "a file of the user");
+  const char* of_the_user[] = {"mine.tmp.0123456789abcdef", "step-2.tmp.0123456789abcde",
+                               "step-2.tmp.0123456789abcdef0", "latest.tmp.0123456789abcdeg", "step-2.tmp"};
+  for (const char* name : of_the_user) put(dir / name, "mine");
   store.remove_leftovers();
   BOOST_TEST(newest_step(dir) == 1u);
-  BOOST_TEST(temp_entries(dir) == 1u);
-  BOOST_TEST(fs::exists(dir / "mine.tmp.0123456789abcdef"));
+  BOOST_TEST(temp_entries(dir) == 4u);
+  for (const char* name : of_the_user) BOOST_TEST(fs::exists(dir / name), name);
   Store(dir / "absent", 2).remove_leftovers();
   BOOST_TEST(!fs::exists(dir / "absent"));
+}
+
+BOOST_AUTO_TEST_CASE(output_files_replace_regular_files_only_and_completely) {
+  fs::create_directories(dir / "sub");
+  put(dir / "old", "before");
+  BOOST_REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
+  const std::pair<fs::path, const char*> cases[] = {{"", "not a file name"},
+                                                    {dir / "", "not a file name"},
+                                                    {dir / "..", "not a file name"},
+                                                    {dir / "sub", "it is a directory"},
+                                                    {dir / "pipe", "it is not a regular file"},
+                                                    {dir / "absent/x", "is not a directory"},
+                                                    {dir / "old/x", "is not a directory"}};
+  for (const auto& [file, why] : cases)
+    BOOST_TEST(says(message_of([&] { write_output("--html", file, "text", "--html plan.html"); }), why),
+               file);
+  write_output("--html", dir / "old", "after", "--html plan.html");
+  BOOST_TEST(read_file(dir / "old") == "after");
+  {
+    OutputFile abandoned("--html", dir / "old", "--html plan.html");
+    abandoned.write("half");
+  }
+  BOOST_TEST(read_file(dir / "old") == "after");
+  BOOST_TEST(temp_entries(dir) == 0u);
+  OutputFile whole("--html", dir / "old", "--html plan.html");
+  whole.write("a"), whole.write("b");
+  whole.publish();
+  BOOST_TEST(read_file(dir / "old") == "ab");
+}
+
+BOOST_AUTO_TEST_CASE(output_files_that_this_user_may_not_write_are_rejected_before_any_work) {
+  for (const fs::path& p : {top.path(), dir}) {
+    fs::create_directories(p);
+    fs::permissions(p, fs::perms(0555));
+  }
+  fs::permissions(dir, fs::perms(0755));
+  put(dir / "old", "x");
+  fs::permissions(dir / "old", fs::perms(0444));
+  fs::permissions(dir, fs::perms(0555));
+  const int status = in_child([&] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(9);  // root may write everywhere
+    const auto says_why = [&](const char* name, const char* why) {
+      return says(message_of([&] { require_writable("--html", dir / name, "--html plan.html"); }), why);
+    };
+    ::_exit(says_why("old", "it is write-protected") && says_why("new", "the directory") ? 0 : 1);
+  });
+  fs::permissions(top.path(), fs::perms(0755)), fs::permissions(dir, fs::perms(0755));
+  BOOST_TEST(status == 0);
 }
 
 BOOST_AUTO_TEST_CASE(without_free_space_nothing_is_written) {

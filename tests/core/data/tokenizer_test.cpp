@@ -198,6 +198,24 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_models_are_rejected_by_name) {
              {"zero.model", "not a SentencePiece model"});
 }
 
+// Found by fuzzing: the library throws exceptions of its own for a piece that begins with a zero byte.
+BOOST_AUTO_TEST_CASE(a_model_that_makes_the_library_throw_is_rejected_by_name) {
+  const auto piece = [](const std::string& text, char type) {
+    const std::string fields = "\x0a" + std::string(1, static_cast<char>(text.size())) + text +
+                               std::string("\x15\0\0\x80\xbf", 5) + "\x18" + type;
+    return "\x0a" + std::string(1, static_cast<char>(fields.size())) + fields;
+  };
+  const std::string specs = "\x12\x02\x18\x01";
+  const Folder f;
+  make_tokenizer(f.text("good.model", piece("<unk>", 2) + piece("ab", 1) + specs).string());
+  check_says(
+      failure([&] {
+        make_tokenizer(
+            f.text("zero.model", piece("<unk>", 2) + piece(std::string("\0b", 2), 1) + specs).string());
+      }),
+      {"zero.model", "is not a SentencePiece model: "});
+}
+
 // A truncated or changed model is rejected or still works; it never crashes the process.
 BOOST_AUTO_TEST_CASE(damaged_models_never_crash) {
   const Folder f;
