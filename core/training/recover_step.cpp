@@ -120,6 +120,18 @@ void TrainingRun::recover(runfile::Policy policy, const char* reason, std::optio
   assert(!"ignored failures are not recovered from");
 }
 
+/// A weight that is not finite need not reach the loss (the embedding of a token that does not occur), but
+/// its state cannot be saved. Called before a checkpoint. Without train.on_nonfinite = "rollback" writing it
+/// ends the run.
+bool TrainingRun::roll_back_broken_weights() {
+  if (config_.safety.on_nonfinite != runfile::Policy::kRollback) return false;
+  const std::string tensor = first_nonfinite_weight(*session_);
+  if (tensor.empty()) return false;
+  --steps_done_;  // the step that failed is the last one
+  recover(runfile::Policy::kRollback, "nonfinite", std::nullopt, tensor + " is not finite after it");
+  return true;
+}
+
 /// One session at a time: the plan has memory for one. Returns the step of the state.
 std::uint64_t TrainingRun::return_to_checkpoint() {
   finish_save();

@@ -100,6 +100,7 @@ bool TrainingRun::train_step() {
 /// Evaluates and writes a checkpoint where they are due. After the last step run() does both.
 void TrainingRun::end_step() {
   const bool last = steps_done_ >= config_.steps;
+  if ((last || checkpoint_is_due()) && roll_back_broken_weights()) return;
   if (!last && config_.eval_every && steps_done_ % config_.eval_every == 0) evaluate();
   if (!last && checkpoint_is_due()) start_save();
   if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)

@@ -88,6 +88,7 @@ class TrainingRun {
   /// Applies train.on_nonfinite or train.on_spike to the step after steps_done_.
   void recover(runfile::Policy policy, const char* reason, std::optional<double> loss,
                const std::string& what);
+  bool roll_back_broken_weights();  // true: the run has returned to a checkpoint
   std::uint64_t return_to_checkpoint();
   bool repeat_steps(std::uint64_t until);  // false: a signal came
 

@@ -218,6 +218,19 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_names_the_first_such_weight_and_s
   BOOST_TEST(weight() == weight_after(text, range(0, 4) + range(7, 23)));
 }
 
+BOOST_AUTO_TEST_CASE(a_weight_that_is_not_finite_is_found_before_a_checkpoint) {
+  data({{5, 'I'}});
+  Outcome r = train({"output.checkpoint_every=3"});
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "tensor 'model.norm.weight' has a value that is NaN or infinite"), r.err);
+  BOOST_TEST(fs::exists(out / "checkpoints/step-3"));
+  BOOST_TEST(!fs::exists(out / "checkpoints/step-6"));
+  r = train({"output.checkpoint_every=3", "train.on_nonfinite=rollback", "--overwrite"});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "step 6: model.norm.weight is not finite after it"), r.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 3) + range(6, 23)));
+}
+
 BOOST_AUTO_TEST_CASE(a_step_computed_twice_reveals_a_changed_bit) {
   data({});
   Outcome r = train({"train.verify_every=7", "plugin.failing.flip_at=7"});

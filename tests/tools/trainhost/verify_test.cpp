@@ -35,8 +35,8 @@ BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_every_contract_that_applies) {
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
   BOOST_TEST(all.size() == 16u);
-  for (const char* id : {"REF-001", "GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002", "MEM-003",
-                         "MEM-004", "MEM-005", "MEM-EXACT-001"})
+  for (const char* id : {"REF-001", "GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002",
+                         "MEM-003", "MEM-004", "MEM-005", "MEM-EXACT-001"})
     BOOST_TEST(all[id]["status"] == "held", all[id].dump());
   for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
     BOOST_TEST(all[id]["status"] == "skipped", all[id].dump());
