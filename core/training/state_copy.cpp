@@ -36,6 +36,9 @@ StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
     first += tensors_[i].elements();
   }
   first_.push_back(first);
+  // Touches every page now: the first save would wait for them, and a machine without the memory ends the run
+  // at its start.
+  std::ranges::fill(block_.as<float>(), 0.0f);
   assert(checked_mul(first, state_scopes(c).size(), sizeof(float)) == planning::state_copy_bytes(c));
 }
 
