@@ -45,6 +45,7 @@ plugin::StepInput TrainingRun::fill_batch(std::uint64_t step_index) {
 }
 
 plugin::StepResult TrainingRun::compute_step(const plugin::StepInput& in) {
+  verified_.reset();
   const std::uint64_t every = config_.safety.verify_every;
   return every && (in.step_index + 1) % every == 0 ? compute_twice(in) : session_->step(in);
 }
@@ -137,6 +138,8 @@ std::uint64_t TrainingRun::return_to_checkpoint() {
   finish_save();
   session_.reset();
   start_session(checkpointed_after_ != kNever, [](const std::string&) {});
+  // An older one, if the newest is damaged by now.
+  if (checkpointed_after_ != kNever) checkpointed_after_ = steps_done_;
   if (evaluated_after_ != kNever && evaluated_after_ > steps_done_) evaluated_after_ = kNever;
   return steps_done_;
 }

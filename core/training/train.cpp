@@ -91,7 +91,6 @@ bool TrainingRun::train_step() {
   events_->step({steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3,
                  static_cast<double>(tokens) / seconds});
   if (verified_) events_->verify(steps_done_, *verified_);
-  verified_.reset();
   report_step(r, in.lr);
   end_step();
   return StopSignals::received() == 0;
@@ -111,6 +110,7 @@ void TrainingRun::end_step() {
 /// What a second signal would lose.
 void TrainingRun::state_loss() {
   const std::uint64_t kept = checkpointed_after_ == kNever ? first_step_ : checkpointed_after_;
+  assert(kept <= steps_done_);
   StopSignals::set_loss(
       kept == steps_done_ ? std::string("nothing: the last checkpoint is of this step")
       : kept == 0         ? fmt::format("all {} steps", steps_done_)
