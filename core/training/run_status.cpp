@@ -1,15 +1,17 @@
-// See run_status.hpp. Two counters of ended processes: of the own cgroup (memory.events, cgroup v2), which
-// includes its limits, and of the machine (/proc/vmstat), which is there without cgroups as well. Both count
-// from boot, so they are compared only within one boot.
+// See run_status.hpp. Two counters of ended processes: of the own cgroup (memory.events or
+// memory.oom_control), which includes its limits, and of the machine (/proc/vmstat), which is there without
+// cgroups as well. Both count from boot, so they are compared only within one boot.
 #include "core/training/run_status.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <string_view>
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -48,12 +50,23 @@ std::optional<std::int64_t> counter(const std::string& text, const std::string& 
   return std::nullopt;
 }
 
-/// The path of the own cgroup (v2); "" where there is none.
-std::string own_cgroup() {
+/// The file of the own cgroup with the counter oom_kill; "" where there is none. Lines of /proc/self/cgroup:
+/// "0::/PATH" (version 2), "9:memory:/PATH" (version 1).
+std::string cgroup_counter_file() {
   const std::string text = read_system_file("/proc/self/cgroup");
-  const auto at = text.find("0::");
-  if (at == text.npos || (at > 0 && text[at - 1] != '\n')) return {};
-  return text.substr(at + 3, text.find('\n', at) - at - 3);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    std::error_code ec;
+    std::string file;
+    if (const auto v1 = line.find(":memory:"); v1 != line.npos)
+      file = fmt::format("/sys/fs/cgroup/memory{}/memory.oom_control", line.substr(v1 + 8));
+    else if (line.starts_with("0::"))
+      file = fmt::format("/sys/fs/cgroup{}/memory.events", line.substr(3));
+    if (!file.empty() && fs::exists(file, ec)) return file;
+  }
+  return {};
 }
 
 struct Machine {
@@ -67,9 +80,8 @@ Machine this_machine() {
   if (::gethostname(host.data(), host.size() - 1) == 0) m.host = host.data();
   m.boot = read_system_file("/proc/sys/kernel/random/boot_id");
   while (m.boot.ends_with('\n')) m.boot.pop_back();
-  m.cgroup = own_cgroup();
-  if (!m.cgroup.empty())
-    m.cgroup_kills = counter(read_system_file("/sys/fs/cgroup" + m.cgroup + "/memory.events"), "oom_kill");
+  m.cgroup = cgroup_counter_file();
+  if (!m.cgroup.empty()) m.cgroup_kills = counter(read_system_file(m.cgroup), "oom_kill");
   m.machine_kills = counter(read_system_file("/proc/vmstat"), "oom_kill");
   return m;
 }
@@ -117,7 +129,7 @@ std::optional<std::string> cause_of_last_end(const fs::path& dir) {
     cause = "probably by the kernel, which ended a process of this machine because memory was used up";
   else
     cause = "without a message: it was killed (SIGKILL) or it crashed";
-  return fmt::format("the last run in this folder ended {} {}", when, cause);
+  return fmt::format("the last run in this folder was ended {} {}", when, cause);
 }
 
 void write_running(const fs::path& dir) {

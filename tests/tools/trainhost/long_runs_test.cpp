@@ -331,7 +331,7 @@ BOOST_AUTO_TEST_CASE(the_start_after_a_kill_names_the_cause) {
   BOOST_TEST(has(read_file(out / "status.json"), "\"running\""));
   r = train({"--overwrite"});
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(has(r.err, "the last run in this folder ended after step "), r.err);
+  BOOST_TEST(has(r.err, "the last run in this folder was ended after step "), r.err);
   BOOST_TEST(has(r.err, "killed (SIGKILL)"), r.err);
   BOOST_TEST(has(read_file(out / "status.json"), "\"finished\""));
   // The counters of the kernel, as if it had ended a process since.
