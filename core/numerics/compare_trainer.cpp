@@ -105,9 +105,9 @@ struct Derivative {
   double value = 0;
 };
 
-/// Directions of random signs, two per tensor: one along the gradient itself would not show elements that the
-/// gradient lacks, and an error can by chance be perpendicular to a single one. Kept for the next mode or
-/// trainer, because they take most of the time of a comparison.
+/// Derivatives along two random directions per tensor, each element +1 or -1, so that every element counts.
+/// Two, because the errors of the elements can cancel along one. The results are kept and used again for the
+/// next mode or trainer: they take most of the time of a comparison.
 const std::vector<Derivative>& derivatives(const SampleRun& s, const Inputs& in, std::uint64_t seed) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::uint64_t>, std::vector<Derivative>> known;

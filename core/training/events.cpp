@@ -51,7 +51,7 @@ Json memory_json(const MemoryResult& m) {
 
 /// Appends for a resumed run, whose file truncate_metrics() has cut back before.
 Events::Events(const std::filesystem::path& metrics, bool append, bool to_stdout)
-    : file_(open_metrics(metrics, append ? O_APPEND : O_APPEND | O_TRUNC)),
+    : file_(open_metrics(metrics, O_APPEND | (append ? 0 : O_TRUNC))),
       path_(metrics),
       to_stdout_(to_stdout) {}
 

@@ -75,7 +75,7 @@ plugin::StepResult TrainingRun::compute_twice(const plugin::StepInput& in) {
     throw run_error(
         fmt::format("step {} was computed twice with different results; the first difference is in: {}",
                     in.step_index + 1, difference),
-        "processor or memory of this machine compute wrong: continue on another machine with --resume");
+        "the processor or the memory of this machine is faulty: continue on another machine with --resume");
   }
   verified_ = expected.weights;
   return first;

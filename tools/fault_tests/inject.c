@@ -166,26 +166,18 @@ static int open_call(const char* name, int dir, const char* path, int flags, mod
   return remember((int)fd, path);
 }
 
-#define OPEN(name) \
-  EXPORT int name(const char* path, int flags, ...) { \
-    va_list more; \
-    va_start(more, flags); \
-    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; \
-    va_end(more); \
-    return open_call("open", AT_FDCWD, path, flags, mode); \
-  }
-OPEN(open)
-OPEN(open64)
-#define OPENAT(name) \
-  EXPORT int name(int dir, const char* path, int flags, ...) { \
+#define OPEN(name, dir, parameters) \
+  EXPORT int name parameters { \
     va_list more; \
     va_start(more, flags); \
     const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; \
     va_end(more); \
     return open_call("open", dir, path, flags, mode); \
   }
-OPENAT(openat)
-OPENAT(openat64)
+OPEN(open, AT_FDCWD, (const char* path, int flags, ...))
+OPEN(open64, AT_FDCWD, (const char* path, int flags, ...))
+OPEN(openat, dir, (int dir, const char* path, int flags, ...))
+OPEN(openat64, dir, (int dir, const char* path, int flags, ...))
 
 EXPORT int close(int fd) {
   const enum Action a = decide("close", path_of(fd), 0);

@@ -19,8 +19,8 @@ ThreadPool::ThreadPool(std::uint32_t threads) {
     for (std::uint32_t i = 1; i < std::max(threads, 1u); ++i)
       workers_.emplace_back([this] { worker_main(); });
   } catch (const std::system_error&) {
-    // A limit of threads was reached. Tasks are taken by whoever is free, so fewer workers give the same
-    // results.
+    // The system allows no more threads. Each task goes to the next free thread, so results do not depend on
+    // the number of threads.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
