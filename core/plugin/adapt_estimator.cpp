@@ -69,7 +69,7 @@ std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_ESTIMATOR_ID);
   if (!raw)
     throw Rejection("abi", "no_interface",
-                    fmt::format("is of kind estimator but does not provide {}", TH_ESTIMATOR_ID),
+                    fmt::format("it is of kind estimator but does not provide {}", TH_ESTIMATOR_ID),
                     "return its table from get(), or change the kind in the manifest");
   auto table =
       copy_known_fields<th_estimator>(raw, TH_SIZE_UP_TO(th_estimator, estimate), TH_ESTIMATOR_ID " table");

@@ -301,7 +301,7 @@ std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_TRAINER_ID);
   if (!raw)
     throw Rejection("abi", "no_interface",
-                    fmt::format("is of kind trainer but does not provide {}", TH_TRAINER_ID),
+                    fmt::format("it is of kind trainer but does not provide {}", TH_TRAINER_ID),
                     "return its table from get(), or change the kind in the manifest");
   Tables t;
   t.trainer = copy_known_fields<th_trainer>(raw, TH_SIZE_UP_TO(th_trainer, destroy), TH_TRAINER_ID " table");

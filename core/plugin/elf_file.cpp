@@ -88,8 +88,9 @@ class File {
       ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0)
-        reject_elf("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)), "check the disk");
-      if (n == 0) reject_elf("truncated", "was truncated while it was being read", kCopyAgain);
+        reject_elf("unreadable", fmt::format("it cannot be read: {}", std::strerror(errno)),
+                   "check the disk");
+      if (n == 0) reject_elf("truncated", "it was truncated while it was being read", kCopyAgain);
       p += n, offset += static_cast<std::uint64_t>(n), bytes -= static_cast<std::uint64_t>(n);
     }
   }
@@ -108,34 +109,35 @@ class File {
 };
 
 Elf64_Ehdr read_header(const File& f) {
-  if (f.size() == 0) reject_elf("empty", "is empty", kCopyAgain);
+  if (f.size() == 0) reject_elf("empty", "it is empty", kCopyAgain);
   unsigned char magic[EI_NIDENT] = {};
   // The magic number comes before the size: "is not a shared library" is the better message for a short text
   // file.
   f.read(0, magic, std::min<std::uint64_t>(f.size(), sizeof magic));
   if (std::memcmp(magic, ELFMAG, SELFMAG) != 0)
-    reject_elf("not_elf", "is not a shared library: it does not begin with the ELF magic number",
+    reject_elf("not_elf", "it is not a shared library: it does not begin with the ELF magic number",
                "remove it from the plugin directory, or link it with -shared");
   if (f.size() < sizeof(Elf64_Ehdr))
-    reject_elf("truncated", fmt::format("is truncated: {} bytes are fewer than an ELF header", f.size()),
+    reject_elf("truncated", fmt::format("it is truncated: {} bytes are fewer than an ELF header", f.size()),
                kCopyAgain);
   if (magic[EI_CLASS] != ELFCLASS64)
-    reject_elf("wrong_class", "is a 32-bit library; this program is 64-bit", kOtherBuild);
+    reject_elf("wrong_class", "it is a 32-bit library; this program is 64-bit", kOtherBuild);
   if (magic[EI_DATA] != ELFDATA2LSB)
-    reject_elf("wrong_machine", "is a big-endian library; this machine is little-endian", kOtherBuild);
+    reject_elf("wrong_machine", "it is a big-endian library; this machine is little-endian", kOtherBuild);
   Elf64_Ehdr h;
   f.read(0, &h, sizeof h);
   if (h.e_machine != kHostMachine)
     reject_elf("wrong_machine",
-               fmt::format("is built for {}; this program runs on {}", machine_name(h.e_machine),
+               fmt::format("it is built for {}; this program runs on {}", machine_name(h.e_machine),
                            machine_name(kHostMachine)),
                kOtherBuild);
   if (h.e_type == ET_EXEC)
-    reject_elf("executable", "is a program, not a shared library", "link it with -shared");
+    reject_elf("executable", "it is a program, not a shared library", "link it with -shared");
   if (h.e_type != ET_DYN)
-    reject_elf("not_shared",
-               h.e_type == ET_REL ? "is an object file, not a shared library" : "is not a shared library",
-               "link it with -shared");
+    reject_elf(
+        "not_shared",
+        h.e_type == ET_REL ? "it is an object file, not a shared library" : "it is not a shared library",
+        "link it with -shared");
   return h;
 }
 
@@ -149,9 +151,9 @@ std::vector<Elf64_Dyn> read_dynamic(const File& f, const Elf64_Phdr& p) {
             all.end());
   for (const Elf64_Dyn& d : all) {
     if (d.d_tag == DT_FLAGS_1 && (d.d_un.d_val & DF_1_PIE))
-      reject_elf("executable", "is a program, not a shared library", "link it with -shared");
+      reject_elf("executable", "it is a program, not a shared library", "link it with -shared");
     if (d.d_tag == DT_TEXTREL || (d.d_tag == DT_FLAGS && (d.d_un.d_val & DF_TEXTREL)))
-      reject_elf("text_relocations", "has text relocations, which make its code writable",
+      reject_elf("text_relocations", "it has text relocations, which make its code writable",
                  "compile it with -fPIC");
   }
   return all;
@@ -169,7 +171,7 @@ std::string text_at(const File& f, const std::vector<Elf64_Phdr>& segments, std:
     if (end == text.npos) break;
     return text.substr(0, end);
   }
-  reject_elf("truncated", "is truncated: the names of its required libraries are outside the file",
+  reject_elf("truncated", "it is truncated: the names of its required libraries are outside the file",
              kCopyAgain);
 }
 
@@ -186,7 +188,7 @@ void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const st
     const std::string text = text_at(f, segments, names + d.d_un.d_val);
     if (d.d_tag == DT_NEEDED) {
       if (out.needed.size() == kMaxNeeded)
-        reject_elf("not_shared", fmt::format("is linked to more than {} libraries", kMaxNeeded),
+        reject_elf("not_shared", fmt::format("it is linked to more than {} libraries", kMaxNeeded),
                    "link only the libraries that it uses: -Wl,--as-needed");
       out.needed.push_back(text);
     } else if (d.d_tag == DT_RUNPATH || !runpath) {
@@ -199,12 +201,12 @@ void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const st
 /// dlopen of a library whose segments are outside the file ends with SIGBUS, so check first.
 void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
   if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
-    reject_elf(
-        "not_shared",
-        fmt::format("has {} program headers of {} bytes, so nothing can be loaded", h.e_phnum, h.e_phentsize),
-        "link it with -shared");
+    reject_elf("not_shared",
+               fmt::format("it has {} program headers of {} bytes, so nothing can be loaded", h.e_phnum,
+                           h.e_phentsize),
+               "link it with -shared");
   if (!f.holds(h.e_phoff, std::uint64_t{h.e_phnum} * sizeof(Elf64_Phdr)))
-    reject_elf("truncated", "is truncated: its program headers are outside the file", kCopyAgain);
+    reject_elf("truncated", "it is truncated: its program headers are outside the file", kCopyAgain);
   static_assert(kMaxSegments * sizeof(Elf64_Phdr) < (1u << 20));
   bool dynamic = false, load = false;
   int number = 0;
@@ -214,21 +216,21 @@ void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
     if (p.p_type != PT_NULL && p.p_type != PT_GNU_STACK && !f.holds(p.p_offset, p.p_filesz))
       reject_elf(
           "truncated",
-          fmt::format("is truncated: segment {} is outside the {} bytes of the file", number, f.size()),
+          fmt::format("it is truncated: segment {} is outside the {} bytes of the file", number, f.size()),
           kCopyAgain);
     if (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz)
       reject_elf("truncated", fmt::format("segment {} is larger in the file than in memory", number),
                  kCopyAgain);
     if (p.p_type == PT_INTERP)
-      reject_elf("executable", "is a program, not a shared library", "link it with -shared");
+      reject_elf("executable", "it is a program, not a shared library", "link it with -shared");
     if (p.p_type == PT_GNU_STACK && (p.p_flags & PF_X))
-      reject_elf("executable_stack", "requires an executable stack", "link it with -z noexecstack");
+      reject_elf("executable_stack", "it requires an executable stack", "link it with -z noexecstack");
     if (p.p_type == PT_DYNAMIC) dynamic = true, entries = read_dynamic(f, p);
     load = load || p.p_type == PT_LOAD;
     ++number;
   }
   if (!dynamic || !load)
-    reject_elf("not_shared", "has no loadable segment or no dynamic section", "link it with -shared");
+    reject_elf("not_shared", "it has no loadable segment or no dynamic section", "link it with -shared");
   read_links(f, segments, entries, out);
 }
 
@@ -237,7 +239,7 @@ std::vector<Elf64_Shdr> read_sections(const File& f, const Elf64_Ehdr& h) {
   if (h.e_shoff == 0 || h.e_shnum == 0) return {};
   if (h.e_shentsize != sizeof(Elf64_Shdr) ||
       !f.holds(h.e_shoff, std::uint64_t{h.e_shnum} * sizeof(Elf64_Shdr)))
-    reject_elf("truncated", "is truncated: its section table is outside the file", kCopyAgain);
+    reject_elf("truncated", "it is truncated: its section table is outside the file", kCopyAgain);
   return f.table<Elf64_Shdr>(h.e_shoff, h.e_shnum);
 }
 
@@ -262,7 +264,7 @@ std::optional<Elf64_Shdr> find_manifest(const std::vector<Elf64_Shdr>& sections,
   for (const Elf64_Shdr& s : sections) {
     if (!is_manifest(names, s.sh_name)) continue;
     if (found)
-      reject_section("twice", "has two .trainhost sections",
+      reject_section("twice", "it has two .trainhost sections",
                      "write exactly one TH_MANIFEST, in one source file");
     found = s;
   }

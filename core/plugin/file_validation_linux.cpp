@@ -47,9 +47,9 @@ struct stat stat_of(const fs::path& file) {
   struct stat s {};
   if (::stat(file.c_str(), &s) != 0) {
     if (errno == EACCES)
-      reject_file("unreadable", "cannot be read: permission denied",
+      reject_file("unreadable", "it cannot be read: permission denied",
                   "make the file and its directory readable: chmod u+r");
-    reject_file("not_found", fmt::format("cannot be opened: {}", std::strerror(errno)),
+    reject_file("not_found", fmt::format("it cannot be opened: {}", std::strerror(errno)),
                 "check the path; a symbolic link may be dangling or circular");
   }
   return s;
@@ -65,17 +65,17 @@ int open_regular(const fs::path& file, FileId& id) {
   const struct stat s = stat_of(file);
   id = id_of(s);
   if (!S_ISREG(s.st_mode))
-    reject_file("not_regular", fmt::format("is {}, not a regular file", kind_of(s.st_mode)),
+    reject_file("not_regular", fmt::format("it is {}, not a regular file", kind_of(s.st_mode)),
                 "remove it from the plugin directory, or rename it so that it does not end in .so");
   const int fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (fd < 0)
-    reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+    reject_file("unreadable", fmt::format("it cannot be read: {}", std::strerror(errno)),
                 "check its permissions and the disk");
   // d closes the descriptor if the rejection below is thrown.
   Descriptor d(fd);
   struct stat opened {};
   if (::fstat(fd, &opened) != 0 || !(id_of(opened) == id))
-    reject_file("changed", "was replaced while it was being read", "run the command again");
+    reject_file("changed", "it was replaced while it was being read", "run the command again");
   d.fd = -1;
   return fd;
 }
@@ -88,7 +88,7 @@ void read_all(int fd, F&& use) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
-      reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+      reject_file("unreadable", fmt::format("it cannot be read: {}", std::strerror(errno)),
                   "check its permissions and the disk");
     if (n == 0) return;
     use(buffer.data(), static_cast<std::size_t>(n));
@@ -106,7 +106,7 @@ std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, File
     trust.check(fs::canonical(sidecar));
     if (id.size > kMaxManifestBytes)
       throw Rejection("manifest", "too_big",
-                      fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
+                      fmt::format("it has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
                       "remove keys that trainhost/plugin.h does not define");
     std::string text;
     read_all(d.fd,
@@ -123,7 +123,7 @@ std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, File
 Manifest manifest_of(const fs::path& file, const ElfFile& elf, Trust& trust, FileId& sidecar_id) {
   const std::optional<std::string> beside = read_sidecar(file, trust, sidecar_id);
   if (!elf.manifest && !beside)
-    throw Rejection("manifest", "absent", "is not a trainhost plugin: it has no manifest",
+    throw Rejection("manifest", "absent", "it is not a trainhost plugin: it has no manifest",
                     "add one with TH_MANIFEST of trainhost/plugin.h");
   const Manifest m = parse_manifest(elf.manifest ? *elf.manifest : *beside);
   if (elf.manifest && beside && !(parse_manifest(*beside) == m))
@@ -160,7 +160,8 @@ void validate_file(const fs::path& file, Trust& trust, ValidatedFile& passed) {
 std::string content_hash(const fs::path& file, const FileId& id) {
   FileId now;
   const Descriptor d(open_regular(file, now));
-  if (!(now == id)) reject_file("changed", "was replaced while it was being read", "run the command again");
+  if (!(now == id))
+    reject_file("changed", "it was replaced while it was being read", "run the command again");
   sha256_ctx context;
   sha256_init(&context);
   read_all(d.fd, [&](const std::uint8_t* p, std::size_t n) { sha256_update(&context, n, p); });

@@ -86,9 +86,9 @@ void compare_signals(const ProcessState& before, const ProcessState& after, std:
   }
   if (!ours.empty())
     out.push_back({true, "signals",
-                   fmt::format("replaced or blocked {}, which the host handles", fmt::join(ours, ", "))});
+                   fmt::format("it replaced or blocked {}, which the host handles", fmt::join(ours, ", "))});
   if (!others.empty())
-    out.push_back({false, "signals", fmt::format("replaced or blocked {}", fmt::join(others, ", "))});
+    out.push_back({false, "signals", fmt::format("it replaced or blocked {}", fmt::join(others, ", "))});
 }
 
 std::string limit_name(int resource) {
@@ -119,7 +119,7 @@ void compare_limits(const ProcessState& before, const ProcessState& after, std::
   for (const auto& [resource, was] : before.limits)
     if (const auto now = after.limits.find(resource); now != after.limits.end() && now->second < was)
       out.push_back(
-          {true, "limits", fmt::format("lowered the limit {} to {}", limit_name(resource), now->second)});
+          {true, "limits", fmt::format("it lowered the limit {} to {}", limit_name(resource), now->second)});
 }
 
 }  // namespace
@@ -154,21 +154,23 @@ ProcessState process_state() {
 std::vector<Change> compare_states(const ProcessState& before, const ProcessState& after) {
   std::vector<Change> out;
   if (before.cwd != after.cwd)
-    out.push_back({true, "cwd", fmt::format("changed the working directory to {}", escaped(after.cwd))});
+    out.push_back({true, "cwd", fmt::format("it changed the working directory to {}", escaped(after.cwd))});
   if (before.locale != after.locale)
-    out.push_back({true, "locale", fmt::format("changed the locale to {}", escaped(after.locale))});
+    out.push_back({true, "locale", fmt::format("it changed the locale to {}", escaped(after.locale))});
   if (before.umask != after.umask)
-    out.push_back(
-        {true, "umask", fmt::format("changed the umask from {:03o} to {:03o}", before.umask, after.umask)});
+    out.push_back({true, "umask",
+                   fmt::format("it changed the umask from {:03o} to {:03o}", before.umask, after.umask)});
   if (before.streams != after.streams)
-    out.push_back({true, "streams", "closed or replaced a standard stream"});
+    out.push_back({true, "streams", "it closed or replaced a standard stream"});
   compare_limits(before, after, out);
   compare_signals(before, after, out);
   if (const auto names = changed_variables(before.environment, after.environment); !names.empty())
-    out.push_back({false, "environment", fmt::format("changed the environment: {}", fmt::join(names, ", "))});
+    out.push_back(
+        {false, "environment", fmt::format("it changed the environment: {}", fmt::join(names, ", "))});
   std::size_t opened = 0;
   for (int fd : after.descriptors) opened += !before.descriptors.count(fd);
-  if (opened) out.push_back({false, "descriptors", fmt::format("left {} file(s) open after stop()", opened)});
+  if (opened)
+    out.push_back({false, "descriptors", fmt::format("it left {} file(s) open after stop()", opened)});
   std::stable_partition(out.begin(), out.end(), [](const Change& c) { return c.reject; });
   return out;
 }

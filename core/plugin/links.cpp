@@ -176,7 +176,7 @@ void check_libraries(const ElfFile& elf, const Manifest& manifest, const fs::pat
   for (const std::string& soname : all)
     if (!library_exists(expand_variables(soname, file), run_path))
       throw Rejection("gate", "missing_library",
-                      fmt::format("requires the library {}, which is not installed", escaped(soname)),
+                      fmt::format("it requires the library {}, which is not installed", escaped(soname)),
                       "install the package that contains it, or add its directory to LD_LIBRARY_PATH");
 }
 
@@ -186,9 +186,10 @@ void check_cpu(const std::vector<std::string>& features) {
   if (here.empty()) return;  // no /proc: nothing is known, so nothing is rejected
   for (const std::string& f : features)
     if (!here.count(f))
-      throw Rejection("gate", "cpu_feature",
-                      fmt::format("requires the processor feature {}, which this machine does not have", f),
-                      "install a build for older processors");
+      throw Rejection(
+          "gate", "cpu_feature",
+          fmt::format("it requires the processor feature {}, which this machine does not have", f),
+          "install a build for older processors");
 }
 
 }  // namespace trainhost::plugin

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 [[noreturn]] void reject_changed() {
-  throw Rejection("load", "changed", "was replaced after its manifest had been read",
+  throw Rejection("load", "changed", "it was replaced after its manifest had been read",
                   "run the command again");
 }
 

@@ -54,7 +54,7 @@ boost::dll::shared_library map_library(const std::filesystem::path& file) {
   }
   if (failed) {
     const char* text = ::dlerror();
-    throw Rejection("load", "dlopen", "cannot be loaded: " + escaped(text ? text : failed.message(), 1000),
+    throw Rejection("load", "dlopen", "it cannot be loaded: " + escaped(text ? text : failed.message(), 1000),
                     "run ldd -r on the file to see what is missing");
   }
   return library;
@@ -73,7 +73,7 @@ using Entry = const th_plugin* (*)();
 Entry find_entry(const boost::dll::shared_library& library) {
   const char* const want = "export it with TH_PLUGIN, or as const th_plugin *" TH_ENTRY_NAME "(void)";
   if (!library.has(TH_ENTRY_NAME))
-    throw Rejection("load", "no_entry", fmt::format("has no function {}", TH_ENTRY_NAME), want);
+    throw Rejection("load", "no_entry", fmt::format("it has no function {}", TH_ENTRY_NAME), want);
   void* address = ::dlsym(library.native(), TH_ENTRY_NAME);
   Dl_info info{};
   void* symbol = nullptr;
@@ -121,7 +121,7 @@ th_plugin read_table(Entry entry) {
   th_plugin head = copy_known_fields<th_plugin>(raw, TH_SIZE_UP_TO(th_plugin, abi_minor), "plugin table");
   if (head.abi_major != TH_ABI_MAJOR)
     throw Rejection("abi", "major",
-                    fmt::format("uses plugin interface {}.{}; this program supports {}.{}", head.abi_major,
+                    fmt::format("it uses plugin interface {}.{}; this program supports {}.{}", head.abi_major,
                                 head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
                     head.abi_major > TH_ABI_MAJOR
                         ? "install a newer trainhost, or build the plugin with the SDK of this program"
@@ -147,7 +147,7 @@ void check_description(const th_plugin& t, const Manifest& m) {
   const std::string abi = fmt::format("{}.{}", t.abi_major, t.abi_minor);
   if (!m.abi.empty() && m.abi != abi)
     throw Rejection("abi", "minor",
-                    fmt::format("uses plugin interface {}, but its manifest requires {}", abi, m.abi),
+                    fmt::format("it uses plugin interface {}, but its manifest requires {}", abi, m.abi),
                     "build it with the SDK of that version, or remove abi from the manifest");
 }
 

@@ -183,7 +183,7 @@ std::string abi_of(const toml::table& t) {
   if (major != TH_ABI_MAJOR)
     reject_manifest(
         "abi",
-        fmt::format("requires plugin interface {}.{}; this program supports {}.{}", major, minor,
+        fmt::format("it requires plugin interface {}.{}; this program supports {}.{}", major, minor,
                     TH_ABI_MAJOR, TH_ABI_MINOR),
         major < TH_ABI_MAJOR ? "build it with the SDK of this program" : "install a newer trainhost");
   return fmt::format("{}.{}", major, minor);

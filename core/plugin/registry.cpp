@@ -175,7 +175,7 @@ std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
   check_interfaces(*library);
   for (const std::string& w : candidates[index].warnings)
     if (w != kFpWarning || !library->changed_fp_mode())  // the library itself has just logged it
-      context->log(2, candidates[index].manifest.id, "the plugin " + w);
+      context->log(2, candidates[index].manifest.id, w);
   return library;
 }
 

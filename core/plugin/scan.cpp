@@ -47,7 +47,7 @@ void reject(Candidate& c, const Rejection& why) {
 
 Rejection duplicate_rejection(const Candidate& first) {
   return Rejection("registry", "duplicate_id",
-                   fmt::format("has the id '{}' of {}, which comes first in the search order",
+                   fmt::format("it has the id '{}' of {}, which comes first in the search order",
                                first.manifest.id, escaped(first.file.string())),
                    "change one of the ids, or remove one of the directories");
 }
@@ -131,7 +131,7 @@ void Scan::check_allowed(ScannedFile& f, const fs::path& directory) {
     return;
   if (f.hash.empty() || f.candidate.from_cache) f.hash = content_hash(f.candidate.file, f.id);
   if (std::find(o.allow.begin(), o.allow.end(), f.hash) == o.allow.end())
-    throw Rejection("gate", "not_allowed", "is not in the list plugins.allow of the run file",
+    throw Rejection("gate", "not_allowed", "it is not in the list plugins.allow of the run file",
                     "if you trust the file, add \"" + f.hash + "\" there");
 }
 

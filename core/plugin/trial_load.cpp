@@ -77,23 +77,24 @@ void check_end_of_child(const ChildResult& c, const ChildLimits& limits, const s
                         TrialLoadResult& v) {
   if (c.end != ChildEnd::kDone) {
     v.unavailable.reset();
-    v.rejected.emplace(stage.empty() ? "load" : stage, code_of(c.end),
-                      fmt::format("{} {}{}", describe(c, limits), stage_phrase(stage), first_output_line(c)),
-                      "it ran only in a child process; it is tried again when the file changes");
+    v.rejected.emplace(
+        stage.empty() ? "load" : stage, code_of(c.end),
+        fmt::format("its trial load {} {}{}", describe(c, limits), stage_phrase(stage), first_output_line(c)),
+        "it ran only in a child process; it is tried again when the file changes");
     return;
   }
   if (v.rejected) return;
   if (c.left_behind > 0)
     v.rejected.emplace("hygiene", "processes",
-                      fmt::format("left {} process(es) running after stop()", c.left_behind),
-                      "end in stop() every process that start() created");
+                       fmt::format("it left {} process(es) running after stop()", c.left_behind),
+                       "end in stop() every process that start() created");
   else if (c.output_bytes > kMaxOutputBytes)
     v.rejected.emplace("hygiene", "noise",
-                      fmt::format("wrote {} to standard output or error during the trial load",
-                                  format_bytes(c.output_bytes)),
-                      "write through the host's log()");
+                       fmt::format("it wrote {} to standard output or error during the trial load",
+                                   format_bytes(c.output_bytes)),
+                       "write through the host's log()");
   else if (c.output_bytes > 0)
-    v.warnings.push_back(fmt::format("wrote {} bytes to standard output or error: {}", c.output_bytes,
+    v.warnings.push_back(fmt::format("it wrote {} bytes to standard output or error: {}", c.output_bytes,
                                      escaped(c.output.substr(0, c.output.find('\n')))));
 }
 

@@ -18,7 +18,8 @@ inline constexpr const char* kTrialLoadArgument = "--probe-a-plugin";
 
 /// The warning about a library that changes the floating-point mode while loading.
 inline constexpr const char* kFpWarning =
-    "changed the floating-point mode while loading (flush denormals to zero, probably -ffast-math); the host "
+    "it changed the floating-point mode while loading (flush denormals to zero, probably -ffast-math); the "
+    "host "
     "restored it";
 
 struct TrialLoadRequest {
@@ -31,7 +32,7 @@ struct TrialLoadRequest {
 };
 
 struct TrialLoadResult {
-  std::optional<Rejection> rejected;      // it must not be loaded
+  std::optional<Rejection> rejected;     // it must not be loaded
   std::optional<Rejection> unavailable;  // it loads, but probe() failed
   std::vector<std::string> warnings;     // harmless side effects; each is a phrase without subject
 };

@@ -96,9 +96,10 @@ std::optional<Rejection> Trust::find_path_problem(const fs::path& directory) {
   std::optional<Rejection> verdict;
   struct stat s {};
   if (::stat(directory.c_str(), &s) != 0)
-    verdict = Rejection("gate", "not_found",
-                        "cannot read the attributes of its directory " + escaped(directory.string(), 4096),
-                        "check the permissions of its parent directories");
+    verdict =
+        Rejection("gate", "not_found",
+                  "the attributes of its directory " + escaped(directory.string(), 4096) + " cannot be read",
+                  "check the permissions of its parent directories");
   if (!verdict && directory != directory.root_path()) verdict = find_path_problem(directory.parent_path());
   if (!verdict)
     verdict = find_permission_problem(directory, s, "_directory",

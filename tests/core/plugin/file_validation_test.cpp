@@ -91,27 +91,28 @@ BOOST_AUTO_TEST_SUITE(gate_)
 BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(plugin_file("good")) == "ok sample"); }
 
 BOOST_AUTO_TEST_CASE(files_that_are_not_libraries_are_rejected) {
-  BOOST_TEST(gate_bytes("") == "gate/empty: is empty");
+  BOOST_TEST(gate_bytes("") == "gate/empty: it is empty");
   BOOST_TEST(gate_bytes("x") ==
-             "gate/not_elf: is not a shared library: it does not begin with the ELF magic number");
+             "gate/not_elf: it is not a shared library: it does not begin with the ELF magic number");
   BOOST_TEST(gate_bytes("#!/bin/sh\necho hello\n").starts_with("gate/not_elf"));
   BOOST_TEST(gate_bytes(std::string("\x7f"
                                     "ELF",
                                     4)) ==
-             "gate/truncated: is truncated: 4 bytes are fewer than an ELF header");
+             "gate/truncated: it is truncated: 4 bytes are fewer than an ELF header");
   BOOST_TEST(gate("/proc/self/exe").starts_with("gate/executable"));
 }
 
 BOOST_AUTO_TEST_CASE(libraries_for_another_machine_are_rejected) {
   std::string b = good();
   b[EI_CLASS] = ELFCLASS32;
-  BOOST_TEST(gate_bytes(b) == "gate/wrong_class: is a 32-bit library; this program is 64-bit");
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_class: it is a 32-bit library; this program is 64-bit");
   b = good();
   b[EI_DATA] = ELFDATA2MSB;
-  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: is a big-endian library; this machine is little-endian");
+  BOOST_TEST(gate_bytes(b) ==
+             "gate/wrong_machine: it is a big-endian library; this machine is little-endian");
   b = with_header([](Elf64_Ehdr& h) { h.e_machine = EM_PPC64; });
 #if defined(__x86_64__)
-  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: is built for POWER; this program runs on x86-64");
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: it is built for POWER; this program runs on x86-64");
 #else
   BOOST_TEST(gate_bytes(b).starts_with("gate/wrong_machine: built for POWER"));
 #endif
@@ -119,22 +120,22 @@ BOOST_AUTO_TEST_CASE(libraries_for_another_machine_are_rejected) {
 
 BOOST_AUTO_TEST_CASE(elf_files_of_another_kind_are_rejected) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_EXEC; })) ==
-             "gate/executable: is a program, not a shared library");
+             "gate/executable: it is a program, not a shared library");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_REL; })) ==
-             "gate/not_shared: is an object file, not a shared library");
+             "gate/not_shared: it is an object file, not a shared library");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phnum = 0; })).starts_with("gate/not_shared"));
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_DYNAMIC) p.p_type = PT_NULL;
-             })) == "gate/not_shared: has no loadable segment or no dynamic section");
+             })) == "gate/not_shared: it has no loadable segment or no dynamic section");
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_GNU_STACK) p.p_flags |= PF_X;
-             })) == "gate/executable_stack: requires an executable stack");
+             })) == "gate/executable_stack: it requires an executable stack");
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_names_an_interpreter_is_a_program) {
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_NOTE) p.p_type = PT_INTERP;
-             })) == "gate/executable: is a program, not a shared library");
+             })) == "gate/executable: it is a program, not a shared library");
 }
 
 BOOST_AUTO_TEST_CASE(dynamic_sections_with_forbidden_flags_are_rejected) {
@@ -145,10 +146,10 @@ BOOST_AUTO_TEST_CASE(dynamic_sections_with_forbidden_flags_are_rejected) {
     });
     return gate_bytes(b);
   };
-  const char* const writable = "gate/text_relocations: has text relocations, which make its code writable";
+  const char* const writable = "gate/text_relocations: it has text relocations, which make its code writable";
   BOOST_TEST(first_entry(DT_TEXTREL, 0) == writable);
   BOOST_TEST(first_entry(DT_FLAGS, DF_TEXTREL) == writable);
-  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: is a program, not a shared library");
+  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: it is a program, not a shared library");
   BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_NOW) == "ok sample");
 }
 
@@ -164,16 +165,16 @@ BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_rejected) {
 
 BOOST_AUTO_TEST_CASE(tables_outside_the_file_are_rejected) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phoff = UINT64_MAX - 8; })) ==
-             "gate/truncated: is truncated: its program headers are outside the file");
+             "gate/truncated: it is truncated: its program headers are outside the file");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shoff = UINT64_MAX - 8; })) ==
-             "gate/truncated: is truncated: its section table is outside the file");
+             "gate/truncated: it is truncated: its section table is outside the file");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shnum = 65000; })) ==
-             "gate/truncated: is truncated: its section table is outside the file");
+             "gate/truncated: it is truncated: its section table is outside the file");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shstrndx = 65000; })) ==
              "gate/truncated: its section names are missing");
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_LOAD) p.p_offset = UINT64_MAX - 100;
-             })).starts_with("gate/truncated: is truncated: segment 0 is outside the "));
+             })).starts_with("gate/truncated: it is truncated: segment 0 is outside the "));
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_LOAD) p.p_memsz = 0;
              })) == "gate/truncated: segment 0 is larger in the file than in memory");
@@ -186,7 +187,7 @@ BOOST_AUTO_TEST_CASE(missing_manifests_are_rejected) {
     }));
   };
   BOOST_TEST(gate(plugin_file("manifest_absent")) ==
-             "manifest/absent: is not a trainhost plugin: it has no manifest");
+             "manifest/absent: it is not a trainhost plugin: it has no manifest");
   BOOST_TEST(gate(plugin_file("manifest_empty")) == "manifest/empty: its manifest is empty");
   BOOST_TEST(gate(plugin_file("manifest_big")) ==
              "manifest/too_big: its manifest has 100000 bytes; at most 65536 are allowed");
@@ -204,7 +205,7 @@ BOOST_AUTO_TEST_CASE(missing_manifests_are_rejected) {
   });
   BOOST_TEST(gate_bytes(with_sections([&](Elf64_Shdr& s, const std::string& n) {
                if (n == ".comment") s.sh_name = name_offset;
-             })) == "manifest/twice: has two .trainhost sections");
+             })) == "manifest/twice: it has two .trainhost sections");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shoff = 0; })).starts_with("manifest/absent"));
 }
 
@@ -239,12 +240,12 @@ BOOST_AUTO_TEST_CASE(only_regular_files_are_accepted) {
   std::strncpy(address.sun_path, (d / "socket.so").c_str(), sizeof address.sun_path - 1);
   BOOST_REQUIRE_EQUAL(::bind(s, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ::close(s);
-  BOOST_TEST(gate(d / "fifo.so") == "gate/not_regular: is a FIFO, not a regular file");
-  BOOST_TEST(gate(d / "directory.so") == "gate/not_regular: is a directory, not a regular file");
-  BOOST_TEST(gate(d / "device.so") == "gate/not_regular: is a device, not a regular file");
-  BOOST_TEST(gate(d / "socket.so") == "gate/not_regular: is a socket, not a regular file");
-  BOOST_TEST(gate(d / "dangling.so") == "gate/not_found: cannot be opened: No such file or directory");
-  BOOST_TEST(gate(d / "loop.so") == "gate/not_found: cannot be opened: Too many levels of symbolic links");
+  BOOST_TEST(gate(d / "fifo.so") == "gate/not_regular: it is a FIFO, not a regular file");
+  BOOST_TEST(gate(d / "directory.so") == "gate/not_regular: it is a directory, not a regular file");
+  BOOST_TEST(gate(d / "device.so") == "gate/not_regular: it is a device, not a regular file");
+  BOOST_TEST(gate(d / "socket.so") == "gate/not_regular: it is a socket, not a regular file");
+  BOOST_TEST(gate(d / "dangling.so") == "gate/not_found: it cannot be opened: No such file or directory");
+  BOOST_TEST(gate(d / "loop.so") == "gate/not_found: it cannot be opened: Too many levels of symbolic links");
   Host host(d);
   BOOST_TEST(host->candidates().size() == 6u);  // each of them is listed
   for (const auto& c : host->candidates()) BOOST_TEST((c.status == tp::Status::kRejected));
@@ -273,7 +274,7 @@ BOOST_AUTO_TEST_CASE(unreadable_files_are_rejected) {
   if (root) BOOST_REQUIRE_EQUAL(::seteuid(65534), 0);
   std::string v = gate(p);
   if (root) BOOST_REQUIRE_EQUAL(::seteuid(0), 0);
-  BOOST_TEST(v == "gate/unreadable: cannot be read: Permission denied");
+  BOOST_TEST(v == "gate/unreadable: it cannot be read: Permission denied");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

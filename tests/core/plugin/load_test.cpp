@@ -26,11 +26,11 @@ struct RejectedPlugin {
 std::ostream& operator<<(std::ostream& os, const RejectedPlugin& r) { return os << r.plugin; }
 
 const RejectedPlugin kRejectedPlugins[] = {
-    {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
+    {"no_entry", "load/no_entry: it has no function trainhost_plugin_v1"},
     {"data_entry", "load/no_entry: trainhost_plugin_v1 is not a function"},
     {"null_table", "abi/null: its plugin table is null"},
-    {"major_0", "abi/major: uses plugin interface 0.0; this program supports 1.0"},
-    {"major_2", "abi/major: uses plugin interface 2.0; this program supports 1.0"},
+    {"major_0", "abi/major: it uses plugin interface 0.0; this program supports 1.0"},
+    {"major_2", "abi/major: it uses plugin interface 2.0; this program supports 1.0"},
     {"size_0", "abi/truncated: its plugin table has struct_size 0; at least 8 is required"},
     {"size_3", "abi/truncated: its plugin table has struct_size 3; at least 8 is required"},
     {"size_small", "abi/truncated: its plugin table has struct_size 16; at least 48 is required"},
@@ -38,8 +38,8 @@ const RejectedPlugin kRejectedPlugins[] = {
     {"id_null", "abi/id: its table has the id '', its manifest 'sample'"},
     {"id_other", "abi/id: its table has the id 'other', its manifest 'sample'"},
     {"version_other", "abi/version: its table has the version '9', its manifest '1'"},
-    {"no_interface", "abi/no_interface: is of kind estimator but does not provide trainhost.estimator/1"},
-    {"kind_trainer", "abi/no_interface: is of kind trainer but does not provide trainhost.trainer/1"},
+    {"no_interface", "abi/no_interface: it is of kind estimator but does not provide trainhost.estimator/1"},
+    {"kind_trainer", "abi/no_interface: it is of kind trainer but does not provide trainhost.trainer/1"},
     {"no_estimate", "abi/slot: its trainhost.estimator/1 table has no estimate(), which is mandatory"},
     {"estimator_size_8",
      "abi/truncated: its trainhost.estimator/1 table has struct_size 8; at least 24 is required"},
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(the_message_of_the_dynamic_linker_reaches_the_user) {
   Host host(d);
   host->probe_all();
   const std::string v = verdict(*host.registry);
-  BOOST_TEST(v.starts_with("load/dlopen: cannot be loaded: "));
+  BOOST_TEST(v.starts_with("load/dlopen: it cannot be loaded: "));
   BOOST_TEST(v.find("undefined symbol: undefined_function") != std::string::npos, v);
   BOOST_TEST(host->candidates()[0].hint != "");
 }
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(requesting_a_rejected_plugin_fails_with_the_reason) {
       BOOST_TEST((e.code() == trainhost::Exit::kFailed));
       BOOST_TEST(std::string(e.what()) ==
                  "the plugin " + (d / "major_2.so").string() +
-                     " was rejected: uses plugin interface 2.0; this program supports 1.0 (abi/major)");
+                     " was rejected: it uses plugin interface 2.0; this program supports 1.0 (abi/major)");
       BOOST_TEST(e.hint() == "install a newer trainhost, or build the plugin with the SDK of this program");
       return true;
     });
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_file_replaced_after_the_scan_is_not_loaded) {
   fs::remove(p);
   d.copy("good");
   BOOST_CHECK_THROW(host->estimator("sample"), tp::PluginError);
-  BOOST_TEST(verdict(*host.registry) == "load/changed: was replaced after its manifest had been read");
+  BOOST_TEST(verdict(*host.registry) == "load/changed: it was replaced after its manifest had been read");
 }
 
 BOOST_AUTO_TEST_CASE(start_and_stop_are_paired) {

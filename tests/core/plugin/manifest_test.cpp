@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
                std::string("bad_value: 'abi' in its manifest is '") + version +
                    "'; expected a version like \"1.0\"");
   BOOST_TEST(with("abi = 1.0") == "bad_value: 'abi' in its manifest is not a string");
-  BOOST_TEST(with("abi = '2.0'") == "abi: requires plugin interface 2.0; this program supports 1.0");
+  BOOST_TEST(with("abi = '2.0'") == "abi: it requires plugin interface 2.0; this program supports 1.0");
   BOOST_TEST(with("device = 'CUDA 12'") ==
              "bad_value: the device 'CUDA 12' in its manifest may contain only a-z 0-9 . _ -");
   for (const char* key : {"interfaces", "modes", "dtypes", "cpu", "requires"})

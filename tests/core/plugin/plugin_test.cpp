@@ -79,9 +79,9 @@ BOOST_AUTO_TEST_CASE(the_first_of_two_files_with_one_id_wins_with_a_warning) {
   BOOST_TEST(host->find("sample")->manifest.version == "1");
   const tp::Candidate& loser = host->candidates()[1];
   BOOST_TEST((loser.stage + "/" + loser.code) == "registry/duplicate_id");
-  BOOST_TEST(loser.reason == "has the id 'sample' of " + (first / "good.so").string() +
+  BOOST_TEST(loser.reason == "it has the id 'sample' of " + (first / "good.so").string() +
                                  ", which comes first in the search order");
-  BOOST_TEST(host.logged("has the id 'sample' of "));
+  BOOST_TEST(host.logged("it has the id 'sample' of "));
   Host reversed(std::vector<fs::path>{second.path(), first.path()});
   BOOST_TEST(reversed->find("sample")->manifest.version == "2");
 }

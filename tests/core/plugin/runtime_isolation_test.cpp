@@ -64,7 +64,8 @@ BOOST_AUTO_TEST_CASE(a_rust_panic_ends_only_the_child) {
   Host host(d, with_trial_loads());
   host->probe_all();
   const std::string v = verdict(*host.registry);  // old Rust unwinds into the host, new Rust aborts
-  BOOST_TEST((v.starts_with("start/exception: ") || v.starts_with("start/crashed: was ended by signal 6")),
+  BOOST_TEST((v.starts_with("start/exception: ") ||
+              v.starts_with("start/crashed: its trial load was ended by signal 6")),
              v);
 }
 
@@ -73,7 +74,7 @@ BOOST_AUTO_TEST_CASE(a_longjmp_into_a_returned_call_ends_only_the_child) {
   d.copy("jumps");
   Host host(d, with_trial_loads(5));
   host->probe_all();
-  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: was ended by signal "),
+  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: its trial load was ended by signal "),
              verdict(*host.registry));
 }
 

@@ -124,7 +124,8 @@ BOOST_AUTO_TEST_CASE(only_files_in_the_allow_list_are_used) {
   BOOST_TEST(verdict(*Host(d, o).registry) == "ok");
   o.allow = {std::string(64, '0')};
   Host host(d, o);
-  BOOST_TEST(verdict(*host.registry) == "gate/not_allowed: is not in the list plugins.allow of the run file");
+  BOOST_TEST(verdict(*host.registry) ==
+             "gate/not_allowed: it is not in the list plugins.allow of the run file");
   BOOST_TEST(host->candidates()[0].hint == "if you trust the file, add \"" + hash + "\" there");
   o.allow_in = {"/elsewhere"};  // the list is for the run file's own folders
   BOOST_TEST(verdict(*Host(d, o).registry) == "ok");
@@ -148,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_may_be_a_file_next_to_the_library) {
   BOOST_TEST(pass(both) == "gate/world_writable: manifest file y.toml: any user can write to it");
   fs::remove(d / "x.toml");
   ::mkfifo((d / "x.toml").c_str(), 0644);
-  BOOST_TEST(pass(bare) == "gate/not_regular: manifest file x.toml: is a FIFO, not a regular file");
+  BOOST_TEST(pass(bare) == "gate/not_regular: manifest file x.toml: it is a FIFO, not a regular file");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -235,25 +235,25 @@ BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
     const Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", tmp.path().string()}, o);
     BOOST_TEST(r.code == 0, r.err);
     const std::string at = "  " + tmp.path().string() + "/";
-    BOOST_TEST(
-        has(r.out, at +
-                       "aborts.so  rejected load/crashed: was ended by signal 6 (SIGABRT) while loading "
-                       "(it ran only in a child process; it is tried again when the file changes)" +
-                       remembered + "\n"),
-        r.out);
     BOOST_TEST(has(r.out, at +
-                              "no_entry.so  rejected load/no_entry: has no function trainhost_plugin_v1 "
+                              "aborts.so  rejected load/crashed: its trial load was ended by signal 6 "
+                              "(SIGABRT) while loading "
+                              "(it ran only in a child process; it is tried again when the file changes)" +
+                              remembered + "\n"),
+               r.out);
+    BOOST_TEST(has(r.out, at +
+                              "no_entry.so  rejected load/no_entry: it has no function trainhost_plugin_v1 "
                               "(export it with TH_PLUGIN, or as const th_plugin *trainhost_plugin_v1(void))" +
                               remembered + "\n"),
                r.out);
     BOOST_TEST(
         has(r.out,
             at +
-                "needs_cpu.so  rejected gate/cpu_feature: requires the processor feature "
+                "needs_cpu.so  rejected gate/cpu_feature: it requires the processor feature "
                 "no_such_feature, which this machine does not have (install a build for older processors)\n"),
         r.out);
     BOOST_TEST(
-        has(r.out, at + "text.so  rejected gate/not_elf: is not a shared library: it does not begin with "
+        has(r.out, at + "text.so  rejected gate/not_elf: it is not a shared library: it does not begin with "
                         "the ELF magic number"),
         r.out);
   }
