@@ -5,8 +5,9 @@
 //                     process, so that its own context is in every figure alike and cancels out of their
 //                     differences
 //   ballast LEAVE     takes all but LEAVE bytes, says so, and holds them until stdin closes
-//   rates [M,N,K...]  copies inside the device and over the bus, matrix products of M rows, N columns and K
-//   in the sum
+//   rates [M,N,K...]  copies inside the device and over the bus, and the three products of linear layers with
+//                     M tokens, N outputs and K inputs
+//   tf32              how a TF32 product rounds its operands
 // Every call is checked: a failure is one line on stderr and exit code 1 (2: the words are wrong).
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -24,7 +25,7 @@ namespace {
 constexpr std::size_t kCopyBytes = std::size_t{1} << 30, kBusBytes = std::size_t{256} << 20,
                       kWorkspace = std::size_t{32} << 20;
 constexpr int kRounds = 3;        // the best one counts
-constexpr double kEnough = 0.05;  // seconds of one round, about
+constexpr double kEnough = 0.03;  // seconds of one round, about
 
 [[noreturn]] void fail(const std::string& text, int code = 1) {
   std::fprintf(stderr, "trainhost_gpu_probe: %s\n", text.c_str());
@@ -130,43 +131,120 @@ void fill(void* at, std::size_t bytes, const Type& t, cudaStream_t s) {
   CHECK(cudaStreamSynchronize(s));
 }
 
-/// Operations a second of C[M,N] = A[M,K] B[N,K]^T, row-major as a linear layer has it, with the first
-/// algorithm offered.
-double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, const Shape& shape,
+/// The products of a linear layer as the trainer has them (engine/gemm.hpp), and as cuBLAS sees them:
+/// column-major left^op [out rows, sum] times right^op [sum, out columns]. The result has the type of the
+/// operands, dw is f32.
+enum Product { kForward, kDx, kDw };
+constexpr const char* kProductNames[] = {"forward", "dx", "dw"};
+
+/// Calls cublasLtMatmul for one product; owns its descriptors.
+class Multiply {
+ public:
+  Multiply(cublasLtHandle_t lt, const Type& t, Product product, const Shape& s, const Memory& work)
+      : lt_(lt), work_(work) {
+    const auto [m, n, k] = s;
+    const bool forward = product == kForward, dw = product == kDw;
+    // y^T[n,m] = w[n,k] x[m,k]^T; dx^T[k,m] = w^T[k,n] dy^T[n,m]; dw^T[k,n] = x^T[k,m] dy[m,n].
+    const cublasOperation_t op_left = forward ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_right = dw ? CUBLAS_OP_T : CUBLAS_OP_N;
+    CHECK(cublasLtMatmulDescCreate(&op_, t.compute, CUDA_R_32F));
+    CHECK(cublasLtMatmulDescSetAttribute(op_, CUBLASLT_MATMUL_DESC_TRANSA, &op_left, sizeof op_left));
+    CHECK(cublasLtMatmulDescSetAttribute(op_, CUBLASLT_MATMUL_DESC_TRANSB, &op_right, sizeof op_right));
+    left_ = layout(t.data, k, dw ? m : n);        // x of dw, else w
+    right_ = layout(t.data, forward ? k : n, m);  // x of forward, else dy
+    out_ = layout(dw ? CUDA_R_32F : t.data, forward ? n : k, dw ? n : m);
+    cublasLtMatmulPreference_t preference;
+    const std::size_t room = kWorkspace;
+    CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room,
+                                               sizeof room));
+    int count = 0;
+    CHECK(cublasLtMatmulAlgoGetHeuristic(lt, op_, left_, right_, out_, out_, preference, 1, &found_, &count));
+    if (count == 0) fail("cublasLt offers no algorithm for a product");
+    CHECK(cublasLtMatmulPreferenceDestroy(preference));
+  }
+  ~Multiply() {
+    for (cublasLtMatrixLayout_t l : {left_, right_, out_}) cublasLtMatrixLayoutDestroy(l);
+    cublasLtMatmulDescDestroy(op_);
+  }
+  Multiply(const Multiply&) = delete;
+
+  void run(cudaStream_t s, const Memory& left, const Memory& right, const Memory& out) const {
+    const float one = 1, zero = 0;
+    CHECK(cublasLtMatmul(lt_, op_, &one, left.at, left_, right.at, right_, &zero, out.at, out_, out.at, out_,
+                         &found_.algo, work_.at, kWorkspace, s));
+  }
+
+ private:
+  static cublasLtMatrixLayout_t layout(cudaDataType_t type, unsigned long long rows,
+                                       unsigned long long columns) {
+    cublasLtMatrixLayout_t l;
+    CHECK(cublasLtMatrixLayoutCreate(&l, type, rows, columns, static_cast<long long>(rows)));
+    return l;
+  }
+
+  cublasLtHandle_t lt_;
+  const Memory& work_;
+  cublasLtMatmulDesc_t op_{};
+  cublasLtMatrixLayout_t left_{}, right_{}, out_{};
+  cublasLtMatmulHeuristicResult_t found_{};
+};
+
+/// Operations a second of a product of random numbers with the first algorithm offered.
+double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, Product product, const Shape& shape,
                     const Memory& work) {
-  const std::size_t a_bytes = shape.m * shape.k * t.bytes, b_bytes = shape.n * shape.k * t.bytes;
-  Memory a(a_bytes, Memory::kDevice), b(b_bytes, Memory::kDevice),
-      c(shape.m * shape.n * t.bytes, Memory::kDevice);
-  fill(a.at, a_bytes, t, s);
-  fill(b.at, b_bytes, t, s);
-  // In column-major words: C^T[N,M] = (B as [K,N])^T (A as [K,M]).
-  cublasLtMatmulDesc_t op;
-  cublasLtMatrixLayout_t lb, la, lc;
-  cublasLtMatmulPreference_t preference;
-  const cublasOperation_t turned = CUBLAS_OP_T;
-  const std::size_t room = kWorkspace;
-  CHECK(cublasLtMatmulDescCreate(&op, t.compute, CUDA_R_32F));
-  CHECK(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned));
-  CHECK(cublasLtMatrixLayoutCreate(&lb, t.data, shape.k, shape.n, static_cast<long long>(shape.k)));
-  CHECK(cublasLtMatrixLayoutCreate(&la, t.data, shape.k, shape.m, static_cast<long long>(shape.k)));
-  CHECK(cublasLtMatrixLayoutCreate(&lc, t.data, shape.n, shape.m, static_cast<long long>(shape.n)));
-  CHECK(cublasLtMatmulPreferenceCreate(&preference));
-  CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room,
-                                             sizeof room));
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  CHECK(cublasLtMatmulAlgoGetHeuristic(lt, op, lb, la, lc, lc, preference, 1, &found, &count));
-  if (count == 0) fail("cublasLt offers no algorithm for a product");
-  const float one = 1, zero = 0;
-  const double seconds = best_seconds(s, [&] {
-    CHECK(cublasLtMatmul(lt, op, &one, b.at, lb, a.at, la, &zero, c.at, lc, c.at, lc, &found.algo, work.at,
-                         kWorkspace, s));
-  });
-  CHECK(cublasLtMatmulPreferenceDestroy(preference));
-  for (cublasLtMatrixLayout_t l : {la, lb, lc}) CHECK(cublasLtMatrixLayoutDestroy(l));
-  CHECK(cublasLtMatmulDescDestroy(op));
-  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) /
-         seconds;
+  const auto [m, n, k] = shape;
+  const std::size_t left_bytes = (product == kDw ? m : n) * k * t.bytes;
+  const std::size_t right_bytes = m * (product == kForward ? k : n) * t.bytes;
+  const std::size_t out_bytes = product == kForward ? m * n * t.bytes
+                                : product == kDx    ? m * k * t.bytes
+                                                    : n * k * 4;
+  Memory left(left_bytes, Memory::kDevice), right(right_bytes, Memory::kDevice),
+      out(out_bytes, Memory::kDevice);
+  fill(left.at, left_bytes, t, s);
+  fill(right.at, right_bytes, t, s);
+  const Multiply multiply(lt, t, product, shape, work);
+  const double seconds = best_seconds(s, [&] { multiply.run(s, left, right, out); });
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds;
+}
+
+/// Products with one are the rounded operands, so three of them tell the three ways of rounding apart. TF32
+/// keeps 10 of the 23 bits of the fraction, so 0x1000 is half a unit.
+int tf32() {
+  constexpr unsigned kTieDown = 0x3f801000, kTieUp = 0x3f803000, kAbove = 0x3f801800;
+  constexpr Shape shape{64, 64, 64};
+  cudaStream_t s;
+  cublasLtHandle_t lt;
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(cublasLtCreate(&lt));
+  const Memory work(kWorkspace, Memory::kDevice);
+  constexpr std::size_t bytes = 64 * 64 * sizeof(float);
+  const Memory left(bytes, Memory::kDevice), right(bytes, Memory::kDevice), out(bytes, Memory::kDevice);
+  std::vector<float> w(64 * 64), x(64 * 64), y(64 * 64);
+  const unsigned bits[] = {kTieDown, kTieUp, kAbove};
+  for (std::size_t i = 0; i < 3; ++i) std::memcpy(&x[i * 64], &bits[i], sizeof bits[i]);
+  w[0] = 1;
+  CHECK(cudaMemcpyAsync(left.at, w.data(), bytes, cudaMemcpyHostToDevice, s));
+  CHECK(cudaMemcpyAsync(right.at, x.data(), bytes, cudaMemcpyHostToDevice, s));
+  {
+    const Multiply multiply(lt, kTypes[1], kForward, shape, work);
+    multiply.run(s, left, right, out);
+  }
+  CHECK(cudaMemcpyAsync(y.data(), out.at, bytes, cudaMemcpyDeviceToHost, s));
+  CHECK(cudaStreamSynchronize(s));
+  unsigned got[3];  // y[i][0] = x[i][0] * w[0][0]
+  for (std::size_t i = 0; i < 3; ++i) std::memcpy(&got[i], &y[i * 64], sizeof got[i]);
+  const auto is = [&](unsigned a, unsigned b, unsigned c) {
+    return got[0] == a && got[1] == b && got[2] == c;
+  };
+  const char* rounding = is(0x3f802000, 0x3f804000, 0x3f802000)   ? "nearest, ties away from zero"
+                         : is(0x3f800000, 0x3f804000, 0x3f802000) ? "nearest, ties to even"
+                         : is(0x3f800000, 0x3f802000, 0x3f800000) ? "toward zero"
+                                                                  : "unknown";
+  std::printf("{\"rounding\": \"%s\", \"bits\": [%u, %u, %u]}\n", rounding, got[0], got[1], got[2]);
+  CHECK(cublasLtDestroy(lt));
+  CHECK(cudaStreamDestroy(s));
+  return 0;
 }
 
 /// Bytes a second from host to device, back, and of both directions together while both are busy.
@@ -229,11 +307,15 @@ int rates(const std::vector<Shape>& shapes) {
   const Memory work(kWorkspace, Memory::kDevice);
   const char* comma = "";
   for (const Type& t : kTypes)
-    for (const Shape& shape : shapes) {
-      std::printf("%s{\"precision\": \"%s\", \"m\": %llu, \"n\": %llu, \"k\": %llu, \"flops_per_s\": %.6g}",
-                  comma, t.name, shape.m, shape.n, shape.k, product_rate(lt, s, t, shape, work));
-      comma = ", ";
-    }
+    for (const Shape& shape : shapes)
+      for (const Product product : {kForward, kDx, kDw}) {
+        std::printf(
+            "%s{\"precision\": \"%s\", \"product\": \"%s\", \"m\": %llu, \"n\": %llu, \"k\": %llu, "
+            "\"flops_per_s\": %.6g}",
+            comma, t.name, kProductNames[product], shape.m, shape.n, shape.k,
+            product_rate(lt, s, t, product, shape, work));
+        comma = ", ";
+      }
   std::printf("]}\n");
   CHECK(cublasLtDestroy(lt));
   CHECK(cudaStreamDestroy(s));
@@ -262,7 +344,7 @@ int ballast(std::size_t leave) {
   return 0;  // the driver gives everything back with the process
 }
 
-[[noreturn]] void usage() { fail("expected: free | ballast LEAVE_BYTES | rates [M,N,K ...]", 2); }
+[[noreturn]] void usage() { fail("expected: free | ballast LEAVE_BYTES | rates [M,N,K ...] | tf32", 2); }
 
 /// One number that ends at `end`.
 unsigned long long number(const char*& at, char end) {
@@ -286,6 +368,7 @@ int main(int argc, char** argv) {
     const char* at = argv[2];
     return ballast(number(at, '\0'));
   }
+  if (what == "tf32" && argc == 2) return tf32();
   if (what != "rates") usage();
   std::vector<Shape> shapes;
   for (int i = 2; i < argc; ++i) {

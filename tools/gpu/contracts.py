@@ -1,15 +1,21 @@
 """Correctness: the contracts, the golden runs, and the loss curves of lower precisions compared with f32."""
 import glob
 import json
+import math
 import os
 
-from models import MODES, PRECISIONS
+from model import Dims
+from models import MODES, PRECISIONS, run_keys, write_tokens
 from program import NotMeasured
 from report import coarse, mean
 
 GOLDEN_BOUND = 1e-4     # nats, at every step of a golden run in f32
 CURVE_BOUND = 0.01      # of the mean loss of the last steps
 CURVE_STEPS, CURVE_LAST, CURVE_POINTS = 300, 20, 10
+# Vocabularies whose row of logits, staged in shared memory, is about as large as the 48 KiB that a block has by default:
+# the kernel of the loss also has static shared memory, so the limit lies below 48 KiB of logits.
+VOCABULARIES = {"bf16": (24455, 24456, 24576, 24583, 24584), "fp32": (12227, 12228, 12288, 12291, 12292)}
+TF32_ROUNDING = "nearest, ties away from zero"  # what tests/support/cuda computes
 
 
 def verify(c):
@@ -118,3 +124,25 @@ def curves(c):
             c.report.at_most(
                 "curves", precision, off, CURVE_BOUND, f"{off:.2%} off fp32, {shown}", always=True, losses=losses
             )
+
+
+def vocabulary(c):
+    """Two steps with vocabularies around the default limit of shared memory: the losses begin near ln V."""
+    for precision, sizes in VOCABULARIES.items():
+        for v in sizes[:1] if c.quick else sizes:
+            m = Dims(f"V = {v}", 64, 1, 2, 2, 64, v, 16, True)
+            keys = run_keys(m, write_tokens(c.scratch, v, 1 << 12), precision, "resident", 1, 1, 2)
+            r = c.program.train(keys)
+            losses = r.losses()
+            first = losses[0] if losses else math.inf
+            near = r.code == 0 and len(losses) == 2 and abs(first - math.log(v)) < 0.1
+            said = f"{first:.4f} nats, ln V = {math.log(v):.4f}" if r.code == 0 else r.reason()
+            c.report.judge("vocabulary", f"{m.name}, {precision}", first if losses else None, near, "runs, near ln V", said,
+                           always=True)
+
+
+def tf32(c):
+    """How the device rounds the operands of a TF32 product. Another way than the emulation's is no defect of the trainer,
+    but then the emulation's TF32 figures are not those of this device."""
+    found = c.probe.tf32()
+    c.report.judge("tf32", "rounding of operands", None, found == TF32_ROUNDING, TF32_ROUNDING, found, always=True)

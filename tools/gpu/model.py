@@ -1,12 +1,24 @@
-"""A model of the fastest possible step: a roofline of the resident trainer from rates measured on the same device, and
-the schedule of the hybrid mode. Pure arithmetic; assumed values are the constants below."""
+"""A model of the step of the resident trainer, kernel by kernel, from rates measured on the same device (roofline), and
+of the schedule of the hybrid mode. Pure arithmetic; assumed values are the constants below.
 
+  python3 tools/gpu/model.py [h100|h200]    the rates that are expected, stated before anything was measured
+"""
+import sys
 from dataclasses import dataclass, field
 
-# Attention (causal, flash) as a part of the rate of the model's matrix products: it has softmax between its products.
-ATTENTION_SHARE = {"bf16": 0.53, "tf32": 0.35, "fp32": 0.62}
+# Kernels of attention: products of [queries, D] x [D, keys] that each executes over the pairs inside the causal mask.
+# The backward pass runs in two kernels, so both compute q k^T and do v^T: 9 products a layer where 7 would do.
+ATTENTION_PRODUCTS = {"attention": 2, "attention_bwd: dk, dv": 4, "attention_bwd: dq": 3}
+# Rate of such a product as a part of the rate of the model's matrix products (forward, backward): mma.sync reaches about
+# two thirds of what wgmma does on Hopper, and softmax stands between the products. Without tensor cores: FMA.
+ATTENTION_SHARE = {"bf16": (0.37, 0.29), "tf32": (0.30, 0.22), "fp32": (0.62, 0.62)}
 # Fused element-wise kernels as a part of the rate at which the device copies.
 ELEMENTWISE_SHARE = 0.93
+# Rates that are expected of a device: copies inside it (read and written), pinned copies, and products by precision.
+EXPECTED = {
+    "h100": {"copy": 2.9e12, "bus": 52e9, "bf16": 620e12, "tf32": 340e12, "fp32": 50e12},
+    "h200": {"copy": 4.1e12, "bus": 52e9, "bf16": 620e12, "tf32": 340e12, "fp32": 50e12},
+}
 # Cross-entropy on the host: logits a second and core, by bytes of a logit; and what the host's memory gives.
 HOST_LOGITS = {4: 4.0e9, 2: 5.0e9}
 HOST_BYTES = 200e9
@@ -59,7 +71,8 @@ class Dims:
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of the device: bytes per second, and operations per second of products by (precision, N, K)."""
+    """Measured rates of the device: bytes per second, and operations per second of products by (precision, N, K): of the
+    forward product and of both gradients together, as a step has them."""
     copy: float
     up: float
     down: float
@@ -67,10 +80,12 @@ class Rates:
 
     @staticmethod
     def of(measured: dict) -> "Rates":
-        products = {}
+        best = {}  # the best of all row counts, by product: "forward", "dx", "dw"
         for p in measured["products"]:
-            key = (p["precision"], p["n"], p["k"])
-            products[key] = max(products.get(key, 0), p["flops_per_s"])
+            each = best.setdefault((p["precision"], p["n"], p["k"]), {})
+            name = p.get("product", "forward")
+            each[name] = max(each.get(name, 0), p["flops_per_s"])
+        products = {key: len(each) / sum(1 / r for r in each.values()) for key, each in best.items()}
         return Rates(
             measured["device_copy_bytes_per_s"], measured["h2d_bytes_per_s"], measured["d2h_bytes_per_s"], products
         )
@@ -88,16 +103,25 @@ class Rates:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Seconds per token of each part; `update` is divided by the tokens of a step."""
+    """Seconds per token of each kind of kernel; `update` is divided by the tokens of a step."""
     products: float
-    attention: float
+    attention: dict  # by kernel of ATTENTION_PRODUCTS
     elementwise: float
     loss: float
     update: float
 
     @property
+    def layers(self) -> float:
+        """Seconds per token of everything but loss and update."""
+        return self.products + sum(self.attention.values()) + self.elementwise
+
+    @property
     def tokens_per_s(self) -> float:
-        return 1 / (self.products + self.attention + self.elementwise + self.loss + self.update)
+        return 1 / (self.layers + self.loss + self.update)
+
+    def kernels(self) -> dict:
+        return {"matrix products": self.products, **self.attention, "norms and elementwise": self.elementwise,
+                "loss": self.loss, "update": self.update}
 
 
 def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
@@ -107,14 +131,12 @@ def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
         return None
     element = 2 if precision == "bf16" else 4
     bytes_per_s = ELEMENTWISE_SHARE * rates.copy
+    forward, backward = ATTENTION_SHARE[precision]
+    one = m.layers * m.seq * m.hidden / rate  # a causal product: half of 2 * S * H operations per token and layer
     return Roofline(
         products=6 * m.matrix_elements / rate,  # forward, and both gradients
-        attention=6
-        * m.layers
-        * m.seq
-        * m.hidden
-        * (7 / 6)
-        / (ATTENTION_SHARE[precision] * rate),  # 7 products for 6 counted
+        attention={kernel: count * one / (forward if kernel == "attention" else backward)
+                   for kernel, count in ATTENTION_PRODUCTS.items()},
         elementwise=m.layers * (24 * m.hidden + 8 * m.intermediate) * element / bytes_per_s,
         loss=3 * m.vocab * element / bytes_per_s,
         update=m.parameters * (30 if precision == "bf16" else 28) / bytes_per_s / tokens,
@@ -129,7 +151,7 @@ def hybrid(m: Dims, precision: str, micro_batches: int, sequences: int, chunks: 
     if r is None:
         return None
     tokens = m.seq * sequences
-    device = (r.products + r.attention + r.elementwise) * tokens
+    device = r.layers * tokens
     forward, backward, update = device / 3, device * 2 / 3, r.update * tokens * micro_batches
     hidden = tokens * m.hidden * 4 / rates.up
     logits_down, logits_up = tokens * m.vocab * 4 / rates.down, tokens * m.vocab * 4 / rates.up
@@ -152,3 +174,28 @@ def hybrid(m: Dims, precision: str, micro_batches: int, sequences: int, chunks: 
         at_up += hidden if i + 1 < micro_batches else 0
     wall = at_device + update
     return (micro_batches * device + update) / wall, micro_batches * tokens / wall
+
+
+def expected_rates(device: str, m: Dims) -> Rates:
+    e = EXPECTED[device]
+    return Rates(e["copy"], e["bus"], e["bus"],
+                 {(p, n, k): e[p] for p in ("bf16", "tf32", "fp32") for n, k in m.products})
+
+
+def main() -> int:
+    from models import MODELS
+    device = sys.argv[1] if len(sys.argv) > 1 else "h200"
+    if device not in EXPECTED:
+        print(f"model.py: no device {device!r}; there are {', '.join(EXPECTED)}", file=sys.stderr)
+        return 2
+    print(f"expected on one {device}, resident, 16 sequences a step; not measured")
+    for m in MODELS.values():
+        for precision in ("bf16", "tf32"):
+            line = roofline(m, precision, 16 * m.seq, expected_rates(device, m))
+            parts = ", ".join(f"{name} {s * line.tokens_per_s:.0%}" for name, s in line.kernels().items())
+            print(f"{m.name}, {precision}: {line.tokens_per_s:,.0f} tokens/s: {parts}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

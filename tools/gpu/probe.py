@@ -50,7 +50,15 @@ class Probe:
 
     def rates(self, shapes: list) -> dict:
         """`shapes`: (rows, columns, sum) of the products."""
-        process = self.start("rates", *(f"{m},{n},{k}" for m, n, k in shapes))
+        return self.answer("rates", *(f"{m},{n},{k}" for m, n, k in shapes))
+
+    def tf32(self) -> str:
+        """How a TF32 product rounds its operands: "nearest, ties away from zero", "nearest, ties to even", "toward zero"
+        or "unknown"."""
+        return self.answer("tf32")["rounding"]
+
+    def answer(self, *words) -> dict:
+        process = self.start(*words)
         try:
             return one_line(process, self.left())
         finally:

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 
 
 class OutOfTime(Exception):
-    """The time limit of a step ended before its work was done."""
+    """The time limit of a step ended before its work was done. `run`: what the program had printed by then, if it had
+    been started."""
+
+    def __init__(self, run=None):
+        super().__init__()
+        self.run = run
 
 
 class NotMeasured(Exception):
@@ -102,7 +107,7 @@ class Program:
             }
         )
         if late:
-            raise OutOfTime()
+            raise OutOfTime(r)
         return r
 
     @staticmethod

@@ -49,13 +49,13 @@ class Report:
         return self.judge(step, what, value, value <= most, f"<= {most:g}", text, **more)
 
     def skip(self, step, why):
-        return self.add(step, "the whole step", None, SKIPPED, why)
+        return self.add(step, "the whole step", None, SKIPPED, f"not measured: {why}")
 
     def fail(self, step, why):
         return self.add(step, "the step ended early", None, FAILED, why)
 
     def leave_out(self, step, why):
-        return self.add(step, "the rest of the step", None, LEFT_OUT, why)
+        return self.add(step, "the rest of the step", None, LEFT_OUT, f"not measured: {why}")
 
     def bad(self) -> list:
         return [f for f in self.figures if f.status in BAD]

@@ -6,7 +6,8 @@ import os
 import shutil
 
 from contracts import golden_cases
-from models import MODES
+from model import Dims
+from models import MODES, run_keys, write_tokens
 from program import NotMeasured
 
 FOUND = 86          # the exit code that the tool is told to give for its own findings
@@ -47,14 +48,38 @@ def findings(text: str) -> str:
     return "; ".join(([worth[0]] if worth else []) + [l for l in worth[-1:] if "SUMMARY" in l and len(worth) > 1])
 
 
+def before_program(c, tool: str) -> list:
+    """The words that run the program under the tool."""
+    words = [find_tool(c.sanitizer), "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
+    return words + (["--racecheck-report", "all"] if tool == "racecheck" else [])
+
+
+def judge(c, step: str, what: str, r, steps: int):
+    """One run under a tool is clean if it took its steps and the tool found nothing. Raises NotMeasured if the tool
+    refuses this device."""
+    text = r.out + r.err
+    refused = refusal(text)
+    if refused:
+        raise NotMeasured(f"{step} refuses: {refused}")
+    clean = r.code == 0 and len(r.losses()) == steps
+    said = f"clean in {r.seconds:.0f} s" if clean else findings(text) or r.reason()
+    c.report.judge(step, what, r.code, clean, "clean", said, always=True)
+
+
+def tensor_cores(c):
+    """racecheck over one update of a small model whose heads and precision use the tensor-core kernels."""
+    before = before_program(c, "racecheck")
+    m = Dims("one layer", 128, 1, 2, 1, 128, 256, 64 if c.quick else 192, True)
+    for precision in ("bf16",) if c.quick else ("bf16", "tf32"):
+        keys = run_keys(m, write_tokens(c.scratch, m.vocab, 1 << 14), precision, "resident", 1, 1, 1)
+        judge(c, "racecheck", f"tensor-core kernels, {precision}", c.program.train(keys, before=before), 1)
+
+
 def with_tool(tool: str):
     """The step for memcheck or racecheck: two updates of each golden run in each mode, and the kernels of the other
     precisions."""
     def step(c):
-        path = find_tool(c.sanitizer)
-        before = [path, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
-        if tool == "racecheck":
-            before += ["--racecheck-report", "all"]
+        before = before_program(c, tool)
         cases = {os.path.basename(f): f for f in golden_cases(c.golden)}
         small = [n for n in ("mha", "gqa-tied") if n in cases] or list(cases)[:1]
         runs = [(n, mode, "fp32") for n in small for mode in MODES] + [
@@ -68,12 +93,5 @@ def with_tool(tool: str):
                 run_file=os.path.join(cases[name], "run.toml"),
                 before=before,
             )
-            text = r.out + r.err
-            refused = refusal(text)
-            if refused:
-                raise NotMeasured(f"{tool} refuses: {refused}")
-            steps = len(r.losses())
-            clean = r.code == 0 and steps == 2
-            said = f"clean in {r.seconds:.0f} s" if clean else findings(text) or r.reason()
-            c.report.judge(tool, what, r.code, clean, "clean", said, always=True)
+            judge(c, tool, what, r, 2)
     return step

@@ -3,7 +3,7 @@ import os
 
 from model import Rates, hybrid as hybrid_model, roofline
 from models import run_keys, write_tokens
-from program import NotMeasured, rate_of, some_steps
+from program import NotMeasured, OutOfTime, rate_of, some_steps
 from report import mib
 
 WARM_UP = 3
@@ -58,12 +58,19 @@ def measure(
 
 def search(c, m, precision) -> tuple:
     """(tokens per second, micro-batch) of the best of doubling micro-batches in mode resident; failures are reported.
-    """
-    micro = 1 if c.quick else FIRST_MICRO_BATCH[m.name]
+    If the time is over, the best so far; the steps that the last run had taken count if they are enough."""
+    micro, late = 1 if c.quick else FIRST_MICRO_BATCH[m.name], False
     best, tried = (0.0, 0), {}
-    while micro <= (2 if c.quick else 256):
-        r, warm_up = measure(c, m, precision, "resident", micro, 1)
-        if not r.ended and r.code != 0:
+    c.tried[f"{m.name}, {precision}"] = tried
+    while micro <= (2 if c.quick else 256) and not late:
+        try:
+            r, warm_up = measure(c, m, precision, "resident", micro, 1)
+        except OutOfTime as e:
+            late, r, warm_up = True, e.run, WARM_UP
+            if r is None or len(r.step_ms()) < warm_up + 2:
+                tried[micro] = "its time was over"
+                break
+        if not late and not r.ended and r.code != 0:
             tried[micro] = r.reason()
             if best[0] == 0 and micro > 1 and r.code == 3:  # the first does not fit: a smaller one may
                 micro //= 2
@@ -76,8 +83,9 @@ def search(c, m, precision) -> tuple:
         if not gained or micro * 2 in tried:
             break
         micro *= 2
-    c.tried[f"{m.name}, {precision}"] = tried
     if not best[1]:
+        if late:
+            raise OutOfTime()
         raise NotMeasured(f"{m.name} in {precision}: " + "; ".join(map(str, tried.values())))
     c.best[m.name, precision] = best
     return best
@@ -88,8 +96,17 @@ def best_of(c, m, precision) -> tuple:
 
 
 def throughput(c):
+    compare_with_roofline(c, c.models.values())
+
+
+def throughput_of_one(c):
+    """350M in each precision of the tensor cores."""
+    compare_with_roofline(c, [c.models["350M"]])
+
+
+def compare_with_roofline(c, compared):
     for precision in ("bf16", "tf32"):
-        for m in c.models.values():
+        for m in compared:
             try:
                 rate, micro = search(c, m, precision)
             except NotMeasured as e:
@@ -108,7 +125,7 @@ def throughput(c):
             else:
                 ratio = rate / line.tokens_per_s
                 c.report.at_least("throughput", f"{m.name}, {precision} / roofline", ratio, MODEL_BOUND,
-                                  f"{ratio:.2f} of {line.tokens_per_s:,.0f} tokens/s", roofline=line.__dict__)
+                                  f"{ratio:.2f} of {line.tokens_per_s:,.0f} tokens/s", roofline=line.kernels())
 
 
 def profile(c):

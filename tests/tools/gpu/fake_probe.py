@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """trainhost_gpu_probe for an emulated device: invented rates, and a ballast that the emulated engine and the fake
 driver read from the file that EMULATED_CUDA_FREE names. Memory that a run uses is not visible to it, so `free`
-reports nothing about it."""
+reports nothing about it. What needs neither a clock nor free memory is asked of the probe itself."""
 
 import json
 import os
@@ -34,11 +34,14 @@ elif what == "ballast":
 elif what == "rates":
     shapes = [tuple(map(int, w.split(","))) for w in words]
     products = [
-        dict(precision=p, m=m, n=n, k=k, flops_per_s=r)
+        dict(precision=p, product=product, m=m, n=n, k=k, flops_per_s=r)
         for p, r in (("bf16", 6e14), ("tf32", 3e14), ("fp32", 5e13))
+        for product in ("forward", "dx", "dw")
         for m, n, k in shapes
     ]
     say(device="Emulated GPU", capability="9.0", free_bytes=free(), total_bytes=TOTAL, device_copy_bytes_per_s=4e12,
         h2d_bytes_per_s=5e10, d2h_bytes_per_s=5e10, both_bytes_per_s=8e10, products=products)
+elif what == "tf32":
+    os.execv(os.environ["EMULATED_PROBE"], ["trainhost_gpu_probe", what])  # the probe itself on the emulation
 else:
     sys.exit(2)

@@ -55,6 +55,27 @@ class Quick(unittest.TestCase):
         self.assertEqual(len(table), 2 + len(told["figures"]))
         self.assertFalse([f for f in os.listdir(self.folder.name) if f != "out.json"])  # nothing is left behind
 
+    def test_every_step_of_the_first_minutes_ends_with_figures(self):
+        r, told = self.accept("--first", "--sanitizer", os.path.join(HERE, "fake_sanitizer.sh"))
+        self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+        steps = subprocess.run(self.words("--first", "--list"), capture_output=True, text=True).stdout.split()
+        self.assertEqual({f["step"] for f in told["figures"]}, set(steps))
+        self.assertEqual(set(self.statuses(told, "vocabulary").values()), {"held"})
+        self.assertEqual(self.statuses(told, "tf32"), {"rounding of operands": "held"})
+        self.assertEqual(self.statuses(told, "racecheck"), {"the whole step": "skipped"})
+        self.assertIn("not measured: racecheck refuses", told["figures"][-1]["text"])
+
+    def test_the_json_is_there_after_the_first_step(self):
+        p = subprocess.Popen(self.words("--only", "rates,golden"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                             text=True, env=self.environment, start_new_session=True)
+        for line in p.stderr:
+            if line.startswith("golden"):
+                break
+        os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
+        p.stderr.close()
+        self.assertEqual(list(self.told()["step_seconds"]), ["rates"])
+
     def test_torch_is_compared_and_a_python_without_it_is_skipped_by_name(self):
         r, told = self.accept("--peer", "--python", os.path.join(HERE, "fake_python.py"), "--only", "1.1B-bf16")
         self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
@@ -76,7 +97,7 @@ class Quick(unittest.TestCase):
         self.assertEqual([f["status"] for f in told["figures"]], ["skipped", "skipped"])
 
     def test_what_there_is_no_time_for_is_named(self):
-        r, told = self.accept("--minutes", "0.05", "--only", "curves,verify")
+        r, told = self.accept("--minutes", "0.03", "--only", "curves,verify")
         self.assertEqual(r.returncode, 1)
         self.assertEqual(told["figures"][-1]["status"], "LEFT OUT")
         self.assertIn("--only verify", r.stdout)

@@ -2,8 +2,12 @@
 """Tests tools/gpu without a device: results and table, the roofline compared with hand-computed numbers, output of the
 sanitizer."""
 
+import importlib.machinery
+import importlib.util
 import os
 import sys
+import tempfile
+import types
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tools/gpu"))
@@ -13,7 +17,19 @@ import models
 import program
 import report
 import sanitize
+import speed
 
+
+def script(name):
+    """A script without the ending .py as a module."""
+    path = os.path.join(sys.path[0], name)
+    spec = importlib.util.spec_from_loader(name, importlib.machinery.SourceFileLoader(name, path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+accept = script("accept")
 M = models.MODELS["350M"]
 
 
@@ -67,11 +83,23 @@ class TheModel(unittest.TestCase):
     def test_the_roofline_adds_up(self):
         line = model.roofline(M, "bf16", 16 * 2048, rates())
         self.assertAlmostEqual(line.products * 1e6, 3.308, 3)       # 6 * 341.8e6 / 620e12 a token
-        self.assertAlmostEqual(line.attention * 1e6, 1.072, 3)
+        self.assertEqual(len(line.attention), 3)
+        self.assertAlmostEqual(sum(line.attention.values()) * 1e6, 2.398, 3)  # (2 / 0.37 + 7 / 0.29) products of 81 ns
         self.assertAlmostEqual(line.elementwise * 1e6, 0.565, 3)
         self.assertAlmostEqual(line.loss * 1e6, 0.049, 3)
         self.assertAlmostEqual(line.update * 1e6, 0.078, 3)
-        self.assertAlmostEqual(line.tokens_per_s, 197.1e3, delta=200)
+        self.assertAlmostEqual(line.tokens_per_s, 156.2e3, delta=200)
+
+    def test_the_rate_of_a_shape_is_that_of_its_three_products_together(self):
+        one = lambda name, rate: {"precision": "bf16", "product": name, "m": 8, "n": 4, "k": 2, "flops_per_s": rate}
+        measured = {"device_copy_bytes_per_s": 1, "h2d_bytes_per_s": 1, "d2h_bytes_per_s": 1,
+                    "products": [one("forward", 6.0), one("dx", 3.0), one("dx", 2.0), one("dw", 2.0)]}
+        self.assertEqual(model.Rates.of(measured).products, {("bf16", 4, 2): 3.0})
+
+    def test_what_is_expected_of_a_device_is_stated_for_every_model(self):
+        for device in model.EXPECTED:
+            for m in models.MODELS.values():
+                self.assertGreater(model.roofline(m, "bf16", 2048, model.expected_rates(device, m)).tokens_per_s, 0)
 
     def test_a_product_that_was_not_measured_gives_no_figure_instead_of_a_wrong_one(self):
         r = rates()
@@ -88,7 +116,7 @@ class TheModel(unittest.TestCase):
         u = lambda n, bus: model.hybrid(M, "bf16", n, 1, 8, rates(bus=bus), 16)[0]
         self.assertGreater(u(4, 52e9), u(4, 12e9))
         self.assertGreater(u(16, 52e9), u(4, 52e9))
-        self.assertAlmostEqual(u(4, 52e9), 0.933, 2)
+        self.assertAlmostEqual(u(4, 52e9), 0.961, 2)
 
 
 class Shapes(unittest.TestCase):
@@ -119,6 +147,37 @@ class Runs(unittest.TestCase):
         self.assertEqual(
             program.Run([], code=3, err="note\ntrainhost: too big\n  a hint\n").reason(), "exit 3: trainhost: too big"
         )
+
+
+class Time(unittest.TestCase):
+    STEPS = [("a", 60, None), ("b", 30, None), ("c", 30, None)]
+
+    def test_chosen_steps_have_the_whole_time_and_all_steps_what_they_are_listed_with(self):
+        self.assertEqual(accept.time_of_step(self.STEPS[:1], 0, 120, 120 / 450), 120)
+        self.assertEqual(accept.time_of_step(self.STEPS[:2], 0, 120, 120 / 450), 80)
+        self.assertEqual(accept.time_of_step(self.STEPS, 0, 90, 1), 60)      # more steps than time: the first as listed
+        self.assertEqual(accept.time_of_step(self.STEPS, 2, 5, 1), 5)        # never more than what is left
+
+    def test_what_was_measured_before_the_time_was_over_counts(self):
+        def one(steps):
+            return program.Run([], events=[{"event": "step", "ms": 10, "tokens": 100}] * steps, ended=True)
+
+        class Runs:
+            def __init__(self, steps_of_second):
+                self.ends = [one(9), program.OutOfTime(one(steps_of_second))]
+
+            def train(self, keys, **more):
+                end = self.ends.pop(0)
+                if isinstance(end, program.OutOfTime):
+                    raise end
+                return end
+
+        for steps, tried in ((3, "its time was over"), (9, 1e4)):
+            with tempfile.TemporaryDirectory() as scratch:
+                c = types.SimpleNamespace(quick=False, best={}, tried={}, say=lambda text: None, program=Runs(steps),
+                                          scratch=scratch, token_count=1 << 8)
+                self.assertEqual(speed.search(c, M, "bf16")[0], 1e4)
+                self.assertEqual(c.tried["350M, bf16"], {8: 1e4, 16: tried})
 
 
 class Sanitizer(unittest.TestCase):
