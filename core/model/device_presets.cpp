@@ -1,13 +1,18 @@
-// Device presets with published figures of the vendors. Memory is in decimal GB as advertised, slightly less
-// than the hardware has, so a plan that fits the preset fits the device. No real device is queried.
+// Device presets: memory as the driver reports it, rates as the vendors publish them. No real device is queried.
 #include "core/model/presets.hpp"
 
 namespace trainhost {
 namespace {
 
 constexpr std::uint64_t kGB = 1'000'000'000;
+constexpr std::uint64_t gib(double n) { return static_cast<std::uint64_t>(n * (1 << 30)); }
 
-// Published by the vendors; not checked again against their documents on 2026-11-21. Of two published figures
+// Memory of GPUs: what a program can have at most, the "total capacity" of PyTorch's out-of-memory messages
+// (cudaMemGetInfo). It is less than the memory of the board, because the driver keeps some, and depends on the
+// driver's version by some 100 MiB: of the values in public bug reports of 2023 to 2026 the smallest that occurs
+// often. H100 PCIe: as H100 SXM, which has the same total in nvidia-smi (81,559 MiB). TPU and CPU: as advertised.
+//
+// Rates: published by the vendors; not checked again against their documents on 2026-11-21. Of two published figures
 // the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents have GiB
 // (TPU v5p). Peak rates: dense (no structured sparsity), f32 accumulation. Links: NVLink, Infinity Fabric or
 // ICI, else PCIe; one direction, half of the figure in data sheets. Nodes and networks of the vendor's
@@ -21,29 +26,37 @@ const std::vector<DevicePreset>& device_table() {
       // name, vendor, full name
       //   memory    GB/s    bf16    tf32   fp32   link   fp16    fp8     node  network host
       {"a100-40gb", "NVIDIA", "A100 SXM 40 GB",
-       40 * kGB,   1555,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+       gib(39.39),  1555,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
       {"a100-80gb", "NVIDIA", "A100 SXM 80 GB",
-       80 * kGB,   2039,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+       gib(79.14),  2039,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+      {"a10g-24gb", "NVIDIA", "A10G",
+       gib(22.03),  600,    70,     35,    31.5,  32,    70,     0,      8,    0,       32},
       {"b200-180gb", "NVIDIA", "B200 SXM 180 GB",
-       180 * kGB,  8000,   2250,   1125,  75,    900,   2250,   4500,   8,    50,      64},
+       gib(178.35), 8000,   2250,   1125,  75,    900,   2250,   4500,   8,    50,      64},
       {"gb200-186gb", "NVIDIA", "GB200 NVL72, one GPU",
-       186 * kGB,  8000,   2500,   1250,  80,    900,   2500,   5000,   72,   50,      225},
+       gib(184.31), 8000,   2500,   1250,  80,    900,   2500,   5000,   72,   50,      225},
       {"h100-80gb", "NVIDIA", "H100 SXM 80 GB",
-       80 * kGB,   3350,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+       gib(79.10),  3350,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
       {"h100-pcie-80gb", "NVIDIA", "H100 PCIe 80 GB",
-       80 * kGB,   2000,   756,    378,   51.2,  300,   756,    1513,   2,    0,       64},
+       gib(79.10),  2000,   756,    378,   51.2,  300,   756,    1513,   2,    0,       64},
       {"h200-141gb", "NVIDIA", "H200 SXM 141 GB",
-       141 * kGB,  4800,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+       gib(139.72), 4800,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+      {"l4-24gb", "NVIDIA", "L4",
+       gib(22.03),  300,    121,    60,    30.3,  32,    121,    242.5,  8,    0,       32},
       {"l40s-48gb", "NVIDIA", "L40S",
-       48 * kGB,   864,    362.05, 183,   91.6,  32,    362.05, 733,    8,    0,       32},
+       gib(44.34),  864,    362.05, 183,   91.6,  32,    362.05, 733,    8,    0,       32},
       {"mi300x-192gb", "AMD", "Instinct MI300X",
-       192 * kGB,  5300,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64},
+       gib(191.69), 5300,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64},
       {"rtx-3090", "NVIDIA", "GeForce RTX 3090",
-       24 * kGB,   936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32},
+       gib(23.55),  936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32},
       {"rtx-4090", "NVIDIA", "GeForce RTX 4090",
-       24 * kGB,   1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32},
+       gib(23.60),  1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32},
       {"rtx-5090", "NVIDIA", "GeForce RTX 5090",
-       32 * kGB,   1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64},
+       gib(31.36),  1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64},
+      {"rtx-a6000", "NVIDIA", "RTX A6000",
+       gib(47.40),  768,    154.8,  77.4,  38.7,  56.25, 154.8,  0,      2,    0,       32},
+      {"t4-16gb", "NVIDIA", "T4",
+       gib(14.56),  320,    0,      0,     8.1,   16,    65,     0,      8,    0,       16},
       {"tpu-v5p", "Google", "Cloud TPU v5p, one chip",
        95 * kGB,   2765,   459,    0,     0,     600,   0,      0,      8960, 6.25,    0},
       {"xeon-8480", "Intel", "Xeon Platinum 8480+, one socket",

@@ -22,7 +22,7 @@ const ModelSpec& builtin_model();
 struct DevicePreset {
   std::string name;  // "h100-80gb"
   std::string vendor, full_name;
-  std::uint64_t memory_bytes;                    // as published by the vendor
+  std::uint64_t memory_bytes;                    // usable, as the driver reports it
   double memory_gbs;                             // bandwidth, GB/s
   double bf16_tflops, tf32_tflops, fp32_tflops;  // dense peaks; 0 = not offered
   double link_gbs;                               // to other devices, one direction; 0 = none

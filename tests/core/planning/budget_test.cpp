@@ -1,6 +1,7 @@
 // Which memory budgets a run is compared with, and the message when one of them is too small.
 #include <boost/test/unit_test.hpp>
 
+#include "core/model/presets.hpp"
 #include "core/planning/budget.hpp"
 #include "core/process/host_info.hpp"
 
@@ -67,7 +68,7 @@ BOOST_AUTO_TEST_CASE(the_run_file_precedes_the_preset_and_free_memory) {
   card.queries = 1;
   c.device = "h100-80gb";
   b = planning::find_budgets(c, on(Tier::kDevice), &card, true);
-  BOOST_TEST(b.compute.bytes == 80000000000u);
+  BOOST_TEST(b.compute.bytes == find_device_preset("h100-80gb")->memory_bytes);
   BOOST_TEST(b.compute.source == "h100-80gb");
   BOOST_TEST(!b.host.known);  // of another machine
   c.budget = 100;
