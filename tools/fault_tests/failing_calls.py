@@ -5,7 +5,6 @@ import resource
 import shutil
 import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 from kills import announced_checkpoint, counted_calls, starts, wrong_after
 from program import checkpoints, empty, finish_run
@@ -70,13 +69,7 @@ def every_call(c, row):
         every, cases = pairs(c, name, calls)
         total += len(every)
 
-        def some_cases(i):
-            for n, action in cases[i::c.jobs]:
-                if not c.out_of_time():
-                    one_case(workers[i], *prepared[i], calls[n - 1], n, action)
-
-        with ThreadPoolExecutor(c.jobs) as threads:
-            list(threads.map(some_cases, range(c.jobs)))
+        c.in_parallel(cases, lambda i, case: one_case(workers[i], *prepared[i], calls[case[0] - 1], *case))
     row.figure("of (call, error) pairs", f"{total:,}")
     row.figure("runs that ended with a message", f"{len(failed):,}")
     row.figure("messages without the system's reason", f"{len(without_reason):,}")
