@@ -1,8 +1,10 @@
 """F17, F25, F26 and F28: the same bits again, two runs in one folder, earlier checkpoints, and hours of training."""
+import array
 import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -65,20 +67,39 @@ def two_runs(c, row):
 
 
 def earlier_checkpoints(c, row):
-    """Runs that earlier versions interrupted, kept in tests/golden/checkpoints, are resumed to their end."""
+    """Runs that earlier versions interrupted, kept in tests/golden/checkpoints, are resumed to their end. The weights
+    are those of an undisturbed run of this version; another processor rounds them differently."""
     source = os.path.join(c.root, "tests", "golden", "checkpoints")
-    versions = sorted(os.listdir(source)) if os.path.isdir(source) else []
-    for version in (v for v in versions if os.path.isdir(os.path.join(source, v))):
-        kept, folder = os.path.join(source, version), empty(os.path.join(c.work, "F26"))
+    versions = [v for v in sorted(os.listdir(source)) if os.path.isdir(os.path.join(source, v))]
+    folder, undisturbed = os.path.join(c.work, "F26"), os.path.join(c.work, "F26 undisturbed")
+    for version in versions:
+        kept = os.path.join(source, version)
+        empty(folder)
         shutil.copytree(os.path.join(kept, "checkpoints"), os.path.join(folder, "checkpoints"))
-        arguments = ["train", os.path.join(kept, "run.toml"), "--resume", "--json", "-q", "--set",
-                     f"output.dir={folder}"]
-        r = c.program.run(arguments, directory=kept)
+
+        def train(where, option):
+            arguments = ["train", os.path.join(kept, "run.toml"), option, "--json", "-q", "--set", f"output.dir={where}"]
+            return c.program.run(arguments, directory=kept), c.program.command(arguments)
+
+        r, command = train(folder, "--resume")
+        other, _ = train(undisturbed, "--overwrite")
         started = [e.get("resumed_from") for e in r.events("start")]
-        row.case(r.code == 0 and started == [2], f"{version}: {r.summary()}, resumed from {started}",
-                 c.program.command(arguments), folder, c.kept)
+        ok = r.code == 0 and started == [2] and other.code == 0
+        row.case(ok, f"{version}: {r.summary()}, resumed from {started}", command, folder, c.kept)
+        if ok:
+            one, same = (weights(f) for f in (folder, undisturbed))
+            off = max(abs(x - y) for x, y in zip(one, same))
+            row.case(len(one) == len(same) and off < 1e-4, f"{version}: weights differ by {off}", command, folder, c.kept)
     newer(c, row)
-    row.figure("versions", len(versions) - ("README.md" in versions))
+    row.figure("versions", len(versions))
+
+
+def weights(folder):
+    """All values of model/model.safetensors."""
+    with open(os.path.join(folder, "model", "model.safetensors"), "rb") as f:
+        header, = struct.unpack("<Q", f.read(8))
+        f.seek(8 + header)
+        return array.array("f", f.read())
 
 
 def newer(c, row):
