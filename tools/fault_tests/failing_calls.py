@@ -44,9 +44,20 @@ def every_call(c, row):
     workers, lock, total, failed = [c.worker(i) for i in range(c.jobs)], threading.Lock(), 0, []
     without_reason = []
 
-    def one_case(worker, name, prepare, options, call, n, action):
-        folder = os.path.join(worker.work, "F3")
+    def prepared_folder(worker, prepare):
+        """The same calls follow in each case: the caches are those of the first run."""
+        folder, kept = os.path.join(worker.work, "F3"), os.path.join(worker.work, "kept cache")
+        cache = worker.program.environment["TRAINHOST_CACHE"]
+        if not os.path.isdir(kept):
+            worker.program.run(["plugins", "list"])
+            shutil.copytree(cache, kept)
+        shutil.rmtree(cache, ignore_errors=True)
+        shutil.copytree(kept, cache)
         prepare(folder)
+        return folder
+
+    def one_case(worker, name, prepare, options, call, n, action):
+        folder = prepared_folder(worker, prepare)
         fault = {"CALL": n, "ACTION": action}
         arguments = worker.program.train(folder) + options
         r = worker.program.run(arguments, fault)
@@ -63,8 +74,7 @@ def every_call(c, row):
 
     for situation, name in enumerate(n for n, _, _ in starts(workers[0])[1]):
         prepared = [starts(w)[1][situation] for w in workers]
-        folder = os.path.join(workers[0].work, "F3")
-        prepared[0][1](folder)
+        folder = prepared_folder(workers[0], prepared[0][1])
         calls = counted_calls(workers[0], workers[0].program.train(folder) + prepared[0][2])
         every, cases = pairs(c, name, calls)
         total += len(every)
