@@ -72,6 +72,7 @@ def every_call(c, row):
                 without_reason.append(what + r.err.strip()[-300:])
             row.case(not why, what + why, worker.program.command(arguments, fault), folder, c.kept)
 
+    same_calls(c, row, base)
     for situation, name in enumerate(n for n, _, _ in starts(workers[0])[1]):
         prepared = [starts(w)[1][situation] for w in workers]
         folder = prepared_folder(workers[0], prepared[0][1])
@@ -84,6 +85,21 @@ def every_call(c, row):
     row.figure("runs that ended with a message", f"{len(failed):,}")
     row.figure("messages without the system's reason", f"{len(without_reason):,}")
     c.details["F3 messages without the system's reason"] = sorted(without_reason)[:50]
+
+
+def same_calls(c, row, base):
+    """Calls that fail wherever they occur."""
+    folder = os.path.join(c.work, "F3")
+    for fault, wanted, why in [
+            ({"PATH": "/proc/meminfo", "ACTION": errno.EACCES}, "", "free memory is not known, and the run goes on"),
+            ({"PATH": "/F3/checkpoints", "NAMES": "stat", "ACTION": errno.EIO}, os.strerror(errno.EIO),
+             "a directory whose type cannot be read is not a missing one")]:
+        shutil.rmtree(folder, ignore_errors=True)
+        fault.update({"CALL": 1, "FROM": 1})
+        arguments = c.program.train(folder)
+        r = c.program.run(arguments, fault)
+        ok = wanted in r.err and r.code == 1 if wanted else r.code == 0 and not base.difference(folder)
+        row.case(ok, f"{why}: {r.summary()}", c.program.command(arguments, fault))
 
 
 class SmallDisk:
