@@ -102,6 +102,13 @@ void sync_directory(const fs::path& dir) {
   if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", d, errno);
 }
 
+fs::file_type file_type_of(const fs::path& path) {
+  std::error_code ec;
+  const fs::file_type type = fs::symlink_status(path, ec).type();
+  if (type == fs::file_type::none) throw_errno("read the type of", path, ec.value());
+  return type;
+}
+
 void make_directory(const fs::path& dir) {
   if (sys().mkdir(dir.c_str(), 0755) != 0) throw_errno("create the directory", dir, errno);
 }
@@ -114,7 +121,7 @@ void make_directories(const fs::path& dir) {
   fs::path d = dir.has_filename() ? dir : dir.parent_path();  // "runs/x/" is runs/x
   make_directories(d.parent_path());
   if (sys().mkdir(d.c_str(), 0755) != 0 && errno != EEXIST) throw_errno("create the directory", d, errno);
-  if (!fs::is_directory(d, ec)) throw_errno("create the directory", d, ENOTDIR);
+  if (!fs::is_directory(d, ec)) throw_errno("create the directory", d, ec ? ec.value() : ENOTDIR);
   sync_directory(d.parent_path());
 }
 
@@ -126,13 +133,13 @@ void remove_file(const fs::path& path) {
   if (sys().unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
 }
 
-/// symlink_status(): a link to a directory is removed as a link; following it would delete files elsewhere.
-/// ENOENT is ignored, as the goal is reached.
+/// A link to a directory is removed as a link; following it would delete files elsewhere. ENOENT is ignored,
+/// as the goal is reached.
 void remove_tree(const fs::path& path) {
   std::error_code ec;
-  auto status = fs::symlink_status(path, ec);
-  if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) return remove_file(path);
+  const fs::file_type type = file_type_of(path);
+  if (type == fs::file_type::not_found) return;
+  if (type != fs::file_type::directory) return remove_file(path);
   // The entries are collected before any is removed; removing during iteration may skip entries.
   const std::vector<std::string> names = names_in_directory(path, ec);
   if (ec) throw_errno("list", path, ec.value());
@@ -145,8 +152,7 @@ void remove_tree(const fs::path& path) {
 /// states this exception of the guarantee.
 bool publish_directory(const fs::path& staged, const fs::path& target) {
   assert(staged != target);
-  std::error_code ec;
-  if (!fs::exists(fs::symlink_status(target, ec))) {
+  if (file_type_of(target) == fs::file_type::not_found) {
     rename_path(staged, target);
     return false;
   }

@@ -50,6 +50,9 @@ void write_all(int fd, std::span<const std::byte> data, const std::filesystem::p
 void sync_and_close(Fd fd, const std::filesystem::path& path);
 void sync_file(const std::filesystem::path& path);
 void sync_directory(const std::filesystem::path& dir);
+/// Type of the file itself, not of the one that a link points to; not_found if there is none. Throws if the
+/// system gives another reason: a failing disk must not be taken for a missing file.
+std::filesystem::file_type file_type_of(const std::filesystem::path& path);
 void make_directory(const std::filesystem::path& dir);
 /// Creates the directory and its missing parents, each synced. Does nothing if it exists.
 void make_directories(const std::filesystem::path& dir);

@@ -48,13 +48,12 @@ std::vector<std::string> names_in(const fs::path& dir) {
 
 std::vector<Candidate> candidates(const fs::path& dir) {
   std::vector<Candidate> out;
-  std::error_code ec;
   // No directory: a run without checkpoints.
-  if (!fs::exists(dir, ec) && !ec) return out;
+  if (file_type_of(dir) == fs::file_type::not_found) return out;
   for (const std::string& name : names_in(dir)) {
     auto step = step_of(name);
     // Not through a symbolic link: it could lead out of output.dir.
-    if (!step || !fs::is_directory(fs::symlink_status(dir / name, ec))) continue;
+    if (!step || file_type_of(dir / name) != fs::file_type::directory) continue;
     Candidate c{name, *step, 0, {}};
     try {
       Manifest m = parse_manifest(read_whole(dir / name / kManifestName, kMaxManifestBytes));
@@ -82,8 +81,7 @@ std::uint64_t next_serial(const std::vector<Candidate>& all) {
 std::uint64_t Store::count() const { return candidates(dir_).size(); }
 
 std::string best_name(const fs::path& dir) {
-  std::error_code ec;
-  if (!fs::exists(fs::symlink_status(dir / kBestName, ec))) return {};
+  if (file_type_of(dir / kBestName) == fs::file_type::not_found) return {};
   try {
     std::string name = read_whole(dir / kBestName, 64);
     if (name.ends_with('\n')) name.pop_back();

@@ -62,8 +62,7 @@ void require_free_space(const fs::path& dir, std::uint64_t bytes, const std::str
 Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kMinKept)) {}
 
 void Store::remove_leftovers() const {
-  std::error_code ec;
-  if (!fs::exists(dir_, ec)) return;  // a run without checkpoints
+  if (file_type_of(dir_) == fs::file_type::not_found) return;  // a run without checkpoints
   for (const std::string& name : names_in(dir_))
     if (is_temp_name(name) &&
         (name.starts_with("step-") || name.starts_with("latest.") || name.starts_with("best.")))

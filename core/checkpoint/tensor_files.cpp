@@ -36,10 +36,10 @@ std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors) {
 /// between leaves the rest in the old directory under its temporary name; nothing is lost.
 void move_other_files(const fs::path& old, const fs::path& dir) {
   std::error_code ec;
-  // symlink_status(): a dangling link in the new directory counts as existing.
+  // A dangling link in the new directory counts as existing.
   std::vector<fs::path> other_files;
   for (const std::string& name : names_in_directory(old, ec))
-    if (!fs::exists(fs::symlink_status(dir / name, ec))) other_files.push_back(old / name);
+    if (file_type_of(dir / name) == fs::file_type::not_found) other_files.push_back(old / name);
   for (const fs::path& p : other_files) rename_path(p, dir / p.filename());
   if (!other_files.empty()) sync_directory(dir);
 }

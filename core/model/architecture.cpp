@@ -4,7 +4,8 @@
 #include "core/model/architecture.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <memory>
+#include <mutex>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -104,17 +105,27 @@ static Architecture read_config(std::string_view json, std::string_view name) {
   return a;
 }
 
-/// Caches the latest result per thread: a search asks for the same model many times. Per thread, so that it
-/// needs no lock.
+/// Caches the latest result, because a search asks for the same model many times. Not per thread: glibc ends
+/// the process if it has no memory to register the destructor of a thread-local variable.
 Architecture from_config(std::string_view json, std::string_view name) {
   struct Latest {
     std::string json, name;
     Architecture architecture;
   };
-  thread_local std::optional<Latest> latest;
-  if (!latest || latest->json != json || latest->name != name)
-    latest = Latest{std::string(json), std::string(name), read_config(json, name)};
-  return latest->architecture;
+  static std::mutex lock;
+  static std::shared_ptr<const Latest> latest;
+  std::shared_ptr<const Latest> known;
+  {
+    const std::lock_guard guard(lock);
+    known = latest;
+  }
+  if (!known || known->json != json || known->name != name) {
+    known =
+        std::make_shared<const Latest>(Latest{std::string(json), std::string(name), read_config(json, name)});
+    const std::lock_guard guard(lock);
+    latest = known;
+  }
+  return known->architecture;
 }
 
 // The fields of a trainable model are what the engine trains; its config.json may differ from them.

@@ -21,11 +21,16 @@ Budget preset_budget(const std::string& device) {
                     "see trainhost devices, or set memory.budget to a size");
 }
 
+Budget free_memory(const char* source) {
+  const std::optional<std::uint64_t> free = free_host_bytes();
+  return free ? Budget{*free, source, true} : Budget{0, "not known: /proc/meminfo cannot be read", false};
+}
+
 Budget compute_budget(const runfile::RunConfig& c, Tier tier, plugin::Trainer* trainer) {
   if (c.budget) return {*c.budget, "memory.budget", true};
   if (!c.device.empty()) return preset_budget(c.device);
   // Without a trainer on a device, or on the CPU, the run uses this machine's memory.
-  if (tier == Tier::kHost || !trainer) return {free_host_bytes(), "free memory", true};
+  if (tier == Tier::kHost || !trainer) return free_memory("free memory");
   if (auto d = trainer->device_memory()) return {d->free_bytes, "free memory of " + d->name, true};
   return {0, fmt::format("not known: the {} backend finds no device here", trainer->id()), false};
 }
@@ -56,7 +61,7 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
   if (c.host_budget)
     b.host = {*c.host_budget, "memory.host_budget", true};
   else if (trainer && !elsewhere)
-    b.host = {free_host_bytes(), "free host memory", true};
+    b.host = free_memory("free host memory");
   return b;
 }
 

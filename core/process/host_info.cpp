@@ -58,7 +58,11 @@ std::uint64_t cgroup_free() {
 std::uint64_t process_peak_bytes() { return proc_kib("/proc/self/status", "VmHWM"); }
 
 // MemAvailable includes page cache that the kernel would give up.
-std::uint64_t free_host_bytes() { return std::min(proc_kib("/proc/meminfo", "MemAvailable"), cgroup_free()); }
+std::optional<std::uint64_t> free_host_bytes() {
+  const std::uint64_t available = proc_kib("/proc/meminfo", "MemAvailable"), allowed = cgroup_free();
+  if (available == 0 && allowed == UINT64_MAX) return std::nullopt;
+  return available == 0 ? allowed : std::min(available, allowed);
+}
 
 // Opened once: bytes() is called in each step. pread has no position, so several threads may call it.
 ResidentMeter::ResidentMeter()

@@ -2,11 +2,13 @@
 // provide is 0. Linux only.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 namespace trainhost {
 
 std::uint64_t process_peak_bytes();  // VmHWM: peak resident memory
-std::uint64_t free_host_bytes();     // MemAvailable, or less where a control group allows less
+/// MemAvailable, or less where a control group allows less; nothing if neither can be read.
+std::optional<std::uint64_t> free_host_bytes();
 
 /// Reads the resident memory of this process. Cheap enough to call within a step: the file stays open and no
 /// memory is allocated.

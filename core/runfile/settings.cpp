@@ -36,16 +36,19 @@ bool all_digits(std::string_view text) {
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
 }
 
-/// The key's default, parsed once per thread: a search resolves hundreds of runs. thread_local instead of a
-/// lock; the reference stays valid, because unordered_map does not move its elements.
+std::unordered_map<const Key*, Value> parse_defaults() {
+  std::unordered_map<const Key*, Value> parsed;
+  for (const Key& key : schema()) {
+    if (*key.default_toml) parsed.emplace(&key, read_toml_value(key.default_toml, {}).value());
+  }
+  return parsed;
+}
+
+/// The key's default. All are parsed once, because a search resolves hundreds of runs. Not per thread: glibc
+/// ends the process if it has no memory to register the destructor of a thread-local variable.
 const Value& default_value(const Key& key) {
-  thread_local std::unordered_map<const Key*, Value> parsed;
-  const auto found = parsed.find(&key);
-  if (found != parsed.end()) return found->second;
-  std::optional<Value> value = read_toml_value(key.default_toml, {});
-  // toml++ reports an allocation that fails in a stream as a syntax error.
-  if (!value) throw run_error(fmt::format("cannot read the default of {}: out of memory", key.name));
-  return parsed.emplace(&key, std::move(*value)).first->second;
+  static const std::unordered_map<const Key*, Value> parsed = parse_defaults();
+  return parsed.at(&key);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
   planning::Choice choice = planning::choose_backend(registry, r.backend, true);
   // Free memory is the budget: the trainer refuses a session that does not fit.
   if (auto device = choice.trainer->device_memory()) spec.device_budget = device->free_bytes;
-  spec.host_budget = free_host_bytes();
+  spec.host_budget = free_host_bytes().value_or(0);
   auto session = choice.trainer->create(m, spec);
   if (!session->can_generate())
     throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot generate text", choice.id),

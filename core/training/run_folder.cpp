@@ -29,10 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Also true for a broken link, which must not be written through.
-bool is_present(const fs::path& path) {
-  std::error_code ec;
-  return fs::exists(fs::symlink_status(path, ec));
-}
+bool is_present(const fs::path& path) { return checkpoint::file_type_of(path) != fs::file_type::not_found; }
 
 /// What a run leaves, in the order in which it is removed: without summary.json the rest counts as
 /// unfinished.

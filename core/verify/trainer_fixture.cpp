@@ -26,10 +26,10 @@ void require_free_memory(const runfile::RunConfig& c, const MemoryReport& plan, 
   // Snapshots are f32 copies in host memory.
   const std::uint64_t host =
       plan.tier_bytes(Tier::kHost) + plan.tier_bytes(Tier::kPinned) + copies * sizeof(float) * parameters;
-  if (const std::uint64_t free = free_host_bytes(); free && host > free)
+  if (const std::optional<std::uint64_t> free = free_host_bytes(); free && host > *free)
     throw CheckSkipped(
         fmt::format("not enough memory: {} and {} copies of the weights need {} of host memory, {} is free",
-                    trainer, copies, format_bytes(host), format_bytes(free)));
+                    trainer, copies, format_bytes(host), format_bytes(*free)));
   // Without a budget or a device in the run file only create() can tell.
   if (!c.budget && c.device.empty()) return;
   TrainerTraits on_device;

@@ -1,9 +1,11 @@
 """F6, F12, F14 and F27: flipped bits, truncated files, wrong token files, hostile names."""
+import json
 import os
 import shutil
 import struct
+import threading
 
-from program import checkpoints, empty, seeded
+from program import checkpoints, empty, model_bytes, seeded
 
 
 def flip(path, bit):
@@ -94,94 +96,137 @@ def cache_rot(c, row, base, folder):
     row.figure("flips in caches", f"{n:,}")
 
 
-def lengths(size, c, name):
-    """Every length at tier 1 and above; a sample at tier 0."""
-    return c.sample(list(range(size)), 3, "F12" + name)
+# The smallest model: its files have some thousand bytes.
+SMALL = {"model.vocab_size": 40, "model.hidden_size": 8, "model.num_hidden_layers": 1, "model.num_attention_heads": 1,
+         "model.head_dim": 8, "model.intermediate_size": 8, "train.steps": 2, "output.checkpoint_every": 1}
 
 
 def truncation(c, row):
-    """Every file that a run reads, cut to every length."""
-    folder, files = os.path.join(c.work, "F12"), os.path.join(c.work, "F12 files")
-    empty(files)
-    ids = os.path.join(files, "ids.bin")
-    with open(ids, "wb") as f:
-        f.write(struct.pack("<200H", *(i * 7 % 16 for i in range(200))))
-    small = {"model.vocab_size": 16, "model.hidden_size": 8, "model.num_hidden_layers": 1,
-             "model.num_attention_heads": 1, "model.head_dim": 8, "model.intermediate_size": 8, "data.train": ids,
-             "train.steps": 2, "output.checkpoint_every": 1}
-    made = os.path.join(files, "run")
-    r = c.program.run(c.program.train(made, small))
-    if r.code != 0:
-        raise RuntimeError(f"the run that writes the files fails: {r.summary()}")
-    weights = os.path.join(made, "model", "model.safetensors")
-    config = os.path.join(made, "model", "config.json")
+    """Every file that a command reads, cut to every length; --jobs of them at the same time."""
+    workers, lock = [c.worker(i) for i in range(c.jobs)], threading.Lock()
+    prepared = [truncated_files(w) for w in workers]
+    for kind, (label, path, _) in enumerate(prepared[0]):
+        size = len(read(path).rstrip()) if path.endswith((".json", ".toml")) else os.path.getsize(path)
+        originals = [read(files[kind][1]) for files in prepared]
 
-    def each(path, label, sets, options=(), allowed=(2,), must_name=True):
-        original = open(path, "rb").read()
-        try:
-            for n in lengths(len(original), c, label):
-                with open(path, "wb") as f:
-                    f.write(original[:n])
-                empty(folder)
-                os.rmdir(folder)
-                arguments = c.program.train(folder, dict(small, **sets)) + list(options)
-                r = c.program.run(arguments)
-                named = r.code == 0 or not must_name or os.path.basename(path) in r.err
-                row.case(r.code in allowed and named, f"{label} of {n} bytes: {r.summary()}",
-                         c.program.command(arguments))
-                if c.out_of_time():
-                    break
-        finally:
-            with open(path, "wb") as f:
-                f.write(original)
-        row.figure(label, f"{len(original):,} bytes")
+        def one_length(i, n):
+            _, path, check = prepared[i][kind]
+            write(path, originals[i][:n])
+            why, arguments = check(cut=n < len(originals[i]))
+            write(path, originals[i])
+            with lock:
+                row.case(not why, f"{label} of {n} bytes: {why}", workers[i].program.command(arguments))
 
-    each(weights, "model.safetensors", {"model.weights": weights, "data.tokenizer": "bytes"})
-    # A shorter token file is a smaller data set, unless a token is cut or no sample remains.
-    each(ids, "token file", {}, allowed=(0, 2))
-    each_config(c, row, config, folder, ids)
-    each_manifest(c, row, made, small)
+        one_length(0, len(originals[0]))
+        # One length at tier 0. Without the end of the last line a text is complete.
+        c.in_parallel(c.sample(list(range(size)), 1, "F12" + label), one_length)
+        row.figure(label, f"{size:,} bytes")
 
 
-def each_config(c, row, path, folder, ids):
-    original = open(path, "rb").read()
-    whole = original.rstrip()  # without the end of line the file is complete
-    try:
-        for n in lengths(len(whole), c, "config.json"):
-            with open(path, "wb") as f:
-                f.write(original[:n])
-            r = c.program.run(["plan", "--model", path, "-q"])
-            row.case(r.code == 2 and "config.json" in r.err, f"config.json of {n} bytes: {r.summary()}")
-    finally:
-        with open(path, "wb") as f:
-            f.write(original)
-    row.figure("config.json", f"{len(whole):,} bytes")
+def truncated_files(w):
+    """(kind of file, its path, function that runs a command on it and returns what is wrong and its arguments)."""
+    files, folder, program = empty(os.path.join(w.work, "F12 files")), os.path.join(w.work, "F12"), w.program
+    ids, tokenizer, run_file = (os.path.join(files, n) for n in ("ids.bin", "pieces.model", "run.toml"))
+    write(ids, struct.pack("<200H", *(i * 7 % 16 for i in range(200))))
+    write(tokenizer, small_tokenizer())
+    write(run_file, b'[model]\nmodel_type = "llama"\nvocab_size = 256\nhidden_size = 48\n\n[train]\nsteps = 20\n'
+                    b'micro_batch = 2\n\n[optimizer]\nname = "sgd"\nlr = 2.5e-3\nbetas = [0.9, 0.95]\n')
+    small = dict(SMALL, **{"data.train": ids})
+    text = dict(SMALL, **{"data.train": program.text, "data.tokenizer": tokenizer})
+    made, cached, shards = (os.path.join(files, n) for n in ("run", "cached", "shards"))
+    finished(program, program.train(made, small))
+    finished(program, program.train(cached, text))
+    expected, plan = model_bytes(cached), ["plan", "-q", "--backend=cpu"]
+    planned = finished(program, plan).out
+    weights, config, metrics = (os.path.join(made, *n) for n in (
+        ("model", "model.safetensors"), ("model", "config.json"), ("metrics.jsonl",)))
+    shutil.copytree(os.path.join(made, "model"), shards)
+    index = os.path.join(shards, "model.safetensors.index.json")
+    names = sorted(safetensors_header(read(weights)))
+    write(index, json.dumps({"weight_map": {n: "model.safetensors" for n in names if n != "__metadata__"}}).encode())
 
+    def command(path, arguments, allowed):
+        """A command that reads the file in a new folder."""
+        def check(cut):
+            shutil.rmtree(folder, ignore_errors=True)
+            r = program.run(arguments)
+            named = r.code == 0 or os.path.basename(path) in r.err
+            return "" if r.code in (allowed if cut else (0,)) and named else r.summary(), arguments
+        return check
 
-def each_manifest(c, row, made, small):
-    """The newest checkpoint's files: the run resumes from the one before."""
+    def resume(name):
+        """A file of the run: the damaged checkpoint is skipped, and the same model is trained again."""
+        arguments, model = program.train(folder, small, options=["--json"]) + ["--resume"], model_bytes(made)
+        def check(cut):
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(made, folder)
+            r = program.run(arguments)
+            skipped = cut and name != "metrics.jsonl"
+            why = r.summary() if r.code or skipped != ("skipped step-2" in r.err) else ""
+            return why or ("" if model_bytes(folder) == model else "the model differs"), arguments
+        return check
+
+    def cache():
+        """The tokens of a text."""
+        arguments = program.train(cached, text) + ["--overwrite"]
+        def check(cut):
+            r = program.run(arguments)
+            return r.summary() if r.code else "" if model_bytes(cached) == expected else "the model differs", arguments
+        return check
+
+    def plugins(cut):
+        r = program.run(plan)
+        return "" if r.out == planned else f"the plan differs: {r.summary()}", plan
+
     newest = os.path.join(made, "checkpoints", "step-2")
-    for name in sorted(os.listdir(newest)):
-        path = os.path.join(newest, name)
-        original = open(path, "rb").read()
-        # Each file of tensors has the same header and rules: all lengths of one of them, and of the manifest.
-        some = lengths(len(original), c, name) if name in ("manifest.json", "weights.safetensors") else \
-            c.sample_of(list(range(len(original))), c.count(2, 50, 500), name)
-        for n in some:
-            with open(path, "wb") as f:
-                f.write(original[:n])
-            r = c.program.run(c.program.train(made, small, options=["--json"]) + ["--resume"])
-            row.case(r.code == 0 and "skipped step-2" in r.err, f"{name} of {n} bytes: {r.summary()}")
-            for extra in os.listdir(os.path.join(made, "checkpoints")):
-                if extra not in ("step-1", "step-2", "latest"):
-                    shutil.rmtree(os.path.join(made, "checkpoints", extra), ignore_errors=True)
-            if not os.path.exists(path):
-                raise RuntimeError(f"the run removed {path}")
-            with open(path, "wb") as f:
-                f.write(original)
-            if c.out_of_time():
-                break
-        row.figure(f"checkpoint {name}", f"{len(original):,} bytes")
+    tokens = [os.path.join(cached, "cache", n) for n in sorted(os.listdir(os.path.join(cached, "cache")))]
+    registry = os.path.join(program.environment["TRAINHOST_CACHE"], "plugins-1.cache")
+    bytes_of = {"data.tokenizer": "bytes", "model.vocab_size": 40, "data.train": ids}
+    return [
+        ("model.safetensors", weights,
+         command(weights, program.train(folder, dict(small, **bytes_of, **{"model.weights": weights})), (2,))),
+        ("model.safetensors.index.json", index,
+         command(index, program.train(folder, dict(small, **bytes_of, **{"model.weights": index})), (2,))),
+        ("config.json", config, command(config, ["plan", "--model", config, "-q"], (2,))),
+        # A shorter token file is a smaller data set, unless a token is cut or no sample remains.
+        ("token file", ids, command(ids, program.train(folder, small), (0, 2))),
+        ("run file", run_file, command(run_file, ["plan", run_file, "-q", "--backend=cpu"], (0, 2))),
+        ("tokenizer", tokenizer, command(tokenizer, program.train(folder, text), (0, 2))),
+        *((f"token cache {os.path.basename(p)[-4:]}", p, cache()) for p in tokens if os.path.getsize(p)),
+        ("plugin cache", registry, plugins),
+        ("metrics.jsonl", metrics, resume("metrics.jsonl")),
+        *((f"checkpoint {n}", os.path.join(newest, n), resume(n)) for n in sorted(os.listdir(newest)))]
+
+
+def finished(program, arguments):
+    r = program.run(arguments)
+    if r.code != 0:
+        raise RuntimeError(f"the command that writes the files fails: {r.summary()}")
+    return r
+
+
+def safetensors_header(data):
+    return json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+
+
+def small_tokenizer():
+    """A SentencePiece model of 30 pieces: the letters and the space."""
+    def field(tag, data):
+        return bytes([tag, len(data)]) + data
+
+    pieces = [field(0x0A, b"<unk>") + b"\x18\x02"]
+    pieces += [field(0x0A, t.encode()) + b"\x15" + struct.pack("<f", -1) for t in "\u2581abcdefghijklmnopqrstuvwxyz.,"]
+    return b"".join(field(0x0A, p) for p in pieces) + b"\x12\x02\x18\x01"
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
 
 
 def token_files(c, row):

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 
 from kills import announced_checkpoint, counted_calls, starts, wrong_after
 from program import checkpoints, empty, finish_run
@@ -12,7 +13,7 @@ ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EMFILE, errn
 CAN_BE_SHORT = ("write", "pwrite", "read", "pread")
 
 
-def wrong_after_failure(c, base, folder, r, error):
+def wrong_after_failure(c, base, folder, r):
     """Checks the failing run itself, then lets it continue to its end without faults."""
     if r.code not in (0, 1, 2, 4, 75):
         return f"exit {r.code}: {r.err[-300:]}"
@@ -21,41 +22,84 @@ def wrong_after_failure(c, base, folder, r, error):
     if "trainhost:" not in r.err:
         return f"exit {r.code} without a message: {r.err[-300:]!r}"
     announced = announced_checkpoint(folder)
-    if error and r.code == 1 and os.strerror(error).lower() not in r.err.lower():
-        c.without_reason.append(r.err.strip()[-200:])
     again, resumed = finish_run(c.program, folder)
     return wrong_after(c, base, folder, again, resumed, announced)
 
 
+def pairs(c, name, calls):
+    """Tier 0: some (call, error) pairs. Tier 1: every call once, with errors and short counts in turn for the calls of
+    one name. Tier 2: every call with each of them."""
+    every, rotated, seen = [], [], {}
+    for n, (call, _) in enumerate(calls, 1):
+        actions = ERRORS + (["short"] if call in CAN_BE_SHORT else [])
+        every += [(n, a) for a in actions]
+        seen[call] = seen.get(call, c.seed) + 1
+        rotated.append((n, actions[seen[call] % len(actions)]))
+    return every, c.sample(rotated if c.tier == 1 else every, 10, "F3" + name)
+
+
 def every_call(c, row):
-    """Each call of a run fails with each error, or transfers half of its bytes."""
-    base, situations = starts(c)
-    c.without_reason, triples, failed = [], 0, 0
-    for name, prepare, options in situations:
-        folder = os.path.join(c.work, "F3")
+    """Calls of a run fail with an error, or transfer half of their bytes; --jobs of them at the same time."""
+    base = c.reference()
+    workers, lock, total, failed = [c.worker(i) for i in range(c.jobs)], threading.Lock(), 0, []
+    without_reason = []
+
+    def prepared_folder(worker, prepare):
+        """The same calls follow in each case: the caches are those of the first run."""
+        folder, kept = os.path.join(worker.work, "F3"), os.path.join(worker.work, "kept cache")
+        cache = worker.program.environment["TRAINHOST_CACHE"]
+        if not os.path.isdir(kept):
+            worker.program.run(["plugins", "list"])
+            shutil.copytree(cache, kept)
+        shutil.rmtree(cache, ignore_errors=True)
+        shutil.copytree(kept, cache)
         prepare(folder)
-        calls = counted_calls(c, c.program.train(folder) + options)
-        cases = [(n, e) for n in range(1, len(calls) + 1) for e in ERRORS]
-        cases += [(n, "short") for n, call in enumerate(calls, 1) if call[0] in CAN_BE_SHORT]
-        triples += len(cases)
-        for n, action in c.sample(cases, 10, "F3" + name):
-            prepare(folder)
-            fault = {"CALL": n, "ACTION": action}
-            r = c.program.run(c.program.train(folder) + options, fault)
-            failed += r.code != 0
-            why = wrong_after_failure(c, base, folder, r, action if action != "short" else 0)
-            if action == "short" and r.code != 0 and not why:
-                why = f"a short count is not continued: {r.summary()}"
-            where = " ".join(calls[n - 1]).replace(c.work, "")
-            label = "short" if action == "short" else errno.errorcode[action]
-            row.case(not why, f"{name}, {label} at call {n} ({where}): {why}",
-                     c.program.command(c.program.train(folder) + options, fault), folder, c.kept)
-            if c.out_of_time():
-                break
-    row.figure("(call, error) pairs", f"{triples:,}")
-    row.figure("runs that ended with a message", f"{failed:,}")
-    row.figure("messages without the system's reason", f"{len(c.without_reason):,}")
-    c.details["F3 messages without the system's reason"] = sorted(set(c.without_reason))[:50]
+        return folder
+
+    def one_case(worker, name, prepare, options, call, n, action):
+        folder = prepared_folder(worker, prepare)
+        fault = {"CALL": n, "ACTION": action}
+        arguments = worker.program.train(folder) + options
+        r = worker.program.run(arguments, fault)
+        why = wrong_after_failure(worker, base, folder, r)
+        if action == "short" and r.code != 0 and not why:
+            why = f"a short count is not continued: {r.summary()}"
+        label = "short" if action == "short" else errno.errorcode[action]
+        what = f"{name}, {label} at call {n} ({' '.join(call).replace(worker.work, '')}): "
+        with lock:
+            failed.extend([n] if r.code else [])
+            if action != "short" and r.code == 1 and os.strerror(action).lower() not in r.err.lower():
+                without_reason.append(what + r.err.strip()[-300:])
+            row.case(not why, what + why, worker.program.command(arguments, fault), folder, c.kept)
+
+    same_calls(c, row, base)
+    for situation, name in enumerate(n for n, _, _ in starts(workers[0])[1]):
+        prepared = [starts(w)[1][situation] for w in workers]
+        folder = prepared_folder(workers[0], prepared[0][1])
+        calls = counted_calls(workers[0], workers[0].program.train(folder) + prepared[0][2])
+        every, cases = pairs(c, name, calls)
+        total += len(every)
+
+        c.in_parallel(cases, lambda i, case: one_case(workers[i], *prepared[i], calls[case[0] - 1], *case))
+    row.figure("of (call, error) pairs", f"{total:,}")
+    row.figure("runs that ended with a message", f"{len(failed):,}")
+    row.figure("messages without the system's reason", f"{len(without_reason):,}")
+    c.details["F3 messages without the system's reason"] = sorted(without_reason)[:50]
+
+
+def same_calls(c, row, base):
+    """Calls that fail wherever they occur."""
+    folder = os.path.join(c.work, "F3")
+    for fault, wanted, why in [
+            ({"PATH": "/proc/meminfo", "ACTION": errno.EACCES}, "", "free memory is not known, and the run goes on"),
+            ({"PATH": "/F3/checkpoints", "NAMES": "stat", "ACTION": errno.EIO}, os.strerror(errno.EIO),
+             "a directory whose type cannot be read is not a missing one")]:
+        shutil.rmtree(folder, ignore_errors=True)
+        fault.update({"CALL": 1, "FROM": 1})
+        arguments = c.program.train(folder)
+        r = c.program.run(arguments, fault)
+        ok = wanted in r.err and r.code == 1 if wanted else r.code == 0 and not base.difference(folder)
+        row.case(ok, f"{why}: {r.summary()}", c.program.command(arguments, fault))
 
 
 class SmallDisk:
@@ -87,7 +131,7 @@ def disks(c, row):
             prepare()
         r = c.program.run(c.program.train(folder), fault, limits=limits)
         why = "" if r.code in ((1, 2) if must_fail else (0, 1)) else f"unexpected: {r.summary()}"
-        why = why or wrong_after_failure(c, base, folder, r, 0)
+        why = why or wrong_after_failure(c, base, folder, r)
         row.case(not why, f"{name}: {why}", c.program.command(c.program.train(folder), fault), folder, c.kept)
 
     for error in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):

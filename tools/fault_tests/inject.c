@@ -20,6 +20,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -412,27 +413,34 @@ extern void* __libc_calloc(size_t, size_t);
 extern void* __libc_realloc(void*, size_t);
 extern void* __libc_memalign(size_t, size_t);
 
-static int no_memory(void) {
+/// libgfortran, which is loaded with OpenBLAS, calls itself without end if its static initialiser has no memory.
+static int is_fortran(void* caller) {
+  struct dl_find_object found;
+  return _dl_find_object(caller, &found) == 0 && strstr(found.dlfo_link_map->l_name, "/libgfortran") != NULL;
+}
+
+static int no_memory(void* caller) {
   if (!g.active || !g.memory || !g.started || g_inside || getpid() != g.owner) return 0;
   const unsigned long n = atomic_fetch_add(&g_calls, 1) + 1;
-  if (!g.call || !(n == g.call || (g.from && n > g.call))) return 0;
+  if (!g.call || !(n == g.call || (g.from && n > g.call)) || is_fortran(caller)) return 0;
   errno = ENOMEM;
   return 1;
 }
-EXPORT void* malloc(size_t n) { return no_memory() ? NULL : __libc_malloc(n); }
-EXPORT void* calloc(size_t n, size_t size) { return no_memory() ? NULL : __libc_calloc(n, size); }
-EXPORT void* realloc(void* p, size_t n) { return no_memory() ? NULL : __libc_realloc(p, n); }
-EXPORT void* memalign(size_t align, size_t n) { return no_memory() ? NULL : __libc_memalign(align, n); }
-EXPORT void* aligned_alloc(size_t align, size_t n) { return no_memory() ? NULL : __libc_memalign(align, n); }
+#define NO_MEMORY no_memory(__builtin_return_address(0))
+EXPORT void* malloc(size_t n) { return NO_MEMORY ? NULL : __libc_malloc(n); }
+EXPORT void* calloc(size_t n, size_t size) { return NO_MEMORY ? NULL : __libc_calloc(n, size); }
+EXPORT void* realloc(void* p, size_t n) { return NO_MEMORY ? NULL : __libc_realloc(p, n); }
+EXPORT void* memalign(size_t align, size_t n) { return NO_MEMORY ? NULL : __libc_memalign(align, n); }
+EXPORT void* aligned_alloc(size_t align, size_t n) { return NO_MEMORY ? NULL : __libc_memalign(align, n); }
 EXPORT int posix_memalign(void** out, size_t align, size_t n) {
-  if (no_memory()) return ENOMEM;
+  if (NO_MEMORY) return ENOMEM;
   void* p = __libc_memalign(align, n);
   if (!p) return ENOMEM;
   *out = p;
   return 0;
 }
 EXPORT void* mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
-  if ((flags & MAP_ANONYMOUS) && no_memory()) return MAP_FAILED;
+  if ((flags & MAP_ANONYMOUS) && NO_MEMORY) return MAP_FAILED;
   const long r = syscall(SYS_mmap, at, n, protection, flags, fd, offset);
   return (void*)r;
 }

@@ -1,5 +1,6 @@
 """F1 and F2: SIGKILL at random times and at every system call of a run."""
 import os
+import shutil
 import signal
 import time
 
@@ -93,11 +94,15 @@ def starts(c):
         empty(folder)
         os.rmdir(folder)
 
+    source = os.path.join(c.work, "interrupted run")
+
     def interrupted(folder):
         nothing(folder)
-        r = c.program.run(c.program.train(folder), {"TRIGGER": '"event":"checkpoint","step":2', "SIGNALS": "9"})
-        if r.code != -signal.SIGKILL or checkpoints(folder) != [2]:
-            raise RuntimeError(f"cannot prepare an interrupted run: {r.summary()}")
+        if not os.path.isdir(source):
+            r = c.program.run(c.program.train(source), {"TRIGGER": '"event":"checkpoint","step":2', "SIGNALS": "9"})
+            if r.code != -signal.SIGKILL or checkpoints(source) != [2]:
+                raise RuntimeError(f"cannot prepare an interrupted run: {r.summary()}")
+        shutil.copytree(source, folder)
 
     return base, [("new run", nothing, []), ("resumed run", interrupted, ["--resume"])]
 

@@ -36,7 +36,7 @@ def failing_allocations(c, row):
         points = range(1, count + 1) if c.tier == 2 else \
             c.sample_of(list(range(1, count + 1)), c.count(2, 1500, 0), "F7" + name)
         for n in points:
-            for every in ((0, 1) if c.tier else (0,)):
+            for every in (0, 1):
                 shutil.rmtree(folder, ignore_errors=True)
                 fault = {"KIND": "memory", "CALL": n, "FROM": every}
                 r = c.program.run(arguments, fault, timeout=30)

@@ -1,12 +1,14 @@
 """F17, F25, F26 and F28: the same bits again, two runs in one folder, earlier checkpoints, and hours of training."""
+import array
 import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
-from program import checkpoints, empty, finish_run, model_bytes, seeded
+from program import checkpoints, empty, seeded
 
 
 def same_bits(c, row):
@@ -65,20 +67,39 @@ def two_runs(c, row):
 
 
 def earlier_checkpoints(c, row):
-    """Runs that earlier versions interrupted, kept in tests/golden/checkpoints, are resumed to their end."""
+    """Runs that earlier versions interrupted, kept in tests/golden/checkpoints, are resumed to their end. The weights
+    are those of an undisturbed run of this version; another processor rounds them differently."""
     source = os.path.join(c.root, "tests", "golden", "checkpoints")
-    versions = sorted(os.listdir(source)) if os.path.isdir(source) else []
-    for version in (v for v in versions if os.path.isdir(os.path.join(source, v))):
-        kept, folder = os.path.join(source, version), empty(os.path.join(c.work, "F26"))
+    versions = [v for v in sorted(os.listdir(source)) if os.path.isdir(os.path.join(source, v))]
+    folder, undisturbed = os.path.join(c.work, "F26"), os.path.join(c.work, "F26 undisturbed")
+    for version in versions:
+        kept = os.path.join(source, version)
+        empty(folder)
         shutil.copytree(os.path.join(kept, "checkpoints"), os.path.join(folder, "checkpoints"))
-        arguments = ["train", os.path.join(kept, "run.toml"), "--resume", "--json", "-q", "--set",
-                     f"output.dir={folder}"]
-        r = c.program.run(arguments, directory=kept)
+
+        def train(where, option):
+            arguments = ["train", os.path.join(kept, "run.toml"), option, "--json", "-q", "--set", f"output.dir={where}"]
+            return c.program.run(arguments, directory=kept), c.program.command(arguments)
+
+        r, command = train(folder, "--resume")
+        other, _ = train(undisturbed, "--overwrite")
         started = [e.get("resumed_from") for e in r.events("start")]
-        row.case(r.code == 0 and started == [2], f"{version}: {r.summary()}, resumed from {started}",
-                 c.program.command(arguments), folder, c.kept)
+        ok = r.code == 0 and started == [2] and other.code == 0
+        row.case(ok, f"{version}: {r.summary()}, resumed from {started}", command, folder, c.kept)
+        if ok:
+            one, same = (weights(f) for f in (folder, undisturbed))
+            off = max(abs(x - y) for x, y in zip(one, same))
+            row.case(len(one) == len(same) and off < 1e-4, f"{version}: weights differ by {off}", command, folder, c.kept)
     newer(c, row)
-    row.figure("versions", len(versions) - ("README.md" in versions))
+    row.figure("versions", len(versions))
+
+
+def weights(folder):
+    """All values of model/model.safetensors."""
+    with open(os.path.join(folder, "model", "model.safetensors"), "rb") as f:
+        header, = struct.unpack("<Q", f.read(8))
+        f.seek(8 + header)
+        return array.array("f", f.read())
 
 
 def newer(c, row):
@@ -137,54 +158,80 @@ def slope(points):
 
 
 def soak(c, row):
-    """One long run, killed and resumed about once a minute, compared with the same run left alone."""
+    """A run that is killed and resumed about once a minute, for half of the time, ends with a checkpoint at a signal.
+    Then the same run is left alone until it has written the checkpoint of that step; both are compared."""
     minutes = c.minutes if c.minutes is not None else c.count(0, 60, 360)
     if not minutes:
         return row.not_run("tier 1 and above")
-    # Steps for half of the time: the undisturbed run takes the other half.
-    probe = {"train.steps": 20_000, "output.checkpoint_every": 10_000}
-    rate = probe["train.steps"] / c.reference(probe).seconds
-    interval = min(60, minutes * 6)  # mean seconds between kills
-    steps = max(1000, int(rate * minutes * 60 * 0.45))
-    sets = {"train.steps": steps, "output.checkpoint_every": max(100, int(rate * 5)), "train.eval_every": 0}
-    folder = os.path.join(c.work, "F28")
-    slopes, kills, random = [], 0, seeded(c.seed, "F28")
+    half = 30 * minutes  # seconds
+    interval = min(60, half / 5)  # mean seconds between kills
+    # Steps of about a millisecond, and more of them than there is time for.
+    sets = {"train.steps": 1_000_000_000, "train.eval_every": 0, "model.hidden_size": 64, "data.seq_len": 32,
+            "model.intermediate_size": 128, "model.num_attention_heads": 4, "model.head_dim": 16,
+            "train.micro_batch": 4}
+    folder, undisturbed = os.path.join(c.work, "F28"), os.path.join(c.work, "F28 undisturbed")
+    kills, lost, random = 0, 0, seeded(c.seed, "F28")
 
-    def watch(process, seconds):
-        """Resident size once a second after the first ten; returns the slope in KiB per hour."""
-        points, end, start = [], time.monotonic() + seconds, time.monotonic()
-        while process.poll() is None and time.monotonic() < end:
-            time.sleep(min(1, max(0.01, end - time.monotonic())))
-            if time.monotonic() - start > 10 and process.poll() is None:
-                points.append(((time.monotonic() - start) / 3600, resident_kib(process.pid)))
+    def start(where, more):
+        resume = ["--resume"] if checkpoints(where) else []
+        return c.program.start(c.program.train(where, dict(sets, **more)) + resume)
+
+    def watch(process, seconds, is_over=lambda: False):
+        """Waits; returns the resident size once a second after the first ten, as (hours, KiB)."""
+        points, begin = [], time.monotonic()
+        while process.poll() is None and time.monotonic() < begin + seconds and not is_over():
+            time.sleep(min(1, max(0.01, begin + seconds - time.monotonic())))
+            if time.monotonic() > begin + 10 and process.poll() is None:
+                points.append(((time.monotonic() - begin) / 3600, resident_kib(process.pid)))
         return points
 
-    empty(folder)
-    os.rmdir(folder)
+    for name in (folder, undisturbed):
+        shutil.rmtree(name, ignore_errors=True)
+    often = {"output.checkpoint_every": 0, "train.checkpoint_minutes": min(0.1, interval / 240)}
+    end = time.monotonic() + half
     while True:
-        p = c.program.start(c.program.train(folder, sets) + (["--resume"] if checkpoints(folder) else []))
-        points = watch(p, random.uniform(interval / 3, interval * 5 / 3))
-        if p.poll() is not None:
+        before, p = max(checkpoints(folder), default=0), start(folder, often)
+        left = end - time.monotonic()
+        seconds = random.uniform(interval / 3, interval * 5 / 3)
+        if left < seconds + 5:
             break
+        watch(p, seconds)
+        row.case(p.poll() is None, f"the run ended with {p.returncode} after kill {kills}", "", folder, c.kept)
+        if p.poll() is not None:
+            return
         p.send_signal(signal.SIGKILL)
         p.wait()
         kills += 1
-    killed_ends_well = p.returncode == 0
-    undisturbed = os.path.join(c.work, "F28 undisturbed")
-    empty(undisturbed)
-    os.rmdir(undisturbed)
-    p = c.program.start(c.program.train(undisturbed, sets))
-    points = watch(p, 24 * 3600)
-    # The last half: tables and caches have their size by then.
-    points = points[len(points) // 2:]
+        lost += max(checkpoints(folder), default=0) == before
+    watch(p, max(left, 5))
+    p.send_signal(signal.SIGTERM)
+    row.case(p.wait() == 75, f"the run that was killed {kills} times ends at a signal with {p.returncode}")
+    steps = max(checkpoints(folder), default=0)
+    p = start(undisturbed, {"output.checkpoint_every": max(1, steps)})
+    points = watch(p, 24 * 3600, lambda: steps in checkpoints(undisturbed))
+    p.send_signal(signal.SIGTERM)
+    row.case(p.wait() == 75, f"the undisturbed run ends at a signal with {p.returncode}")
+    why = different_checkpoint(folder, undisturbed, steps)
+    row.case(not why, f"checkpoint of step {steps:,}: {why}", "", folder, c.kept)
+    points = points[len(points) // 2:]  # tables and caches have their size by then
     if len(points) > 20:
-        slopes.append(slope(points))
-    row.case(killed_ends_well, "the run that was killed does not end with 0")
-    row.case(p.returncode == 0, "the undisturbed run does not end with 0")
-    row.case(model_bytes(folder) == model_bytes(undisturbed) != {}, "the models differ", "", folder, c.kept)
-    if slopes:
-        row.case(slopes[0] < 64, f"resident memory grows by {slopes[0]:.0f} KiB per hour")
-        row.figure("growth of resident memory, KiB per hour", f"{slopes[0]:.1f}")
+        growth = slope(points)
+        row.case(growth < 64, f"resident memory grows by {growth:.0f} KiB per hour")
+        row.figure("growth of resident memory, KiB per hour", f"{growth:.1f}")
     row.figure("minutes", f"{minutes:g}")
-    row.figure("steps", f"{steps:,}")
+    row.figure("steps of each of two runs", f"{steps:,}")
     row.figure("kills", kills)
+    row.figure("kills before a new checkpoint", lost)
+
+
+def different_checkpoint(one, other, step):
+    """Which file of tensors of that checkpoint differs; "" if none."""
+    a, b = (os.path.join(f, "checkpoints", f"step-{step}") for f in (one, other))
+    names = sorted(n for n in os.listdir(a) if n.endswith(".safetensors")) if os.path.isdir(a) else []
+    if not names:
+        return "there are no tensors"
+    for n in names:
+        with open(os.path.join(a, n), "rb") as f, open(os.path.join(b, n), "rb") as g:
+            if f.read() != g.read():
+                return f"{n} differs"
+    return ""

@@ -4,7 +4,8 @@
 #include "plugins/cuda/common/cuda_traits.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -116,8 +117,9 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   return streamed.choice(std::move(why));
 }
 
-/// automatic() with a cache of one entry per thread: the host asks for the traits and then for the plan of
-/// the same run, and a choice needs several placements.
+/// automatic() with a cache of one entry: the host asks for the traits and then for the plan of the same run,
+/// and a choice needs several placements. Not per thread: glibc ends the process if it has no memory to
+/// register the destructor of a thread-local variable.
 Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   struct Last {
     ModelSpec model;
@@ -125,10 +127,19 @@ Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t thre
     std::uint32_t threads = 0;
     Choice choice;
   };
-  thread_local std::optional<Last> last;
-  if (!last || last->threads != threads || !(last->run == r) || !(last->model == m))
-    last = Last{m, r, threads, automatic(m, r, threads)};
-  return last->choice;
+  static std::mutex lock;
+  static std::shared_ptr<const Last> last;
+  std::shared_ptr<const Last> known;
+  {
+    const std::lock_guard guard(lock);
+    known = last;
+  }
+  if (!known || known->threads != threads || !(known->run == r) || !(known->model == m)) {
+    known = std::make_shared<const Last>(Last{m, r, threads, automatic(m, r, threads)});
+    const std::lock_guard guard(lock);
+    last = known;
+  }
+  return known->choice;
 }
 
 }  // namespace

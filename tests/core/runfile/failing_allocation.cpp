@@ -1,0 +1,28 @@
+// Replaces the global operator new of the test program. A separate file, so that no test is compiled with
+// these definitions visible.
+#include "tests/core/runfile/failing_allocation.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace trainhost::test {
+namespace {
+
+std::atomic<long> g_left{-1};
+
+}  // namespace
+
+void fail_allocations_after(long count) { g_left = count; }
+
+}  // namespace trainhost::test
+
+void* operator new(std::size_t n) {
+  std::atomic<long>& left = trainhost::test::g_left;
+  const bool fails = left == 0;
+  if (left > 0) --left;
+  if (void* p = fails ? nullptr : std::malloc(n ? n : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
