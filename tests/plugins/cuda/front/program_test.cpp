@@ -51,7 +51,6 @@ std::vector<std::string> small(const std::string& command, std::vector<std::stri
   return w;
 }
 
-
 json plan_of(const Outcome& r) {
   BOOST_REQUIRE_MESSAGE(r.code == 0 || r.code == 3, r.err);
   return json::parse(r.out);
@@ -179,8 +178,8 @@ BOOST_AUTO_TEST_CASE(a_plan_uses_the_free_memory_of_device_and_host) {
     if (t["tier"] == "host" || t["tier"] == "pinned") host += t["total_bytes"].get<std::uint64_t>();
   BOOST_TEST(j["too_much"]["host"] == host - 100);
   j = plan_of(run_program(
-      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed) + "B", "--set",
-                                            "memory.host_budget=" + std::to_string(host) + "B"})),
+      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed) + "B",
+                                            "--set", "memory.host_budget=" + std::to_string(host) + "B"})),
       with_fake_device()));
   BOOST_TEST(j["estimates"][0]["fits"] == true);
 }
