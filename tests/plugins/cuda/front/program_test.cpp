@@ -85,6 +85,19 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
   BOOST_TEST(has(r.out, "unavailable"), r.out);
 }
 
+BOOST_AUTO_TEST_CASE(the_list_names_the_device_with_its_uuid_and_the_engine) {
+  const std::string text =
+      "device 0 of 1: Fake H200, GPU-64656667-6869-6a6b-6c6d-6e6f70717273; engine cuda-cublas-13.so";
+  Outcome r = run_program(with_front_end("good", {"plugins", "list", "-v"}), with_fake_device());
+  BOOST_TEST(has(r.out, "/good/plugins/cuda.so  ok; " + text + "\n"), r.out);
+  r = run_program(with_front_end("good", {"plugins", "list", "--json"}), with_fake_device());
+  bool seen = false;
+  const json list = json::parse(r.out);
+  for (const json& p : list["plugins"])
+    seen = seen || (p["name"] == "cuda" && p["status"] == "ok" && p["notes"] == json({text}));
+  BOOST_TEST(seen, r.out);
+}
+
 BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
   TemporaryDirectory tmp;
   auto train = [&](const std::string& dir, std::vector<std::string> more) {
