@@ -123,6 +123,7 @@ void Registry::Impl::trial_load(std::size_t index) {
   const TrialLoadResult v = run_trial_load(request);
   f.trial_loaded = true;
   c.warnings = v.warnings;
+  c.notes = v.notes;
   c.from_cache = false;
   if (v.rejected) {
     reject(c, *v.rejected);

@@ -66,6 +66,7 @@ void read_record(const std::string& record, TrialLoadResult& v, std::string& sta
     const VendorError native{f[5], static_cast<std::int32_t>(std::strtol(f[6].c_str(), nullptr, 10))};
     if (f[0] == "stage") stage = f[1];
     if (f[0] == "warning") v.warnings.push_back(f[1]);
+    if (f[0] == "note" && v.notes.size() < kMaxNotes) v.notes.push_back(f[1]);
     if (f[0] == "rejected") v.rejected.emplace(f[1], f[2], f[3], f[4], native);
     if (f[0] == "unavailable") v.unavailable.emplace(f[1], f[2], f[3], f[4], native);
   }

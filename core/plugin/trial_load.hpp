@@ -22,6 +22,9 @@ inline constexpr const char* kFpWarning =
     "host "
     "restored it";
 
+/// Lines of the plugin's log that a trial load reports.
+inline constexpr std::size_t kMaxNotes = 4;
+
 struct TrialLoadRequest {
   std::filesystem::path program;  // whose main() handles kTrialLoadArgument
   double seconds = 30;            // the first start of a GPU driver takes 10 s
@@ -35,6 +38,7 @@ struct TrialLoadResult {
   std::optional<Rejection> rejected;     // it must not be loaded
   std::optional<Rejection> unavailable;  // it loads, but probe() failed
   std::vector<std::string> warnings;     // harmless side effects; each is a phrase without subject
+  std::vector<std::string> notes;        // what it logged in probe(), at most kMaxNotes
 };
 
 /// Throws run_error only if no child can be started.

@@ -2,6 +2,7 @@
 // reports each stage before it begins, so that after a crash the last line names the stage.
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 #include "core/plugin/adapt.hpp"
 #include "core/plugin/field_lines.hpp"
@@ -41,15 +42,32 @@ Task read_request() {
 // One record per process; the descriptor is inherited from the parent.
 ChildRecord record;
 
+/// What the plugin logs in probe(), from any of its threads. Kept while `open`, so that only one thread
+/// writes the record.
+struct Notes {
+  std::mutex mutex;
+  bool open = false;
+  std::vector<std::string> lines;
+};
+Notes notes;
+
+void keep_notes(bool open) {
+  std::lock_guard lock(notes.mutex);
+  notes.open = open;
+}
+
 void report(const std::vector<std::string>& fields) { record.write(join_fields(fields) + "\n"); }
 
-/// The host table that the plugin gets in the child. Its log is empty: output of a trial load is not the
-/// user's.
+/// The host table that the plugin gets in the child. What it logs in probe() is reported; other output of a
+/// trial load is not the user's.
 std::shared_ptr<HostContext> context_for(const Task& t, const std::string& id) {
   auto context = std::make_shared<HostContext>();
   context->threads = t.threads;
   context->options.plugin_options[id] = t.options;
-  context->options.log = [](int, const std::string&, const std::string&) {};
+  context->options.log = [](int, const std::string&, const std::string& text) {
+    std::lock_guard lock(notes.mutex);
+    if (notes.open && notes.lines.size() < kMaxNotes) notes.lines.push_back(text);
+  };
   context->options.stage = [](const char* stage) { report({"stage", stage}); };
   return context;
 }
@@ -63,12 +81,15 @@ void trial_load(const Task& t, const Manifest& m) {
   if (m.kind == "trainer") {
     const std::unique_ptr<Trainer> trainer = adapt_trainer(std::move(library));
     report({"stage", "probe"});
+    keep_notes(true);
     try {
       trainer->probe();
     } catch (const PluginError& e) {
       report({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain,
               std::to_string(e.native().code)});
     }
+    keep_notes(false);
+    for (const std::string& line : notes.lines) report({"note", line});
     report({"stage", "stop"});
   } else {
     const std::unique_ptr<Estimator> estimator = adapt_estimator(std::move(library));

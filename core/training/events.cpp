@@ -70,7 +70,7 @@ void Events::line(const std::string& json) {
 /// The first event. "plan" is the object that `plan --json` prints, so readers need one schema.
 void Events::start(const std::string& source, std::optional<double> entropy,
                    std::optional<double> entropy_error, const planning::Choice& choice,
-                   const std::string& plan_json, std::uint64_t resumed_from) {
+                   const RunDevice& device, const std::string& plan_json, std::uint64_t resumed_from) {
   Json src = {{"name", source}};
   if (entropy) src["entropy_nats"] = *entropy;
   if (entropy_error) src["entropy_error"] = *entropy_error;
@@ -81,6 +81,8 @@ void Events::start(const std::string& source, std::optional<double> entropy,
             {"dir", path_.parent_path().string()}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
+  if (!device.name.empty())
+    j["device"] = {{"name", device.name}, {"uuid", device.uuid}, {"engine", device.engine}};
   j["plan"] = parse_json(plan_json);
   line(to_line(j));
 }

@@ -21,6 +21,12 @@ struct StepEvent {
   double ms = 0, tokens_per_s = 0;
 };
 
+/// The device that runs, as the trainer names it; all empty for a trainer without a device of its own.
+struct RunDevice {
+  std::string name, uuid;  // "NVIDIA H200", "GPU-5a0c..." or "MIG-..."
+  std::string engine;      // file that the trainer loaded for it
+};
+
 /// What happened besides plain steps, for the last event and for the user.
 struct RunHistory {
   std::uint64_t skipped = 0, rollbacks = 0;  // by train.on_nonfinite and train.on_spike
@@ -35,7 +41,8 @@ class Events {
 
   /// `plan_json`: the trainhost.plan/1 object.
   void start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
-             const planning::Choice& choice, const std::string& plan_json, std::uint64_t resumed_from);
+             const planning::Choice& choice, const RunDevice& device, const std::string& plan_json,
+             std::uint64_t resumed_from);
   void step(const StepEvent& e);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);

@@ -152,6 +152,8 @@ void TrainingRun::create_session() {
   if (const auto best = config_.output.keep_best ? store_->best() : std::nullopt)
     if (const Progress p = progress_of(best->meta); p.validation_loss)
       history_.best_step = p.step, history_.best_loss = *p.validation_loss;
+  device_ = {session_->info("device_name"), session_->info("device_uuid"), session_->info("engine")};
+  if (!device_.name.empty()) report(device_message());
   report(weights_message());
   if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
 }
@@ -169,6 +171,14 @@ void TrainingRun::start_session(bool from_checkpoint, const std::function<void(c
   steps_done_ = progress.step;
   batch_offset_ = progress.batch_offset;
   spikes_.restore(progress.recent_losses);
+}
+
+/// "device: NVIDIA H200, GPU-5a0c...; engine cuda-cublas-13.so"
+std::string TrainingRun::device_message() const {
+  std::string text = "device: " + device_.name;
+  if (!device_.uuid.empty()) text += ", " + device_.uuid;
+  if (!device_.engine.empty()) text += "; engine " + device_.engine;
+  return text;
 }
 
 /// Where the weights come from, always: training from random weights by mistake looks like training.
@@ -194,7 +204,7 @@ void TrainingRun::open_metrics() {
   const fs::path metrics = config_.output.dir / "metrics.jsonl";
   if (resumes_) truncate_metrics(metrics, first_step_);
   events_.emplace(metrics, resumes_, options_.json);
-  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_,
+  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
                  observer_.plan_json(plan_), first_step_);
   std::string text =
       fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.train->size()));

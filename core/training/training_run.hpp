@@ -59,6 +59,7 @@ class TrainingRun {
   void open_data();
   void create_session();
   void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);
+  std::string device_message() const;
   std::string weights_message() const;
   void open_metrics();
 
@@ -119,6 +120,7 @@ class TrainingRun {
   std::optional<StateCopy> copy_;
   std::unique_ptr<plugin::Session> session_;
   std::optional<StepProfile> profile_;  // declared after session_: it must be destroyed first
+  RunDevice device_;                    // set by create_session()
   std::optional<Events> events_;
   Throughput throughput_;
   SpikeDetector spikes_;

@@ -12,16 +12,23 @@ void unavailable(const std::string& why, const std::string& hint) {
   throw abi::StatusError(TH_E_UNAVAILABLE, why, hint);
 }
 
-const EngineTable* EngineLoader::load(const std::function<void*(const std::filesystem::path&)>& open) const {
+std::filesystem::path EngineLoader::path() const {
   Dl_info self{};
   if (!dladdr(file_.own, &self) || !self.dli_fname)
     unavailable(std::string("the ") + file_.plugin + " plugin cannot find its own file");
   // Resolves symbolic links first: ../engines must be found relative to the file itself.
   const std::filesystem::path plugin = std::filesystem::weakly_canonical(self.dli_fname);
-  const std::filesystem::path file = plugin.parent_path().parent_path() / "engines" / file_.file;
+  return plugin.parent_path().parent_path() / "engines" / file_.file;
+}
+
+bool EngineLoader::present() const {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored))
-    unavailable("the engine " + file.string() + " is missing", file_.when_missing);
+  return std::filesystem::is_regular_file(path(), ignored);
+}
+
+const EngineTable* EngineLoader::load(const std::function<void*(const std::filesystem::path&)>& open) const {
+  const std::filesystem::path file = path();
+  if (!present()) unavailable("the engine " + file.string() + " is missing", file_.when_missing);
   // A file of another build may have a table of another layout: only `abi`, its first member, is read before
   // the comparison.
   const auto entry = reinterpret_cast<EngineEntry>(dlsym(open(file), file_.symbol));

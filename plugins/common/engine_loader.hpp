@@ -31,6 +31,11 @@ class EngineLoader {
   /// if the file is missing or from another build; the next call tries again. Thread-safe. The library stays
   /// loaded until the process ends.
   const EngineTable& table(const std::function<void*(const std::filesystem::path&)>& open);
+  /// ../engines/NAME beside the plugin's folder. Throws abi::StatusError if the plugin's own file is not
+  /// found.
+  std::filesystem::path path() const;
+  bool present() const;
+
   /// Returns the table. Requires an earlier successful table().
   const EngineTable& loaded() const { return *table_.load(std::memory_order_acquire); }
 

@@ -9,22 +9,23 @@
 namespace trainhost::plugins {
 
 /// Incremented whenever EngineTable or the meaning of a call between the two files changes.
-inline constexpr std::uint32_t kEngineAbi = 3;
+inline constexpr std::uint32_t kEngineAbi = 4;
 
 struct EngineTable {
   std::uint32_t abi;          // kEngineAbi of the engine's build; must stay the first member
   const th_trainer* trainer;  // create and calls on an instance; probe, traits and plan are null
   const th_generate* generate;
   const th_profiler* profiler;  // record_bytes is null
+  const char* architectures;    // device code in the engine ("80-real,90-virtual"); null: the engine has none
 };
 using EngineEntry = const EngineTable* (*)();
 
 /// Builds the table of an engine. Calls provides the functions of an instance (executor::InstanceCalls).
 template <class Calls>
-constexpr EngineTable engine_table() {
+constexpr EngineTable engine_table(const char* architectures = nullptr) {
   using executor::NullFrontEnd;
   return {kEngineAbi, &executor::kTrainerTable<NullFrontEnd, Calls>, &executor::kGenerateTable<Calls>,
-          &executor::kProfilerTable<NullFrontEnd, Calls>};
+          &executor::kProfilerTable<NullFrontEnd, Calls>, architectures};
 }
 
 /// Instance functions of a front end: each forwards to the engine. E::open(host, device) loads the engine,

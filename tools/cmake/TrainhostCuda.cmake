@@ -1,12 +1,30 @@
-# Finds the CUDA toolkit and switches its language on, if this machine has one. Sets TRAINHOST_CUDA_FOUND.
+# Finds the CUDA toolkit and switches its language on, if this machine has one. Sets TRAINHOST_CUDA_FOUND, and
+# TRAINHOST_CUDA_MAJOR: the major version of its runtime library, which decides the driver that the engine needs.
 # Without it everything else is built, and the cuda plugin reports at run time that it was built without an engine.
 include(CheckLanguage)
 set(TRAINHOST_CUDA AUTO CACHE STRING "The engine of the cuda trainer: AUTO (where the toolkit is found), ON or OFF")
 set_property(CACHE TRAINHOST_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(TRAINHOST_CUDA_ARCHITECTURES "80-real;86-real;89-real;90-real;100-real;100-virtual" CACHE STRING
+set(TRAINHOST_CUDA_ARCHITECTURES "80-real;86-real;89-real;90-real;100-real;120-real;100-virtual" CACHE STRING
   "Compute capabilities that kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES writes them")
+set(TRAINHOST_CUDA12_TOOLKIT "" CACHE PATH
+  "Folder of a CUDA 12 toolkit (it contains bin/nvcc): a second engine is built with it, for drivers before R580")
+
+# trainhost_known_architectures(): nvcc before 12.8 has neither 100 nor 120: PTX of 9.0 takes their place.
+function(trainhost_known_architectures)
+  execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE text ERROR_QUIET)
+  if(text MATCHES "release ([0-9.]+)" AND CMAKE_MATCH_1 VERSION_LESS 12.8)
+    set(known ${TRAINHOST_CUDA_ARCHITECTURES})
+    list(FILTER known EXCLUDE REGEX "^1[0-9][0-9]")
+    if(NOT known STREQUAL TRAINHOST_CUDA_ARCHITECTURES)
+      list(APPEND known 90-virtual)
+      message(STATUS "nvcc ${CMAKE_MATCH_1} does not know compute capability 10.0 and later: kernels for ${known}")
+      set(TRAINHOST_CUDA_ARCHITECTURES ${known} PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
 
 set(TRAINHOST_CUDA_FOUND FALSE)
+set(TRAINHOST_CUDA_MAJOR 0)
 if(NOT TRAINHOST_CUDA STREQUAL "OFF")
   # CUDA's installer does not put nvcc into PATH.
   find_program(TRAINHOST_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES bin)
@@ -21,6 +39,7 @@ if(NOT TRAINHOST_CUDA STREQUAL "OFF")
     check_language(CUDA)
   endif()
   if(CMAKE_CUDA_COMPILER)
+    trainhost_known_architectures()
     set(CMAKE_CUDA_ARCHITECTURES ${TRAINHOST_CUDA_ARCHITECTURES})
     enable_language(CUDA)
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # some versions of CMake do not know that nvcc 12 and later support it
@@ -34,6 +53,9 @@ if(NOT TRAINHOST_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit)
     if(TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
       set(TRAINHOST_CUDA_FOUND TRUE)
+      list(GET CUDAToolkit_INCLUDE_DIRS 0 folder)
+      file(STRINGS ${folder}/cuda_runtime_api.h version REGEX "define CUDART_VERSION ")
+      string(REGEX REPLACE ".* ([0-9]+)[0-9][0-9][0-9].*" "\\1" TRAINHOST_CUDA_MAJOR "${version}")
     endif()
   endif()
   if(TRAINHOST_CUDA STREQUAL "ON" AND NOT TRAINHOST_CUDA_FOUND)

@@ -44,6 +44,7 @@ Json to_json(const plugin::Candidate& c) {
           {"cpu", c.manifest.cpu},
           {"requires", c.manifest.libraries},
           {"warnings", c.warnings},
+          {"notes", c.notes},
           {"remembered", c.from_cache}};
 }
 
@@ -61,12 +62,13 @@ std::string id_or_file_name(const plugin::Candidate& c) {
   return c.manifest.id.empty() ? c.file.filename().string() : c.manifest.id;
 }
 
-/// One line of `list -v`: path, status, stage and code, reason, hint, warnings.
+/// One line of `list -v`: path, status, stage and code, reason, hint, notes, warnings.
 std::string status_line(const plugin::Candidate& c) {
   std::string line = fmt::format("  {}  {}", escaped(c.file.string(), 4096), status_name(c.status));
   if (!c.code.empty()) line += fmt::format(" {}/{}", c.stage, c.code);
   if (!c.reason.empty()) line += ": " + escaped(c.reason, 1000);
   if (!c.hint.empty()) line += " (" + escaped(c.hint, 1000) + ")";
+  for (const std::string& n : c.notes) line += "; " + escaped(n, 1000);
   if (c.from_cache) line += " [cached]";
   for (const std::string& w : c.warnings) line += "; warning: " + escaped(w, 1000);
   return line;

@@ -15,6 +15,9 @@ inline constexpr std::uint64_t kLeastFreeBytes = 512ull << 20;
 /// An assumption, not part of the plan; it is subtracted from the free memory before a run gets its budget.
 inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;
 
+/// Major versions of CUDA that engines are built for; the newest one that can be used is preferred.
+inline constexpr int kOldestMajor = 12, kNewestMajor = 13;
+
 /// Minimum driver version for an engine built with this toolkit, encoded as in cuDriverGetVersion(): 1000 *
 /// major + 10 * minor. A driver runs programs of every toolkit with the same major version (CUDA minor
 /// version compatibility).
@@ -22,7 +25,7 @@ inline constexpr int least_driver_version(int toolkit_major) { return 1000 * too
 
 /// The oldest driver branch that supports this major version; named in the message to the user.
 inline constexpr const char* least_driver_branch(int toolkit_major) {
-  return toolkit_major >= 13 ? "R580" : toolkit_major == 12 ? "R525" : "R450";
+  return toolkit_major >= 13 ? "R580" : "R525";
 }
 
 }  // namespace trainhost::cuda

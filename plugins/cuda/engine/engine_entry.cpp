@@ -27,7 +27,7 @@ struct InstanceFactory {
 };
 
 const plugins::EngineTable kTable =
-    plugins::engine_table<executor::InstanceCalls<Instance, InstanceFactory>>();
+    plugins::engine_table<executor::InstanceCalls<Instance, InstanceFactory>>(TRAINHOST_CUDA_ARCHITECTURES);
 
 }  // namespace
 }  // namespace trainhost::cuda

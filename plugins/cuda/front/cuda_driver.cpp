@@ -8,6 +8,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
+#include "plugins/cuda/common/device_requirements.hpp"
 #include "plugins/cuda/front/nvml.hpp"
 #include "plugins/cuda/front/vendor_library.hpp"
 #include "trainhost/status.h"
@@ -89,9 +90,6 @@ const char* hint_for(Result code) {
               "unset CUDA_VISIBLE_DEVICES");
 }
 
-/// "12.8" for 12080.
-std::string version_text(int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); }
-
 /// Checks the result of a query after a successful cuInit().
 void check(Result code, const char* call) {
   if (code != 0)
@@ -129,7 +127,11 @@ Device describe(int index) {
 
 }  // namespace
 
-std::vector<Device> visible_devices(int least_version, const char* least_branch) {
+std::string cuda_version_text(int v) {
+  return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
+}
+
+Driver query_driver() {
   std::string why;
   if (!g_driver.open(why))
     unavailable("no NVIDIA driver found: " + why,
@@ -139,16 +141,18 @@ std::vector<Device> visible_devices(int least_version, const char* least_branch)
   if (started != 0)
     unavailable("the NVIDIA driver failed to start: cuInit returned " + error_text(started),
                 hint_for(started), started);
-  int version = 0, count = 0;
-  check(need<Result (*)(int*)>("cuDriverGetVersion")(&version), "cuDriverGetVersion");
-  if (version < least_version)
-    unavailable("the NVIDIA driver supports CUDA " + version_text(version) + ", the cuda engine needs " +
-                version_text(least_version) + ": update the NVIDIA driver to " + least_branch + " or newer");
+  Driver driver;
+  int count = 0;
+  check(need<Result (*)(int*)>("cuDriverGetVersion")(&driver.version), "cuDriverGetVersion");
+  if (driver.version < least_driver_version(kOldestMajor))
+    unavailable("the NVIDIA driver supports CUDA " + cuda_version_text(driver.version) +
+                    ", the cuda trainer needs " + cuda_version_text(least_driver_version(kOldestMajor)),
+                std::string("update the NVIDIA driver to ") + least_driver_branch(kNewestMajor) +
+                    " or newer; " + least_driver_branch(kOldestMajor) + " is the oldest that can be used");
   check(need<Result (*)(int*)>("cuDeviceGetCount")(&count), "cuDeviceGetCount");
   if (count <= 0) no_device();
-  std::vector<Device> out;
-  for (int i = 0; i < count; ++i) out.push_back(describe(i));
-  return out;
+  for (int i = 0; i < count; ++i) driver.devices.push_back(describe(i));
+  return driver;
 }
 
 }  // namespace trainhost::cuda

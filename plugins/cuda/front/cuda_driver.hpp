@@ -10,7 +10,7 @@
 namespace trainhost::cuda {
 
 struct Device {
-  int index = 0;             // CUDA device index
+  int index = 0;             // CUDA device index: counts the visible devices
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   std::uint64_t total_bytes = 0;
@@ -19,9 +19,17 @@ struct Device {
   std::string pci;  // "0000:19:00.0"; "" if the driver does not report it
 };
 
-/// The visible devices, at least one. Throws abi::StatusError (TH_E_UNAVAILABLE) if there is no driver, if it
-/// fails to start or is older than `least_version` (as in cuDriverGetVersion()), or if no device is visible.
-/// `least_branch`: for the message. Creates no context. Thread-safe.
-std::vector<Device> visible_devices(int least_version, const char* least_branch);
+struct Driver {
+  int version = 0;  // as in cuDriverGetVersion(): 12080 for CUDA 12.8
+  std::vector<Device> devices;
+};
+
+/// The driver with its visible devices, at least one. Throws abi::StatusError (TH_E_UNAVAILABLE) if there is
+/// no driver, if it fails to start or is older than CUDA 12, or if no device is visible. Creates no context.
+/// Thread-safe.
+Driver query_driver();
+
+/// "12.8" for 12080.
+std::string cuda_version_text(int version);
 
 }  // namespace trainhost::cuda

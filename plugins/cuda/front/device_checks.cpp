@@ -38,11 +38,11 @@ bool has_code_for(std::string_view architectures, int major, int minor) {
   return false;
 }
 
-Device device_of(int index, const EngineBuild& build, std::size_t* count) {
-  std::vector<Device> all =
-      visible_devices(least_driver_version(build.toolkit_major), least_driver_branch(build.toolkit_major));
-  if (count) *count = all.size();
-  if (index >= 0 && static_cast<std::size_t>(index) < all.size()) return all[static_cast<std::size_t>(index)];
+SelectedDevice device_of(int index) {
+  const Driver driver = query_driver();
+  const std::vector<Device>& all = driver.devices;
+  if (index >= 0 && static_cast<std::size_t>(index) < all.size())
+    return {all[static_cast<std::size_t>(index)], all.size(), driver.version};
   std::string names;
   for (const Device& d : all)
     names += (names.empty() ? "" : ", ") + std::to_string(d.index) + " (" + d.name + ")";
@@ -53,17 +53,14 @@ Device device_of(int index, const EngineBuild& build, std::size_t* count) {
 
 std::uint64_t free_bytes_of(const Device& d) { return nvml_free_bytes(d).value_or(d.total_bytes); }
 
-void require_usable(const Device& d, const EngineBuild& build) {
-  const std::string cc = version_text(d.major, d.minor), least = version_text(kLeastMajor, kLeastMinor);
+void require_usable(const SelectedDevice& d) {
+  const std::string least = version_text(kLeastMajor, kLeastMinor);
   if (d.major < kLeastMajor || (d.major == kLeastMajor && d.minor < kLeastMinor))
-    throw abi::StatusError(TH_E_UNAVAILABLE, device_text(d) + " has compute capability " + cc +
-                                                 ", the cuda trainer needs " + least + " (Ampere) or newer");
-  if (!has_code_for(build.architectures, d.major, d.minor))
-    throw abi::StatusError(TH_E_UNAVAILABLE,
-                           "this build has no code for compute capability " + cc + " of " + device_text(d) +
-                               ": it was built for " + std::string(build.architectures),
-                           "configure it with -DTRAINHOST_CUDA_ARCHITECTURES=" + std::to_string(d.major) +
-                               std::to_string(d.minor) + "-real");
+    throw abi::StatusError(
+        TH_E_UNAVAILABLE,
+        device_text(d) + " has compute capability " + version_text(d.major, d.minor) +
+            ", the cuda trainer needs " + least + " or newer: tensor cores for bf16 and TF32 (Ampere)",
+        d.count > 1 ? "plugin.cuda.device selects another device; nvidia-smi -L lists them" : "");
   const std::uint64_t free = free_bytes_of(d);
   if (free < kLeastFreeBytes)
     throw abi::StatusError(
@@ -73,6 +70,16 @@ void require_usable(const Device& d, const EngineBuild& build) {
             format_bytes(kLeastFreeBytes - free) + " short",
         "nvidia-smi lists the processes on the device; plugin.cuda.device selects another device",
         kLeastFreeBytes - free);
+}
+
+void require_code_for(const Device& d, std::string_view architectures, const char* engine) {
+  if (has_code_for(architectures, d.major, d.minor)) return;
+  throw abi::StatusError(TH_E_UNAVAILABLE,
+                         std::string(engine) + " has no code for compute capability " +
+                             version_text(d.major, d.minor) + " of " + device_text(d) +
+                             ": it was built for " + std::string(architectures),
+                         "configure it with -DTRAINHOST_CUDA_ARCHITECTURES=" + std::to_string(d.major) +
+                             std::to_string(d.minor) + "-real");
 }
 
 }  // namespace trainhost::cuda

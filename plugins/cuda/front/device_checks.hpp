@@ -2,26 +2,29 @@
 // reports are compared with common/device_requirements.hpp and with the architectures that the engine was
 // compiled for.
 #pragma once
+#include <cstddef>
 #include <string_view>
 
 #include "plugins/cuda/front/cuda_driver.hpp"
 
 namespace trainhost::cuda {
 
-/// How the engine was built.
-struct EngineBuild {
-  std::string_view architectures;  // "80-real,90-real,100-virtual": TRAINHOST_CUDA_ARCHITECTURES with commas
-  int toolkit_major;               // of the CUDA toolkit
+struct SelectedDevice : Device {
+  std::size_t count = 0;   // of visible devices
+  int driver_version = 0;  // as in cuDriverGetVersion()
 };
 
-/// The visible device with that index; `count` receives the number of visible devices. Throws
-/// abi::StatusError: TH_E_UNAVAILABLE with the driver's reason, TH_E_ARG if there is no device with that
-/// index.
-Device device_of(int index, const EngineBuild& build, std::size_t* count = nullptr);
+/// The visible device with that index. Throws abi::StatusError: TH_E_UNAVAILABLE with the driver's reason,
+/// TH_E_ARG if there is no device with that index.
+SelectedDevice device_of(int index);
 
-/// Throws abi::StatusError (TH_E_UNAVAILABLE) if the compute capability is too low, if the engine has no code
-/// for it, or if too little memory is free.
-void require_usable(const Device& device, const EngineBuild& build);
+/// Throws abi::StatusError (TH_E_UNAVAILABLE) if the compute capability is too low or if too little memory is
+/// free.
+void require_usable(const SelectedDevice& device);
+
+/// Throws abi::StatusError (TH_E_UNAVAILABLE) if an engine of these architectures has no code for the device.
+/// `engine`: its file name, for the message.
+void require_code_for(const Device& device, std::string_view architectures, const char* engine);
 
 /// Bytes that are free now; the total memory of the device if NVML does not report it.
 std::uint64_t free_bytes_of(const Device& device);

@@ -29,7 +29,7 @@ bool initialise() {
   return init && init() == 0;
 }
 
-/// "GPU-5a0c…": a UUID as NVML writes it. MIG slices have the prefix "MIG-".
+/// "GPU-5a0c…": a UUID as NVML writes it; the prefix of a MIG slice is "MIG-".
 std::string uuid_text(const char* prefix, const std::array<unsigned char, 16>& u) {
   std::string out = prefix;
   for (std::size_t i = 0; i < u.size(); ++i) {
@@ -41,11 +41,21 @@ std::string uuid_text(const char* prefix, const std::array<unsigned char, 16>& u
   return out;
 }
 
-Handle handle_of(const Device& d) {
+/// NVML's handle of the device with this UUID; null if it knows none. `text`: the UUID with its prefix.
+Handle handle_by_uuid(const Device& d, std::string& text) {
+  const auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByUUID");
   Handle h = nullptr;
-  if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByUUID"); find && d.has_uuid)
-    for (const char* prefix : {"GPU-", "MIG-"})
-      if (find(uuid_text(prefix, d.uuid).c_str(), &h) == 0) return h;
+  for (const char* prefix : {"GPU-", "MIG-"}) {
+    text = uuid_text(prefix, d.uuid);
+    if (find && find(text.c_str(), &h) == 0) return h;
+  }
+  return nullptr;
+}
+
+Handle handle_of(const Device& d) {
+  std::string ignored;
+  if (Handle h = d.has_uuid ? handle_by_uuid(d, ignored) : nullptr) return h;
+  Handle h = nullptr;
   if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByPciBusId_v2");
       find && !d.pci.empty() && find(d.pci.c_str(), &h) == 0)
     return h;
@@ -59,6 +69,13 @@ std::optional<unsigned> nvml_device_count() {
   if (!initialise()) return std::nullopt;
   auto count = g_nvml.find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
   return count && count(&n) == 0 ? std::optional(n) : std::nullopt;
+}
+
+std::string uuid_of(const Device& d) {
+  std::string text;
+  if (!d.has_uuid) return text;
+  if (initialise() && handle_by_uuid(d, text)) return text;
+  return uuid_text(d.name.find(" MIG ") == d.name.npos ? "GPU-" : "MIG-", d.uuid);
 }
 
 std::optional<std::uint64_t> nvml_free_bytes(const Device& d) {

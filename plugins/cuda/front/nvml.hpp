@@ -13,6 +13,10 @@ namespace trainhost::cuda {
 /// available. Thread-safe.
 std::optional<unsigned> nvml_device_count();
 
+/// "GPU-5a0c…", as nvidia-smi -L prints it; "MIG-…" for a MIG slice. Empty if the driver does not report the
+/// UUID. Without NVML the name of the device tells which of both it is. Thread-safe.
+std::string uuid_of(const Device& device);
+
 /// Bytes that are free on the device now, at most its total memory; nullopt if NVML does not know it.
 /// Thread-safe.
 std::optional<std::uint64_t> nvml_free_bytes(const Device& device);

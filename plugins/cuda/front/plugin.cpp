@@ -2,12 +2,17 @@
 // needs the CUDA toolkit or creates a CUDA context. create() loads the engine (plugins/cuda/engine); calls on
 // an instance are forwarded to it unchanged.
 #include <cstdio>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
 #include "plugins/cuda/front/cuda_options.hpp"
 #include "plugins/cuda/front/device_checks.hpp"
 #include "plugins/cuda/front/load_engine.hpp"
+#include "plugins/cuda/front/nvml.hpp"
 
 TH_MANIFEST(
     "id = \"cuda\"\n"
@@ -19,16 +24,8 @@ TH_MANIFEST(
     "options = [\"mode\", \"device\"]\n"
     "priority = 10\n");
 
-// Defined by CMake if an engine is built. Without one require_engine_built() throws before they are used.
-#ifndef TRAINHOST_CUDA_ARCHITECTURES
-#define TRAINHOST_CUDA_ARCHITECTURES ""
-#define TRAINHOST_CUDA_MAJOR 0
-#endif
-
 namespace trainhost::cuda {
 namespace {
-
-constexpr EngineBuild kBuild = {TRAINHOST_CUDA_ARCHITECTURES, TRAINHOST_CUDA_MAJOR};
 
 /// The device of the run file (plugin.cuda.device), else the one that the host asks for.
 int device_index(const th_host* host, std::int32_t asked) {
@@ -36,16 +33,29 @@ int device_index(const th_host* host, std::int32_t asked) {
   return chosen >= 0 ? chosen : asked;
 }
 
+/// The selected device, if it can be used with `engine`, one of the two functions of load_engine.hpp. The
+/// engine is loaded last, because that is the most expensive check.
+SelectedDevice usable_device(int index, Engine& engine, Engine (*select)(int)) {
+  require_engine_file();
+  SelectedDevice device = device_of(index);
+  require_usable(device);
+  engine = select(device.driver_version);
+  require_code_for(device, engine.table->architectures, engine.file);
+  return device;
+}
+
 struct FrontEnd {
   // Options are checked first: an invalid value is an error on every machine, not a reason to fall back to
-  // another backend. The engine is loaded last, because that is the most expensive check.
+  // another backend.
   static std::uint32_t probe(const th_host* host) {
-    const int index = device_index(host, 0);
-    require_engine_built();
-    std::size_t count = 0;
-    require_usable(device_of(index, kBuild, &count), kBuild);
-    engine();
-    return static_cast<std::uint32_t>(count);
+    Engine engine;
+    const SelectedDevice d = usable_device(device_index(host, 0), engine, select_engine);
+    const std::string uuid = uuid_of(d);
+    const std::string text = "device " + std::to_string(d.index) + " of " + std::to_string(d.count) + ": " +
+                             d.name + (uuid.empty() ? "" : ", " + uuid) + "; engine " + engine.file +
+                             (engine.skipped.empty() ? "" : " (" + engine.skipped + ")");
+    if (host && host->log) host->log(host, TH_LOG_DEBUG, kId, text.c_str());
+    return static_cast<std::uint32_t>(d.count);
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
@@ -53,22 +63,61 @@ struct FrontEnd {
   }
 };
 
+/// What info() answers about the device of an instance, besides the engine's own keys.
+struct InstanceFacts {
+  std::string device_name, device_uuid;
+  const char* engine = "";
+};
+thread_local InstanceFacts t_facts_of_create;  // from open() to the end of create(), on the same thread
+std::mutex g_facts_mutex;                      // of g_facts
+std::map<th_trainer_inst*, InstanceFacts> g_facts;
+
 /// For ForwardCalls: checks the device and loads the engine before create() is forwarded.
 struct EngineAccess {
   static const plugins::EngineTable& loaded() { return loaded_engine(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
-    const int index = device_index(host, device);
-    require_usable(device_of(index, kBuild), kBuild);
-    engine();
-    return index;
+    Engine engine;
+    const SelectedDevice d = usable_device(device_index(host, device), engine, select_engine_for_runs);
+    t_facts_of_create = {d.name, uuid_of(d), engine.file};
+    return d.index;
+  }
+};
+
+/// Forwards to the engine, and answers what only the front end knows: the UUID comes from driver and NVML.
+struct Forward : plugins::ForwardCalls<EngineAccess> {
+  using Base = plugins::ForwardCalls<EngineAccess>;
+  static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
+                          th_trainer_inst** out, th_error* error) {
+    const th_status s = Base::create(host, device, model, run, out, error);
+    if (s != TH_OK) return s;
+    std::lock_guard lock(g_facts_mutex);
+    g_facts[*out] = std::move(t_facts_of_create);
+    return s;
+  }
+  static const char* info(th_trainer_inst* i, const char* key) {
+    if (const char* text = Base::info(i, key)) return text;
+    std::lock_guard lock(g_facts_mutex);
+    const auto facts = g_facts.find(i);
+    if (!key || facts == g_facts.end()) return nullptr;
+    const std::string_view asked = key;
+    if (asked == "device_name") return facts->second.device_name.c_str();
+    if (asked == "device_uuid") return facts->second.device_uuid.c_str();
+    return asked == "engine" ? facts->second.engine : nullptr;
+  }
+  static void destroy(th_trainer_inst* i) {
+    {  // first: another thread may get the same address from create() as soon as it is free
+      std::lock_guard lock(g_facts_mutex);
+      g_facts.erase(i);
+    }
+    Base::destroy(i);
   }
 };
 
 th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint64_t* total_bytes,
                  th_error* error) {
   return abi::guard(error, [&] {
-    require_engine_built();
-    const Device d = device_of(device_index(host, device), kBuild);
+    require_engine_file();
+    const Device d = device_of(device_index(host, device));
     if (free_bytes) *free_bytes = free_bytes_of(d);
     if (total_bytes) *total_bytes = d.total_bytes;
   });
@@ -76,15 +125,14 @@ th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint
 
 th_status name(const th_host* host, int32_t device, char* text, uint32_t text_bytes, th_error* error) {
   return abi::guard(error, [&] {
-    require_engine_built();
-    const Device d = device_of(device_index(host, device), kBuild);
+    require_engine_file();
+    const Device d = device_of(device_index(host, device));
     if (text_bytes) std::snprintf(text, text_bytes, "%s", d.name.c_str());
   });
 }
 
 const th_device kDevice = {sizeof(th_device), 0, memory, name};
 using Calls = executor::FrontCalls<FrontEnd>;
-using Forward = plugins::ForwardCalls<EngineAccess>;
 
 const void* get(const char* interface_id) {
   return th::pick(interface_id, &executor::kTrainerTable<Calls, Forward>, &executor::kGenerateTable<Forward>,

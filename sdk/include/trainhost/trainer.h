@@ -100,8 +100,9 @@ typedef struct th_trainer {
   /* Fills the counters. [inst] {created+} */
   th_status (*counters)(th_trainer_inst*, th_counters*, th_error*);
   /* Returns a fact about the instance: "kernel_set" (the kernels that determine its exact results),
-   * "wrong_kernels" (a mistake in the names of its kernels, NULL if there is none). Valid until destroy();
-   * NULL = unknown key. [inst] {created+} */
+   * "wrong_kernels" (a mistake in the names of its kernels, NULL if there is none), "device_name" and
+   * "device_uuid" (the device that it runs on), "engine" (the file that it loaded for it). Valid until
+   * destroy(); NULL = unknown key. [inst] {created+} */
   const char* (*info)(th_trainer_inst*, const char* key);
   /* Measures a figure: "peak_flops" (FLOP/s of the machine's own matrix product). TH_E_ABSENT or
    * TH_E_UNSUPPORTED: no such figure. [inst] {created+} */

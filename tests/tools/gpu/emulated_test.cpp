@@ -24,7 +24,6 @@ const std::string kMemory = "4294967296";  // of the emulated device
 
 using trainhost::test::read_file;
 
-
 RunOptions machine(std::map<std::string, std::string> more = {}) {
   const std::string fakes = CUDA_FAKES;
   RunOptions o;
@@ -122,6 +121,9 @@ BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_a
   const Events e = events_of(r.out);
   BOOST_TEST(e.start["backend"] == "cuda");
   BOOST_TEST(!e.start.contains("fallback_reason"), e.start.dump());
+  const std::string uuid = "GPU-64656667-6869-6a6b-6c6d-6e6f70717273";
+  BOOST_TEST(e.start["device"] ==
+             json({{"name", "Fake H200"}, {"uuid", uuid}, {"engine", "cuda-cublas-13.so"}}));
   BOOST_REQUIRE(e.steps.size() == steps);
   double worst = 0;
   for (std::size_t i = 0; i < e.steps.size(); ++i)
@@ -135,6 +137,17 @@ BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_a
                  (c.mode == "hybrid" ? 3 * micro_batches : 0u),
              t.dump());
   BOOST_TEST((t["h2d_bytes"].get<std::uint64_t>() > 0) == (c.mode == "hybrid"), t.dump());
+}
+
+BOOST_AUTO_TEST_CASE(the_header_of_a_run_names_the_device_with_its_uuid) {
+  TemporaryDirectory tmp;
+  std::vector<std::string> words = tiny(tmp.path() / "out", "resident");
+  std::erase(words, "-q"), std::erase(words, "--json");
+  const Outcome r = run_program(words, machine());
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const std::string device =
+      "device: Fake H200, GPU-64656667-6869-6a6b-6c6d-6e6f70717273; engine cuda-cublas-13.so";
+  BOOST_TEST(has(r.out + r.err, device + "\n"), r.out + r.err);
 }
 
 BOOST_AUTO_TEST_CASE(every_contract_holds_or_is_skipped_with_its_reason) {
@@ -207,10 +220,12 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) 
     if (t["tier"] == "device") plan = t["predicted_bytes"];
   // By budget: refused before anything is taken.
   Outcome r = run_program(
-      tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1) + "B"}), machine());
+      tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1) + "B"}),
+      machine());
   BOOST_TEST(r.code == 3, r.err);
-  r = run_program(tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan) + "B"}),
-                  machine());
+  r = run_program(
+      tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan) + "B"}),
+      machine());
   BOOST_TEST(r.code == 0, r.err);
   // Others took the memory after the plan was judged: the allocation fails, and says by how much.
   const std::uint64_t memory = std::stoull(kMemory), round = 1 << 20;

@@ -1,11 +1,16 @@
 // A fake CUDA driver for tests, configured by environment variables: FAKE_CUDA_INIT (result of cuInit),
-// _VERSION, _DEVICES (number), _CC (compute capability, "9.0"), _TOTAL (bytes), _FAIL (name of a query that
-// returns 999), _UUID ("0": not supported). Counts its calls, in particular those that would create a
-// context.
+// _VERSION, _DEVICES (number), _CC (compute capabilities, "9.0" for all or "7.5,9.0" by device), _TOTAL
+// (bytes), _FAIL (name of a query that returns 999), _UUID ("0": not supported), _MIG ("1": the devices are
+// MIG slices, of which a process sees one). CUDA_VISIBLE_DEVICES selects as in the real driver: indices,
+// UUIDs and unique beginnings of them, up to the first one that does not exist. Counts its calls, in
+// particular those that would create a context.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -27,13 +32,48 @@ int called(const char* name) {
   return setting("FAIL", "") == name ? 999 : 0;
 }
 
-/// True if CUDA_VISIBLE_DEVICES is empty, which hides all devices. Other values are ignored.
-bool hidden() {
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return visible && !*visible;
+bool mig() { return setting("MIG", "0") == "1"; }
+
+/// Byte i of the UUID of a device of the machine.
+unsigned char uuid_byte(int device, int i) { return static_cast<unsigned char>(100 + device + i); }
+
+/// "GPU-64656667-...", "MIG-..." for a slice.
+std::string uuid_of(int device) {
+  std::string text = mig() ? "MIG-" : "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char hex[4];
+    std::snprintf(hex, sizeof hex, "%02x", uuid_byte(device, i));
+    text += (i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "") + std::string(hex);
+  }
+  return text;
 }
 
-int devices() { return hidden() ? 0 : std::atoi(setting("DEVICES", "1").c_str()); }
+/// The device of the machine that an element of CUDA_VISIBLE_DEVICES names; -1 if there is none.
+int device_named(const std::string& element, int count) {
+  for (int d = 0; d < count; ++d)
+    if (element == std::to_string(d) || (element.size() > 4 && uuid_of(d).starts_with(element))) return d;
+  return -1;
+}
+
+/// The devices of the machine that the process sees, in its order.
+std::vector<int> visible() {
+  const int count = std::atoi(setting("DEVICES", "1").c_str());
+  std::vector<int> all;
+  if (const char* mask = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    std::istringstream elements(mask);
+    for (std::string one; std::getline(elements, one, ',');) {
+      const int d = device_named(one, count);
+      if (d < 0) break;
+      all.push_back(d);
+    }
+  } else {
+    for (int d = 0; d < count; ++d) all.push_back(d);
+  }
+  if (mig() && all.size() > 1) all.resize(1);
+  return all;
+}
+
+int devices() { return static_cast<int>(visible().size()); }
 
 }  // namespace
 
@@ -45,7 +85,7 @@ EXPORT int fake_cuda_calls(const char* name) {
 EXPORT int cuInit(unsigned) {
   called("cuInit");
   const int asked = std::atoi(setting("INIT", "0").c_str());
-  return asked == 0 && hidden() ? 100 : asked;
+  return asked == 0 && std::getenv("CUDA_VISIBLE_DEVICES") && devices() == 0 ? 100 : asked;
 }
 EXPORT int cuDriverGetVersion(int* v) {
   *v = std::atoi(setting("VERSION", "13000").c_str());
@@ -56,17 +96,22 @@ EXPORT int cuDeviceGetCount(int* n) {
   return called("cuDeviceGetCount");
 }
 EXPORT int cuDeviceGet(int* device, int ordinal) {
-  *device = 100 + ordinal;  // a handle that differs from the index
-  return ordinal < devices() ? called("cuDeviceGet") : 101;
+  if (ordinal >= devices()) return 101;
+  *device = 100 + visible()[static_cast<std::size_t>(ordinal)];  // a handle that differs from the index
+  return called("cuDeviceGet");
 }
 EXPORT int cuDeviceGetName(char* text, int size, int device) {
   std::string name = "Fake H200";
   if (device != 100) name += " " + std::to_string(device - 100);
+  if (mig()) name += " MIG 1g.18gb";
   std::strncpy(text, name.c_str(), static_cast<std::size_t>(size));
   return called("cuDeviceGetName");
 }
-EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::string cc = setting("CC", "9.0");
+EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  std::istringstream all(setting("CC", "9.0"));
+  std::string cc;
+  for (int d = 100; d <= device && std::getline(all, cc, ','); ++d) {
+  }
   *value = std::atoi(attribute == 75 ? cc.c_str() : cc.c_str() + cc.find('.') + 1);
   return called("cuDeviceGetAttribute");
 }
@@ -76,7 +121,7 @@ EXPORT int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
 }
 EXPORT int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   if (setting("UUID", "1") == "0") return 801;
-  for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(i + device);
+  for (int i = 0; i < 16; ++i) uuid[i] = uuid_byte(device - 100, i);
   return called("cuDeviceGetUuid_v2");
 }
 EXPORT int cuDeviceGetPCIBusId(char* text, int size, int device) {

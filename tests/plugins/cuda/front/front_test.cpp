@@ -1,114 +1,11 @@
 // The CUDA trainer's plugin library with a fake driver, a fake NVML and a fake engine: the message for every
-// reason why the trainer cannot be used; free memory without a CUDA context; plans without a driver.
-#include <boost/test/unit_test.hpp>
-#include <filesystem>
-#include <map>
-
-#include "tests/support/plugin_session.hpp"
-#include "trainhost/device.h"
+// reason why the trainer cannot be used; free memory without a CUDA context; plans without a driver. Which
+// engine is used: engine_choice_test.cpp. Which device: visible_devices_test.cpp.
+#include "tests/plugins/cuda/front/front_fixture.hpp"
 
 using namespace trainhost;
 using namespace trainhost::test;
-
-namespace {
-
-const std::string kStage = CUDA_STAGE;
-
-/// Environment variables of a test case; the destructor removes them.
-class Machine {
- public:
-  explicit Machine(std::initializer_list<std::pair<const std::string, std::string>> more = {}) {
-    set("TRAINHOST_CUDA_DRIVER", kStage + "/libfakedriver.so");
-    set("TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so");
-    for (const auto& [k, v] : more) set(k, v);
-  }
-  ~Machine() {
-    for (const std::string& k : names_) unsetenv(k.c_str());
-  }
-  void set(const std::string& k, const std::string& v) {
-    setenv(k.c_str(), v.c_str(), 1);
-    names_.push_back(k);
-  }
-
- private:
-  std::vector<std::string> names_;
-};
-
-/// A host whose run file has a table [plugin.cuda].
-struct Host : CountingHost {
-  std::map<std::string, std::string> table;
-  Host(std::initializer_list<std::pair<const std::string, std::string>> options = {})
-      : Host(std::map<std::string, std::string>(options)) {}
-  explicit Host(std::map<std::string, std::string> options) : table(std::move(options)) {
-    th_host::option = [](const th_host* h, const char* key) -> const char* {
-      const auto& t = static_cast<const Host&>(CountingHost::of(h)).table;
-      auto it = t.find(key);
-      return it == t.end() ? nullptr : it->second.c_str();
-    };
-  }
-};
-
-Plugin& front(const std::string& which = "good") {
-  static std::map<std::string, std::unique_ptr<Plugin>> all;
-  auto& p = all[which];
-  if (!p) p = std::make_unique<Plugin>(kStage + "/" + which + "/plugins/cuda.so");
-  return *p;
-}
-
-struct Answer {
-  th_status status;
-  std::string message, hint, native;
-  std::uint32_t devices = 0;
-  std::uint64_t missing = 0;
-};
-Answer probe(const std::string& which = "good", std::map<std::string, std::string> options = {}) {
-  Host host(std::move(options));
-  th_error e = empty_error();
-  Answer a{};
-  a.status = front(which).trainer->probe(&host, &a.devices, &e);
-  a.message = e.message, a.hint = e.hint, a.missing = e.bytes_needed;
-  a.native = std::string(e.native_domain) + " " + std::to_string(e.native_code);
-  return a;
-}
-
-const th_device& device_table() {
-  return *static_cast<const th_device*>(front().descriptor->get(TH_DEVICE_ID));
-}
-
-struct Memory {
-  std::uint64_t free = 0, total = 0;
-};
-Memory memory(std::map<std::string, std::string> options = {}, std::int32_t device = 0) {
-  Host host(std::move(options));
-  th_error e = empty_error();
-  Memory m;
-  check(device_table().memory(&host, device, &m.free, &m.total, &e), e);
-  return m;
-}
-
-int calls(const char* name) {
-  void* lib = dlopen((kStage + "/libfakedriver.so").c_str(), RTLD_NOW | RTLD_NOLOAD);
-  return lib ? reinterpret_cast<int (*)(const char*)>(dlsym(lib, "fake_cuda_calls"))(name) : 0;
-}
-
-void check_unavailable(const Answer& a, const std::string& message, const std::string& hint = "") {
-  BOOST_TEST(a.status == TH_E_UNAVAILABLE, a.message);
-  BOOST_TEST(a.message == message);
-  BOOST_TEST(a.hint.find(hint) != std::string::npos, a.hint);
-}
-
-RunSpec small_run() {
-  RunSpec r;
-  r.micro_batch = 2, r.seq_len = 16;
-  return r;
-}
-ModelSpec small_model() {
-  ModelSpec m;
-  m.vocab = 50, m.hidden = 32, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 8, m.intermediate = 48;
-  return m;
-}
-
-}  // namespace
+using namespace trainhost::test::front_end;
 
 BOOST_AUTO_TEST_SUITE(cuda_front)
 
@@ -167,11 +64,9 @@ BOOST_AUTO_TEST_CASE(a_driver_that_fails_to_start_reports_its_code_and_a_hint) {
 }
 
 BOOST_AUTO_TEST_CASE(an_old_driver_is_reported_with_the_required_version) {
-  Machine machine{{"FAKE_CUDA_VERSION", "12080"}};
-  check_unavailable(
-      probe(),
-      "the NVIDIA driver supports CUDA 12.8, the cuda engine needs 13.0: update the NVIDIA driver to R580 "
-      "or newer");
+  Machine machine{{"FAKE_CUDA_VERSION", "11080"}};
+  check_unavailable(probe(), "the NVIDIA driver supports CUDA 11.8, the cuda trainer needs 12.0",
+                    "update the NVIDIA driver to R580 or newer; R525 is the oldest that can be used");
   machine.set("FAKE_CUDA_VERSION", "13020");
   BOOST_TEST(probe().status == TH_OK);
 }
@@ -198,9 +93,10 @@ BOOST_AUTO_TEST_CASE(hidden_devices_are_distinguished_from_missing_ones) {
 
 BOOST_AUTO_TEST_CASE(an_old_device_is_named_with_its_compute_capability) {
   Machine machine{{"FAKE_CUDA_CC", "7.5"}};
-  check_unavailable(
-      probe(),
-      "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 (Ampere) or newer");
+  check_unavailable(probe(),
+                    "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 or newer: "
+                    "tensor cores for "
+                    "bf16 and TF32 (Ampere)");
 }
 
 BOOST_AUTO_TEST_CASE(a_device_without_code_in_the_engine_gets_a_build_hint) {
@@ -209,13 +105,13 @@ BOOST_AUTO_TEST_CASE(a_device_without_code_in_the_engine_gets_a_build_hint) {
   machine.set("FAKE_CUDA_CC", "8.0");
   check_unavailable(
       probe(),
-      "this build has no code for compute capability 8.0 of device 0 (Fake H200): it was built for "
+      "cuda-cublas-13.so has no code for compute capability 8.0 of device 0 (Fake H200): it was built for "
       "86-real,90-real",
       "-DTRAINHOST_CUDA_ARCHITECTURES=80-real");
   machine.set("FAKE_CUDA_CC", "10.0");
   check_unavailable(
       probe(),
-      "this build has no code for compute capability 10.0 of device 0 (Fake H200): it was built for "
+      "cuda-cublas-13.so has no code for compute capability 10.0 of device 0 (Fake H200): it was built for "
       "86-real,90-real",
       "-DTRAINHOST_CUDA_ARCHITECTURES=100-real");
 }
@@ -230,20 +126,6 @@ BOOST_AUTO_TEST_CASE(a_full_device_reports_the_missing_bytes) {
       "MiB short",
       "nvidia-smi");
   BOOST_TEST(a.missing == 212ull << 20);
-}
-
-BOOST_AUTO_TEST_CASE(an_unusable_engine_is_reported_with_its_file) {
-  Machine machine;
-  const std::string missing = kStage + "/engine_missing/engines/cuda-cublas.so",
-                    other = kStage + "/engine_other_build/engines/cuda-cublas.so";
-  check_unavailable(probe("engine_missing"), "the engine " + missing + " is missing", "reinstall");
-  check_unavailable(probe("engine_other_build"),
-                    "the engine " + other + " does not belong to this build of the plugin", "reinstall both");
-  check_unavailable(
-      probe("engine_unloadable"),
-      "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such "
-      "file or directory",
-      "install cuBLAS");
 }
 
 BOOST_AUTO_TEST_CASE(a_failed_driver_query_is_named) {
@@ -351,8 +233,8 @@ BOOST_AUTO_TEST_CASE(create_passes_the_selected_device_to_the_engine) {
     }
     return "created";
   };
-  BOOST_TEST(create_with({}) == "device 0, device budget 123, host budget 456");
-  BOOST_TEST(create_with({{"device", "1"}}) == "device 1, device budget 123, host budget 456");
+  BOOST_TEST(create_with({}) == "device 0, device budget 123, host budget 456, engine 13");
+  BOOST_TEST(create_with({{"device", "1"}}) == "device 1, device budget 123, host budget 456, engine 13");
   machine.set("FAKE_CUDA_CC", "6.1");
   BOOST_TEST(create_with({}).find("compute capability 6.1") != std::string::npos);
 }
@@ -360,13 +242,13 @@ BOOST_AUTO_TEST_CASE(create_passes_the_selected_device_to_the_engine) {
 BOOST_AUTO_TEST_CASE(profile_and_plan_need_no_driver_and_no_engine) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"},
                   {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
-  for (const char* which : {"no_toolkit", "engine_missing"}) {
+  for (Plugin* plugin : {&front("no_toolkit"), &front_with("", "")}) {
     Host host;
-    const th_profile p = front(which).profile(host, small_model(), small_run());
+    const th_profile p = plugin->profile(host, small_model(), small_run());
     BOOST_TEST(p.tier == TH_TIER_DEVICE);
     BOOST_TEST(std::string(p.trainer) == "cuda");
     BOOST_TEST(std::string(p.mode) == "resident");
-    const MemoryReport r = front(which).plan(host, small_model(), small_run());
+    const MemoryReport r = plugin->plan(host, small_model(), small_run());
     BOOST_TEST(r.tier_bytes(Tier::kDevice) > 0u);
     BOOST_TEST((r.claim == Claim::kExact));
     BOOST_TEST(r.digest != 0u);

@@ -51,7 +51,6 @@ std::vector<std::string> small(const std::string& command, std::vector<std::stri
   return w;
 }
 
-
 json plan_of(const Outcome& r) {
   BOOST_REQUIRE_MESSAGE(r.code == 0 || r.code == 3, r.err);
   return json::parse(r.out);
@@ -84,6 +83,19 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
   r = run_program({"plugins", "list"},
                   without_driver());  // the installed plugin, built with or without the toolkit
   BOOST_TEST(has(r.out, "unavailable"), r.out);
+}
+
+BOOST_AUTO_TEST_CASE(the_list_names_the_device_with_its_uuid_and_the_engine) {
+  const std::string text =
+      "device 0 of 1: Fake H200, GPU-64656667-6869-6a6b-6c6d-6e6f70717273; engine cuda-cublas-13.so";
+  Outcome r = run_program(with_front_end("good", {"plugins", "list", "-v"}), with_fake_device());
+  BOOST_TEST(has(r.out, "/good/plugins/cuda.so  ok; " + text + "\n"), r.out);
+  r = run_program(with_front_end("good", {"plugins", "list", "--json"}), with_fake_device());
+  bool seen = false;
+  const json list = json::parse(r.out);
+  for (const json& p : list["plugins"])
+    seen = seen || (p["name"] == "cuda" && p["status"] == "ok" && p["notes"] == json({text}));
+  BOOST_TEST(seen, r.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
@@ -179,8 +191,8 @@ BOOST_AUTO_TEST_CASE(a_plan_uses_the_free_memory_of_device_and_host) {
     if (t["tier"] == "host" || t["tier"] == "pinned") host += t["total_bytes"].get<std::uint64_t>();
   BOOST_TEST(j["too_much"]["host"] == host - 100);
   j = plan_of(run_program(
-      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed) + "B", "--set",
-                                            "memory.host_budget=" + std::to_string(host) + "B"})),
+      with_front_end("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed) + "B",
+                                            "--set", "memory.host_budget=" + std::to_string(host) + "B"})),
       with_fake_device()));
   BOOST_TEST(j["estimates"][0]["fits"] == true);
 }
