@@ -25,7 +25,7 @@ struct Candidate {
   std::string hint;
   VendorError native;                 // the error number with which the reason begins
   Manifest manifest;                  // empty id if unreadable
-  std::vector<std::string> warnings;  // harmless side effects; each is a phrase without subject
+  std::vector<std::string> warnings;  // harmless side effects
   std::vector<std::string> notes;     // what it logged in probe(): which device it uses
   bool from_cache = false;            // the result comes from the cache; the file was neither read nor run
 };

@@ -37,7 +37,7 @@ struct TrialLoadRequest {
 struct TrialLoadResult {
   std::optional<Rejection> rejected;     // it must not be loaded
   std::optional<Rejection> unavailable;  // it loads, but probe() failed
-  std::vector<std::string> warnings;     // harmless side effects; each is a phrase without subject
+  std::vector<std::string> warnings;     // harmless side effects
   std::vector<std::string> notes;        // what it logged in probe(), at most kMaxNotes
 };
 
