@@ -74,8 +74,10 @@ void require_same_identity(std::map<std::string, std::string> a, const std::stri
                  (key == kContentKey ? std::string("data.train or data.tokenizer has another content")
                                      : fmt::format("{} was {}, is {}", key, it->second, value));
   if (!differs.empty())
-    throw usage_error("the checkpoint was written by a run with other settings: " + differs,
-                      "restore these values, or train into another output.dir");
+    throw usage_error(
+        "the checkpoint was written by a run with other settings: " + differs,
+        "set these keys as they were, also those whose default has changed, or train into another "
+        "output.dir");
 }
 
 }  // namespace
