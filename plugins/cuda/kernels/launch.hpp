@@ -9,8 +9,22 @@
 
 namespace trainhost::cuda {
 
-/// Bytes of dynamic shared memory that every kernel may use; more needs cudaFuncSetAttribute().
-inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+/// Makes the kernel accept launches with this much dynamic shared memory on the current device. Without
+/// cudaFuncSetAttribute() a block may have 48 KiB, static shared memory included. The first call that needs
+/// more raises the limit to all that the device permits, so it is set once per kernel and device and never
+/// lowered. Returns cudaErrorInvalidValue if the device has less, as a launch does.
+inline cudaError_t allow_dynamic_shared(const void* kernel, std::size_t bytes) {
+  cudaFuncAttributes now{};
+  cudaError_t e = cudaFuncGetAttributes(&now, kernel);
+  if (e != cudaSuccess || bytes <= static_cast<std::size_t>(now.maxDynamicSharedSizeBytes)) return e;
+  int device = 0, most = 0;
+  if ((e = cudaGetDevice(&device)) != cudaSuccess) return e;
+  e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (e != cudaSuccess) return e;
+  most -= static_cast<int>(now.sharedSizeBytes);
+  if (bytes > static_cast<std::size_t>(most)) return cudaErrorInvalidValue;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+}
 
 /// Queues kernel(args...) on the stream; the arguments are copied. Does nothing if the grid has no blocks,
 /// which CUDA would reject. Asynchronous: errors of the kernel itself are returned by later calls.
@@ -18,11 +32,9 @@ template <class... E, class... A>
 cudaError_t launch(void (*kernel)(E...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                    A&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
-  if (shared_bytes > kDefaultSharedBytes) {
-    const cudaError_t asked =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (asked != cudaSuccess) return asked;
+  if (shared_bytes > 0) {
+    const cudaError_t e = allow_dynamic_shared(reinterpret_cast<const void*>(kernel), shared_bytes);
+    if (e != cudaSuccess) return e;
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;

@@ -104,7 +104,7 @@ struct State {
   std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<std::uintptr_t, Block> device, pinned;   // by address
-  std::map<const void*, std::size_t> shared_limit;  // by kernel: bytes set by cudaFuncSetAttribute
+  std::map<const void*, std::size_t> shared_limit;  // by kernel: dynamic bytes set by cudaFuncSetAttribute
   std::uint64_t device_allocated = 0, device_bytes = 0, pinned_bytes = 0, device_peak = 0, pinned_peak = 0;
   std::map<const void*, std::shared_ptr<void>>
       blas;  // handles, descriptors, layouts and preferences of cublasLt
