@@ -21,6 +21,18 @@ cudaError_t cudaSetDevice(int device) {
     return cudaSuccess;
   });
 }
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+  return call("cudaSetDeviceFlags", [&](Lock&) {
+    if (flags != cudaDeviceScheduleAuto && flags != cudaDeviceScheduleSpin &&
+        flags != cudaDeviceScheduleYield && flags != cudaDeviceScheduleBlockingSync)
+      return cudaErrorInvalidValue;
+    state().device_flags = flags;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  return call("cudaGetDeviceFlags", [&](Lock&) { return *flags = state().device_flags, cudaSuccess; });
+}
 cudaError_t cudaGetDevice(int* device) {
   return call("cudaGetDevice", [&](Lock&) { return *device = current_device, cudaSuccess; });
 }

@@ -52,6 +52,10 @@ std::size_t dynamic_limit(const void* kernel, const Limits& l) {
   return asked == state().shared_limit.end() ? kDefaultSharedBytes - l.shared_bytes : asked->second;
 }
 
+cudaError_t load_kernel(const void* kernel) {
+  return load_code(reinterpret_cast<std::uintptr_t>(kernel), state().machine.kernel_bytes);
+}
+
 bool registers_suffice(const Limits& l, std::uint64_t threads) {
   const std::uint64_t warps = (threads + kWarpThreads - 1) / kWarpThreads,
                       of_warp =
@@ -78,6 +82,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& c, const void* kernel, std::
     const bool grid = c.gridDim.x > 0 && c.gridDim.x < 1u << 31 && c.gridDim.y > 0 && c.gridDim.y < 65536 &&
                       c.gridDim.z > 0 && c.gridDim.z < 65536;
     if (!grid || threads == 0 || threads > 1024 || c.blockDim.z > 64) return cudaErrorInvalidConfiguration;
+    if (const cudaError_t e = load_kernel(kernel); e != cudaSuccess) return e;
     const Limits l = limits_of(kernel);
     if (c.dynamicSmemBytes > dynamic_limit(kernel, l) ||
         c.dynamicSmemBytes + l.shared_bytes > shared_optin_bytes(state().machine))
@@ -119,6 +124,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, const void* kernel) {
   return call("cudaFuncGetAttributes", [&](Lock&) {
     if (!to) return cudaErrorInvalidValue;
     if (!kernel) return cudaErrorInvalidDeviceFunction;
+    if (const cudaError_t e = load_kernel(kernel); e != cudaSuccess) return e;
     const Limits l = limits_of(kernel);
     *to = {};
     to->sharedSizeBytes = l.shared_bytes;

@@ -39,13 +39,17 @@ struct Machine {
   int devices = 1;
   std::string name = "Emulated GPU";
   int major = 9, minor = 0;
-  int multiprocessors = 4;
+  int multiprocessors = 132;
   int driver_version = 13000;  // if older than the major version of runtime_version, every call fails
   int runtime_version = 13000;
   std::uint64_t memory_bytes = 4ull << 30;
   std::uint64_t used_by_others_bytes = 0;     // memory of other processes: not free
   std::uint64_t allocation_unit_bytes = 512;  // sizes of allocations are rounded up to a multiple
   std::uint64_t pinned_bytes = 4ull << 30;    // limit of cudaHostAlloc
+  // Device memory that code takes when it is loaded, and never frees: each kernel and each kernel of cublasLt
+  // at its first use (lazy loading), and each handle. With a non-zero size, loading is not permitted during a
+  // capture.
+  std::uint64_t kernel_bytes = 0, blas_kernel_bytes = 0, blas_handle_bytes = 0;
 };
 void set_machine(const Machine& m);
 
@@ -109,6 +113,7 @@ struct Amount {
 struct Statistics {
   std::uint64_t launches = 0, matmuls = 0, host_functions = 0, graph_launches = 0;
   std::map<std::string, std::uint64_t> launches_of;  // by kernel
+  std::map<std::string, std::uint64_t> matmuls_of;   // by algorithm: "plain", "split", "split, output type"
   Amount h2d, d2h, d2d, h2h, pageable_h2d, pageable_d2h, sets;
 };
 Statistics statistics();
