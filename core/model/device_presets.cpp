@@ -14,40 +14,40 @@ constexpr std::uint64_t kGB = 1'000'000'000;
 // systems: DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x 400 Gb/s), GB200 NVL72, MI300X platform, TPU
 // pod (50 Gb/s of data centre network per chip); PCIe cards: up to 8 per board. Host link: PCIe 4.0 or 5.0
 // x16, or NVLink-C2C (half per GPU). CPU: peak rates at base frequency, AMX for bf16, two AVX-512 units for
-// f32; memory of eight 64 GB modules.
+// f32; memory of eight 64 GB modules. SMs: streaming multiprocessors that are enabled.
 const std::vector<DevicePreset>& device_table() {
   // clang-format off
   static const std::vector<DevicePreset> all{
       // name, vendor, full name
-      //   memory    GB/s    bf16    tf32   fp32   link   fp16    fp8     node  network host
+      //   memory    GB/s    bf16    tf32   fp32   link   fp16    fp8     node  network host  SMs
       {"a100-40gb", "NVIDIA", "A100 SXM 40 GB",
-       40 * kGB,   1555,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+       40 * kGB,   1555,   312,    156,   19.5,  300,   312,    0,      8,    25,      32,     108},
       {"a100-80gb", "NVIDIA", "A100 SXM 80 GB",
-       80 * kGB,   2039,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+       80 * kGB,   2039,   312,    156,   19.5,  300,   312,    0,      8,    25,      32,     108},
       {"b200-180gb", "NVIDIA", "B200 SXM 180 GB",
-       180 * kGB,  8000,   2250,   1125,  75,    900,   2250,   4500,   8,    50,      64},
+       180 * kGB,  8000,   2250,   1125,  75,    900,   2250,   4500,   8,    50,      64,     148},
       {"gb200-186gb", "NVIDIA", "GB200 NVL72, one GPU",
-       186 * kGB,  8000,   2500,   1250,  80,    900,   2500,   5000,   72,   50,      225},
+       186 * kGB,  8000,   2500,   1250,  80,    900,   2500,   5000,   72,   50,      225,    148},
       {"h100-80gb", "NVIDIA", "H100 SXM 80 GB",
-       80 * kGB,   3350,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+       80 * kGB,   3350,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64,     132},
       {"h100-pcie-80gb", "NVIDIA", "H100 PCIe 80 GB",
-       80 * kGB,   2000,   756,    378,   51.2,  300,   756,    1513,   2,    0,       64},
+       80 * kGB,   2000,   756,    378,   51.2,  300,   756,    1513,   2,    0,       64,     114},
       {"h200-141gb", "NVIDIA", "H200 SXM 141 GB",
-       141 * kGB,  4800,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+       141 * kGB,  4800,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64,     132},
       {"l40s-48gb", "NVIDIA", "L40S",
-       48 * kGB,   864,    362.05, 183,   91.6,  32,    362.05, 733,    8,    0,       32},
+       48 * kGB,   864,    362.05, 183,   91.6,  32,    362.05, 733,    8,    0,       32,     142},
       {"mi300x-192gb", "AMD", "Instinct MI300X",
-       192 * kGB,  5300,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64},
+       192 * kGB,  5300,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64,     0},
       {"rtx-3090", "NVIDIA", "GeForce RTX 3090",
-       24 * kGB,   936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32},
+       24 * kGB,   936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32,     82},
       {"rtx-4090", "NVIDIA", "GeForce RTX 4090",
-       24 * kGB,   1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32},
+       24 * kGB,   1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32,     128},
       {"rtx-5090", "NVIDIA", "GeForce RTX 5090",
-       32 * kGB,   1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64},
+       32 * kGB,   1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64,     170},
       {"tpu-v5p", "Google", "Cloud TPU v5p, one chip",
-       95 * kGB,   2765,   459,    0,     0,     600,   0,      0,      8960, 6.25,    0},
+       95 * kGB,   2765,   459,    0,     0,     600,   0,      0,      8960, 6.25,    0,      0},
       {"xeon-8480", "Intel", "Xeon Platinum 8480+, one socket",
-       512 * kGB,  307.2,  229,    0,     7.1,   0,     0,      0,      1,    0,       307.2},
+       512 * kGB,  307.2,  229,    0,     7.1,   0,     0,      0,      1,    0,       307.2,  0},
   };
   // clang-format on
   return all;

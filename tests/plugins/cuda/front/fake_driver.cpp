@@ -1,7 +1,7 @@
 // A fake CUDA driver for tests, configured by environment variables: FAKE_CUDA_INIT (result of cuInit),
-// _VERSION, _DEVICES (number), _CC (compute capability, "9.0"), _TOTAL (bytes), _FAIL (name of a query that
-// returns 999), _UUID ("0": not supported). Counts its calls, in particular those that would create a
-// context.
+// _VERSION, _DEVICES (number), _CC (compute capability, "9.0"), _SMS (multiprocessors), _TOTAL (bytes), _FAIL
+// (name of a query that returns 999), _UUID ("0": not supported). Counts its calls, in particular those that
+// would create a context.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -67,6 +67,10 @@ EXPORT int cuDeviceGetName(char* text, int size, int device) {
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
   const std::string cc = setting("CC", "9.0");
+  if (attribute == 16) {  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    *value = std::atoi(setting("SMS", "132").c_str());
+    return called("cuDeviceGetAttribute");
+  }
   *value = std::atoi(attribute == 75 ? cc.c_str() : cc.c_str() + cc.find('.') + 1);
   return called("cuDeviceGetAttribute");
 }
