@@ -1,4 +1,5 @@
-// Device presets: memory as the driver reports it, rates as the vendors publish them. No real device is queried.
+// Device presets: memory as the driver reports it, rates as the vendors publish them. No real device is
+// queried.
 #include "core/model/presets.hpp"
 
 namespace trainhost {
@@ -8,59 +9,60 @@ constexpr std::uint64_t kGB = 1'000'000'000;
 constexpr std::uint64_t gib(double n) { return static_cast<std::uint64_t>(n * (1 << 30)); }
 
 // Memory of GPUs: what a program can have at most, the "total capacity" of PyTorch's out-of-memory messages
-// (cudaMemGetInfo). It is less than the memory of the board, because the driver keeps some, and depends on the
-// driver's version by some 100 MiB: of the values in public bug reports of 2023 to 2026 the smallest that occurs
-// often. H100 PCIe: as H100 SXM, which has the same total in nvidia-smi (81,559 MiB). TPU and CPU: as advertised.
+// (cudaMemGetInfo). It is less than the memory of the board, because the driver keeps some, and depends on
+// the driver's version by some 100 MiB: of the values in public bug reports of 2023 to 2026 the smallest that
+// occurs often. H100 PCIe: as H100 SXM, which has the same total in nvidia-smi (81,559 MiB). TPU and CPU: as
+// advertised.
 //
-// Rates: published by the vendors; not checked again against their documents on 2026-11-21. Of two published figures
-// the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents have GiB
-// (TPU v5p). Peak rates: dense (no structured sparsity), f32 accumulation. Links: NVLink, Infinity Fabric or
-// ICI, else PCIe; one direction, half of the figure in data sheets. Nodes and networks of the vendor's
-// systems: DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x 400 Gb/s), GB200 NVL72, MI300X platform, TPU
-// pod (50 Gb/s of data centre network per chip); PCIe cards: up to 8 per board. Host link: PCIe 4.0 or 5.0
-// x16, or NVLink-C2C (half per GPU). CPU: peak rates at base frequency, AMX for bf16, two AVX-512 units for
-// f32; memory of eight 64 GB modules.
+// Rates: published by the vendors; not checked again against their documents on 2026-11-21. Of two published
+// figures the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents
+// have GiB (TPU v5p). Peak rates: dense (no structured sparsity), f32 accumulation. Links: NVLink, Infinity
+// Fabric or ICI, else PCIe; one direction, half of the figure in data sheets. Nodes and networks of the
+// vendor's systems: DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x 400 Gb/s), GB200 NVL72, MI300X
+// platform, TPU pod (50 Gb/s of data centre network per chip); PCIe cards: up to 8 per board. Host link:
+// PCIe 4.0 or 5.0 x16, or NVLink-C2C (half per GPU). CPU: peak rates at base frequency, AMX for bf16, two
+// AVX-512 units for f32; memory of eight 64 GB modules. SMs: streaming multiprocessors that are enabled.
 const std::vector<DevicePreset>& device_table() {
   // clang-format off
   static const std::vector<DevicePreset> all{
       // name, vendor, full name
-      //   memory    GB/s    bf16    tf32   fp32   link   fp16    fp8     node  network host
+      //   memory    GB/s    bf16    tf32   fp32   link   fp16    fp8     node  network host  SMs
       {"a100-40gb", "NVIDIA", "A100 SXM 40 GB",
-       gib(39.39),  1555,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+       gib(39.39),  1555,   312,    156,   19.5,  300,   312,    0,      8,    25,      32,     108},
       {"a100-80gb", "NVIDIA", "A100 SXM 80 GB",
-       gib(79.14),  2039,   312,    156,   19.5,  300,   312,    0,      8,    25,      32},
+       gib(79.14),  2039,   312,    156,   19.5,  300,   312,    0,      8,    25,      32,     108},
       {"a10g-24gb", "NVIDIA", "A10G",
-       gib(22.03),  600,    70,     35,    31.5,  32,    70,     0,      8,    0,       32},
+       gib(22.03),  600,    70,     35,    31.5,  32,    70,     0,      8,    0,       32,     80},
       {"b200-180gb", "NVIDIA", "B200 SXM 180 GB",
-       gib(178.35), 8000,   2250,   1125,  75,    900,   2250,   4500,   8,    50,      64},
+       gib(178.35), 8000,   2250,   1125,  75,    900,   2250,   4500,   8,    50,      64,     148},
       {"gb200-186gb", "NVIDIA", "GB200 NVL72, one GPU",
-       gib(184.31), 8000,   2500,   1250,  80,    900,   2500,   5000,   72,   50,      225},
+       gib(184.31), 8000,   2500,   1250,  80,    900,   2500,   5000,   72,   50,      225,    148},
       {"h100-80gb", "NVIDIA", "H100 SXM 80 GB",
-       gib(79.10),  3350,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+       gib(79.10),  3350,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64,     132},
       {"h100-pcie-80gb", "NVIDIA", "H100 PCIe 80 GB",
-       gib(79.10),  2000,   756,    378,   51.2,  300,   756,    1513,   2,    0,       64},
+       gib(79.10),  2000,   756,    378,   51.2,  300,   756,    1513,   2,    0,       64,     114},
       {"h200-141gb", "NVIDIA", "H200 SXM 141 GB",
-       gib(139.72), 4800,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64},
+       gib(139.72), 4800,   989.4,  494.7, 66.9,  450,   989.4,  1978.9, 8,    50,      64,     132},
       {"l4-24gb", "NVIDIA", "L4",
-       gib(22.03),  300,    121,    60,    30.3,  32,    121,    242.5,  8,    0,       32},
+       gib(22.03),  300,    121,    60,    30.3,  32,    121,    242.5,  8,    0,       32,     58},
       {"l40s-48gb", "NVIDIA", "L40S",
-       gib(44.34),  864,    362.05, 183,   91.6,  32,    362.05, 733,    8,    0,       32},
+       gib(44.34),  864,    362.05, 183,   91.6,  32,    362.05, 733,    8,    0,       32,     142},
       {"mi300x-192gb", "AMD", "Instinct MI300X",
-       gib(191.69), 5300,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64},
+       gib(191.69), 5300,   1307.4, 653.7, 163.4, 448,   1307.4, 2614.9, 8,    50,      64,     0},
       {"rtx-3090", "NVIDIA", "GeForce RTX 3090",
-       gib(23.55),  936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32},
+       gib(23.55),  936,    71,     35.6,  35.6,  56.25, 71,     0,      2,    0,       32,     82},
       {"rtx-4090", "NVIDIA", "GeForce RTX 4090",
-       gib(23.60),  1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32},
+       gib(23.60),  1008,   165.2,  82.6,  82.6,  32,    165.2,  330.3,  8,    0,       32,     128},
       {"rtx-5090", "NVIDIA", "GeForce RTX 5090",
-       gib(31.36),  1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64},
+       gib(31.36),  1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64,     170},
       {"rtx-a6000", "NVIDIA", "RTX A6000",
-       gib(47.40),  768,    154.8,  77.4,  38.7,  56.25, 154.8,  0,      2,    0,       32},
+       gib(47.40),  768,    154.8,  77.4,  38.7,  56.25, 154.8,  0,      2,    0,       32,     84},
       {"t4-16gb", "NVIDIA", "T4",
-       gib(14.56),  320,    0,      0,     8.1,   16,    65,     0,      8,    0,       16},
+       gib(14.56),  320,    0,      0,     8.1,   16,    65,     0,      8,    0,       16,     40},
       {"tpu-v5p", "Google", "Cloud TPU v5p, one chip",
-       95 * kGB,   2765,   459,    0,     0,     600,   0,      0,      8960, 6.25,    0},
+       95 * kGB,   2765,   459,    0,     0,     600,   0,      0,      8960, 6.25,    0,      0},
       {"xeon-8480", "Intel", "Xeon Platinum 8480+, one socket",
-       512 * kGB,  307.2,  229,    0,     7.1,   0,     0,      0,      1,    0,       307.2},
+       512 * kGB,  307.2,  229,    0,     7.1,   0,     0,      0,      1,    0,       307.2,  0},
   };
   // clang-format on
   return all;

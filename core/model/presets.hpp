@@ -30,6 +30,8 @@ struct DevicePreset {
   std::uint32_t node;  // devices connected by the link in the vendor's system, or on one board
   double network_gbs;  // between nodes, per device, one direction; 0 = unknown
   double host_gbs;     // to host memory, one direction; 0 = unknown
+  std::uint32_t
+      multiprocessors;  // streaming multiprocessors of an NVIDIA device, as its driver reports them; else 0
 };
 std::span<const DevicePreset> device_presets();
 const DevicePreset* find_device_preset(std::string_view name);

@@ -323,6 +323,9 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
     c.plugin_options[name.substr(0, dot)][name.substr(dot + 1)] = text;
     c.plugin_option_lines[name] = {v.where.line, v.where.column};
   }
+  // The cuda trainer's plan depends on the number of multiprocessors, also where the device is not present.
+  if (const DevicePreset* d = find_device_preset(c.device); d && d->multiprocessors != 0)
+    c.plugin_options["cuda"].emplace("multiprocessors", std::to_string(d->multiprocessors));
 }
 
 /// Order: rules for several keys, model, then one table after the other. The model comes first, because rules

@@ -84,7 +84,8 @@ Exit run(const DevicesArguments& a) {
                    {"link_gbs", d.link_gbs},
                    {"node", d.node},
                    {"network_gbs", d.network_gbs},
-                   {"host_gbs", d.host_gbs}});
+                   {"host_gbs", d.host_gbs},
+                   {"multiprocessors", d.multiprocessors}});
     t.row({d.name, d.full_name, format_bytes(d.memory_bytes), number(d.memory_gbs), number(d.bf16_tflops),
            number(d.fp8_tflops), number(d.tf32_tflops), number(d.fp32_tflops), number(d.link_gbs),
            std::to_string(d.node), number(d.network_gbs), number(d.host_gbs)});

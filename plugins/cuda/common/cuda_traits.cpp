@@ -4,6 +4,8 @@
 #include "plugins/cuda/common/cuda_traits.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -30,22 +32,28 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
 }
 
-TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* mode, std::uint32_t threads) {
+/// What the traits depend on besides model, run and mode.
+struct Hardware {
+  std::uint32_t threads, multiprocessors;
+  bool operator==(const Hardware&) const = default;
+};
+
+TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* mode, const Hardware& host) {
   TrainerTraits p;
   p.trainer = kId;
   p.mode = mode;
   p.alignment = 256;
   p.tier = Tier::kDevice;
-  p.threads = std::max(1u, threads);
-  // Partial sums over tokens: 264 = 2 blocks for each of the 132 SMs of an H100 or H200, at most one per
-  // token. The number is fixed rather than taken from the device, because it determines the order of
-  // summation and so the bits of the result.
-  p.slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(run.tokens_per_micro_batch(), 1, 264));
+  p.threads = std::max(1u, host.threads);
+  // Partial sums over tokens: two blocks for each multiprocessor, at most one per token. The number
+  // determines the order of summation and so the bits of the result; it is part of the plan.
+  p.slots = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(run.tokens_per_micro_batch(), 1, 2 * std::uint64_t{host.multiprocessors}));
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
   p.workspace_bytes = 32ull << 20;
-  p.runtime_bytes = kRuntimeBytes;
+  p.runtime_bytes = runtime_bytes();
   return p;
 }
 
@@ -54,8 +62,8 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
 /// becomes the plan of the run.
 class Candidate {
  public:
-  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads)
-      : m_(m), r_(r), traits(traits_of(m, r, mode, threads)) {}
+  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, const Hardware& host)
+      : m_(m), r_(r), traits(traits_of(m, r, mode, host)) {}
 
   /// Lower bound of the device bytes of every placement.
   std::uint64_t least() const { return placement::least_arena(m_, r_, traits); }
@@ -93,8 +101,8 @@ class Candidate {
   std::shared_ptr<const Placed> placed;
 };
 
-Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
-  Candidate resident(m, r, "resident", threads);
+Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
+  Candidate resident(m, r, "resident", host);
   if (r.device_budget == 0 || resident.fits()) return resident.choice("");
   const std::uint64_t whole = resident.needs();
   const std::string short_of =
@@ -107,7 +115,7 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
     if (least_resident <= r.device_budget)
       return resident.choice("mode resident with recompute: " + short_of);
   }
-  Candidate streamed(m, r, "streamed", threads);
+  Candidate streamed(m, r, "streamed", host);
   std::string why = "mode streamed: " + short_of;
   if (least_resident < whole) why += "; " + format_bytes(least_resident) + " with every layer recomputed";
   if (may_recompute && !streamed.fits()) {
@@ -120,11 +128,11 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
 /// automatic() with a cache of one entry: the host asks for the traits and then for the plan of the same run,
 /// and a choice needs several placements. Not per thread: glibc ends the process if it has no memory to
 /// register the destructor of a thread-local variable.
-Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
+Choice cached_automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
   struct Last {
     ModelSpec model;
     RunSpec run;
-    std::uint32_t threads = 0;
+    Hardware host;
     Choice choice;
   };
   static std::mutex lock;
@@ -134,8 +142,8 @@ Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t thre
     const std::lock_guard guard(lock);
     known = last;
   }
-  if (!known || known->threads != threads || !(known->run == r) || !(known->model == m)) {
-    known = std::make_shared<const Last>(Last{m, r, threads, automatic(m, r, threads)});
+  if (!known || !(known->host == host) || !(known->run == r) || !(known->model == m)) {
+    known = std::make_shared<const Last>(Last{m, r, host, automatic(m, r, host)});
     const std::lock_guard guard(lock);
     last = known;
   }
@@ -145,15 +153,29 @@ Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t thre
 }  // namespace
 
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
-              std::uint32_t threads) {
-  if (mode_option == "auto") return cached_automatic(model, run, threads);
+              std::uint32_t threads, std::uint32_t multiprocessors) {
+  const Hardware host{threads, multiprocessors};
+  if (mode_option == "auto") return cached_automatic(model, run, host);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
-    if (mode_option == mode) return {traits_of(model, run, mode.c_str(), threads), ""};
+    if (mode_option == mode) return {traits_of(model, run, mode.c_str(), host), ""};
   throw abi::StatusError(
       TH_E_ARG,
       "plugin.cuda.mode = \"" + escaped(mode_option) + "\": unknown mode" + did_you_mean(mode_option, modes),
       "use auto, resident, hybrid or streamed");
+}
+
+std::uint32_t multiprocessors_option(const th_host* host) {
+  const char* text = host && host->option ? host->option(host, "multiprocessors") : nullptr;
+  if (!text) return 0;
+  std::uint32_t n = 0;
+  const char* end = text + std::strlen(text);
+  const auto [rest, failed] = std::from_chars(text, end, n);
+  if (failed != std::errc{} || rest != end || n < 1 || n > 4096)
+    throw abi::StatusError(
+        TH_E_ARG, "plugin.cuda.multiprocessors = " + escaped(text, 60) + ": expected a number from 1 to 4096",
+        "leave it out to use the multiprocessors of the device");
+  return n;
 }
 
 void require_supported(const RunSpec& r) {

@@ -11,9 +11,29 @@ inline constexpr int kLeastMajor = 8, kLeastMinor = 0;
 /// Minimum free device memory. Below this, the CUDA context and cuBLAS alone would fill the device.
 inline constexpr std::uint64_t kLeastFreeBytes = 512ull << 20;
 
-/// Device memory that the CUDA runtime uses in addition to the arena: context, kernel code, cuBLAS's handle.
-/// An assumption, not part of the plan; it is subtracted from the free memory before a run gets its budget.
-inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;
+/// Device memory that the CUDA runtime uses in addition to the arena: context, kernel code, cuBLAS's handle
+/// and kernels. An assumption, not part of the plan; it is subtracted from the free memory before a run gets
+/// its budget. `train` compares the plan with the memory that is free after all of it was loaded. It differs
+/// by device generation and driver branch; a row counts where it was measured (tools/gpu/accept, step
+/// `runtime`).
+struct RuntimeMemory {
+  int major, minor;  // compute capability
+  const char* generation;
+  const char* driver;  // branch
+  std::uint64_t bytes;
+  bool measured;
+};
+inline constexpr RuntimeMemory kRuntimeMemory[] = {
+    {8, 0, "Ampere", "R580", 512ull << 20, false},     {8, 6, "Ampere", "R580", 512ull << 20, false},
+    {8, 9, "Ada", "R580", 512ull << 20, false},        {9, 0, "Hopper", "R580", 512ull << 20, false},
+    {10, 0, "Blackwell", "R580", 512ull << 20, false}, {12, 0, "Blackwell", "R580", 512ull << 20, false},
+};
+/// The largest row: a plan does not depend on the device of this machine, and is valid for every generation.
+inline constexpr std::uint64_t runtime_bytes() {
+  std::uint64_t most = 0;
+  for (const RuntimeMemory& r : kRuntimeMemory) most = r.bytes > most ? r.bytes : most;
+  return most;
+}
 
 /// Major versions of CUDA that engines are built for; the newest one that can be used is preferred.
 inline constexpr int kOldestMajor = 12, kNewestMajor = 13;

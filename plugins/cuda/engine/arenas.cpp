@@ -2,6 +2,7 @@
 #include "plugins/cuda/engine/arenas.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
@@ -12,41 +13,51 @@ namespace {
 
 constexpr const char* kTag = "arena";
 constexpr const char* kHint =
-    "reduce train.micro_batch, or set train.recompute = \"auto\" or plugin.cuda.mode = \"streamed\"";
+    "set memory.budget to less than what is free, reduce train.micro_batch, or set train.recompute = "
+    "\"auto\" or "
+    "plugin.cuda.mode = \"streamed\"; nvidia-smi lists the processes on the device";
 
 }  // namespace
 
 Arenas::Arenas(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan)
     : host_(host), program_(program), plan_(plan) {
-  try {
-    allocate_device(plan.of(Tier::kDevice).arena_bytes);
-    allocate_pinned(plan.of(Tier::kPinned).arena_bytes);
-    allocate_host(plan.of(Tier::kHost).arena_bytes);
-  } catch (...) {  // the destructor does not run for an object whose constructor threw
-    free_all();
-    throw;
-  }
+  constexpr std::uintptr_t kNotAllocated = 1 << 20;
+  std::fill(std::begin(base_), std::end(base_), reinterpret_cast<std::byte*>(kNotAllocated));
+}
+
+void Arenas::allocate() {
+  allocate_device(plan_.of(Tier::kDevice).arena_bytes);
+  allocate_pinned(plan_.of(Tier::kPinned).arena_bytes);
+  allocate_host(plan_.of(Tier::kHost).arena_bytes);
 }
 
 Arenas::~Arenas() { free_all(); }
 
+std::uint64_t Arenas::require_free_device_memory(const char* otherwise) const {
+  const std::uint64_t bytes = plan_.of(Tier::kDevice).arena_bytes;
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "querying the free device memory");
+  const std::uint64_t missing = bytes > free ? bytes - free : 0;
+  if (missing == 0 && !otherwise) return free;
+  throw abi::StatusError(TH_E_DEVICE_OOM,
+                         "the plan needs " + format_bytes(bytes) + " of device memory, but " +
+                             format_bytes(free) + " of " + format_bytes(total) +
+                             " are free beside the CUDA runtime and its kernels: " +
+                             (missing ? format_bytes(missing) + " short" : otherwise),
+                         kHint, missing);
+}
+
 void Arenas::allocate_device(std::uint64_t bytes) {
   if (bytes == 0) return;
+  require_free_device_memory();
   void* p = nullptr;
   const cudaError_t status = cudaMalloc(&p, bytes);
   if (status == cudaErrorMemoryAllocation) {
     ignore(cudaGetLastError());  // resets the error that a later cudaGetLastError() would return
-    std::size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "querying the free device memory");
-    const std::uint64_t missing = bytes > free ? bytes - free : 0;  // 0: enough bytes, but fragmented
-    throw abi::StatusError(TH_E_DEVICE_OOM,
-                           "the run needs " + format_bytes(bytes) + " of device memory, but " +
-                               format_bytes(free) + " of " + format_bytes(total) +
-                               " are free: " + (missing ? format_bytes(missing) + " short" : "fragmented"),
-                           kHint, missing);
+    require_free_device_memory("no block is large enough");
   }
   check(status, "allocating " + format_bytes(bytes) + " of device memory");
-  base(Tier::kDevice) = static_cast<std::byte*>(p);
+  base(Tier::kDevice) = static_cast<std::byte*>(p), allocated(Tier::kDevice) = true;
   if (host_->took) host_->took(host_, static_cast<std::int64_t>(bytes), TH_TIER_DEVICE, kTag);
 }
 
@@ -56,34 +67,34 @@ void Arenas::allocate_pinned(std::uint64_t bytes) {
   const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
   if (status == cudaErrorMemoryAllocation) {
     ignore(cudaGetLastError());
-    throw abi::StatusError(TH_E_HOST_OOM,
-                           "cannot allocate " + format_bytes(bytes) + " of page-locked host memory",
-                           "free host memory, or raise the limit of locked memory (ulimit -l)", bytes);
+    throw abi::StatusError(
+        TH_E_HOST_OOM, "cannot allocate " + format_bytes(bytes) + " of page-locked host memory",
+        "free host memory; the driver locks the pages itself, so ulimit -l does not limit them", bytes);
   }
   check(status, "allocating " + format_bytes(bytes) + " of page-locked memory");
-  base(Tier::kPinned) = static_cast<std::byte*>(p);
+  base(Tier::kPinned) = static_cast<std::byte*>(p), allocated(Tier::kPinned) = true;
   if (host_->took) host_->took(host_, static_cast<std::int64_t>(bytes), TH_TIER_PINNED, kTag);
 }
 
 void Arenas::allocate_host(std::uint64_t bytes) {
   if (bytes == 0) return;
-  base(Tier::kHost) =
-      static_cast<std::byte*>(host_->alloc(host_, bytes, program_.traits.alignment, TH_TIER_HOST, kTag));
-  if (!base(Tier::kHost))
+  void* p = host_->alloc(host_, bytes, program_.traits.alignment, TH_TIER_HOST, kTag);
+  if (!p)
     throw abi::StatusError(
         TH_E_HOST_OOM, "cannot allocate " + format_bytes(bytes) + " of host memory for the run", "", bytes);
+  base(Tier::kHost) = static_cast<std::byte*>(p), allocated(Tier::kHost) = true;
 }
 
 void Arenas::free_all() {
   // Reports freed bytes. Memory of host_->alloc() is not reported: the host counts it itself.
   const auto report_freed = [&](Tier t, std::uint32_t tier) {
-    base(t) = nullptr;
     if (host_->took) host_->took(host_, -static_cast<std::int64_t>(plan_.of(t).arena_bytes), tier, kTag);
   };
-  if (std::byte* p = base(Tier::kDevice)) ignore(cudaFree(p)), report_freed(Tier::kDevice, TH_TIER_DEVICE);
-  if (std::byte* p = base(Tier::kPinned))
-    ignore(cudaFreeHost(p)), report_freed(Tier::kPinned, TH_TIER_PINNED);
-  if (std::byte* p = base(Tier::kHost)) host_->release(host_, p), base(Tier::kHost) = nullptr;
+  if (allocated(Tier::kDevice))
+    ignore(cudaFree(base(Tier::kDevice))), report_freed(Tier::kDevice, TH_TIER_DEVICE);
+  if (allocated(Tier::kPinned))
+    ignore(cudaFreeHost(base(Tier::kPinned))), report_freed(Tier::kPinned, TH_TIER_PINNED);
+  if (allocated(Tier::kHost)) host_->release(host_, base(Tier::kHost));
 }
 
 // The planner places the persistent buffers at the start of an arena; all memory above them is transient.

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
+#include "core/abi/error_guard.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 
 namespace trainhost::cuda {
@@ -21,12 +23,33 @@ class CudaGraphs {
 
   /// Launches the graph of that key on the stream; captures it first, by calling queue(), if there is none
   /// yet. `launches` counts kernels: queue() increments it during capture, and a replay adds the same number.
+  /// Returns false if the work cannot be captured; then nothing was queued, and error() says why. Throws if
+  /// the device is lost or the launch fails.
   template <class F>
-  void run(int key, cudaStream_t stream, std::uint64_t& launches, F&& queue) {
+  bool run(int key, cudaStream_t stream, std::uint64_t& launches, F&& queue) {
     auto found = graphs_.find(key);
     if (found == graphs_.end()) {
       const std::uint64_t before = launches;
-      cudaGraph_t graph = nullptr;
+      cudaGraphExec_t exec = capture(stream, queue);
+      if (!exec) {
+        launches = before;
+        return false;
+      }
+      found = graphs_.emplace(key, Graph{exec, launches - before}).first;
+    } else {
+      launches += found->second.launches;
+    }
+    check(cudaGraphLaunch(found->second.exec, stream), "replaying a step");
+    return true;
+  }
+  const std::string& error() const { return error_; }
+
+ private:
+  /// Null if it fails.
+  template <class F>
+  cudaGraphExec_t capture(cudaStream_t stream, F&& queue) {
+    cudaGraph_t graph = nullptr;
+    try {
       // Thread-local: calls of other threads of the process remain permitted during the capture.
       check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
       try {
@@ -38,23 +61,25 @@ class CudaGraphs {
         throw;
       }
       check(cudaStreamEndCapture(stream, &graph), "capturing a step");
-      Graph g{nullptr, launches - before};
-      const cudaError_t status = cudaGraphInstantiate(&g.exec, graph, 0);
+      cudaGraphExec_t exec = nullptr;
+      const cudaError_t status = cudaGraphInstantiate(&exec, graph, 0);
       ignore(cudaGraphDestroy(graph));
       check(status, "instantiating a captured step");
-      found = graphs_.emplace(key, g).first;
-    } else {
-      launches += found->second.launches;
+      return exec;
+    } catch (const abi::StatusError& e) {
+      if (e.code == TH_E_DEVICE_LOST) throw;
+      ignore(cudaGetLastError());
+      error_ = e.what();
+      return nullptr;
     }
-    check(cudaGraphLaunch(found->second.exec, stream), "replaying a step");
   }
 
- private:
   struct Graph {
     cudaGraphExec_t exec;
     std::uint64_t launches;  // kernels and products in the graph
   };
   std::map<int, Graph> graphs_;
+  std::string error_;
 };
 
 }  // namespace trainhost::cuda

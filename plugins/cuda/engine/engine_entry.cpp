@@ -6,10 +6,19 @@
 
 #include "plugins/common/engine_table.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/engine/instance.hpp"
 
 namespace trainhost::cuda {
 namespace {
+
+/// As in the front end: the option, else those of the device.
+std::uint32_t multiprocessors(const th_host* host, int device) {
+  if (const std::uint32_t n = host->option ? multiprocessors_option(host) : 0) return n;
+  int n = 0;
+  check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "querying the multiprocessors");
+  return static_cast<std::uint32_t>(n);
+}
 
 struct InstanceFactory {
   static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
@@ -17,7 +26,8 @@ struct InstanceFactory {
     require_supported(run);
     const char* mode = host->option ? host->option(host, "mode") : nullptr;
     // The same pure function of the same arguments as in the front end's plan(), so both get the same traits.
-    const Choice choice = choose(model, run, mode ? mode : "auto", host->thread_budget);
+    const Choice choice =
+        choose(model, run, mode ? mode : "auto", host->thread_budget, multiprocessors(host, device));
     if (!choice.why.empty() && host->log) host->log(host, TH_LOG_INFO, kId, choice.why.c_str());
     auto made = std::make_unique<Instance>(host, device, model, run, choice.traits);
     if (host->log)

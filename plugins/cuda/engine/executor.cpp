@@ -11,6 +11,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 #include "plugins/cuda/engine/op_timer.hpp"
 #include "plugins/cuda/host/host_loops.hpp"
 
@@ -67,9 +68,10 @@ class Executor::Scope {
   bool done_ = false;
 };
 
-Executor::Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas,
-                   Gemm& gemm, ThreadPool& pool)
-    : program_(program),
+Executor::Executor(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
+                   const Arenas& arenas, Gemm& gemm, ThreadPool& pool)
+    : host_interface_(host),
+      program_(program),
       plan_(plan),
       arenas_(arenas),
       pool_(pool),
@@ -83,7 +85,6 @@ Executor::Executor(const step::Program& program, const placement::MemoryPlan& pl
     rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
                          [](const step::Buffer& b) { return b.ring > 1; });
   }
-  prepare_products(ctx_);
   // Rotary table [positions, D]: row p = cos[D/2] | sin[D/2] of p * inv_freq. The angles and their functions
   // are computed in double and rounded once. Filled in pieces of the staging buffer.
   const std::vector<double> inv_freq = rope_inv_freq(ctx_.model());
@@ -187,14 +188,20 @@ bool Executor::queue_micro_batches(const std::function<bool()>& cancelled) {
   const std::uint32_t n = program_.run.accumulate;
   const auto stop = [&] { return cancelled && cancelled(); };
   if (resident() && !timer_) {
+    const step::Section s = program_.section(SectionKind::kMicro);
+    const auto queue = [&] { queue_range(s.begin, s.end); };
     for (std::uint32_t m = 0; m < n; ++m) {
       if (stop()) return false;
       ctx_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
       // Outside the graph: the source address depends on the micro-batch.
       inputs_.send(kernels_, m, ctx_.step.rows, 0);
-      const step::Section s = program_.section(SectionKind::kMicro);
-      graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, ctx_.launches,
-                  [&] { queue_range(s.begin, s.end); });
+      if (may_capture_ && !graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, ctx_.launches, queue)) {
+        may_capture_ = false;
+        if (host_interface_->log)
+          host_interface_->log(host_interface_, TH_LOG_WARN, kId,
+                               ("steps run without CUDA graphs: " + graphs_.error()).c_str());
+      }
+      if (!may_capture_) queue();
     }
     return true;
   }
@@ -244,6 +251,8 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   counters_.end_step(kernels_);
   scope.finish();
   half_updated_ = false;  // set by run_update_section(); remains set if finish() throws
+  // The first update is not captured: what happens at the first use of a kernel may not be permitted then.
+  if (!updated_) updated_ = may_capture_ = true;
   counters_.read();
   if (timer_) timer_->end_update();
   const double* back = inputs_.back();

@@ -31,8 +31,8 @@ using executor::UpdateResult;
 class Executor {
  public:
   /// All arguments must outlive it. Fills the rotary table on the device.
-  Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm,
-           ThreadPool& pool);
+  Executor(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
+           const Arenas& arenas, Gemm& gemm, ThreadPool& pool);
   /// Waits for all queued work, except after the device was lost.
   ~Executor();
 
@@ -103,6 +103,7 @@ class Executor {
   cudaEvent_t event_covering(Queue q, std::uint64_t sequence);
   void record_end(Queue q, std::uint64_t sequence);
 
+  const th_host* host_interface_;
   const step::Program& program_;
   const placement::MemoryPlan& plan_;
   const Arenas& arenas_;
@@ -125,7 +126,9 @@ class Executor {
   std::uint32_t backward_begin_ = 0;  // index of the first backward operation of the micro section
   bool rings_ = false;                // buffers of the micro section have two instances (hybrid)
   bool half_updated_ = false;
-  bool in_update_ = false;  // transfers and operations are counted and timed in updates only
+  bool updated_ = false;      // an update was completed
+  bool may_capture_ = false;  // CUDA graphs are used: after the first update, until a capture fails
+  bool in_update_ = false;    // transfers and operations are counted and timed in updates only
   step::BufferId host_scalars_ = step::kNoBuffer;
   OpTimer* timer_ = nullptr;
 };

@@ -13,18 +13,6 @@ namespace trainhost::cuda {
 using step::OpKind;
 using namespace step::operand;
 
-namespace {
-
-/// Rows of logits per piece of the hybrid head: about 32 MiB, so that the product of one piece, the copies of
-/// others and cross-entropy overlap. At least one row.
-std::uint64_t piece_rows(const step::Buffer& logits) {
-  constexpr std::uint64_t kPieceBytes = 32u << 20;
-  const std::uint64_t row = logits.cols * size_of(logits.dtype);
-  return std::clamp<std::uint64_t>(kPieceBytes / std::max<std::uint64_t>(row, 1), 1, logits.rows);
-}
-
-}  // namespace
-
 cudaStream_t Executor::stream_of(Queue q) const {
   switch (q) {
     case kUp:
@@ -187,7 +175,7 @@ void Executor::queue_host_op(const step::Op& op, std::uint64_t first, std::uint6
 void Executor::queue_head_in_pieces(const step::Op* ops) {
   const step::Op &logits = ops[0], &down = ops[1], &loss = ops[2], &up = ops[3];
   assert(down.kind == OpKind::kCopy && loss.kind == OpKind::kCrossEntropy && up.kind == OpKind::kCopy);
-  const std::uint64_t M = ctx_.step.rows, piece = piece_rows(program_[logits[head_logits::kLogits]]);
+  const std::uint64_t M = ctx_.step.rows, piece = head_piece_rows(program_[logits[head_logits::kLogits]]);
   for (std::uint64_t first = 0; first < M; first += piece) {
     const std::uint64_t rows = std::min(piece, M - first);
     // Rows of hf and of the logits, but the whole weight of the head.

@@ -4,18 +4,67 @@
 #include "plugins/cuda/engine/gemm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
-#include <string>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
+#include "plugins/cuda/engine/product_choices.hpp"
+#include "plugins/cuda/engine/streams_events.hpp"
+#include "plugins/cuda/kernels/launch.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
 constexpr const char* kDescribing = "describing a matrix product";
+const std::string kChoosing = "choosing an algorithm for the product ";
+constexpr int kMostCandidates = 4;  // each loads a kernel, which takes device memory
 
-struct Layout {
+/// True if the status says that this algorithm cannot compute the product here, but another one may.
+bool may_use_another(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE &&
+      status != CUBLAS_STATUS_INTERNAL_ERROR && status != CUBLAS_STATUS_EXECUTION_FAILED)
+    return false;
+  // The error of a failed launch would otherwise be reported by the next call.
+  return !device_lost(cudaGetLastError());
+}
+
+/// Bytes of the operands of a product, rounded up to the alignment of planned buffers. residual and bias: 0
+/// if the product has none.
+struct OperandSizes {
+  std::uint64_t left, right, residual, bias, out;
+  explicit OperandSizes(const GemmShape& s) {
+    const auto rounded = [](std::uint64_t bytes) { return (bytes + 255) / 256 * 256; };
+    const bool forward = s.product == Product::kForward, dw = s.product == Product::kDw;
+    const std::uint64_t el = size_of(s.operands);
+    left = rounded(s.M * (forward ? s.k : s.n) * el);
+    right = rounded((dw ? s.M : s.n) * s.k * el);
+    out = dw ? rounded(s.n * s.k * sizeof(float)) : rounded(s.M * (forward ? s.n : s.k) * el);
+    residual = forward && s.add ? out : 0;
+    bias = s.bias ? rounded(s.n * el) : 0;
+  }
+  std::uint64_t total() const { return left + right + residual + bias + out; }
+};
+
+/// Device memory that is freed at the end of a scope.
+struct TemporaryMemory {
+  std::byte* at = nullptr;
+  explicit TemporaryMemory(std::uint64_t bytes) {
+    void* p = nullptr;
+    check(cudaMalloc(&p, bytes), "allocating temporary memory for matrix products");
+    at = static_cast<std::byte*>(p);
+  }
+  ~TemporaryMemory() { ignore(cudaFree(at)); }
+  TemporaryMemory(const TemporaryMemory&) = delete;
+};
+
+}  // namespace
+
+struct Gemm::Layout {
   cublasLtMatrixLayout_t handle = nullptr;
   void create(cudaDataType_t type, std::uint64_t rows, std::uint64_t cols, std::uint64_t ld) {
     check(cublasLtMatrixLayoutCreate(&handle, type, rows, cols, static_cast<std::int64_t>(ld)), kDescribing);
@@ -25,19 +74,35 @@ struct Layout {
   }
 };
 
-}  // namespace
-
 struct Gemm::Plan {
+  GemmShape shape;
   cublasLtMatmulDesc_t desc = nullptr;
   Layout a, b, c, d;
-  cublasLtMatmulAlgo_t algo{};
+  std::vector<cublasLtMatmulAlgo_t> candidates;  // the first that did not fail is used
+  std::size_t chosen = 0;
+  bool has_run = false;  // the chosen one has: a later failure is an error of the device
   ~Plan() {
     if (desc) ignore(cublasLtMatmulDescDestroy(desc));
   }
 };
 
-Gemm::Gemm(void* workspace, std::uint64_t workspace_bytes)
-    : workspace_(workspace), workspace_bytes_(workspace_bytes) {
+/// Addresses as cuBLASLt has them: D = A B + beta C.
+struct Gemm::Operands {
+  const void *a, *b, *c, *bias;
+  void* d;
+};
+
+std::string GemmShape::text() const {
+  constexpr const char* kNames[] = {"forward", "dx", "dw"};
+  return std::string(kNames[static_cast<int>(product)]) + " " + std::to_string(M) + " x " +
+         std::to_string(n) + " x " + std::to_string(k) +
+         (operands == DType::kBF16 ? ", bf16"
+          : tf32                   ? ", tf32"
+                                   : ", f32") +
+         (bias ? ", bias" : "") + (add ? ", add" : "");
+}
+
+Gemm::Gemm(std::uint64_t workspace_bytes) : workspace_bytes_(workspace_bytes) {
   check(cublasLtCreate(&handle_), "creating a cuBLASLt handle");
 }
 
@@ -50,6 +115,7 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
   std::unique_ptr<Plan>& entry = plans_[s.key()];
   if (entry) return *entry;
   auto p = std::make_unique<Plan>();
+  p->shape = s;
   const cudaDataType_t in = s.operands == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
   const cudaDataType_t out = s.product == Product::kDw ? CUDA_R_32F : in;  // gradients of weights are f32
   // bf16 products also accumulate in f32 (COMPUTE_32F); FAST_TF32 applies to f32 operands only.
@@ -68,6 +134,9 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
   if (s.bias) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    // The heuristic reads the alignment of this address: that of every planned buffer.
+    const void* aligned = reinterpret_cast<const void*>(std::uintptr_t{256});
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
   }
   switch (s.product) {
     case Product::kForward:
@@ -84,12 +153,25 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
                       cols = s.product == Product::kDw ? s.n : s.M;
   p->c.create(out, rows, cols, rows), p->d.create(out, rows, cols, rows);
 
+  find_candidates(*p, s);
+  entry = std::move(p);
+  return *entry;
+}
+
+void Gemm::find_candidates(Plan& p, const GemmShape& s) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), kDescribing);
-  cublasLtMatmulHeuristicResult_t found{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> found{};
   int count = 0;
-  cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes_, sizeof workspace_bytes_);
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof value);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes_);
+  // Sums that are split over k are added in f32, never in the type of the result.
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   // The largest power of two, up to 16, that divides the row lengths in bytes. Buffers are aligned to 256
   // bytes, but an operand may start at any row (chunks of the head), and its address is then a multiple of a
   // row. cuBLASLt must not choose an algorithm that needs more. x & (~x + 1) is the lowest set bit of x.
@@ -98,38 +180,112 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
   for (cublasLtMatmulPreferenceAttributes_t which :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    if (status == CUBLAS_STATUS_SUCCESS)
-      status = cublasLtMatmulPreferenceSetAttribute(preference, which, &aligned, sizeof aligned);
+    prefer(which, aligned);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulAlgoGetHeuristic(handle_, p->desc, p->a.handle, p->b.handle, p->c.handle,
-                                            p->d.handle, preference, 1, &found, &count);
+    status = cublasLtMatmulAlgoGetHeuristic(handle_, p.desc, p.a.handle, p.b.handle, p.c.handle, p.d.handle,
+                                            preference, kMostCandidates, found.data(), &count);
   ignore(cublasLtMatmulPreferenceDestroy(preference));
-  const std::string what = "choosing an algorithm for a product of " + std::to_string(s.M) + " x " +
-                           std::to_string(s.n) + " x " + std::to_string(s.k);
-  check(status, what);
-  if (count == 0) throw abi::StatusError(TH_E_INTERNAL, what + ": cuBLASLt has none");
-  p->algo = found.algo;
-  entry = std::move(p);
-  return *entry;
+  check(status, kChoosing + s.text());
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& f = found[static_cast<std::size_t>(i)];
+    if (f.state == CUBLAS_STATUS_SUCCESS && f.workspaceSize <= workspace_bytes_)
+      p.candidates.push_back(f.algo);
+  }
+  if (p.candidates.empty())
+    throw abi::StatusError(TH_E_INTERNAL, kChoosing + s.text() + ": cuBLASLt has none");
 }
 
-void Gemm::prepare(const GemmShape& s) { plan(s); }
+cublasStatus_t Gemm::queue(cudaStream_t stream, Plan& p, const GemmShape& s, const Operands& at) {
+  // The bias pointer is part of the descriptor, which all layers of this shape share. cublasLtMatmul() copies
+  // it when it queues the product, so the next layer may change it.
+  if (s.bias)
+    check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias, sizeof at.bias),
+          kDescribing);
+  const float one = 1.0f, beta = s.add ? 1.0f : 0.0f;
+  return cublasLtMatmul(handle_, p.desc, &one, at.a, p.a.handle, at.b, p.b.handle, &beta, at.c, p.c.handle,
+                        at.d, p.d.handle, &p.candidates[p.chosen], workspace_, workspace_bytes_, stream);
+}
 
 void Gemm::run(cudaStream_t stream, const GemmShape& s, const void* left, const void* right, const void* bias,
                const void* residual, void* out) {
   assert(out && left && right && residual != out);
   Plan& p = plan(s);
-  // The bias pointer is part of the descriptor, which all layers of this shape share. cublasLtMatmul() copies
-  // it when it queues the product, so the next layer may change it.
-  if (s.bias)
-    check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-          kDescribing);
-  const float one = 1.0f, beta = s.add ? 1.0f : 0.0f;
-  const void *a = right, *b = left;           // swapped: see the start of the file
-  const void* c = residual ? residual : out;  // D = A B + beta C; with beta 0, C is not read
-  check(cublasLtMatmul(handle_, p.desc, &one, a, p.a.handle, b, p.b.handle, &beta, c, p.c.handle, out,
-                       p.d.handle, &p.algo, workspace_, workspace_bytes_, stream),
-        "queueing a matrix product");
+  if (LoadingKernels::active()) return;
+  // A and B are swapped: see the start of the file. With beta 0, C is not read.
+  const Operands at{right, left, residual ? residual : out, bias, out};
+  for (;;) {
+    const cublasStatus_t status = queue(stream, p, s, at);
+    if (status != CUBLAS_STATUS_SUCCESS && !p.has_run && may_use_another(status) &&
+        p.chosen + 1 < p.candidates.size()) {
+      ++p.chosen;
+      continue;
+    }
+    check(status, "queueing a matrix product");
+    p.has_run = true;
+    return;
+  }
+}
+
+// ---- selection
+
+/// Milliseconds of one product, infinity if the candidate fails.
+float Gemm::time_of(cudaStream_t stream, Plan& p, const GemmShape& s, const Operands& at) {
+  constexpr int kTimes = 5;  // timed, after one product that loads the kernel
+  const Event begin(true), end(true);
+  for (int i = 0; i < kTimes + 1; ++i) {
+    if (i == 1) check(cudaEventRecord(begin, stream), "recording an event");
+    const cublasStatus_t status = queue(stream, p, s, at);
+    if (status == CUBLAS_STATUS_SUCCESS) continue;
+    if (!may_use_another(status)) check(status, kChoosing + s.text());
+    return std::numeric_limits<float>::infinity();
+  }
+  check(cudaEventRecord(end, stream), "recording an event");
+  check(cudaEventSynchronize(end), kChoosing + s.text());
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, begin, end), kChoosing + s.text());
+  return ms / kTimes;
+}
+
+void Gemm::select(cudaStream_t stream, Plan& p, const GemmShape& s, const Operands& at,
+                  ProductChoices* choices) {
+  if (choices) {
+    cublasLtMatmulHeuristicResult_t checked{};
+    const std::optional<cublasLtMatmulAlgo_t> stored = choices->find(s);
+    if (stored &&
+        cublasLtMatmulAlgoCheck(handle_, p.desc, p.a.handle, p.b.handle, p.c.handle, p.d.handle, &*stored,
+                                &checked) == CUBLAS_STATUS_SUCCESS &&
+        checked.workspaceSize <= workspace_bytes_) {
+      p.candidates.insert(p.candidates.begin(), *stored);
+    } else {
+      float best = std::numeric_limits<float>::infinity();
+      std::size_t fastest = 0;
+      for (p.chosen = 0; p.chosen < p.candidates.size(); ++p.chosen)
+        if (const float ms = time_of(stream, p, s, at); ms < best) best = ms, fastest = p.chosen;
+      std::swap(p.candidates[0], p.candidates[fastest]);
+      p.chosen = 0;
+      choices->add(s, p.candidates[0]);
+    }
+  }
+  run(stream, s, at.b, at.a, at.bias, s.product == Product::kForward && s.add ? at.c : nullptr, at.d);
+}
+
+void Gemm::select_algorithms(ProductChoices* choices) {
+  std::uint64_t most = 0;
+  for (const auto& [key, p] : plans_) most = std::max(most, OperandSizes(p->shape).total());
+  const TemporaryMemory memory(workspace_bytes_ + most);
+  const Stream stream;
+  // 0x3c3c3c3c is 0.0115 in f32 and bf16: finite, so that the power consumption and the times are realistic.
+  check(cudaMemsetAsync(memory.at, 0x3c, workspace_bytes_ + most, stream), "clearing device memory");
+  void* const planned = std::exchange(workspace_, memory.at);
+  for (auto& [key, p] : plans_) {
+    const OperandSizes size(p->shape);
+    const std::byte *right = memory.at + workspace_bytes_, *left = right + size.right,
+                    *residual = left + size.left, *bias = residual + size.residual;
+    std::byte* out = const_cast<std::byte*>(bias) + size.bias;
+    select(stream, *p, p->shape, {right, left, size.residual ? residual : out, bias, out}, choices);
+  }
+  stream.wait_for_all();
+  workspace_ = planned;
 }
 
 }  // namespace trainhost::cuda

@@ -1,6 +1,9 @@
 // Matrix products by cuBLASLt in the terms of the step program: row-major operands and weights w[n,k]. The
-// descriptors and the algorithm that cuBLASLt's heuristic returns are created once per shape and kept. The
-// workspace is a planned buffer of the arena; no memory is allocated on the device.
+// descriptors and the candidate algorithms that cuBLASLt's heuristic returns are created once per shape and
+// kept. select_algorithms() runs every product before the run takes its memory: cuBLASLt loads kernels at
+// their first use, candidates may fail, and the fastest one is chosen by time. The choice is kept in a file
+// (product_choices.hpp), because algorithms add in different orders: another choice gives other bits. The
+// workspace is a planned buffer of the arena.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -8,11 +11,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include "core/base/types.hpp"
 
 namespace trainhost::cuda {
+
+class ProductChoices;
 
 /// The three products of a linear layer. M tokens, n outputs, k inputs.
 enum class Product : std::uint8_t {
@@ -24,36 +30,49 @@ enum class Product : std::uint8_t {
 struct GemmShape {
   Product product;
   std::uint64_t M, n, k;
-  DType operands;     // f32 or bf16; also the type of the result, except of kDw
-  bool tf32 = false;  // f32 operands on the tensor cores
-  bool bias = false;  // kForward: adds bias[n]
-  bool add = false;   // kForward: adds a residual; kDw: adds to the contents of the result
+  DType operands;            // f32 or bf16; also the type of the result, except of kDw
+  bool tf32 = false;         // f32 operands on the tensor cores
+  bool bias = false;         // kForward: adds bias[n]
+  bool add = false;          // kForward: adds a residual; kDw: adds to the contents of the result
+  std::string text() const;  // "forward 2048 x 4096 x 1024, bf16, bias": for messages and files
   auto key() const { return std::tuple(product, M, n, k, operands, tf32, bias, add); }
 };
 
 class Gemm {
  public:
-  /// workspace: device memory, 256-byte aligned, shared by all products. They run on one stream, so no two of
-  /// them use it at the same time.
-  Gemm(void* workspace, std::uint64_t workspace_bytes);
+  /// Creates the cuBLASLt handle, which takes device memory. workspace_bytes: of the workspace that all
+  /// products share. They run on one stream, so no two of them use it at the same time.
+  explicit Gemm(std::uint64_t workspace_bytes);
   ~Gemm();
   Gemm(const Gemm&) = delete;
 
+  /// The workspace: device memory, 256-byte aligned. Needed before the first run().
+  void set_workspace(void* workspace) { workspace_ = workspace; }
   /// Queues a product. left: x of kForward, dy of kDx and kDw. right: w of kForward and kDx, x of kDw.
-  /// residual: null or not equal to `out`.
+  /// residual: null or not equal to `out`. While kernels are loaded (LoadingKernels), only registers the
+  /// shape.
   void run(cudaStream_t stream, const GemmShape& s, const void* left, const void* right, const void* bias,
            const void* residual, void* out);
-  /// Creates the plan of a shape, so that run() creates nothing while a step is timed or captured.
-  void prepare(const GemmShape& s);
+  /// Runs every registered product on temporary device memory and selects its algorithm: the one that
+  /// `choices` has; else the fastest candidate, which is added to `choices`. Without `choices`, the first
+  /// candidate that does not fail, because times differ from run to run. Needs less memory than the
+  /// arena of the program.
+  void select_algorithms(ProductChoices* choices);
   static std::size_t library_version() { return cublasLtGetVersion(); }
 
  private:
+  struct Layout;
   struct Plan;
+  struct Operands;
   Plan& plan(const GemmShape& s);
+  void find_candidates(Plan& p, const GemmShape& s);
+  cublasStatus_t queue(cudaStream_t stream, Plan& p, const GemmShape& s, const Operands& at);
+  float time_of(cudaStream_t stream, Plan& p, const GemmShape& s, const Operands& at);
+  void select(cudaStream_t stream, Plan& p, const GemmShape& s, const Operands& at, ProductChoices* choices);
   using Key = decltype(std::declval<GemmShape>().key());
 
   cublasLtHandle_t handle_ = nullptr;
-  void* workspace_;
+  void* workspace_ = nullptr;
   std::uint64_t workspace_bytes_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

@@ -14,6 +14,7 @@
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
+#include "plugins/cuda/engine/start_up.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -28,9 +29,13 @@ using executor::bad_argument;
 
 /// Makes the device current for the calling thread; returns its index. Called from the member initialisers,
 /// because members allocate device memory.
-int make_current(int device) {
+/// host_computes: the mode has operations on the host. Then a thread that waits for the device sleeps instead
+/// of spinning, because the threads of the host need its core.
+int make_current(int device, bool host_computes) {
   set_device_name_for_messages({});
   check(cudaSetDevice(device), "selecting device " + std::to_string(device));
+  check(cudaSetDeviceFlags(host_computes ? cudaDeviceScheduleBlockingSync : cudaDeviceScheduleAuto),
+        "selecting how the host waits");
   return device;
 }
 
@@ -58,19 +63,24 @@ std::string describe(int device, const TrainerTraits& p) {
          p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version());
 }
 
+std::uint64_t workspace_bytes(const step::Program& p) {
+  const step::BufferId b = p.find(step::role::kVendorWorkspace);
+  return b == step::kNoBuffer ? 0 : p[b].bytes();
+}
+
 }  // namespace
 
+// start_up() is called between the construction of arenas_ and of the members that use their addresses.
 Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
                    const TrainerTraits& traits)
     : host_(host),
-      device_(make_current(device)),
+      device_(make_current(device, traits.mode != "resident")),
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
+      gemm_(workspace_bytes(program_)),
       arenas_(host, program_, plan_),
-      workspace_(program_.find(step::role::kVendorWorkspace)),
-      gemm_(arenas_.get<void>(workspace_), workspace_ == step::kNoBuffer ? 0 : program_[workspace_].bytes()),
-      pool_(traits.threads),
-      executor_(program_, plan_, arenas_, gemm_, pool_),
+      pool_((start_up(host, device, program_, gemm_, arenas_), traits.threads)),
+      executor_(host, program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
       loaded_(tensors_.count()),
       kernel_set_(describe(device, traits)) {

@@ -48,9 +48,8 @@ class Instance {
   // Destroyed in reverse order: the executor waits for the device before the arenas are freed.
   step::Program program_;
   placement::MemoryPlan plan_;
-  Arenas arenas_;
-  step::BufferId workspace_;
   Gemm gemm_;
+  Arenas arenas_;  // allocated after everything that takes device memory (start_up.hpp)
   ThreadPool pool_;
   Executor executor_;
   CheckpointTensors tensors_;

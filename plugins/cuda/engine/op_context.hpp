@@ -56,9 +56,9 @@ void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, 
 /// True for the operations of the update: consecutive ones of one kind share kernel launches.
 bool one_launch(step::OpKind kind);
 
-/// Creates the cuBLASLt plans of every product that the program needs with full micro-batches, so that no
-/// plan is created while a step is captured or timed.
-void prepare_products(OpContext& ctx);
+/// Rows of logits per piece of the hybrid head: about 32 MiB, so that the product of one piece, the copies of
+/// others and cross-entropy overlap. At least one row.
+std::uint64_t head_piece_rows(const step::Buffer& logits);
 
 // Functions by kind of operation; T is the storage type, float or Bf16.
 template <class T>

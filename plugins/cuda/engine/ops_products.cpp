@@ -123,35 +123,10 @@ void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, 
                ctx.get<std::byte>(op[head_logits::kLogits]) + first * w.rows * el);
 }
 
-void prepare_products(OpContext& ctx) {
-  const std::uint64_t tokens = ctx.program.run.tokens_per_micro_batch();
-  for (const step::Op& op : ctx.program.ops) {
-    const std::uint64_t rows = op.rows;
-    if (op.kind == OpKind::kLinear || op.kind == OpKind::kLinearDx || op.kind == OpKind::kLinearDw) {
-      // The first micro-batch overwrites gradients, the others add to them: two shapes of kLinearDw.
-      for (bool first : {true, false}) {
-        ctx.step.first_micro = first;
-        ctx.gemm.prepare(linear_shape(ctx, op, rows));
-      }
-    } else if (op.kind == OpKind::kHeadLoss || op.kind == OpKind::kHeadEval) {
-      const step::Buffer& w = ctx.buffer(op[head::kHead]);
-      const std::uint64_t chunk = ctx.buffer(op[head::logits(op.kind)]).rows;
-      // Full chunks and, if the tokens do not divide evenly, a shorter last one.
-      for (std::uint64_t part : {std::min(chunk, tokens), tokens % chunk}) {
-        if (part == 0) continue;
-        ctx.gemm.prepare(shape(ctx, Product::kForward, part, w));
-        if (op.kind == OpKind::kHeadEval) continue;
-        GemmShape dw = shape(ctx, Product::kDw, part, w);
-        for (bool add : {false, true}) dw.add = add, ctx.gemm.prepare(dw);
-        ctx.gemm.prepare(shape(ctx, Product::kDx, part, w));
-      }
-    } else if (op.kind == OpKind::kHeadBwd) {
-      const step::Buffer& w = ctx.buffer(op[head_bwd::kHead]);
-      GemmShape dw = shape(ctx, Product::kDw, rows, w);
-      for (bool add : {false, true}) dw.add = add, ctx.gemm.prepare(dw);
-      ctx.gemm.prepare(shape(ctx, Product::kDx, rows, w));
-    }
-  }
+std::uint64_t head_piece_rows(const step::Buffer& logits) {
+  constexpr std::uint64_t kPieceBytes = 32u << 20;
+  const std::uint64_t row = logits.cols * size_of(logits.dtype);
+  return std::clamp<std::uint64_t>(kPieceBytes / std::max<std::uint64_t>(row, 1), 1, logits.rows);
 }
 
 template void queue_head<float>(OpContext&, const step::Op&);

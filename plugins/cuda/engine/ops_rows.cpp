@@ -4,6 +4,7 @@
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
+#include "plugins/cuda/kernels/launch.hpp"
 
 namespace trainhost::cuda {
 
@@ -32,9 +33,8 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
     case OpKind::kEmbedBwd:
       // Only rows of ids that occur are added to, so the others must be cleared first.
       if (ctx.overwrite(op))
-        ctx.queued(cudaMemsetAsync(f32(embed_bwd::kGradTable), 0,
-                                   ctx.buffer(op[embed_bwd::kGradTable]).bytes(), ctx.stream),
-                   op);
+        ctx.queued(
+            clear(ctx.stream, f32(embed_bwd::kGradTable), ctx.buffer(op[embed_bwd::kGradTable]).bytes()), op);
       return ctx.queued(embed_bwd<T>(ctx.stream, rows, h, ids(embed_bwd::kIds), ids(embed_bwd::kOrder),
                                      in(embed_bwd::kDx), f32(embed_bwd::kGradTable)),
                         op);

@@ -18,10 +18,11 @@ namespace {
 
 using Result = int;  // CUresult
 // Values of CUresult; they are the same in every driver.
-constexpr Result kStub = 34, kNotPermitted = 800, kNoDevice = 100, kInvalidDevice = 101,
+constexpr Result kNotInitialized = 3, kStub = 34, kNotPermitted = 800, kNoDevice = 100, kInvalidDevice = 101,
                  kOperatingSystem = 304, kUnavailable = 46, kNotReady = 802, kDriverMismatch = 803,
                  kCompatNotSupported = 804, kUnknown = 999;
-constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_* and _MULTIPROCESSOR_COUNT
+constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;
 
 VendorLibrary g_driver("libcuda.so.1", "TRAINHOST_CUDA_DRIVER");
 
@@ -50,6 +51,10 @@ std::string error_text(Result code) {
 /// Hint for a driver that fails to start.
 const char* hint_for(Result code) {
   switch (code) {
+    case kNotInitialized:
+      return "a process that is forked from one that has used CUDA cannot use it: start the program as a new "
+             "process; else the kernel module was unloaded while the driver was in use: nvidia-smi, or "
+             "reboot";
     case kStub:
       return "the stub libcuda of the toolkit was loaded: remove its stubs folder from LD_LIBRARY_PATH";
     case kDriverMismatch:
@@ -109,6 +114,7 @@ Device describe(int index) {
   const auto attribute = need<Result (*)(int*, int, int)>("cuDeviceGetAttribute");
   check(attribute(&d.major, kMajor, handle), "cuDeviceGetAttribute");
   check(attribute(&d.minor, kMinor, handle), "cuDeviceGetAttribute");
+  check(attribute(&d.multiprocessors, kMultiprocessors, handle), "cuDeviceGetAttribute");
   std::size_t total = 0;
   check(need<Result (*)(std::size_t*, int)>("cuDeviceTotalMem_v2")(&total, handle), "cuDeviceTotalMem");
   d.total_bytes = total;

@@ -6,9 +6,11 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
+#include "plugins/cuda/front/cuda_driver.hpp"
 #include "plugins/cuda/front/cuda_options.hpp"
 #include "plugins/cuda/front/device_checks.hpp"
 #include "plugins/cuda/front/load_engine.hpp"
@@ -21,7 +23,7 @@ TH_MANIFEST(
     "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, with cuBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
     "device = \"cuda\"\n"
-    "options = [\"mode\", \"device\"]\n"
+    "options = [\"mode\", \"device\", \"products\", \"multiprocessors\"]\n"
     "priority = 10\n");
 
 namespace trainhost::cuda {
@@ -44,6 +46,24 @@ SelectedDevice usable_device(int index, Engine& engine, Engine (*select)(int)) {
   return device;
 }
 
+/// Multiprocessors of the device that the run is planned for: of the run file, else of the device of this
+/// machine. A plan needs no device, so a machine without one gets the default. The devices are queried once
+/// per process.
+std::uint32_t multiprocessors(const th_host* host) {
+  if (const std::uint32_t n = multiprocessors_option(host)) return n;
+  static const std::vector<Device> devices = [] {
+    try {
+      return query_driver().devices;
+    } catch (const abi::StatusError&) {
+      return std::vector<Device>();
+    }
+  }();
+  const auto index = static_cast<std::size_t>(device_index(host, 0));
+  return index < devices.size() && devices[index].multiprocessors > 0
+             ? static_cast<std::uint32_t>(devices[index].multiprocessors)
+             : kDefaultMultiprocessors;
+}
+
 struct FrontEnd {
   // Options are checked first: an invalid value is an error on every machine, not a reason to fall back to
   // another backend.
@@ -59,7 +79,8 @@ struct FrontEnd {
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
-    return cuda::choose(model, run, options_of(host).mode, host ? host->thread_budget : 0);
+    return cuda::choose(model, run, options_of(host).mode, host ? host->thread_budget : 0,
+                        multiprocessors(host));
   }
 };
 

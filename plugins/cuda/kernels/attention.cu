@@ -78,7 +78,7 @@ constexpr std::uint32_t kMaxHeadDim = 256;  // of the plain kernels
 
 template <class T>
 bool use_tensor_cores(const AttentionShape& s, F32Products f32) {
-  return mma_supports(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
+  return mma_supports<T>(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
 }
 
 // Replaces a window that covers the whole sequence by 0 (no window): kernels then check the diagonal only,

@@ -1,6 +1,6 @@
 // Shared by the attention kernels: addresses of the heads in a row of qkv, the causal and window mask, and
 // the two implementations that attention.cu selects from: `plain` (any head size, f32 FMA) and `mma` (tensor
-// cores, head sizes 32, 64, 96 and 128). Contains no kernel.
+// cores, the head sizes of mma_supports()). Contains no kernel.
 #pragma once
 #include "plugins/cuda/kernels/device_functions.hpp"
 #include "plugins/cuda/kernels/kernel_functions.hpp"
@@ -71,8 +71,11 @@ template <class T>
 cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
                            const float* delta, const T* qkv, T* dqkv);
 
-/// Head sizes that the tensor-core kernels support.
-inline bool mma_supports(std::uint32_t d) { return d == 32 || d == 64 || d == 96 || d == 128; }
+/// Head sizes that the tensor-core kernels support: more in bf16, which needs half the shared memory.
+template <class T>
+bool mma_supports(std::uint32_t d) {
+  return d == 32 || d == 64 || d == 96 || d == 128 || (sizeof(T) == 2 && (d == 48 || d == 80 || d == 256));
+}
 template <class T>  // float: operands are converted to TF32
 cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
 template <class T>

@@ -24,22 +24,25 @@ struct Lane {
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
 // ---- tiles
-// A tile in shared memory has rows of D elements without padding. To avoid bank conflicts, chunk c (16 bytes)
-// of a row is stored at position c ^ (row % 8), or, if a row is not a multiple of 128 bytes, at c ^ (row / 2
-// % 4). ldmatrix reads 8 rows at one chunk; with this swizzle their 8 chunks cover all 32 banks.
+// A tile in shared memory has rows of D elements, padded to a multiple of 64 bytes. To avoid bank conflicts,
+// chunk c (16 bytes) of a row is stored at position c ^ (row % 8), or, if a row is not a multiple of 128
+// bytes, at c ^ (row / 2 % 4). ldmatrix reads 8 rows at one chunk; with this swizzle their 8 chunks cover all
+// 32 banks. The padding (bf16 heads of 48 and 80 elements) is neither written nor read.
 
 template <class T, int D>
 struct Tile {
-  static constexpr int kRowBytes = D * static_cast<int>(sizeof(T));
-  static constexpr int kChunks = kRowBytes / 16;
+  static constexpr int kDataBytes = D * static_cast<int>(sizeof(T));
+  static constexpr int kRowBytes = (kDataBytes + 63) / 64 * 64;
+  static constexpr int kChunks = kDataBytes / 16;  // with data; the others of a row are padding
   static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kSteps = kRowBytes / 32;  // mma steps of a product with inner dimension D
+  static constexpr int kSteps = kDataBytes / 32;  // mma steps of a product with inner dimension D
   // Rows per mma step of a product whose inner dimension is the rows of the tile.
   static constexpr int kStepRows = 32 / static_cast<int>(sizeof(T));
-  static_assert(kChunks % 4 == 0);  // the swizzle permutes groups of 4 or 8 chunks
+  static_assert(kDataBytes % 32 == 0);
   /// Byte offset of a chunk in the tile.
   __device__ __forceinline__ static int offset(int row, int chunk) {
-    const int swizzle = kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
+    // Groups of 8 or of 4 chunks are permuted.
+    const int swizzle = kRowBytes % 128 == 0 ? row & 7 : (row >> 1) & 3;
     return row * kRowBytes + ((chunk ^ swizzle) << 4);
   }
   /// offset(row0 + row, chunk + bytes / 16), given lane = offset(row, chunk). Requires row0 % 8 == 0, chunk 0
@@ -47,7 +50,7 @@ struct Tile {
   /// constants: adding 8 rows does not change the swizzle, and adding 32 bytes inside a swizzled group is an
   /// XOR.
   __device__ __forceinline__ static int beyond(int lane, int row0, int bytes) {
-    constexpr int kSwizzled = kChunks % 8 == 0 ? 127 : 63;  // bytes of a swizzled group, minus 1
+    constexpr int kSwizzled = kRowBytes % 128 == 0 ? 127 : 63;  // bytes of a swizzled group, minus 1
     return (lane ^ (bytes & kSwizzled)) + (bytes & ~kSwizzled) + row0 * kRowBytes;
   }
   static constexpr int bytes(int rows) { return rows * kRowBytes; }

@@ -1,6 +1,7 @@
 // Gradients of attention on tensor cores. Two kernels, both of which recompute the weights from q, k and lse:
 // a block of the first has a tile of keys and sums dk and dv in registers; a block of the second has a tile
-// of queries and sums dq. That is seven products instead of the five of a single kernel, but every sum is
+// of queries and sums dq. That is seven products (eight with heads of 256 elements) instead of the five of a
+// single kernel, but every sum is
 // computed by one block in a fixed order, without atomics on global memory.
 #include <cmath>
 
@@ -35,8 +36,10 @@ struct QueriesShape {
 };
 
 // dk and dv. Scores are computed transposed (rows are keys, columns are queries), so that the accumulators p
-// and ds are the A operands of dv += p dO and dk += ds q without a transposition.
-template <class T, int D>
+// and ds are the A operands of dv += p dO and dk += ds q without a transposition. With heads of 256 elements
+// the sums of both need more registers than a thread has: then one launch computes dk and another one dv,
+// which repeats one product.
+template <class T, int D, bool kKeys, bool kValues>
 __global__ void __launch_bounds__(kMmaThreads, 2)
     mma_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
                    const float* __restrict__ lse, const float* __restrict__ delta, const T* __restrict__ qkv,
@@ -83,12 +86,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   };
 
   copy_rows<T, D, Shape::kOwn>(k, first.k, first.ld, key0, seq);
-  copy_rows<T, D, Shape::kOwn>(v, first.v, first.ld, key0, seq);
+  if constexpr (kKeys) copy_rows<T, D, Shape::kOwn>(v, first.v, first.ld, key0, seq);
   copy_queries(0, key0, 0);
   store_row_value(load_row_value(0, key0), 0);
 
   const WarpRows<T, D, kM, Shape::kHeld> keys{k, row0, {}}, values{v, row0, {}};
-  float dk[kM][D / 8][4] = {}, dv[kM][D / 8][4] = {};
+  float dk[kKeys ? kM : 1][kKeys ? D / 8 : 1][4] = {}, dv[kValues ? kM : 1][kValues ? D / 8 : 1][4] = {};
   const float to_log2 = scale * kLog2e;
   unsigned member = 0;
   int query0 = key0;
@@ -113,7 +116,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       const float* lse2 = reinterpret_cast<const float*>(g + Shape::kOtherBytes);
       float p[kM][kN][4], ds[kM][kN][4];  // scores, then weights; dO v, then gradient of the scores
       rows_times_rows(p, keys, q);
-      rows_times_rows(ds, values, g);
+      if constexpr (kKeys) rows_times_rows(ds, values, g);
       if (!all_visible(s, query0, query0 + kQueries, mine, mine_end)) {
 #pragma unroll
         for (int m = 0; m < kM; ++m)
@@ -132,11 +135,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             p[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, i % 2 == 0 ? -columns_lse.x : -columns_lse.y));
-            ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - (i % 2 == 0 ? columns_delta.x : columns_delta.y));
+            if constexpr (kKeys)
+              ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - (i % 2 == 0 ? columns_delta.x : columns_delta.y));
           }
       }
-      add_products<T, D>(dv, p, g);
-      add_products<T, D>(dk, ds, q);
+      if constexpr (kValues) add_products<T, D>(dv, p, g);
+      if constexpr (kKeys) add_products<T, D>(dk, ds, q);
     }
     if (next_member < group) store_row_value(next_value, stage ^ 1);
     member = next_member, query0 = next_query0;
@@ -146,8 +150,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   float scales[kM][2], ones[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) scales[m][0] = scales[m][1] = scale, ones[m][0] = ones[m][1] = 1;
-  store_rows<T, D, kM>(k, row0, dk, scales, dqkv + (first.k - qkv), first.ld, key0, seq);
-  store_rows<T, D, kM>(v, row0, dv, ones, dqkv + (first.v - qkv), first.ld, key0, seq);
+  if constexpr (kKeys) store_rows<T, D, kM>(k, row0, dk, scales, dqkv + (first.k - qkv), first.ld, key0, seq);
+  if constexpr (kValues) store_rows<T, D, kM>(v, row0, dv, ones, dqkv + (first.v - qkv), first.ld, key0, seq);
 }
 
 // dq. Rows of the scores are queries; ds is the A operand of dq += ds k.
@@ -242,9 +246,17 @@ cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, cons
   using Keys = KeysShape<T, D>;
   using Queries = QueriesShape<T, D>;
   const float scale = 1.f / std::sqrt(static_cast<float>(D));
-  const cudaError_t e =
-      launch(mma_dkv_kernel<T, D>, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)),
-             dim3(kMmaThreads), Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  const auto keys_values = [&](auto kernel) {
+    return launch(kernel, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)), dim3(kMmaThreads),
+                  Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  };
+  cudaError_t e = cudaSuccess;
+  if constexpr (D <= 128) {
+    e = keys_values(mma_dkv_kernel<T, D, true, true>);
+  } else {
+    e = keys_values(mma_dkv_kernel<T, D, true, false>);
+    if (e == cudaSuccess) e = keys_values(mma_dkv_kernel<T, D, false, true>);
+  }
   if (e != cudaSuccess) return e;
   return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)),
                 dim3(kMmaThreads), Queries::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
@@ -255,6 +267,11 @@ cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, cons
 template <class T>
 cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
                          const float* delta, const T* qkv, T* dqkv) {
+  if constexpr (sizeof(T) == 2) {
+    if (s.d == 48) return run<T, 48>(stream, s, d_o, lse, delta, qkv, dqkv);
+    if (s.d == 80) return run<T, 80>(stream, s, d_o, lse, delta, qkv, dqkv);
+    if (s.d == 256) return run<T, 256>(stream, s, d_o, lse, delta, qkv, dqkv);
+  }
   switch (s.d) {
     case 32:
       return run<T, 32>(stream, s, d_o, lse, delta, qkv, dqkv);

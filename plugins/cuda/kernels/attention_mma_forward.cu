@@ -148,6 +148,11 @@ cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o
 
 template <class T>
 cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
+  if constexpr (sizeof(T) == 2) {
+    if (s.d == 48) return run<T, 48>(stream, s, qkv, o, lse);
+    if (s.d == 80) return run<T, 80>(stream, s, qkv, o, lse);
+    if (s.d == 256) return run<T, 256>(stream, s, qkv, o, lse);
+  }
   switch (s.d) {
     case 32:
       return run<T, 32>(stream, s, qkv, o, lse);

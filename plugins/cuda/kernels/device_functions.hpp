@@ -137,4 +137,18 @@ __device__ __forceinline__ T block_max(T x) {
       part[lane < warps ? lane : 0]);  // unused lanes repeat part 0, which does not change the maximum
 }
 
+// ---- shared memory
+
+/// Start of the block's dynamic shared memory, 16-byte aligned, as required by vector accesses, ldmatrix and
+/// cp.async.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ __align__(16) unsigned char trainhost_dynamic_shared[];
+  return reinterpret_cast<T*>(trainhost_dynamic_shared);
+#else
+  return static_cast<T*>(emu::dynamic_shared());
+#endif
+}
+
 }  // namespace trainhost::cuda

@@ -85,6 +85,7 @@ BOOST_AUTO_TEST_CASE(device_rates_are_plausible) {
     BOOST_TEST((d.fp8_tflops == 0 || std::abs(d.fp8_tflops / d.bf16_tflops - 2) < 0.03), d.name);
     BOOST_TEST((d.node == 1) == (d.link_gbs == 0), d.name);
     BOOST_TEST((d.network_gbs <= d.link_gbs && d.host_gbs <= d.memory_gbs), d.name);
+    BOOST_TEST((d.multiprocessors != 0) == (d.vendor == "NVIDIA"), d.name);
   }
 }
 
@@ -104,6 +105,7 @@ BOOST_AUTO_TEST_CASE(device_rates_follow_from_buses_and_clocks) {
                {"mi300x-192gb", 8192, 5.2, 304, 2048, 2.1}};
   for (const auto& c : chips) {
     const DevicePreset& d = *find_device_preset(c.name);
+    BOOST_TEST((d.vendor != "NVIDIA" || d.multiprocessors == c.units), c.name);
     BOOST_TEST(near(d.memory_gbs, c.bus_bits * c.gbit_a_pin / 8), c.name << ": memory");
     BOOST_TEST(near(d.fp16_tflops, c.units * c.dense_16_bit_flops_a_clock * c.boost_ghz / 1000),
                c.name << ": products of 16 bits");

@@ -198,9 +198,11 @@ scale = 0.5
               c.run.lora_targets == (1u << 1 | 1u << 6)));
   BOOST_TEST((c.output.dir == f.path() / "out/x" && c.output.checkpoint_every == 13 && c.output.keep == 3));
   BOOST_TEST((c.plugin_path == std::vector<fs::path>{f.path() / "plugs"}));
-  BOOST_TEST((c.plugin_options.at("cuda") ==
-              std::map<std::string, std::string>{
-                  {"mode", "auto"}, {"streams", "3"}, {"graph", "true"}, {"scale", "0.5"}}));
+  BOOST_TEST((c.plugin_options.at("cuda") == std::map<std::string, std::string>{{"mode", "auto"},
+                                                                                {"streams", "3"},
+                                                                                {"graph", "true"},
+                                                                                {"scale", "0.5"},
+                                                                                {"multiprocessors", "132"}}));
   BOOST_TEST((c.plugin_option_lines.at("cuda.streams") == std::pair<std::uint32_t, std::uint32_t>{53, 11}));
   BOOST_TEST(c.given.at("train.steps").line == 16u);
   check_same_run(parsed(c.resolved, {}, "/"), c);  // its paths are absolute
@@ -238,6 +240,15 @@ BOOST_AUTO_TEST_CASE(override_values_are_toml_or_unquoted_strings) {
   BOOST_TEST(with("data.train", "2024").data.train.at(0) == f.path() / "2024");
   BOOST_TEST(with("data.train", "[\"2024\", \"my text.txt\"]").data.train.size() == 2u);
   BOOST_TEST(with("plugin.cuda.mode", "resident").plugin_options.at("cuda").at("mode") == "resident");
+  // The device decides the number of multiprocessors, unless the run file has one.
+  const auto multiprocessors = [&](const char* key, const char* value) {
+    const auto table = with(key, value).plugin_options["cuda"];
+    const auto found = table.find("multiprocessors");
+    return found == table.end() ? std::string() : found->second;
+  };
+  BOOST_TEST(multiprocessors("memory.device", "a100-80gb") == "108");
+  BOOST_TEST(multiprocessors("memory.device", "mi300x-192gb").empty());
+  BOOST_TEST(multiprocessors("plugin.cuda.multiprocessors", "50") == "50");
   BOOST_TEST(with("model.preset", "llama-3-8b").model.hidden == 4096u);
   BOOST_TEST(with("model.rope_scaling.rope_type", "default").model.layers == builtin_model().layers);
   BOOST_TEST(with("optimizer.lr", "1e-4").optimizer.min_lr == 1e-4 / 100);

@@ -1,9 +1,11 @@
 // cuBLASLt: descriptors, argument checks, and products as work of a stream. An algorithm stores the problem
 // that it was found for and the alignments and workspace of the preference; a product that does not match
-// them is rejected.
+// them is rejected. There are several algorithms for every product; they differ in their sums and times, and
+// one of them cannot run although the heuristic returns it.
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "cublasLt.h"
 #include "emulation_state.hpp"
@@ -31,6 +33,7 @@ struct cublasLtMatmulDescOpaque_t {
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t max_workspace = 0;
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
+  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 
 namespace {
@@ -38,9 +41,16 @@ namespace {
 constexpr std::uint64_t kMagic = 0x656d756c61746564;
 constexpr std::size_t kMostWorkspace = 64 * 1024;  // the largest workspace that an algorithm requests
 
+enum class Kind : std::uint32_t {
+  kPlain,              // one sum in the order of k
+  kSplit,              // two sums of half of k, added in f32; takes 3/4 of the time
+  kSplitInOutputType,  // the sums are rounded to the type of D before they are added; takes half of the time
+  kFails,              // returns CUBLAS_STATUS_NOT_SUPPORTED
+};
 struct Algorithm {  // the contents of cublasLtMatmulAlgo_t
   std::uint64_t magic, problem, workspace, max_workspace;
-  std::uint32_t alignment[4];
+  std::uint32_t alignment[4], bias_alignment;  // bias_alignment 0: found without a bias pointer
+  Kind kind;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -147,12 +157,35 @@ std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, c
   return h.next();
 }
 
+// The order in which the heuristic returns algorithms: the one that it takes for the fastest comes first.
+std::vector<Kind> kinds_of(std::uint64_t problem, std::uint32_t reductions) {
+  std::vector<Kind> kinds = {Kind::kPlain, Kind::kFails};
+  if (problem % 3 == 0) std::swap(kinds[0], kinds[1]);
+  if (reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) kinds.push_back(Kind::kSplit);
+  if (reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)
+    kinds.insert(kinds.begin(), Kind::kSplitInOutputType);
+  return kinds;
+}
+
+/// The largest power of two, up to 256, that divides an address.
+std::uint32_t alignment_of(const void* p) {
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, at & (~at + 1)));
+}
+
 }  // namespace
 
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* to) {
-  return create("cublasLtCreate", to, cublasLtContext{});
+  return blas("cublasLtCreate", [&](Lock&) {
+    if (!to) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!take_device_memory(state().machine.blas_handle_bytes)) return CUBLAS_STATUS_ALLOC_FAILED;
+    auto made = std::make_shared<cublasLtContext>();
+    *to = made.get();
+    state().blas.emplace(made.get(), std::move(made));
+    return CUBLAS_STATUS_SUCCESS;
+  });
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy("cublasLtDestroy", handle); }
 size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
@@ -260,6 +293,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     if (!exists(p)) return CUBLAS_STATUS_INVALID_VALUE;
     std::uint32_t ignored;
     switch (attr) {
+      case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(p->reductions, buf, bytes);
       case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(p->max_workspace, buf, bytes);
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
@@ -271,7 +306,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
         return set(p->alignment[3], buf, bytes);
       case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-      case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
         return set(ignored, buf, bytes);
       default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -290,13 +324,38 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (wanted <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     if (const cublasStatus_t s = check(*d, *a, *b, *c, *out); s != CUBLAS_STATUS_SUCCESS) return s;
-    Algorithm found_one{kMagic, problem_of(*d, *a, *b, *c, *out), 0, p->max_workspace, {}};
-    found_one.workspace = std::min<std::uint64_t>(p->max_workspace, kMostWorkspace) / 256 * 256;
-    std::memcpy(found_one.alignment, p->alignment, sizeof p->alignment);
-    results[0] = {};
-    std::memcpy(&results[0].algo, &found_one, sizeof found_one);
-    results[0].workspaceSize = found_one.workspace, results[0].wavesCount = 1;
-    *found = 1;
+    Algorithm one{kMagic, problem_of(*d, *a, *b, *c, *out), 0, p->max_workspace, {}, 0, Kind::kPlain};
+    one.workspace = std::min<std::uint64_t>(p->max_workspace, kMostWorkspace) / 256 * 256;
+    std::memcpy(one.alignment, p->alignment, sizeof p->alignment);
+    if (d->bias) one.bias_alignment = alignment_of(d->bias);
+    for (const Kind kind : kinds_of(one.problem, p->reductions)) {
+      if (*found == wanted) break;
+      cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+      one.kind = kind;
+      result = {};
+      std::memcpy(&result.algo, &one, sizeof one);
+      result.workspaceSize = one.workspace, result.wavesCount = 1;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  return blas("cublasLtMatmulAlgoCheck", [&](Lock&) {
+    if (!exists(handle) || !exists(d) || !exists(a) || !exists(b) || !exists(c) || !exists(out) || !algo ||
+        !result)
+      return CUBLAS_STATUS_INVALID_VALUE;
+    if (const cublasStatus_t s = check(*d, *a, *b, *c, *out); s != CUBLAS_STATUS_SUCCESS) return s;
+    Algorithm one;
+    std::memcpy(&one, algo, sizeof one);
+    if (one.magic != kMagic || one.problem != problem_of(*d, *a, *b, *c, *out))
+      return CUBLAS_STATUS_INVALID_VALUE;
+    *result = {};
+    result->workspaceSize = one.workspace, result->wavesCount = 1;
     return CUBLAS_STATUS_SUCCESS;
   });
 }
@@ -314,11 +373,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     if (!s || !alpha || !beta || !A || !B || !D) return CUBLAS_STATUS_INVALID_VALUE;
     if (const cublasStatus_t e = check(*d, *a, *b, *c, *out); e != CUBLAS_STATUS_SUCCESS) return e;
 
-    Algorithm chosen{kMagic, problem_of(*d, *a, *b, *c, *out), 0, ~0ull, {16, 16, 16, 16}};
+    Algorithm chosen{kMagic, problem_of(*d, *a, *b, *c, *out), 0, ~0ull, {16, 16, 16, 16}, 1, Kind::kPlain};
     const std::uint64_t problem = chosen.problem;
     if (algo) std::memcpy(&chosen, algo, sizeof chosen);
     if (chosen.magic != kMagic || chosen.problem != problem)
       return CUBLAS_STATUS_NOT_SUPPORTED;  // found for another product
+    if (chosen.kind == Kind::kFails) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (workspace_bytes < chosen.workspace || workspace_bytes > chosen.max_workspace)
       return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes > 0 &&
@@ -336,8 +396,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
           !on_device(at[i], bytes_of(i == 2 && !reads_c ? *out : *layouts[i])))
         return CUBLAS_STATUS_INVALID_VALUE;
     const bool biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
-    if (biased && (!d->bias || !on_device(d->bias, out->rows * element_bytes(out->type))))
+    if (biased && (!d->bias || !on_device(d->bias, out->rows * element_bytes(out->type)) ||
+                   chosen.bias_alignment == 0 || alignment_of(d->bias) < chosen.bias_alignment))
       return CUBLAS_STATUS_INVALID_VALUE;
+    const std::uint64_t code =
+        kMagic + static_cast<std::uint64_t>(chosen.kind) + 16 * a->type + 512 * out->type;
+    if (const cudaError_t e = load_code(code, state().machine.blas_kernel_bytes); e != cudaSuccess)
+      return e == cudaErrorMemoryAllocation ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_EXECUTION_FAILED;
 
     const bool ta = d->transpose_a != CUBLAS_OP_N, tb = d->transpose_b != CUBLAS_OP_N;
     const Product p{out->rows,
@@ -350,10 +415,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
                     biased ? d->bias : nullptr,
                     alpha_value,
                     beta_value,
-                    d->compute == CUBLAS_COMPUTE_32F_FAST_TF32};
-    Item item{.work = Work::kMatmul, .name = "cublasLtMatmul"};
-    item.cost_us = state().costs.kernel_us + 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
-                                                 static_cast<double>(p.k) / state().costs.matmul_flops_per_us;
+                    d->compute == CUBLAS_COMPUTE_32F_FAST_TF32,
+                    chosen.kind == Kind::kPlain ? 1u : 2u,
+                    chosen.kind == Kind::kSplitInOutputType};
+    static constexpr const char* kNames[] = {"plain", "split", "split, output type"};
+    static constexpr double kTimes[] = {1, 0.75, 0.5};
+    const auto kind = static_cast<std::size_t>(chosen.kind);
+    Item item{.work = Work::kMatmul, .name = "cublasLtMatmul", .algorithm = kNames[kind]};
+    item.cost_us = kTimes[kind] * (state().costs.kernel_us +
+                                   2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                                       static_cast<double>(p.k) / state().costs.matmul_flops_per_us);
     // The workspace is filled with NaN, so that a test fails if it contains data. Most products fill only the
     // part that the algorithm requested; the first one and every 64th fill all of it, because filling tens of
     // megabytes takes longer than the product.

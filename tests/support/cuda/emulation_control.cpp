@@ -116,7 +116,7 @@ void reset() {
   free_all_memory();
   s.machine = {}, s.schedule = {}, s.costs = {}, s.random = {1};
   s.events.clear(), s.graphs.clear(), s.execs.clear(), s.captures.clear(), s.shared_limit.clear();
-  s.streams_made = 0, s.blas.clear();
+  s.streams_made = 0, s.device_flags = 0, s.blas.clear();
   s.calls.clear(), s.failures.clear(), s.sticky = cudaSuccess, s.problems.clear(), s.pending_error.clear();
   s.statistics = {}, s.tracing = false, s.trace.clear(), s.host_us = 0;
   last_error = cudaSuccess;

@@ -29,7 +29,7 @@ struct Mark {
 /// A unit of queued work. A graph queues copies of its items at every launch.
 struct Item {
   emu::Work work{};
-  std::string name;
+  std::string name, algorithm{};  // algorithm: of kMatmul
   std::uint64_t bytes = 0;
   double cost_us = 0;
   std::function<void()> run{};
@@ -104,11 +104,12 @@ struct State {
   std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<std::uintptr_t, Block> device, pinned;   // by address
-  std::map<const void*, std::size_t> shared_limit;  // by kernel: bytes set by cudaFuncSetAttribute
+  std::set<std::uint64_t> loaded;  // kernels and algorithms of cublasLt whose code is on the device
+  std::map<const void*, std::size_t> shared_limit;  // by kernel: dynamic bytes set by cudaFuncSetAttribute
   std::uint64_t device_allocated = 0, device_bytes = 0, pinned_bytes = 0, device_peak = 0, pinned_peak = 0;
   std::map<const void*, std::shared_ptr<void>>
       blas;  // handles, descriptors, layouts and preferences of cublasLt
-  unsigned streams_made = 0;
+  unsigned streams_made = 0, device_flags = 0;
   std::uint64_t host_items = 0;  // host functions queued or running
 
   std::map<std::string, std::uint64_t> calls;
@@ -179,6 +180,11 @@ cudaError_t capture_item(CUstream_st& s, Item item);
 /// True if [p, p + bytes) is inside one allocation of device memory, or of pinned memory.
 bool on_device(const void* p, std::uint64_t bytes);
 bool is_pinned(const void* p, std::uint64_t bytes);
+/// Device memory for code: what has this key is loaded once. Returns cudaErrorMemoryAllocation if there is not
+/// enough, and cudaErrorStreamCaptureUnsupported during a capture.
+cudaError_t load_code(std::uint64_t key, std::uint64_t bytes);
+/// Device memory that is never freed.
+bool take_device_memory(std::uint64_t bytes);
 void free_all_memory();
 
 }  // namespace emu

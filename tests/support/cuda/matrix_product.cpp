@@ -38,10 +38,10 @@ std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_
 
 constexpr std::size_t kColumns = 4;
 
-// sums[kColumns][m] += a[k][m] * b[kColumns][k]
-void add_columns(std::size_t m, std::size_t k, const float* __restrict__ a, const float* b,
-                 float* __restrict__ sums) {
-  for (std::size_t p = 0; p < k; ++p) {
+// sums[kColumns][m] += a[k][m] * b[kColumns][k], over inner indices [begin, end).
+void add_columns(std::size_t m, std::size_t k, std::size_t begin, std::size_t end,
+                 const float* __restrict__ a, const float* b, float* __restrict__ sums) {
+  for (std::size_t p = begin; p < end; ++p) {
     const float b0 = b[p], b1 = b[k + p], b2 = b[2 * k + p], b3 = b[3 * k + p];
     const float* __restrict__ row = a + p * m;
     for (std::size_t i = 0; i < m; ++i) {
@@ -63,7 +63,13 @@ void multiply(const Product& p) {
   std::vector<float> sums(kColumns * p.m);
   for (std::size_t j = 0; j < p.n; j += kColumns) {
     std::fill(sums.begin(), sums.end(), 0.0f);
-    add_columns(p.m, p.k, a.data(), b.data() + j * p.k, sums.data());
+    for (std::size_t part = 0; part < p.splits; ++part) {
+      std::vector<float> of_part(p.splits > 1 ? sums.size() : 0);
+      add_columns(p.m, p.k, p.k * part / p.splits, p.k * (part + 1) / p.splits, a.data(), b.data() + j * p.k,
+                  p.splits > 1 ? of_part.data() : sums.data());
+      for (std::size_t i = 0; i < of_part.size(); ++i)
+        sums[i] += p.round_parts && p.d.bf16 ? __bfloat162float(__float2bfloat16_rn(of_part[i])) : of_part[i];
+    }
     for (std::size_t c = j; c < std::min(p.n, j + kColumns); ++c)
       for (std::size_t i = 0; i < p.m; ++i) {
         float x = p.alpha * sums[(c - j) * p.m + i];

@@ -18,8 +18,10 @@ struct Product {
   const void* bias;   // [m], of the type of d; or null
   float alpha, beta;  // c is not read if beta is 0
   bool tf32;          // f32 operands are rounded to TF32
+  unsigned splits;    // parts of k that are summed separately
+  bool round_parts;   // to the type of d, before they are added
 };
-/// Sums are f32, in the order of k. Results are rounded once.
+/// Sums are f32, in the order of k. Results are rounded once, unless round_parts.
 void multiply(const Product& p);
 
 }  // namespace emu

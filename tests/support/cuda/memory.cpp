@@ -55,8 +55,24 @@ void require_allocated(bool allocated, const char* what) {
 bool on_device(const void* p, std::uint64_t bytes) { return inside(state().device, p, bytes); }
 bool is_pinned(const void* p, std::uint64_t bytes) { return inside(state().pinned, p, bytes); }
 
+bool take_device_memory(std::uint64_t bytes) {
+  const std::uint64_t unit = state().machine.allocation_unit_bytes,
+                      allocated = (bytes + unit - 1) / unit * unit;
+  if (allocated > free_bytes()) return false;
+  state().device_allocated += allocated;
+  return true;
+}
+cudaError_t load_code(std::uint64_t key, std::uint64_t bytes) {
+  if (bytes == 0 || state().loaded.contains(key)) return cudaSuccess;
+  if (invalidates_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (!take_device_memory(bytes)) return cudaErrorMemoryAllocation;
+  state().loaded.insert(key);
+  return cudaSuccess;
+}
+
 void free_all_memory() {
   State& s = state();
+  s.loaded.clear();
   for (auto* blocks : {&s.device, &s.pinned}) {
     for (auto& [at, block] : *blocks) std::free(reinterpret_cast<void*>(at));
     blocks->clear();

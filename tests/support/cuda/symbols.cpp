@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +19,8 @@
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "emu.hpp"
 
 // Argument of __tls_get_addr(): identifies a thread-local variable.
 struct TlsIndex {
@@ -35,6 +39,7 @@ struct Tables {
   unsigned long long loaded = 0;  // number of loaded objects when the tables were read
   std::map<std::uintptr_t, std::string> functions;
   std::vector<Variable> shared;
+  std::map<std::string, std::size_t> shared_bytes;  // by mangled name of the variable
 };
 
 // A file mapped into memory.
@@ -72,8 +77,10 @@ void read_symbols(const File& f, std::uintptr_t base, unsigned long module, Tabl
       const unsigned type = ELF64_ST_TYPE(symbol->st_info);
       if (type == STT_FUNC && symbol->st_value != 0) t.functions.emplace(base + symbol->st_value, name);
       if (type == STT_TLS && module != 0 && symbol->st_shndx != SHN_UNDEF &&
-          std::strstr(name, "B11cuda_shared"))
+          std::strstr(name, "B11cuda_shared")) {
         t.shared.push_back({{module, symbol->st_value}, symbol->st_size});
+        t.shared_bytes.emplace(name, symbol->st_size);
+      }
     }
   }
 }
@@ -110,26 +117,59 @@ std::mutex mutex;
 
 }  // namespace
 
-std::string kernel_name(const void* function) {
-  std::lock_guard lock(mutex);
+namespace {
+
+/// Mangled name of a function; "" if it has no symbol.
+std::string mangled_name(const void* function) {
   const auto& functions = tables().functions;
   const auto it = functions.find(reinterpret_cast<std::uintptr_t>(function));
-  if (it == functions.end()) {
+  return it == functions.end() ? "" : it->second;
+}
+
+}  // namespace
+
+// "void trainhost::cuda::(anonymous namespace)::scale<float, 4>(float*, int)" becomes "scale<float, 4>".
+// Names of namespaces have small letters only.
+std::string kernel_signature(const void* function) {
+  std::lock_guard lock(mutex);
+  const std::string mangled = mangled_name(function);
+  if (mangled.empty()) {
     char number[32];
     std::snprintf(number, sizeof number, "kernel@%p", function);
     return number;
   }
   int status = 0;
-  char* plain = abi::__cxa_demangle(it->second.c_str(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? plain : it->second;
+  char* plain = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? plain : mangled;
   std::free(plain);
-  // "void trainhost::cuda::(anonymous namespace)::scale<float, 4>(float*, int)" becomes "scale".
-  for (std::size_t at; (at = name.find("(anonymous namespace)")) != std::string::npos;) name.erase(at, 21);
+  for (std::size_t at; (at = name.find("(anonymous namespace)::")) != std::string::npos;) name.erase(at, 23);
   name.erase(std::min(name.find('('), name.size()));
-  name.erase(std::min(name.find('<'), name.size()));
-  if (const auto space = name.rfind(' '); space != std::string::npos) name.erase(0, space + 1);
-  if (const auto colon = name.rfind(':'); colon != std::string::npos) name.erase(0, colon + 1);
+  if (name.starts_with("void ")) name.erase(0, 5);
+  for (std::size_t end; (end = name.find("::")) != std::string::npos;) {
+    std::size_t begin = end;
+    while (begin > 0 && (std::islower(name[begin - 1]) || name[begin - 1] == '_')) --begin;
+    name.erase(begin, end + 2 - begin);
+  }
   return name;
+}
+
+std::string kernel_name(const void* function) {
+  std::string name = kernel_signature(function);
+  name.erase(std::min(name.find('<'), name.size()));
+  return name;
+}
+
+// The name of a static variable of _ZN...E is _ZZN...E, E, its own name and tag.
+unsigned declared_shared_bytes(const void* kernel) {
+  std::lock_guard lock(mutex);
+  const std::string function = mangled_name(kernel);
+  if (!function.starts_with("_Z")) return 0;
+  const std::string prefix = "_ZZ" + function.substr(2) + "E";
+  std::size_t bytes = 0;
+  const auto& all = tables().shared_bytes;
+  for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it)
+    bytes += it->second;
+  return static_cast<unsigned>(bytes);
 }
 
 void fill_static_shared(std::size_t block) {

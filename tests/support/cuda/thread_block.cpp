@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -63,7 +65,9 @@ class Executor {
     prepare_memory(number);
     start_threads();
     returned_ = 0;
+    running_ = true;
     main_.switch_to(next());  // returns when all threads have returned, or at an error or deadlock
+    running_ = false;
     if (error_.empty() && returned_ < count_) error_ = describe_deadlock();
     if (error_.empty()) check_memory();
     if (error_.empty()) return;
@@ -71,6 +75,7 @@ class Executor {
     throw std::runtime_error(where() + ": " + error_);
   }
 
+  bool running() const { return running_; }
   unsigned now() const { return now_; }
   void* shared() { return shared_; }
 
@@ -208,10 +213,13 @@ class Executor {
     }
   }
 
+  // Dynamic shared memory starts behind the static one, so it need not have a larger alignment than 16 bytes.
   void prepare_memory(std::size_t number) {
-    memory_.resize(kernel_->shared_bytes + kGuard + 1024);
+    const std::size_t before = (kernel_->static_shared_bytes + 15) / 16 * 16;
+    memory_.resize(before + kernel_->shared_bytes + kGuard + 1024);
     shared_ = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) &
-                                               ~std::uintptr_t{1023});
+                                               ~std::uintptr_t{1023}) +
+              before;
     std::memset(shared_, 0xff, kernel_->shared_bytes);
     std::memset(shared_ + kernel_->shared_bytes, kMark, kGuard);
     fill_static_shared(number);
@@ -252,6 +260,7 @@ class Executor {
   std::string error_;
   std::vector<unsigned char> memory_;
   unsigned char* shared_ = nullptr;
+  bool running_ = false;
   unsigned count_ = 0, returned_ = 0, at_barrier_ = 0, now_ = 0;
   std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;  // bit masks: lanes that can run, by
                                                                      // warp; warps that have such lanes
@@ -293,6 +302,8 @@ void trap(const char* why) {
   executor().leave();
 }
 
+bool inside_kernel() { return active && active->running(); }
+
 void no_operation(void* const*, unsigned) {}
 void shuffle(void* const* lanes, unsigned mask) {
   for (unsigned i = 0; i < kWarp; ++i) {
@@ -310,3 +321,20 @@ void vote(void* const* lanes, unsigned mask) {
 }
 
 }  // namespace emu
+
+// Called by code that is compiled with -fsanitize=alignment before an access to a misaligned address. The
+// sanitizer's own library is not linked.
+extern "C" __attribute__((noreturn, visibility("default"))) void __ubsan_handle_type_mismatch_v1_abort(
+    const void* data, std::uintptr_t address) {
+  struct Place {
+    const char* file;
+    std::uint32_t line, column;
+  };
+  const Place& place = *static_cast<const Place*>(data);
+  char text[400];
+  std::snprintf(text, sizeof text, "cudaErrorMisalignedAddress: misaligned address %#zx at %s:%u", address,
+                place.file, place.line);
+  if (emu::inside_kernel()) emu::trap(text);
+  std::fprintf(stderr, "%s, outside kernels\n", text);
+  std::abort();
+}

@@ -15,7 +15,7 @@ namespace emu {
 struct Kernel {
   std::string name;
   dim3 grid, block;
-  std::size_t shared_bytes = 0;
+  std::size_t shared_bytes = 0, static_shared_bytes = 0;  // dynamic; static
   std::function<void()> body;
 };
 void run_kernel(const Kernel& kernel, const Schedule& schedule);

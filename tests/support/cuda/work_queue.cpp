@@ -32,7 +32,7 @@ Amount* amount_of(Statistics& s, const Item& i) {
 }
 void count(Statistics& s, const Item& i) {
   if (i.work == Work::kKernel) ++s.launches, ++s.launches_of[i.name];
-  if (i.work == Work::kMatmul) ++s.matmuls;
+  if (i.work == Work::kMatmul) ++s.matmuls, ++s.matmuls_of[i.algorithm];
   if (i.work == Work::kHost) ++s.host_functions;
   if (i.work != Work::kCopy && i.work != Work::kSet) return;
   Amount* a = amount_of(s, i);

@@ -50,6 +50,41 @@ BOOST_AUTO_TEST_CASE(auto_selects_the_first_mode_that_fits_and_explains_it) {
   }
 }
 
+// Two blocks for each multiprocessor, at most one per token. The plan has the number, also of "auto".
+BOOST_AUTO_TEST_CASE(partial_sums_follow_the_number_of_multiprocessors) {
+  for (const char* mode : {"auto", "resident", "hybrid", "streamed"}) {
+    const auto slots = [&](const RunSpec& r, std::uint32_t n) {
+      return choose(model(), r, mode, 4, n).traits.slots;
+    };
+    BOOST_TEST(choose(model(), run_of(0), mode, 4).traits.slots == 264u);
+    BOOST_TEST(slots(run_of(0), 108) == 216u);
+    BOOST_TEST(slots(run_of(0), 148) == 296u);
+    RunSpec few = run_of(0);
+    few.seq_len = 10, few.micro_batch = 2;
+    BOOST_TEST(slots(few, 108) == 20u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_option_multiprocessors_is_a_number) {
+  th_host host{};
+  static const char* value;
+  host.option = [](const th_host*, const char* key) {
+    return std::string(key) == "multiprocessors" ? value : nullptr;
+  };
+  for (const auto& [text, n] : {std::pair<const char*, std::uint32_t>{nullptr, 0}, {"1", 1}, {"108", 108}}) {
+    value = text;
+    BOOST_TEST(multiprocessors_option(&host) == n);
+  }
+  BOOST_TEST(multiprocessors_option(nullptr) == 0u);
+  for (const char* bad : {"", "0", "-1", "4097", "108 ", "many"}) {
+    value = bad;
+    BOOST_CHECK_EXCEPTION(multiprocessors_option(&host), abi::StatusError, [&](const abi::StatusError& e) {
+      return std::string(e.what()).find("plugin.cuda.multiprocessors = " + std::string(bad)) !=
+             std::string::npos;
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_recompute_policy_of_the_user_is_kept) {
   RunSpec r = run_of(0);
   r.recompute = Recompute::kSelective;

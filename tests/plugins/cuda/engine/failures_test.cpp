@@ -97,10 +97,12 @@ class FailingRun {
   th_step_out step(std::uint64_t t) { return session_->step(ids_, targets_, 1e-2, t); }
   void end() { session_.reset(); }
   CudaHost& host() { return host_; }
+  std::uint64_t products_at_creation() const { return products_at_creation_; }
 
  private:
   void create() {
     session_.emplace(cuda_engine(), host_, model_, run_);
+    products_at_creation_ = emu::calls()["cublasLtMatmul"];
     const TensorInfo first = tensors(model_).front();
     for (const TensorInfo& t : tensors(model_))
       if (t.name != first.name) session_->load(t, weights_.at(t.name));
@@ -120,10 +122,10 @@ class FailingRun {
   std::vector<std::int32_t> ids_, targets_;
   Tensors weights_;
   std::optional<PluginSession> session_;
-  std::uint64_t at_ = 0;
+  std::uint64_t at_ = 0, products_at_creation_ = 0;
 };
 
-/// Calls whose failure is ignored: those that free something, and reading a clock.
+/// Calls whose failure is ignored: those that free something, and reading a clock for a report.
 bool may_fail_silently(const std::string& call) {
   return call.find("Destroy") != std::string::npos || call.starts_with("cudaFree") ||
          call == "cudaEventElapsedTime";
@@ -180,7 +182,13 @@ void run_with_failure(const Kind& k, const std::string& call, std::uint64_t nth,
         }
     }
   } else {
-    BOOST_TEST(may_fail_silently(call), describe("no error was reported"));
+    // A failed capture is repeated without capturing, and a product is tried with the next algorithm before
+    // it has run once.
+    const bool repeated = std::any_of(
+        run.host().lines.begin(), run.host().lines.end(),
+        [](const std::string& line) { return line.find("steps run without CUDA graphs") != line.npos; });
+    const bool another_algorithm = call == "cublasLtMatmul" && nth <= run.products_at_creation();
+    BOOST_TEST((may_fail_silently(call) || repeated || another_algorithm), describe("no error was reported"));
   }
   run.end();
   BOOST_TEST(run.host().all_freed(), describe("memory was not freed"));
@@ -214,7 +222,7 @@ BOOST_DATA_TEST_CASE(every_call_may_fail, boost::unit_test::data::make(kKinds), 
   BOOST_TEST_MESSAGE(k << ": " << count.cases << " cases, " << count.reported << " reported, "
                        << count.rejected << " later calls rejected");
   BOOST_TEST(count.cases >= 400u);
-  BOOST_TEST(count.rejected > 400u);
+  BOOST_TEST(count.rejected > 300u);
 }
 
 BOOST_DATA_TEST_CASE(every_kernel_and_copy_may_fail_while_it_runs, boost::unit_test::data::make(kKinds), k) {

@@ -55,6 +55,8 @@ BOOST_AUTO_TEST_CASE(a_driver_that_fails_to_start_reports_its_code_and_a_hint) {
       "/dev/nvidia");
   machine.set("FAKE_CUDA_INIT", "34");
   check_unavailable(probe(), "the NVIDIA driver failed to start: cuInit returned error 34", "stub");
+  machine.set("FAKE_CUDA_INIT", "3");
+  check_unavailable(probe(), "the NVIDIA driver failed to start: cuInit returned error 3", "forked");
   for (const char* code : {"46", "304", "802", "804", "999", "1"}) {
     machine.set("FAKE_CUDA_INIT", code);
     const Answer a = probe();

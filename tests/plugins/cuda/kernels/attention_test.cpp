@@ -228,6 +228,32 @@ BOOST_AUTO_TEST_CASE(head_sizes_that_are_no_multiple_of_a_tile) {
       check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : kExactTolerance});
 }
 
+// On a device with 99 KiB of shared memory per block too.
+BOOST_AUTO_TEST_CASE(bf16_heads_of_48_80_and_256_elements_use_tensor_cores) {
+  const std::vector<emu::Schedule> schedules = emu::every_schedule();
+  std::size_t turn = 0;
+  for (const int minor : {0, 6}) {
+    emu::reset();
+    emu::Machine machine;
+    machine.major = 8, machine.minor = minor;
+    emu::set_machine(machine);
+    for (const std::size_t d : {48u, 80u, 256u})
+      for (const std::size_t seq : {1u, 63u, 65u, 130u}) {
+        const auto& heads = kHeadCounts[turn % 3];
+        emu::set_schedule(schedules[turn % schedules.size()]);
+        check({{seq, heads[0], heads[1], d, kWindows[(turn + turn / 4) % 4]}, turn % 5 < 2 ? 2u : 1u},
+              kModes[2]);
+        ++turn;
+      }
+    auto launches = emu::statistics().launches_of;
+    BOOST_TEST(launches["mma_forward_kernel"] == 12u);
+    BOOST_TEST(launches["mma_dq_kernel"] == 12u);
+    BOOST_TEST(launches["mma_dkv_kernel"] == 16u);  // dk and dv of heads of 256 elements are two launches
+    BOOST_TEST(launches["plain_forward_kernel"] == 0u);
+  }
+  emu::reset();
+}
+
 BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
   for (const Mode& mode : kModes)
     for (std::size_t d : {64u, 128u})
@@ -236,7 +262,8 @@ BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
 
 BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_order_of_threads_and_blocks) {
   for (const Mode& mode : kModes)
-    for (std::size_t d : {64u, 128u}) {
+    for (std::size_t d : {64u, 80u, 128u, 256u}) {
+      if (!mode.bf16 && (d == 80 || d == 256)) continue;
       const Problem p{{140, 2, 1, d, 90}, 1};
       std::vector<Results> all;
       for (const emu::Schedule& schedule : emu::every_schedule()) {

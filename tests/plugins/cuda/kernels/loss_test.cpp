@@ -58,10 +58,41 @@ BOOST_AUTO_TEST_CASE(rows_longer_than_shared_memory) {
   check_cross_entropy<float>(1, 30'001);  // one block per SM
   check_cross_entropy<float>(2, 60'001), check_cross_entropy<Bf16>(2, 120'003);
   emu::Machine small;
-  small.shared_bytes_optin = 99 * 1024;
+  small.minor = 6, small.major = 8;
   emu::set_machine(small);
   check_cross_entropy<float>(2, 30'001), check_cross_entropy<Bf16>(2, 60'003);
   emu::set_machine({});
+}
+
+// A row that takes 48 KiB of dynamic shared memory or slightly less exceeds the default limit, because the
+// kernel has static shared memory too.
+BOOST_AUTO_TEST_CASE(rows_of_about_the_default_limit_of_shared_memory) {
+  emu::Machine machine;
+  const auto losses_of = [&](auto type, std::uint64_t vocab) {
+    using T = decltype(type);
+    emu::reset();
+    emu::set_machine(machine);
+    KernelRun run;
+    const std::vector<double> logits(vocab, 0.5);
+    T* in_place = run.in<T>(logits);
+    run.expect_any(in_place);
+    float* loss = run.out<float>(1);
+    run.expect_any(loss);
+    run.require_success(cuda::cross_entropy<T>(run.stream, 1, vocab, in_place, run.in<std::int32_t>(Ids{3}),
+                                               run.in<double>(Vec{1}), loss));
+    run.require_success(cudaStreamSynchronize(run.stream));
+    BOOST_TEST(*loss == std::log(static_cast<double>(vocab)), boost::test_tools::tolerance(1e-5));
+  };
+  for (int minor : {0, 6}) {
+    machine.major = 8, machine.minor = minor;
+    BOOST_TEST_CONTEXT("compute capability 8." << minor) {
+      for (std::uint64_t vocab : {24'448, 24'455, 24'456, 24'576, 24'583, 24'584, 24'832})
+        losses_of(Bf16{}, vocab);
+      for (std::uint64_t vocab : {12'224, 12'227, 12'228, 12'288, 12'291, 12'292, 12'416})
+        losses_of(0.f, vocab);
+    }
+  }
+  emu::reset();
 }
 
 BOOST_AUTO_TEST_CASE(masked_and_non_finite_logits) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,16 +39,40 @@ struct Machine {
   int devices = 1;
   std::string name = "Emulated GPU";
   int major = 9, minor = 0;
-  int multiprocessors = 4;
+  int multiprocessors = 132;
   int driver_version = 13000;  // if older than the major version of runtime_version, every call fails
   int runtime_version = 13000;
   std::uint64_t memory_bytes = 4ull << 30;
   std::uint64_t used_by_others_bytes = 0;     // memory of other processes: not free
   std::uint64_t allocation_unit_bytes = 512;  // sizes of allocations are rounded up to a multiple
   std::uint64_t pinned_bytes = 4ull << 30;    // limit of cudaHostAlloc
-  int shared_bytes_optin = 227 * 1024;
+  // Device memory that code takes when it is loaded, and never frees: each kernel and each kernel of cublasLt
+  // at its first use (lazy loading), and each handle. With a non-zero size, loading is not permitted during a
+  // capture.
+  std::uint64_t kernel_bytes = 0, blas_kernel_bytes = 0, blas_handle_bytes = 0;
 };
 void set_machine(const Machine& m);
+
+/// What the device's compiler reports of a kernel. The emulation cannot know it: the host's compiler
+/// generates other code.
+struct KernelResources {
+  const char* kernel;     // kernel_signature(): "scale<float, 4>"
+  unsigned max_threads;   // of a block: the launch bound; 0: none
+  unsigned shared_bytes;  // static
+  unsigned registers[6];  // of a thread, on 8.0, 8.6, 8.9, 9.0, 10.0, 12.0
+};
+/// Kernels that are not listed have no limit of registers and threads, and the static shared memory that they
+/// declare. `all` must outlive the program; reset() keeps it.
+void set_kernel_resources(std::span<const KernelResources> all);
+/// Name of the kernel at this address, with template arguments and without namespaces.
+std::string kernel_signature(const void* kernel);
+/// Bytes of the `__shared__` variables that are declared in the kernel itself, not in functions that it
+/// calls.
+unsigned declared_shared_bytes(const void* kernel);
+/// Bytes of shared memory, static and dynamic, that a block may have after cudaFuncSetAttribute().
+std::size_t shared_optin_bytes(const Machine& m);
+/// The same without cudaFuncSetAttribute(), on every device.
+inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
 
 // ---- failures
 
@@ -88,6 +113,7 @@ struct Amount {
 struct Statistics {
   std::uint64_t launches = 0, matmuls = 0, host_functions = 0, graph_launches = 0;
   std::map<std::string, std::uint64_t> launches_of;  // by kernel
+  std::map<std::string, std::uint64_t> matmuls_of;   // by algorithm: "plain", "split", "split, output type"
   Amount h2d, d2h, d2d, h2h, pageable_h2d, pageable_d2h, sets;
 };
 Statistics statistics();

@@ -24,7 +24,7 @@ void block_barrier();
 using Collective = void (*)(void* const* lanes, unsigned mask);
 void warp_collective(unsigned mask, Collective perform, void* mine);
 
-/// The block's dynamic shared memory, 1024-byte aligned, filled with 0xFF before each block.
+/// The block's dynamic shared memory, 16-byte aligned, filled with 0xFF before each block.
 void* dynamic_shared();
 
 /// cp.async of 16 bytes: `shared` contains NaN until this thread waits for the group. Writes zeros if global
