@@ -1,5 +1,6 @@
 # Finds the CUDA toolkit and switches its language on, if this machine has one. Sets TRAINHOST_CUDA_FOUND, and
-# TRAINHOST_CUDA_MAJOR: the major version of its runtime library, which decides the driver that the engine needs.
+# TRAINHOST_CUDA_MAJOR: the major version of its runtime library, which decides the driver that the engine needs; and
+# TRAINHOST_CUBLAS_DIR: the folder of its cuBLAS.
 # Without it everything else is built, and the cuda plugin reports at run time that it was built without an engine.
 include(CheckLanguage)
 set(TRAINHOST_CUDA AUTO CACHE STRING "The engine of the cuda trainer: AUTO (where the toolkit is found), ON or OFF")
@@ -53,6 +54,7 @@ if(NOT TRAINHOST_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit)
     if(TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
       set(TRAINHOST_CUDA_FOUND TRUE)
+      get_filename_component(TRAINHOST_CUBLAS_DIR ${CUDA_cublasLt_LIBRARY} DIRECTORY)
       list(GET CUDAToolkit_INCLUDE_DIRS 0 folder)
       file(STRINGS ${folder}/cuda_runtime_api.h version REGEX "define CUDART_VERSION ")
       string(REGEX REPLACE ".* ([0-9]+)[0-9][0-9][0-9].*" "\\1" TRAINHOST_CUDA_MAJOR "${version}")
