@@ -24,5 +24,13 @@ void* operator new(std::size_t n) {
   if (void* p = fails ? nullptr : std::malloc(n ? n : 1)) return p;
   throw std::bad_alloc();
 }
+/// For std::stable_sort. The sanitizer's own version must not allocate what the operators below free.
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(n);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
