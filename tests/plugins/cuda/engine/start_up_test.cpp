@@ -135,6 +135,18 @@ BOOST_DATA_TEST_CASE(every_product_is_prepared, boost::unit_test::data::make(kSt
     BOOST_TEST(emu::calls()[call] == before.at(call), call);
 }
 
+// The head of the hybrid mode is computed in pieces of 32 MiB of logits: here 419 of 512 tokens, and 93.
+BOOST_AUTO_TEST_CASE(the_products_of_pieces_of_the_head_are_prepared) {
+  emu::reset();
+  StartUpRun r({"hybrid", "fp32"});
+  r.model = small_model("llama", 20'000, 8, 1, 1, 1, 8, 8);
+  r.run.seq_len = 512, r.run.accumulate = 1;
+  r.create();
+  const auto before = emu::calls();
+  r.session->step(random_tokens(512, 20'000, 1), random_targets(512, 20'000, 2), 1e-2, 0);
+  BOOST_TEST(emu::calls()["cublasLtMatmulAlgoGetHeuristic"] == before.at("cublasLtMatmulAlgoGetHeuristic"));
+}
+
 BOOST_AUTO_TEST_CASE(the_first_update_is_not_captured) {
   emu::reset();
   StartUpRun r(kStartUpCases[0]);
