@@ -5,6 +5,7 @@
 #include <string>
 
 #include "emu.hpp"
+#include "plugins/cuda/kernels/device_functions.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
 
 using namespace trainhost::cuda;
