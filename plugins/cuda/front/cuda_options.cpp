@@ -1,4 +1,4 @@
-// Parses and checks `mode` and `device`. See cuda_options.hpp.
+// Parses and checks `mode` and `device`, and checks `products`. See cuda_options.hpp.
 #include "plugins/cuda/front/cuda_options.hpp"
 
 #include <algorithm>
@@ -39,6 +39,10 @@ Options options_of(const th_host* host) {
           "plugin.cuda.device = " + escaped(device, 60) + ": expected a device index, 0 for the first device",
           "nvidia-smi -L lists the devices");
   }
+  // A relative path would mean another file in every working directory.
+  if (const char* products = text_of(host, "products"); products && *products && *products != '/')
+    reject("plugin.cuda.products = \"" + escaped(products, 60) + "\": expected an absolute path",
+           "write the path of a file from the root on, or \"\" for no file");
   return o;
 }
 

@@ -154,12 +154,15 @@ BOOST_AUTO_TEST_CASE(the_option_device_selects_a_device_and_lists_devices_if_inv
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_unknown_mode_is_an_error_on_every_machine) {
+BOOST_AUTO_TEST_CASE(an_invalid_option_is_an_error_on_every_machine) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
   const Answer a = probe("good", {{"mode", "resdient"}});
   BOOST_TEST(a.status == TH_E_ARG);
   BOOST_TEST(a.message == "plugin.cuda.mode = \"resdient\": unknown mode; did you mean 'resident'?");
   BOOST_TEST(a.hint == "use auto, resident, hybrid or streamed");
+  const Answer relative = probe("good", {{"products", "choices"}});
+  BOOST_TEST(relative.status == TH_E_ARG);
+  BOOST_TEST(relative.message == "plugin.cuda.products = \"choices\": expected an absolute path");
   Host host{{"mode", "fast"}};
   BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), small_run()), StatusFailure,
                         [](const StatusFailure& f) { return f.code == TH_E_ARG; });
