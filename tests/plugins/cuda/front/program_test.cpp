@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
     BOOST_TEST(p["status"] == "unavailable");
     BOOST_TEST(p["reason"] == kNoDriver);
     BOOST_TEST(p["kind"] == "trainer");
-    BOOST_TEST(p["options"] == json({"mode", "device"}));
+    BOOST_TEST(p["options"] == json({"mode", "device", "products", "multiprocessors"}));
     BOOST_TEST(p["families"].size() == 4u);
   }
   BOOST_TEST(seen);
@@ -135,6 +135,32 @@ BOOST_AUTO_TEST_CASE(an_invalid_option_is_an_error_not_a_fallback) {
   r = run_program(small("plan", {"--backend=cuda", "--set", "plugin.cuda.speed=9"}), without_driver());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "plugin.cuda.speed: the plugin has no such option"), r.err);
+}
+
+// A plan that is made without the device has the same bytes as on the device, to the byte.
+BOOST_AUTO_TEST_CASE(a_plan_depends_on_the_multiprocessors_of_its_device) {
+  const auto bytes = [](std::vector<std::string> more, const RunOptions& machine) {
+    more.insert(more.end(), {"--backend=cuda", "--set", "train.micro_batch=10", "--set",
+                             "plugin.cuda.mode=resident", "--set", "model.hidden_size=256"});
+    const json j = plan_of(run_program(with_front_end("good", small("plan", more)), machine));
+    for (const json& tier : j["estimates"][0]["tiers"])
+      if (tier["tier"] == "device") return tier["total_bytes"].get<std::uint64_t>();
+    return std::uint64_t{0};
+  };
+  const std::uint64_t h100 = bytes({}, without_driver()),
+                      a100 = bytes({}, with_fake_device({{"FAKE_CUDA_SMS", "108"}}));
+  BOOST_TEST(a100 != 0u);
+  BOOST_TEST(a100 < h100);
+  BOOST_TEST(bytes({}, with_fake_device()) == h100);
+  BOOST_TEST(bytes({"--device=h100-80gb"}, without_driver()) == h100);
+  BOOST_TEST(bytes({"--device=a100-80gb"}, without_driver()) == a100);
+  BOOST_TEST(bytes({"--device=a100-80gb"}, with_fake_device()) == a100);
+  BOOST_TEST(bytes({"--set", "plugin.cuda.multiprocessors=108"}, with_fake_device()) == a100);
+  const Outcome r = run_program(
+      with_front_end("good", small("plan", {"--backend=cuda", "--set", "plugin.cuda.multiprocessors=0"})),
+      without_driver());
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "plugin.cuda.multiprocessors = 0: expected a number from 1 to 4096"), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
