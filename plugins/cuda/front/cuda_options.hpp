@@ -12,8 +12,8 @@ struct Options {
   int device = -1;            // CUDA device index; -1: not set
 };
 
-/// Throws abi::StatusError (TH_E_ARG) if the mode is unknown, naming the most similar one, or if the device
-/// is not a non-negative integer.
+/// Throws abi::StatusError (TH_E_ARG) if the mode is unknown, naming the most similar one, if the device is
+/// not a non-negative integer, or if `products` is a relative path.
 Options options_of(const th_host* host);
 
 }  // namespace trainhost::cuda
