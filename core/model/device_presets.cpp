@@ -57,8 +57,6 @@ const std::vector<DevicePreset>& device_table() {
        gib(31.36),  1792,   209.5,  104.8, 104.8, 64,    209.5,  419,    8,    0,       64,     170},
       {"rtx-a6000", "NVIDIA", "RTX A6000",
        gib(47.40),  768,    154.8,  77.4,  38.7,  56.25, 154.8,  0,      2,    0,       32,     84},
-      {"t4-16gb", "NVIDIA", "T4",
-       gib(14.56),  320,    0,      0,     8.1,   16,    65,     0,      8,    0,       16,     40},
       {"tpu-v5p", "Google", "Cloud TPU v5p, one chip",
        95 * kGB,   2765,   459,    0,     0,     600,   0,      0,      8960, 6.25,    0,      0},
       {"xeon-8480", "Intel", "Xeon Platinum 8480+, one socket",
