@@ -29,7 +29,8 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
 }
 
-TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* mode, std::uint32_t threads) {
+TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* mode, std::uint32_t threads,
+                        Attention attention) {
   TrainerTraits p;
   p.trainer = kId;
   p.mode = mode;
@@ -43,7 +44,11 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
-  p.workspace_bytes = 32ull << 20;
+  // One buffer for both libraries: their calls are on one stream, one after another.
+  p.workspace_bytes = kBlasWorkspaceBytes;
+  if (attention == Attention::kCudnn)
+    p.workspace_bytes =
+        std::max(p.workspace_bytes, cudnn_workspace_bytes(model, run, cudnn_backward_sequences(model, run)));
   p.runtime_bytes = kRuntimeBytes;
   return p;
 }
@@ -53,8 +58,9 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
 /// becomes the plan of the run.
 class Candidate {
  public:
-  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads)
-      : m_(m), r_(r), traits(traits_of(m, r, mode, threads)) {}
+  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads,
+            Attention attention)
+      : m_(m), r_(r), traits(traits_of(m, r, mode, threads, attention)) {}
 
   /// Lower bound of the device bytes of every placement.
   std::uint64_t least() const { return placement::least_arena(m_, r_, traits); }
@@ -92,8 +98,8 @@ class Candidate {
   std::shared_ptr<const Placed> placed;
 };
 
-Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
-  Candidate resident(m, r, "resident", threads);
+Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads, Attention attention) {
+  Candidate resident(m, r, "resident", threads, attention);
   if (r.device_budget == 0 || resident.fits()) return resident.choice("");
   const std::uint64_t whole = resident.needs();
   const std::string short_of =
@@ -106,7 +112,7 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
     if (least_resident <= r.device_budget)
       return resident.choice("mode resident with recompute: " + short_of);
   }
-  Candidate streamed(m, r, "streamed", threads);
+  Candidate streamed(m, r, "streamed", threads, attention);
   std::string why = "mode streamed: " + short_of;
   if (least_resident < whole) why += "; " + format_bytes(least_resident) + " with every layer recomputed";
   if (may_recompute && !streamed.fits()) {
@@ -118,27 +124,29 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
 
 /// automatic() with a cache of one entry per thread: the host asks for the traits and then for the plan of
 /// the same run, and a choice needs several placements.
-Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
+Choice cached_automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads, Attention attention) {
   struct Last {
     ModelSpec model;
     RunSpec run;
     std::uint32_t threads = 0;
+    Attention attention = Attention::kOwn;
     Choice choice;
   };
   thread_local std::optional<Last> last;
-  if (!last || last->threads != threads || !(last->run == r) || !(last->model == m))
-    last = Last{m, r, threads, automatic(m, r, threads)};
+  if (!last || last->threads != threads || last->attention != attention || !(last->run == r) ||
+      !(last->model == m))
+    last = Last{m, r, threads, attention, automatic(m, r, threads, attention)};
   return last->choice;
 }
 
 }  // namespace
 
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
-              std::uint32_t threads) {
-  if (mode_option == "auto") return cached_automatic(model, run, threads);
+              std::uint32_t threads, Attention attention) {
+  if (mode_option == "auto") return cached_automatic(model, run, threads, attention);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
-    if (mode_option == mode) return {traits_of(model, run, mode.c_str(), threads), ""};
+    if (mode_option == mode) return {traits_of(model, run, mode.c_str(), threads, attention), ""};
   throw abi::StatusError(
       TH_E_ARG,
       "plugin.cuda.mode = \"" + escaped(mode_option) + "\": unknown mode" + did_you_mean(mode_option, modes),

@@ -1,12 +1,14 @@
 // Traits of a run on the CUDA trainer: memory mode, recomputed layers, chunk sizes, workspace. The front end
 // computes them for the plan and the engine computes them again for the run, so they are a pure function of
-// the model, the run (including its memory budgets), the option `mode` and the number of CPU threads.
+// the model, the run (including its memory budgets), the options `mode` and `attention` and the number of CPU
+// threads.
 #pragma once
 #include <string>
 
 #include "core/executor/calls.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
+#include "plugins/cuda/common/attention_choice.hpp"
 
 namespace trainhost::cuda {
 
@@ -19,9 +21,12 @@ using executor::Placed;
 using executor::placed_program;
 
 /// mode_option: auto | resident | hybrid | streamed; throws abi::StatusError (TH_E_ARG) for any other value.
-/// threads: CPU threads for operations on the host (hybrid and streamed).
+/// threads: CPU threads for operations on the host (hybrid and streamed). attention: of choose_attention().
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
-              std::uint32_t threads);
+              std::uint32_t threads, Attention attention = Attention::kOwn);
+
+/// Workspace of cuBLASLt; the planned buffer is larger if cuDNN, which shares it, needs more.
+inline constexpr std::uint64_t kBlasWorkspaceBytes = 32ull << 20;
 
 /// Throws abi::StatusError (TH_E_UNSUPPORTED) if the run needs something that this trainer does not
 /// implement: number types other than f32, TF32 and bf16, LoRA, several ranks.

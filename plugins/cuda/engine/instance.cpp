@@ -47,33 +47,46 @@ State state_of(std::uint32_t scope) {
   }
 }
 
-/// "cuda 0.1.0 sm_90 resident, cuBLASLt 130100": on which the bits of a run depend.
-std::string describe(int device, const TrainerTraits& p) {
+/// 10 * major + minor.
+int compute_capability(int device) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "querying the compute capability");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "querying the compute capability");
-  return std::string(kId) + " " + kVersion + " sm_" + std::to_string(major) + std::to_string(minor) + " " +
-         p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version());
+  return 10 * major + minor;
+}
+
+/// "cuda 0.1.0 sm_90 resident, cuBLASLt 130100": on which the bits of a run depend.
+std::string describe(int device, const TrainerTraits& p, Attention attention) {
+  return std::string(kId) + " " + kVersion + " sm_" + std::to_string(compute_capability(device)) + " " +
+         p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version()) +
+         (attention == Attention::kCudnn ? ", attention by " + CudnnAttention::version() : "");
 }
 
 }  // namespace
 
 Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
-                   const TrainerTraits& traits)
+                   const TrainerTraits& traits, Attention attention)
     : host_(host),
       device_(make_current(device)),
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
+      cudnn_(attention == Attention::kCudnn
+                 ? std::make_unique<CudnnAttention>(program_, compute_capability(device),
+                                                    cudnn_backward_sequences(model, run))
+                 : nullptr),
       arenas_(host, program_, plan_),
       workspace_(program_.find(step::role::kVendorWorkspace)),
-      gemm_(arenas_.get<void>(workspace_), workspace_ == step::kNoBuffer ? 0 : program_[workspace_].bytes()),
+      gemm_(arenas_.get<void>(workspace_),
+            workspace_ == step::kNoBuffer ? 0 : std::min(kBlasWorkspaceBytes, program_[workspace_].bytes())),
       pool_(traits.threads),
       executor_(program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
       loaded_(tensors_.count()),
-      kernel_set_(describe(device, traits)) {
+      kernel_set_(describe(device, traits, attention)) {
+  if (cudnn_) cudnn_->use_workspace(arenas_.get<void>(workspace_));
+  executor_.context().cudnn = cudnn_.get();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "querying the device name");
   device_name_ =

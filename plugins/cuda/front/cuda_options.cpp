@@ -1,4 +1,4 @@
-// Parses and checks `mode` and `device`. See cuda_options.hpp.
+// Parses and checks `mode`, `device` and `attention`. See cuda_options.hpp.
 #include "plugins/cuda/front/cuda_options.hpp"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
+#include "plugins/cuda/common/attention_choice.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -38,6 +39,10 @@ Options options_of(const th_host* host) {
       reject(
           "plugin.cuda.device = " + escaped(device, 60) + ": expected a device index, 0 for the first device",
           "nvidia-smi -L lists the devices");
+  }
+  if (const char* attention = text_of(host, "attention")) {
+    require_known_attention(attention);
+    o.attention = attention;
   }
   return o;
 }

@@ -16,7 +16,7 @@ TH_MANIFEST(
     "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, with cuBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
     "device = \"cuda\"\n"
-    "options = [\"mode\", \"device\"]\n"
+    "options = [\"mode\", \"device\", \"attention\"]\n"
     "priority = 10\n");
 
 // Defined by CMake if an engine is built. Without one require_engine_built() throws before they are used.
@@ -49,7 +49,9 @@ struct FrontEnd {
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
-    return cuda::choose(model, run, options_of(host).mode, host ? host->thread_budget : 0);
+    const Options o = options_of(host);
+    return cuda::choose(model, run, o.mode, host ? host->thread_budget : 0,
+                        choose_attention(model, run, o.attention.c_str()));
   }
 };
 
