@@ -71,9 +71,11 @@ Estimate judge(MemoryReport r, const Budgets& b) {
   e.total_bytes = e.report.total_bytes();
   // On the CPU all memory of the run is in the compute tier; on a device, only device memory is.
   e.compute_bytes = b.tier == Tier::kHost ? e.total_bytes : e.report.tier_bytes(b.tier);
-  if (b.tier != Tier::kHost)
+  if (b.tier != Tier::kHost) {
     e.host_bytes = e.report.tier_bytes(Tier::kPinned) + e.report.tier_bytes(Tier::kHost);
-  // A run without a known budget "fits".
+    e.disk_bytes = e.report.tier_bytes(Tier::kDisk);
+  }
+  // A limit that is not known excludes nothing; PlanResult::verdict() says which ones are not known.
   e.fits = (!b.compute.known || e.compute_bytes <= b.compute.bytes) &&
            (!b.host.known || e.host_bytes <= b.host.bytes);
   return e;

@@ -143,7 +143,7 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
   v.budget_bytes = r.budgets.compute.bytes;
   v.budget_source = r.budgets.compute.source;
   v.host_budget_bytes = r.budgets.host.bytes;
-  v.host_budget_source = r.budgets.host.source;
+  v.host_budget_source = r.budgets.host.known ? r.budgets.host.source : "";
   add_notes(c, traits, trainer_for(c, registry, request), v);
   return v;
 }

@@ -15,13 +15,34 @@
 
 namespace trainhost::planning {
 
+/// Whether a run fits, over every memory tier. The figures that are compared are per rank.
+enum class Verdict : std::uint32_t {
+  kFits,        // the limit of every tier that the run needs is known and holds
+  kFitsDevice,  // the compute tier fits; the run needs host memory or disk space too, whose limit is not
+                // known
+  kNotKnown,    // the limit of the compute tier is not known, and no known limit is exceeded
+  kDoesNotFit,  // at least one known limit is exceeded
+};
+constexpr std::string_view name(Verdict v) {
+  constexpr std::string_view kNames[] = {"fits", "fits_device", "not_known", "does_not_fit"};
+  return kNames[static_cast<std::uint32_t>(v)];
+}
+/// `fits`: no known limit is exceeded; `unjudged`: bytes in tiers whose limit is not known.
+constexpr Verdict verdict_of(bool fits, bool compute_budget_known, std::uint64_t unjudged) {
+  return !fits                   ? Verdict::kDoesNotFit
+         : !compute_budget_known ? Verdict::kNotKnown
+         : unjudged > 0          ? Verdict::kFitsDevice
+                                 : Verdict::kFits;
+}
+
 /// One memory breakdown of one rank, compared with the budgets.
 struct Estimate {
   MemoryReport report;
   std::uint64_t total_bytes = 0;    // all tiers
   std::uint64_t compute_bytes = 0;  // compute tier only; compared with the budget
   std::uint64_t host_bytes = 0;     // pinned and pageable host memory; 0 where the compute tier is the host
-  bool fits = true;                 // within both the compute budget and the host budget
+  std::uint64_t disk_bytes = 0;     // offloaded to disk, for which there is no budget; 0 as above
+  bool fits = true;  // no known limit is exceeded; verdict_of() covers those that are not known
 };
 
 /// What a change costs, from the cheapest to the most expensive. kResult: the trained model differs.
@@ -40,8 +61,8 @@ struct Change {
   double cost = 0;               // secondary sort key. kTime: fraction of a step (0.33 = a third longer);
                                  // kHardware: number of devices; otherwise only an order
   std::string cost_text;         // "about 33 % more arithmetic"
-  std::uint64_t compute_bytes = 0;
-  std::string estimator;        // id of the estimator that planned the changed run
+  std::uint64_t compute_bytes = 0, host_bytes = 0;  // of the changed run; host: pinned and pageable
+  std::string estimator;                            // id of the estimator that planned the changed run
   bool leaves_backend = false;  // needs another backend than the one that the user selected; sorted last
 };
 
@@ -86,6 +107,13 @@ struct PlanResult {
   std::vector<Limit> limits;
   std::vector<StepPhase> timeline;  // of one step, in order; empty where no step program is known
   std::string command;              // command line of this process; "" = not known
+
+  bool host_budget_known() const { return !host_budget_source.empty(); }
+  /// Host memory that the estimate needs and whose limit is not known. Bytes.
+  std::uint64_t unjudged_host(const Estimate& e) const { return host_budget_known() ? 0 : e.host_bytes; }
+  Verdict verdict(const Estimate& e) const {
+    return verdict_of(e.fits, budget_known, unjudged_host(e) + e.disk_bytes);
+  }
 };
 
 }  // namespace trainhost::planning

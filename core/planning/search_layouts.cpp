@@ -287,6 +287,7 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   v.device = device.name;
   v.run_line = fmt::format("{}, {}", c.precision, name(r.optimizer));
   v.budget_bytes = q.device_budget;
+  v.host_budget_bytes = c.host_budget;
   v.seq_len = r.seq_len;
   v.layouts = outcome.layouts, v.fitting = outcome.fitting, v.evaluated = outcome.evaluated;
   const parallel::TimeModel model(architecture, r, q.machine);

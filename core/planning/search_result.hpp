@@ -2,6 +2,7 @@
 // front of memory and time. Data only. search_layouts.hpp fills it; core/report prints it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,8 @@ struct RankedLayout {
 struct SearchResult {
   std::string model, device, run_line;
   std::uint32_t devices = 1;
+  std::optional<std::uint64_t>
+      host_budget_bytes;  // per device; nullopt: not known, and layouts are not limited
   std::uint64_t budget_bytes = 0, global_batch = 0, seq_len = 0;
   std::uint64_t layouts = 0;         // in the search space
   std::uint64_t fitting = 0;         // of them, those that fit

@@ -70,6 +70,7 @@ Change make_change(const Settings& settings, const CandidateChange& r, Price pri
            r.cost,
            r.cost_text,
            proof.compute_bytes,
+           proof.host_bytes,
            proof.report.source,
            r.leaves_backend};
   c.set = set_arguments(settings);

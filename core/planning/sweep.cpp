@@ -160,7 +160,7 @@ class Sweeper {
     try {
       const Estimate e = estimate_run(p.resolved, *p.registry, p.request, id, p.traits);
       SweepCurve& c = curve(id, e);
-      c.points[i] = shown(e, i);
+      c.points[i] = shown(e, i, p.resolved.budgets);
       estimates_[id].emplace(i, e);
       // Notes of the first point only: they usually repeat at every point.
       for (const std::string& n : e.report.notes)
@@ -178,14 +178,20 @@ class Sweeper {
     for (SweepCurve& c : v_.curves)
       if (c.estimator == id) return c;
     SweepCurve c{id, e.report.claim, {}};
-    for (const AxisValue& a : axis_.values) c.points.push_back({a.x, a.label, 0, 0, false, "", {}, ""});
+    for (const AxisValue& a : axis_.values) {
+      SweepPoint& p = c.points.emplace_back();
+      p.x = a.x, p.label = a.label, p.fits = false;
+    }
     return v_.curves.emplace_back(std::move(c));
   }
 
   /// Components in the order of their enumerators, as a map is sorted; entries of 0 bytes are left out.
-  SweepPoint shown(const Estimate& e, std::size_t i) const {
-    SweepPoint p{
-        axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
+  SweepPoint shown(const Estimate& e, std::size_t i, const Budgets& b) const {
+    SweepPoint p;
+    p.x = axis_.values[i].x, p.label = axis_.values[i].label;
+    p.total = e.total_bytes, p.compute = e.compute_bytes, p.host_bytes = e.host_bytes;
+    p.fits = e.fits, p.how = how_[i];
+    p.verdict = verdict_of(e.fits, b.compute.known, (b.host.known ? 0 : e.host_bytes) + e.disk_bytes);
     std::map<Component, std::uint64_t> parts;
     for (const MemoryEntry& n : e.report.entries) parts[n.component] += n.at_peak();
     for (const auto& part : parts)

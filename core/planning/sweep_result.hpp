@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/types.hpp"
+#include "core/planning/plan_result.hpp"
 
 namespace trainhost::planning {
 
@@ -18,6 +19,8 @@ struct SweepPoint {
   bool fits = true;
   std::string error;  // why the value makes no valid run; byte counts are then 0
   std::vector<std::pair<Component, std::uint64_t>> components;
+  std::uint64_t host_bytes = 0;  // pinned and pageable host memory beside a device; bytes per rank
+  Verdict verdict = Verdict::kFits;
   std::string how;  // settings chosen automatically at this point: "streamed, recompute every layer full"
 };
 

@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 
@@ -33,10 +34,11 @@ std::size_t changes_per_price(const planning::PlanResult& v) {
   return one ? 3 : 2;
 }
 
-std::string change_lines(const planning::Change& c, unsigned width) {
+std::string change_lines(const planning::PlanResult& v, const planning::Change& c, unsigned width) {
   // Wrapped with no-break spaces, printed with plain ones, so that the settings can be copied.
   const std::string indent(16, ' ');
-  return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_text),
+  return wrapped(fmt::format("    {:>10}  {}; {}{}", format_bytes(c.compute_bytes), c.sentence, c.cost_text,
+                             v.host_budget_known() ? "" : and_unjudged(c.host_bytes)),
                  width, indent) +
          "\n" + with_plain_spaces(wrapped(indent + with_no_break_spaces(c.settings), width, indent)) + "\n";
 }
@@ -62,7 +64,7 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
     if (++shown[c.price] > changes_per_price(v))
       ++not_shown;
     else
-      list += change_lines(c, width);
+      list += change_lines(v, c, width);
   }
   std::string out;
   if (!v.changes_note.empty()) out += wrapped("  " + v.changes_note, width, "  ") + "\n";
@@ -81,7 +83,10 @@ std::string limits_table(const planning::PlanResult& v, const Terminal& t) {
   // 0 means that no value fits.
   for (const planning::Limit& l : v.limits)
     table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
-  return "  Largest values that fit, and the component that exceeds memory one step beyond:\n" +
+  const bool device_only = !v.estimates.empty() && v.unjudged_host(v.estimates.front()) > 0;
+  return std::string("  Largest values that fit") +
+         (device_only ? " the device (host memory is not known)" : "") +
+         ", and the component that exceeds memory one step beyond:\n" +
          table.fitted(line_width(t), {}, nullptr, "    ");
 }
 

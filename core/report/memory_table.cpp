@@ -9,6 +9,7 @@
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -43,7 +44,8 @@ void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
   }
 }
 
-std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string& source, const Terminal& t) {
+std::string compared_with(std::uint64_t bytes, std::uint64_t budget, const std::string& source,
+                          const Terminal& t) {
   const std::string where = fmt::format("{} ({})", format_bytes(budget), source);
   if (bytes <= budget) return fmt::format("{} in {}", styled(t, Style::kGood, "fits"), where);
   return fmt::format("{} in {}: {} over the budget", styled(t, Style::kBad, "does not fit"), where,
@@ -69,17 +71,19 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     out += table.fitted(line_width(t), {4, 3});
   }
   if (v.ranks > 1) out += fmt::format("  per device, for the fullest of {} devices\n", format_count(v.ranks));
+  // One line, so that "fits" is never read without the memory that nothing is known about.
+  const std::string unjudged = unjudged_text(v.unjudged_host(e), e.disk_bytes);
   if (v.budget_known)
-    out += "  " + std::string(v.host_budget_source.empty() && e.host_bytes > 0 ? "device memory " : "") +
-           verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
+    out += std::string("  ") + (e.host_bytes + e.disk_bytes == 0 ? "" : "device memory ") +
+           compared_with(e.compute_bytes, v.budget_bytes, v.budget_source, t) +
+           (unjudged.empty() ? "" : "; " + unjudged) + "\n";
   else
-    out += "  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits\n";
-  if (!v.host_budget_source.empty())
-    out += "  host memory " + verdict(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t) + "\n";
-  else if (e.host_bytes > 0)
-    out += fmt::format(
-        "  needs {} of host memory, which is not known here; set memory.host_budget to see whether it fits\n",
-        format_bytes(e.host_bytes));
+    out += "  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits\n" +
+           (unjudged.empty() ? "" : "  " + unjudged + "\n");
+  if (v.unjudged_host(e)) out += std::string("  ") + kHostBudgetHint + "\n";
+  if (v.host_budget_known())
+    out +=
+        "  host memory " + compared_with(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t) + "\n";
   return out;
 }
 

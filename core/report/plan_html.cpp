@@ -10,6 +10,7 @@
 #include "core/report/html_page.hpp"
 #include "core/report/html_timeline.hpp"
 #include "core/report/plan_report.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -49,10 +50,10 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   }
   const planning::Estimate& e = v.estimates.front();
   const bool over_budget = v.budget_known && e.compute_bytes > v.budget_bytes;
-  const bool judged_in_part = v.host_budget_source.empty() && e.host_bytes > 0;
-  page.tone = !e.fits                             ? html::Tone::kBad
-              : v.budget_known && !judged_in_part ? html::Tone::kGood
-                                                  : html::Tone::kNeutral;
+  const std::string unjudged = unjudged_text(v.unjudged_host(e), e.disk_bytes);
+  page.tone = !e.fits                                    ? html::Tone::kBad
+              : v.verdict(e) == planning::Verdict::kFits ? html::Tone::kGood
+                                                         : html::Tone::kNeutral;
   if (over_budget)
     page.answer =
         fmt::format("Does not fit: {} over the budget", format_bytes(e.compute_bytes - v.budget_bytes));
@@ -61,10 +62,11 @@ void answer(const planning::PlanResult& v, html::Page& page) {
     page.answer = fmt::format("Does not fit: host memory is {} short",
                               format_bytes(e.host_bytes - std::min(e.host_bytes, v.host_budget_bytes)));
   else if (v.budget_known)
-    page.answer = "Fits" + std::string(judged_in_part ? " the device" : "") + ": " +
+    page.answer = "Fits" + std::string(unjudged.empty() ? "" : " the device") + ": " +
                   html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
+  if (e.fits && !unjudged.empty()) page.answer += "; " + unjudged;
   // Changes are sorted by cost, so the first one is the cheapest.
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
   page.detail =
@@ -75,12 +77,10 @@ void answer(const planning::PlanResult& v, html::Page& page) {
                         format_bytes(v.budget_bytes), v.budget_source)
           : fmt::format("{} unused ({})", format_bytes(v.budget_bytes - e.compute_bytes), v.budget_source);
   page.detail += peak_phase(v, e);
-  if (!v.host_budget_source.empty())
+  if (v.host_budget_known())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes),
                                v.host_budget_source);
-  if (judged_in_part)
-    page.detail +=
-        fmt::format(". Needs {} of host memory, which is not known here", format_bytes(e.host_bytes));
+  if (v.unjudged_host(e)) page.detail += std::string("; ") + kHostBudgetHint;
   if (v.ranks > 1)
     page.detail += fmt::format(". Sizes are for the fullest of {} devices", format_count(v.ranks));
   // An answer without the kind of its estimate would look exact.
@@ -223,7 +223,9 @@ std::string changes(const planning::PlanResult& v) {
       .mark("of", "changes");
   for (const planning::Change& c : v.changes)
     t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)),
-           html::text(c.cost_text), html::bytes(c.compute_bytes)});
+           html::text(c.cost_text),
+           html::bytes(c.compute_bytes) +
+               (v.host_budget_known() ? "" : html::text(and_unjudged(c.host_bytes)))});
   return why_few + t.str(40, 20'000);
 }
 

@@ -58,6 +58,7 @@ Json changes_json(const planning::PlanResult& v) {
                    {"cost", c.cost},
                    {"cost_words", c.cost_text},
                    {"compute_bytes", c.compute_bytes},
+                   {"host_bytes", c.host_bytes},
                    {"estimator", c.estimator}});
   return out;
 }
@@ -128,8 +129,14 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
     if (!v.host_budget_source.empty()) entry["host_budget_bytes"] = v.host_budget_bytes;
     if (e.host_bytes > 0) {
       entry["host_bytes"] = e.host_bytes;
-      entry["host_judged"] = !v.host_budget_source.empty();  // false: "fits" says nothing about host memory
+      entry["host_judged"] = v.host_budget_known();  // false: "fits" says nothing about host memory
     }
+    // "fits" is true where nothing is known that speaks against it; "verdict" tells the cases apart.
+    entry["verdict"] = name(v.verdict(e));
+    Json unjudged = Json::object();
+    if (v.unjudged_host(e)) unjudged["host"] = v.unjudged_host(e);
+    if (e.disk_bytes) unjudged["disk"] = e.disk_bytes;
+    entry["unjudged"] = std::move(unjudged);
     if (!e.fits) entry["too_much"] = excess_json(v, e);
     estimates.push_back(std::move(entry));
   }

@@ -10,6 +10,7 @@
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/search_report.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -63,10 +64,12 @@ void answer(const planning::SearchResult& v, html::Page& page) {
     page.answer = fmt::format("No layout of {} fits {} × {}", v.model, format_count(v.devices), v.device);
   } else {
     const planning::RankedLayout& r = v.best.front();
-    page.tone = html::Tone::kGood;
+    const std::uint64_t unjudged = v.host_budget_bytes ? 0 : r.host_bytes;
+    page.tone = unjudged ? html::Tone::kNeutral : html::Tone::kGood;
     page.answer =
         fmt::format("Fastest: {}: {} per step, {}", describe_layout(r), html::format_seconds(r.step_seconds),
-                    html::part_of(r.device_bytes, v.budget_bytes));
+                    html::part_of(r.device_bytes, v.budget_bytes)) +
+        and_unjudged(unjudged);
     page.detail = fmt::format("{} tokens per second, {:.1f} % of peak. ",
                               format_count(static_cast<std::uint64_t>(std::max(0.0, r.tokens_per_second))),
                               100 * r.utilization);

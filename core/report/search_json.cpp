@@ -2,6 +2,7 @@
 // where a setting has one; they never change.
 
 #include "core/base/json_value.hpp"
+#include "core/planning/plan_result.hpp"
 #include "core/report/search_report.hpp"
 
 namespace trainhost::report {
@@ -9,7 +10,7 @@ namespace {
 
 using Json = JsonValue;
 
-Json row_json(const planning::RankedLayout& r) {
+Json row_json(const planning::SearchResult& v, const planning::RankedLayout& r) {
   // Exposed seconds by term (core/parallel/step_time.hpp); they sum to step_seconds.
   Json seconds = Json::object();
   for (const auto& [name, s] : r.seconds) seconds[name] = s;
@@ -28,6 +29,7 @@ Json row_json(const planning::RankedLayout& r) {
           {"offload", r.offload},
           {"device_bytes", r.device_bytes},
           {"host_bytes", r.host_bytes},
+          {"verdict", name(planning::verdict_of(true, true, v.host_budget_bytes ? 0 : r.host_bytes))},
           {"step_seconds", r.step_seconds},
           {"tokens_per_second", r.tokens_per_second},
           {"utilization", r.utilization},
@@ -35,9 +37,9 @@ Json row_json(const planning::RankedLayout& r) {
           {"settings", r.settings}};
 }
 
-Json rows_json(const std::vector<planning::RankedLayout>& rows) {
+Json rows_json(const planning::SearchResult& v, const std::vector<planning::RankedLayout>& rows) {
   Json out = Json::array();
-  for (const planning::RankedLayout& r : rows) out.push_back(row_json(r));
+  for (const planning::RankedLayout& r : rows) out.push_back(row_json(v, r));
   return out;
 }
 
@@ -50,6 +52,7 @@ std::string search_json(const planning::SearchResult& v) {
                   {"devices", v.devices},
                   {"run", v.run_line},
                   {"budget_bytes", v.budget_bytes},
+                  {"host_budget_bytes", v.host_budget_bytes ? Json(*v.host_budget_bytes) : Json(nullptr)},
                   {"global_batch", v.global_batch},
                   {"seq_len", v.seq_len},
                   {"layouts", v.layouts},
@@ -57,8 +60,8 @@ std::string search_json(const planning::SearchResult& v) {
                   {"fitting", v.fitting},
                   {"seconds", v.seconds},
                   // "best": by time; "pareto": by memory, each faster than the one before.
-                  {"best", rows_json(v.best)},
-                  {"pareto", rows_json(v.pareto)},
+                  {"best", rows_json(v, v.best)},
+                  {"pareto", rows_json(v, v.pareto)},
                   {"assumptions", v.assumptions},
                   {"notes", v.notes}};
   return j.dump(2);

@@ -8,6 +8,7 @@
 #include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -107,6 +108,15 @@ std::string command_arguments(const std::vector<std::string>& settings, unsigned
   return out + line + "\n";
 }
 
+/// The most host memory that a listed layout needs, if its limit is not known. Bytes per device.
+std::uint64_t unjudged_host(const planning::SearchResult& v) {
+  std::uint64_t most = 0;
+  if (v.host_budget_bytes) return most;
+  for (const auto* rows : {&v.best, &v.pareto})
+    for (const planning::RankedLayout& r : *rows) most = std::max(most, r.host_bytes);
+  return most;
+}
+
 /// A CSV field. These texts are written by this program and contain no quotes, so csv.hpp is not needed.
 std::string quoted(const std::string& text) { return text.find(',') == text.npos ? text : '"' + text + '"'; }
 
@@ -128,11 +138,18 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
   std::string out =
       styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) +
       "\n";
-  out += fmt::format("  {}, {} sequence{} of {} tokens per step, {} per device\n", v.run_line,
-                     format_count(v.global_batch), v.global_batch == 1 ? "" : "s", format_count(v.seq_len),
-                     format_bytes(v.budget_bytes));
-  out += fmt::format("  {} layouts, {} evaluated, {} of them fit; {}\n", format_count(v.layouts),
-                     format_count(v.evaluated), format_count(v.fitting), seconds_text(v.seconds));
+  out += fmt::format(
+      "  {}, {} sequence{} of {} tokens per step, {} per device{}\n", v.run_line,
+      format_count(v.global_batch), v.global_batch == 1 ? "" : "s", format_count(v.seq_len),
+      format_bytes(v.budget_bytes),
+      v.host_budget_bytes ? " and " + format_bytes(*v.host_budget_bytes) + " of host memory" : "");
+  const std::uint64_t unjudged = unjudged_host(v);
+  out += fmt::format("  {} layouts, {} evaluated, {} of them fit{}; {}\n", format_count(v.layouts),
+                     format_count(v.evaluated), format_count(v.fitting), unjudged ? " the devices" : "",
+                     seconds_text(v.seconds));
+  if (unjudged)
+    out += fmt::format("  layouts listed here need up to {} of host memory per device: not known; {}\n",
+                       format_bytes(unjudged), kHostBudgetHint);
   if (!v.best.empty()) {
     out += styled(t, Style::kAccent, "fastest layouts that fit") + "\n" + rows_table(v.best, t);
     const std::vector<planning::RankedLayout> front = sample_evenly(v.pareto, kFrontRows);

@@ -22,7 +22,7 @@ std::string sweep_csv(const planning::SweepResult& v) {
       for (const auto& part : p.components) columns.insert(part.first);
   std::string out = "estimator,kind," + csv_field(v.key) + ",total_bytes,compute_bytes,fits";
   for (Component c : columns) out += "," + std::string(name(c));
-  out += ",how,error\n";
+  out += ",how,error,host_bytes,verdict\n";
   for (const planning::SweepCurve& c : v.curves)
     for (const planning::SweepPoint& p : c.points) {
       const bool planned = p.error.empty();
@@ -30,7 +30,8 @@ std::string sweep_csv(const planning::SweepResult& v) {
       out += csv_field(c.estimator) + "," + std::string(name(c.claim)) + "," + csv_field(p.label) + "," +
              number(p.total) + "," + number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
       for (Component column : columns) out += "," + number(bytes_of(p, column));
-      out += "," + csv_field(p.how) + "," + csv_field(p.error) + "\n";
+      out += "," + csv_field(p.how) + "," + csv_field(p.error) + "," + number(p.host_bytes) + "," +
+             (planned ? std::string(name(p.verdict)) : "") + "\n";
     }
   return out;
 }

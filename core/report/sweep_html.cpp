@@ -12,6 +12,7 @@
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/sweep_report.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -58,15 +59,18 @@ void answer(const planning::SweepResult& v, html::Page& page) {
   // last_fit: the last value that fits before the first one that does not.
   const planning::SweepPoint *last_fit = nullptr, *first_not = nullptr;
   std::size_t fit = 0, valid = 0;
+  std::uint64_t unjudged = 0;  // host memory of the value that needs most; its limit is not known
   for (const planning::SweepPoint& p : c.points) {
     if (!p.error.empty()) continue;
     ++valid;
     fit += p.fits;
+    if (p.verdict == planning::Verdict::kFitsDevice) unjudged = std::max(unjudged, p.host_bytes);
     if (p.fits && !first_not) last_fit = &p;
     if (!p.fits && !first_not) first_not = &p;
   }
   page.tone = !v.budget_known || !valid ? html::Tone::kNeutral
               : fit == 0                ? html::Tone::kBad
+              : unjudged                ? html::Tone::kNeutral
                                         : html::Tone::kGood;
   if (!valid)
     page.answer = "No value of " + v.key + " is a valid run";
@@ -88,6 +92,8 @@ void answer(const planning::SweepResult& v, html::Page& page) {
     page.answer = fmt::format("Fits up to {} = {}", v.key, last_fit->label);
   else
     page.answer = fmt::format("{} of {} values of {} fit", fit, valid, v.key);
+  if (fit && unjudged)
+    page.answer += fmt::format(" (the device; up to {} of host memory: not known)", format_bytes(unjudged));
   page.detail = v.budget_known ? fmt::format("Compared with {} ({}), estimator {}.",
                                              format_bytes(v.budget_bytes), v.budget_source, c.estimator)
                                : std::string();
@@ -209,8 +215,10 @@ std::string curve_table(const planning::SweepResult& v, const planning::SweepCur
     if (how) cells.push_back(html::text(p.how, 160));
     cells.push_back(!p.error.empty()  ? html::text(p.error, 160)
                     : !v.budget_known ? ""
-                    : p.fits          ? "<span class=\"good\">fits</span>"
-                                      : "<span class=\"bad\">does not fit</span>");
+                    : p.verdict == planning::Verdict::kFitsDevice
+                        ? "fits the device" + html::text(and_unjudged(p.host_bytes))
+                    : p.fits ? "<span class=\"good\">fits</span>"
+                             : "<span class=\"bad\">does not fit</span>");
     t.row(cells,
           fmt::format("data-x=\"{}\"{}", html::text(p.label, 60), p.error.empty() ? "" : " class=\"off\""));
   }

@@ -20,6 +20,8 @@ Json point_json(const planning::SweepPoint& p) {
   j["total_bytes"] = p.total;
   j["compute_bytes"] = p.compute;
   j["fits"] = p.fits;
+  j["verdict"] = name(p.verdict);
+  j["host_bytes"] = p.host_bytes;
   j["components"] = std::move(components);
   if (!p.how.empty()) j["how"] = p.how;
   return j;

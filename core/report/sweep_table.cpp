@@ -8,14 +8,18 @@
 #include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {
 namespace {
 
-/// "!" marks values over the budget; the line below the table explains it. Colour would be lost in a file.
+/// "!" marks values over the budget, "?" those that need memory whose limit is not known; the lines below the
+/// table explain them. Colour would be lost in a file.
 std::string total_cell(const planning::SweepResult& v, const planning::SweepPoint& p) {
   if (!p.error.empty()) return "-";
-  return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");
+  return format_bytes(p.total) + (v.budget_known && !p.fits                     ? " !"
+                                  : p.verdict == planning::Verdict::kFitsDevice ? " ?"
+                                                                                : "");
 }
 
 /// One estimator: a column per component. Components are collected over all points, since a component may be
@@ -117,6 +121,13 @@ std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
   };
   if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), exceeds_budget))
     out += fmt::format("  ! does not fit in {} ({})\n", format_bytes(v.budget_bytes), v.budget_source);
+  std::uint64_t unjudged = 0;  // of the value that needs most
+  for (const planning::SweepCurve& c : v.curves)
+    for (const planning::SweepPoint& p : c.points)
+      if (p.verdict == planning::Verdict::kFitsDevice) unjudged = std::max(unjudged, p.host_bytes);
+  if (unjudged)
+    out += fmt::format("  ? fits the device; needs up to {} of host memory: not known; {}\n",
+                       format_bytes(unjudged), kHostBudgetHint);
   for (const planning::Crossover& c : v.crossovers)
     out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
   return out;

@@ -78,11 +78,19 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   app.add_flag("-v,--verbose", a.verbosity, "Print more; -vv prints debug messages too.");
 }
 
-void add_device_and_budget(CLI::App& app, std::string& device, std::string& budget) {
+void add_host_budget(CLI::App& app, std::string& host_budget) {
+  add_text(
+      app, "--host-budget", host_budget, "SIZE",
+      "Host memory per device of the machine planned for, e.g. 64GiB [memory.host_budget of the run file].");
+}
+
+void add_device_and_budget(CLI::App& app, std::string& device, std::string& budget,
+                           std::string& host_budget) {
   add_text(app, "--device", device, "NAME",
            "Plan for this device; `trainhost devices` lists them [memory.device of the run file].");
   add_text(app, "--budget", budget, "SIZE",
            "Memory of one device, or of the host on a CPU, e.g. 24GiB [memory.budget of the run file].");
+  add_host_budget(app, host_budget);
 }
 
 void add_estimators(CLI::App& app, std::string& estimators) {
@@ -137,7 +145,7 @@ void add_plan(Parser& p) {
       "Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
   add_common(*app, a->common, kRunFile | kModel | kBackend | kPlugins);
   add_estimators(*app, a->estimators);
-  add_device_and_budget(*app, a->device, a->budget);
+  add_device_and_budget(*app, a->device, a->budget, a->host_budget);
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");
@@ -155,7 +163,7 @@ void add_sweep(Parser& p) {
   add_text(*app, "--over", a->over, "KEY=VALUES",
            "Vary KEY: 512..16384 doubles, 512..4096+512 adds 512, 1..81*3 multiplies by 3, a,b,c is a list.");
   add_estimators(*app, a->estimators);
-  add_device_and_budget(*app, a->device, a->budget);
+  add_device_and_budget(*app, a->device, a->budget, a->host_budget);
   add_text(*app, "--csv", a->csv, "FILE", "Write the points as CSV.");
   add_text(*app, "--html", a->html, "FILE", "Write the sweep as one HTML file.");
 }
@@ -180,6 +188,7 @@ void add_search(Parser& p) {
       ->check(whole_number(1, std::uint64_t{1} << 40));
   add_text(*app, "--budget", a->budget, "SIZE",
            "Memory of one device, e.g. 24GiB [memory.budget of the run file].");
+  add_host_budget(*app, a->host_budget);
   app->add_option("--top", a->top, "Number of layouts to list [10].")
       ->option_text("K")
       ->check(whole_number(1, 10000));

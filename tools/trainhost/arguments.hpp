@@ -32,21 +32,21 @@ struct TrainArguments {
 
 struct PlanArguments {
   CommonArguments common;
-  std::string estimators;      // comma-separated
-  std::string device, budget;  // "" = memory.device, memory.budget
-  std::string html, csv;       // output files; "" = none
+  std::string estimators;                   // comma-separated
+  std::string device, budget, host_budget;  // "" = memory.device, memory.budget, memory.host_budget
+  std::string html, csv;                    // output files; "" = none
   bool explain = false, limits = false;
 };
 
 struct SweepArguments {
   CommonArguments common;
   std::string over;  // KEY=VALUES
-  std::string estimators, device, budget, html, csv;
+  std::string estimators, device, budget, host_budget, html, csv;
 };
 
 struct SearchArguments {
   CommonArguments common;
-  std::string device, budget, html, csv;
+  std::string device, budget, host_budget, html, csv;
   std::uint32_t devices = 0;       // 0 = as many as the run file has ranks
   std::uint64_t global_batch = 0;  // sequences per optimizer step; 0 = as in the run file
   std::size_t top = 10;

@@ -76,10 +76,12 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
   return out;
 }
 
-std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget) {
+std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget,
+                                                const std::string& host_budget) {
   std::vector<runfile::Override> out;
   if (!device.empty()) out.push_back({"memory.device", device, "--device"});
   if (!budget.empty()) out.push_back({"memory.budget", budget, "--budget"});
+  if (!host_budget.empty()) out.push_back({"memory.host_budget", host_budget, "--host-budget"});
   return out;
 }
 

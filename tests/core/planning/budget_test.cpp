@@ -115,6 +115,30 @@ BOOST_AUTO_TEST_CASE(both_budgets_are_compared_to_the_byte) {
   BOOST_TEST(!planning::judge(report_of(100, 20, 31), budgets_of(100, 50)).fits);
 }
 
+BOOST_AUTO_TEST_CASE(a_verdict_covers_every_tier) {
+  using planning::Verdict;
+  const auto verdict = [](const MemoryReport& r, const planning::Budgets& b) {
+    planning::PlanResult v;
+    v.budget_known = b.compute.known, v.host_budget_source = b.host.source;
+    return v.verdict(planning::judge(r, b));
+  };
+  const planning::Budgets known = budgets_of(100, 50);
+  planning::Budgets other_machine = known, no_device = known;
+  other_machine.host = {}, no_device.compute = {0, "not known", false};
+  BOOST_TEST((verdict(report_of(100, 20, 30), known) == Verdict::kFits));
+  BOOST_TEST((verdict(report_of(100, 0, 0), other_machine) == Verdict::kFits));
+  BOOST_TEST((verdict(report_of(100, 1, 0), other_machine) == Verdict::kFitsDevice));
+  BOOST_TEST((verdict(report_of(100, 0, 1), other_machine) == Verdict::kFitsDevice));
+  BOOST_TEST((verdict(report_of(101, 0, 1), other_machine) == Verdict::kDoesNotFit));
+  BOOST_TEST((verdict(report_of(1 << 30, 20, 30), no_device) == Verdict::kNotKnown));
+  BOOST_TEST((verdict(report_of(1, 20, 31), no_device) == Verdict::kDoesNotFit));
+  // There is no budget for disk space.
+  MemoryReport offloaded = report_of(100, 20, 30);
+  offloaded.tiers.push_back({Tier::kDisk, 7, kBackward});
+  BOOST_TEST((verdict(offloaded, known) == Verdict::kFitsDevice));
+  BOOST_TEST(planning::judge(offloaded, known).disk_bytes == 7u);
+}
+
 BOOST_AUTO_TEST_CASE(the_message_names_the_budget_and_the_missing_bytes) {
   const auto why = [](const MemoryReport& r, bool smallest = false) {
     const planning::Budgets b = budgets_of(2048, 1024);

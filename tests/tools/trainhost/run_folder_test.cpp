@@ -4,13 +4,17 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
 
 #include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
 namespace fs = std::filesystem;
+using json = nlohmann::json;
 
 namespace {
 
@@ -353,9 +357,47 @@ BOOST_AUTO_TEST_CASE(host_memory_that_is_not_known_is_stated) {
   const std::vector<std::string> plan = {"plan", "--model=llama-3-8b", "--device=rtx-4090", "--set",
                                          "train.precision=bf16"};
   Outcome r = run_program(plan);
-  BOOST_TEST(has(r.out, "of host memory, which is not known here"), r.out + r.err);
-  r = run_program(joined(plan, {"--set", "memory.host_budget=1GiB"}));
-  BOOST_TEST(r.code == 3);
+  BOOST_TEST(has(r.out, "; needs 137 GiB of host memory: not known\n"), r.out + r.err);
+  // No limit is known to be exceeded, so that the exit code is 0: docs/cli.md.
+  BOOST_TEST(r.code == 0);
+  const auto verdict = [&](const std::vector<std::string>& more) {
+    const Outcome o = run_program(joined(plan, joined({"--json"}, more)));
+    const json e = json::parse(o.out)["estimates"][0];
+    BOOST_TEST(e["fits"] == (o.code == 0));
+    return fmt::format("{} {} {}", e["verdict"].get<std::string>(), e["unjudged"].dump(), o.code);
+  };
+  BOOST_TEST(verdict({}) == "fits_device {\"host\":146654464512} 0");
+  BOOST_TEST(verdict({"--host-budget=200GiB"}) == "fits {} 0");
+  BOOST_TEST(verdict({"--host-budget=1GiB"}) == "does_not_fit {} 3");
+  BOOST_TEST(verdict({"--budget=1GiB"}).ends_with(" 3"));
+}
+
+BOOST_AUTO_TEST_CASE(sweep_and_search_state_host_memory_that_is_not_known) {
+  const std::vector<std::string> sweep = {"sweep", "--model=llama-3-8b",   "--device=rtx-4090",
+                                          "--set", "train.precision=bf16", "--over=data.seq_len=512,1024"};
+  Outcome r = run_program(sweep);
+  BOOST_TEST(has(r.out, "? fits the device; needs up to 137 GiB of host memory: not known"), r.out + r.err);
+  const auto point = [&](const std::string& option) {
+    return json::parse(run_program(joined(sweep, {"--json", option})).out)["curves"][0]["points"][0];
+  };
+  BOOST_TEST(point("-q")["verdict"] == "fits_device");
+  BOOST_TEST(point("--host-budget=200GiB")["verdict"] == "fits");
+  BOOST_TEST(point("--host-budget=1GiB")["verdict"] == "does_not_fit");
+
+  const std::vector<std::string> search = {"search", "--model=llama-3-8b", "--device=rtx-4090",
+                                           "--devices=4"};
+  r = run_program(search);
+  BOOST_TEST(has(r.out, "of host memory per device: not known; set --host-budget=SIZE"), r.out + r.err);
+  const auto found = [&](const std::string& option) {
+    return json::parse(run_program(joined(search, {"--json", option})).out);
+  };
+  json j = found("-q");
+  BOOST_TEST(j["host_budget_bytes"].is_null());
+  BOOST_TEST(j["best"][0]["verdict"] == "fits_device");
+  j = found("--host-budget=40GiB");
+  BOOST_TEST(j["best"][0]["verdict"] == "fits");
+  BOOST_TEST(j["best"][0]["host_bytes"].get<std::uint64_t>() <= 40ull << 30);
+  BOOST_TEST(run_program(joined(search, {"--host-budget=1MiB"})).code == 3);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
