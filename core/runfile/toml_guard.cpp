@@ -37,7 +37,8 @@ class Scanner {
       case '{':
         dots_ = 0;
         if (++depth_ > kMaxTomlNesting)
-          fail(fmt::format("brackets are nested more than {} levels deep", kMaxTomlNesting));
+          fail(fmt::format("brackets are nested more than {} levels deep", kMaxTomlNesting),
+               "close each bracket where its list ends");
         break;
       case ']':
       case '}':
@@ -52,7 +53,8 @@ class Scanner {
         break;
       case '.':
         if (++dots_ > kMaxTomlKeyDots)
-          fail(fmt::format("a dotted key has more than {} parts", kMaxTomlKeyDots + 1));
+          fail(fmt::format("a dotted key has more than {} parts", kMaxTomlKeyDots + 1),
+               "a key has one dot at most: train.steps");
         break;
       default:
         if (static_cast<unsigned char>(c) >= 0x80)

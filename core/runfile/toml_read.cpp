@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/runfile/toml_guard.hpp"
 #include "core/runfile/toml_read.hpp"
+#include "core/runfile/toml_remedy.hpp"
 
 namespace trainhost::runfile {
 namespace {
@@ -106,7 +107,7 @@ toml::table parse(const std::string& text, const std::string& name) {
     throw usage_error("not valid TOML: " + escaped(e.description(), 400),
                       json    ? "pass a model's config.json with --model=FILE"
                       : ended ? "the file is incomplete: finish it, or copy it again"
-                              : "",
+                              : toml_remedy(text, e.source().begin.line, e.description()),
                       where_of(e.source(), name));
   } catch (const TomlAssertion&) {
     throw usage_error("not valid TOML", "look for an unfinished key, table header or value",

@@ -76,7 +76,7 @@ const Mistake kInRunFiles[] = {
     {"[train]\nseed = -5\n", {},
      "run.toml:2:8: train.seed = -5: expected a whole number from 0"},
     {"[train]\nsteps = 99999999999999999999\n", {},
-     "run.toml:2:29: not valid TOML: Error while parsing decimal integer: '99999999999999999999' is not representable in 64 bits"},
+     "run.toml:2:29: not valid TOML: Error while parsing decimal integer: '99999999999999999999' is not representable in 64 bits (write a number of at most 18 digits)"},
     {"[train]\nprecision = \"fp23\"\n", {},
      "run.toml:2:13: train.precision = \"fp23\": expected one of fp32, tf32, bf16, fp16, fp8; did you mean 'fp32'?"},
     {"[train]\nprecision = 32\n", {},
@@ -260,11 +260,11 @@ const Mistake kInRunFiles[] = {
     {"[train]\n\"st eps\" = 5\n", {},
      "run.toml:2:1: unknown key 'train.st eps' (a key contains only letters, digits, '_' and '-')"},
     {"[train]\nsteps = 5\nsteps = 6\n", {},
-     "run.toml:3:9: not valid TOML: Error while parsing key-value pair: cannot redefine existing integer 'steps'"},
+     "run.toml:3:9: not valid TOML: Error while parsing key-value pair: cannot redefine existing integer 'steps' (remove one of the two lines)"},
     {"[train]\nsteps = \n", {},
-     "run.toml:2:9: not valid TOML: Error while parsing key-value pair: expected value, saw '\\n'"},
+     "run.toml:2:9: not valid TOML: Error while parsing key-value pair: expected value, saw '\\n' (write a value after '=', or remove steps)"},
     {"[train\nsteps = 1\n", {},
-     "run.toml:1:7: not valid TOML: Error while parsing table header: expected ']', saw '\\n'"},
+     "run.toml:1:7: not valid TOML: Error while parsing table header: expected ']', saw '\\n' (write the table header alone in its line: [train])"},
     {"[train]\nsteps = 1\n[.]\n[output]\n", {},
      "run.toml:3: not valid TOML (look for an unfinished key, table header or value)"},
     {"[train]\nsteps = 1\n[", {},
@@ -285,6 +285,41 @@ const Mistake kInRunFiles[] = {
      "run.toml:1:1: model.rope_scaling = [1 item]: expected the table [model.rope_scaling], got a list"},
     {"[data]\ntrain = \"sub/[\"\n", {},
      "run.toml:2:9: data.train: no file matches '@/sub/['"},
+};
+/// A syntax error with the remedy at the end of its message.
+struct SyntaxError {
+  const char *toml, *remedy;
+};
+const SyntaxError kSyntaxErrors[] = {
+    {"[train]\nprecision = bf16  # fast\n", "write strings in quotes: precision = \"bf16\""},
+    {"[data]\ntrain = ~/text.txt\n", "write strings in quotes: train = \"~/text.txt\""},
+    {"[data]\ntrain = ./text.txt\n", "write strings in quotes: train = \"./text.txt\""},
+    {"[memory]\nbudget = 24GiB\n", "write strings in quotes: budget = \"24GiB\""},
+    {"[train]\nrecompute = none\n", "write strings in quotes: recompute = \"none\""},
+    {"[model]\ntie_word_embeddings = True\n", "write true or false"},
+    {"[model]\ntie_word_embeddings = yes\n", "write true or false"},
+    {"[train]\nsteps =  # later\n", "write a value after '=', or remove steps"},
+    {"[train]\n= 5\n", "write a key before '='"},
+    {"[train]\nsteps == 5\n", "write one '=': steps = VALUE"},
+    {"[train]\nsteps 100\n", "write '=' between key and value: steps = VALUE"},
+    {"[train]\nsteps: 100\n", "write '=' between key and value: steps = VALUE"},
+    {"[train]\nsteps = 5 seed = 3\n", "write one KEY = VALUE per line"},
+    {"[train]\nsteps = 1,000\n", "write numbers without separators, lists in []"},
+    {"[train]\nsteps = 01\n", "remove the leading zeros"},
+    {"[train]\nsteps = 1e\n", "write a number as 8, 0.5 or 3e-4"},
+    {"[optimizer]\nlr = .1\n", "write digits on both sides of the decimal point"},
+    {"[optimizer]\nlr = 1.\n", "write digits on both sides of the decimal point"},
+    {"[optimizer]\nbetas = [0.9 0.95]\n", "separate the items of a list by commas, and end it with ]"},
+    {"[model]\nrope_scaling = {factor = 2\n", "separate the entries of { } by commas, and end them with } in the same line"},
+    {"[data]\ntrain = \"a.txt\n", "end the string with \" in the same line"},
+    {"[data]\ntrain = 'a.txt\n", "end the string with ' in the same line"},
+    {"[data]\ntrain = \"C:\\data\\a.txt\"\n", "in double quotes write \\\\ for a backslash, or use single quotes: train = 'PATH'"},
+    {"[data]\ntrain = \"a\" \"b\"\n", "remove control characters from the string, or write several strings as a list: [\"A\", \"B\"]"},
+    {"[train]\n// steps\n", "begin a comment with #"},
+    {"[train]\nsteps = 5\n[train]\nseed = 1\n", "move the keys of both tables [train] into one"},
+    {"[train]]\nsteps = 5\n", "write the table header alone in its line: [train]"},
+    {"[]\n", "write the name of a table: [train]"},
+    {"[train]\n!\n", "each line is a [TABLE], KEY = VALUE or a # comment; `trainhost init` writes an example"},
 };
 // clang-format on
 
@@ -352,6 +387,15 @@ BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_reported_with_its_position) 
   for (const Mistake& m : kInRunFiles)
     BOOST_TEST(message_of(m) == m.message,
                m.toml << "\n  actual:   " << message_of(m) << "\n  expected: " << m.message);
+}
+
+BOOST_AUTO_TEST_CASE(every_syntax_error_has_a_position_and_a_remedy) {
+  for (const SyntaxError& e : kSyntaxErrors) {
+    const std::string message = message_of({e.toml, {}, ""});
+    BOOST_TEST(message.starts_with("run.toml:"), e.toml << "\n  actual: " << message);
+    BOOST_TEST(message.ends_with(" (" + std::string(e.remedy) + ")"),
+               e.toml << "\n  actual:   " << message << "\n  expected: " << e.remedy);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(every_mistake_in_an_override_names_the_override) {
