@@ -52,7 +52,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 
 /// The value is a string that is not closed, or has a wrong escape.
 std::string remedy_of_string(const KeyAndValue& kv, std::string_view reported) {
-  if (reported.find("escape") != reported.npos)
+  if (reported.find("escape sequence") != reported.npos)
     return fmt::format("in double quotes write \\\\ for a backslash, or use single quotes: {} = 'PATH'",
                        escaped(kv.key, 60));
   const char quote = kv.value.front();
