@@ -190,6 +190,7 @@ std::vector<Check> file_checks() {
        "The host looks up one symbol. It must be a function with default visibility that the version "
        "script exports. If the symbol is data, calling it crashes. Fix: define the entry with TH_PLUGIN, "
        "and export trainhost_plugin_v1 in the version script.",
+       // C-004: the symbol table of a truncated file may lie outside it.
        {"C-004"},
        check_entry_is_exported},
       {"C-011",
@@ -207,6 +208,7 @@ std::vector<Check> file_checks() {
        "File validation has more reasons to reject a file than those with a check of their own. This "
        "check reports the remaining ones, so a plugin that passes level 1 passes file validation. Fix: do "
        "what the message says; it is the message that the host prints when it rejects the file.",
+       // Not after C-009: a file that is rejected for a reason of an earlier check passes this one.
        {"C-001"},
        check_no_other_rejection},
       {"C-013",
@@ -230,6 +232,7 @@ std::vector<Check> file_checks() {
        "`trainhost plugins list` prints the summary. A family name that cannot occur as model_type in a "
        "config.json never matches a model. Fix: add a one-line summary, and name families as config.json "
        "does.",
+       // The last check of the level: it reads the manifest that the earlier ones have accepted.
        {"C-009", "C-012", "C-014"},
        check_summary_and_families},
   };

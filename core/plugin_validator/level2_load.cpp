@@ -115,6 +115,8 @@ void check_unknown_interface_is_null(WatchedPlugin& plugin) {
 
 }  // namespace
 
+// In the order of the host's loader: library, entry, major version, size of the table, its functions, then
+// what get() returns. Each step reads only what the step before has shown to be readable.
 std::vector<Check> load_checks() {
   return {
       {"C-020",
@@ -176,6 +178,7 @@ std::vector<Check> load_checks() {
        "A manifest of kind trainer promises the trainer interface, and one of kind estimator the "
        "estimator interface. get() must return its table for the exact interface id. Fix: compare the id "
        "that get() receives with TH_TRAINER_ID or TH_ESTIMATOR_ID, and return that table.",
+       // C-009: the kind is a key of the manifest.
        {"C-024", "C-009", "C-014"},
        check_interface_of_kind},
       {"C-028",

@@ -143,6 +143,9 @@ void check_tables_are_constant(WatchedPlugin& plugin) {
 
 }  // namespace
 
+// Prerequisites: C-048 first, since a plugin whose start() fails for another reason than a missing device has
+// no state to compare; C-049 for the checks that start it many times. `true` at the end of a row:
+// own_process. The checks of process state compare with a process in which the library was never mapped.
 std::vector<Check> process_checks() {
   return {
       {"C-048",
@@ -240,6 +243,7 @@ std::vector<Check> process_checks() {
        "A long-running host that loses one descriptor per start reaches its limit and can no longer open "
        "checkpoints. Fix: close in stop() what start() opens, with O_CLOEXEC set while it is open.",
        {"C-049"},
+       // 0: a descriptor is open or closed; no library keeps some in a cache that grows.
        [](WatchedPlugin& plugin) {
          expect_no_growth_over_starts(plugin, open_descriptors, 0, "open descriptors");
        }},
@@ -256,6 +260,7 @@ std::vector<Check> process_checks() {
        "start() and stop() leak no memory",
        "A few bytes per start do not matter in a command, but add up to gigabytes in a service. Fix: free "
        "in stop() what start() allocates; valgrind --leak-check=full names the call.",
+       // After C-051: a thread that is left keeps heap memory, which would be reported as a leak.
        {"C-051"},
        [](WatchedPlugin& plugin) {
          // 4096 bytes: room for caches of the C library.

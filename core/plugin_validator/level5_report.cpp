@@ -214,6 +214,10 @@ void expect_bytes_never_decrease(WatchedPlugin& plugin, const char* what, Change
 
 }  // namespace
 
+// The same table serves estimators and trainers: an estimator reports by estimate(), a trainer by plan().
+// Prerequisites: values are summed by tier and component (C-076, C-078) only after ids and values are known
+// to be valid (C-071, C-073), and reports of different runs are compared (C-081 to C-083) only if those of
+// one run are equal (C-077).
 std::vector<Check> report_checks() {
   return {
       {"C-070",

@@ -201,6 +201,8 @@ void check_load_of_saved_weights(WatchedPlugin& plugin) {
 
 }  // namespace
 
+// Prerequisites: T-022 shows that a run works at all; T-027 that save() is complete, for the checks that
+// compare weights through it. T-027 stands before T-026, which needs it.
 std::vector<Check> trainer_checks() {
   return {
       {"T-020",

@@ -12,6 +12,8 @@
 namespace trainhost::plugin_validator {
 namespace {
 
+/// One instance of the plugin for a sample run. Weights are those of load(): init() fills nothing that is
+/// compared, since each comparison begins with load().
 class WatchedRun final : public numerics::ComparedRun {
  public:
   WatchedRun(WatchedPlugin& plugin, const Sample& s)
@@ -28,6 +30,7 @@ class WatchedRun final : public numerics::ComparedRun {
     }
   }
   numerics::Tensors save() override {
+    // Every tensor must be there with all its elements: the comparison subtracts two results of save().
     const AllWeights saved = weights_of(instance_);
     numerics::Tensors all;
     for (const TensorInfo& t : infos_) {
@@ -55,6 +58,7 @@ class WatchedRun final : public numerics::ComparedRun {
 
  private:
   static Batch converted(const numerics::Batch& b) { return {b.tokens, b.targets, b.sequences(), b.seq}; }
+  /// nullptr: the interface for generation is optional, and T-066 is skipped.
   const th_generate* generate() const {
     const auto* g = static_cast<const th_generate*>(plugin_.library().interface(TH_GENERATE_ID));
     return g && g->next ? g : nullptr;
@@ -65,6 +69,8 @@ class WatchedRun final : public numerics::ComparedRun {
   WatchedInstance instance_;
 };
 
+/// Creates runs of the plugin. A run that plan() refuses as unsupported is skipped, not failed: a trainer may
+/// lack an option, but what it accepts must be right.
 class WatchedTrainer final : public numerics::ComparedTrainer {
  public:
   explicit WatchedTrainer(WatchedPlugin& plugin) : plugin_(plugin) {}
@@ -87,6 +93,8 @@ class WatchedTrainer final : public numerics::ComparedTrainer {
 using Compare = numerics::Comparison (*)(numerics::ComparedTrainer&, const numerics::SampleRun&,
                                          std::uint64_t seed);
 
+/// `compare` as a template argument: the table holds plain function pointers. Samples of families that the
+/// manifest does not name are left out; the plugin never said that it trains them.
 template <Compare compare>
 void check_against_reference(WatchedPlugin& plugin) {
   Started started(plugin);
@@ -116,6 +124,8 @@ void check_against_reference(WatchedPlugin& plugin) {
 
 }  // namespace
 
+// From the forward pass to what is built on it: a wrong loss makes every gradient wrong, and a wrong gradient
+// every update, so that only the first failure has to be looked at.
 std::vector<Check> trainer_reference_checks() {
   return {
       {"T-050",

@@ -199,6 +199,8 @@ void check_transfer_counters(WatchedPlugin& plugin) {
 
 }  // namespace
 
+// Prerequisites go from load() by itself to whole runs: a resume that fails is explained by the first of the
+// earlier checks that failed.
 std::vector<Check> trainer_state_checks() {
   return {
       {"T-061",
