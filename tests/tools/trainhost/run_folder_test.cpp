@@ -4,7 +4,6 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
@@ -364,7 +363,7 @@ BOOST_AUTO_TEST_CASE(host_memory_that_is_not_known_is_stated) {
     const Outcome o = run_program(joined(plan, joined({"--json"}, more)));
     const json e = json::parse(o.out)["estimates"][0];
     BOOST_TEST(e["fits"] == (o.code == 0));
-    return fmt::format("{} {} {}", e["verdict"].get<std::string>(), e["unjudged"].dump(), o.code);
+    return e["verdict"].get<std::string>() + " " + e["unjudged"].dump() + " " + std::to_string(o.code);
   };
   BOOST_TEST(verdict({}) == "fits_device {\"host\":146654464512} 0");
   BOOST_TEST(verdict({"--host-budget=200GiB"}) == "fits {} 0");
