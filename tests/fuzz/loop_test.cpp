@@ -1,6 +1,6 @@
 // Every reader of untrusted bytes with ten thousand fixed inputs: finds gross bugs in seconds with any
 // compiler. `tools/dev fuzz` searches further. A crash names the target and the number of the input;
-// FUZZ_LOOP_INPUTS=N sets the number of inputs.
+// FUZZ_LOOP_INPUTS=N sets the number of inputs, FUZZ_LOOP_SEED=N chooses others.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -18,9 +18,9 @@ std::ostream& operator<<(std::ostream& os, const Target& t) { return os << t.nam
 
 namespace {
 
-int inputs() {
-  const char* n = std::getenv("FUZZ_LOOP_INPUTS");
-  return n ? std::atoi(n) : 10'000;
+int setting(const char* name, int otherwise) {
+  const char* n = std::getenv(name);
+  return n ? std::atoi(n) : otherwise;
 }
 
 /// A reader with a bug that the loop must detect.
@@ -30,7 +30,8 @@ void buggy_reader(std::string_view input) {
 
 /// The number of the first input that violates a guarantee, or -1.
 int first_failure(const tf::Target& t, const char* seeds_of, int count) {
-  tf::Mutator mutator(tf::seeds(seeds_of), tf::words(seeds_of), 42);
+  tf::Mutator mutator(tf::seeds(seeds_of), tf::words(seeds_of),
+                      static_cast<std::uint64_t>(setting("FUZZ_LOOP_SEED", 42)));
   for (int i = 0; i < count; ++i) {
     BOOST_TEST_CHECKPOINT("target " << t.name << ", input " << i);
     const std::string input = mutator.next();
@@ -51,7 +52,7 @@ BOOST_AUTO_TEST_SUITE(fuzz)
 BOOST_DATA_TEST_CASE(no_reader_violates_a_guarantee, boost::unit_test::data::make(tf::targets()), target) {
   BOOST_REQUIRE(!tf::seeds(target.name).empty());
   for (const std::string& seed : tf::seeds(target.name)) BOOST_CHECK_NO_THROW(target.run(seed));
-  BOOST_TEST(first_failure(target, target.name, inputs()) == -1);
+  BOOST_TEST(first_failure(target, target.name, setting("FUZZ_LOOP_INPUTS", 10'000)) == -1);
 }
 
 BOOST_AUTO_TEST_CASE(a_violated_guarantee_is_detected) {

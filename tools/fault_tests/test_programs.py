@@ -36,7 +36,7 @@ def run_programs(number):
                 row.not_run(f"{name} is not built")
                 continue
             variables = by_tier[c.tier - 1]
-            env = dict(os.environ, TRAINHOST_CACHE=os.path.join(c.work, "cache"),
+            env = dict(os.environ, TRAINHOST_CACHE=os.path.join(c.work, "cache"), FUZZ_LOOP_SEED=str(c.seed),
                        **{k: str(v) for k, v in variables.items()})
             words = [path] + ([f"--run_test={suite}"] if suite else [])
             p = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=c.work,
