@@ -24,6 +24,16 @@ BOOST_AUTO_TEST_CASE(a_typing_mistake_finds_the_intended_name) {
   BOOST_TEST(did_you_mean("qqqqqq", names) == "");
 }
 
+BOOST_AUTO_TEST_CASE(words_above_128_bytes_are_not_compared) {
+  const auto found = [](std::size_t word, std::size_t candidate) {
+    const std::vector<std::string> names{'a' + std::string(candidate - 1, 's')};
+    return nearest('b' + std::string(word - 1, 's'), names).has_value();
+  };
+  BOOST_TEST(found(128, 128));
+  BOOST_TEST(!found(129, 128));
+  BOOST_TEST(!found(128, 129));
+}
+
 BOOST_AUTO_TEST_CASE(ties_go_to_the_first_candidate) {
   BOOST_TEST(nearest("bat", std::vector<std::string>{"cat", "hat"}).value() == "cat");
   BOOST_TEST(!nearest("b", std::vector<std::string>{"c"}).has_value());  // nothing in common
@@ -42,9 +52,27 @@ BOOST_AUTO_TEST_CASE(sizes_are_read_in_decimal_and_binary_units) {
 }
 
 BOOST_AUTO_TEST_CASE(invalid_sizes_are_nullopt) {
-  for (const char* s :
-       {"", " ", "GiB", "-1", "1.5", "12 parsecs", "9223372036854775808", "18446744073709551616", "1e30",
-        "inf", "nan", "0x10", "8EiB", "10G", "1 2", "9007199254740993PiB", "+5", "1e", ".", "1e5000", "1e5000GiB"})
+  for (const char* s : {"",
+                        " ",
+                        "GiB",
+                        "-1",
+                        "1.5",
+                        "12 parsecs",
+                        "9223372036854775808",
+                        "18446744073709551616",
+                        "1e30",
+                        "inf",
+                        "nan",
+                        "0x10",
+                        "8EiB",
+                        "10G",
+                        "1 2",
+                        "9007199254740993PiB",
+                        "+5",
+                        "1e",
+                        ".",
+                        "1e5000",
+                        "1e5000GiB"})
     BOOST_TEST(!parse_size(s).has_value(), s);
 }
 

@@ -46,6 +46,15 @@ const fs::path& small_model(const std::string& type) {
   BOOST_REQUIRE_MESSAGE(status.ok(), status.ToString());
   return model = folder / (type + ".model");
 }
+
+/// A piece of a ModelProto; type 1 is a normal one, 2 the unknown one.
+std::string piece(const std::string& text, char type) {
+  const std::string fields = "\x0a" + std::string(1, static_cast<char>(text.size())) + text +
+                             std::string("\x15\0\0\x80\xbf", 5) + "\x18" + type;
+  return "\x0a" + std::string(1, static_cast<char>(fields.size())) + fields;
+}
+
+const std::string kSpecs = "\x12\x02\x18\x01";  // trainer_spec: unigram
 #endif
 
 }  // namespace
@@ -61,8 +70,10 @@ BOOST_AUTO_TEST_CASE(bytes_are_their_own_ids) {
   const auto ids = t->encode(all);
   BOOST_TEST(ids.back() == 255);
   BOOST_TEST(t->decode(ids) == all);
-  const std::vector<std::int32_t> wrong{65, 256};
-  check_says(failure([&] { t->decode(wrong); }), {"token id 256"});
+  for (std::int32_t id : {256, -1}) {
+    const std::vector<std::int32_t> wrong{65, id};
+    check_says(failure([&] { t->decode(wrong); }), {"token id " + std::to_string(id) + " is not a byte"});
+  }
 }
 
 BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_rejected_with_the_known_ones) {
@@ -165,6 +176,39 @@ BOOST_AUTO_TEST_CASE(very_large_ids_are_counted) {
   BOOST_TEST(s.outside == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_file_whose_name_says_that_it_is_not_text_is_only_read_as_bytes) {
+  const Folder f;
+  OpenOptions o;
+  o.seq_len = 2;
+  for (const auto& [name, format] :
+       {std::pair{"a.jsonl", "JSON Lines"}, {"a.GZ", "compressed"}, {"a.npy", "NumPy"}}) {
+    o.train = {f.text(name, "some text")};
+    o.any_text = false;
+    check_says(failure([&] { open_source(o); }),
+               {name, format, "data.tokenizer = \"bytes\" trains on its raw bytes"});
+    o.any_text = true;
+    BOOST_TEST(open_source(o).train->size() == 9u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_same_content_is_the_same_source_and_another_form_is_not) {
+  const Folder f;
+  OpenOptions o;
+  o.seq_len = 2, o.identify = true, o.cache_dir = f / "cache";
+  const auto content = [&](std::vector<fs::path> train) {
+    o.train = std::move(train);
+    return open_source(o).content;
+  };
+  const auto a = f.text("a.txt", "abcd"), same = f.text("b.txt", "abcd"), c = f.text("c.txt", "abce"),
+             ids = f.text("d.bin", "abcdefgh");
+  BOOST_TEST(content({a}) == content({same}));
+  BOOST_TEST(content({a}) != content({c}));
+  BOOST_TEST(content({a, c}) != content({c, a}));
+  const std::string narrow = content({ids});
+  o.dtype = "uint32", o.vocab = 2'000'000'000, o.seq_len = 1;
+  BOOST_TEST(content({ids}) != narrow);
+}
+
 #if TRAINHOST_HAS_SENTENCEPIECE
 
 BOOST_AUTO_TEST_CASE(a_newly_trained_model_round_trips_text) {
@@ -182,8 +226,10 @@ BOOST_AUTO_TEST_CASE(a_newly_trained_model_round_trips_text) {
     }
     BOOST_TEST(t->encode("").empty());
     BOOST_TEST(t->encode("Mia lives in the old mill.").size() < 20u);
-    const std::vector<std::int32_t> wrong{3, static_cast<std::int32_t>(t->vocab())};
-    check_says(failure([&] { t->decode(wrong); }), {"token id " + std::to_string(wrong[1]), type + ".model"});
+    for (std::int32_t id : {static_cast<std::int32_t>(t->vocab()), -1}) {
+      const std::vector<std::int32_t> wrong{3, id};
+      check_says(failure([&] { t->decode(wrong); }), {"token id " + std::to_string(id), type + ".model"});
+    }
   }
 }
 
@@ -200,20 +246,69 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_models_are_rejected_by_name) {
 
 // Found by fuzzing: the library throws exceptions of its own for a piece that begins with a zero byte.
 BOOST_AUTO_TEST_CASE(a_model_that_makes_the_library_throw_is_rejected_by_name) {
-  const auto piece = [](const std::string& text, char type) {
-    const std::string fields = "\x0a" + std::string(1, static_cast<char>(text.size())) + text +
-                               std::string("\x15\0\0\x80\xbf", 5) + "\x18" + type;
-    return "\x0a" + std::string(1, static_cast<char>(fields.size())) + fields;
-  };
-  const std::string specs = "\x12\x02\x18\x01";
   const Folder f;
-  make_tokenizer(f.text("good.model", piece("<unk>", 2) + piece("ab", 1) + specs).string());
-  check_says(
-      failure([&] {
-        make_tokenizer(
-            f.text("zero.model", piece("<unk>", 2) + piece(std::string("\0b", 2), 1) + specs).string());
-      }),
-      {"zero.model", "is not a SentencePiece model: "});
+  make_tokenizer(f.text("good.model", piece("<unk>", 2) + piece("ab", 1) + kSpecs).string());
+  const std::string zero = piece("<unk>", 2) + piece(std::string("\0b", 2), 1) + kSpecs;
+  check_says(failure([&] { make_tokenizer(f.text("zero.model", zero).string()); }),
+             {"zero.model", "is not a SentencePiece model: "});
+}
+
+BOOST_AUTO_TEST_CASE(the_type_of_a_model_is_in_its_name) {
+  const Folder f;
+  const std::string pieces = piece("<unk>", 2) + piece("a", 1) + piece("\xe2\x96\x81", 1);
+  // The last field of trainer_spec wins; fields of other kinds are skipped.
+  const std::pair<std::string, const char*> specs[] = {{"\x18\x01", "unigram"},
+                                                       {"\x18\x02", "bpe"},
+                                                       {"\x18\x03", "word"},
+                                                       {"\x18\x04", "char"},
+                                                       {"", "unigram"}};
+  for (const auto& [spec, name] : specs) {
+    const std::string model = pieces + "\x12" + static_cast<char>(spec.size()) + spec;
+    BOOST_TEST(make_tokenizer(f.text("x.model", model).string())->name() ==
+               std::string("SentencePiece ") + name);
+  }
+}
+
+// Fields 1000 and above are unknown to the library. Each text is one field after a good model.
+BOOST_AUTO_TEST_CASE(a_model_whose_fields_do_not_tile_the_file_is_rejected) {
+  const Folder f;
+  const auto opened = [&](const std::string& field) {
+    const fs::path p = f.text("x.model", piece("<unk>", 2) + piece("a", 1) + kSpecs + field);
+    return make_tokenizer(p.string())->vocab();
+  };
+  BOOST_TEST(opened("\xc2\x3e\x03"
+                    "abc") == 2u);  // 3 bytes follow
+  BOOST_TEST(opened("\xc1\x3e"
+                    "12345678") == 2u);
+  BOOST_TEST(opened("\xc5\x3e"
+                    "1234") == 2u);
+  for (const std::string& bad :
+       {std::string("\xc2\x3e\x04"
+                    "abc"),
+        std::string("\xc1\x3e"
+                    "1234567"),
+        std::string("\xc5\x3e"
+                    "123"),
+        std::string("\xc3\x3e"), std::string("\xc6\x3e"), std::string("\xc2"), std::string("\xc2\x3e"),
+        std::string("\xc0\x3e"), std::string(12, '\xff'), "\xc2\x3e" + std::string(9, '\xff') + "\x7f"})
+    check_says(failure([&] { opened(bad); }), {"x.model", "it is damaged or has another format"});
+  check_says(failure([&] { make_tokenizer(f.text("x.model", kSpecs).string()); }),
+             {"damaged or has another format"});
+}
+
+BOOST_AUTO_TEST_CASE(a_text_without_tokens_and_a_cache_that_cannot_be_made_are_errors) {
+  const Folder f;
+  OpenOptions o;
+  o.tokenizer =
+      f.text("x.model", piece("<unk>", 2) + piece("a", 1) + piece("\xe2\x96\x81", 1) + kSpecs).string();
+  o.seq_len = 1, o.cache_dir = f / "cache";
+  o.train = {f.text("a.txt", "   ")};  // white space is removed
+  check_says(failure([&] { open_source(o); }), {"a.txt", "has no tokens under SentencePiece unigram"});
+  BOOST_TEST(std::distance(fs::directory_iterator(o.cache_dir), {}) == 0);
+  o.train = {f.text("b.txt", "a a a")};
+  o.cache_dir = f / "a.txt/cache";
+  check_says(failure([&] { open_source(o); }, Exit::kFailed),
+             {"a.txt/cache", "cannot be created: Not a directory"});
 }
 
 // A truncated or changed model is rejected or still works; it never crashes the process.

@@ -283,6 +283,26 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:23: model.num_attention_heads = 5 does not divide hidden_size = 96 (set head_dim, or choose a multiple)"},
     {"[[model.rope_scaling]]\nfactor = 4\n", {},
      "run.toml:1:1: model.rope_scaling = [1 item]: expected the table [model.rope_scaling], got a list"},
+    {"[lora]\ndora = 1\n", {},
+     "run.toml:2:8: lora.dora = 1: expected true or false, got a whole number"},
+    {"[plan]\nmode = \"inference\"\n", {},
+     "run.toml:2:8: plan.mode = \"inference\" can be planned, but not trained (remove the key, or use `trainhost plan`)"},
+    {"[plan]\nmode = \"inference\"\ngradients = \"bf16\"\n", {},
+     "run.toml:3:13: plan.gradients requires plan.mode = \"train\" (remove the key)"},
+    {"[plan]\nattention = \"materialised\"\n", {},
+     "run.toml:2:13: plan.attention = \"materialised\" can be planned, but not trained (remove the key, or use `trainhost plan`)"},
+    {"[parallel]\nsequence = true\ntensor = 2\n", {},
+     "run.toml:3:10: parallel.tensor = 2: training runs on one rank (set it to 1, or use `trainhost plan`)"},
+    {"[lora]\ntargets = [\"zzz\"]\n", {},
+     "run.toml:2:11: lora.targets: unknown matrix 'zzz' (expected one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
+    {"[memory]\ndevice = \"gpu\"\n", {},
+     "run.toml:2:10: memory.device = \"gpu\": unknown device; use --backend=cuda for this machine's GPU, or name a GPU model such as 'h100-80gb' (`trainhost devices` lists the known devices; memory.budget accepts any size)"},
+    {"[plugins]\norder = [\"\"]\n", {},
+     "run.toml:2:9: plugins.order is empty: expected a string or a list of strings (remove the key to use its default)"},
+    {"[plugin.cuda]\nmode = 1979-05-27\n", {},
+     "run.toml:2:8: plugin.cuda.mode = a date or time: expected a string, a number, true or false, got a date or time"},
+    {"[model]\nweights = \"config.json\"\n", {},
+     "run.toml:2:11: model.weights: '@/config.json' is not a .safetensors file or a .safetensors.index.json"},
     {"[data]\ntrain = \"sub/[\"\n", {},
      "run.toml:2:9: data.train: no file matches '@/sub/['"},
 };
@@ -412,6 +432,8 @@ BOOST_AUTO_TEST_CASE(a_missing_or_irregular_run_file_is_named) {
   write("big.toml", std::string((1 << 20) + 1, '#'));
   BOOST_TEST(loaded("big.toml") == "run file: '@/big.toml' is larger than 1.00 MiB");
   BOOST_TEST(rejection([] { load_run("/dev/null"); }) == "run file: '/dev/null' is not a regular file");
+  // A regular file whose first byte cannot be read.
+  BOOST_TEST(rejection([] { load_run("/proc/self/mem"); }) == "run file: '/proc/self/mem' cannot be read");
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {

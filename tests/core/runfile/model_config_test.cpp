@@ -128,6 +128,14 @@ BOOST_AUTO_TEST_CASE(a_written_config_is_read_as_the_same_model) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_written_config_names_the_class_of_transformers) {
+  for (const auto& [family, name] : {std::pair{"llama", "LlamaForCausalLM"},
+                                     {"mistral", "MistralForCausalLM"},
+                                     {"qwen2", "Qwen2ForCausalLM"},
+                                     {"qwen3", "Qwen3ForCausalLM"}})
+    BOOST_TEST(runfile::model_config_json(model("", family)).find(name) != std::string::npos, family);
+}
+
 BOOST_AUTO_TEST_CASE(token_ids_are_copied_to_the_written_config) {
   const std::string out = runfile::model_config_json(model("\"bos_token_id\": 1, \"eos_token_id\": [2, 3]"));
   BOOST_TEST(out.find("\"bos_token_id\": 1") != out.npos);
@@ -210,6 +218,12 @@ BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
              R"(config.json:9:50: layer_types is not supported: expected full_attention, then sliding_attention to the end)");
   BOOST_TEST(rejection_with(R"("layer_types": ["full_attention"])", "qwen3") ==
              R"(config.json:9:1: layer_types has 1 entries: expected num_hidden_layers = 2)");
+  BOOST_TEST(rejection_with(R"("layer_types": "full_attention")", "qwen3") ==
+             R"(config.json:9:1: layer_types = "full_attention": expected a list, got a string)");
+  BOOST_TEST(rejection_with(R"("sliding_window": null, "layer_types": ["full_attention", "sliding_attention"])", "mistral") ==
+             R"(config.json:9:25: layer_types has sliding_attention without a sliding_window)");
+  BOOST_TEST(rejection_with(R"("rope_scaling": {"rope_type": 4})") ==
+             R"(config.json:9:18: rope_scaling.rope_type = 4: expected a string, got a whole number)");
   BOOST_TEST(rejection_with(R"("rope_theta": -1)") ==
              R"(config.json:9:1: rope_theta = -1: expected a positive number)");
   BOOST_TEST(rejection_with(R"("initializer_range": -1)") ==
@@ -231,6 +245,10 @@ BOOST_AUTO_TEST_CASE(invalid_dimensions_are_rejected_at_the_field) {
              R"(config.json: vocab_size is missing (it is required for every model))");
   BOOST_TEST(rejection(changed("\"num_attention_heads\": 4", "\"num_attention_heads\": 0")) ==
              R"(config.json:6:1: num_attention_heads = 0: expected a whole number from 1 to 2147483647)");
+  std::string large = changed("\"hidden_size\": 64", "\"hidden_size\": 2147483640");
+  large.replace(large.find("172"), 3, "2147483639,\n\"max_position_embeddings\": 2147483647,\n\"bos_token_id\": 2147483647");
+  BOOST_TEST(rejection(large) ==
+             R"(config.json:4:1: the parameter count is too large: it does not fit in 63 bits; the largest numbers in it are hidden_size = 2147483640, intermediate_size = 2147483639, vocab_size = 320, num_attention_heads = 4 (the largest size is 9223372036854775807))");
   BOOST_TEST(rejection(changed("\"model_type\": \"llama\"", "\"model_type\": 5")) ==
              R"(config.json:2:1: model_type = 5: expected a string, got a whole number)");
 }
