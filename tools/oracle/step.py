@@ -1,0 +1,78 @@
+"""Runs two training steps of a case, and returns what they needed as one record."""
+import contextlib
+import gc
+
+import torch
+import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import attention
+import fake_cuda
+import models
+import saved
+from cases import Case
+from memory import Phases
+
+STEPS = 2  # the first allocates the optimizer's state, all others are like the second
+
+
+def optimizer_of(c: Case, model):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if c.optimizer == "sgd":
+        return torch.optim.SGD(trained, lr=1e-3, foreach=True)
+    kind = {"adamw-foreach": {"foreach": True}, "adamw-fused": {"fused": True}}[c.optimizer]
+    return torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01, **kind)
+
+
+def mixed(c: Case, device: str):
+    """The context of the forward pass."""
+    if c.precision == "autocast":
+        return torch.autocast(device, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def step(c: Case, model, optimizer, inputs, tracker, device, name: str, record):
+    """One optimizer step. `record`: a context for the forward pass of the first micro-batch."""
+    for i in range(c.accumulate):
+        tracker.begin(name + "forward")
+        with record if i == 0 else contextlib.nullcontext(), mixed(c, device):
+            loss = model(input_ids=inputs, labels=inputs).loss
+        if c.accumulate > 1:
+            loss = loss / c.accumulate
+        tracker.begin(name + "backward")
+        loss.backward()
+        del loss
+    tracker.begin(name + "optimizer")
+    optimizer.step()
+    optimizer.zero_grad()  # sets the gradients to None
+    tracker.reset_mod_stats()
+
+
+def measure(c: Case, device: str, real: bool) -> dict:
+    """The record of a case. `real`: with values, so only for small cases on the device cpu."""
+    mode = contextlib.nullcontext() if real else FakeTensorMode()
+    with fake_cuda.without_driver(device), attention.on(device), mode:
+        model = models.build(c, device)
+        optimizer = optimizer_of(c, model)
+        inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long, device=device)
+        notes = saved.Saved(model)
+        tracker = Phases(device)
+        tracker.track_external(model, optimizer, inputs)
+        counts = {"all": sum(p.numel() for p in model.parameters()),
+                  "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
+        with tracker:
+            for i in range(STEPS):
+                first = contextlib.nullcontext() if i else notes.recording()
+                step(c, model, optimizer, inputs, tracker, device, f"{i + 1} ", first)
+            left = tracker.current()
+        notes.release()
+    result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
+    del model, optimizer, tracker, inputs
+    gc.collect()
+    return result
+
+
+def versions() -> dict:
+    import peft
+
+    return {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__}
