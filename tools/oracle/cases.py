@@ -15,7 +15,7 @@ TARGETS = ("qv", "all")
 
 @dataclasses.dataclass
 class Case:
-    """One training run. Sizes are elements, tokens or counts; see docs/pytorch-memory.md for the symbols."""
+    """One training run. Sizes are elements, tokens or counts; docs/memory-model.md has the symbols."""
 
     family: str
     layers: int

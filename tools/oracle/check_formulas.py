@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares the replay and the closed forms of docs/pytorch-memory.md with the stored facts. Needs only Python.
+"""Compares the replay with facts that the oracle wrote. Needs only Python.
 
-  tools/oracle/check_formulas.py                   all cases of tests/golden/oracle
-  tools/oracle/check_formulas.py --only 17,18      each quantity of these cases
+  tools/oracle/check_formulas.py FOLDER                   all cases of the folder
+  tools/oracle/check_formulas.py FOLDER --only 17,18      each quantity of these cases
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ SAVED_BOUND, PEAK_BOUND = 0.001, 0.01
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--facts", default=os.path.join(HERE, "../../tests/golden/oracle"), metavar="DIR")
+    p.add_argument("folder", metavar="FOLDER", help="where oracle --out wrote its facts")
     p.add_argument("--only", default="", metavar="NUMBERS", help="these cases, with commas, in full")
     p.add_argument("--json", default="", metavar="FILE", help="write every deviation there")
     return p.parse_args()
@@ -59,7 +59,10 @@ def main():
     o = options()
     asked = {int(x) for x in o.only.split(",")} if o.only else None
     rows, missing = {}, 0
-    for record in facts.read(o.facts):
+    records = facts.read(o.folder)
+    if not records:
+        sys.exit(f"{o.folder}: no facts; write some with tools/oracle/oracle --cases N --out {o.folder}")
+    for record in records:
         if asked and record["n"] not in asked:
             continue
         found = deviations(record)
