@@ -42,10 +42,10 @@ def step(c: Case, model, optimizer, inputs, tracker, device, name: str, record):
         tracker.begin(name + "backward")
         loss.backward()
         del loss
+        tracker.reset_mod_stats()  # it refuses a second forward pass otherwise
     tracker.begin(name + "optimizer")
     optimizer.step()
     optimizer.zero_grad()  # sets the gradients to None
-    tracker.reset_mod_stats()
 
 
 def measure(c: Case, device: str, real: bool) -> dict:
