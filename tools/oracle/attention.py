@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention of the device cuda, for fake tensors.
+"""scaled_dot_product_attention as on CUDA, for fake tensors of the device cpu.
 
 Torch chooses a kernel after it has asked the driver for the device. Without a driver the choice is made here, by the rules
 of a GPU of compute capability 8.0 or higher, and the kernel's own operator is called, so that autograd saves what that
@@ -8,8 +8,7 @@ operator saves:
   q, padded to a multiple of 8 columns.
 - math: everything else.
 On compute capability 9.0 and 10.0 torch takes cuDNN before flash. It saves tensors of the same sizes as flash.
-On the device cpu nothing is replaced: torch chooses, and its flash kernel for the CPU saves q, k, v, the output and f32
-log-sum-exp; with dropout or another type it is math.
+Without the replacement torch chooses for the CPU: its flash kernel saves q, k, v, the output and f32 log-sum-exp.
 """
 import contextlib
 from unittest import mock
@@ -21,21 +20,19 @@ from attention_rules import MASK_COLUMNS, kernel_of
 aten = torch.ops.aten
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
+
 @contextlib.contextmanager
-def on(device: str):
-    if device == "cpu":
-        yield
-        return
+def chosen_as_on_cuda():
     with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attend):
         yield
 
 
 def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """Same arguments and result as torch.nn.functional.scaled_dot_product_attention."""
-    if torch.is_autocast_enabled("cuda"):
+    if torch.is_autocast_enabled("cpu"):
         lower = lambda t: t.to(torch.bfloat16) if t is not None and t.is_floating_point() else t
         query, key, value, attn_mask = map(lower, (query, key, value, attn_mask))
-    with torch.autocast("cuda", enabled=False):
+    with torch.autocast("cpu", enabled=False):
         kernel = kernel_of(NAMES[query.dtype], query.shape[-1], attn_mask is not None)
         if kernel == "flash":
             return flash(query, key, value, dropout_p, is_causal, scale)

@@ -11,13 +11,11 @@ class Phases(MemTracker):
     """MemTracker that also knows the phase: `begin()` names it, `peaks` holds the largest snapshot of each name.
 
     The sum is taken after every operator, when its results exist and its inputs still do. Memory that a kernel
-    allocates and frees inside one operator is not seen. On cuda a storage is rounded up to 512 bytes."""
+    allocates and frees inside one operator is not seen. Sizes are not rounded up to blocks."""
 
-    def __init__(self, device: str):
+    def __init__(self):
         super().__init__()
-        self._device, self._name, self.peaks = torch.device(device), "", {}
-        if device == "cuda":
-            self._device = torch.device("cuda", 0)
+        self._device, self._name, self.peaks = torch.device("cpu"), "", {}
 
     def begin(self, name: str):
         """Operators from here on belong to the phase `name`. What is allocated now counts too."""

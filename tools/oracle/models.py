@@ -53,14 +53,13 @@ def config_of(c: Case):
     return getattr(transformers, name + "Config")(**keys)
 
 
-def build(c: Case, device: str) -> torch.nn.Module:
+def build(c: Case) -> torch.nn.Module:
     """The model in training mode. Called under FakeTensorMode, unless the tensors shall be real."""
     config = config_of(c)
     config._attn_implementation = c.attention
     if c.experts:
         config._experts_implementation = "grouped_mm"  # the default on a GPU; the loop over experts depends on values
-    with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[c.precision])
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[c.precision])
     if c.checkpoint:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if c.lora:

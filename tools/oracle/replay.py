@@ -8,7 +8,7 @@ import heapq
 import itertools
 
 SIZES = {"f32": 4, "bf16": 2, "i64": 8, "bool": 1}
-BLOCK = 512  # the caching allocator of CUDA rounds up to it
+BLOCK = 1  # the facts are not rounded; the caching allocator of CUDA rounds up to 512
 
 
 class Memory:

@@ -6,8 +6,7 @@ import torch
 import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-import attention
-import fake_cuda
+import differences
 import models
 import saved
 from cases import Case
@@ -24,18 +23,18 @@ def optimizer_of(c: Case, model):
     return torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01, **kind)
 
 
-def mixed(c: Case, device: str):
+def mixed(c: Case):
     """The context of the forward pass."""
     if c.precision == "autocast":
-        return torch.autocast(device, dtype=torch.bfloat16)
+        return torch.autocast("cpu", dtype=torch.bfloat16)
     return contextlib.nullcontext()
 
 
-def step(c: Case, model, optimizer, inputs, tracker, device, name: str, record):
+def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
     """One optimizer step. `record`: a context for the forward pass of the first micro-batch."""
     for i in range(c.accumulate):
         tracker.begin(name + "forward")
-        with record if i == 0 else contextlib.nullcontext(), mixed(c, device):
+        with record if i == 0 else contextlib.nullcontext(), mixed(c):
             loss = model(input_ids=inputs, labels=inputs).loss
         if c.accumulate > 1:
             loss = loss / c.accumulate
@@ -48,22 +47,22 @@ def step(c: Case, model, optimizer, inputs, tracker, device, name: str, record):
     optimizer.zero_grad()  # sets the gradients to None
 
 
-def measure(c: Case, device: str, real: bool) -> dict:
-    """The record of a case. `real`: with values, so only for small cases on the device cpu."""
+def measure(c: Case, kernels: str, real: bool) -> dict:
+    """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with fake_cuda.without_driver(device), attention.on(device), mode:
-        model = models.build(c, device)
+    with differences.removed(kernels), mode:
+        model = models.build(c)
         optimizer = optimizer_of(c, model)
-        inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long, device=device)
+        inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         notes = saved.Saved(model)
-        tracker = Phases(device)
+        tracker = Phases()
         tracker.track_external(model, optimizer, inputs)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         with tracker:
             for i in range(STEPS):
                 first = contextlib.nullcontext() if i else notes.recording()
-                step(c, model, optimizer, inputs, tracker, device, f"{i + 1} ", first)
+                step(c, model, optimizer, inputs, tracker, f"{i + 1} ", first)
             left = tracker.current()
         notes.release()
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
