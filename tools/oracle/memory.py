@@ -28,6 +28,12 @@ class Phases(MemTracker):
         kinds = {KINDS[getattr(k, "value", k)]: v for k, v in snapshot.items() if k != "Total" and v}
         return kinds | {"total": snapshot.get("Total", 0)}
 
+    def get_tracker_snapshot(self, type="current"):
+        return {}  # by module and state: nothing here needs it
+
+    def _track_inputs_or_outputs(self, args):
+        return 0
+
     def _update_peak_stats(self, peak_state):
         # Replaces the search for peaks by module, which nothing here needs.
         total = self._curr_mem_snap.get(self._device, {}).get("Total", 0)
