@@ -1,11 +1,11 @@
 """scaled_dot_product_attention as on CUDA, for fake tensors of the device cpu.
 
-Torch chooses a kernel after it has asked the driver for the device. Without a driver the choice is made here, by the rules
-of a GPU of compute capability 8.0 or higher, and the kernel's own operator is called, so that autograd saves what that
+Torch chooses a kernel after it has asked the driver for the device. Without a driver the choice is made here, by the
+rules of a GPU of compute capability 8.0 or higher, and the kernel's own operator is called, so that autograd saves what that
 operator saves:
 - flash: f16 or bf16, no mask. The head dimension is padded to a multiple of 8.
-- efficient: f32, or a mask. The head dimension must be a multiple of 16 bytes. A boolean mask becomes one of the type of
-  q, padded to a multiple of 8 columns.
+- efficient: f32, or a mask. The head dimension must be a multiple of 16 bytes. A boolean mask becomes one of the type of q,
+  padded to a multiple of 8 columns.
 - math: everything else.
 On compute capability 9.0 and 10.0 torch takes cuDNN before flash. It saves tensors of the same sizes as flash.
 Without the replacement torch chooses for the CPU: its flash kernel saves q, k, v, the output and f32 log-sum-exp.

@@ -1,7 +1,7 @@
 """The random cases: which model, which shape, which way to train. A case is a flat record that JSON can hold.
 
-Case number i of a seed is always the same case, whatever else is drawn. Shapes are small, legal, and odd enough that two
-formulas which differ give different bytes. Nothing is computed with them, so they may be larger than the machine.
+Case number i of a seed is always the same case, whatever else is drawn. Shapes are small, legal, and odd enough that
+two formulas which differ give different bytes. Nothing is computed with them, so they may be larger than the machine.
 """
 import dataclasses
 import random

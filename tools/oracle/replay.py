@@ -1,7 +1,7 @@
 """A replay of autograd with sizes only: which storages exist after each operator of a training step.
 
-A Tensor is a handle of a Storage. The bytes of a storage count from its creation until its last handle is deleted, so the
-local variables of a Python function that uses these handles have the lifetimes that they have in PyTorch. An operation
+A Tensor is a handle of a Storage. The bytes of a storage count from its creation until its last handle is deleted, so
+the local variables of a Python function that uses these handles have the lifetimes that they have in PyTorch. An operation
 creates its result and a Node, which holds what autograd saves and computes the gradients in backward().
 """
 import heapq
@@ -43,7 +43,8 @@ class Tensor:
     """A handle: storage, element count, type, and the Node that computed it. A leaf collects `grad`."""
 
     def __init__(self, memory, count: int, dtype: str, node=None, needs=False, storage=None):
-        self.memory, self.count, self.dtype, self.node, self.needs = memory, count, dtype, node, needs or node is not None
+        self.memory, self.count, self.dtype = memory, count, dtype
+        self.node, self.needs = node, needs or node is not None
         self.storage = storage or Storage(memory, count * SIZES[dtype])
         self.storage.handles += 1
         self.grad, self.parameter = None, False
@@ -61,8 +62,8 @@ class Tensor:
 
 
 class Node:
-    """`backward(grad)` returns the gradients of `inputs`, in order; they are then reduced and cast to the shape and type of
-    the input. Inside of a checkpointed layer the saved tensors are in the layer's Frame, which computes them again."""
+    """`backward(grad)` returns the gradients of `inputs`, in order; they are then reduced and cast to the shape and type
+    of the input. Inside of a checkpointed layer the saved tensors are in the layer's Frame, which computes them again."""
 
     def __init__(self, memory, name, inputs, saved, backward):
         self.sequence, self.name, self.backward = next(memory.sequence), name, backward
