@@ -256,10 +256,8 @@ char JsonReader::peek() {
 
 /// Recursion is bounded by max_depth_, which open() checks. Strings inside are bounded by the text itself.
 void JsonReader::skip_value() {
-  skip_space();
-  if (i_ >= text_.size()) fail_expected("a value");
   std::string key;
-  switch (text_[i_]) {
+  switch (const char first = peek()) {
     case '{':
       open_object();
       while (next_member(key, text_.size())) skip_value();
@@ -281,7 +279,7 @@ void JsonReader::skip_value() {
       literal("null");
       break;
     default:
-      if (text_[i_] != '-' && !is_digit(text_[i_])) fail_expected("a value");
+      if (first != '-' && !is_digit(first)) fail_expected("a value");
       number();
   }
 }

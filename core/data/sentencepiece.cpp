@@ -2,6 +2,7 @@
 // file that uses the library; without it, sentencepiece_absent.cpp is compiled instead.
 #include <sentencepiece_processor.h>
 
+#include <cassert>
 #include <new>
 #include <optional>
 
@@ -122,7 +123,7 @@ class SentencePiece final : public Tokenizer {
     } catch (const std::exception& e) {
       throw damaged(": " + escaped(e.what(), 200));
     }
-    if (processor_.GetPieceSize() <= 0) throw damaged(": it has no pieces");
+    assert(processor_.GetPieceSize() > 0);  // the library rejects a model without an unknown piece
     name_ = "SentencePiece " + model_type(model);
   }
 
@@ -132,9 +133,7 @@ class SentencePiece final : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<int> ids;
     const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
-    if (!status.ok())
-      throw run_error("tokenizer " + in_quotes(path_) +
-                      " cannot encode the text: " + escaped(status.message()));
+    require_ok(status, "encode the text");
     return ids;
   }
 
@@ -146,13 +145,17 @@ class SentencePiece final : public Tokenizer {
                           " pieces of " + in_quotes(path_));
     std::string text;
     const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
-    if (!status.ok())
-      throw run_error("tokenizer " + in_quotes(path_) +
-                      " cannot decode the ids: " + escaped(status.message()));
+    require_ok(status, "decode the ids");
     return text;
   }
 
  private:
+  void require_ok(const sentencepiece::util::Status& status, const char* doing) const {
+    if (!status.ok())
+      throw run_error("tokenizer " + in_quotes(path_) + " cannot " + doing + ": " +
+                      escaped(status.message()));
+  }
+
   std::filesystem::path path_;
   sentencepiece::SentencePieceProcessor processor_;
   std::string name_;

@@ -185,7 +185,6 @@ TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uin
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
     throw usage_error("data.dtype is '" + escaped(dtype) + "'; expected uint16 or uint32" +
                       did_you_mean(dtype, dtypes));
-  if (file.size() == 0) throw usage_error("data file " + in_quotes(file.path()) + " is empty");
   TokenLayout layout;
   if (read_llmc_header(file, layout)) {
     const std::string own = layout.width == 4 ? "uint32" : "uint16";

@@ -108,7 +108,6 @@ void Settings::add_override(const Override& o) {
   if (!key && !plugin && is_table(o.key))
     throw usage_error(fmt::format("'{}' is a table: set one of its keys", o.key),
                       "example: --set train.micro_batch=8", where);
-  if (!key && !plugin) reject_unknown(o.key, false, where);
   Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
   const bool scalar = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
   if (key && scalar && accepts_text(key->type))

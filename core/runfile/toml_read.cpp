@@ -134,10 +134,9 @@ static bool is_bare_word(const std::string& text) {
 std::optional<Value> read_toml_value(const std::string& text, const Where& where) {
   if (text.empty() || is_bare_word(text) || text.find_first_of("\r\n") != text.npos) return std::nullopt;
   try {
+    // The text has one line, so the table has one key.
     const toml::table table = parse("x = " + text, where.file);
-    const toml::node* node = table.get("x");
-    if (!node || table.size() != 1) return std::nullopt;
-    Value v = to_value(*node, where.file);
+    Value v = to_value(table.at("x"), where.file);
     v.where = where;
     for (Value& item : v.items) item.where = where;
     return v;

@@ -1,4 +1,6 @@
 // Calls outside the table of system_calls.hpp that fail while checkpoints are opened, locked and written.
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -6,6 +8,7 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/shard_index.hpp"
 #include "core/checkpoint/xxh3.hpp"
+#include "tests/core/checkpoint/faulty_sys.hpp"
 #include "tests/core/checkpoint/store_fixture.hpp"
 #include "tests/support/failing_calls.hpp"
 
@@ -32,6 +35,57 @@ BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_examined_is_an_error_when_opened_and_
                                message_of([&] { file.verify_unchanged(); }, Exit::kFailed)}) {
     BOOST_TEST(says(m, "cannot examine " + (top / "m.safetensors").string()), m);
     BOOST_TEST(says(m, "Input/output error"), m);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(files_that_cannot_be_opened_or_examined_are_named_with_the_first_reason) {
+  BOOST_TEST(says(message_of([&] { sync_file(top / "absent"); }, Exit::kFailed),
+                  "cannot open " + (top / "absent").string() + ": No such file"));
+  BOOST_TEST(says(message_of([&] { sync_directory(dir); }, Exit::kFailed), "cannot open " + dir.string()));
+  BOOST_TEST(says(message_of([&] { remove_tree(top / std::string(300, 'x')); }, Exit::kFailed),
+                  "cannot read the type of "));
+  FaultySys read_only([](const std::string& call, int) { return call == "mkdir" ? EROFS : 0; });
+  const std::string m = message_of([&] { make_directories(dir / "below"); }, Exit::kFailed);
+  BOOST_TEST(says(m, "cannot create the directory " + dir.string() + ": Read-only file system"), m);
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_that_cannot_be_listed_is_an_error_and_not_an_empty_one) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  const int status = in_child([&] {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const std::string m = message_of([&] { (void)store.newest(); }, Exit::kFailed);
+    ::_exit(says(m, "cannot list ") && says(m, "Too many open files") ? 0 : 1);
+  });
+  BOOST_TEST(status == 0);
+}
+
+// Data that were not synced, or whose last write was reported by close(), may be lost: each of these calls of
+// a save has to succeed.
+BOOST_AUTO_TEST_CASE(every_sync_and_every_close_behind_one_must_succeed) {
+  std::vector<int> calls;  // their numbers in a save that succeeds
+  std::string before;
+  const auto save = [&](const FaultySys::Decide& decide) {
+    fs::remove_all(dir);
+    FaultySys faulty(decide);
+    Store store(dir, 2);
+    return message_of([&] { save_step(store, 1); }, Exit::kFailed);
+  };
+  BOOST_TEST(save([&](const std::string& call, int number) {
+               if (call == "fsync" || (call == "close" && before == "fsync")) calls.push_back(number);
+               before = call;
+               return 0;
+             }) == "");
+  BOOST_TEST(calls.size() > 20u);
+  for (int n : calls) {
+    const std::string m = save([&](const std::string&, int number) { return number == n ? EIO : 0; });
+    BOOST_TEST(says(m, "Input/output error"), "call " << n << ": " << m);
+  }
+  for (int error : {EINVAL, ENOTSUP}) {
+    FaultySys no_directories([&](const std::string& call, int) { return call == "fsync" ? error : 0; });
+    sync_directory(top.path());
+    BOOST_TEST(message_of([&] { sync_file(top / "run/step-1/notes"); }, Exit::kFailed) != "");
   }
 }
 
@@ -98,7 +152,12 @@ BOOST_AUTO_TEST_CASE(a_file_that_gets_shorter_while_it_is_read_is_an_error) {
   const std::string whole = message_of([&] { read_whole(notes, 100); }, Exit::kFailed),
                     hash = message_of([&] { record_of(notes); }, Exit::kFailed),
                     opened = message_of([&] { SafetensorsFile{weights}; });
+  sys().pread = [](int fd, void* out, std::size_t n, off_t at) {
+    return at ? 0 : real.pread(fd, out, n, at);
+  };
+  const std::string header = message_of([&] { SafetensorsFile{weights}; });
   sys() = real;
+  BOOST_TEST(says(header, "it was truncated while it was open"), header);
   BOOST_TEST(says(whole, "was truncated while it was read"), whole);
   BOOST_TEST(says(hash, "was truncated"), hash);
   BOOST_TEST(says(opened, "it was truncated while it was open"), opened);

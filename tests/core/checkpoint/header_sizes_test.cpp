@@ -109,6 +109,8 @@ BOOST_AUTO_TEST_CASE(rule_14_tensors_cover_the_data_without_gap_or_overlap) {
 BOOST_AUTO_TEST_CASE(rule_15_the_data_end_with_the_file) {
   for (std::size_t more = 1; more <= 16; ++more) breaks(15, safetensors(kGood, 8) + std::string(more, '\0'));
   for (std::size_t less = 1; less <= 8; ++less) breaks(15, safetensors(kGood, 8 - less));
+  BOOST_TEST(
+      says(error(safetensors(kGood, 7)), "ends at byte 8 of the data, but the file has 7: it is truncated"));
   breaks(15, safetensors("{}") + "x");
   breaks(15, safetensors("{" + entry("a", "\"U8\"", "[9223372036854775807]", "[0,9223372036854775807]") + "}",
                          8));

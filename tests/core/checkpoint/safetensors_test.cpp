@@ -54,25 +54,27 @@ BOOST_AUTO_TEST_CASE(rule_17_types_below_a_byte_are_read_completely_or_not_at_al
 }
 
 BOOST_AUTO_TEST_CASE(rule_21_a_change_of_an_open_file_is_detected) {
-  auto when = [&](const std::function<void()>& change) {
+  auto when = [&](const char* what, const std::function<void()>& change) {
     put(file, safetensors(kGood, 8));
     SafetensorsFile f(file);
     f.verify_unchanged();
     change();
     ++files_broken;
-    BOOST_TEST(says(message_of([&] { f.verify_unchanged(); }), "rule 21"));
+    const std::string m = message_of([&] { f.verify_unchanged(); });
+    BOOST_TEST(says(m, std::string(what) + " while it was open (safetensors rule 21)"), m);
   };
-  when([&] { std::ofstream(file, std::ios::app) << "x"; });
-  when([&] {  // longer, with the previous modification time
+  when("its size changed", [&] { std::ofstream(file, std::ios::app) << "x"; });
+  when("its size changed", [&] {  // longer, with the previous modification time
     auto time = fs::last_write_time(file);
     std::ofstream(file, std::ios::app) << "x";
     fs::last_write_time(file, time);
   });
-  when([&] { fs::resize_file(file, 8); });
-  when([&] { fs::resize_file(file, 0); });
-  when([&] { fs::last_write_time(file, fs::file_time_type::clock::now() + std::chrono::seconds(5)); });
-  when([&] { fs::remove(file); });
-  when([&] {
+  when("its size changed", [&] { fs::resize_file(file, 8); });
+  when("its size changed", [&] { fs::resize_file(file, 0); });
+  when("it was written to",
+       [&] { fs::last_write_time(file, fs::file_time_type::clock::now() + std::chrono::seconds(5)); });
+  when("it was removed", [&] { fs::remove(file); });
+  when("it was replaced", [&] {
     put(dir / "new", safetensors(kGood, 8));
     fs::rename(dir / "new", file);
   });

@@ -71,6 +71,7 @@ BOOST_AUTO_TEST_CASE(an_empty_or_absent_directory_has_no_checkpoint) {
   fs::create_directories(dir / "step-007");
   fs::create_directories(dir / "step-");
   fs::create_directories(dir / "step-x");
+  fs::create_directories(dir / "stop-5");
   fs::create_directories(dir / "step-99999999999999999999999");
   put(dir / "step-3", "a file");
   BOOST_TEST(!Store(dir, 2).newest());
@@ -294,6 +295,10 @@ BOOST_AUTO_TEST_CASE(skipped_checkpoints_are_reported_with_the_reason) {
   BOOST_TEST(says(only_skipped(dir), "weights.safetensors does not match its hash: "));
   put(weights, w + "1234567");
   BOOST_TEST(only_skipped(dir) == "step-2: weights.safetensors has 7 bytes too many");
+  put(weights, w);
+  put(dir / "step-2/notes", "some tent");
+  BOOST_TEST(only_skipped(dir) == "step-2: notes does not match its hash");
+  put(dir / "step-2/notes", "some text");
   fs::remove(weights);
   BOOST_TEST(says(only_skipped(dir), "no such file"));
   fs::create_directory(weights);

@@ -165,6 +165,13 @@ BOOST_AUTO_TEST_CASE(rule_18_an_index_never_refers_to_files_outside_its_director
                                   std::string(300, 'a') + ".safetensors",
                                   std::string("..\\/ok.safetensors")})
     BOOST_TEST(says(error_of_index("{\"weight_map\":{\"x\":\"" + name + "\"}}"), "rule 18"), name);
+  BOOST_TEST(says(error_of_index(R"({"weight_map":{"x":"absent.safetensors"}})"),
+                  "the shard absent.safetensors: No such file or directory"));
+  BOOST_TEST(says(error_of_index(R"({"weight_map":{"x":"ok.pt"}})"), "'ok.pt' is that of a pickle"));
+  BOOST_TEST(
+      says(error_of_index(R"({"weight_map":{"x":"a\n.safetensors"}})"), "contains a control character"));
+  BOOST_TEST(
+      says(error_of_index(R"({"weight_map":{"x":"a\u007f.safetensors"}})"), "contains a control character"));
   BOOST_TEST(error_of_index(R"({"weight_map":{"x":"ok.safetensors"}})") == "");
   BOOST_TEST(error_of_index(R"({"weight_map":{"x":"inner.safetensors"}})") ==
              "");  // a link within the directory

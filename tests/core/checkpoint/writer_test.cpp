@@ -143,6 +143,15 @@ BOOST_AUTO_TEST_CASE(a_file_that_the_reader_would_reject_is_not_written) {
   BOOST_TEST(entries_in(dir.path()) == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_header_above_the_limit_of_the_reader_is_not_written) {
+  std::vector<TensorEntry> tensors;
+  for (int i = 0; i < 24'500; ++i)  // with names of 4,096 bytes: above 10^8 bytes
+    tensors.push_back(declared(std::to_string(100'000 + i) + std::string(4090, 'n'), "U8", {0}));
+  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, tensors, {}); }, Exit::kFailed),
+                  "the header exceeds the limit of the format"));
+  BOOST_TEST(entries_in(dir.path()) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_atomically) {
   write_file_atomically(dir / "x", "first");
   write_file_atomically(dir / "x", "");

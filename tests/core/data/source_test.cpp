@@ -232,6 +232,7 @@ BOOST_AUTO_TEST_CASE(invalid_data_files_are_rejected_by_name) {
   OpenOptions o;
   o.valid = {f / "input.txt"};
   check_says(open_failure(o), {"data.valid is given without data.train"});
+  check_says(open_failure(options({f / "input.txt"}, 256, 0)), {"data.seq_len is 0"});
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_shrinks_during_the_run_is_an_error_not_a_crash) {

@@ -164,6 +164,13 @@ BOOST_AUTO_TEST_CASE(info_counts_what_is_in_a_file) {
   BOOST_TEST(*b.first_outside_byte == 6u);
 }
 
+BOOST_AUTO_TEST_CASE(info_of_an_empty_file_is_an_error) {
+  const Folder f;
+  InfoOptions o;
+  o.files = {f.text("empty.txt", "")};
+  check_says(failure([&] { info(o); }), {"empty.txt", "is empty"});
+}
+
 BOOST_AUTO_TEST_CASE(very_large_ids_are_counted) {
   const Folder f;
   InfoOptions o;
@@ -251,6 +258,10 @@ BOOST_AUTO_TEST_CASE(a_model_that_makes_the_library_throw_is_rejected_by_name) {
   const std::string zero = piece("<unk>", 2) + piece(std::string("\0b", 2), 1) + kSpecs;
   check_says(failure([&] { make_tokenizer(f.text("zero.model", zero).string()); }),
              {"zero.model", "is not a SentencePiece model: "});
+  // This one it returns as a status.
+  const std::string twice = piece("<unk>", 2) + piece("ab", 1) + piece("ab", 1) + kSpecs;
+  check_says(failure([&] { make_tokenizer(f.text("twice.model", twice).string()); }),
+             {"twice.model", "is not a SentencePiece model: "});
 }
 
 BOOST_AUTO_TEST_CASE(the_type_of_a_model_is_in_its_name) {
@@ -290,8 +301,12 @@ BOOST_AUTO_TEST_CASE(a_model_whose_fields_do_not_tile_the_file_is_rejected) {
         std::string("\xc5\x3e"
                     "123"),
         std::string("\xc3\x3e"), std::string("\xc6\x3e"), std::string("\xc2"), std::string("\xc2\x3e"),
-        std::string("\xc0\x3e"), std::string(12, '\xff'), "\xc2\x3e" + std::string(9, '\xff') + "\x7f"})
+        std::string("\xc0\x3e"), "\x82" + std::string(9, '\x80') + "\x03" + "abc", std::string(12, '\xff'),
+        "\xc2\x3e" + std::string(9, '\xff') + "\x7f"})
     check_says(failure([&] { opened(bad); }), {"x.model", "it is damaged or has another format"});
+  // Field 1 is a number instead of a piece.
+  check_says(failure([&] { make_tokenizer(f.text("x.model", "\x08\x01" + kSpecs).string()); }),
+             {"x.model", "is not a SentencePiece model: "});
   check_says(failure([&] { make_tokenizer(f.text("x.model", kSpecs).string()); }),
              {"damaged or has another format"});
 }
@@ -308,7 +323,7 @@ BOOST_AUTO_TEST_CASE(a_text_without_tokens_and_a_cache_that_cannot_be_made_are_e
   o.train = {f.text("b.txt", "a a a")};
   o.cache_dir = f / "a.txt/cache";
   check_says(failure([&] { open_source(o); }, Exit::kFailed),
-             {"a.txt/cache", "cannot be created: Not a directory"});
+             {"a.txt/cache' for tokenized text cannot be created: Not a directory"});
 }
 
 // A truncated or changed model is rejected or still works; it never crashes the process.

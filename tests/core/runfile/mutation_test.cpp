@@ -137,8 +137,10 @@ BOOST_AUTO_TEST_CASE(text_that_would_exhaust_the_parser_is_rejected) {
   rejected("[x" + repeated(".x", 200000) + "]\n", "dotted key");
   rejected("x" + repeated(".\"x\"", 100000) + " = 1\n", "dotted key");
   rejected("x" + repeated(" . x", 100000) + " = 1\n", "dotted key");
-  rejected("x = " + repeated("[", 100000), "nested");
-  rejected("x = " + repeated("{a=", 100000), "nested");
+  for (std::size_t levels : {65, 100000})
+    for (const char* open : {"[", "{a="})
+      rejected("x = " + repeated(open, levels), "brackets are nested more than 64 levels deep");
+  rejected("x = " + repeated("[", 64) + repeated("]", 64), "unknown key 'x'");
   rejected("x = [\"\"\"a\"\"\"\", {" + repeated("a.", 1000) + "a = 1}]\n",
            "dotted key");  // after a string that ends in its own quote
   rejected("x = ['''a''''', {" + repeated("a.", 1000) + "a = 1}]\n", "dotted key");
