@@ -107,10 +107,21 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
                                                  : "omit --no-fallback to try other backends");
 }
 
-/// A plan may be for a machine that is not this one: with memory.device, no backend is probed, and "cuda" is
-/// planned without a GPU.
+bool is_for_gpu_of_budget(const runfile::RunConfig& c) {
+  const auto budget = c.given.find("memory.budget");
+  return c.device.empty() && c.backend == "auto" && budget != c.given.end() &&
+         budget->second.file.starts_with("--");
+}
+
+bool is_for_another_machine(const runfile::RunConfig& c) {
+  return !c.device.empty() || is_for_gpu_of_budget(c);
+}
+
+/// A plan may be for a machine that is not this one: with memory.device, or with --budget alone, no backend
+/// is probed, and "cuda" is planned without a GPU.
 std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& registry) {
   const Where where = position_of_key(c, "train.backend");
+  if (is_for_gpu_of_budget(c)) return registry.find("cuda") ? "cuda" : "";
   std::string wanted = c.backend;
   if (c.device.empty() && wanted != "cuda")
     return choose_backend(registry, wanted, true, c.backend_order, where).id;

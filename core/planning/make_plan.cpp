@@ -13,9 +13,11 @@ namespace {
 
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {
   const TrainerTraits traits = planned_traits(r, registry, request);
-  PlanResult v = describe_plan(r, registry, request, traits);
+  std::vector<Estimate> estimates;
   for (const std::string& id : choose_estimators(r.config, registry, request))
-    v.estimates.push_back(estimate_run(r, registry, request, id, traits));
+    estimates.push_back(estimate_run(r, registry, request, id, traits));
+  PlanResult v = describe_plan(r, registry, request, traits, estimates.front().report);
+  v.estimates = std::move(estimates);
   return v;
 }
 

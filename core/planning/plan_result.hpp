@@ -85,9 +85,10 @@ struct StepPhase {
 struct PlanResult {
   ModelSpec model;
   ParameterCounts parameters;
-  bool parameters_known = true;  // false: model family without a known list of tensors
-  std::string backend;           // id of the trainer that the run is planned for; "" = none is installed
-  std::string run_line;          // "f32, 8 sequences of 128 tokens, adamw, recompute none"
+  bool parameters_known = true;      // false: model family without a known list of tensors
+  std::string backend;               // id of the trainer that the run is planned for; "" = none is installed
+  std::string run_line;              // "f32, 8 sequences of 128 tokens, adamw, recompute none"
+  std::vector<std::string> assumed;  // "data.seq_len = 2048": not given, usual for such a run
   std::optional<RecomputeLayers> recompute_layers;  // set for train.recompute = "auto": what was chosen
   std::string recompute_text;                       // the same as text: "layers 0-3 full, 4-11 selective"
   Tier compute_tier = Tier::kHost;

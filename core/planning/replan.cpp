@@ -69,7 +69,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   pin_budgets(c, base_.budgets);
   // The settings may name a device or a backend; the trainer is then chosen again.
   PlanRequest request = request_;
-  request.elsewhere = !c.device.empty();
+  request.elsewhere = request_.elsewhere || !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
     request.trainer = planned_trainer(c, registry_);
   if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {

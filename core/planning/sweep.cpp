@@ -125,7 +125,7 @@ class Sweeper {
     p.registry = registry_.get();
     p.request = request_;
     p.request.trainer = planned_trainer(c, *registry_);
-    p.request.elsewhere = !c.device.empty();
+    p.request.elsewhere = is_for_another_machine(c);
     // Read free memory once: points must differ in the key only.
     if (!c.budget && c.device.empty() && free_ && axis_.key != "memory.device") c.budget = free_;
     p.resolved = resolve_run(c, *registry_, p.request);

@@ -95,6 +95,8 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
     out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t),
                    "    ") +
            "\n";
+  if (!v.assumed.empty())
+    out += wrapped(fmt::format("  assumed: {}", fmt::join(v.assumed, ", ")), line_width(t), "    ") + "\n";
   for (const planning::Estimate& e : v.estimates) {
     // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")

@@ -30,6 +30,7 @@ std::string subtitle(const planning::PlanResult& v) {
   out += fmt::format(" (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
                      m.head_dim, m.intermediate, m.vocab);
   if (!v.run_line.empty()) out += ". " + v.run_line;
+  if (!v.assumed.empty()) out += fmt::format(". Assumed: {}", fmt::join(v.assumed, ", "));
   if (!v.mode.empty()) out += ", " + v.backend + " " + v.mode;
   return out;
 }

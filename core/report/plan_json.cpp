@@ -103,6 +103,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
                   {"embedding", v.parameters.embedding},
                   {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
+  j["assumed"] = v.assumed;
   j["backend"] = v.backend;
   if (!v.mode.empty()) j["mode"] = v.mode;
   if (v.recompute_layers) j["recompute"] = recompute_object(v);

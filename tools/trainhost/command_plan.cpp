@@ -26,7 +26,7 @@ Exit run(const PlanArguments& a) {
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
   request.trainer = planning::planned_trainer(c, *registry);
-  request.elsewhere = !c.device.empty();
+  request.elsewhere = planning::is_for_another_machine(c);
   const planning::ResolvedRun resolved = planning::resolve_run(c, *registry, request);
   if (a.common.verbosity) write_stderr(planning::estimator_trace(resolved.config, *registry));
   planning::PlanResult v = planning::make_plan(resolved, *registry, request);

@@ -298,6 +298,25 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST(run_for_model(config.string()).model.vocab == 320u);
   BOOST_TEST(run_for_model(config.parent_path().string()).model.name == "mine");
   BOOST_TEST(!run_for_model("builtin").model_is_builtin);
+  // What is not given is what people run, and the run says which keys these are.
+  const RunConfig usual = run_for_model("llama-3-8b");
+  BOOST_TEST((usual.run.seq_len == 2048u && usual.run.micro_batch == 1u && usual.precision == "bf16"));
+  BOOST_TEST(usual.assumed.size() == 3u);
+  BOOST_TEST(!usual.given.count("data.seq_len"));
+  BOOST_TEST(run_for_model("gpt2").run.seq_len == 1024u);  // the longest that it is designed for
+  const RunConfig given =
+      run_for_model("llama-3-8b", {{"train.precision", "fp32"}, {"train.micro_batch", "4"}});
+  BOOST_TEST((given.precision == "fp32" && given.run.micro_batch == 4u));
+  BOOST_TEST(given.assumed == std::vector<std::string>{"data.seq_len"}, boost::test_tools::per_element());
+  BOOST_TEST(load_run({}).assumed.empty());
+  const RunConfig adapters = load_run({}, {{"lora.base", "nf4"}});
+  BOOST_TEST((adapters.precision == "bf16" && adapters.run.compute == DType::kBF16));
+  BOOST_TEST((load_run({}, {{"lora.rank", "8"}, {"train.precision", "fp32"}}).precision == "fp32"));
+  const auto cache = [](const char* weights) {
+    return run_for_model("llama-3-8b", {{"plan.mode", "inference"}, {"plan.weights", weights}})
+        .run.memory.kv_cache;
+  };
+  BOOST_TEST((cache("nf4") == DType::kBF16 && cache("int8") == DType::kBF16));
   const ModelSpec planned = run_for_model("gemma-2-9b").model;  // a family that is only planned
   BOOST_TEST((planned.family == "gemma2" && planned.hidden == 3584 && planned.heads == 16 &&
               !planned.config_json.empty()));
