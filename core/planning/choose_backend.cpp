@@ -109,18 +109,19 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
 
 bool is_for_gpu_of_budget(const runfile::RunConfig& c) {
   const auto budget = c.given.find("memory.budget");
-  return c.device.empty() && c.backend == "auto" && budget != c.given.end() &&
+  return c.device.empty() && c.framework.empty() && c.backend == "auto" && budget != c.given.end() &&
          budget->second.file.starts_with("--");
 }
 
 bool is_for_another_machine(const runfile::RunConfig& c) {
-  return !c.device.empty() || is_for_gpu_of_budget(c);
+  return !c.device.empty() || !c.framework.empty() || is_for_gpu_of_budget(c);
 }
 
 /// A plan may be for a machine that is not this one: with memory.device, or with --budget alone, no backend
 /// is probed, and "cuda" is planned without a GPU.
 std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& registry) {
   const Where where = position_of_key(c, "train.backend");
+  if (!c.framework.empty()) return "";
   if (is_for_gpu_of_budget(c)) return registry.find("cuda") ? "cuda" : "";
   std::string wanted = c.backend;
   if (c.device.empty() && wanted != "cuda")
@@ -158,6 +159,7 @@ void check_plugin_options(const runfile::RunConfig& c, const plugin::Registry& r
   for (const plugin::Candidate& k : registry.candidates())
     if (!k.manifest.id.empty()) names.push_back(k.manifest.id);
   for (const auto& [name, table] : c.plugin_options) {
+    if (name == plugin::kFrameworkOptions) continue;  // keys of the schema, checked there
     const plugin::Candidate* found = registry.find(name);
     for (const auto& [key, value] : table) {
       Where where;

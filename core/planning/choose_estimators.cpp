@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
 
@@ -27,6 +30,33 @@ int match_of(plugin::Registry& registry, const std::string& id, const runfile::R
   } catch (const plugin::PluginError&) {
     return 0;
   }
+}
+
+/// Whether the estimator describes the training steps that are planned: those of plan.framework, or of
+/// trainhost's own trainers.
+bool describes_framework(const plugin::Registry& registry, const std::string& id,
+                         const runfile::RunConfig& c) {
+  const plugin::Candidate* found = registry.find(id);
+  if (!found) return true;
+  const std::vector<std::string>& described = found->manifest.frameworks;
+  return c.framework.empty() ? described.empty()
+                             : std::ranges::find(described, c.framework) != described.end();
+}
+
+/// Throws usage_error where no installed estimator describes plan.framework.
+void require_framework(const plugin::Registry& registry, const std::vector<std::string>& installed,
+                       const runfile::RunConfig& c) {
+  if (c.framework.empty()) return;
+  std::set<std::string> described{"trainhost"};
+  for (const std::string& id : installed)
+    if (const plugin::Candidate* found = registry.find(id))
+      described.insert(found->manifest.frameworks.begin(), found->manifest.frameworks.end());
+  if (described.count(c.framework)) return;
+  const std::vector<std::string> names(described.begin(), described.end());
+  throw usage_error(fmt::format("plan.framework = \"{}\": no installed estimator describes it{}",
+                                escaped(c.framework, 80), did_you_mean(c.framework, names)),
+                    fmt::format("described: {}", fmt::join(names, ", ")),
+                    c.given.count("plan.framework") ? c.given.at("plan.framework") : Where{});
 }
 
 /// An estimator that was named is asked as well: one for another family would answer for the wrong model.
@@ -55,6 +85,7 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
   std::string best_id;
   // Equal matches: the first by id, which is the order of `ids`.
   for (const std::string& id : ids) {
+    if (!describes_framework(registry, id, c)) continue;
     if (const int match = match_of(registry, id, c); match > best) best = match, best_id = id;
     if (best == kBestMatch) break;
   }
@@ -68,6 +99,7 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
   // The command line replaces the list of the run file.
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   const std::vector<std::string> installed = registry.ids("estimator");
+  require_framework(registry, installed, c);
   std::vector<std::string> chosen;
   for (const std::string& name : wanted) {
     if (name != "auto" && name != "all") {
@@ -80,7 +112,8 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
     // "all": the best first, then the others in the order of their ids.
     if (name == "all")
       for (const std::string& id : installed)
-        if (id != best && match_of(registry, id, c) > 0) chosen.push_back(id);
+        if (id != best && describes_framework(registry, id, c) && match_of(registry, id, c) > 0)
+          chosen.push_back(id);
     // After a name that was given explicitly, "all" may add nothing.
     if (chosen.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
   }

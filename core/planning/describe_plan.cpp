@@ -68,7 +68,8 @@ std::string describe_adapters(const RunSpec& r) {
 
 /// Why the plan is not that of the backend that the user named; "" where it is, or where none was named.
 std::string backend_not_planned(const runfile::RunConfig& c) {
-  if (c.backend == "auto" || c.run.mode == RunMode::kInference || trains_by_program(c.model, c.run))
+  if (!c.framework.empty() || c.backend == "auto" || c.run.mode == RunMode::kInference ||
+      trains_by_program(c.model, c.run))
     return "";
   const PlannedOnly beyond = planned_only_setting(c.run);
   const std::string what = trainable_family(c.model.family)
@@ -93,7 +94,7 @@ std::vector<std::string> assumed_values(const runfile::RunConfig& c) {
 std::string why_approximate(const runfile::RunConfig& c, const PlanRequest& request,
                             const MemoryReport& decides) {
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
-  if (decides.claim == Claim::kExact || c.run.mode == RunMode::kInference ||
+  if (!c.framework.empty() || decides.claim == Claim::kExact || c.run.mode == RunMode::kInference ||
       !trainable_family(c.model.family) || wanted.front() != "auto")
     return "";
   const PlannedOnly beyond = planned_only_setting(c.run);
@@ -111,7 +112,7 @@ void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin:
         "a budget without a device: planned for a GPU with that much memory; --device names one, and "
         "--set train.backend=cpu plans for the CPU");
   // A plan without a trainer is still exact for the program, but no trainer here executes that program.
-  if (!trainer && trains_by_program(c.model, c.run))
+  if (!trainer && c.framework.empty() && trains_by_program(c.model, c.run))
     v.notes.push_back(
         "no trainer for this device is installed: the plan is for the same step program with every buffer "
         "on the device");
@@ -169,7 +170,8 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
   v.backend = request.trainer;
   v.mode = traits.mode;
   v.assumed = assumed_values(c);
-  v.run_line = describe_run(c, describe_recompute(c, traits));
+  v.run_line = (c.framework.empty() ? "" : escaped(c.framework, 80) + ": ") +
+               describe_run(c, describe_recompute(c, traits));
   v.ranks = devices_of(c.run);
   v.compute_tier = r.budgets.tier;
   v.budget_known = r.budgets.compute.known;

@@ -44,8 +44,8 @@ void remove_runtime(MemoryReport& report) {
 
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request) {
-  // A run that no program describes (LoRA, several ranks) has no traits of a trainer.
-  if (request.trainer.empty() || !trains_by_program(c.model, c.run)) return nullptr;
+  // A run that no program describes (LoRA, several ranks, another framework) has no traits of a trainer.
+  if (request.trainer.empty() || !c.framework.empty() || !trains_by_program(c.model, c.run)) return nullptr;
   return &registry.trainer(request.trainer);
 }
 

@@ -312,6 +312,12 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
         "skipped layouts can be neither among the fastest nor on the Pareto front; --every evaluates them "
         "too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
+  if (!c.framework.empty())
+    v.notes.push_back(
+        fmt::format("search ranks layouts by the closed form of core/parallel, which does not describe {}; "
+                    "check a layout with "
+                    "`trainhost plan --for {}`",
+                    escaped(c.framework, 80), escaped(c.framework, 80)));
   return v;
 }
 

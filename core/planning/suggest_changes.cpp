@@ -308,7 +308,7 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
            std::tuple(b.leaves_backend, order_of(b), b.cost);
   });
   drop_same_data_ranks(out);
-  if (trains_by_program(c.model, c.run)) mark_planned_only(out);
+  if (c.framework.empty() && trains_by_program(c.model, c.run)) mark_planned_only(out);
   if (singles < kEnough && !out.empty())
     v.changes_note = why_few(singles, on_selected_backend(), on_selected_backend() < out.size(), v);
   return out;

@@ -18,6 +18,7 @@
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/model_fields.hpp"
 #include "core/runfile/paths.hpp"
+#include "core/runfile/schema.hpp"
 #include "core/runfile/settings.hpp"
 #include "core/runfile/suggest.hpp"
 #include "core/runfile/toml_guard.hpp"
@@ -332,6 +333,27 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
     c.plugin_options["cuda"].emplace("multiprocessors", std::to_string(d->multiprocessors));
 }
 
+/// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
+/// follows "plan.".
+constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime"};
+
+void set_framework(const Settings& s, RunConfig& c) {
+  c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if (c.framework == "trainhost") c.framework.clear();
+  std::map<std::string, std::string> options;
+  for (const char* key : kFrameworkKeys) {
+    if (!s.given(key)) continue;
+    if (c.framework.empty())
+      throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
+                        "example: --for pytorch", s.where(key));
+    options[std::string(key).substr(5)] =
+        find_key(key)->type == Type::kSize ? std::to_string(s.size(key).value()) : s.text(key);
+  }
+  if (c.framework.empty()) return;
+  options["framework"] = c.framework;
+  c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
+}
+
 /// Gives keys that decide the memory of a run, and that were not given, the values with which people train.
 /// The defaults of the run file are those of the built-in run, which is much smaller. Returns the keys.
 /// Adapters are trained in bf16; a run that is only named by its model (`usual`) has one sequence of 2,048
@@ -378,6 +400,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
+  set_framework(s, c);
   if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;

@@ -81,6 +81,9 @@ struct RunConfig {
   // SHA-256 digests in lower-case hex of the plugin files accepted from outside the program's own folders;
   // empty = any file.
   std::vector<std::string> plugin_allow;
+  // Whose step is planned (plan.framework); "" = trainhost's own. Its other settings are in plugin_options,
+  // at plugin::kFrameworkOptions, for the estimator that describes it.
+  std::string framework;
   // [plugin.NAME]: NAME -> key -> value as text
   std::map<std::string, std::map<std::string, std::string>> plugin_options;
   // "NAME.key" -> line, column

@@ -20,7 +20,8 @@ Exit run(const PlanArguments& a) {
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
-  const std::vector<runfile::Override> more = device_overrides(a.device, a.budget, a.host_budget);
+  const std::vector<runfile::Override> more =
+      device_overrides(a.device, a.budget, a.host_budget, a.framework);
   runfile::RunConfig c = load_config(a.common, more);
   const auto registry = make_registry(a.common, &c);
   planning::PlanRequest request;
