@@ -28,6 +28,7 @@ Json to_json(const plugin::Candidate& c) {
           {"status", status_name(c.status)},
           {"reason", c.reason},
           {"families", c.manifest.families},
+          {"frameworks", c.manifest.frameworks},
           {"stage", c.stage},
           {"code", c.code},
           {"hint", c.hint},
