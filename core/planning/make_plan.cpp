@@ -1,6 +1,8 @@
 // See make_plan.hpp.
 #include "core/planning/make_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/planning/choose_estimators.hpp"
@@ -14,8 +16,12 @@ namespace {
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {
   const TrainerTraits traits = planned_traits(r, registry, request);
   PlanResult v = describe_plan(r, registry, request, traits);
-  for (const std::string& id : choose_estimators(r.config, registry, request))
+  ChosenEstimators chosen = choose_estimators(r.config, registry, request);
+  for (const std::string& id : chosen.ids)
     v.estimates.push_back(estimate_run(r, registry, request, id, traits));
+  for (const FailedEstimator& f : chosen.failed)
+    v.notes.push_back(fmt::format("the estimator {} is left out: {}", f.estimator, f.error));
+  v.failed_estimators = std::move(chosen.failed);
   return v;
 }
 
