@@ -23,11 +23,20 @@ Error no_estimator(const runfile::RunConfig& c, const std::vector<std::string>& 
       fmt::format("installed estimators: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
 }
 
-/// 0: does not apply. An estimator that is rejected when it is loaded does not stop the others.
-int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
+using Failed = std::vector<FailedEstimator>;
+
+void add_failed(Failed& failed, const std::string& id, const std::string& error) {
+  if (std::ranges::find(failed, id, &FailedEstimator::estimator) == failed.end())
+    failed.push_back({id, error});
+}
+
+/// 0: does not apply. An estimator that fails, or is rejected when it is loaded, does not stop the others; it
+/// is added to `failed`.
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c, Failed& failed) {
   try {
     return registry.estimator(id).match(c.model, c.run);
-  } catch (const plugin::PluginError&) {
+  } catch (const plugin::PluginError& e) {
+    add_failed(failed, id, e.what());
     return 0;
   }
 }
@@ -59,6 +68,15 @@ void require_framework(const plugin::Registry& registry, const std::vector<std::
                     c.given.count("plan.framework") ? c.given.at("plan.framework") : Where{});
 }
 
+/// Adds the estimators whose files were rejected before they could be asked, for example by a trial load.
+void add_rejected(const plugin::Registry& registry, Failed& failed) {
+  for (const plugin::Candidate& k : registry.candidates())
+    if (k.status == plugin::Status::kRejected && k.manifest.kind == "estimator" && k.code != "duplicate_id")
+      add_failed(failed, k.manifest.id,
+                 fmt::format("the plugin {} was rejected: {} ({}/{})", escaped(k.file.string(), 4096),
+                             k.reason, k.stage, k.code));
+}
+
 /// An estimator that was named is asked as well: one for another family would answer for the wrong model.
 /// Errors of loading it are reported by find_estimator(), which knows the position in the run file.
 void require_match(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
@@ -69,8 +87,9 @@ void require_match(plugin::Registry& registry, const std::string& id, const runf
     return;
   }
   std::vector<std::string> others;
+  Failed failed;
   for (const std::string& other : installed)
-    if (other != id && match_of(registry, other, c) > 0) others.push_back(other);
+    if (other != id && match_of(registry, other, c, failed) > 0) others.push_back(other);
   throw usage_error(fmt::format("the estimator '{}' does not plan this run of the model family '{}'",
                                 escaped(id, 80), escaped(c.model.family, 80)),
                     others.empty() ? "no installed estimator plans it"
@@ -80,13 +99,13 @@ void require_match(plugin::Registry& registry, const std::string& id, const runf
 
 /// "" if none matches. Stops at a perfect match, so that the others are not even loaded.
 std::string best_match(plugin::Registry& registry, const std::vector<std::string>& ids,
-                       const runfile::RunConfig& c) {
+                       const runfile::RunConfig& c, Failed& failed) {
   int best = 0;
   std::string best_id;
   // Equal matches: the first by id, which is the order of `ids`.
   for (const std::string& id : ids) {
     if (!describes_framework(registry, id, c)) continue;
-    if (const int match = match_of(registry, id, c); match > best) best = match, best_id = id;
+    if (const int match = match_of(registry, id, c, failed); match > best) best = match, best_id = id;
     if (best == kBestMatch) break;
   }
   return best_id;
@@ -94,28 +113,31 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
 
 }  // namespace
 
-std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
-                                           const PlanRequest& request) {
+ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
+                                   const PlanRequest& request) {
   // The command line replaces the list of the run file.
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   const std::vector<std::string> installed = registry.ids("estimator");
   require_framework(registry, installed, c);
-  std::vector<std::string> chosen;
+  ChosenEstimators chosen;
   for (const std::string& name : wanted) {
     if (name != "auto" && name != "all") {
       require_match(registry, name, c, installed);
-      chosen.push_back(name);
+      chosen.ids.push_back(name);
       continue;
     }
-    const std::string best = best_match(registry, installed, c);
-    if (!best.empty()) chosen.push_back(best);
+    const std::string best = best_match(registry, installed, c, chosen.failed);
+    if (!best.empty()) chosen.ids.push_back(best);
     // "all": the best first, then the others in the order of their ids.
-    if (name == "all")
+    if (name == "all") {
       for (const std::string& id : installed)
-        if (id != best && describes_framework(registry, id, c) && match_of(registry, id, c) > 0)
-          chosen.push_back(id);
+        if (id != best && describes_framework(registry, id, c) &&
+            match_of(registry, id, c, chosen.failed) > 0)
+          chosen.ids.push_back(id);
+      add_rejected(registry, chosen.failed);
+    }
     // After a name that was given explicitly, "all" may add nothing.
-    if (chosen.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
+    if (chosen.ids.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
   }
   return chosen;
 }

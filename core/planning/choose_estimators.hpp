@@ -7,11 +7,16 @@
 
 namespace trainhost::planning {
 
-/// Ids of the estimators to ask; the first one decides whether the run fits. "auto" selects the estimator
-/// with the best match for the model and the run; "all" adds every other estimator that matches.
+struct ChosenEstimators {
+  std::vector<std::string> ids;         // at least one; the first one decides whether the run fits
+  std::vector<FailedEstimator> failed;  // could not say whether they match
+};
+
+/// The estimators to ask. "auto" selects the estimator with the best match for the model and the run; "all"
+/// adds every other estimator that matches, and to `failed` those that were rejected.
 /// Throws usage_error where no estimator matches.
-std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
-                                           const PlanRequest& request);
+ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
+                                   const PlanRequest& request);
 
 /// The estimator with this id. Throws usage_error with `where` (position of the name in the run file) for an
 /// unknown id or a rejected plugin file.

@@ -1,6 +1,8 @@
 // See make_plan.hpp.
 #include "core/planning/make_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/planning/choose_estimators.hpp"
@@ -13,11 +15,15 @@ namespace {
 
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {
   const TrainerTraits traits = planned_traits(r, registry, request);
+  ChosenEstimators chosen = choose_estimators(r.config, registry, request);
   std::vector<Estimate> estimates;
-  for (const std::string& id : choose_estimators(r.config, registry, request))
+  for (const std::string& id : chosen.ids)
     estimates.push_back(estimate_run(r, registry, request, id, traits));
   PlanResult v = describe_plan(r, registry, request, traits, estimates.front().report);
   v.estimates = std::move(estimates);
+  for (const FailedEstimator& f : chosen.failed)
+    v.notes.push_back(fmt::format("the estimator {} is left out: {}", f.estimator, f.error));
+  v.failed_estimators = std::move(chosen.failed);
   return v;
 }
 

@@ -45,6 +45,11 @@ struct Estimate {
   bool fits = true;  // no known limit is exceeded; verdict_of() covers those that are not known
 };
 
+/// An estimator that could not be asked, with the reason.
+struct FailedEstimator {
+  std::string estimator, error;
+};
+
 /// What a change costs, from the cheapest to the most expensive. kResult: the trained model differs.
 enum class Price : std::uint32_t { kFree, kTime, kHardware, kResult };
 constexpr std::string_view name(Price p) {
@@ -97,8 +102,9 @@ struct PlanResult {
   std::uint64_t budget_bytes = 0;
   std::string budget_source;  // "free memory", "memory.budget", "h100-80gb"
   std::uint64_t host_budget_bytes = 0;
-  std::string host_budget_source;       // "" where host memory has no budget of its own
-  std::vector<Estimate> estimates;      // the first one decides whether the run fits
+  std::string host_budget_source;   // "" where host memory has no budget of its own
+  std::vector<Estimate> estimates;  // the first one decides whether the run fits
+  std::vector<FailedEstimator> failed_estimators;
   std::vector<std::string> notes;       // about the whole plan; notes of one estimator are in its report
   std::uint64_t ranks = 1;              // number of devices of the run
   std::uint64_t active_parameters = 0;  // used per token; 0: all of them

@@ -81,7 +81,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   const bool decides_this =
       !decides_.empty() && registry.estimator(decides_).match(r.config.model, r.config.run) > 0;
   request.estimators = {decides_this ? decides_ : "auto"};
-  const std::string id = choose_estimators(r.config, registry, request).front();
+  const std::string id = choose_estimators(r.config, registry, request).ids.front();
   const TrainerTraits traits = planned_traits(r, registry, request);
   // Counted before the cache is asked: this is the number of estimates requested.
   ++planned_;

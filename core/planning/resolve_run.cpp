@@ -46,7 +46,7 @@ RecomputeLayers least_recompute(const ResolvedRun& r, plugin::Trainer& trainer, 
 RecomputeLayers least_recompute(const ResolvedRun& r, plugin::Registry& registry,
                                 const PlanRequest& request) {
   runfile::RunConfig c = r.config;
-  const std::string id = choose_estimators(c, registry, request).front();
+  const std::string id = choose_estimators(c, registry, request).ids.front();
   const TrainerTraits device = traits_for(c, nullptr);
   return step::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
     c.run.recompute_layers = layers;

@@ -148,7 +148,7 @@ class Sweeper {
         how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.traits.mode, how_.back());
       describe(p);
       first_traits_ = first_traits_.value_or(p.traits);
-      for (const std::string& id : choose_estimators(p.resolved.config, *p.registry, p.request))
+      for (const std::string& id : choose_estimators(p.resolved.config, *p.registry, p.request).ids)
         ask(p, id, i);
     } catch (const Error& e) {
       errors_[i] = e.what();

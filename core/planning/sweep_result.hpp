@@ -19,9 +19,10 @@ struct SweepPoint {
   bool fits = true;
   std::string error;  // why the value makes no valid run; byte counts are then 0
   std::vector<std::pair<Component, std::uint64_t>> components;
+  // Settings chosen automatically at this point: "streamed, recompute every layer full".
+  std::string how = {};
   std::uint64_t host_bytes = 0;  // pinned and pageable host memory beside a device; bytes per rank
   Verdict verdict = Verdict::kFits;
-  std::string how;  // settings chosen automatically at this point: "streamed, recompute every layer full"
 };
 
 /// The points of one estimator.

@@ -31,10 +31,23 @@ namespace {
 // Longest id or version that is compared; a table without a NUL is not read beyond it.
 constexpr std::size_t kMaxDescription = 256;
 constexpr const char* kCatch = "a bug in the plugin: catch exceptions inside it, for example with th::guard";
+constexpr const char* kFreeMemory = "free some memory and run the command again";
 
 /// Texts of the table may lack a NUL.
 std::string text_at(const char* s) {
   return s ? std::string(s, ::strnlen(s, kMaxDescription)) : std::string();
+}
+
+/// Throws the Rejection for the exception that is being handled. One that is due to too little memory says
+/// nothing about the plugin.
+[[noreturn]] void reject_exception(const char* stage, const std::string& call) {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw Rejection(stage, "host_oom", call + " ran out of host memory", kFreeMemory);
+  } catch (...) {
+    throw Rejection(stage, "exception", call + " threw an exception", kCatch);
+  }
 }
 
 /// From here on code of the plugin runs: its static constructors. They may throw, and the exception arrives
@@ -50,7 +63,7 @@ boost::dll::shared_library map_library(const std::filesystem::path& file) {
   try {
     library.load(dll::fs::path(file), mode, failed);
   } catch (...) {
-    throw Rejection("load", "exception", "its static initialisation threw an exception", kCatch);
+    reject_exception("load", "its static initialisation");
   }
   if (failed) {
     const char* text = ::dlerror();
@@ -100,7 +113,7 @@ const char* advice(th_status s) {
       return "see its documentation for what it requires";
     case TH_E_HOST_OOM:
     case TH_E_DEVICE_OOM:
-      return "free some memory and run the command again";
+      return kFreeMemory;
     case TH_E_IO:
     case TH_E_DEVICE_LOST:
       return "fix the cause and run the command again";
@@ -116,7 +129,7 @@ th_plugin read_table(Entry entry) {
   try {
     raw = entry();
   } catch (...) {
-    throw Rejection("load", "exception", fmt::format("{} threw an exception", TH_ENTRY_NAME), kCatch);
+    reject_exception("load", TH_ENTRY_NAME);
   }
   th_plugin head = copy_known_fields<th_plugin>(raw, TH_SIZE_UP_TO(th_plugin, abi_minor), "plugin table");
   if (head.abi_major != TH_ABI_MAJOR)
@@ -213,7 +226,7 @@ void Library::start() {
   try {
     s = table_.start(host_.get(), result.get());
   } catch (...) {
-    throw Rejection("start", "exception", "its start() threw an exception", kCatch);
+    reject_exception("start", "its start()");
   }
   if (s != TH_OK) {
     const abi::ErrorText text = abi::read_error(error);
@@ -243,7 +256,7 @@ const void* Library::interface(const char* interface_id) const {
   try {
     return table_.get(interface_id);
   } catch (...) {
-    throw Rejection("abi", "exception", "its get() threw an exception", kCatch);
+    reject_exception("abi", "its get()");
   }
 }
 

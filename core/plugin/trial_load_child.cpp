@@ -122,6 +122,9 @@ void serve_trial_load() {
     // Every outcome is a line of the record. An exception that leaves this function would look like a crash.
     report({"rejected", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
             std::to_string(why.native().code)});
+  } catch (const std::bad_alloc&) {
+    report(
+        {"rejected", "load", "host_oom", "out of host memory", "free some memory and run the command again"});
   } catch (const std::exception& e) {
     report({"rejected", "load", "exception", e.what(), ""});
   }

@@ -67,7 +67,7 @@ void answer(const planning::PlanResult& v, html::Page& page) {
                   html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
-  if (e.fits && !unjudged.empty()) page.answer += "; " + unjudged;
+  if (e.fits && v.budget_known && !unjudged.empty()) page.answer += "; " + unjudged;
   // Changes are sorted by cost, so the first one is the cheapest.
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
   page.detail =
@@ -81,6 +81,7 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   if (v.host_budget_known())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes),
                                v.host_budget_source);
+  if (!v.budget_known && !unjudged.empty()) page.detail += "; " + unjudged;
   if (v.unjudged_host(e)) page.detail += std::string("; ") + kHostBudgetHint;
   if (v.ranks > 1)
     page.detail += fmt::format(". Sizes are for the fullest of {} devices", format_count(v.ranks));

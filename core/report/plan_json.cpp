@@ -142,6 +142,10 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
     estimates.push_back(std::move(entry));
   }
   j["estimates"] = std::move(estimates);
+  Json failed = Json::array();
+  for (const planning::FailedEstimator& f : v.failed_estimators)
+    failed.push_back({{"estimator", f.estimator}, {"error", f.error}});
+  j["failed_estimators"] = std::move(failed);
   j["notes"] = v.notes;
   j["ranks"] = v.ranks;
   j["changes"] = changes_json(v);

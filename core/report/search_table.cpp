@@ -148,8 +148,10 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
                      format_count(v.evaluated), format_count(v.fitting), unjudged ? " the devices" : "",
                      seconds_text(v.seconds));
   if (unjudged)
-    out += fmt::format("  layouts listed here need up to {} of host memory per device: not known; {}\n",
-                       format_bytes(unjudged), kHostBudgetHint);
+    out += wrapped(fmt::format("  layouts listed here need up to {} of host memory per device: not known; {}",
+                               format_bytes(unjudged), kHostBudgetHint),
+                   line_width(t), "    ") +
+           "\n";
   if (!v.best.empty()) {
     out += styled(t, Style::kAccent, "fastest layouts that fit") + "\n" + rows_table(v.best, t);
     const std::vector<planning::RankedLayout> front = sample_evenly(v.pareto, kFrontRows);

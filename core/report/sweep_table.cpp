@@ -126,8 +126,10 @@ std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
     for (const planning::SweepPoint& p : c.points)
       if (p.verdict == planning::Verdict::kFitsDevice) unjudged = std::max(unjudged, p.host_bytes);
   if (unjudged)
-    out += fmt::format("  ? fits the device; needs up to {} of host memory: not known; {}\n",
-                       format_bytes(unjudged), kHostBudgetHint);
+    out += wrapped(fmt::format("  ? fits the device; needs up to {} of host memory: not known; {}",
+                               format_bytes(unjudged), kHostBudgetHint),
+                   line_width(t), "    ") +
+           "\n";
   for (const planning::Crossover& c : v.crossovers)
     out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
   return out;

@@ -6,6 +6,7 @@
 #include "core/abi/report_transfer.hpp"
 #include "core/model/architecture.hpp"
 #include "plugins/estimators/calculon/report.hpp"
+#include "plugins/estimators/common/guard_match.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
@@ -25,16 +26,14 @@ constexpr std::int32_t kRuleOfThumb = 50;  // counts every model as a GPT
 /// Known families under a parallelism that Calculon can express. estimate() accepts any family with the
 /// needed dimensions and names the setting that Calculon cannot express.
 std::int32_t match(const th_model* m, const th_run* r) {
-  try {
+  return rules::guard_match(kRuleOfThumb, [&] {
     if (!m || !r) return 0;
     const ModelSpec model = calculon::completed(abi::from_c(*m));
     if (!model::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
     const calculon::Mapped mapped = calculon::map(model, abi::from_c(*r), {});
     calculon::check(mapped.application, mapped.execution);
     return kRuleOfThumb;
-  } catch (...) {
-    return 0;
-  }
+  });
 }
 
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,

@@ -4,6 +4,7 @@
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
+#include "plugins/estimators/common/guard_match.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -21,12 +22,10 @@ namespace {
 constexpr std::int32_t kRuleOfThumb = 100;  // an estimator that is exact for the family has a higher score
 
 std::int32_t match(const th_model* m, const th_run* r) {
-  try {
+  return rules::guard_match(kRuleOfThumb, [&] {
     if (!m || !r) return 0;
     return TH_HAS(m, th_model, family) && m->family && trainable_family(m->family) ? kRuleOfThumb : 0;
-  } catch (...) {
-    return 0;
-  }
+  });
 }
 
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,

@@ -5,6 +5,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
 #include "core/placement/memory_plan.hpp"
+#include "plugins/estimators/common/guard_match.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
@@ -23,12 +24,10 @@ constexpr std::int32_t kExact = 1000;  // the highest score: made for these fami
 
 /// Runs with a step program: one rank, full training, no setting that only planners implement.
 std::int32_t match(const th_model* m, const th_run* run) {
-  try {
+  return rules::guard_match(kExact, [&] {
     if (!m || !run || !TH_HAS(m, th_model, family) || !m->family) return 0;
     return trains_by_program(abi::from_c(*m), abi::from_c(*run)) ? kExact : 0;
-  } catch (...) {
-    return 0;
-  }
+  });
 }
 
 /// Note of a plan without a trainer: TrainerTraits has its defaults.

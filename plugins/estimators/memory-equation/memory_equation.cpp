@@ -2,6 +2,7 @@
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
+#include "plugins/estimators/common/guard_match.hpp"
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/memory-equation/breakdown.hpp"
@@ -23,16 +24,14 @@ constexpr std::int32_t kRuleOfThumb = 50;  // estimators that know the family's 
 constexpr const char* kId = "memory-equation";
 
 std::int32_t match(const th_model* m, const th_run* r) {
-  try {
+  return rules::guard_match(kRuleOfThumb, [&] {
     if (!m || !r) return 0;
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
     const ModelSpec model = abi::from_c(*m);
     if (!model.hidden || !model.layers || !model.heads || abi::from_c(*r).mode == RunMode::kInference)
       return 0;
     return kRuleOfThumb;
-  } catch (...) {
-    return 0;
-  }
+  });
 }
 
 std::uint32_t millionths(std::optional<double> share, std::uint32_t otherwise) {

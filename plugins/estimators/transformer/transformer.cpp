@@ -12,6 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
+#include "plugins/estimators/common/guard_match.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
@@ -31,12 +32,10 @@ namespace {
 constexpr std::int32_t kTensorByTensor = 500;  // between a rule of thumb (100) and a placed program (1000)
 
 std::int32_t match(const th_model* m, const th_run* r) {
-  try {
+  return rules::guard_match(kTensorByTensor, [&] {
     if (!m || !r) return 0;
     return TH_HAS(m, th_model, family) && m->family && model::known_family(m->family) ? kTensorByTensor : 0;
-  } catch (...) {
-    return 0;
-  }
+  });
 }
 
 std::string percent(std::uint64_t ours, std::uint64_t truth) {

@@ -2,6 +2,7 @@
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
+#include "plugins/estimators/common/guard_match.hpp"
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/vram-note/breakdown.hpp"
@@ -23,14 +24,12 @@ constexpr std::int32_t kRuleOfThumb = 50;  // estimators that know the family's 
 constexpr const char* kId = "vram-note";
 
 std::int32_t match(const th_model* m, const th_run* r) {
-  try {
+  return rules::guard_match(kRuleOfThumb, [&] {
     if (!m || !r) return 0;
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
     const ModelSpec model = abi::from_c(*m);
     return model.hidden && model.layers && model.heads && model.vocab ? kRuleOfThumb : 0;
-  } catch (...) {
-    return 0;
-  }
+  });
 }
 
 vram_note::Settings settings_of(const th_host* host) {

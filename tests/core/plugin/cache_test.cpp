@@ -267,6 +267,13 @@ BOOST_AUTO_TEST_CASE(a_start_that_failed_for_external_reasons_is_tried_again) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_lack_of_memory_says_nothing_about_the_file) {
+  Case c;
+  age(c.plugins.copy("no_memory"));
+  BOOST_TEST(c.list() == "load/host_oom: trainhost_plugin_v1 ran out of host memory");
+  BOOST_TEST(!c.cached());
+}
+
 BOOST_AUTO_TEST_CASE(a_cached_rejection_keeps_its_vendor_error) {
   tp::CacheEntry r;
   r.rejected.emplace("start", "internal", "x 5: y", "", tp::VendorError{"x", 5});

@@ -40,10 +40,11 @@ BOOST_AUTO_TEST_CASE(json_has_every_point_or_the_reason_why_it_is_not_valid) {
 
 BOOST_AUTO_TEST_CASE(csv_quotes_what_needs_it_and_leaves_unplanned_cells_empty) {
   BOOST_TEST(report::sweep_csv(small()) ==
-             "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,how,error\n"
-             "llama,exact,512,2000,2000,true,1500,500,,\n"
-             "llama,exact,1024,3500,3500,false,1500,2000,,\n"
-             "llama,exact,2048,,,,,,,\"no, \"\"really\"\"\"\n");
+             "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,how,error,host_bytes,"
+             "verdict\n"
+             "llama,exact,512,2000,2000,true,1500,500,,,0,fits\n"
+             "llama,exact,1024,3500,3500,false,1500,2000,,,0,fits\n"
+             "llama,exact,2048,,,,,,,\"no, \"\"really\"\"\",,\n");
 }
 
 BOOST_AUTO_TEST_CASE(different_automatic_settings_are_shown_in_table_page_and_csv) {

@@ -316,6 +316,7 @@ const SyntaxError kSyntaxErrors[] = {
     {"[data]\ntrain = ./text.txt\n", "write strings in quotes: train = \"./text.txt\""},
     {"[memory]\nbudget = 24GiB\n", "write strings in quotes: budget = \"24GiB\""},
     {"[train]\nrecompute = none\n", "write strings in quotes: recompute = \"none\""},
+    {"[data]\ntrain = my \"own\" text.txt\n", "write the whole value in quotes"},
     {"[model]\ntie_word_embeddings = True\n", "write true or false"},
     {"[model]\ntie_word_embeddings = yes\n", "write true or false"},
     {"[train]\nsteps =  # later\n", "write a value after '=', or remove steps"},

@@ -181,6 +181,24 @@ BOOST_AUTO_TEST_CASE(all_estimators_are_compared_in_one_table) {
   BOOST_TEST(has(r.err, "did you mean 'chunk'?"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(an_estimator_that_cannot_be_asked_is_in_the_plan_with_its_error) {
+  TemporaryDirectory tmp;
+  std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
+  const std::string file = (tmp.path() / "throws.so").string();
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/throws.so", file);
+  const std::vector<std::string> plan = {"plan", "--estimator=all", "--plugin-path", tmp.path().string()};
+  Outcome r = run_program(plan);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "note: the estimator sample is left out: the plugin " + file), r.out);
+  std::vector<std::string> json = plan;
+  json.push_back("--json");
+  const auto failed = nlohmann::json::parse(run_program(json).out)["failed_estimators"];
+  BOOST_REQUIRE(failed.size() == 1u);
+  BOOST_TEST(failed[0]["estimator"] == "sample");
+  BOOST_TEST(has(failed[0]["error"], "was rejected: "), failed[0]["error"]);
+  BOOST_TEST(nlohmann::json::parse(run_program({"plan", "--json"}).out)["failed_estimators"].empty());
+}
+
 BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_status) {
   Outcome r = run_program({"plugins", "list", "--json"});
   BOOST_TEST(r.code == 0, r.err);
