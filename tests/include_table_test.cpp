@@ -29,6 +29,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/executor",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/"}},
     {"core/runfile", {"core/base/", "core/model/"}},
+    {"core/framework_files", {"core/base/", "core/model/", "core/runfile/"}},
     {"core/data", {"core/base/", "core/model/"}},
     {"core/checkpoint", {"core/base/", "core/model/"}},
     {"core/plugin", {"trainhost/", "core/base/", "core/process/", "core/model/", "core/abi/"}},
@@ -72,6 +73,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"boost/", {"core/plugin", "core/plugin_validator"}},
     {"toml++/", {"core/base"}},
+    {"yaml-cpp/", {"core/framework_files"}},
     {"nlohmann/", {}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},

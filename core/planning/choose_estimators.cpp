@@ -41,22 +41,13 @@ int match_of(plugin::Registry& registry, const std::string& id, const runfile::R
   }
 }
 
-/// Whether the estimator describes the training steps that are planned: those of plan.framework, or of
-/// trainhost's own trainers.
-bool describes_framework(const plugin::Registry& registry, const std::string& id,
-                         const runfile::RunConfig& c) {
-  const plugin::Candidate* found = registry.find(id);
-  if (!found) return true;
-  const std::vector<std::string>& described = found->manifest.frameworks;
-  return c.framework.empty() ? described.empty()
-                             : std::ranges::find(described, c.framework) != described.end();
-}
+constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
 
 /// Throws usage_error where no installed estimator describes plan.framework.
 void require_framework(const plugin::Registry& registry, const std::vector<std::string>& installed,
                        const runfile::RunConfig& c) {
   if (c.framework.empty()) return;
-  std::set<std::string> described{"trainhost"};
+  std::set<std::string> described{kOwnTrainers};
   for (const std::string& id : installed)
     if (const plugin::Candidate* found = registry.find(id))
       described.insert(found->manifest.frameworks.begin(), found->manifest.frameworks.end());
@@ -112,6 +103,15 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
 }
 
 }  // namespace
+
+bool describes_framework(const plugin::Registry& registry, const std::string& id,
+                         const runfile::RunConfig& c) {
+  const plugin::Candidate* found = registry.find(id);
+  if (!found) return true;
+  const std::vector<std::string>& described = found->manifest.frameworks;
+  if (described.empty()) return c.framework.empty();
+  return std::ranges::find(described, c.framework.empty() ? kOwnTrainers : c.framework) != described.end();
+}
 
 ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                    const PlanRequest& request) {

@@ -18,6 +18,11 @@ struct ChosenEstimators {
 ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                    const PlanRequest& request);
 
+/// Whether the estimator describes the training steps that are planned: those of plan.framework, or of
+/// trainhost's own trainers. An estimator that lists no framework describes the latter.
+bool describes_framework(const plugin::Registry& registry, const std::string& id,
+                         const runfile::RunConfig& c);
+
 /// The estimator with this id. Throws usage_error with `where` (position of the name in the run file) for an
 /// unknown id or a rejected plugin file.
 plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string& id, const Where& where);

@@ -12,6 +12,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
+#include "core/runfile/file_key.hpp"
 
 namespace trainhost::planning {
 
@@ -112,8 +113,9 @@ struct PlanResult {
   std::vector<Change> changes;                      // filled where the run does not fit; cheapest first
   std::string changes_note;                         // why fewer than three single changes are enough; or ""
   std::vector<Limit> limits;
-  std::vector<StepPhase> timeline;  // of one step, in order; empty where no step program is known
-  std::string command;              // command line of this process; "" = not known
+  std::vector<StepPhase> timeline;          // of one step, in order; empty where no step program is known
+  std::vector<runfile::FileKey> file_keys;  // of --from
+  std::string command;                      // command line of this process; "" = not known
 
   bool host_budget_known() const { return !host_budget_source.empty(); }
   /// Host memory that the estimate needs and whose limit is not known. Bytes.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/runfile/file_key.hpp"
+
 namespace trainhost::planning {
 
 struct RankedLayout {
@@ -35,7 +37,8 @@ struct SearchResult {
   std::vector<RankedLayout> best;    // fastest first
   std::vector<RankedLayout> pareto;  // least memory first; each one faster than all before it
   std::vector<std::string> assumptions, notes;
-  std::string command;  // command line of this process; "" = not known
+  std::vector<runfile::FileKey> file_keys;  // of --from
+  std::string command;                      // command line of this process; "" = not known
 };
 
 }  // namespace trainhost::planning

@@ -94,6 +94,7 @@ class Sweeper {
   }
 
   static int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
+    if (!describes_framework(registry, id, c)) return 0;
     try {
       return registry.estimator(id).match(c.model, c.run);
     } catch (const plugin::PluginError&) {
@@ -205,6 +206,7 @@ class Sweeper {
     const runfile::RunConfig& c = p.resolved.config;
     v_.model = c.model.name.empty() ? c.model.family : c.model.name;
     described_ = c;
+    v_.file_keys = c.file_keys;
     const Budget& b = p.resolved.budgets.compute;
     const bool swept =
         axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has another budget

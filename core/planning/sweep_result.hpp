@@ -8,6 +8,7 @@
 
 #include "core/base/types.hpp"
 #include "core/planning/plan_result.hpp"
+#include "core/runfile/file_key.hpp"
 
 namespace trainhost::planning {
 
@@ -47,7 +48,8 @@ struct SweepResult {
   std::vector<Crossover> crossovers;
   std::vector<std::string> remarks;  // about the whole sweep; also the first entries of `notes`
   std::vector<std::string> notes;
-  std::string command;  // command line of this process; "" = not known
+  std::vector<runfile::FileKey> file_keys;  // of --from
+  std::string command;                      // command line of this process; "" = not known
 };
 
 }  // namespace trainhost::planning

@@ -6,6 +6,7 @@
 #include "core/report/changes_table.hpp"
 #include "core/report/comparison.hpp"
 #include "core/report/entry_sums.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
@@ -109,7 +110,7 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.estimates.size() > 1)
     out += styled(t, Style::kAccent, "comparison of the estimates") + "\n" + comparison_table(v, t);
   for (const std::string& n : v.notes) out += note_line(n, t);
-  return out + changes_table(v, t) + limits_table(v, t);
+  return out + file_keys_text(v.file_keys, t) + changes_table(v, t) + limits_table(v, t);
 }
 
 }  // namespace trainhost::report

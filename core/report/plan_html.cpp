@@ -6,6 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/report/entry_sums.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/html_timeline.hpp"
@@ -281,6 +282,7 @@ std::string plan_html(const planning::PlanResult& v) {
   page.section("Comparison of estimators", other_estimates(v));
   page.section("Derivation", entries(v));
   page.section("Notes", html::list(v.notes));
+  page.section("Keys of the files", html::list(file_keys_sentences(v.file_keys), 400));
   return page.str();
 }
 

@@ -3,6 +3,7 @@
 // phase, "too_much" are the bytes over the budget.
 #include "core/base/json_value.hpp"
 #include "core/report/entry_sums.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
@@ -147,6 +148,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
     failed.push_back({{"estimator", f.estimator}, {"error", f.error}});
   j["failed_estimators"] = std::move(failed);
   j["notes"] = v.notes;
+  add_file_keys(j, v.file_keys);
   j["ranks"] = v.ranks;
   j["changes"] = changes_json(v);
   if (!v.changes_note.empty()) j["changes_note"] = v.changes_note;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/html_axis.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
@@ -176,6 +177,7 @@ std::string search_html(const planning::SearchResult& v) {
   page.section("Fastest layouts", rows(v.best, "best", 60, 50'000));
   page.section("Assumptions of the time model", html::list(v.assumptions));
   page.section("Notes", html::list(v.notes));
+  page.section("Keys of the files", html::list(file_keys_sentences(v.file_keys), 400));
   return page.str();
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/base/json_value.hpp"
 #include "core/planning/plan_result.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/search_report.hpp"
 
 namespace trainhost::report {
@@ -46,24 +47,25 @@ Json rows_json(const planning::SearchResult& v, const std::vector<planning::Rank
 }  // namespace
 
 std::string search_json(const planning::SearchResult& v) {
-  const Json j = {{"schema", "trainhost.search/1"},
-                  {"model", v.model},
-                  {"device", v.device},
-                  {"devices", v.devices},
-                  {"run", v.run_line},
-                  {"budget_bytes", v.budget_bytes},
-                  {"host_budget_bytes", v.host_budget_bytes ? Json(*v.host_budget_bytes) : Json(nullptr)},
-                  {"global_batch", v.global_batch},
-                  {"seq_len", v.seq_len},
-                  {"layouts", v.layouts},
-                  {"evaluated", v.evaluated},
-                  {"fitting", v.fitting},
-                  {"seconds", v.seconds},
-                  // "best": by time; "pareto": by memory, each faster than the one before.
-                  {"best", rows_json(v, v.best)},
-                  {"pareto", rows_json(v, v.pareto)},
-                  {"assumptions", v.assumptions},
-                  {"notes", v.notes}};
+  Json j = {{"schema", "trainhost.search/1"},
+            {"model", v.model},
+            {"device", v.device},
+            {"devices", v.devices},
+            {"run", v.run_line},
+            {"budget_bytes", v.budget_bytes},
+            {"host_budget_bytes", v.host_budget_bytes ? Json(*v.host_budget_bytes) : Json(nullptr)},
+            {"global_batch", v.global_batch},
+            {"seq_len", v.seq_len},
+            {"layouts", v.layouts},
+            {"evaluated", v.evaluated},
+            {"fitting", v.fitting},
+            {"seconds", v.seconds},
+            // "best": by time; "pareto": by memory, each faster than the one before.
+            {"best", rows_json(v, v.best)},
+            {"pareto", rows_json(v, v.pareto)},
+            {"assumptions", v.assumptions},
+            {"notes", v.notes}};
+  add_file_keys(j, v.file_keys);
   return j.dump(2);
 }
 

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "core/base/text.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
@@ -166,7 +167,7 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
   }
   for (const std::string& a : v.assumptions) out += wrapped("  assumed: " + a, line_width(t), "    ") + "\n";
   for (const std::string& n : v.notes) out += wrapped("  note: " + n, line_width(t), "    ") + "\n";
-  return out;
+  return out + file_keys_text(v.file_keys, t);
 }
 
 std::string search_csv(const planning::SearchResult& v) {

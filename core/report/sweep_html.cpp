@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/sweep_report.hpp"
@@ -246,6 +247,7 @@ std::string sweep_html(const planning::SweepResult& v) {
   page.section("By component", curves);
   page.section("Values as tables", tables);
   page.section("Notes", html::list(v.notes));
+  page.section("Keys of the files", html::list(file_keys_sentences(v.file_keys), 400));
   return page.str();
 }
 

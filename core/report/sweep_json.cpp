@@ -1,6 +1,7 @@
 // Writes the trainhost.sweep/1 object: every point of every curve, and the crossovers.
 
 #include "core/base/json_value.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/sweep_report.hpp"
 
 namespace trainhost::report {
@@ -38,17 +39,18 @@ std::string sweep_json(const planning::SweepResult& v) {
   }
   for (const planning::Crossover& c : v.crossovers)
     crossovers.push_back({{"estimator", c.estimator}, {"x", c.x}, {"sentence", c.sentence}});
-  const Json j = {{"schema", "trainhost.sweep/1"},
-                  {"model", v.model},
-                  {"run", v.run_line},
-                  {"key", v.key},
-                  {"unit", v.unit},
-                  {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
-                  // null: no budget is known.
-                  {"budget_source", v.budget_source},
-                  {"curves", std::move(curves)},
-                  {"crossovers", std::move(crossovers)},
-                  {"notes", v.notes}};
+  Json j = {{"schema", "trainhost.sweep/1"},
+            {"model", v.model},
+            {"run", v.run_line},
+            {"key", v.key},
+            {"unit", v.unit},
+            {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
+            // null: no budget is known.
+            {"budget_source", v.budget_source},
+            {"curves", std::move(curves)},
+            {"crossovers", std::move(crossovers)},
+            {"notes", v.notes}};
+  add_file_keys(j, v.file_keys);
   return j.dump(2);
 }
 

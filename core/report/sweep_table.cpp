@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "core/base/text.hpp"
+#include "core/report/file_keys.hpp"
 #include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
@@ -132,7 +133,7 @@ std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
            "\n";
   for (const planning::Crossover& c : v.crossovers)
     out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
-  return out;
+  return out + file_keys_text(v.file_keys, t);
 }
 
 }  // namespace trainhost::report

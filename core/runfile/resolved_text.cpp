@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "core/base/json_value.hpp"
 #include "core/runfile/paths.hpp"
@@ -73,7 +74,12 @@ std::string line_of(const Settings& s, const Key& key, std::string_view name,
     return *key.default_toml ? fmt::format("# {} = {}\n", name, key.default_toml) : "";
   const Value v = holds_paths(key) ? absolute_path(key, given->second, base) : given->second;
   const std::string assignment = fmt::format("{} = {}", name, toml_value(v));
-  return s.overridden(key.name) ? fmt::format("{:<40} # command line\n", assignment) : assignment + "\n";
+  if (!s.overridden(key.name)) return assignment + "\n";
+  const Where& from = given->second.where;  // a line: the value is from a file of another framework
+  return fmt::format("{:<40} # {}\n", assignment,
+                     from.line                     ? fmt::format("{}:{}", from.file, from.line)
+                     : from.file.starts_with("--") ? "command line"
+                                                   : from.file);
 }
 
 }  // namespace
@@ -100,6 +106,20 @@ std::string resolved_text(const Settings& s, const std::filesystem::path& base) 
     if (const std::string owner = name.substr(0, dot); owner != plugin)
       out += fmt::format("\n[plugin.{}]\n", plugin_key(plugin = owner));
     out += fmt::format("{} = {}\n", plugin_key(name.substr(dot + 1)), toml_value(v));
+  }
+  return out;
+}
+
+/// Defaults are comments. A table is written before its first key, so that no table is empty.
+std::string without_defaults(const std::string& resolved) {
+  std::string out, table;
+  for (std::size_t at = 0, end; at < resolved.size(); at = end + 1) {
+    end = std::min(resolved.find('\n', at), resolved.size());
+    const std::string line = resolved.substr(at, end - at);
+    if (line.starts_with('['))
+      table = (out.empty() ? "" : "\n") + line + "\n";
+    else if (!line.empty() && !line.starts_with('#'))
+      out += std::exchange(table, {}) + line + "\n";
   }
   return out;
 }

@@ -13,6 +13,7 @@
 #include "core/base/error.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
+#include "core/runfile/file_key.hpp"
 
 namespace trainhost::runfile {
 
@@ -93,11 +94,15 @@ struct RunConfig {
   // Keys of run_for_model() that were not given and have the usual value of such a run, not their default.
   std::vector<std::string> assumed;
   std::string resolved;  // the run file with every key that has a value, as TOML
+  // What became of the keys of another framework's files (core/framework_files), in the order of the files.
+  std::vector<FileKey> file_keys;
 };
 
 /// One --set train.micro_batch=8. `option`: the option that the user typed instead, for example "--device".
+/// `where`: the value's position, where it came from a file of another framework.
 struct Override {
   std::string key, value, option = {};
+  Where where = {};
 };
 
 /// Reads, parses and validates a run file; an empty `file` means the built-in run with the overrides applied.
@@ -140,6 +145,9 @@ void reject_unsupported(const RunConfig& c);
 
 /// The commented run file that `trainhost init` prints, generated from the schema.
 std::string init_text();
+
+/// RunConfig::resolved without the keys that have their default.
+std::string without_defaults(const std::string& resolved);
 
 /// Learning rate of optimizer step `t` (from 0) in a run of `steps`. Warm-up: lr * (t + 1) / warmup_steps for
 /// t < warmup_steps; then constant, or cosine or linear decay to min_lr.

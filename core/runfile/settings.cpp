@@ -102,7 +102,7 @@ void Settings::add_plugin(const Entry& e) {
 /// The value is TOML, or text if it is not valid TOML, so that quotes may be omitted on the command line.
 void Settings::add_override(const Override& o) {
   if (o.key.empty()) throw usage_error("the key is missing", "example: --set train.micro_batch=8", {"--set"});
-  const Where where{o.option.empty() ? "--set " + o.key : o.option};
+  const Where where = !o.where.file.empty() ? o.where : Where{o.option.empty() ? "--set " + o.key : o.option};
   const Key* key = find_key(o.key);
   const bool plugin = o.key.starts_with(kPluginPrefix);
   if (!key && !plugin && is_table(o.key))

@@ -40,7 +40,7 @@ struct Parser {
 };
 
 // Bits of add_common(): which of the shared options a command has.
-enum Shared : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8 };
+enum Shared : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8, kFrom = 16 };
 
 CLI::Option* add_text(CLI::App& app, const char* name, std::string& value, const char* shown,
                       const char* help) {
@@ -68,6 +68,15 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   if (shared & kModel)
     add_text(app, "--model", a.model, "PRESET|config.json",
              "Use a preset or a Hugging Face config.json instead of a run file.");
+  if (shared & kFrom)
+    app.add_option(
+           "--from", a.from,
+           "Plan the job that these files of another framework describe: TrainingArguments, accelerate, "
+           "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, Megatron-LM. KIND:FILE names "
+           "the "
+           "framework.")
+        ->option_text("FILE...")
+        ->expected(1, CLI::detail::expected_max_vector_size);
   // The backend is a text, not an enumeration: plugins add trainers.
   if (shared & kBackend)
     add_text(app, "--backend", a.backend, "NAME",
@@ -148,10 +157,12 @@ void add_plan(Parser& p) {
   auto [app, a] = p.add<PlanArguments>(
       p.root, "plan", "Plan the memory of a run and report whether it fits.",
       "Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
-  add_common(*app, a->common, kRunFile | kModel | kBackend | kPlugins);
+  add_common(*app, a->common, kRunFile | kModel | kFrom | kBackend | kPlugins);
   add_estimators(*app, a->estimators);
   add_device_and_budget(*app, a->device, a->budget, a->host_budget);
   add_framework(*app, a->framework);
+  app->add_flag("--print-run", a->print_run,
+                "Print the run file of what would be planned, and plan nothing.");
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");
@@ -165,7 +176,7 @@ void add_sweep(Parser& p) {
       p.root, "sweep",
       "Plot memory against one key of the run file, and report where one component overtakes another.",
       "Example:\n  trainhost sweep --model=llama-3-8b --over data.seq_len=512..16384 --device=h100-80gb");
-  add_common(*app, a->common, kRunFile | kModel | kBackend | kPlugins);
+  add_common(*app, a->common, kRunFile | kModel | kFrom | kBackend | kPlugins);
   add_text(*app, "--over", a->over, "KEY=VALUES",
            "Vary KEY: 512..16384 doubles, 512..4096+512 adds 512, 1..81*3 multiplies by 3, a,b,c is a list.");
   add_estimators(*app, a->estimators);
@@ -181,7 +192,7 @@ void add_search(Parser& p) {
       "A key given with --set keeps its value; the other keys of a layout are searched.\n"
       "Example:\n  trainhost search --model=llama-3-8b --device=h100-80gb --devices=64 --global-batch=512 "
       "--set train.precision=bf16");
-  add_common(*app, a->common, kRunFile | kModel);
+  add_common(*app, a->common, kRunFile | kModel | kFrom);
   add_text(*app, "--device", a->device, "NAME",
            "Plan for devices of this kind; `trainhost devices` lists them [memory.device of the run file].");
   app->add_option("--devices", a->devices, "Number of devices [as many as the run file has ranks].")

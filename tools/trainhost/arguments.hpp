@@ -15,6 +15,7 @@ namespace trainhost::cli {
 /// Options that several commands share. A command that does not offer an option leaves it at its default.
 struct CommonArguments {
   std::string run_file;                  // RUN.toml; "" = the built-in run
+  std::vector<std::string> from;         // --from FILE...: files of another framework
   std::vector<std::string> settings;     // --set KEY=VALUE
   std::vector<std::string> plugin_path;  // --plugin-path DIR
   std::string model, backend;            // --model, --backend
@@ -36,7 +37,7 @@ struct PlanArguments {
   std::string device, budget, host_budget;  // "" = memory.device, memory.budget, memory.host_budget
   std::string framework;                    // "" = plan.framework
   std::string html, csv;                    // output files; "" = none
-  bool explain = false, limits = false;
+  bool explain = false, limits = false, print_run = false;
 };
 
 struct SweepArguments {

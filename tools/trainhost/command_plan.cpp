@@ -23,6 +23,10 @@ Exit run(const PlanArguments& a) {
   const std::vector<runfile::Override> more =
       device_overrides(a.device, a.budget, a.host_budget, a.framework);
   runfile::RunConfig c = load_config(a.common, more);
+  if (a.print_run) {
+    fmt::print("{}", runfile::without_defaults(c.resolved));
+    return Exit::kDone;
+  }
   const auto registry = make_registry(a.common, &c);
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
@@ -39,6 +43,7 @@ Exit run(const PlanArguments& a) {
   planning::add_changes_and_limits(v, replan, planning::planned_traits(resolved, *registry, request),
                                    {a.limits || !a.html.empty(), a.common.json || !a.html.empty()});
 
+  v.file_keys = resolved.config.file_keys;
   v.command = command_line();
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::plan_html(v), kHtml);
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::plan_csv(v), kCsv);

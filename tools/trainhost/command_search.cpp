@@ -41,6 +41,7 @@ Exit run(const SearchArguments& a) {
   runfile::RunConfig c =
       load_config(a.common, device_overrides(a.device, a.budget, a.host_budget), keys_to_search(request));
   planning::SearchResult v = planning::search_layouts(c, request);
+  v.file_keys = c.file_keys;
   v.command = command_line();
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::search_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::search_html(v), kHtml);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/framework_files/read_files.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/dataset_options.hpp"
 #include "core/process/host_info.hpp"
@@ -87,6 +88,23 @@ std::vector<runfile::Override> device_overrides(const std::string& device, const
   return out;
 }
 
+/// The run of --from. Options win over the files, as they win over a run file.
+static runfile::RunConfig load_framework_files(const CommonArguments& a,
+                                               std::vector<runfile::Override> options,
+                                               const std::set<std::string>& open) {
+  if (!a.run_file.empty()) throw usage_error("--from and a run file are both given", "give one of them");
+  std::set<std::string> given;
+  for (const runfile::Override& o : options) given.insert(o.key);
+  if (!a.model.empty()) given.insert("model.preset");
+  const framework_files::FileSettings files = framework_files::read_files(a.from, given);
+  std::vector<runfile::Override> all = files.settings;
+  all.insert(all.end(), options.begin(), options.end());
+  runfile::RunConfig c =
+      a.model.empty() ? runfile::load_run({}, all, open) : runfile::run_for_model(a.model, all, open);
+  c.file_keys = files.keys;
+  return c;
+}
+
 static runfile::RunConfig load_run_or_model(const CommonArguments& a,
                                             const std::vector<runfile::Override>& more,
                                             const std::set<std::string>& open) {
@@ -94,6 +112,7 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
   all.insert(all.end(), more.begin(), more.end());
   if (!a.model.empty() && !a.run_file.empty())
     throw usage_error("--model and a run file are both given", "give one of them");
+  if (!a.from.empty()) return load_framework_files(a, std::move(all), open);
   if (!a.model.empty()) return runfile::run_for_model(a.model, all, open);
   if (a.run_file.empty()) return runfile::load_run({}, all, open);
   runfile::RunConfig c = runfile::load_run(a.run_file, all, open);

@@ -23,6 +23,9 @@ summary = "closed form for any known decoder under any parallelism"
 families = ["baichuan", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text",
   "gpt2", "gpt_neox", "granite", "internlm2", "llama", "mistral", "mixtral", "mpt", "olmo", "olmo2", "opt", "phi", "phi3",
   "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2"]
+frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
+  "litgpt", "axolotl", "llama-factory", "unsloth"]
+options = ["framework", "optimizer_implementation", "allocator", "runtime"]
 priority = 50
 )");
 

@@ -1,0 +1,17 @@
+// Reads command-line arguments from a file or a shell script that contains them, as Megatron-LM is started.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/runfile/value.hpp"
+
+namespace trainhost::framework_files {
+
+/// Every `--name VALUE...` as an entry: true without a value, a text with one, a list with several; a
+/// value ends before a word that ends in ".py", the program that is started. The keys
+/// have no dashes in front. The script is not executed: variables that the script itself assigns (NAME=value,
+/// NAME=(...), $NAME, ${NAME}, ${NAME[@]}, ${NAME:-default}) are replaced, comments are skipped; a value that
+/// contains any other expansion is an error with its position where a key needs the value.
+std::vector<runfile::Entry> read_arguments(const std::string& text, const std::string& name);
+
+}  // namespace trainhost::framework_files

@@ -1,0 +1,89 @@
+// The settings of a training job as files of other frameworks state them, on their way to run-file keys.
+// Every key of a file is kept with what became of it; none is dropped. Rules per framework: rules_*.cpp.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/runfile/run_config.hpp"
+#include "core/runfile/value.hpp"
+
+namespace trainhost::framework_files {
+
+/// One value that a file gives for a run-file key.
+struct Given {
+  std::string value;  // as for --set
+  std::string key;    // of the file: "zero_optimization.stage"
+  Where where;
+  bool by_default = false;  // the framework's default: any file replaces it
+};
+
+/// The value as a whole number above 0; throws usage_error with its position for any other text.
+std::uint64_t count_of(const Given& g);
+
+/// Settings that are no run-file keys: finish() turns them into some.
+inline constexpr const char *kModel = "@model", *kRanks = "@ranks", *kNodes = "@nodes",
+                            *kPerNode = "@per_node", *kGlobalBatch = "@global_batch";
+
+class Job {
+ public:
+  /// Sets a run-file key. Throws usage_error with both positions if another file, or another key, gave
+  /// another value.
+  void set(const std::string& run_key, std::string value, const runfile::Entry& from);
+  /// The framework's own default, used where no file gives the key. `source`: "default of torchtune".
+  void set_default(const std::string& run_key, std::string value, const std::string& source);
+  /// The same for a value that follows from another setting.
+  void set_default(const std::string& run_key, std::string value, const Given& from);
+  const Given* find(const std::string& run_key) const;
+  void erase(const std::string& run_key) { settings_.erase(run_key); }
+  const std::map<std::string, Given>& settings() const { return settings_; }
+
+  std::string framework;               // of the last file that states one
+  std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
+
+ private:
+  std::map<std::string, Given> settings_;
+};
+
+/// Typed values of an entry; each throws usage_error with position, key and value for another type.
+std::string text_of(const runfile::Entry& e);
+std::uint64_t whole_of(const runfile::Entry& e);
+bool flag_of(const runfile::Entry& e);
+/// "none" is the empty list for a value that is null.
+std::vector<std::string> texts_of(const runfile::Entry& e);
+[[noreturn]] void reject_value(const runfile::Entry& e, const std::string& expected);
+
+/// What a key of a framework's file means.
+enum class Use {
+  kCopy,         // the value is that of the run-file key
+  kWhenTrue,     // `argument` is its value if the file says true
+  kWhenFalse,    // the same for false
+  kChoice,       // `argument`: "theirs=ours|theirs=|..."; nothing after "=": without effect
+  kCustom,       // apply()
+  kNoEffect,     // on memory
+  kNotModelled,  // has an effect that plans do not know; `argument` says which
+};
+
+struct Rule {
+  std::string_view key;  // dotted; a final "*" stands for any rest
+  Use use;
+  const char* run_key = "";
+  const char* argument = "";
+  void (*apply)(Job&, const runfile::Entry&) = nullptr;
+};
+
+/// Applies the first rule of each entry. The value "auto" leaves a key to other files.
+void apply_rules(std::span<const Rule> rules, const std::vector<runfile::Entry>& entries, Job& job);
+
+/// Sets what train.precision and the types of [plan] are under PyTorch's autocast, or with every tensor in
+/// the narrow type. `type`: "bf16" or "fp16".
+void set_autocast(Job& job, const std::string& type, const runfile::Entry& from);
+void set_pure(Job& job, const std::string& type, const runfile::Entry& from);
+
+/// Optimizer names as transformers, axolotl and LLaMA-Factory share them: "adamw_torch_fused",
+/// "paged_adamw_8bit".
+void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
+
+}  // namespace trainhost::framework_files

@@ -1,0 +1,322 @@
+// See read_files.hpp. Three steps: recognize and read each file into one Job (rules_*.cpp), find what follows
+// from several keys together (devices, accumulated micro-batches, the model), and require what no file may
+// leave open.
+#include "core/framework_files/read_files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <span>
+
+#include "core/base/text.hpp"
+#include "core/framework_files/arguments_read.hpp"
+#include "core/framework_files/rules.hpp"
+#include "core/framework_files/yaml_read.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/toml_read.hpp"
+
+namespace fs = std::filesystem;
+
+namespace trainhost::framework_files {
+namespace {
+
+using runfile::Entry;
+using runfile::Value;
+
+/// Takes the file itself as the model: a config.json beside the files of a job.
+void read_model(const Entries& entries, Job& job) {
+  for (const Entry& e : entries)
+    job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kUsed, ""});
+  Entry file = entries.front();
+  file.key = "config.json";
+  job.set(kModel, fs::absolute(file.key_where.file).string(), file);
+}
+
+enum class Syntax { kYaml, kToml, kArguments };  // YAML reads JSON too
+
+struct Kind {
+  const char* name;
+  Syntax syntax;
+  std::vector<const char*> telling;  // keys, or beginnings of keys, that few other kinds have
+  void (*read)(const Entries&, Job&);
+};
+
+/// In the order of reading: what TrainingArguments leave open ("auto") is known when the JSON of DeepSpeed is
+/// read.
+std::span<const Kind> kinds() {
+  static const std::vector<Kind> all{
+      {"config.json",
+       Syntax::kYaml,
+       {"architectures", "hidden_size", "num_hidden_layers", "n_layer"},
+       read_model},
+      {"axolotl",
+       Syntax::kYaml,
+       {"base_model", "sequence_len", "micro_batch_size", "datasets.0."},
+       read_axolotl},
+      {"llama-factory",
+       Syntax::kYaml,
+       {"finetuning_type", "cutoff_len", "template", "stage"},
+       read_llama_factory},
+      {"torchtune",
+       Syntax::kYaml,
+       {"model._component_", "tokenizer._component_", "optimizer._component_"},
+       read_torchtune},
+      {"litgpt",
+       Syntax::kYaml,
+       {"checkpoint_dir", "train.micro_batch_size", "train.global_batch_size", "out_dir"},
+       read_litgpt},
+      {"torchtitan", Syntax::kToml, {"training.", "parallelism.", "job.", "model.flavor"}, read_torchtitan},
+      {"megatron",
+       Syntax::kArguments,
+       {"num-layers", "hidden-size", "micro-batch-size", "seq-length"},
+       read_megatron},
+      {"transformers",
+       Syntax::kYaml,
+       {"per_device_train_batch_size", "output_dir", "gradient_checkpointing", "num_train_epochs", "optim"},
+       read_training_arguments},
+      {"accelerate",
+       Syntax::kYaml,
+       {"compute_environment", "distributed_type", "num_processes", "machine_rank"},
+       read_accelerate},
+      {"deepspeed",
+       Syntax::kYaml,
+       {"zero_optimization.", "train_micro_batch_size_per_gpu", "train_batch_size", "bf16.enabled",
+        "fp16.enabled"},
+       read_deepspeed}};
+  return all;
+}
+
+std::string names_of_kinds() { return fmt::format("{}", fmt::join(file_kinds(), ", ")); }
+
+struct File {
+  std::string path;
+  const Kind* kind = nullptr;  // null: to be recognized
+  Entries entries;
+};
+
+/// "deepspeed:ds.json". A path with a colon that names no kind is a path.
+File parse_argument(const std::string& argument) {
+  const std::size_t colon = argument.find(':');
+  if (colon != argument.npos)
+    for (const Kind& k : kinds())
+      if (argument.compare(0, colon, k.name) == 0) return {argument.substr(colon + 1), &k, {}};
+  std::error_code ec;
+  if (colon != argument.npos && colon > 1 && !fs::exists(argument, ec))
+    throw usage_error(fmt::format("--from: '{}' is no kind of file{}", escaped(argument.substr(0, colon), 60),
+                                  did_you_mean(argument.substr(0, colon), file_kinds())),
+                      "kinds: " + names_of_kinds(), {"--from"});
+  return {argument, nullptr, {}};
+}
+
+/// By the file's name, or by its first words.
+Syntax syntax_of(const std::string& path, const std::string& text) {
+  const std::string extension = fs::path(path).extension().string();
+  if (extension == ".toml") return Syntax::kToml;
+  if (extension == ".yaml" || extension == ".yml" || extension == ".json") return Syntax::kYaml;
+  if (extension == ".sh" || text.starts_with("#!")) return Syntax::kArguments;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != text.npos && text.compare(first, 2, "--") == 0 ? Syntax::kArguments : Syntax::kYaml;
+}
+
+Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
+  switch (syntax) {
+    case Syntax::kToml: {
+      Entries out = runfile::read_toml(text, path);
+      std::erase_if(out, [](const Entry& e) { return e.value.kind == Value::Kind::kTable; });
+      return out;
+    }
+    case Syntax::kArguments:
+      return read_arguments(text, path);
+    case Syntax::kYaml:
+      break;
+  }
+  return read_yaml(text, path);
+}
+
+std::size_t telling_keys(const Kind& k, const Entries& entries) {
+  return static_cast<std::size_t>(std::ranges::count_if(k.telling, [&](const std::string& word) {
+    return std::ranges::any_of(entries, [&](const Entry& e) {
+      return word.ends_with('.') ? e.key.starts_with(word) : e.key == word;
+    });
+  }));
+}
+
+/// The kind with the most telling keys; the first of equals.
+const Kind& recognize(const File& f, Syntax syntax) {
+  const Kind* best = nullptr;
+  std::size_t most = 0;
+  for (const Kind& k : kinds())
+    if (const std::size_t n = k.syntax == syntax ? telling_keys(k, f.entries) : 0; n > most)
+      most = n, best = &k;
+  if (best) return *best;
+  const bool run_file = std::ranges::any_of(f.entries, [](const Entry& e) {
+    return e.key.starts_with("train.") || e.key.starts_with("model.") || e.key.starts_with("data.");
+  });
+  if (syntax == Syntax::kToml && run_file)
+    throw usage_error("this looks like a run file of trainhost",
+                      "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
+  throw usage_error("no key of this file tells which framework it is for",
+                    "name it, for example --from=deepspeed:" + f.path + "; kinds: " + names_of_kinds(),
+                    {f.path, 1, 1});
+}
+
+File read_file(const std::string& argument) {
+  File f = parse_argument(argument);
+  const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file of --from", {"--from"});
+  const Syntax syntax = f.kind ? f.kind->syntax : syntax_of(f.path, text);
+  f.entries = parse(syntax, text, f.path);
+  if (f.entries.empty())
+    throw usage_error("the file sets no key",
+                      "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
+  if (!f.kind) f.kind = &recognize(f, syntax);
+  return f;
+}
+
+/// The job after all files were read.
+class Finish {
+ public:
+  Finish(Job& job, const std::set<std::string>& given) : job_(job), given_(given) {}
+
+  void devices() {
+    const std::uint64_t model_ranks =
+        number("parallel.tensor", 1) * number("parallel.pipeline", 1) * number("parallel.context", 1);
+    if (const Given* all = job_.find(kRanks); all && !job_.find("parallel.data"))
+      set_data(count_of(*all), model_ranks, *all);
+    if (const Given* per_node = job_.find(kPerNode); per_node && !job_.find("parallel.data"))
+      set_data(count_of(*per_node) * number(kNodes, 1), model_ranks, *per_node);
+    accumulation();
+    const Given* zero = job_.find("parallel.zero");
+    if (zero && zero->value != "0" && !known("parallel.data"))
+      throw usage_error(
+          fmt::format("{} shards over data-parallel ranks, but no file says how many devices there are",
+                      zero->by_default ? zero->key : zero->key + " = " + zero->value),
+          "for example --set parallel.data=8", zero->where);
+  }
+
+  /// The preset or the config.json of what the files name.
+  void model() {
+    const Given* named = job_.find(kModel);
+    if (given_.count("model.preset") || given_.count("model.config")) {
+      for (const auto& [key, value] : std::map(job_.settings()))
+        if (key.starts_with("model.")) job_.erase(key);
+    } else if (named) {
+      set_model(*named);
+    } else if (!job_.find("model.hidden_size")) {
+      throw usage_error("no file names a model that plans know", "add --model=PRESET or --model=config.json");
+    }
+    job_.erase(kModel);
+  }
+
+  void sequence() {
+    if (!known("data.seq_len"))
+      throw usage_error(
+          "no file gives the length of the sequences",
+          "add it, for example --set data.seq_len=2048: the number of tokens of one training sequence");
+  }
+
+ private:
+  bool known(const char* key) const { return job_.find(key) || given_.count(key); }
+  std::uint64_t number(const char* key, std::uint64_t otherwise) const {
+    const Given* g = job_.find(key);
+    return g ? count_of(*g) : otherwise;
+  }
+
+  void set_data(std::uint64_t devices, std::uint64_t model_ranks, const Given& from) {
+    if (devices % model_ranks)
+      throw usage_error(
+          fmt::format("{} devices cannot be divided into groups of {}: tensor x pipeline x context "
+                      "parallelism",
+                      devices, model_ranks),
+          {}, from.where);
+    job_.set_default("parallel.data", std::to_string(devices / model_ranks), from);
+  }
+
+  /// Sequences per optimizer step = micro-batch x accumulated micro-batches x data-parallel ranks.
+  void accumulation() {
+    const Given *global = job_.find(kGlobalBatch), *micro = job_.find("train.micro_batch");
+    if (!global || !micro) return;
+    const Given *accumulated = job_.find("train.grad_accum"), *data = job_.find("parallel.data");
+    const std::uint64_t sequences = count_of(*global), per_step = count_of(*micro);
+    if (accumulated && data) {
+      if (sequences != per_step * count_of(*accumulated) * count_of(*data))
+        throw usage_error(
+            fmt::format("{} = {}, but {} sequences x {} accumulated x {} data-parallel ranks are {}",
+                        global->key, sequences, per_step, count_of(*accumulated), count_of(*data),
+                        per_step * count_of(*accumulated) * count_of(*data)),
+            "make both equal, or remove one of them", global->where);
+      return;
+    }
+    const std::uint64_t known_part = per_step * (accumulated ? count_of(*accumulated)
+                                                 : data      ? count_of(*data)
+                                                             : 1);
+    if (sequences % known_part)
+      throw usage_error(fmt::format("{} = {} is no multiple of {}", global->key, sequences, known_part), {},
+                        global->where);
+    job_.set_default(accumulated ? "parallel.data" : "train.grad_accum",
+                     std::to_string(sequences / known_part), *global);
+  }
+
+  void set_model(const Given& named) {
+    std::error_code ec;
+    const fs::path path = runfile::resolve_path(named.value, fs::current_path());
+    const bool file = fs::is_regular_file(path, ec), folder = fs::is_regular_file(path / "config.json", ec);
+    const std::string preset = file || folder ? "" : preset_of(named.value);
+    if (!file && !folder && preset.empty())
+      throw usage_error(
+          fmt::format("{} = {}: neither a built-in model nor a folder with a config.json", named.key,
+                      escaped(named.value, 80)),
+          "add --model=config.json with the model's file, or --model=PRESET with a similar model of "
+          "`trainhost models`",
+          named.where);
+    job_.set_default(preset.empty() ? "model.config" : "model.preset",
+                     preset.empty() ? path.string() : preset, named);
+  }
+
+  Job& job_;
+  const std::set<std::string>& given_;
+};
+
+/// A file that names another one is understood if that one was given too.
+void note_given_files(Job& job, bool deepspeed) {
+  if (!deepspeed) return;
+  for (runfile::FileKey& k : job.keys)
+    if (k.use == runfile::KeyUse::kNotModelled &&
+        (k.key == "deepspeed" || k.key.ends_with("deepspeed_config_file")))
+      k.use = runfile::KeyUse::kUsed, k.note.clear();
+}
+
+}  // namespace
+
+std::vector<std::string> file_kinds() {
+  std::vector<std::string> out;
+  for (const Kind& k : kinds()) out.emplace_back(k.name);
+  return out;
+}
+
+FileSettings read_files(const std::vector<std::string>& arguments, const std::set<std::string>& given) {
+  std::vector<File> files;
+  for (const std::string& a : arguments) files.push_back(read_file(a));
+  std::ranges::stable_sort(files, {}, &File::kind);  // kinds() are in one array, in the order of reading
+  Job job;
+  for (const File& f : files) f.kind->read(f.entries, job);
+  note_given_files(job,
+                   std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_deepspeed; }));
+
+  for (const std::string& key : given) job.erase(key);
+  Finish finish(job, given);
+  finish.model();
+  finish.sequence();
+  finish.devices();
+
+  FileSettings out;
+  if (!job.framework.empty())
+    out.settings.push_back({"plan.framework", job.framework, "the kind of the files", {}});
+  for (const auto& [key, g] : job.settings())
+    if (!key.starts_with('@')) out.settings.push_back({key, g.value, g.key, g.where});
+  out.keys = std::move(job.keys);
+  return out;
+}
+
+}  // namespace trainhost::framework_files

@@ -1,0 +1,135 @@
+// See yaml_read.hpp. Only this file uses yaml-cpp.
+#include "core/framework_files/yaml_read.hpp"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::framework_files {
+namespace {
+
+using runfile::Entry;
+using runfile::Value;
+
+constexpr int kMaxDepth = 32;
+constexpr std::size_t kMaxEntries = 20000;  // aliases could multiply a small file
+
+Where position(const YAML::Mark& m, const std::string& name) {
+  // Marks count from 0; -1: not known.
+  return {name, static_cast<std::uint32_t>(std::max(0, m.line + 1)),
+          static_cast<std::uint32_t>(std::max(0, m.column + 1))};
+}
+
+bool one_of(const std::string& word, std::initializer_list<const char*> words) {
+  std::string lower = word;
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return std::ranges::any_of(words, [&](const char* w) { return lower == w; });
+}
+
+/// The type of a plain scalar; a quoted one has the tag "!" and is text.
+Value scalar(const YAML::Node& n, const std::string& name) {
+  const std::string& text = n.Scalar();
+  Value v = runfile::text_value(text, position(n.Mark(), name));
+  if (n.Tag() == "!") return v;
+  if (text.empty() || one_of(text, {"~", "null"})) v.kind = Value::Kind::kNull;
+  if (one_of(text, {"true", "yes", "on"})) v.kind = Value::Kind::kBool, v.boolean = true;
+  if (one_of(text, {"false", "no", "off"})) v.kind = Value::Kind::kBool;
+  const char *begin = text.data() + text.starts_with('+'), *end = text.data() + text.size();
+  double number = 0;
+  if (const auto [rest, failed] = std::from_chars(begin, end, v.integer);
+      failed == std::errc{} && rest == end) {
+    v.kind = Value::Kind::kInteger;
+    v.number = static_cast<double>(v.integer);
+  } else if (const auto [at, wrong] = std::from_chars(begin, end, number);
+             wrong == std::errc{} && at == end && std::isfinite(number)) {
+    v.kind = Value::Kind::kNumber;
+    v.number = number;
+  }
+  return v;
+}
+
+class Flattener {
+ public:
+  explicit Flattener(const std::string& name) : name_(name) {}
+
+  void add(const YAML::Node& n, const std::string& key, const Where& key_where, int depth) {
+    if (depth > kMaxDepth)
+      throw usage_error(fmt::format("values are nested more than {} levels deep", kMaxDepth), {}, key_where);
+    if (n.IsMap())
+      add_map(n, key, depth);
+    else if (n.IsSequence())
+      add_list(n, key, key_where, depth);
+    else
+      append({key, key_where, n.IsScalar() ? scalar(n, name_) : null(n)});
+  }
+
+  std::vector<Entry> take() { return std::move(out_); }
+
+ private:
+  Value null(const YAML::Node& n) const {
+    Value v;
+    v.where = position(n.Mark(), name_);
+    return v;
+  }
+
+  void append(Entry e) {
+    if (out_.size() == kMaxEntries)
+      throw usage_error(fmt::format("the file has more than {} values", kMaxEntries), {}, e.key_where);
+    out_.push_back(std::move(e));
+  }
+
+  void add_map(const YAML::Node& n, const std::string& key, int depth) {
+    std::set<std::string> seen;
+    for (const auto& member : n) {
+      const Where where = position(member.first.Mark(), name_);
+      if (!member.first.IsScalar()) throw usage_error("a key is not a word", {}, where);
+      const std::string& word = member.first.Scalar();
+      if (!seen.insert(word).second)
+        throw usage_error(fmt::format("'{}' is given twice", escaped(word, 80)), "remove one of the two",
+                          where);
+      add(member.second, key.empty() ? word : key + "." + word, where, depth + 1);
+    }
+  }
+
+  /// A list of scalars is one value; a list of anything else has a key per item.
+  void add_list(const YAML::Node& n, const std::string& key, const Where& where, int depth) {
+    const bool scalars = std::all_of(n.begin(), n.end(),
+                                     [](const YAML::Node& item) { return item.IsScalar() || item.IsNull(); });
+    if (!scalars) {
+      for (std::size_t i = 0; i < n.size(); ++i) add(n[i], fmt::format("{}.{}", key, i), where, depth + 1);
+      return;
+    }
+    Value v = null(n);
+    v.kind = Value::Kind::kList;
+    for (const YAML::Node& item : n) v.items.push_back(item.IsScalar() ? scalar(item, name_) : null(item));
+    append({key, where, std::move(v)});
+  }
+
+  const std::string& name_;
+  std::vector<Entry> out_;
+};
+
+}  // namespace
+
+std::vector<Entry> read_yaml(const std::string& text, const std::string& name) {
+  try {
+    const YAML::Node document = YAML::Load(text);
+    if (!document.IsMap())
+      throw usage_error("the file does not contain keys and values", "expected YAML or JSON: key: value",
+                        {name, 1, 1});
+    Flattener f(name);
+    f.add(document, "", {name, 1, 1}, 0);
+    return f.take();
+  } catch (const YAML::Exception& e) {
+    throw usage_error(fmt::format("this is neither YAML nor JSON: {}", escaped(e.msg, 120)),
+                      "check brackets, quotes and indentation at this line", position(e.mark, name));
+  }
+}
+
+}  // namespace trainhost::framework_files

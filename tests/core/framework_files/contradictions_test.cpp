@@ -1,0 +1,119 @@
+// core/framework_files: files that contradict each other or leave open what decides memory, and options of
+// the command line that settle it.
+#include <boost/test/unit_test.hpp>
+
+#include "tests/core/framework_files/settings_of.hpp"
+
+using namespace trainhost;
+using framework_files::read_files;
+using testing::by_key;
+using testing::error_of;
+using testing::Folder;
+using testing::read_text;
+
+BOOST_AUTO_TEST_SUITE(framework_files_contradictions)
+
+BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
+  const std::string model = "model_name_or_path: gpt2\n", length = "max_length: 512\n",
+                    batch = "per_device_train_batch_size: 4\n";
+  BOOST_TEST(error_of("t.yaml", batch + length) ==
+             ":0: no file names a model that plans know (add --model=PRESET or --model=config.json)");
+  BOOST_TEST(error_of("t.yaml", batch + model) ==
+             ":0: no file gives the length of the sequences (add it, for example --set data.seq_len=2048: "
+             "the number of "
+             "tokens of one training sequence)");
+  BOOST_TEST(
+      error_of("t.yaml", batch + model + length + "fsdp: full_shard auto_wrap\n") ==
+      "t.yaml:4: fsdp = 3 shards over data-parallel ranks, but no file says how many devices there are (for "
+      "example --set parallel.data=8)");
+  // What the command line gives is not asked for.
+  BOOST_TEST(error_of("t.yaml", batch + "fsdp: full_shard\n",
+                      {"model.preset", "data.seq_len", "parallel.data"}) == "");
+}
+
+BOOST_AUTO_TEST_CASE(two_files_that_disagree_are_an_error_with_both_positions) {
+  const Folder folder;
+  const std::string a = (folder.path() / "a.yaml").string(), b = (folder.path() / "b.json").string();
+  std::ofstream(a) << "per_device_train_batch_size: 4\nmax_length: 512\nmodel_name_or_path: gpt2\n";
+  std::ofstream(b) << "{\n\"train_micro_batch_size_per_gpu\": 2,\n\"zero_optimization\": {\"stage\": 0}\n}\n";
+  try {
+    read_files({a, b}, {});
+    BOOST_FAIL("no error");
+  } catch (const Error& e) {
+    BOOST_TEST(e.what() ==
+               "train_micro_batch_size_per_gpu means train.micro_batch = 2, but per_device_train_batch_size "
+               "in " +
+                   a + ":1 means 4");
+    BOOST_TEST(e.where().file == b);
+    BOOST_TEST(e.where().line == 2u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_that_does_not_divide_is_an_error) {
+  const std::string job =
+      "model_name: gpt2\nout_dir: x\ndevices: 3\ntrain:\n  micro_batch_size: 4\n  max_seq_length: 64\n";
+  BOOST_TEST(error_of("l.yaml", job + "  global_batch_size: 16\n") ==
+             "l.yaml:7: train.global_batch_size = 16 is no multiple of 12");
+  BOOST_TEST(by_key(read_text("l.yaml", job + "  global_batch_size: 24\n")).at("train.grad_accum") == "2 @7");
+  const std::string script =
+      "--num-layers 2 --swiglu --normalization RMSNorm --hidden-size 64 --num-attention-heads 2\n"
+      "--seq-length 64 --micro-batch-size 1 --vocab-size 100\n--nproc_per_node 6\n"
+      "--tensor-model-parallel-size 4\n";
+  BOOST_TEST(
+      error_of("args.txt", script) ==
+      "args.txt:3: 6 devices cannot be divided into groups of 4: tensor x pipeline x context parallelism");
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_model_is_an_error_unless_the_command_line_names_one) {
+  const std::string job = "base_model: acme/unknown-9b\nsequence_len: 128\nmicro_batch_size: 1\n";
+  BOOST_TEST(
+      error_of("a.yaml", job) ==
+      "a.yaml:1: base_model = acme/unknown-9b: neither a built-in model nor a folder with a config.json (add "
+      "--model=config.json with the model's file, or --model=PRESET with a similar model of `trainhost "
+      "models`)");
+  BOOST_TEST(by_key(read_text("a.yaml", job, {"model.preset"})).count("model.preset") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_with_a_config_json_is_a_model) {
+  const Folder folder;
+  std::ofstream(folder.path() / "config.json") << R"({"model_type": "llama", "hidden_size": 64})";
+  const std::string job =
+      "base_model: " + folder.path().string() + "\nsequence_len: 128\nmicro_batch_size: 1\n";
+  BOOST_TEST(by_key(read_text("a.yaml", job)).at("model.config") == folder.path().string() + " @1");
+  // The config.json itself, beside the files of the job.
+  const std::string t = (folder.path() / "t.yaml").string();
+  std::ofstream(t) << "per_device_train_batch_size: 4\nmax_length: 512\n";
+  const auto s = read_files({t, (folder.path() / "config.json").string()}, {});
+  BOOST_TEST(by_key(s).at("model.config") == (folder.path() / "config.json").string() + " @1");
+}
+
+BOOST_AUTO_TEST_CASE(options_of_the_command_line_replace_what_files_say) {
+  const auto s =
+      read_text("a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n", {"data.seq_len"});
+  BOOST_TEST(by_key(s).count("data.seq_len") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
+  const std::string job = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n";
+  BOOST_TEST(error_of("a.yaml", job + "adapter: lora2\n") ==
+             "a.yaml:4: adapter = \"lora2\": expected lora or qlora");
+  BOOST_TEST(error_of("a.yaml", job + "gradient_checkpointing: 7\n") ==
+             "a.yaml:4: gradient_checkpointing = 7: expected true or false");
+  BOOST_TEST(error_of("a.yaml", job + "optimizer: adamw_torch_fussed\n").find("did you mean") !=
+             std::string::npos);
+  const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
+  BOOST_TEST(
+      error_of("m.sh", script, {"data.seq_len"}) ==
+      "m.sh:1: num-layers = \"$LAYERS\": expected a value; the file does not say what the variable is");
+}
+
+BOOST_AUTO_TEST_CASE(keys_that_no_rule_knows_are_listed_with_the_nearest_one) {
+  const auto s =
+      read_text("a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\nmicro_batchsize: 3\n");
+  const runfile::FileKey& last = s.keys.back();
+  BOOST_TEST((last.use == runfile::KeyUse::kNotUnderstood));
+  BOOST_TEST(last.note == "did you mean micro_batch_size?");
+  BOOST_TEST(last.where.line == 4u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

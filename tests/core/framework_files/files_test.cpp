@@ -1,0 +1,252 @@
+// core/framework_files: what a file of each framework means as settings of a run file. The fixtures have the
+// keys and the spelling of the frameworks' own examples.
+#include <boost/test/unit_test.hpp>
+
+#include "core/runfile/run_config.hpp"
+#include "tests/core/framework_files/settings_of.hpp"
+
+using namespace trainhost;
+using framework_files::read_files;
+using runfile::KeyUse;
+using testing::by_key;
+using testing::fixture;
+using Expected = std::map<std::string, std::string>;
+
+namespace {
+
+std::string lines(const Expected& m) {
+  std::string out;
+  for (const auto& [key, value] : m) out += key + " = " + value + "\n";
+  return out;
+}
+
+/// Keys of one use, in the order of the files.
+std::vector<std::string> keys_with(const framework_files::FileSettings& s, KeyUse use) {
+  std::vector<std::string> out;
+  for (const runfile::FileKey& k : s.keys)
+    if (k.use == use) out.push_back(k.key);
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(framework_files_meaning)
+
+BOOST_AUTO_TEST_CASE(training_arguments_and_deepspeed_describe_one_job) {
+  const auto s = read_files({fixture("deepspeed.json"), fixture("training_arguments.json")}, {});
+  BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "deepspeed"},
+                                        {"model.preset", "llama-3-8b @3"},
+                                        {"data.seq_len", "4096 @6"},
+                                        {"train.precision", "bf16 @7"},
+                                        {"train.micro_batch", "2 @4"},
+                                        {"train.grad_accum", "8 @5"},
+                                        {"train.recompute", "full @8"},
+                                        {"optimizer.name", "adamw @10"},
+                                        {"plan.optimizer_implementation", "fused @10"},
+                                        // 128 sequences per step of 2 x 8: 8 devices
+                                        {"parallel.data", "8 @19"},
+                                        {"parallel.zero", "3 @4"},
+                                        {"plan.weights", "bf16"},
+                                        {"plan.gradients", "bf16"},
+                                        {"plan.master", "fp32"},
+                                        {"plan.cross_entropy", "plain"},
+                                        {"plan.offload_optimizer", "cpu @5"}}));
+  BOOST_TEST(keys_with(s, KeyUse::kNotModelled) ==
+                 (std::vector<std::string>{"zero_optimization.reduce_bucket_size",
+                                           "zero_optimization.stage3_prefetch_bucket_size",
+                                           "zero_optimization.stage3_param_persistence_threshold",
+                                           "zero_optimization.stage3_max_live_parameters"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(keys_with(s, KeyUse::kNotUnderstood).empty());
+  BOOST_TEST(s.keys.size() == 20u + 19u);  // every key of both files
+}
+
+BOOST_AUTO_TEST_CASE(training_arguments_alone_leave_the_deepspeed_file_to_the_user) {
+  const auto s = read_files({fixture("training_arguments.json")}, {});
+  BOOST_TEST(by_key(s).at("plan.framework") == "transformers");
+  BOOST_TEST(by_key(s).at("plan.weights") == "fp32 @7");  // autocast
+  BOOST_TEST(keys_with(s, KeyUse::kNotModelled) == std::vector<std::string>{"deepspeed"},
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(accelerate_gives_the_devices_and_the_sharding) {
+  const auto s =
+      read_files({fixture("accelerate.yaml")}, {"model.preset", "data.seq_len", "train.micro_batch"});
+  BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "transformers"},
+                                        {"train.precision", "bf16 @16"},
+                                        {"plan.weights", "fp32 @16"},
+                                        {"plan.master", "none @16"},
+                                        {"plan.cross_entropy", "plain"},
+                                        {"train.recompute", "full @7"},
+                                        {"parallel.data", "16 @18"},
+                                        {"parallel.zero", "3 @11"}}));
+}
+
+BOOST_AUTO_TEST_CASE(axolotl_trains_adapters_on_a_quantized_model) {
+  const auto s = read_files({fixture("axolotl.yaml")}, {});
+  BOOST_TEST(
+      lines(by_key(s)) ==
+      lines({{"plan.framework", "axolotl"},
+             {"model.preset", "llama-3.1-8b @1"},
+             {"data.seq_len", "4096 @14"},
+             {"train.precision", "bf16 @23"},
+             {"train.micro_batch", "2 @18"},
+             {"train.grad_accum", "4 @17"},
+             {"train.recompute", "full @25"},
+             {"optimizer.name", "adamw @20"},
+             {"plan.attention", "flash @26"},
+             {"plan.cross_entropy", "plain"},
+             {"lora.rank", "32 @10"},
+             {"lora.alpha", "16 @11"},
+             {"lora.base", "nf4 @9"},
+             {"lora.double_quant", "true @9"},
+             {"lora.targets",
+              R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] @13)"}}));
+}
+
+BOOST_AUTO_TEST_CASE(llama_factory_recomputes_unless_it_is_told_not_to) {
+  const auto s = read_files({fixture("llama_factory.yaml")}, {});
+  BOOST_TEST(
+      lines(by_key(s)) ==
+      lines({{"plan.framework", "llama-factory"},
+             {"model.preset", "qwen2.5-7b @2"},
+             {"data.seq_len", "4096 @13"},
+             {"train.precision", "bf16 @28"},
+             {"train.micro_batch", "1 @22"},
+             {"train.grad_accum", "8 @23"},
+             {"train.recompute", "full"},
+             {"plan.cross_entropy", "plain"},
+             {"lora.rank", "16 @8"},
+             {"lora.targets",
+              R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] @9)"}}));
+}
+
+BOOST_AUTO_TEST_CASE(torchtune_has_every_tensor_in_bf16) {
+  const auto s = read_files({fixture("torchtune.yaml")}, {});
+  BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "torchtune"},
+                                        {"model.preset", "llama-3.1-8b @12"},
+                                        {"data.seq_len", "8192 @5"},
+                                        {"train.precision", "bf16 @32"},
+                                        {"plan.weights", "bf16 @32"},
+                                        {"plan.gradients", "bf16 @32"},
+                                        {"plan.moments", "bf16 @32"},
+                                        {"plan.master", "none @32"},
+                                        {"train.micro_batch", "2 @17"},
+                                        {"train.grad_accum", "1 @25"},
+                                        {"train.recompute", "full @30"},
+                                        {"optimizer.name", "adamw-8bit @20"},
+                                        {"plan.cross_entropy", "fused @23"}}));
+  BOOST_TEST(keys_with(s, KeyUse::kNotModelled) == std::vector<std::string>{"optimizer_in_bwd"},
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(litgpt_divides_the_batch_by_its_devices) {
+  const auto s = read_files({fixture("litgpt.yaml")}, {});
+  BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "litgpt"},
+                                        {"model.preset", "llama-3.2-3b @1"},
+                                        {"data.seq_len", "512 @27"},
+                                        {"train.precision", "bf16 @3"},
+                                        {"train.micro_batch", "2 @24"},
+                                        {"train.grad_accum", "4 @23"},
+                                        {"optimizer.name", "adamw @31"},
+                                        {"parallel.data", "1 @5"},
+                                        {"plan.cross_entropy", "plain"},
+                                        {"lora.rank", "32 @7"},
+                                        {"lora.alpha", "16 @8"},
+                                        {"lora.base", "nf4 @4"},
+                                        {"lora.double_quant", "false @4"},
+                                        {"lora.targets", R"(["q_proj", "v_proj"])"}}));
+}
+
+BOOST_AUTO_TEST_CASE(torchtitan_shards_f32_weights_and_computes_in_bf16) {
+  const auto s = read_files({fixture("torchtitan.toml")}, {});
+  BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "torchtitan"},
+                                        {"model.preset", "llama-3-8b"},
+                                        {"data.seq_len", "8192 @22"},
+                                        {"train.precision", "bf16"},
+                                        {"plan.weights", "fp32"},
+                                        {"plan.master", "none"},
+                                        {"plan.cross_entropy", "plain"},
+                                        {"plan.optimizer_implementation", "fused"},
+                                        {"train.micro_batch", "1 @21"},
+                                        {"train.recompute", "selective @38"},
+                                        {"optimizer.name", "adamw @13"},
+                                        {"parallel.data", "8"},
+                                        {"parallel.tensor", "1 @30"},
+                                        {"parallel.pipeline", "1 @31"},
+                                        {"parallel.context", "1 @32"},
+                                        {"parallel.zero", "3"}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_shell_script_of_megatron_gives_the_model_and_the_layout) {
+  const auto s = read_files({fixture("megatron.sh")}, {});
+  BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "megatron"},
+                                        {"model.model_type", "llama"},
+                                        {"model.num_hidden_layers", "32 @11"},
+                                        {"model.hidden_size", "4096 @12"},
+                                        {"model.intermediate_size", "14336 @13"},
+                                        {"model.num_attention_heads", "32 @14"},
+                                        {"model.num_key_value_heads", "8 @16"},
+                                        {"model.max_position_embeddings", "8192 @18"},
+                                        {"model.tie_word_embeddings", "false @22"},
+                                        {"model.vocab_size", "128256 @24"},
+                                        {"data.seq_len", "8192 @17"},
+                                        {"train.precision", "bf16 @30"},
+                                        {"train.micro_batch", "1 @27"},
+                                        {"train.grad_accum", "32 @28"},
+                                        {"parallel.zero", "1 @31"},
+                                        {"parallel.sequence", "true @32"},
+                                        {"parallel.tensor", "4 @33"},
+                                        {"parallel.pipeline", "2 @34"},
+                                        {"parallel.data", "4 @6"},
+                                        {"parallel.vocab_multiple", "128"},
+                                        {"plan.cross_entropy", "in-place"}}));
+}
+
+BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {
+  for (const std::vector<std::string>& files :
+       {std::vector<std::string>{"training_arguments.json", "deepspeed.json"},
+        {"axolotl.yaml"},
+        {"llama_factory.yaml"},
+        {"torchtune.yaml"},
+        {"litgpt.yaml"},
+        {"torchtitan.toml"},
+        {"megatron.sh"}}) {
+    std::vector<std::string> paths;
+    for (const std::string& f : files) paths.push_back(fixture(f));
+    const auto s = read_files(paths, {});
+    const runfile::RunConfig c = runfile::load_run({}, s.settings);
+    // The run file that is printed describes the same run.
+    const runfile::RunConfig again = runfile::parse_run(runfile::without_defaults(c.resolved), "run.toml",
+                                                        std::filesystem::current_path());
+    BOOST_TEST((again.run == c.run && again.model == c.model && again.framework == c.framework),
+               files.front());
+    BOOST_TEST(s.keys.size() > 10u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(models_are_found_by_the_names_that_frameworks_write) {
+  using framework_files::preset_of;
+  for (const auto& [name, preset] :
+       std::map<std::string, std::string>{{"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
+                                          {"meta-llama/Llama-2-7b-hf", "llama-2-7b"},
+                                          {"unsloth/llama-3-8b-bnb-4bit", "llama-3-8b"},
+                                          {"llama3_1_8b", "llama-3.1-8b"},
+                                          {"llama3-405B", "llama-3.1-405b"},
+                                          {"llama2_7b", "llama-2-7b"},
+                                          {"qwen2_5_7b_base", "qwen2.5-7b"},
+                                          {"Qwen/Qwen3-0.6B-Base", "qwen3-0.6b"},
+                                          {"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b-v0.1"},
+                                          {"mistral_7b", "mistral-7b-v0.1"},
+                                          {"google/gemma-2-9b-it", "gemma-2-9b"},
+                                          {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"},
+                                          {"openai-community/gpt2", "gpt2"},
+                                          {"phi3_mini", "phi-3-mini-4k"},
+                                          {"meta-llama/Llama-3.2-1B", ""},
+                                          {"my-model", ""},
+                                          {"base", ""},
+                                          {"", ""}})
+    BOOST_TEST(preset_of(name) == preset, name);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

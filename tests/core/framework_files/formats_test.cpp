@@ -1,0 +1,135 @@
+// core/framework_files: YAML, JSON, TOML and shell scripts as entries; files that are none of these; damaged
+// files.
+#include <boost/test/unit_test.hpp>
+#include <random>
+
+#include "core/framework_files/arguments_read.hpp"
+#include "core/framework_files/yaml_read.hpp"
+#include "tests/core/framework_files/settings_of.hpp"
+
+using namespace trainhost;
+using namespace trainhost::framework_files;
+using runfile::Entry;
+using testing::error_of;
+using testing::fixture;
+using testing::Folder;
+
+namespace {
+
+/// "key=value@LINE:COLUMN;" for each entry, where the position is the value's.
+std::string shown(const std::vector<Entry>& entries) {
+  std::string out;
+  for (const Entry& e : entries)
+    out += fmt::format("{}={}@{}:{};", e.key, runfile::written(e.value), e.value.where.line,
+                       e.value.where.column);
+  return out;
+}
+
+std::string whole_text(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(framework_files_formats)
+
+BOOST_AUTO_TEST_CASE(yaml_and_json_become_dotted_keys_with_positions) {
+  BOOST_TEST(shown(read_yaml("a:\n  b: 1\n  c: [x, 'no']\nd: no\ne: ~\nf: 2e-5\n", "f")) ==
+             "a.b=1@2:6;a.c=[2 items]@3:6;d=false@4:4;e=null@5:4;f=2e-05@6:4;");
+  BOOST_TEST(shown(read_yaml("{\"a\": {\"b\": true}, \"c\": \"auto\"}", "f")) ==
+             "a.b=true@1:13;c=\"auto\"@1:25;");
+  // A list of tables has the index in the key.
+  BOOST_TEST(shown(read_yaml("d:\n  - path: x\n  - path: y\n", "f")) ==
+             "d.0.path=\"x\"@2:11;d.1.path=\"y\"@3:11;");
+}
+
+BOOST_AUTO_TEST_CASE(a_shell_script_is_read_without_being_executed) {
+  const std::string script =
+      "#!/bin/bash\nTP=4   # ranks\nARGS=\"\n  --tensor-model-parallel-size $TP\n  --bf16\n\"\nARGS+=\" --lr "
+      "1e-4\"\n"
+      "rm -rf ${NOTHING:-/tmp/x} $(rm y)\ntorchrun --nnodes ${N:-2} pretrain.py $ARGS --seq-length=128 \\\n  "
+      "--split 9 1\n";
+  std::string keys;
+  for (const Entry& e : read_arguments(script, "s")) keys += e.key + "=" + runfile::written(e.value) + ";";
+  BOOST_TEST(keys ==
+             "tensor-model-parallel-size=4;bf16=true;lr=0.0001;nnodes=2;seq-length=128;split=[2 items];");
+}
+
+BOOST_AUTO_TEST_CASE(text_that_is_not_a_configuration_is_an_error_with_a_position) {
+  BOOST_TEST(error_of("a.yaml", "a: [1\nb: 2\n").starts_with("a.yaml:2: this is neither YAML nor JSON: "));
+  BOOST_TEST(error_of("a.yaml", "a: 1\na: 2\n") == "a.yaml:2: 'a' is given twice (remove one of the two)");
+  BOOST_TEST(error_of("a.yaml", "- 1\n- 2\n") ==
+             "a.yaml:1: the file does not contain keys and values (expected YAML or JSON: key: value)");
+  BOOST_TEST(error_of("a.yaml", "").starts_with("a.yaml:1: the file does not contain keys and values"));
+  BOOST_TEST(error_of("a.toml", "x = = 1\n").starts_with("a.toml:1: "));
+  BOOST_TEST(error_of("a.sh", "echo hello\n")
+                 .starts_with("a.sh:1: the file sets no key (expected the configuration"));
+}
+
+BOOST_AUTO_TEST_CASE(a_file_of_no_known_kind_is_an_error_that_lists_the_kinds) {
+  BOOST_TEST(error_of("a.yaml", "colour: blue\n")
+                 .starts_with("a.yaml:1: no key of this file tells which framework it is for (name it, for "
+                              "example --from=deepspeed:"));
+  BOOST_TEST(error_of("run.toml", "[train]\nsteps = 3\n")
+                 .starts_with("run.toml:1: this looks like a run file of trainhost (give it without --from: "
+                              "trainhost plan "));
+  BOOST_CHECK_EXCEPTION(read_files({"deepsped:x.json"}, {}), Error, [](const Error& e) {
+    return std::string(e.what()) == "--from: 'deepsped' is no kind of file; did you mean 'deepspeed'?";
+  });
+  BOOST_CHECK_EXCEPTION(read_files({"/nowhere/x.json"}, {}), Error, [](const Error& e) {
+    return std::string(e.what()).find("/nowhere/x.json") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(the_kind_can_be_named) {
+  const Folder folder;
+  const std::string path = (folder.path() / "args").string();
+  std::ofstream(path) << "batch_size: 4\n";
+  const auto s = read_files({"torchtune:" + path}, {"model.preset", "data.seq_len"});
+  BOOST_TEST(testing::by_key(s).at("train.micro_batch") == "4 @1");
+}
+
+BOOST_AUTO_TEST_CASE(deep_nesting_and_aliases_are_bounded) {
+  const std::string deep = "a: " + std::string(200, '{') + std::string(200, '}');
+  BOOST_CHECK_THROW(read_yaml(deep, "f"), Error);
+  std::string bomb = "a0: &a0 {x: 1, y: 1}\n";
+  for (int i = 1; i < 24; ++i) bomb += fmt::format("a{0}: &a{0} {{x: *a{1}, y: *a{1}}}\n", i, i - 1);
+  BOOST_CHECK_THROW(read_yaml(bomb, "f"), Error);
+}
+
+BOOST_AUTO_TEST_CASE(damaged_files_give_an_error_or_settings_and_nothing_else) {
+  std::mt19937 random(7);
+  const Folder folder;
+  for (const char* name :
+       {"training_arguments.json", "deepspeed.json", "accelerate.yaml", "axolotl.yaml", "llama_factory.yaml",
+        "torchtune.yaml", "litgpt.yaml", "torchtitan.toml", "megatron.sh"}) {
+    const std::string whole = whole_text(fixture(name));
+    BOOST_REQUIRE(!whole.empty());
+    for (int i = 0; i < 150; ++i) {
+      std::string text = whole;
+      for (unsigned n = 1 + random() % 4; n-- > 0;) {
+        const std::size_t at = random() % text.size();
+        switch (random() % 3) {
+          case 0:
+            text[at] = static_cast<char>(random() % 256);
+            break;
+          case 1:
+            text.erase(at, 1 + random() % 20);
+            break;
+          default:
+            text.insert(at, 1, "{}[]:,\"'&*#-$\n\\"[random() % 15]);
+        }
+        if (text.empty()) break;
+      }
+      const std::string path = (folder.path() / name).string();
+      std::ofstream(path, std::ios::trunc) << text;
+      try {
+        read_files({path}, {"model.preset", "data.seq_len", "parallel.data"});
+      } catch (const Error&) {
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
