@@ -1,0 +1,89 @@
+#include "core/frameworks/training_step.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.hpp"
+#include "core/frameworks/decoder.hpp"
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+constexpr std::array<std::string_view, 9> kFamilies = {"gemma2",  "gemma3_text", "gpt2",  "llama", "mistral",
+                                                       "mixtral", "phi3",        "qwen2", "qwen3"};
+
+/// optimizer.step() and zero_grad(set_to_none=True).
+class OptimizerStep {
+ public:
+  OptimizerStep(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
+      : t_(tape), s_(settings), trained_(trained) {}
+
+  void run() {
+    const bool adam = s_.optimizer == Optimizer::kAdamW;
+    const int moments = adam ? 2 : s_.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
+    if (state_.empty())
+      for (const Tensor& p : trained_)
+        if (p->grad)
+          for (int i = 0; i < moments; ++i) state_.push_back(for_parameter(p, Purpose::kOptimizerState, "moment"));
+    if (adam && s_.loop == OptimizerLoop::kForeach) {
+      // The square roots of all second moments exist at the same time.
+      std::vector<Tensor> roots;
+      for (const Tensor& p : trained_)
+        if (p->grad) roots.push_back(for_parameter(p, Purpose::kUpdate, "square root of the second moment"));
+    }
+    if (adam && s_.loop == OptimizerLoop::kForLoop)
+      for (const Tensor& p : trained_)
+        if (p->grad) for_parameter(p, Purpose::kUpdate, "square root of the second moment");
+    for (const Tensor& p : trained_) p->grad.reset();
+  }
+
+ private:
+  Tensor for_parameter(const Tensor& p, Purpose purpose, const char* tensor) {
+    const TraceStorage own = t_.storage(p);
+    t_.layer = own.layer;
+    Tensor out = t_.new_storage(p->shape, p->type, purpose, "", tensor);
+    t_.storage(out).module = own.module;
+    t_.layer = -1;
+    return out;
+  }
+
+  Tape& t_;
+  const StepSettings& s_;
+  const std::vector<Tensor>& trained_;
+  std::vector<Tensor> state_;
+};
+
+}  // namespace
+
+bool has_builder(std::string_view family) {
+  return std::find(kFamilies.begin(), kFamilies.end(), family) != kFamilies.end();
+}
+
+TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
+  if (!has_builder(architecture.family))
+    throw usage_error("no builder of a PyTorch training step for the family '" + architecture.family + "'");
+  TrainingStep result;
+  Tape tape(result.trace, s.machine);
+  tape.begin(kLoad, 0, 0);
+  Decoder model(tape, architecture, s);
+  OptimizerStep optimizer(tape, s, model.trained());
+  for (std::uint32_t step = 1; step <= s.steps; ++step) {
+    for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
+      tape.begin(kForward, step, i);
+      tape.recording = step == 1 && i == 1;
+      Tensor loss = model.loss();
+      tape.recording = false;
+      if (s.accumulate > 1) loss = div_number(tape, loss);
+      tape.begin(kBackward, step, i);
+      tape.run_backward(std::move(loss));
+    }
+    tape.begin(kUpdate, step, 0);
+    optimizer.run();
+  }
+  result.saved_bytes = tape.saved_bytes;
+  result.saved_bytes.resize(architecture.layer_count() + 1);
+  return result;
+}
+
+}  // namespace trainhost::frameworks
