@@ -39,7 +39,7 @@ void flash_backward_temporaries(Tape& t, const Shape& q, const Shape& k) {
 Tensor flash(Tape& t, const AttentionInputs& in) {
   const std::int64_t width = in.q->shape[-1];
   const Tensor q = pad_last(t, in.q, 8), k = pad_last(t, in.k, 8), v = pad_last(t, in.v, 8);
-  const Shape shape = token_major(q->shape);
+  const Shape shape = elementwise(q->shape);  // empty_like(q)
   const Tensor sums = t.make({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp");
   const Tensor counters = t.make({3}, Element::kI64, "random state");
   const std::array inputs{q, k, v};
@@ -58,8 +58,8 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
 /// A boolean mask as one that is added, with rows padded to eight columns.
 Tensor additive_mask(Tape& t, const Tensor& mask, Element type) {
   if (!mask || mask->type != Element::kBool) return mask;
-  const Tensor inverted = t.make(mask->shape, Element::kBool, "mask, inverted");
-  return t.make(mask->shape, type, "mask");
+  const Tensor inverted = t.make(elementwise(mask->shape), Element::kBool, "mask, inverted");
+  return t.make(elementwise(inverted->shape), type, "mask");
 }
 
 Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
@@ -78,14 +78,21 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
                  shape, in.q->type);
 }
 
-/// _scaled_dot_product_attention_math: q and k are scaled, and the scores are materialised.
+/// _scaled_dot_product_attention_math: computes in f32, and materialises the scores.
 Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
-  const Tensor q = mul_number(t, in.q);
-  const Tensor k = mul_number(t, transpose(t, in.k, 2, 3));
-  Tensor scores = matmul(t, q, k);
+  const Element type = in.q->type;
+  const Tensor q = to(t, in.q, Element::kF32), k = to(t, in.k, Element::kF32), v = to(t, in.v, Element::kF32);
+  Tensor scores;
+  {
+    const Tensor scaled_q = mul_number(t, q);
+    const Tensor scaled_k = mul_number(t, transpose(t, k, 2, 3));
+    scores = matmul(t, scaled_q, scaled_k);
+  }
   if (mask) scores = add(t, scores, mask);
   scores = softmax(t, scores, "probabilities");
-  return matmul(t, scores, in.v);
+  const Tensor returned = to(t, scores, type);
+  const Tensor out = matmul(t, scores, v);
+  return to(t, out, type);
 }
 
 }  // namespace
@@ -132,7 +139,7 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
     if (kernel == SdpaKernel::kEfficient) {
       if (mask && mask->shape[-1] % 8) {
         const Tensor narrow = mask;
-        mask = t.make({1, 1, mask->shape[2], rounded_up(mask->shape[3], 8)}, mask->type, "mask, padded");
+        mask = t.make({mask->shape[0], 1, mask->shape[2], rounded_up(mask->shape[3], 8)}, mask->type, "mask, padded");
       }
       output = efficient(t, in, mask);
     } else {

@@ -6,7 +6,7 @@ namespace trainhost::frameworks {
 
 struct AttentionInputs {
   Tensor q, k, v;  // [B, heads, S, D]; k and v with their own number of heads
-  Tensor mask;     // [1, 1, S, S], or none
+  Tensor mask;     // [B, 1, S, S], or none
   std::int64_t groups = 1;  // query heads per key head
   bool soft_cap = false;    // eager only
   bool f32_softmax = true;  // GPT-2 computes in the type of its input

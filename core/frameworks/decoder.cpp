@@ -101,6 +101,7 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
 void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
   const std::uint32_t targets = s_.lora_targets;
   if (l.experts.count) {
+    w.experts_per_token = l.experts.active;
     const std::int64_t n = l.experts.count, width = l.experts.each.width;
     w.router = weight({n, hidden_}, "mlp.gate");
     w.experts_up = weight({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
@@ -179,7 +180,8 @@ Tensor Decoder::mask(bool window) {
   if (!eager && !window) return {};
   const ModuleScope scope(t_, "");
   const Tensor allowed = t_.make({1, 1, sequence_, sequence_}, Element::kBool, "mask");
-  return eager ? t_.make(allowed->shape, s_.weights, "mask") : allowed;
+  const Shape shape = allowed->shape.expanded(0, batch_);
+  return eager ? t_.make(elementwise(shape), s_.weights, "mask") : t_.alias(allowed, shape);
 }
 
 Tensor Decoder::hidden_states() {
@@ -229,6 +231,7 @@ Tensor Decoder::hidden_states() {
 
 Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context) {
   const std::int32_t index = t_.layer;
+  t_.note_saved(x);
   return t_.checkpointed([&] { return layer(x, w, context); },
                          [this, x, &w, context, index] {
                            const AutocastScope autocast(t_, s_.autocast);

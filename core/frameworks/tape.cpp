@@ -167,6 +167,8 @@ Tensor Tape::apply_view(const Operation& operation, const Tensor& of, const Shap
   Tensor out = alias(of, shape);
   if (!needs(operation)) return out;
   if (refilling_)
+    for (const Tensor& t : operation.saved) refill(t);
+  if (refilling_)
     out->requires_grad = true;
   else
     out->node = record(operation, std::span(&out, 1));

@@ -186,6 +186,9 @@ class Tape {
   void enter_autocast() { autocast_on = true; }
   void leave_autocast();
 
+  /// Marks memory as kept for the backward pass; operators do so with what they save.
+  void note_saved(const Tensor& t);
+
   TraceStorage& storage(const Tensor& t) { return writer_[t->storage->index]; }
   TraceWriter& writer() { return writer_; }
   Tensor new_storage(const Shape& shape, Element type, Purpose purpose, const char* module, const char* tensor);
@@ -204,7 +207,6 @@ class Tape {
   friend struct StorageBody;
   bool needs(const Operation& operation) const;
   Ref<Node> record(const Operation& operation, std::span<const Tensor> outputs);
-  void note_saved(const Tensor& t);
   void refill(const Tensor& t);
   void compute_again(Frame& frame);
   void run_node(Node& node, std::vector<Tensor>& results);
