@@ -218,7 +218,7 @@ Tensor Decoder::hidden_states() {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
     const bool window = windowed(w);
-    const Context context{window ? window_rotary : rotary, window ? window_mask : full_mask};
+    const Context context{window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = s_.checkpoint ? checkpointed_layer(x, w, context) : layer(x, w, context);
   }
   t_.layer = -1;

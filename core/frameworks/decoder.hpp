@@ -40,7 +40,7 @@ class Decoder {
   };
   struct Context {
     Rotary rotary;
-    Tensor mask;
+    Tensor mask, position_ids;  // a checkpointed layer keeps its arguments
   };
 
   Tensor weight(const Shape& shape, const char* module, bool base = true);
