@@ -190,7 +190,11 @@ Tensor Decoder::hidden_states() {
     const ModuleScope scope(t_, "embed_tokens");
     x = embedding(t_, ids_, embedding_);
     if (gemma_) x = mul_number(t_, x);
-    if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads()
+    if (s_.lora_rank && s_.checkpoint) {
+      x->requires_grad = true;  // enable_input_require_grads(): a leaf with a gradient, which a cycle of references holds
+      if (t_.options.collects_cycles) uncollected_.clear();
+      uncollected_.push_back(x);
+    }
   }
   const Tensor position_ids = t_.make({1, sequence_}, Element::kI64, "position ids");
   if (gpt2_) {
@@ -232,6 +236,7 @@ Tensor Decoder::hidden_states() {
 Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context) {
   const std::int32_t index = t_.layer;
   t_.note_saved(x);
+  if (gpt2_ && context.mask) t_.note_saved(context.mask);  // an argument by position
   return t_.checkpointed([&] { return layer(x, w, context); },
                          [this, x, &w, context, index] {
                            const AutocastScope autocast(t_, s_.autocast);
@@ -281,7 +286,7 @@ Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
   Tensor result = base();
   const Element type = result->type;
   const Tensor wide = to(t_, x, w.lora_a->type);
-  Tensor small = linear(t_, wide, w.lora_a);
+  Tensor small = linear(t_, dropout(t_, wide, s_.lora_dropout), w.lora_a);
   Tensor change = linear(t_, small, w.lora_b);
   small.reset();
   change = mul_number(t_, change);

@@ -34,7 +34,7 @@ struct StepSettings {
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
-  double dropout = 0;                             // of GPT-2
+  double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   TapeOptions machine;
 };
