@@ -148,7 +148,9 @@ Tensor Decoder::loss() {
   t_.module = "loss";
   const Tensor wide = to(t_, logits, Element::kF32);
   const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
-  const Tensor targets = t_.make({batch_ * sequence_}, Element::kI64, "labels");
+  // labels[..., 1:].contiguous(), which is a view of a single row.
+  const Tensor targets =
+      batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
   const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
   Tensor result = cross_entropy(t_, flat, targets);
   t_.in_loss = false;

@@ -307,9 +307,9 @@ void Tape::run_backward(Tensor loss) {
       if (!std::exchange(e.node->visited, true)) stack.push_back(e.node.get());
     }
   }
-  loss->node->arrived[0] = make(loss->shape, loss->type, "ones");
+  const Tensor ones = make(loss->shape, loss->type, "ones");
+  loss->node->arrived[0] = alias(ones);
   ready_.push_back(std::exchange(loss->node, {}));
-  loss.reset();
   std::vector<Tensor> results;
   while (!ready_.empty()) {
     std::pop_heap(ready_.begin(), ready_.end(), older);
