@@ -12,10 +12,13 @@ namespace trainhost::frameworks {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1u << 20;
-constexpr std::string_view kWithoutEffect[] = {
-    "backend",                      "release_lock_on_cudamalloc",    "pinned_use_cuda_host_register",
-    "pinned_num_register_threads",  "pinned_use_background_threads", "pinned_reserve_segment_size_mb",
-    "graph_capture_record_stream_reuse"};
+constexpr std::string_view kWithoutEffect[] = {"backend",
+                                               "release_lock_on_cudamalloc",
+                                               "pinned_use_cuda_host_register",
+                                               "pinned_num_register_threads",
+                                               "pinned_use_background_threads",
+                                               "pinned_reserve_segment_size_mb",
+                                               "graph_capture_record_stream_reuse"};
 
 [[noreturn]] void fail(std::string_view key, std::string_view value, const char* valid) {
   throw usage_error("plan.allocator: " + std::string(key) + " cannot be '" + std::string(value) + "'",
@@ -25,7 +28,8 @@ constexpr std::string_view kWithoutEffect[] = {
 std::uint64_t whole_number(std::string_view key, std::string_view value, const char* valid) {
   std::uint64_t n = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-  if (error != std::errc() || end != value.data() + value.size() || n > (std::uint64_t{1} << 40)) fail(key, value, valid);
+  if (error != std::errc() || end != value.data() + value.size() || n > (std::uint64_t{1} << 40))
+    fail(key, value, valid);
   return n;
 }
 
@@ -52,9 +56,10 @@ void read_divisions(std::string_view list, AllocatorConfig& config) {
       filled = divisions.size();
       continue;
     }
-    const auto interval = static_cast<std::size_t>(
-        std::countr_zero(std::uint64_t{power_of_two(key, item.substr(0, colon))}));
-    if (filled == 0) std::fill(divisions.begin(), divisions.begin() + static_cast<std::ptrdiff_t>(interval), n);
+    const auto interval =
+        static_cast<std::size_t>(std::countr_zero(std::uint64_t{power_of_two(key, item.substr(0, colon))}));
+    if (filled == 0)
+      std::fill(divisions.begin(), divisions.begin() + static_cast<std::ptrdiff_t>(interval), n);
     divisions[interval] = n;
     filled = interval + 1;
   }
@@ -83,7 +88,8 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
       read_divisions(value.substr(1, value.size() - 2), config);
     else
       config.roundup_power2_divisions.fill(power_of_two(key, value));
-  } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) == std::end(kWithoutEffect)) {
+  } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
+             std::end(kWithoutEffect)) {
     throw usage_error("plan.allocator: unknown key '" + std::string(key) + "'",
                       "known: expandable_segments, max_split_size_mb, max_non_split_rounding_mb, "
                       "garbage_collection_threshold, roundup_power2_divisions");
@@ -101,7 +107,8 @@ AllocatorConfig parse_allocator_config(std::string_view text) {
   while (!rest.empty()) {
     const std::size_t colon = rest.find(':');
     if (colon == std::string_view::npos)
-      throw usage_error("plan.allocator: '" + std::string(rest) + "' has no value", "write KEY:VALUE,KEY:VALUE");
+      throw usage_error("plan.allocator: '" + std::string(rest) + "' has no value",
+                        "write KEY:VALUE,KEY:VALUE");
     const std::string_view key = rest.substr(0, colon);
     rest.remove_prefix(colon + 1);
     const bool list = !rest.empty() && rest.front() == '[';

@@ -15,7 +15,9 @@ SdpaKernel kernel_for(Element type, std::int64_t head_dim, bool mask) {
   return head_dim % (half ? 8 : 4) == 0 ? SdpaKernel::kEfficient : SdpaKernel::kMath;
 }
 
-std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 /// repeat_kv() of transformers: [B, K, S, D] to [B, K * groups, S, D], with a copy.
 Tensor repeated(Tape& t, const Tensor& x, std::int64_t groups) {
@@ -48,7 +50,8 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
                               [](BackwardCall& c) {
                                 const Shape &qs = c.saved[0]->shape, &ks = c.saved[1]->shape;
                                 for (std::size_t i = 0; i < 3; ++i)
-                                  c.results[i] = c.tape.make(elementwise(i ? ks : qs), c.saved[0]->type, "gradient");
+                                  c.results[i] =
+                                      c.tape.make(elementwise(i ? ks : qs), c.saved[0]->type, "gradient");
                                 flash_backward_temporaries(c.tape, qs, ks);
                               }},
                              shape, q->type);
@@ -71,7 +74,8 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   return t.apply({"output", inputs, std::span(saved.data(), mask ? 6u : 5u), true,
                   [](BackwardCall& c) {
                     for (std::size_t i = 0; i < 3; ++i)
-                      c.results[i] = c.tape.make(token_major(c.saved[i]->shape), c.saved[0]->type, "gradient");
+                      c.results[i] =
+                          c.tape.make(token_major(c.saved[i]->shape), c.saved[0]->type, "gradient");
                     const Shape& s = c.saved[0]->shape;
                     c.tape.kernel_temporary(static_cast<std::uint64_t>(s[0] * s[1] * s[2]) * 4, "row sums");
                   }},
@@ -139,7 +143,8 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
     if (kernel == SdpaKernel::kEfficient) {
       if (mask && mask->shape[-1] % 8) {
         const Tensor narrow = mask;
-        mask = t.make({mask->shape[0], 1, mask->shape[2], rounded_up(mask->shape[3], 8)}, mask->type, "mask, padded");
+        mask = t.make({mask->shape[0], 1, mask->shape[2], rounded_up(mask->shape[3], 8)}, mask->type,
+                      "mask, padded");
       }
       output = efficient(t, in, mask);
     } else {

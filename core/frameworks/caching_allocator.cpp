@@ -128,7 +128,8 @@ class Allocator {
     auto it = p.free.at_least(size);
     if (it == p.free.end()) return kNone;
     if (config_.expandable_segments)
-      for (auto next = it + 1; next != p.free.end() && growable_size(next->block) < growable_size(it->block); ++next)
+      for (auto next = it + 1; next != p.free.end() && growable_size(next->block) < growable_size(it->block);
+           ++next)
         it = next;
     if (size < config_.max_split_size && it->size >= config_.max_split_size) return kNone;
     if (size >= config_.max_split_size && it->size >= size + config_.max_non_split_rounding) return kNone;
@@ -217,11 +218,12 @@ class Allocator {
     return i;
   }
 
-  /// Maps pages of the unmapped block from its start until `size` bytes are covered, and joins them with the free block
-  /// before them. Returns kNone if the device has no memory left.
+  /// Maps pages of the unmapped block from its start until `size` bytes are covered, and joins them with the
+  /// free block before them. Returns kNone if the device has no memory left.
   std::uint32_t map_pages(std::uint32_t index, std::uint64_t size) {
     const bool small = blocks_[index].small;
-    const std::uint64_t bytes = std::min(multiple(size, small ? kSmallBuffer : kLargeBuffer), blocks_[index].size);
+    const std::uint64_t bytes =
+        std::min(multiple(size, small ? kSmallBuffer : kLargeBuffer), blocks_[index].size);
     if (bytes > capacity_ - reserved_) return kNone;
     std::vector<std::uint32_t>& unmapped = pool(small).unmapped;
     const auto at = std::find(unmapped.begin(), unmapped.end(), index);
@@ -263,7 +265,9 @@ class Allocator {
     spare_.push_back(i);
   }
 
-  bool whole_segment(std::uint32_t i) const { return blocks_[i].previous == kNone && blocks_[i].next == kNone; }
+  bool whole_segment(std::uint32_t i) const {
+    return blocks_[i].previous == kNone && blocks_[i].next == kNone;
+  }
 
   /// With max_split_size: frees oversize blocks, largest first, until the request could be served.
   bool release_oversize(bool small, std::uint64_t size) {
@@ -339,7 +343,8 @@ class Allocator {
       any = false;
       std::vector<std::uint32_t> old;
       for (const FreeBlocks::Key& k : p.free)
-        if (whole_segment(k.block) && (p.searches - blocks_[k.block].since) * count >= age) old.push_back(k.block);
+        if (whole_segment(k.block) && (p.searches - blocks_[k.block].since) * count >= age)
+          old.push_back(k.block);
       for (const std::uint32_t i : old) {
         freed += blocks_[i].size;
         release_segment(i);
@@ -360,7 +365,8 @@ class Allocator {
 std::uint64_t rounded_request(std::uint64_t bytes, const AllocatorConfig& config) {
   if (bytes < kMinBlock) return kMinBlock;
   const int power = 63 - std::countl_zero(bytes);
-  const std::uint64_t divisions = config.roundup_power2_divisions[static_cast<std::size_t>(std::clamp(power - 20, 0, 15))];
+  const std::uint64_t divisions =
+      config.roundup_power2_divisions[static_cast<std::size_t>(std::clamp(power - 20, 0, 15))];
   if (divisions > 1 && bytes > kMinBlock * divisions) {
     const std::uint64_t floor = std::uint64_t{1} << power;
     const std::uint64_t step = floor >> std::countr_zero(divisions);

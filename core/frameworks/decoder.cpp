@@ -49,9 +49,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
     buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
   };
   if (!gpt2_)
-    for (int i = 0; i < (a_.family == "gemma3_text" ? 4 : 2); ++i)
+    for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
       buffer({layers_.front().head_dim / 2}, Element::kF32, "rotary_emb", "inverse frequencies");
-  if (gemma_) buffer({}, Element::kF32, "embed_tokens", "scale");
+  if (gemma_) buffer({}, s_.weights, "embed_tokens", "scale");
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
 }
 
@@ -63,8 +63,8 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
   return w;
 }
 
-LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
-                                      bool adapter) {
+LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs,
+                                      bool bias, bool adapter) {
   LinearWeights w;
   w.module = module;
   w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
@@ -91,7 +91,8 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
     w.k = linear_weights("self_attn.k_proj", hidden_, kv, a.k_bias, targets & kLoraK);
     w.v = linear_weights("self_attn.v_proj", hidden_, kv, a.v_bias, targets & kLoraV);
   }
-  w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias, targets & kLoraO);
+  w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
+                       targets & kLoraO);
   if (a.qk_norm != model::NormKind::kNone) {
     w.q_norm = weight({w.head_dim}, "self_attn.q_norm");
     w.k_norm = weight({w.head_dim}, "self_attn.k_norm");
@@ -110,7 +111,8 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
   }
   const std::int64_t width = l.mlp.width;
   if (phi3_) {
-    w.gate_up = linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, targets & (kLoraGate | kLoraUp));
+    w.gate_up =
+        linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, targets & (kLoraGate | kLoraUp));
   } else if (gpt2_) {
     w.up = linear_weights("mlp.c_fc", hidden_, width, true, targets & kLoraUp);
   } else {
@@ -159,6 +161,13 @@ Tensor Decoder::loss() {
   return result;
 }
 
+/// Gemma 3 rotates layers with a window by other angles.
+bool Decoder::two_rotaries() const {
+  bool window = false, full = false;
+  for (const LayerWeights& w : layers_) (w.window ? window : full) = true;
+  return a_.family == "gemma3_text" && window && full;
+}
+
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
   const ModuleScope scope(t_, "rotary_emb");
   const Shape shape{1, sequence_, head_dim};
@@ -191,9 +200,10 @@ Tensor Decoder::hidden_states() {
   {
     const ModuleScope scope(t_, "embed_tokens");
     x = embedding(t_, ids_, embedding_);
-    if (gemma_) x = mul_number(t_, x);
+    if (gemma_) x = mul(t_, x, buffers_.back());
     if (s_.lora_rank && s_.checkpoint) {
-      x->requires_grad = true;  // enable_input_require_grads(): a leaf with a gradient, which a cycle of references holds
+      x->requires_grad =
+          true;  // enable_input_require_grads(): a leaf with a gradient, which a cycle of references holds
       if (t_.options.collects_cycles) uncollected_.clear();
       uncollected_.push_back(x);
     }
@@ -219,12 +229,12 @@ Tensor Decoder::hidden_states() {
   Rotary rotary, window_rotary;
   if (!gpt2_) rotary = rotary_tables(layers_.front().head_dim);
   window_rotary = rotary;
-  if (a_.family == "gemma3_text" && any_window && any_full) window_rotary = rotary_tables(layers_.front().head_dim);
+  if (two_rotaries()) window_rotary = rotary_tables(layers_.front().head_dim);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
     const bool window = windowed(w);
-    const Context context{window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
+    const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = s_.checkpoint ? checkpointed_layer(x, w, context) : layer(x, w, context);
   }
   t_.layer = -1;
@@ -312,7 +322,8 @@ Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {
     return add(t_, left, right);
   };
   if (!phi3_) return rotate(x);
-  const Tensor rest = slice(t_, x, -1, 0);  // Phi-3 concatenates the part that it does not rotate, here nothing
+  const Tensor rest =
+      slice(t_, x, -1, 0);  // Phi-3 concatenates the part that it does not rotate, here nothing
   const Tensor turned = rotate(x);
   return concatenate(t_, {turned, rest});
 }
@@ -330,9 +341,11 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
     in.v = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
   } else {
     in.q = heads_first(run(w.q, x), w.heads);
-    if (w.q_norm && !gemma_) in.q = transpose(t_, norm(transpose(t_, in.q, 1, 2), w.q_norm, "self_attn.q_norm"), 1, 2);
+    if (w.q_norm && !gemma_)
+      in.q = transpose(t_, norm(transpose(t_, in.q, 1, 2), w.q_norm, "self_attn.q_norm"), 1, 2);
     in.k = heads_first(run(w.k, x), w.kv_heads);
-    if (w.q_norm && !gemma_) in.k = transpose(t_, norm(transpose(t_, in.k, 1, 2), w.k_norm, "self_attn.k_norm"), 1, 2);
+    if (w.q_norm && !gemma_)
+      in.k = transpose(t_, norm(transpose(t_, in.k, 1, 2), w.k_norm, "self_attn.k_norm"), 1, 2);
     in.v = heads_first(run(w.v, x), w.kv_heads);
     if (w.q_norm && gemma_) {
       in.q = norm(in.q, w.q_norm, "self_attn.q_norm");

@@ -1,5 +1,5 @@
-// The models of transformers, written with the operators of the tape. The functions have the local variables of the Python
-// code, because their lifetimes are part of the memory.
+// The models of transformers, written with the operators of the tape. The functions have the local variables
+// of the Python code, because their lifetimes are part of the memory.
 #pragma once
 #include <vector>
 
@@ -16,11 +16,11 @@ struct LinearWeights {
 };
 
 struct LayerWeights {
-  LinearWeights qkv, q, k, v, o;             // fused or separate
-  LinearWeights gate_up, gate, up, down;     // fused or separate
+  LinearWeights qkv, q, k, v, o;          // fused or separate
+  LinearWeights gate_up, gate, up, down;  // fused or separate
   Tensor q_norm, k_norm;
-  std::vector<Tensor> norms, norm_shifts;    // of width H, in order of use
-  Tensor router, experts_up, experts_down;   // [E, H], [E, 2I, H], [E, H, I]
+  std::vector<Tensor> norms, norm_shifts;   // of width H, in order of use
+  Tensor router, experts_up, experts_down;  // [E, H], [E, 2I, H], [E, H, I]
   std::uint32_t window = 0, experts_per_token = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
@@ -51,6 +51,7 @@ class Decoder {
   void add_mlp(LayerWeights& w, const model::Layer& l);
 
   Tensor hidden_states();
+  bool two_rotaries() const;
   Rotary rotary_tables(std::int64_t head_dim);
   Tensor mask(bool window);
   Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);

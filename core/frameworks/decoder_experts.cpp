@@ -1,5 +1,5 @@
-// Mixture of experts of Mixtral, with the grouped matrix products that transformers takes on a GPU. N tokens, k experts
-// per token, R = N * k rows in the order of the experts.
+// Mixture of experts of Mixtral, with the grouped matrix products that transformers takes on a GPU. N tokens,
+// k experts per token, R = N * k rows in the order of the experts.
 #include <array>
 
 #include "core/frameworks/decoder.hpp"
@@ -59,7 +59,8 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
                                  }},
                                 shape, Element::kF32);
   const Tensor total = sum(t, chosen);
-  const Tensor before = t.make(shape, Element::kF32, "weights");  // divided in place, so autograd keeps a copy
+  const Tensor before =
+      t.make(shape, Element::kF32, "weights");  // divided in place, so autograd keeps a copy
   const std::array inputs{chosen, total};
   const std::array saved{total, before};
   r.weights = t.apply_view({"weights", inputs, saved, false,
@@ -75,7 +76,10 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
 /// [N, k, H] to [N, H].
 Tensor sum_of_experts(Tape& t, const Tensor& x) {
   const std::int64_t k = x->shape[1];
-  return t.apply({"sum", std::span(&x, 1), {}, false,
+  return t.apply({"sum",
+                  std::span(&x, 1),
+                  {},
+                  false,
                   [k](BackwardCall& c) {
                     const Tensor g = c.take();
                     c.results[0] = c.tape.alias(g, g->shape.unsqueezed(1).expanded(1, k));

@@ -16,7 +16,9 @@ std::vector<std::uint32_t> live_at(const Trace& trace, std::uint64_t event) {
 
 }  // namespace
 
-std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block) { return (bytes + block - 1) / block * block; }
+std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block) {
+  return (bytes + block - 1) / block * block;
+}
 
 Peak find_peak(const Trace& trace, const EvaluateOptions& options) {
   Peak peak;

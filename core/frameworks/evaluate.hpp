@@ -10,16 +10,17 @@
 namespace trainhost::frameworks {
 
 struct EvaluateOptions {
-  std::uint64_t block = 512;  // every size is rounded up to a multiple: 512 in CUDA's caching allocator, 1 for none
-  std::size_t largest = 10;   // storages to list
+  std::uint64_t block =
+      512;  // every size is rounded up to a multiple: 512 in CUDA's caching allocator, 1 for none
+  std::size_t largest = 10;  // storages to list
 };
 
 struct Peak {
   std::uint64_t bytes = 0;
-  std::uint64_t event = 0;                  // index of the allocation that reaches it
-  TracePhase phase;                         // phase of that event
+  std::uint64_t event = 0;                    // index of the allocation that reaches it
+  TracePhase phase;                           // phase of that event
   std::array<std::uint64_t, 9> by_purpose{};  // bytes at the peak, indexed by Purpose; they sum to `bytes`
-  std::vector<std::uint32_t> largest;       // storages allocated at the peak, largest first
+  std::vector<std::uint32_t> largest;         // storages allocated at the peak, largest first
 };
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block);

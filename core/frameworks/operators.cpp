@@ -29,9 +29,9 @@ Tensor view_operator(Tape& t, const char* name, const Tensor& x, const Shape& sh
 
 /// An operator on one tensor whose gradient is one operator.
 Tensor unary(Tape& t, const char* name, const Tensor& x, bool saves_input, bool saves_output = false) {
-  return t.apply({name, one(x), saves_input ? one(x) : std::span<const Tensor>(), saves_output,
-                  elementwise_gradient()},
-                 elementwise(x->shape), x->type);
+  return t.apply(
+      {name, one(x), saves_input ? one(x) : std::span<const Tensor>(), saves_output, elementwise_gradient()},
+      elementwise(x->shape), x->type);
 }
 
 }  // namespace
@@ -53,7 +53,10 @@ Tensor reshaped_gradient(Tape& t, Tensor g, const Shape& sizes) {
 
 Tensor to(Tape& t, const Tensor& x, Element type) {
   if (x->type == type) return x;
-  return t.apply({"cast", one(x), {}, false,
+  return t.apply({"cast",
+                  one(x),
+                  {},
+                  false,
                   [type = x->type](BackwardCall& c) {
                     c.results[0] = c.tape.make(elementwise(c.grads[0]->shape), type, "gradient, cast");
                   }},
@@ -74,8 +77,7 @@ Tensor contiguous(Tape& t, const Tensor& x) {
 
 Tensor reshape(Tape& t, const Tensor& x, const Shape& sizes) {
   if (x->shape.viewed(sizes)) return view(t, x, sizes);
-  const Tensor copy =
-      t.apply({"copy", one(x), {}, false, passes_on()}, x->shape.made_contiguous(), x->type);
+  const Tensor copy = t.apply({"copy", one(x), {}, false, passes_on()}, x->shape.made_contiguous(), x->type);
   return view(t, copy, sizes);
 }
 
@@ -105,7 +107,10 @@ Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n) {
 std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes) {
   std::vector<Shape> shapes;
   for (const std::int64_t n : sizes) shapes.push_back(x->shape.sliced(-1, n));
-  return t.apply_views({"split", one(x), {}, false,
+  return t.apply_views({"split",
+                        one(x),
+                        {},
+                        false,
                         [before = x->shape](BackwardCall& c) {
                           Element type = Element::kF32;
                           for (const Tensor& g : c.grads)
@@ -122,7 +127,10 @@ Tensor concatenate(Tape& t, std::initializer_list<Tensor> parts) {
   std::int64_t width = 0;
   for (const Tensor& p : inputs) widths.push_back(p->shape[-1]), width += p->shape[-1];
   shape.size[shape.dims - 1] = width;
-  return t.apply({"cat", inputs, {}, false,
+  return t.apply({"cat",
+                  inputs,
+                  {},
+                  false,
                   [widths](BackwardCall& c) {
                     const Tensor g = c.take();
                     for (std::size_t i = 0; i < widths.size(); ++i)
@@ -136,7 +144,10 @@ Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple) {
   if (width % multiple == 0) return x;
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = (width + multiple - 1) / multiple * multiple;
-  return t.apply({"pad", one(x), {}, false,
+  return t.apply({"pad",
+                  one(x),
+                  {},
+                  false,
                   [before = x->shape](BackwardCall& c) {
                     c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
                   }},
@@ -145,7 +156,10 @@ Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple) {
 
 Tensor add(Tape& t, const Tensor& a, const Tensor& b) {
   const std::array inputs{a, b};
-  return t.apply({"sum", inputs, {}, false,
+  return t.apply({"sum",
+                  inputs,
+                  {},
+                  false,
                   [](BackwardCall& c) {
                     if (c.needs(0)) c.results[0] = c.needs(1) ? c.tape.alias(c.grads[0]) : c.grads[0];
                     if (c.needs(1)) c.results[1] = c.take();
@@ -191,7 +205,10 @@ Tensor pow(Tape& t, const Tensor& x) {
 }
 
 Tensor rsqrt(Tape& t, const Tensor& x) {
-  return t.apply({"1/rms", one(x), {}, true,
+  return t.apply({"1/rms",
+                  one(x),
+                  {},
+                  true,
                   [](BackwardCall& c) {
                     const Tensor power = like(c.tape, c.saved[0]);
                     const Tensor scaled = like(c.tape, c.grads[0]);
@@ -207,12 +224,16 @@ Tensor dropout(Tape& t, const Tensor& x, double p) {
     return mul(t, x, noise);
   }
   const Tensor mask = t.make(elementwise(x->shape), Element::kBool, "dropout mask");
-  return t.apply({"dropout", one(x), one(mask), false, elementwise_gradient()}, elementwise(x->shape), x->type);
+  return t.apply({"dropout", one(x), one(mask), false, elementwise_gradient()}, elementwise(x->shape),
+                 x->type);
 }
 
 Tensor mean(Tape& t, const Tensor& x) {
   Shape shape = x->shape.sliced(-1, 1).made_contiguous();
-  return t.apply({"mean", one(x), {}, false,
+  return t.apply({"mean",
+                  one(x),
+                  {},
+                  false,
                   [before = x->shape](BackwardCall& c) {
                     c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
                   }},
@@ -220,7 +241,10 @@ Tensor mean(Tape& t, const Tensor& x) {
 }
 
 Tensor sum(Tape& t, const Tensor& x) {
-  return t.apply({"sum", one(x), {}, false,
+  return t.apply({"sum",
+                  one(x),
+                  {},
+                  false,
                   [before = x->shape](BackwardCall& c) {
                     const Tensor g = c.take();
                     c.results[0] = c.tape.alias(g, g->shape.expanded(g->shape.dims - 1, before[-1]));
@@ -242,15 +266,16 @@ Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight, const Tensor&
   Tensor out = t.make(x->shape.made_contiguous(), x->type, "output");
   saved[2] = t.make(rows, statistics, "mean");
   saved[3] = t.make(rows, statistics, "1/deviation");
-  const Tensor result = t.apply_view({"output", inputs, saved, false,
-                                      [](BackwardCall& c) {
-                                        for (std::size_t i = 0; i < 3; ++i) {
-                                          const Tensor& of = i ? c.saved[1] : c.saved[0];
-                                          if (c.needs(i))
-                                            c.results[i] = c.tape.make(of->shape.made_contiguous(), of->type, "gradient");
-                                        }
-                                      }},
-                                     out, out->shape);
+  const Tensor result =
+      t.apply_view({"output", inputs, saved, false,
+                    [](BackwardCall& c) {
+                      for (std::size_t i = 0; i < 3; ++i) {
+                        const Tensor& of = i ? c.saved[1] : c.saved[0];
+                        if (c.needs(i))
+                          c.results[i] = c.tape.make(of->shape.made_contiguous(), of->type, "gradient");
+                      }
+                    }},
+                   out, out->shape);
   return result;
 }
 
@@ -266,15 +291,15 @@ Tensor linear(Tape& t, const Tensor& x_, const Tensor& w_, const Tensor& bias_) 
   if (w->needs_grad()) saved[count++] = x;
   if (x->needs_grad()) saved[count++] = w;
   const auto rows = static_cast<std::int64_t>(x->shape.count()) / x->shape[-1];
-  return t.apply(
-      {"output", inputs, std::span(saved.data(), count), false,
-       [x_shape = x->shape, w_shape = w->shape, rows](BackwardCall& c) {
-         const Tensor g = reshaped_gradient(c.tape, c.take(), {rows, w_shape[0]});
-         if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-         if (c.needs(0)) c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
-         if (c.needs(2)) c.results[2] = g;
-       }},
-      shape.made_contiguous(), x->type);
+  return t.apply({"output", inputs, std::span(saved.data(), count), false,
+                  [x_shape = x->shape, w_shape = w->shape, rows](BackwardCall& c) {
+                    const Tensor g = reshaped_gradient(c.tape, c.take(), {rows, w_shape[0]});
+                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
+                    if (c.needs(0))
+                      c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
+                    if (c.needs(2)) c.results[2] = g;
+                  }},
+                 shape.made_contiguous(), x->type);
 }
 
 Tensor conv1d(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias) {
@@ -289,15 +314,15 @@ Tensor conv1d(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias) {
   if (w->needs_grad()) saved[count++] = lowered_x;
   if (x->needs_grad()) saved[count++] = lowered_w;
   const auto rows = static_cast<std::int64_t>(x->shape.count()) / x->shape[-1];
-  return t.apply(
-      {"output", inputs, std::span(saved.data(), count), false,
-       [x_shape = x->shape, w_shape = w->shape, rows](BackwardCall& c) {
-         const Tensor g = reshaped_gradient(c.tape, c.take(), {rows, w_shape[1]});
-         if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-         if (c.needs(0)) c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
-         if (c.needs(2)) c.results[2] = g;
-       }},
-      shape.made_contiguous(), lowered_x->type);
+  return t.apply({"output", inputs, std::span(saved.data(), count), false,
+                  [x_shape = x->shape, w_shape = w->shape, rows](BackwardCall& c) {
+                    const Tensor g = reshaped_gradient(c.tape, c.take(), {rows, w_shape[1]});
+                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
+                    if (c.needs(0))
+                      c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
+                    if (c.needs(2)) c.results[2] = g;
+                  }},
+                 shape.made_contiguous(), lowered_x->type);
 }
 
 namespace {
@@ -319,13 +344,15 @@ Tensor matmul(Tape& t, const Tensor& a_, const Tensor& b_) {
   std::size_t count = 0;
   if (b->needs_grad()) saved[count++] = a;
   if (a->needs_grad()) saved[count++] = b;
-  const Tensor out = t.apply(
-      {"product", inputs, std::span(saved.data(), count), false,
-       [a_shape = a->shape, b_shape = b->shape](BackwardCall& c) {
-         if (c.needs(1)) c.results[1] = c.tape.make(b_shape.made_contiguous(), c.grads[0]->type, "gradient");
-         if (c.needs(0)) c.results[0] = c.tape.make(a_shape.made_contiguous(), c.grads[0]->type, "gradient");
-       }},
-      {a->shape[0], a->shape[1], b->shape[2]}, a->type);
+  const Tensor out =
+      t.apply({"product", inputs, std::span(saved.data(), count), false,
+               [a_shape = a->shape, b_shape = b->shape](BackwardCall& c) {
+                 if (c.needs(1))
+                   c.results[1] = c.tape.make(b_shape.made_contiguous(), c.grads[0]->type, "gradient");
+                 if (c.needs(0))
+                   c.results[0] = c.tape.make(a_shape.made_contiguous(), c.grads[0]->type, "gradient");
+               }},
+              {a->shape[0], a->shape[1], b->shape[2]}, a->type);
   return view(t, out, {a_->shape[0], a_->shape[1], a_->shape[2], b_->shape[3]});
 }
 

@@ -1,5 +1,5 @@
-// The operators of a decoder as PyTorch's autograd runs them: what each allocates, what it saves, and what its gradient
-// allocates, in that order. Names are those of torch where it has one.
+// The operators of a decoder as PyTorch's autograd runs them: what each allocates, what it saves, and what
+// its gradient allocates, in that order. Names are those of torch where it has one.
 #pragma once
 #include <optional>
 #include <vector>

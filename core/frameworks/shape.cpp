@@ -27,7 +27,8 @@ Shape broadcast_to(const Shape& s, const Shape& sizes) {
   return out;
 }
 
-/// TensorIterator::reorder_dimensions: 1 if `inner` (so far the inner of the two) has to become the outer one.
+/// TensorIterator::reorder_dimensions: 1 if `inner` (so far the inner of the two) has to become the outer
+/// one.
 int compare_strides(std::span<const Shape> operands, int inner, int outer) {
   for (const Shape& s : operands) {
     const std::int64_t a = s.stride[inner], b = s.stride[outer];

@@ -1,5 +1,5 @@
-// Shape: sizes and strides of a tensor of up to five dimensions, and PyTorch's rules about them: which views exist,
-// which strides the result of an elementwise operator has. They decide where PyTorch has to copy.
+// Shape: sizes and strides of a tensor of up to five dimensions, and PyTorch's rules about them: which views
+// exist, which strides the result of an elementwise operator has. They decide where PyTorch has to copy.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,7 +28,8 @@ struct Shape {
   Shape expanded(int dim, std::int64_t n) const;
   /// Elements [0, n) of the dimension; the offset does not matter here.
   Shape sliced(int dim, std::int64_t n) const;
-  /// Strides with which the same memory has the other sizes; nullopt if there are none, so that reshape() copies.
+  /// Strides with which the same memory has the other sizes; nullopt if there are none, so that reshape()
+  /// copies.
   std::optional<Shape> viewed(const Shape& sizes) const;
   Shape made_contiguous() const;
 };

@@ -7,7 +7,8 @@
 namespace trainhost::frameworks {
 namespace {
 
-/// Thrown through the functions of a model when everything that the backward pass needs has been computed again.
+/// Thrown through the functions of a model when everything that the backward pass needs has been computed
+/// again.
 struct StopRecomputation {};
 
 }  // namespace
@@ -15,12 +16,16 @@ struct StopRecomputation {};
 std::uint64_t bytes_of(Element e) {
   switch (e) {
     case Element::kF32:
-    case Element::kI32: return 4;
+    case Element::kI32:
+      return 4;
     case Element::kBF16:
-    case Element::kF16: return 2;
-    case Element::kI64: return 8;
+    case Element::kF16:
+      return 2;
+    case Element::kI64:
+      return 8;
     case Element::kBool:
-    case Element::kByte: return 1;
+    case Element::kByte:
+      return 1;
   }
   return 0;
 }

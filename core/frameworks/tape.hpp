@@ -1,7 +1,8 @@
-// Tape: PyTorch's autograd with sizes only. A Tensor is a handle of a storage; the storage is freed with its last handle,
-// so the local variables of a C++ function that is written like the Python code of a model have the lifetimes of that
-// code. An operator creates its result and a Node, which keeps what autograd saves. run_backward() runs the nodes in the
-// order of PyTorch's engine. Every allocation and free is an event of the trace. Single-threaded.
+// Tape: PyTorch's autograd with sizes only. A Tensor is a handle of a storage; the storage is freed with its
+// last handle, so the local variables of a C++ function that is written like the Python code of a model have
+// the lifetimes of that code. An operator creates its result and a Node, which keeps what autograd saves.
+// run_backward() runs the nodes in the order of PyTorch's engine. Every allocation and free is an event of
+// the trace. Single-threaded.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -82,8 +83,9 @@ struct TensorBody {
   std::uint64_t bytes() const { return shape.count() * bytes_of(type); }
 };
 
-/// One call of a node in the backward pass. `grads`: of its outputs; `saved`: as the operator listed them; `results`:
-/// of its inputs, to be filled where needs() is true. Move a gradient out of `grads` to free it early.
+/// One call of a node in the backward pass. `grads`: of its outputs; `saved`: as the operator listed them;
+/// `results`: of its inputs, to be filled where needs() is true. Move a gradient out of `grads` to free it
+/// early.
 struct BackwardCall {
   Tape& tape;
   std::vector<Tensor>& grads;
@@ -125,7 +127,8 @@ struct Node {
   std::vector<Tensor> arrived;
 };
 
-/// A checkpointed region: what was saved in it is dropped, and computed again when its backward pass needs it.
+/// A checkpointed region: what was saved in it is dropped, and computed again when its backward pass needs
+/// it.
 struct Frame {
   std::uint32_t references = 0;
   std::function<void()> compute_again;
@@ -136,7 +139,8 @@ struct Frame {
 
 /// Options of the machine that runs the step.
 struct TapeOptions {
-  /// Gradients of one tensor are added into a new one, as for tensor subclasses (the fake tensors of tools/oracle).
+  /// Gradients of one tensor are added into a new one, as for tensor subclasses (the fake tensors of
+  /// tools/oracle).
   bool subclass_gradients = false;
   /// Memory that kernels of CUDA allocate and free inside one operator.
   bool kernel_temporaries = true;
@@ -144,7 +148,8 @@ struct TapeOptions {
   bool fused_dropout = true;
   /// LayerNorm keeps its statistics in f32, whatever the type of its input.
   bool f32_statistics = true;
-  /// Python's garbage collector runs between micro-batches. Otherwise what a cycle of references holds stays allocated.
+  /// Python's garbage collector runs between micro-batches. Otherwise what a cycle of references holds stays
+  /// allocated.
   bool collects_cycles = true;
   /// Step counters of AdamW foreach are on the device, not in host memory.
   bool counters_on_device = false;
@@ -152,7 +157,7 @@ struct TapeOptions {
 
 class Tape {
  public:
-  Tape(Trace& trace, const TapeOptions& options) : options(options), writer_(trace) {}
+  Tape(Trace& trace, const TapeOptions& machine) : options(machine), writer_(trace) {}
 
   void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
 
@@ -174,9 +179,11 @@ class Tape {
   Tensor apply(const Operation& operation, const Shape& shape, Element type);
   Tensor apply_view(const Operation& operation, const Tensor& of, const Shape& shape);
   /// Several outputs that are views of one tensor (split, chunk).
-  std::vector<Tensor> apply_views(const Operation& operation, const Tensor& of, std::span<const Shape> shapes);
+  std::vector<Tensor> apply_views(const Operation& operation, const Tensor& of,
+                                  std::span<const Shape> shapes);
   /// Several outputs; `make_outputs` allocates them.
-  std::vector<Tensor> apply_many(const Operation& operation, const std::function<std::vector<Tensor>()>& make_outputs);
+  std::vector<Tensor> apply_many(const Operation& operation,
+                                 const std::function<std::vector<Tensor>()>& make_outputs);
 
   /// Allocated and freed inside of one operator.
   void kernel_temporary(std::uint64_t bytes, const char* tensor);
@@ -195,7 +202,8 @@ class Tape {
 
   TraceStorage& storage(const Tensor& t) { return writer_[t->storage->index]; }
   TraceWriter& writer() { return writer_; }
-  Tensor new_storage(const Shape& shape, Element type, Purpose purpose, const char* module, const char* tensor);
+  Tensor new_storage(const Shape& shape, Element type, Purpose purpose, const char* module,
+                     const char* tensor);
 
   TapeOptions options;
   bool grad_enabled = true, autocast_on = false, recording = false, in_loss = false;

@@ -1,5 +1,6 @@
-// Trace: a training step as a sequence of allocations and frees of named storages, with marks where phases begin.
-// Any builder can write one; evaluate.hpp and caching_allocator.hpp read it. Sizes are bytes of one device.
+// Trace: a training step as a sequence of allocations and frees of named storages, with marks where phases
+// begin. Any builder can write one; evaluate.hpp and caching_allocator.hpp read it. Sizes are bytes of one
+// device.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace trainhost::frameworks {
 
-/// Purpose of a storage. The last purpose counts: a temporary that becomes the gradient of a weight is a gradient.
+/// Purpose of a storage. The last purpose counts: a temporary that becomes the gradient of a weight is a
+/// gradient.
 enum class Purpose : std::uint8_t {
   kWeights,
   kBuffers,         // of the model (rotary frequencies), and token ids and labels
@@ -38,7 +40,8 @@ struct TraceEvent {
   bool allocation = false;
 };
 
-/// The phase of the events from `event` on. step: counted from 1; micro_batch: counted from 1, 0 in the optimizer step.
+/// The phase of the events from `event` on. step: counted from 1; micro_batch: counted from 1, 0 in the
+/// optimizer step.
 struct TracePhase {
   std::uint64_t event = 0;
   Phase phase = kLoad;

@@ -26,7 +26,8 @@ class OptimizerStep {
     if (state_.empty())
       for (const Tensor& p : trained_) {
         if (!p->grad) continue;
-        for (int i = 0; i < moments; ++i) state_.push_back(like(p, p->shape, Purpose::kOptimizerState, "moment"));
+        for (int i = 0; i < moments; ++i)
+          state_.push_back(like(p, p->shape, Purpose::kOptimizerState, "moment"));
         if (counts) state_.push_back(like(p, {}, Purpose::kOptimizerState, "step counter"));
       }
     if (adam && s_.loop == OptimizerLoop::kForeach) {
@@ -36,8 +37,17 @@ class OptimizerStep {
         if (p->grad) roots.push_back(like(p, p->shape, Purpose::kUpdate, "square root of the second moment"));
     }
     if (adam && s_.loop == OptimizerLoop::kForLoop)
+      for (const Tensor& p : trained_) {
+        if (!p->grad) continue;
+        const Tensor root = like(p, p->shape, Purpose::kUpdate, "square root of the second moment");
+        like(p, p->shape, Purpose::kUpdate, "square root of the second moment, corrected");
+      }
+    if (!adam && s_.weight_decay && s_.loop == OptimizerLoop::kForeach) {
+      // Weight decay is added to copies of all gradients.
+      std::vector<Tensor> decayed;
       for (const Tensor& p : trained_)
-        if (p->grad) like(p, p->shape, Purpose::kUpdate, "square root of the second moment");
+        if (p->grad) decayed.push_back(like(p, p->shape, Purpose::kUpdate, "gradient with weight decay"));
+    }
     for (const Tensor& p : trained_) p->grad.reset();
   }
 

@@ -33,18 +33,21 @@ struct StepSettings {
   bool checkpoint = false;  // every layer, non-reentrant
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;
+  bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   TapeOptions machine;
 };
 
-/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, gpt2, phi3, mixtral.
+/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, gpt2, phi3,
+/// mixtral.
 bool has_builder(std::string_view family);
 
 struct TrainingStep {
   Trace trace;
-  /// Bytes that the first micro-batch saves for the backward pass; [0]: outside of the layers, [1]: in layer 0.
+  /// Bytes that the first micro-batch saves for the backward pass; [0]: outside of the layers, [1]: in layer
+  /// 0.
   std::vector<std::uint64_t> saved_bytes;
 };
 
