@@ -77,7 +77,9 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
                       c.results[i] =
                           c.tape.make(token_major(c.saved[i]->shape), c.saved[0]->type, "gradient");
                     const Shape& s = c.saved[0]->shape;
-                    c.tape.kernel_temporary(static_cast<std::uint64_t>(s[0] * s[1] * s[2]) * 4, "row sums");
+                    const auto rows = static_cast<std::uint64_t>(s[0] * s[1] * s[2]);
+                    const bool half = c.saved[0]->type != Element::kF32;
+                    c.tape.kernel_temporary(rows * 4 + (half ? s.count() * 4 : 0), "dq in f32, row sums");
                   }},
                  shape, in.q->type);
 }

@@ -29,7 +29,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       batch_(settings.batch),
       sequence_(settings.sequence),
       hidden_(architecture.hidden),
-      gemma_(architecture.family == "gemma2" || architecture.family == "gemma3_text"),
+      gemma_(architecture.family.starts_with("gemma")),
       gpt2_(architecture.family == "gpt2"),
       phi3_(architecture.family == "phi3") {
   const auto vocab = static_cast<std::int64_t>(a_.vocab);
@@ -165,7 +165,7 @@ Tensor Decoder::loss() {
 bool Decoder::two_rotaries() const {
   bool window = false, full = false;
   for (const LayerWeights& w : layers_) (w.window ? window : full) = true;
-  return a_.family == "gemma3_text" && window && full;
+  return a_.family != "gemma2" && gemma_ && window && full;
 }
 
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {

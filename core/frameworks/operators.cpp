@@ -1,5 +1,6 @@
 #include "core/frameworks/operators.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace trainhost::frameworks {
@@ -356,10 +357,24 @@ Tensor matmul(Tape& t, const Tensor& a_, const Tensor& b_) {
   return view(t, out, {a_->shape[0], a_->shape[1], a_->shape[2], b_->shape[3]});
 }
 
+namespace {
+
+// embedding_dense_backward of CUDA sorts more than 3072 indices, and sums rows of equal indices in f32.
+void embedding_backward_temporaries(Tape& t, const Shape& ids, const Shape& w) {
+  const std::uint64_t n = ids.count();
+  if (n <= 3072) return;
+  const std::uint64_t segments = std::min(n, static_cast<std::uint64_t>(w[0])) + n / 10;
+  t.kernel_temporary(4 * 8 * n + segments * static_cast<std::uint64_t>(w[1]) * 4,
+                     "sorted indices, sums of rows");
+}
+
+}  // namespace
+
 Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w) {
   return t.apply({"output", one(w), one(ids), false,
                   [shape = w->shape](BackwardCall& c) {
                     c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient of the weight");
+                    embedding_backward_temporaries(c.tape, c.saved[0]->shape, shape);
                   }},
                  {ids->shape[0], ids->shape[1], w->shape[1]}, w->type);
 }

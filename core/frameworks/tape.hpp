@@ -153,6 +153,8 @@ struct TapeOptions {
   bool collects_cycles = true;
   /// Step counters of AdamW foreach are on the device, not in host memory.
   bool counters_on_device = false;
+  /// Bytes of each workspace that cuBLAS gets from the allocator.
+  std::uint64_t cublas_workspace = 0;
 };
 
 class Tape {

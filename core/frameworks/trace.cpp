@@ -20,6 +20,8 @@ std::string_view name(Purpose p) {
       return "temporaries of the backward pass";
     case Purpose::kUpdate:
       return "temporaries of the optimizer step";
+    case Purpose::kCommunication:
+      return "buckets of gradients";
     case Purpose::kKernel:
       return "temporaries inside of kernels";
   }

@@ -22,8 +22,10 @@ enum class Purpose : std::uint8_t {
   kLogits,          // logits, log-probabilities and their gradients
   kBackward,        // gradients of activations, and temporaries of the backward pass
   kUpdate,          // temporaries of the optimizer step
-  kKernel,          // allocated and freed inside one operator
+  kCommunication,   // buckets of gradients
+  kKernel,          // workspaces of libraries, and what one operator allocates and frees
 };
+inline constexpr std::size_t kPurposes = 10;
 std::string_view name(Purpose p);
 
 struct TraceStorage {

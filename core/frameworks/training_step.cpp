@@ -1,7 +1,7 @@
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/frameworks/decoder.hpp"
@@ -10,8 +10,8 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::array<std::string_view, 9> kFamilies = {"gemma2",  "gemma3_text", "gpt2",  "llama", "mistral",
-                                                       "mixtral", "phi3",        "qwen2", "qwen3"};
+constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
+                                          "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
 
 /// optimizer.step() and zero_grad(set_to_none=True).
 class OptimizerStep {
@@ -67,28 +67,57 @@ class OptimizerStep {
   std::vector<Tensor> state_;
 };
 
+/// Gradients are reduced from buckets of 25 MiB, the first of 1 MiB, that exist during the whole run.
+std::vector<Tensor> ddp_buckets(Tape& tape, const std::vector<Tensor>& trained) {
+  std::vector<Tensor> buckets;
+  std::int64_t limit = 1 << 20, bytes = 0;
+  const auto close = [&] {
+    if (bytes)
+      buckets.push_back(
+          tape.new_storage({bytes}, Element::kByte, Purpose::kCommunication, "", "bucket of DDP"));
+    bytes = 0;
+    limit = 25 << 20;
+  };
+  for (auto p = trained.rbegin(); p != trained.rend(); ++p) {
+    bytes += static_cast<std::int64_t>((*p)->bytes());
+    if (bytes >= limit) close();
+  }
+  close();
+  return buckets;
+}
+
 }  // namespace
 
 bool has_builder(std::string_view family) {
-  return std::find(kFamilies.begin(), kFamilies.end(), family) != kFamilies.end();
+  return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 
 TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
   if (!has_builder(architecture.family))
-    throw usage_error("no builder of a PyTorch training step for the family '" + architecture.family + "'");
+    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
+                      "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
   TrainingStep result;
   Tape tape(result.trace, s.machine);
+  tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
   Decoder model(tape, architecture, s);
   OptimizerStep optimizer(tape, s, model.trained());
+  std::vector<Tensor> kept;
+  if (s.ddp) kept = ddp_buckets(tape, model.trained());
+  // Each of the two threads has a handle of cuBLAS with a workspace.
+  const auto add_workspace = [&] {
+    if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
+      kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
+  };
   for (std::uint32_t step = 1; step <= s.steps; ++step) {
     for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
       tape.begin(kForward, step, i);
-      tape.recording = step == 1 && i == 1;
+      if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
       Tensor loss = model.loss();
-      tape.recording = false;
+      const bool first = std::exchange(tape.recording, false);
       if (s.accumulate > 1) loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
+      if (first) add_workspace();
       tape.run_backward(std::move(loss));
     }
     tape.begin(kUpdate, step, 0);

@@ -28,7 +28,8 @@ enum LoraTarget : std::uint32_t {
 struct StepSettings {
   std::uint32_t batch = 1, sequence = 1, accumulate = 1;  // sequences, tokens, micro-batches
   Element weights = Element::kF32;
-  bool autocast = false;  // to bf16
+  bool autocast = false;
+  Element autocast_type = Element::kBF16;
   AttentionKernel attention = AttentionKernel::kSdpa;
   bool checkpoint = false;  // every layer, non-reentrant
   Optimizer optimizer = Optimizer::kAdamW;
@@ -36,11 +37,13 @@ struct StepSettings {
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
+  bool ddp = false;         // several data-parallel ranks; gradients are not views of the buckets
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   TapeOptions machine;
 };
 
-/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, gpt2, phi3,
+/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text,
+/// gpt2, phi3,
 /// mixtral.
 bool has_builder(std::string_view family);
 
