@@ -23,14 +23,20 @@ std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block) {
 Peak find_peak(const Trace& trace, const EvaluateOptions& options) {
   Peak peak;
   std::uint64_t now = 0;
+  std::array<std::uint64_t, kPurposes> each{};
   for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
     const TraceEvent e = trace.events[i];
-    const std::uint64_t bytes = rounded_up(trace.storages[e.storage].bytes, options.block);
+    const TraceStorage& s = trace.storages[e.storage];
+    const std::uint64_t bytes = rounded_up(s.bytes, options.block);
+    const auto purpose = static_cast<std::size_t>(s.purpose);
     if (!e.allocation) {
       now -= bytes;
+      each[purpose] -= bytes;
       continue;
     }
     now += bytes;
+    each[purpose] += bytes;
+    peak.largest_by_purpose[purpose] = std::max(peak.largest_by_purpose[purpose], each[purpose]);
     if (now > peak.bytes) {
       peak.bytes = now;
       peak.event = i;

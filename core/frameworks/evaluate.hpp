@@ -17,11 +17,11 @@ struct EvaluateOptions {
 
 struct Peak {
   std::uint64_t bytes = 0;
-  std::uint64_t event = 0;  // index of the allocation that reaches it
-  TracePhase phase;         // phase of that event
-  std::array<std::uint64_t, kPurposes>
-      by_purpose{};                    // bytes at the peak, indexed by Purpose; they sum to `bytes`
-  std::vector<std::uint32_t> largest;  // storages allocated at the peak, largest first
+  std::uint64_t event = 0;                            // index of the allocation that reaches it
+  TracePhase phase;                                   // phase of that event
+  std::array<std::uint64_t, kPurposes> by_purpose{};  // bytes at the peak, by Purpose; they sum to `bytes`
+  std::array<std::uint64_t, kPurposes> largest_by_purpose{};  // maxima over the step, each at its own time
+  std::vector<std::uint32_t> largest;                         // storages allocated at the peak, largest first
 };
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block);

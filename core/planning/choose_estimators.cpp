@@ -16,9 +16,16 @@ namespace {
 constexpr int kBestMatch = 1000;  // highest value that match() returns
 
 /// No estimator matches: the model family is unknown, or no estimator plans this kind of run.
-Error no_estimator(const runfile::RunConfig& c, const std::vector<std::string>& estimators) {
-  if (!model::known_family(c.model.family)) return model::unknown_family(c.model.family);
-  return usage_error(
+[[noreturn]] void throw_no_estimator(const runfile::RunConfig& c,
+                                     const std::vector<std::string>& estimators) {
+  if (!model::known_family(c.model.family)) throw model::unknown_family(c.model.family);
+  if (!c.framework.empty())
+    throw plugin::PluginError(Exit::kUsage, "unsupported",
+                              fmt::format("no installed estimator describes a training step of {} for the "
+                                          "model family '{}'",
+                                          escaped(c.framework, 80), escaped(c.model.family, 80)),
+                              "see trainhost plugins list", 0);
+  throw usage_error(
       fmt::format("no installed estimator plans this kind of run of the model family '{}'", c.model.family),
       fmt::format("installed estimators: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
 }
@@ -115,7 +122,7 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
         if (id != best && describes_framework(registry, id, c) && match_of(registry, id, c) > 0)
           chosen.push_back(id);
     // After a name that was given explicitly, "all" may add nothing.
-    if (chosen.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
+    if (chosen.empty() || (name == "auto" && best.empty())) throw_no_estimator(c, installed);
   }
   return chosen;
 }

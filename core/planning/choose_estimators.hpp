@@ -7,9 +7,13 @@
 
 namespace trainhost::planning {
 
+/// Id of the estimator of closed forms, which plans every known decoder.
+inline constexpr const char* kClosedFormEstimator = "transformer";
+
 /// Ids of the estimators to ask; the first one decides whether the run fits. "auto" selects the estimator
 /// with the best match for the model and the run; "all" adds every other estimator that matches.
-/// Throws usage_error where no estimator matches.
+/// Throws usage_error where no estimator matches; PluginError "unsupported" where none describes the run in
+/// plan.framework.
 std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                            const PlanRequest& request);
 

@@ -29,9 +29,25 @@ constexpr const char* kId = "pytorch";
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r || !TH_HAS(m, th_model, family) || !m->family) return 0;
-    return frameworks::has_builder(m->family) && pytorch::describes(abi::from_c(*r)) ? kReplay : 0;
+    // Runs that are not described get a sentence from estimate().
+    return frameworks::has_builder(m->family) ? kReplay : 0;
   } catch (...) {
     return 0;
+  }
+}
+
+/// TrainingArguments of transformers 5 has optim = "adamw_torch_fused"; torch.optim takes foreach on a GPU.
+frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
+  return given.text("framework") == "transformers" ? frameworks::OptimizerLoop::kFused
+                                                   : frameworks::OptimizerLoop::kForeach;
+}
+
+/// A wrong value is a mistake of the caller, unlike a run that is not described.
+frameworks::AllocatorConfig allocator_of(const std::string& text) {
+  try {
+    return frameworks::parse_allocator_config(text);
+  } catch (const Error& e) {
+    throw abi::StatusError(TH_E_ARG, e.what(), e.hint());
   }
 }
 
@@ -39,9 +55,10 @@ pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
   pytorch::Options o;
+  o.loop = usual_loop(given);
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
-  if (const auto text = given.text("allocator")) o.allocator = frameworks::parse_allocator_config(*text);
+  if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes;
   return o;
 }

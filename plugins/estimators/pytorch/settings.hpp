@@ -5,7 +5,7 @@
 
 #include "core/frameworks/caching_allocator.hpp"
 #include "core/frameworks/training_step.hpp"
-#include "core/model/model_spec.hpp"
+#include "core/model/architecture.hpp"
 #include "core/model/run_spec.hpp"
 
 namespace trainhost::pytorch {
@@ -17,12 +17,9 @@ struct Options {
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
 };
 
-/// The step, and sentences about what was assumed. Throws usage_error, with the key to change, for a setting
-/// that a plain PyTorch run does not have or that is not described.
-frameworks::StepSettings step_settings(const RunSpec& run, const Options& options,
-                                       std::vector<std::string>& notes);
-
-/// Whether step_settings() describes this kind of run: training, without sharding.
-bool describes(const RunSpec& run);
+/// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
+/// reason, for what a plain PyTorch run does not have or what is not described.
+frameworks::StepSettings step_settings(const model::Architecture& architecture, const RunSpec& run,
+                                       const Options& options, std::vector<std::string>& notes);
 
 }  // namespace trainhost::pytorch
