@@ -25,6 +25,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/step", {"core/base/", "core/model/"}},
     {"core/placement", {"core/base/", "core/model/", "core/step/"}},
     {"core/parallel", {"core/base/", "core/model/"}},
+    {"core/frameworks", {"core/base/", "core/model/"}},
     {"core/abi", {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/"}},
     {"core/executor",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/"}},
@@ -59,8 +60,8 @@ const std::map<std::string, std::vector<std::string>> kTable = {
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
       "core/executor/", "plugins/common/"}},
     {"plugins/estimators",
-     {"trainhost/", "core/base/", "core/model/", "core/parallel/", "core/step/", "core/placement/",
-      "core/abi/"}},
+     {"trainhost/", "core/base/", "core/model/", "core/parallel/", "core/frameworks/", "core/step/",
+      "core/placement/", "core/abi/"}},
     {"sdk/examples",
      {"trainhost/", "core/executor/", "core/step/", "core/placement/", "core/abi/", "core/model/",
       "core/base/"}},
@@ -82,8 +83,9 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
     {"fmt/",
-     {"core/numerics", "core/plugin_validator", "core/process", "core/runfile", "core/data", "core/checkpoint", "core/plugin",
-      "core/planning", "core/training", "core/report", "core/verify", "tools", "plugins"}},
+     {"core/numerics", "core/plugin_validator", "core/process", "core/runfile", "core/framework_files",
+      "core/data", "core/checkpoint", "core/plugin", "core/planning", "core/training", "core/report",
+      "core/verify", "tools", "plugins"}},
 };
 
 // Headers that the pure middle must not name: files, clocks, environment, threads.

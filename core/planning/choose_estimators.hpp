@@ -7,6 +7,9 @@
 
 namespace trainhost::planning {
 
+/// Id of the estimator of closed forms, which plans every known decoder.
+inline constexpr const char* kClosedFormEstimator = "transformer";
+
 struct ChosenEstimators {
   std::vector<std::string> ids;         // at least one; the first one decides whether the run fits
   std::vector<FailedEstimator> failed;  // could not say whether they match

@@ -167,6 +167,7 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
     v.recompute_text = describe_layers(c.run.recompute_layers, c.model.layers);
   }
   describe_model(c.model, c.run, v);
+  v.framework = c.framework;
   v.backend = request.trainer;
   v.mode = traits.mode;
   v.assumed = assumed_values(c);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/describe_plan.hpp"
 #include "core/planning/error_context.hpp"
@@ -13,17 +14,51 @@
 namespace trainhost::planning {
 namespace {
 
+struct Estimates {
+  std::vector<Estimate> all;            // at least one
+  std::vector<FailedEstimator> failed;  // could not be asked
+};
+
+Estimates estimates_of(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
+                       const TrainerTraits& traits) {
+  ChosenEstimators chosen = choose_estimators(r.config, registry, request);
+  Estimates out;
+  for (const std::string& id : chosen.ids) out.all.push_back(estimate_run(r, registry, request, id, traits));
+  out.failed = std::move(chosen.failed);
+  return out;
+}
+
+/// An estimator of a framework refuses what it does not describe with the status "unsupported"; then the
+/// closed form answers, and says why. One that the user named gives an error.
+Estimates estimates_or_closed_form(const ResolvedRun& r, plugin::Registry& registry, PlanRequest request,
+                                   const TrainerTraits& traits) {
+  const std::vector<std::string>& wanted =
+      request.estimators.empty() ? r.config.estimators : request.estimators;
+  try {
+    return estimates_of(r, registry, request, traits);
+  } catch (const plugin::PluginError& e) {
+    if (r.config.framework.empty() || e.status() != "unsupported" || wanted.front() != "auto" ||
+        !registry.find(kClosedFormEstimator))
+      throw;
+    request.estimators = {kClosedFormEstimator};
+    Estimates out = estimates_of(r, registry, request, traits);
+    std::vector<std::string>& notes = out.all.front().report.notes;
+    notes.insert(notes.begin(),
+                 fmt::format("{}. The closed form '{}' answers instead: it assumes fused kernels, and {} "
+                             "keeps more activations.",
+                             escaped(e.what(), 400), kClosedFormEstimator, escaped(r.config.framework, 80)));
+    return out;
+  }
+}
+
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {
   const TrainerTraits traits = planned_traits(r, registry, request);
-  ChosenEstimators chosen = choose_estimators(r.config, registry, request);
-  std::vector<Estimate> estimates;
-  for (const std::string& id : chosen.ids)
-    estimates.push_back(estimate_run(r, registry, request, id, traits));
-  PlanResult v = describe_plan(r, registry, request, traits, estimates.front().report);
-  v.estimates = std::move(estimates);
-  for (const FailedEstimator& f : chosen.failed)
+  Estimates estimates = estimates_or_closed_form(r, registry, request, traits);
+  PlanResult v = describe_plan(r, registry, request, traits, estimates.all.front().report);
+  v.estimates = std::move(estimates.all);
+  for (const FailedEstimator& f : estimates.failed)
     v.notes.push_back(fmt::format("the estimator {} is left out: {}", f.estimator, f.error));
-  v.failed_estimators = std::move(chosen.failed);
+  v.failed_estimators = std::move(estimates.failed);
   return v;
 }
 

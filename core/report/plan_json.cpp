@@ -82,6 +82,22 @@ Json timeline_json(const planning::PlanResult& v) {
   return out;
 }
 
+/// The same run in a framework; empty where the plan is of one trainer only.
+Json framework_answers_json(const planning::PlanResult& v) {
+  Json out = Json::array();
+  for (const planning::FrameworkAnswer& a : v.framework_answers)
+    out.push_back({{"framework", a.framework},
+                   {"recompute", name(a.recompute)},
+                   {"estimator", a.estimate.report.source},
+                   {"kind", name(a.estimate.report.claim)},
+                   {"total_bytes", a.estimate.total_bytes},
+                   {"fits", a.estimate.fits},
+                   {"budget_bytes", a.budget_known ? Json(a.budget_bytes) : Json(nullptr)},
+                   {"verdict", name(a.verdict())},
+                   {"notes", a.estimate.report.notes}});
+  return out;
+}
+
 Json recompute_object(const planning::PlanResult& v) {
   // value() throws if the caller did not test for train.recompute = "auto".
   const RecomputeLayers n = v.recompute_layers.value();
@@ -104,6 +120,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
                   {"embedding", v.parameters.embedding},
                   {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
+  j["framework"] = v.framework.empty() ? "trainhost" : v.framework;
   j["assumed"] = v.assumed;
   j["backend"] = v.backend;
   if (!v.mode.empty()) j["mode"] = v.mode;
@@ -147,6 +164,8 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   for (const planning::FailedEstimator& f : v.failed_estimators)
     failed.push_back({{"estimator", f.estimator}, {"error", f.error}});
   j["failed_estimators"] = std::move(failed);
+  j["framework_answers"] = framework_answers_json(v);
+  if (!v.no_framework_answer.empty()) j["no_framework_answer"] = v.no_framework_answer;
   j["notes"] = v.notes;
   add_file_keys(j, v.file_keys);
   j["ranks"] = v.ranks;

@@ -6,6 +6,7 @@
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/estimate_run.hpp"
+#include "core/planning/framework_answers.hpp"
 #include "core/planning/make_plan.hpp"
 #include "core/planning/suggest_changes.hpp"
 #include "core/report/plan_report.hpp"
@@ -35,6 +36,10 @@ Exit run(const PlanArguments& a) {
   const planning::ResolvedRun resolved = planning::resolve_run(c, *registry, request);
   if (a.common.verbosity) write_stderr(planning::estimator_trace(resolved.config, *registry));
   planning::PlanResult v = planning::make_plan(resolved, *registry, request);
+
+  // A model alone says nothing about who trains it.
+  if (!a.common.model.empty() && !c.given.count("plan.framework") && request.estimators.empty())
+    planning::add_framework_answers(v, c, *registry);
 
   // Limits need about thirty more plans: they are computed for --limits and for the HTML page only. The
   // timeline is computed where it is shown.

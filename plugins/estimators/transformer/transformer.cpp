@@ -109,9 +109,9 @@ void move_to_host(MemoryReport& r) {
   if (disk) r.tiers.push_back({Tier::kDisk, disk, peak});
 }
 
-/// traits: null where no trainer was named.
+/// traits: null where no trainer was named. framework: the step of another framework is planned.
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
-               const TrainerTraits* traits) {
+               const TrainerTraits* traits, bool framework) {
   r.notes.push_back(run.mode == RunMode::kInference
                         ? "Exact, tensor by tensor: weights and KV cache. Approximate: the rest."
                         : "Exact, tensor by tensor: weights, gradients, optimizer state. Approximate: "
@@ -136,11 +136,11 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
   if (run.recompute == Recompute::kAuto)
     r.notes.push_back("With recompute = \"auto\" the trainer decides; this estimate keeps all activations.");
   for (const std::string& n : a.notes) r.notes.push_back(n);
-  compare_with_program(r, m, run, traits);
+  if (!framework) compare_with_program(r, m, run, traits);
 }
 
-th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
-                   th_mem_summary* summary, th_error* error) {
+th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
+                   th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
     const ModelSpec model = abi::from_c(*m);
@@ -150,7 +150,8 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     parallel::validate(a, run);
     MemoryReport report = parallel::report(a, run);
     if (p && traits.tier == Tier::kHost) move_to_host(report);
-    add_notes(report, a, model, run, p ? &traits : nullptr);
+    const bool framework = host && host->option && host->option(host, "framework");
+    add_notes(report, a, model, run, p ? &traits : nullptr, framework);
     abi::send_report(report, sink, summary);
   });
 }
