@@ -68,24 +68,37 @@ void add_rejected(const plugin::Registry& registry, Failed& failed) {
                              k.reason, k.stage, k.code));
 }
 
-/// An estimator that was named is asked as well: one for another family would answer for the wrong model.
-/// Errors of loading it are reported by find_estimator(), which knows the position in the run file.
+/// An estimator that was named is asked as well: one for another family, or another framework, would answer
+/// for the wrong run. Errors of loading it are reported by find_estimator(), which knows the position in the
+/// run file.
 void require_match(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
                    const std::vector<std::string>& installed) {
   try {
-    if (registry.estimator(id).match(c.model, c.run) > 0) return;
+    if (registry.estimator(id).match(c.model, c.run) > 0 && describes_framework(registry, id, c)) return;
   } catch (const Error&) {
     return;
+  }
+  const Where named_at = c.given.count("memory.estimator") ? c.given.at("memory.estimator") : Where{};
+  if (!describes_framework(registry, id, c)) {
+    const std::vector<std::string>& described = registry.find(id)->manifest.frameworks;
+    throw usage_error(
+        fmt::format("the estimator '{}' does not describe training steps of {}", escaped(id, 80),
+                    c.framework.empty() ? kOwnTrainers : escaped(c.framework, 80)),
+        described.empty() ? "it describes those of trainhost"
+                          : fmt::format("it describes those of {}: --for {}", fmt::join(described, ", "),
+                                        described.front()),
+        named_at);
   }
   std::vector<std::string> others;
   Failed failed;
   for (const std::string& other : installed)
-    if (other != id && match_of(registry, other, c, failed) > 0) others.push_back(other);
+    if (other != id && describes_framework(registry, other, c) && match_of(registry, other, c, failed) > 0)
+      others.push_back(other);
   throw usage_error(fmt::format("the estimator '{}' does not plan this run of the model family '{}'",
                                 escaped(id, 80), escaped(c.model.family, 80)),
                     others.empty() ? "no installed estimator plans it"
                                    : fmt::format("estimators that do: {}", fmt::join(others, ", ")),
-                    c.given.count("memory.estimator") ? c.given.at("memory.estimator") : Where{});
+                    named_at);
 }
 
 /// "" if none matches. Stops at a perfect match, so that the others are not even loaded.

@@ -173,6 +173,9 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
   v.assumed = assumed_values(c);
   v.run_line = (c.framework.empty() ? "" : escaped(c.framework, 80) + ": ") +
                describe_run(c, describe_recompute(c, traits));
+  v.estimator_rule = !request.estimators.empty() ? "--estimator"
+                     : c.estimator_rule.empty()  ? "auto"
+                                                 : c.estimator_rule;
   v.ranks = devices_of(c.run);
   v.compute_tier = r.budgets.tier;
   v.budget_known = r.budgets.compute.known;

@@ -117,6 +117,7 @@ struct PlanResult {
   std::uint64_t host_budget_bytes = 0;
   std::string host_budget_source;   // "" where host memory has no budget of its own
   std::vector<Estimate> estimates;  // the first one decides whether the run fits
+  std::string estimator_rule;  // what named the estimators: "--estimator", "memory.estimators.llama", "auto"
   std::vector<FailedEstimator> failed_estimators;
   std::vector<std::string> notes;       // about the whole plan; notes of one estimator are in its report
   std::uint64_t ranks = 1;              // number of devices of the run

@@ -148,6 +148,8 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note_line(n, t);
   }
+  if (v.estimator_rule.starts_with("memory."))
+    out += note_line("the estimator was chosen by " + v.estimator_rule, t);
   if (v.estimates.size() > 1)
     out += styled(t, Style::kAccent, "comparison of the estimates") + "\n" + comparison_table(v, t);
   for (const std::string& n : v.notes) out += note_line(n, t);

@@ -160,6 +160,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
     estimates.push_back(std::move(entry));
   }
   j["estimates"] = std::move(estimates);
+  j["estimator_rule"] = v.estimator_rule;
   Json failed = Json::array();
   for (const planning::FailedEstimator& f : v.failed_estimators)
     failed.push_back({{"estimator", f.estimator}, {"error", f.error}});

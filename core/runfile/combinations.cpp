@@ -125,13 +125,10 @@ std::uint64_t largest_divisor(std::uint64_t n, std::uint64_t limit) {
 }
 
 /// The first estimator decides, so "auto" beside names would be ambiguous.
-void check_estimators(const Settings& s) {
-  const auto names = s.list("memory.estimator");
+void check_estimators(const std::string& key, const std::vector<Value>& names, const Where& where) {
   for (const Value& v : names)
     if (names.size() > 1 && (v.text == "auto" || v.text == "all"))
-      reject_combination(
-          s, "memory.estimator",
-          fmt::format("memory.estimator: '{}' cannot be combined with other estimators", v.text));
+      throw usage_error(fmt::format("{}: '{}' cannot be combined with other estimators", key, v.text), {}, where);
 }
 
 }  // namespace
@@ -187,7 +184,9 @@ void check_combinations(const Settings& s) {
   check_optimizer(s);
   check_sizes(s);
   check_inference(s);
-  check_estimators(s);
+  check_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));
+  for (const auto& [family, names] : s.family_estimators())
+    check_estimators("memory.estimators." + family, names.items, names.where);
 }
 
 }  // namespace trainhost::runfile

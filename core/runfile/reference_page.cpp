@@ -47,6 +47,19 @@ constexpr std::string_view kTypes = R"(
 | path | a string: a file or a folder |
 | strings, paths | a string or a list of strings; `data.train` and `data.valid` also accept globs (`"texts/*.txt"`) |
 
+## Estimators per architecture
+
+The table `[memory.estimators]` names estimators by model family; `"*"` stands for every family without a line of its own.
+A value is a name, a list of names, `"auto"` or `"all"`, as of `memory.estimator`, which cannot be given beside it; `--set
+memory.estimator=NAME` and `--estimator` win over both.
+
+```toml
+[memory.estimators]
+llama = "llama"
+qwen2 = ["acme-qwen", "transformer"]
+"*" = "transformer"
+```
+
 ## Options of plugins
 
 A table `[plugin.NAME]` contains options of the plugin NAME: strings, numbers, or `true` and `false`.

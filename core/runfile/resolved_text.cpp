@@ -45,7 +45,7 @@ std::string toml_value(const Value& v) {
   return "\"\"";
 }
 
-/// A key of [plugin.NAME], quoted only where TOML demands it.
+/// A key of [plugin.NAME] or [memory.estimators], quoted only where TOML demands it.
 std::string plugin_key(const std::string& name) {
   const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -100,6 +100,9 @@ std::string resolved_text(const Settings& s, const std::filesystem::path& base) 
         lines += line_of(s, k, name.substr(prefix.size()), base);
     if (!lines.empty()) out += fmt::format("\n[{}]\n{}", table, lines);
   }
+  if (!s.family_estimators().empty()) out += "\n[memory.estimators]\n";
+  for (const auto& [family, v] : s.family_estimators())
+    out += fmt::format("{} = {}\n", plugin_key(family), toml_value(v));
   std::string plugin;
   for (const auto& [name, v] : s.plugin_values()) {  // "NAME.key", sorted, so that each table is written once
     const auto dot = name.find('.');

@@ -180,6 +180,32 @@ void set_optimizer(const Settings& s, RunConfig& c) {
 }
 
 /// 0 in RunSpec means that no budget is known; c.budget keeps the difference between unset and given.
+/// The line of [memory.estimators] for the model's family, or for "*".
+void set_family_estimators(const Settings& s, RunConfig& c) {
+  const auto& rules = s.family_estimators();
+  for (const auto& [family, value] : rules)
+    if (family != "*" && family != c.model.family && !model::known_family(family)) {
+      std::vector<std::string> known(model::known_families().begin(), model::known_families().end());
+      throw usage_error(fmt::format("memory.estimators: unknown model family '{}'{}", escaped(family, 60),
+                                    did_you_mean(family, known)),
+                        R"("*" stands for every family without a line of its own)", value.where);
+    }
+  if (rules.empty() || s.overridden("memory.estimator")) return;
+  if (s.given("memory.estimator"))
+    throw usage_error("memory.estimator and [memory.estimators] are both given",
+                      R"(in the table, "*" stands for every family without a line of its own)",
+                      s.where("memory.estimator"));
+  auto rule = rules.find(c.model.family);
+  if (rule == rules.end()) rule = rules.find("*");
+  if (rule == rules.end()) return;
+  c.estimators.clear();
+  for (const Value& v :
+       rule->second.kind == Value::Kind::kList ? rule->second.items : std::vector{rule->second})
+    c.estimators.push_back(v.text);
+  c.estimator_rule = "memory.estimators." + (rule->first == "*" ? "\"*\"" : rule->first);
+  c.estimator_rule_at = rule->second.where;
+}
+
 void set_memory(const Settings& s, RunConfig& c) {
   c.device = s.text("memory.device");
   if (!c.device.empty() && !find_device_preset(c.device)) {
@@ -194,6 +220,8 @@ void set_memory(const Settings& s, RunConfig& c) {
   c.run.host_budget = c.host_budget.value_or(0);
   c.estimators.clear();
   for (const Value& v : s.list("memory.estimator")) c.estimators.push_back(v.text);
+  if (s.given("memory.estimator")) c.estimator_rule = "memory.estimator";
+  set_family_estimators(s, c);
 }
 
 /// Whether the sizes fit each other and the model is checked in core/model and core/parallel, which know
@@ -405,6 +433,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   for (const std::string& key : c.assumed) c.given.erase(key);
+  if (!c.estimator_rule_at.file.empty()) c.given["memory.estimator"] = c.estimator_rule_at;
   c.resolved = resolved_text(s, base);
   return c;
 }

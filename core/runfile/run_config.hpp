@@ -74,6 +74,9 @@ struct RunConfig {
   std::string device;                                // name of a device preset; "" = none
   std::optional<std::uint64_t> budget, host_budget;  // bytes
   std::vector<std::string> estimators{"auto"};
+  // Which key named the estimators: "memory.estimator", "memory.estimators.llama"; "" = neither is given.
+  std::string estimator_rule;
+  Where estimator_rule_at;  // of a line of [memory.estimators]; else no file
   OutputConfig output;
   std::vector<std::filesystem::path> plugin_path;  // absolute
   // Order in which `auto` tries backends; an unavailable one falls back to the next.

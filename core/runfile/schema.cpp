@@ -145,6 +145,7 @@ constexpr Table kTables[] = {
     {"train", "Backend, precision, batch size and length of the training."},
     {"optimizer", "Optimizer and learning rate."},
     {"memory", "Memory budgets and estimators of the plan."},
+    {"memory.estimators", ""},
     {"parallel", "Parallelism. Used by plan and search; training runs on one rank."},
     {"plan", "Assumptions of plan, search and sweep. Training accepts only the defaults."},
     {"lora", "Low-rank adapters: with this table only the adapters are trained. Can only be planned."},

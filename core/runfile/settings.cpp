@@ -15,7 +15,7 @@
 namespace trainhost::runfile {
 namespace {
 
-constexpr std::string_view kPluginPrefix = "plugin.";
+constexpr std::string_view kPluginPrefix = "plugin.", kEstimatorsPrefix = "memory.estimators.";
 
 /// The suggestion looks at keys and tables alike: a misspelt table is reported as such.
 [[noreturn]] void reject_unknown(const std::string& key, bool table, const Where& where) {
@@ -64,6 +64,7 @@ Settings::Settings(std::string file, const std::vector<Entry>& entries,
 /// Tables are remembered, because [lora] has a meaning without keys.
 void Settings::add(const Entry& e) {
   if (e.key.starts_with(kPluginPrefix)) return add_plugin(e);
+  if (e.key.starts_with(kEstimatorsPrefix)) return add_family_estimators(e);
   const Key* key = find_key(e.key);
   const bool table = is_table(e.key);
   if (!key && !table) reject_unknown(e.key, e.value.kind == Value::Kind::kTable, e.key_where);
@@ -77,6 +78,16 @@ void Settings::add(const Entry& e) {
   }
   check_value(*key, e.value);
   values_[e.key] = e.value;
+}
+
+/// A value has the type of memory.estimator. Whether the family exists is checked when the model is known.
+void Settings::add_family_estimators(const Entry& e) {
+  const Key* same_type = find_key("memory.estimator");
+  assert(same_type);
+  Key key = *same_type;
+  key.name = e.key.c_str();
+  check_value(key, e.value);
+  family_estimators_[e.key.substr(kEstimatorsPrefix.size())] = e.value;
 }
 
 /// Options of plugins are scalars in one level. Their names and values are checked when the plugin is known.

@@ -35,17 +35,20 @@ class Settings {
 
   /// All given keys with their values, except [plugin.*].
   const std::map<std::string, Value>& values() const { return values_; }
+  /// Model family or "*" -> a text or a list of texts, from [memory.estimators].
+  const std::map<std::string, Value>& family_estimators() const { return family_estimators_; }
   /// "NAME.key" -> value, from [plugin.NAME].
   const std::map<std::string, Value>& plugin_values() const { return plugin_values_; }
 
  private:
   void add(const Entry& entry);
   void add_plugin(const Entry& entry);
+  void add_family_estimators(const Entry& entry);
   void add_override(const Override& o);
   const Value& value(const std::string& key) const;
 
   std::string file_;
-  std::map<std::string, Value> values_, plugin_values_;
+  std::map<std::string, Value> values_, plugin_values_, family_estimators_;
   std::map<std::string, bool> overridden_;
   std::vector<std::string> tables_;
 };

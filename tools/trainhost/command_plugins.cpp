@@ -112,7 +112,9 @@ void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "
   t.row({"version", escaped(c.manifest.version)});
   t.row({"summary", escaped(c.manifest.summary)});
   t.row({"families", escaped(fmt::format("{}", fmt::join(c.manifest.families, " ")))});
+  add_optional_row(t, "frameworks", c.manifest.frameworks);
   t.row({"options", escaped(fmt::format("{}", fmt::join(c.manifest.options, " ")))});
+  if (c.manifest.kind == "estimator") t.row({"priority", std::to_string(c.manifest.priority)});
   add_optional_row(t, "abi", {c.manifest.abi});
   add_optional_row(t, "device", {c.manifest.device});
   add_optional_row(t, "interfaces", c.manifest.interfaces);

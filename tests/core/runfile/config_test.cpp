@@ -345,6 +345,27 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
       (load_run(f.write("p.toml", "[model]\npreset = \"mixtral-8x7b-v0.1\"\n")).model.family == "mixtral"));
 }
 
+BOOST_AUTO_TEST_CASE(estimators_are_named_by_family_or_for_all_others) {
+  const std::string table = "[memory.estimators]\nllama = [\"llama\", \"contract\"]\n\"*\" = \"transformer\"\n";
+  RunConfig c = parsed(table);
+  BOOST_TEST(c.estimators == (std::vector<std::string>{"llama", "contract"}), boost::test_tools::per_element());
+  BOOST_TEST(c.estimator_rule == "memory.estimators.llama");
+  BOOST_TEST(c.given.at("memory.estimator").line == 2u);
+  c = parsed(table + "[model]\npreset = \"gemma-2-9b\"\n");
+  BOOST_TEST(c.estimators == std::vector<std::string>{"transformer"}, boost::test_tools::per_element());
+  BOOST_TEST(c.estimator_rule == "memory.estimators.\"*\"");
+  // The resolved run file has the table, and options win over it.
+  BOOST_TEST(parsed(c.resolved).estimator_rule == c.estimator_rule);
+  c = parsed(table, {{"memory.estimator", "calculon"}});
+  BOOST_TEST(c.estimators == std::vector<std::string>{"calculon"}, boost::test_tools::per_element());
+  BOOST_TEST(c.estimator_rule == "memory.estimator");
+  c = parsed("", {{"memory.estimators.llama", "vram-note"}});
+  BOOST_TEST(c.estimators == std::vector<std::string>{"vram-note"}, boost::test_tools::per_element());
+  BOOST_TEST(parsed("").estimator_rule.empty());
+  BOOST_TEST(parsed("[memory.estimators]\nqwen2 = \"x\"\n").estimators == std::vector<std::string>{"auto"},
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(the_learning_rate_warms_up_then_follows_the_schedule) {
   OptimizerConfig o{1.0, 0.1, Schedule::kCosine, 4};
   BOOST_TEST(lr_at(o, 0, 12) == 0.25);
