@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(recomputation_keeps_one_input_of_each_layer) {
   r.recompute = Recompute::kFull;
   const std::uint64_t mixed = bytes_of(estimate(r), Purpose::kActivations);
   // Autocast keeps a bf16 copy of every linear layer's weight until the end of the forward pass.
-  const std::uint64_t copies = 2u * (8'030'261'248 - 128256u * 4096);
+  const std::uint64_t copies = 2u * (8'030'261'248 - 2ull * 128256 * 4096);  // in the layers
   BOOST_TEST(mixed > 4 * inputs + copies - (1u << 20));
   r.master = DType::kNone;  // without autocast
   const std::uint64_t recomputed = bytes_of(estimate(r), Purpose::kActivations);
