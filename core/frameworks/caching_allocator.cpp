@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <vector>
 
 namespace trainhost::frameworks {
@@ -23,26 +24,69 @@ struct Block {
   bool used = false, mapped = true, small = false;
 };
 
-/// Free blocks by size, then address.
+/// Free blocks by size, then address. A training step has few different sizes, so each has a list.
 class FreeBlocks {
  public:
   struct Key {
     std::uint64_t size, address;
     std::uint32_t block;
-    bool operator<(const Key& o) const { return size != o.size ? size < o.size : address < o.address; }
   };
-  using Iterator = std::vector<Key>::const_iterator;
 
-  void insert(const Key& k) { keys_.insert(std::lower_bound(keys_.begin(), keys_.end(), k), k); }
-  void erase(const Key& k) { keys_.erase(std::lower_bound(keys_.begin(), keys_.end(), k)); }
-  Iterator at_least(std::uint64_t size) const {
-    return std::lower_bound(keys_.begin(), keys_.end(), Key{size, 0, 0});
+  void insert(const Key& k) {
+    auto of_size = find(k.size);
+    if (of_size == sizes_.end() || of_size->size != k.size) of_size = sizes_.insert(of_size, {k.size, {}});
+    std::vector<Entry>& blocks = of_size->blocks;
+    blocks.insert(position(blocks, k.address), {k.address, k.block});
   }
-  Iterator begin() const { return keys_.begin(); }
-  Iterator end() const { return keys_.end(); }
+  void erase(const Key& k) {
+    std::vector<Entry>& blocks = find(k.size)->blocks;
+    blocks.erase(position(blocks, k.address));
+  }
+  /// The smallest block of at least this size, at the lowest address.
+  std::optional<Key> at_least(std::uint64_t size) const { return first_from(lower_bound(size)); }
+  /// The block that follows in the order.
+  std::optional<Key> after(const Key& k) const {
+    auto of_size = lower_bound(k.size);
+    const auto next = position(of_size->blocks, k.address) + 1;
+    if (next != of_size->blocks.end()) return Key{k.size, next->address, next->block};
+    return first_from(++of_size);
+  }
+  std::vector<Key> all() const {
+    std::vector<Key> keys;
+    for (const Size& s : sizes_)
+      for (const Entry& e : s.blocks) keys.push_back({s.size, e.address, e.block});
+    return keys;
+  }
 
  private:
-  std::vector<Key> keys_;
+  struct Entry {
+    std::uint64_t address;
+    std::uint32_t block;
+  };
+  struct Size {
+    std::uint64_t size;
+    std::vector<Entry> blocks;  // may be empty
+  };
+
+  static bool smaller(const Size& s, std::uint64_t size) { return s.size < size; }
+  std::vector<Size>::iterator find(std::uint64_t size) {
+    return std::lower_bound(sizes_.begin(), sizes_.end(), size, smaller);
+  }
+  std::vector<Size>::const_iterator lower_bound(std::uint64_t size) const {
+    return std::lower_bound(sizes_.begin(), sizes_.end(), size, smaller);
+  }
+  template <class Blocks>
+  static auto position(Blocks& blocks, std::uint64_t address) -> decltype(blocks.begin()) {
+    return std::lower_bound(blocks.begin(), blocks.end(), address,
+                            [](const Entry& e, std::uint64_t a) { return e.address < a; });
+  }
+  std::optional<Key> first_from(std::vector<Size>::const_iterator s) const {
+    while (s != sizes_.end() && s->blocks.empty()) ++s;
+    if (s == sizes_.end()) return std::nullopt;
+    return Key{s->size, s->blocks.front().address, s->blocks.front().block};
+  }
+
+  std::vector<Size> sizes_;
 };
 
 struct Pool {
@@ -125,11 +169,11 @@ class Allocator {
   std::uint32_t take_free(bool small, std::uint64_t size) {
     Pool& p = pool(small);
     if (collects()) ++p.searches;
-    auto it = p.free.at_least(size);
-    if (it == p.free.end()) return kNone;
+    std::optional<FreeBlocks::Key> it = p.free.at_least(size);
+    if (!it) return kNone;
     if (config_.expandable_segments)
-      for (auto next = it + 1; next != p.free.end() && growable_size(next->block) < growable_size(it->block);
-           ++next)
+      for (auto next = p.free.after(*it); next && growable_size(next->block) < growable_size(it->block);
+           next = p.free.after(*next))
         it = next;
     if (size < config_.max_split_size && it->size >= config_.max_split_size) return kNone;
     if (size >= config_.max_split_size && it->size >= size + config_.max_non_split_rounding) return kNone;
@@ -274,25 +318,24 @@ class Allocator {
     if (config_.max_split_size == UINT64_MAX || config_.expandable_segments) return false;
     FreeBlocks& free = pool(small).free;
     const std::uint64_t wanted = std::max(size, config_.max_split_size);
-    if (const auto it = free.at_least(wanted); it != free.end()) {
+    if (const auto it = free.at_least(wanted)) {
       release_segment(it->block);
       return true;
     }
     std::uint64_t released = 0;
-    while (released < wanted && free.begin() != free.end()) {
-      const FreeBlocks::Key last = *(free.end() - 1);
-      if (last.size < config_.max_split_size) break;
-      released += last.size;
-      release_segment(last.block);
+    std::vector<FreeBlocks::Key> blocks = free.all();
+    for (; released < wanted && !blocks.empty() && blocks.back().size >= config_.max_split_size;
+         blocks.pop_back()) {
+      released += blocks.back().size;
+      release_segment(blocks.back().block);
     }
     return released >= wanted;
   }
 
   void release_all() {
     for (const bool small : {false, true}) {
-      std::vector<std::uint32_t> blocks;
-      for (const FreeBlocks::Key& k : pool(small).free) blocks.push_back(k.block);
-      for (const std::uint32_t i : blocks) {
+      for (const FreeBlocks::Key& k : pool(small).free.all()) {
+        const std::uint32_t i = k.block;
         if (config_.expandable_segments)
           unmap_pages(i);
         else if (whole_segment(i))
@@ -338,11 +381,11 @@ class Allocator {
     bool any = true;
     while (freed < target && any) {
       std::uint64_t age = 0, count = 0;
-      for (const FreeBlocks::Key& k : p.free)
+      for (const FreeBlocks::Key& k : p.free.all())
         if (whole_segment(k.block)) age += p.searches - blocks_[k.block].since, ++count;
       any = false;
       std::vector<std::uint32_t> old;
-      for (const FreeBlocks::Key& k : p.free)
+      for (const FreeBlocks::Key& k : p.free.all())
         if (whole_segment(k.block) && (p.searches - blocks_[k.block].since) * count >= age)
           old.push_back(k.block);
       for (const std::uint32_t i : old) {

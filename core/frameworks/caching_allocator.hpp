@@ -24,6 +24,7 @@ struct AllocatorConfig {
   /// Divisions between two powers of two for requests of 1 MiB, 2 MiB, ... 32 GiB; 0 or 1: multiples of 512
   /// bytes.
   std::array<std::uint32_t, 16> roundup_power2_divisions{};
+  bool operator==(const AllocatorConfig&) const = default;
 };
 
 /// "expandable_segments:True,max_split_size_mb:128". Keys without effect on memory are accepted. Throws

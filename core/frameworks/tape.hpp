@@ -155,6 +155,7 @@ struct TapeOptions {
   bool counters_on_device = false;
   /// Bytes of each workspace that cuBLAS gets from the allocator.
   std::uint64_t cublas_workspace = 0;
+  bool operator==(const TapeOptions&) const = default;
 };
 
 class Tape {

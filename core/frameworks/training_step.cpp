@@ -86,6 +86,50 @@ std::vector<Tensor> ddp_buckets(Tape& tape, const std::vector<Tensor>& trained) 
   return buckets;
 }
 
+/// Where a step begins in a trace.
+struct Mark {
+  std::size_t storages, events, phases;
+};
+Mark mark(const Trace& t) { return {t.storages.size(), t.events.size(), t.phases.size()}; }
+
+/// Appends step 1, whose events are those from `first` on, again as step 2, without what step 1 allocated for
+/// the whole run. Returns false where step 1 kept something that the next step replaces.
+bool copy_step(Trace& t, const Mark& first) {
+  const Mark last = mark(t);
+  std::vector<bool> kept(last.storages - first.storages, true);
+  for (std::size_t i = first.events; i < last.events; ++i) {
+    const TraceEvent e = t.events[i];
+    if (e.allocation) continue;
+    if (e.storage < first.storages) return false;
+    kept[e.storage - first.storages] = false;
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const Purpose p = t.storages[first.storages + i].purpose;
+    if (kept[i] && p != Purpose::kOptimizerState && p != Purpose::kKernel) return false;
+  }
+  t.storages.reserve(2 * last.storages);
+  t.events.reserve(2 * last.events);
+  std::vector<std::uint32_t> copy_of(kept.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    copy_of[i] = static_cast<std::uint32_t>(t.storages.size());
+    if (!kept[i]) t.storages.push_back(t.storages[first.storages + i]);
+  }
+  std::size_t phase = first.phases;
+  for (std::size_t i = first.events; i <= last.events; ++i) {
+    for (; phase < last.phases && t.phases[phase].event == i; ++phase) {
+      TracePhase p = t.phases[phase];
+      p.event = t.events.size();
+      p.step = 2;
+      t.phases.push_back(p);
+    }
+    if (i == last.events) break;
+    const TraceEvent e = t.events[i];
+    if (!kept[e.storage - first.storages])
+      t.events.push_back({copy_of[e.storage - first.storages], e.allocation});
+  }
+  return true;
+}
+
 }  // namespace
 
 bool has_builder(std::string_view family) {
@@ -109,7 +153,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
     if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
       kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
   };
-  for (std::uint32_t step = 1; step <= s.steps; ++step) {
+  const auto run_step = [&](std::uint32_t step) {
     for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
       tape.begin(kForward, step, i);
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
@@ -122,7 +166,11 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
     }
     tape.begin(kUpdate, step, 0);
     optimizer.run();
-  }
+  };
+  const Mark before = mark(result.trace);
+  run_step(1);
+  const bool copied = s.steps == 2 && s.copies_step && copy_step(result.trace, before);
+  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   result.saved_bytes = tape.saved_bytes;
   result.saved_bytes.resize(architecture.layer_count() + 1);
   return result;

@@ -39,12 +39,13 @@ struct StepSettings {
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
   bool ddp = false;         // several data-parallel ranks; gradients are not views of the buckets
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
+  bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
   TapeOptions machine;
+  bool operator==(const StepSettings&) const = default;
 };
 
-/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text,
-/// gpt2, phi3,
-/// mixtral.
+/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text, gpt2,
+/// phi3, mixtral.
 bool has_builder(std::string_view family);
 
 struct TrainingStep {

@@ -53,19 +53,22 @@ std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.framework_answers.empty() || v.estimates.empty()) return "";
   const planning::Estimate& own = v.estimates.front();
   Table table("lrll");
-  table.row({"trained with", std::string(name(v.compute_tier)), "kind", "verdict"});
+  table.row({"trained by", "compute memory", "kind", "verdict"});
   table.rule();
-  table.row({"trainhost" + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode),
-             format_bytes(own.compute_bytes), std::string(name(own.report.claim)),
+  // An approximation is of a run that no trainer here executes.
+  const std::string own_trainer = own.report.claim != Claim::kExact ? "estimator " + own.report.source
+                                  : v.mode.empty()                  ? "trainhost"
+                                                   : fmt::format("trainhost, {} {}", v.backend, v.mode);
+  table.row({own_trainer, format_bytes(own.compute_bytes), std::string(name(own.report.claim)),
              short_verdict(v.verdict(own), own.compute_bytes, v.budget_bytes, t)});
   for (const planning::FrameworkAnswer& a : v.framework_answers)
     table.row({fmt::format("{}, recompute {}", a.framework, name(a.recompute)),
                format_bytes(a.estimate.compute_bytes), std::string(name(a.estimate.report.claim)),
                short_verdict(a.verdict(), a.estimate.compute_bytes, a.budget_bytes, t)});
   return table.fitted(line_width(t), {2}) +
-         wrapped(
-             fmt::format("  details of {0}: --for {0}; trainhost:", v.framework_answers.front().framework),
-             line_width(t), "    ") +
+         wrapped(fmt::format("  The first row in detail; --for {} plans the others:",
+                             v.framework_answers.front().framework),
+                 line_width(t), "    ") +
          "\n";
 }
 

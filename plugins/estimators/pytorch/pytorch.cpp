@@ -1,10 +1,12 @@
 // Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
 // checkpointing, DDP) by a replay of its allocations (core/frameworks).
+#include <algorithm>
 #include <array>
 
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
+#include "core/base/json_value.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "trainhost/trainhost.hpp"
@@ -63,12 +65,28 @@ pytorch::Options options_of(const th_host* host) {
   return o;
 }
 
+/// transformers trains GPT-2 with dropout unless its config.json says otherwise; the other families have
+/// none.
+double dropout_of(const ModelSpec& m) {
+  if (m.family != "gpt2" || m.config_json.empty()) return 0;
+  constexpr double kDefault = 0.1;
+  const JsonValue config = parse_json(m.config_json);
+  double p = 0;
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+    const JsonValue* given = config.find(key);
+    p = std::max(p, given ? given->number : kDefault);
+  }
+  return p;
+}
+
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
-    const MemoryReport report =
-        pytorch::report(model::from_model(abi::from_c(*m)), abi::from_c(*r), options_of(host));
+    const ModelSpec model = abi::from_c(*m);
+    pytorch::Options options = options_of(host);
+    options.dropout = dropout_of(model);
+    const MemoryReport report = pytorch::report(model::from_model(model), abi::from_c(*r), options);
     abi::send_report(report, sink, summary);
   });
 }

@@ -1,5 +1,6 @@
 #include "plugins/estimators/pytorch/report.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -61,40 +62,70 @@ std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Pe
   return text + ".";
 }
 
-/// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the
-/// device has fits if it does so after the allocator has returned its cached segments.
-frameworks::AllocatorResult reserved_on_device(const frameworks::Trace& trace, const Options& options,
-                                               const RunSpec& run, std::vector<std::string>& notes) {
-  const frameworks::AllocatorResult free = frameworks::replay_allocator(trace, options.allocator);
-  const std::uint64_t capacity =
-      run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
-  const bool collects = options.allocator.garbage_collection_threshold > 0;
-  if (capacity == 0 || (free.reserved <= capacity && !collects)) return free;
-  const frameworks::AllocatorResult limited =
-      frameworks::replay_allocator(trace, options.allocator, capacity);
-  if (limited.out_of_memory) return free;
-  if (limited.retries)
-    notes.push_back(
-        "It fits because the allocator returns its cached memory to the driver when the device is "
-        "full, " +
-        std::to_string(limited.retries) +
-        " times in two steps, which takes time; with more "
-        "memory it would reserve " +
-        format_bytes(free.reserved) + ".");
-  return limited;
+/// What does not depend on the budget. `time`, `largest`: texts about the peak.
+struct Replay {
+  model::Architecture architecture;
+  frameworks::StepSettings settings;
+  frameworks::AllocatorConfig allocator;
+  frameworks::Peak peak;
+  std::uint64_t reserved = 0;
+  std::string time, largest;
+};
+
+/// The last results: advice about other devices asks for the same run again. One list per thread.
+const Replay& replay(const model::Architecture& a, const frameworks::StepSettings& s,
+                     const frameworks::AllocatorConfig& c) {
+  constexpr std::size_t kKept = 4;
+  thread_local std::vector<Replay> kept;
+  const auto found = std::find_if(kept.begin(), kept.end(), [&](const Replay& r) {
+    return r.settings == s && r.allocator == c && r.architecture == a;
+  });
+  if (found != kept.end()) {
+    std::rotate(kept.begin(), found, found + 1);
+    return kept.front();
+  }
+  const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+  Replay r{a, s, c, frameworks::find_peak(trace), frameworks::replay_allocator(trace, c).reserved, {}, {}};
+  r.time = frameworks::time_of(trace, r.peak);
+  r.largest = largest_tensors(trace, r.peak);
+  if (kept.size() == kKept) kept.pop_back();
+  return *kept.insert(kept.begin(), std::move(r));
 }
 
-/// Worth a note: gaps of a twentieth of the reserved memory.
-void suggest_expandable_segments(const frameworks::Trace& trace, const Options& options,
-                                 std::uint64_t allocated, std::uint64_t reserved,
+/// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the
+/// device has fits if it does so after the allocator has returned its cached segments.
+std::uint64_t reserved_on_device(const Replay& r, const Options& options, const RunSpec& run,
                                  std::vector<std::string>& notes) {
-  if (options.allocator.expandable_segments || reserved - allocated < reserved / 20) return;
-  frameworks::AllocatorConfig expandable = options.allocator;
+  const std::uint64_t capacity =
+      run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
+  const bool collects = r.allocator.garbage_collection_threshold > 0;
+  if (capacity < r.peak.bytes || (r.reserved <= capacity && !collects)) return r.reserved;
+  const frameworks::AllocatorResult limited = frameworks::replay_allocator(
+      frameworks::training_step(r.architecture, r.settings).trace, r.allocator, capacity);
+  if (limited.out_of_memory) return r.reserved;
+  if (limited.retries)
+    notes.push_back(
+        "It fits because the allocator returns its cached memory to the driver when the device is full, " +
+        std::to_string(limited.retries) +
+        " times in two steps, which takes time; with more memory it would reserve " +
+        format_bytes(r.reserved) + ".");
+  return limited.reserved;
+}
+
+/// Gaps of a twentieth of the reserved memory are worth a note, unless it fits or nothing would make it fit.
+void suggest_expandable_segments(const Replay& r, const Options& options, const RunSpec& run,
+                                 std::vector<std::string>& notes) {
+  if (r.allocator.expandable_segments || r.reserved - r.peak.bytes < r.reserved / 20) return;
+  const std::uint64_t budget = run.device_budget;
+  if (budget && (r.peak.bytes + options.runtime > budget || r.reserved + options.runtime <= budget)) return;
+  frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
-  const std::uint64_t other = frameworks::replay_allocator(trace, expandable).reserved;
-  if (other >= reserved) return;
-  notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
-                  ".");
+  const std::uint64_t other =
+      frameworks::replay_allocator(frameworks::training_step(r.architecture, r.settings).trace, expandable)
+          .reserved;
+  if (other < r.reserved)
+    notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
+                    ".");
 }
 
 }  // namespace
@@ -107,9 +138,9 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
 
-  const frameworks::TrainingStep step = frameworks::training_step(a, settings);
-  const frameworks::Peak peak = frameworks::find_peak(step.trace);
-  const std::uint64_t reserved = reserved_on_device(step.trace, options, run, notes).reserved;
+  const Replay& r = replay(a, settings, options.allocator);
+  const frameworks::Peak& peak = r.peak;
+  const std::uint64_t reserved = reserved_on_device(r, options, run, notes);
   const std::uint64_t gaps = reserved - std::min(reserved, peak.bytes);
 
   for (const Line& l : kLines) {
@@ -127,11 +158,11 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
     return format_bytes(peak.largest_by_purpose[static_cast<std::size_t>(p)]);
   };
   notes.push_back("Allocated " + format_bytes(peak.bytes) + ", reserved " + format_bytes(reserved) +
-                  ". Peak: " + frameworks::time_of(step.trace, peak) + ".");
-  suggest_expandable_segments(step.trace, options, peak.bytes, reserved, notes);
+                  ". Peak: " + r.time + ".");
+  suggest_expandable_segments(r, options, run, notes);
   notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
                   most(Purpose::kLogits) + ".");
-  notes.push_back(largest_tensors(step.trace, peak));
+  notes.push_back(r.largest);
   notes.push_back(
       "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
       "compiled "

@@ -151,6 +151,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
                                                                      : frameworks::AttentionKernel::kSdpa;
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
+  s.dropout = o.dropout;
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
   set_types(r, s, notes);

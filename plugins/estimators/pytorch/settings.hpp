@@ -15,6 +15,7 @@ struct Options {
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
+  double dropout = 0;                  // of GPT-2
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
