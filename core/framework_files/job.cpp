@@ -110,6 +110,11 @@ void Job::set_default(const std::string& run_key, std::string value, const Given
   settings_.try_emplace(run_key, Given{std::move(value), source.key, source.where, true});
 }
 
+void Job::replace(const runfile::Override& option) {
+  settings_[option.key] = {
+      option.value, option.option.empty() ? "--set " + option.key : option.option, {}, false};
+}
+
 const Given* Job::find(const std::string& run_key) const {
   const auto found = settings_.find(run_key);
   return found == settings_.end() ? nullptr : &found->second;

@@ -37,7 +37,13 @@ class Job {
   /// The same for a value that follows from another setting.
   void set_default(const std::string& run_key, std::string value, const Given& from);
   const Given* find(const std::string& run_key) const;
+  /// Sets the value of an option of the command line, which wins over files.
+  void replace(const runfile::Override& option);
   void erase(const std::string& run_key) { settings_.erase(run_key); }
+  template <class Predicate>
+  void erase_if(Predicate of_key) {
+    std::erase_if(settings_, [&](const auto& setting) { return of_key(setting.first); });
+  }
   const std::map<std::string, Given>& settings() const { return settings_; }
 
   std::string framework;               // of the last file that states one

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
+#include <set>
 #include <span>
 
 #include "core/base/text.hpp"
@@ -177,7 +177,7 @@ File read_file(const std::string& argument) {
 /// The job after all files were read.
 class Finish {
  public:
-  Finish(Job& job, const std::set<std::string>& given) : job_(job), given_(given) {}
+  explicit Finish(Job& job) : job_(job) {}
 
   void devices() {
     const std::uint64_t model_ranks =
@@ -188,7 +188,7 @@ class Finish {
       set_data(count_of(*per_node) * number(kNodes, 1), model_ranks, *per_node);
     accumulation();
     const Given* zero = job_.find("parallel.zero");
-    if (zero && zero->value != "0" && !known("parallel.data"))
+    if (zero && zero->value != "0" && !job_.find("parallel.data"))
       throw usage_error(
           fmt::format("{} shards over data-parallel ranks, but no file says how many devices there are",
                       zero->by_default ? zero->key : zero->key + " = " + zero->value),
@@ -198,9 +198,11 @@ class Finish {
   /// The preset or the config.json of what the files name.
   void model() {
     const Given* named = job_.find(kModel);
-    if (given_.count("model.preset") || given_.count("model.config")) {
-      for (const auto& [key, value] : std::map(job_.settings()))
-        if (key.starts_with("model.")) job_.erase(key);
+    if (job_.find("model.preset") || job_.find("model.config")) {
+      job_.erase_if(
+          [](const std::string& key) {  // an option names the model: fields of the files do not count
+            return key.starts_with("model.") && key != "model.preset" && key != "model.config";
+          });
     } else if (named) {
       set_model(*named);
     } else if (!job_.find("model.hidden_size")) {
@@ -210,14 +212,13 @@ class Finish {
   }
 
   void sequence() {
-    if (!known("data.seq_len"))
+    if (!job_.find("data.seq_len"))
       throw usage_error(
           "no file gives the length of the sequences",
           "add it, for example --set data.seq_len=2048: the number of tokens of one training sequence");
   }
 
  private:
-  bool known(const char* key) const { return job_.find(key) || given_.count(key); }
   std::uint64_t number(const char* key, std::uint64_t otherwise) const {
     const Given* g = job_.find(key);
     return g ? count_of(*g) : otherwise;
@@ -275,7 +276,6 @@ class Finish {
   }
 
   Job& job_;
-  const std::set<std::string>& given_;
 };
 
 /// A file that names another one is understood if that one was given too.
@@ -295,7 +295,8 @@ std::vector<std::string> file_kinds() {
   return out;
 }
 
-FileSettings read_files(const std::vector<std::string>& arguments, const std::set<std::string>& given) {
+FileSettings read_files(const std::vector<std::string>& arguments,
+                        const std::vector<runfile::Override>& options) {
   std::vector<File> files;
   for (const std::string& a : arguments) files.push_back(read_file(a));
   std::ranges::stable_sort(files, {}, &File::kind);  // kinds() are in one array, in the order of reading
@@ -304,8 +305,9 @@ FileSettings read_files(const std::vector<std::string>& arguments, const std::se
   note_given_files(job,
                    std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_deepspeed; }));
 
-  for (const std::string& key : given) job.erase(key);
-  Finish finish(job, given);
+  std::set<std::string> given;
+  for (const runfile::Override& o : options) job.replace(o), given.insert(o.key);
+  Finish finish(job);
   finish.model();
   finish.sequence();
   finish.devices();
@@ -314,7 +316,7 @@ FileSettings read_files(const std::vector<std::string>& arguments, const std::se
   if (!job.framework.empty())
     out.settings.push_back({"plan.framework", job.framework, "the kind of the files", {}});
   for (const auto& [key, g] : job.settings())
-    if (!key.starts_with('@')) out.settings.push_back({key, g.value, g.key, g.where});
+    if (!key.starts_with('@') && !given.count(key)) out.settings.push_back({key, g.value, g.key, g.where});
   out.keys = std::move(job.keys);
   return out;
 }

@@ -1,7 +1,6 @@
 // `trainhost plan --from FILE...`: configuration files of other frameworks as settings of a run file. Several
 // files describe one job: TrainingArguments and the JSON of DeepSpeed. The files are read, never executed.
 #pragma once
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,16 +13,17 @@ std::vector<std::string> file_kinds();
 
 /// What the files say. Every key of every file is in `keys` exactly once.
 struct FileSettings {
-  std::vector<runfile::Override> settings;  // of the run file, with the position of each value
-  std::vector<runfile::FileKey> keys;       // in the order of the files
+  // Of the run file, with the position of each value; without those of the command line.
+  std::vector<runfile::Override> settings;
+  std::vector<runfile::FileKey> keys;  // in the order of the files
 };
 
 /// Reads `files`, each "FILE" or "KIND:FILE"; without a kind it is recognized by the keys in the file.
-/// `given`: run file keys that the command line gives ("model.preset": --model); they replace what the files
-/// say and need not be in them. Throws usage_error with file and line for text that cannot be read, values
-/// that are not understood, files that contradict each other, and for what decides memory and is in no file:
-/// the model, the sequence length, and the number of devices of a sharded run.
-FileSettings read_files(const std::vector<std::string>& files, const std::set<std::string>& given);
+/// `options`: what the command line gives ("model.preset": --model); it replaces what the files say and need
+/// not be in them. Throws usage_error with file and line for text that cannot be read, values that are not
+/// understood, files that contradict each other, and for what decides memory and is in no file: the model,
+/// the sequence length, and the number of devices of a sharded run.
+FileSettings read_files(const std::vector<std::string>& files, const std::vector<runfile::Override>& options);
 
 /// The preset of a model as frameworks name it: "meta-llama/Meta-Llama-3-8B-Instruct", "llama3_8b"; "" if
 /// there is none.

@@ -128,7 +128,8 @@ std::uint64_t largest_divisor(std::uint64_t n, std::uint64_t limit) {
 void check_estimators(const std::string& key, const std::vector<Value>& names, const Where& where) {
   for (const Value& v : names)
     if (names.size() > 1 && (v.text == "auto" || v.text == "all"))
-      throw usage_error(fmt::format("{}: '{}' cannot be combined with other estimators", key, v.text), {}, where);
+      throw usage_error(fmt::format("{}: '{}' cannot be combined with other estimators", key, v.text), {},
+                        where);
 }
 
 }  // namespace

@@ -93,9 +93,8 @@ static runfile::RunConfig load_framework_files(const CommonArguments& a,
                                                std::vector<runfile::Override> options,
                                                const std::set<std::string>& open) {
   if (!a.run_file.empty()) throw usage_error("--from and a run file are both given", "give one of them");
-  std::set<std::string> given;
-  for (const runfile::Override& o : options) given.insert(o.key);
-  if (!a.model.empty()) given.insert("model.preset");
+  std::vector<runfile::Override> given = options;
+  if (!a.model.empty()) given.push_back({"model.preset", a.model, "--model"});
   const framework_files::FileSettings files = framework_files::read_files(a.from, given);
   std::vector<runfile::Override> all = files.settings;
   all.insert(all.end(), options.begin(), options.end());

@@ -28,7 +28,8 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
       "example --set parallel.data=8)");
   // What the command line gives is not asked for.
   BOOST_TEST(error_of("t.yaml", batch + "fsdp: full_shard\n",
-                      {"model.preset", "data.seq_len", "parallel.data"}) == "");
+                      {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"parallel.data", "4"}}) ==
+             "");
 }
 
 BOOST_AUTO_TEST_CASE(two_files_that_disagree_are_an_error_with_both_positions) {
@@ -71,7 +72,7 @@ BOOST_AUTO_TEST_CASE(an_unknown_model_is_an_error_unless_the_command_line_names_
       "a.yaml:1: base_model = acme/unknown-9b: neither a built-in model nor a folder with a config.json (add "
       "--model=config.json with the model's file, or --model=PRESET with a similar model of `trainhost "
       "models`)");
-  BOOST_TEST(by_key(read_text("a.yaml", job, {"model.preset"})).count("model.preset") == 0u);
+  BOOST_TEST(by_key(read_text("a.yaml", job, {{"model.preset", "llama-3-8b"}})).count("model.preset") == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_folder_with_a_config_json_is_a_model) {
@@ -88,8 +89,8 @@ BOOST_AUTO_TEST_CASE(a_folder_with_a_config_json_is_a_model) {
 }
 
 BOOST_AUTO_TEST_CASE(options_of_the_command_line_replace_what_files_say) {
-  const auto s =
-      read_text("a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n", {"data.seq_len"});
+  const auto s = read_text("a.yaml", "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\n",
+                           {{"data.seq_len", "128"}});
   BOOST_TEST(by_key(s).count("data.seq_len") == 0u);
 }
 
@@ -103,7 +104,7 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
              std::string::npos);
   const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
   BOOST_TEST(
-      error_of("m.sh", script, {"data.seq_len"}) ==
+      error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
       "m.sh:1: num-layers = \"$LAYERS\": expected a value; the file does not say what the variable is");
 }
 

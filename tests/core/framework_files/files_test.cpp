@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(training_arguments_alone_leave_the_deepspeed_file_to_the_us
 
 BOOST_AUTO_TEST_CASE(accelerate_gives_the_devices_and_the_sharding) {
   const auto s =
-      read_files({fixture("accelerate.yaml")}, {"model.preset", "data.seq_len", "train.micro_batch"});
+      read_files({fixture("accelerate.yaml")},
+                 {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"train.micro_batch", "1"}});
   BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "transformers"},
                                         {"train.precision", "bf16 @16"},
                                         {"plan.weights", "fp32 @16"},

@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(the_kind_can_be_named) {
   const Folder folder;
   const std::string path = (folder.path() / "args").string();
   std::ofstream(path) << "batch_size: 4\n";
-  const auto s = read_files({"torchtune:" + path}, {"model.preset", "data.seq_len"});
+  const auto s = read_files({"torchtune:" + path}, {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}});
   BOOST_TEST(testing::by_key(s).at("train.micro_batch") == "4 @1");
 }
 
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_give_an_error_or_settings_and_nothing_else) {
       const std::string path = (folder.path() / name).string();
       std::ofstream(path, std::ios::trunc) << text;
       try {
-        read_files({path}, {"model.preset", "data.seq_len", "parallel.data"});
+        read_files({path}, {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"parallel.data", "4"}});
       } catch (const Error&) {
       }
     }

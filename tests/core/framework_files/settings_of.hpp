@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +24,7 @@ inline std::map<std::string, std::string> by_key(const framework_files::FileSett
 
 /// The settings of one text with the file name `name`.
 inline framework_files::FileSettings read_text(const std::string& name, const std::string& text,
-                                               const std::set<std::string>& given = {}) {
+                                               const std::vector<runfile::Override>& given = {}) {
   const Folder folder;
   std::ofstream(folder.path() / name) << text;
   return framework_files::read_files({(folder.path() / name).string()}, given);
@@ -34,7 +33,7 @@ inline framework_files::FileSettings read_text(const std::string& name, const st
 /// "FILE:LINE: message (hint)" of the error of reading that text, with the file name alone; "" without an
 /// error.
 inline std::string error_of(const std::string& name, const std::string& text,
-                            const std::set<std::string>& given = {}) {
+                            const std::vector<runfile::Override>& given = {}) {
   try {
     read_text(name, text, given);
     return "";

@@ -346,9 +346,11 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
 }
 
 BOOST_AUTO_TEST_CASE(estimators_are_named_by_family_or_for_all_others) {
-  const std::string table = "[memory.estimators]\nllama = [\"llama\", \"contract\"]\n\"*\" = \"transformer\"\n";
+  const std::string table =
+      "[memory.estimators]\nllama = [\"llama\", \"contract\"]\n\"*\" = \"transformer\"\n";
   RunConfig c = parsed(table);
-  BOOST_TEST(c.estimators == (std::vector<std::string>{"llama", "contract"}), boost::test_tools::per_element());
+  BOOST_TEST(c.estimators == (std::vector<std::string>{"llama", "contract"}),
+             boost::test_tools::per_element());
   BOOST_TEST(c.estimator_rule == "memory.estimators.llama");
   BOOST_TEST(c.given.at("memory.estimator").line == 2u);
   c = parsed(table + "[model]\npreset = \"gemma-2-9b\"\n");
