@@ -30,15 +30,6 @@ constexpr int kBestMatch = 1000;  // highest value that match() returns
       fmt::format("installed estimators: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
 }
 
-/// 0: does not apply. An estimator that is rejected when it is loaded does not stop the others.
-int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
-  try {
-    return registry.estimator(id).match(c.model, c.run);
-  } catch (const plugin::PluginError&) {
-    return 0;
-  }
-}
-
 /// Whether the estimator describes the training steps that are planned: those of plan.framework, or of
 /// trainhost's own trainers.
 bool describes_framework(const plugin::Registry& registry, const std::string& id,
@@ -49,6 +40,19 @@ bool describes_framework(const plugin::Registry& registry, const std::string& id
   return c.framework.empty() ? described.empty()
                              : std::ranges::find(described, c.framework) != described.end();
 }
+
+}  // namespace
+
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
+  if (!describes_framework(registry, id, c)) return 0;
+  try {
+    return registry.estimator(id).match(c.model, c.run);
+  } catch (const plugin::PluginError&) {
+    return 0;  // rejected when it is loaded, which must not stop the others
+  }
+}
+
+namespace {
 
 /// Throws usage_error where no installed estimator describes plan.framework.
 void require_framework(const plugin::Registry& registry, const std::vector<std::string>& installed,
@@ -92,7 +96,6 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
   std::string best_id;
   // Equal matches: the first by id, which is the order of `ids`.
   for (const std::string& id : ids) {
-    if (!describes_framework(registry, id, c)) continue;
     if (const int match = match_of(registry, id, c); match > best) best = match, best_id = id;
     if (best == kBestMatch) break;
   }
@@ -119,8 +122,7 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
     // "all": the best first, then the others in the order of their ids.
     if (name == "all")
       for (const std::string& id : installed)
-        if (id != best && describes_framework(registry, id, c) && match_of(registry, id, c) > 0)
-          chosen.push_back(id);
+        if (id != best && match_of(registry, id, c) > 0) chosen.push_back(id);
     // After a name that was given explicitly, "all" may add nothing.
     if (chosen.empty() || (name == "auto" && best.empty())) throw_no_estimator(c, installed);
   }
@@ -148,12 +150,13 @@ plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string&
 std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry) {
   std::string out;
   for (const std::string& id : registry.ids("estimator")) {
-    try {
-      const int match = registry.estimator(id).match(c.model, c.run);
-      out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
-                       : fmt::format("estimator {}: does not apply\n", id);
-    } catch (const plugin::PluginError&) {  // a rejected file: listed below
-    }
+    const int match = match_of(registry, id, c);
+    if (std::ranges::any_of(registry.candidates(), [&](const plugin::Candidate& k) {
+          return k.manifest.id == id && k.status == plugin::Status::kRejected;
+        }))
+      continue;  // listed below
+    out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
+                     : fmt::format("estimator {}: does not apply\n", id);
   }
   for (const plugin::Candidate& k : registry.candidates())
     if (k.status == plugin::Status::kRejected && k.manifest.kind != "trainer")

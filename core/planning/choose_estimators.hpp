@@ -17,6 +17,10 @@ inline constexpr const char* kClosedFormEstimator = "transformer";
 std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                            const PlanRequest& request);
 
+/// How well an estimator matches model and run, of 1000; 0: not at all, or it describes the training steps of
+/// another framework than plan.framework.
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c);
+
 /// The estimator with this id. Throws usage_error with `where` (position of the name in the run file) for an
 /// unknown id or a rejected plugin file.
 plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string& id, const Where& where);
