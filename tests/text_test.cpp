@@ -37,6 +37,7 @@ const std::set<std::string, std::less<>> kForeignFiles = {
     "weights.cpp",
     "convo.c",
     "convo.cpp",
+    "acme.cpp",
     "plugins/convo.so",
     "convo/src/lib.rs",
     "kept.hpp",

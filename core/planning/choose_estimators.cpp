@@ -30,18 +30,22 @@ void add_failed(Failed& failed, const std::string& id, const std::string& error)
     failed.push_back({id, error});
 }
 
-/// 0: does not apply. An estimator that fails, or is rejected when it is loaded, does not stop the others; it
-/// is added to `failed`.
-int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c, Failed& failed) {
+constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
+
+}  // namespace
+
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
+             std::vector<FailedEstimator>* failed) {
+  if (!describes_framework(registry, id, c)) return 0;
   try {
     return registry.estimator(id).match(c.model, c.run);
   } catch (const plugin::PluginError& e) {
-    add_failed(failed, id, e.what());
+    if (failed) add_failed(*failed, id, e.what());
     return 0;
   }
 }
 
-constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
+namespace {
 
 /// Throws usage_error where no installed estimator describes plan.framework.
 void require_framework(const plugin::Registry& registry, const std::vector<std::string>& installed,
@@ -90,10 +94,8 @@ void require_match(plugin::Registry& registry, const std::string& id, const runf
         named_at);
   }
   std::vector<std::string> others;
-  Failed failed;
   for (const std::string& other : installed)
-    if (other != id && describes_framework(registry, other, c) && match_of(registry, other, c, failed) > 0)
-      others.push_back(other);
+    if (other != id && match_of(registry, other, c) > 0) others.push_back(other);
   throw usage_error(fmt::format("the estimator '{}' does not plan this run of the model family '{}'",
                                 escaped(id, 80), escaped(c.model.family, 80)),
                     others.empty() ? "no installed estimator plans it"
@@ -108,8 +110,7 @@ std::string best_match(plugin::Registry& registry, const std::vector<std::string
   std::string best_id;
   // Equal matches: the first by id, which is the order of `ids`.
   for (const std::string& id : ids) {
-    if (!describes_framework(registry, id, c)) continue;
-    if (const int match = match_of(registry, id, c, failed); match > best) best = match, best_id = id;
+    if (const int match = match_of(registry, id, c, &failed); match > best) best = match, best_id = id;
     if (best == kBestMatch) break;
   }
   return best_id;
@@ -144,9 +145,7 @@ ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry
     // "all": the best first, then the others in the order of their ids.
     if (name == "all") {
       for (const std::string& id : installed)
-        if (id != best && describes_framework(registry, id, c) &&
-            match_of(registry, id, c, chosen.failed) > 0)
-          chosen.ids.push_back(id);
+        if (id != best && match_of(registry, id, c, &chosen.failed) > 0) chosen.ids.push_back(id);
       add_rejected(registry, chosen.failed);
     }
     // After a name that was given explicitly, "all" may add nothing.
@@ -176,12 +175,13 @@ plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string&
 std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry) {
   std::string out;
   for (const std::string& id : registry.ids("estimator")) {
-    try {
-      const int match = registry.estimator(id).match(c.model, c.run);
-      out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
-                       : fmt::format("estimator {}: does not apply\n", id);
-    } catch (const plugin::PluginError&) {  // a rejected file: listed below
-    }
+    const int match = match_of(registry, id, c);
+    if (std::ranges::any_of(registry.candidates(), [&](const plugin::Candidate& k) {
+          return k.manifest.id == id && k.status == plugin::Status::kRejected;
+        }))
+      continue;  // listed below
+    out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
+                     : fmt::format("estimator {}: does not apply\n", id);
   }
   for (const plugin::Candidate& k : registry.candidates())
     if (k.status == plugin::Status::kRejected && k.manifest.kind != "trainer")

@@ -26,6 +26,12 @@ ChosenEstimators choose_estimators(const runfile::RunConfig& c, plugin::Registry
 bool describes_framework(const plugin::Registry& registry, const std::string& id,
                          const runfile::RunConfig& c);
 
+/// How well an estimator matches model and run, of 1000; 0: not at all, or it describes the training steps of
+/// another framework than plan.framework. One that fails, or is rejected when it is loaded, does not stop the
+/// others: it is added to `failed`.
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
+             std::vector<FailedEstimator>* failed = nullptr);
+
 /// The estimator with this id. Throws usage_error with `where` (position of the name in the run file) for an
 /// unknown id or a rejected plugin file.
 plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string& id, const Where& where);

@@ -1,8 +1,11 @@
 // See framework_answers.hpp.
 #include "core/planning/framework_answers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "core/base/text.hpp"
 #include "core/model/presets.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/estimate_run.hpp"
@@ -32,6 +35,10 @@ FrameworkAnswer answer(runfile::RunConfig c, Recompute recompute, plugin::Regist
   request.elsewhere = true;
   const ResolvedRun r = resolve_run(c, registry, request);
   const std::string id = choose_estimators(r.config, registry, request).ids.front();
+  if (id == kClosedFormEstimator)  // says little about a framework in particular
+    throw usage_error(
+        fmt::format("no installed estimator describes a training step of {} for the model family '{}'",
+                    kFramework, escaped(c.model.family, 80)));
   FrameworkAnswer a;
   a.framework = kFramework;
   a.recompute = recompute;

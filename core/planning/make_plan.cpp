@@ -51,6 +51,20 @@ Estimates estimates_or_closed_form(const ResolvedRun& r, plugin::Registry& regis
   }
 }
 
+/// Settings of the framework that the deciding estimator does not take.
+void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Registry& registry,
+                                  PlanResult& v) {
+  const auto given = c.plugin_options.find(plugin::kFrameworkOptions);
+  const std::string& id = v.estimates.front().report.source;
+  const plugin::Candidate* estimator = registry.find(id);
+  if (given == c.plugin_options.end() || !estimator) return;
+  const std::vector<std::string>& options = estimator->manifest.options;
+  for (const auto& [key, value] : given->second)
+    if (key != "framework" && std::ranges::find(options, key) == options.end())
+      v.notes.push_back(fmt::format("plan.{} = \"{}\" has no effect on the estimate of '{}'", key,
+                                    escaped(value, 80), escaped(id, 80)));
+}
+
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {
   const TrainerTraits traits = planned_traits(r, registry, request);
   Estimates estimates = estimates_or_closed_form(r, registry, request, traits);
@@ -59,6 +73,7 @@ PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, cons
   for (const FailedEstimator& f : estimates.failed)
     v.notes.push_back(fmt::format("the estimator {} is left out: {}", f.estimator, f.error));
   v.failed_estimators = std::move(estimates.failed);
+  note_settings_without_effect(r.config, registry, v);
   return v;
 }
 

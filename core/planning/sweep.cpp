@@ -93,15 +93,6 @@ class Sweeper {
                       best(worst), best(first)));
   }
 
-  static int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
-    if (!describes_framework(registry, id, c)) return 0;
-    try {
-      return registry.estimator(id).match(c.model, c.run);
-    } catch (const plugin::PluginError&) {
-      return 0;
-    }
-  }
-
   /// The run line has the recomputation policy if it is the same at all points; otherwise each point has it.
   void describe_run_line() {
     std::set<std::string> all;

@@ -60,8 +60,8 @@ void Registry::Impl::scan_once() {
   pass_framework_options();
 }
 
-/// Settings of a framework become options of the estimators that describe it; an option in the plugin's own
-/// table wins.
+/// Settings of a framework become options of the estimators that describe it, as far as their manifests list
+/// them; an option in the plugin's own table wins.
 void Registry::Impl::pass_framework_options() {
   auto& options = context->options.plugin_options;
   const auto given = options.find(kFrameworkOptions);
@@ -71,7 +71,9 @@ void Registry::Impl::pass_framework_options() {
   assert(name != settings.end());
   for (const Candidate& c : candidates)
     if (std::ranges::find(c.manifest.frameworks, name->second) != c.manifest.frameworks.end())
-      options[c.manifest.id].insert(settings.begin(), settings.end());
+      for (const auto& setting : settings)
+        if (std::ranges::find(c.manifest.options, setting.first) != c.manifest.options.end())
+          options[c.manifest.id].insert(setting);
 }
 
 /// A fixed order, so that the choice between equal matches does not depend on the search path.

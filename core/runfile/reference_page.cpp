@@ -49,7 +49,7 @@ constexpr std::string_view kTypes = R"(
 
 ## Estimators per architecture
 
-The table `[memory.estimators]` names estimators by model family; `"*"` stands for every family without a line of its own.
+The table `[memory.estimators]` names estimators by model family; `"*"` is for every family without a line of its own.
 A value is a name, a list of names, `"auto"` or `"all"`, as of `memory.estimator`, which cannot be given beside it; `--set
 memory.estimator=NAME` and `--estimator` win over both.
 

@@ -188,12 +188,12 @@ void set_family_estimators(const Settings& s, RunConfig& c) {
       std::vector<std::string> known(model::known_families().begin(), model::known_families().end());
       throw usage_error(fmt::format("memory.estimators: unknown model family '{}'{}", escaped(family, 60),
                                     did_you_mean(family, known)),
-                        R"("*" stands for every family without a line of its own)", value.where);
+                        R"("*" is for every family without a line of its own)", value.where);
     }
   if (rules.empty() || s.overridden("memory.estimator")) return;
   if (s.given("memory.estimator"))
     throw usage_error("memory.estimator and [memory.estimators] are both given",
-                      R"(in the table, "*" stands for every family without a line of its own)",
+                      R"(in the table, "*" is for every family without a line of its own)",
                       s.where("memory.estimator"));
   auto rule = rules.find(c.model.family);
   if (rule == rules.end()) rule = rules.find("*");

@@ -58,7 +58,7 @@ void flatten(const toml::table& table, const std::string& prefix, const std::str
              std::vector<Entry>& out) {
   for (const auto& [key, node] : table) {
     const std::string_view word = key.str();
-    if (!is_plain_word(word))
+    if (!is_plain_word(word) && word != "*")  // "*": every other family in [memory.estimators]
       throw usage_error("unknown key '" + escaped(prefix + std::string(word)) + "'",
                         "a key contains only letters, digits, '_' and '-'", where_of(key.source(), name));
     const std::string path = prefix + std::string(word);

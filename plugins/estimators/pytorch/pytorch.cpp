@@ -57,6 +57,7 @@ pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
   pytorch::Options o;
+  given.word("framework", {"pytorch", "transformers"});  // rejects any other value
   o.loop = usual_loop(given);
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];

@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "core/frameworks/evaluate.hpp"
+#include "core/parallel/rank_memory.hpp"
 
 namespace trainhost::pytorch {
 namespace {
@@ -128,6 +129,24 @@ void suggest_expandable_segments(const Replay& r, const Options& options, const 
                     ".");
 }
 
+/// Throws usage_error for what is no model, and for sizes beyond 2^56 bytes: the replay multiplies without
+/// checks, and its temporary tensors are a few times larger than what the closed form counts.
+void require_sizes(const model::Architecture& a, const RunSpec& run) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 56;
+  constexpr std::size_t kMostLayers = 4096;  // as in a run file
+  const bool layers = std::ranges::all_of(a.layers, [](const model::LayerRun& l) {
+    const model::Attention& t = l.layer.attention;
+    return l.count > 0 && t.heads > 0 && t.kv_heads > 0 && t.head_dim > 0;
+  });
+  if (a.layers.empty() || !layers || a.hidden == 0 || a.vocab == 0 || a.layer_count() > kMostLayers)
+    throw usage_error(
+        "this is no model: layers (at most 4,096), hidden size, vocabulary, heads and head dimension must "
+        "be at least 1");
+  parallel::validate(a, run);
+  if (parallel::report(a, run).total_bytes() > kMostBytes)
+    throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
+}
+
 }  // namespace
 
 MemoryReport report(const model::Architecture& given, const RunSpec& run, const Options& options) {
@@ -137,6 +156,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
+  require_sizes(a, run);
 
   const Replay& r = replay(a, settings, options.allocator);
   const frameworks::Peak& peak = r.peak;

@@ -1,6 +1,7 @@
 // Plugin `transformer`: approximation for every known decoder under any parallelism. Reports the memory
 // breakdown of the pipeline stage that needs most (core/parallel), with one note per stage. Where a step
 // program exists, `llama` is exact and has a higher score.
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "plugins/estimators/common/guard_match.hpp"
+#include "plugins/estimators/common/options.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
@@ -25,13 +27,17 @@ families = ["baichuan", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gem
   "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2"]
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
-options = ["framework", "optimizer_implementation", "allocator", "runtime"]
+options = ["framework", "runtime"]
 priority = 50
 )");
 
 namespace trainhost {
 namespace {
 
+constexpr const char* kOwn = "trainhost";
+constexpr std::array<const char*, 12> kFrameworks = {kOwn,        "pytorch",  "transformers",  "fsdp2",
+                                                     "deepspeed", "megatron", "torchtitan",    "torchtune",
+                                                     "litgpt",    "axolotl",  "llama-factory", "unsloth"};
 constexpr std::int32_t kTensorByTensor = 500;  // between a rule of thumb (100) and a placed program (1000)
 
 std::int32_t match(const th_model* m, const th_run* r) {
@@ -109,6 +115,17 @@ void move_to_host(MemoryReport& r) {
   if (disk) r.tiers.push_back({Tier::kDisk, disk, peak});
 }
 
+/// Replaces the constant for the device's runtime. Bytes.
+void set_runtime(MemoryReport& r, std::uint64_t bytes) {
+  for (MemoryEntry& n : r.entries) {
+    if (n.component != Component::kRuntime) continue;
+    const std::uint64_t before = n.at_peak();
+    n.bytes = n.lo = n.hi = n.bytes_at_peak = bytes;
+    for (TierPeak& t : r.tiers)
+      if (t.tier == n.tier) t.bytes = checked_add(t.bytes - before, bytes, "the memory of one rank");
+  }
+}
+
 /// traits: null where no trainer was named. framework: the step of another framework is planned.
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
                const TrainerTraits* traits, bool framework) {
@@ -143,6 +160,9 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
+    const rules::Options given(host, "transformer");
+    const bool framework =
+        given.word("framework", {kFrameworks.begin(), kFrameworks.end()}).value_or(kOwn) != kOwn;
     const ModelSpec model = abi::from_c(*m);
     const RunSpec run = abi::from_c(*r);
     const TrainerTraits traits = p ? abi::from_c(*p) : TrainerTraits{};
@@ -150,7 +170,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     parallel::validate(a, run);
     MemoryReport report = parallel::report(a, run);
     if (p && traits.tier == Tier::kHost) move_to_host(report);
-    const bool framework = host && host->option && host->option(host, "framework");
+    if (const auto bytes = given.count("runtime")) set_runtime(report, *bytes);
     add_notes(report, a, model, run, p ? &traits : nullptr, framework);
     abi::send_report(report, sink, summary);
   });

@@ -32,6 +32,7 @@ BOOST_AUTO_TEST_CASE(the_peak_is_found_with_its_time_and_its_largest_storages) {
              "layers.0.mlp.up_proj output, saved for backward");
   BOOST_TEST(trace.name_of(trace.storages[peak.largest[1]]) == "layers.0.mlp.up_proj weight");
   BOOST_TEST(peak.by_purpose[std::size_t(Purpose::kActivations)] == 3000u);
+  BOOST_TEST(peak.largest_by_purpose[std::size_t(Purpose::kActivations)] == 3500u);  // before y is freed
   BOOST_TEST(time_of(trace, peak) ==
              "backward pass of micro-batch 1 in step 1, when layers.0.mlp.up_proj gradient is allocated");
   // Rounded to blocks of 512: 1024 + 3072 + 1024 against 1024 + 3072 + 512.
