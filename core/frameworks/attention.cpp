@@ -8,7 +8,7 @@ namespace {
 
 enum class SdpaKernel { kFlash, kEfficient, kMath };
 
-// The rule by which torch chooses a kernel, for compute capability 8.0 and higher without cuDNN.
+// The kernel that torch chooses for compute capability 8.0 and higher, without cuDNN.
 SdpaKernel kernel_for(Element type, std::int64_t head_dim, bool mask) {
   const bool half = type != Element::kF32;
   if (half && !mask && head_dim <= 256) return SdpaKernel::kFlash;

@@ -1,4 +1,4 @@
-// A replay of the caching allocator that PyTorch has for CUDA (CUDACachingAllocator) on one stream: which
+// A replay of PyTorch's CUDA caching allocator (c10::cuda::CUDACachingAllocator) on one stream: which
 // segments the allocations of a trace reserve on the device. No memory is allocated.
 //
 // Requests of up to 1 MiB are served from segments of 2 MiB, requests below 10 MiB from segments of 20 MiB,

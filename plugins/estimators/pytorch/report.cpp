@@ -1,6 +1,7 @@
 #include "plugins/estimators/pytorch/report.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -73,24 +74,36 @@ struct Replay {
   std::string time, largest;
 };
 
-/// The last results: advice about other devices asks for the same run again. One list per thread.
-const Replay& replay(const model::Architecture& a, const frameworks::StepSettings& s,
-                     const frameworks::AllocatorConfig& c) {
-  constexpr std::size_t kKept = 4;
-  thread_local std::vector<Replay> kept;
-  const auto found = std::find_if(kept.begin(), kept.end(), [&](const Replay& r) {
-    return r.settings == s && r.allocator == c && r.architecture == a;
-  });
-  if (found != kept.end()) {
-    std::rotate(kept.begin(), found, found + 1);
-    return kept.front();
-  }
+Replay make_replay(const model::Architecture& a, const frameworks::StepSettings& s,
+                   const frameworks::AllocatorConfig& c) {
   const frameworks::Trace trace = frameworks::training_step(a, s).trace;
   Replay r{a, s, c, frameworks::find_peak(trace), frameworks::replay_allocator(trace, c).reserved, {}, {}};
   r.time = frameworks::time_of(trace, r.peak);
   r.largest = largest_tensors(trace, r.peak);
+  return r;
+}
+
+/// Keeps the last results: advice about other devices asks for the same run again.
+Replay replay(const model::Architecture& a, const frameworks::StepSettings& s,
+              const frameworks::AllocatorConfig& c) {
+  constexpr std::size_t kKept = 4;
+  static std::mutex lock;
+  static std::vector<Replay> kept;  // the last one used first
+  {
+    const std::lock_guard guard(lock);
+    const auto found = std::find_if(kept.begin(), kept.end(), [&](const Replay& r) {
+      return r.settings == s && r.allocator == c && r.architecture == a;
+    });
+    if (found != kept.end()) {
+      std::rotate(kept.begin(), found, found + 1);
+      return kept.front();
+    }
+  }
+  const Replay made = make_replay(a, s, c);
+  const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
-  return *kept.insert(kept.begin(), std::move(r));
+  kept.insert(kept.begin(), made);
+  return made;
 }
 
 /// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the
@@ -158,7 +171,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
 
-  const Replay& r = replay(a, settings, options.allocator);
+  const Replay r = replay(a, settings, options.allocator);
   const frameworks::Peak& peak = r.peak;
   const std::uint64_t reserved = reserved_on_device(r, options, run, notes);
   const std::uint64_t gaps = reserved - std::min(reserved, peak.bytes);
