@@ -35,6 +35,7 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_
 /// What the traits depend on besides model, run and mode.
 struct Hardware {
   std::uint32_t threads, multiprocessors;
+  Attention attention;
   bool operator==(const Hardware&) const = default;
 };
 
@@ -52,7 +53,11 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
-  p.workspace_bytes = 32ull << 20;
+  // One buffer for both libraries: their calls are on one stream, one after another.
+  p.workspace_bytes = kBlasWorkspaceBytes;
+  if (host.attention == Attention::kCudnn)
+    p.workspace_bytes =
+        std::max(p.workspace_bytes, cudnn_workspace_bytes(model, run, cudnn_backward_sequences(model, run)));
   p.runtime_bytes = runtime_bytes();
   return p;
 }
@@ -153,8 +158,8 @@ Choice cached_automatic(const ModelSpec& m, const RunSpec& r, const Hardware& ho
 }  // namespace
 
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
-              std::uint32_t threads, std::uint32_t multiprocessors) {
-  const Hardware host{threads, multiprocessors};
+              std::uint32_t threads, std::uint32_t multiprocessors, Attention attention) {
+  const Hardware host{threads, multiprocessors, attention};
   if (mode_option == "auto") return cached_automatic(model, run, host);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)

@@ -25,11 +25,13 @@ struct InstanceFactory {
                                           const RunSpec& run) {
     require_supported(run);
     const char* mode = host->option ? host->option(host, "mode") : nullptr;
+    const Attention attention =
+        choose_attention(model, run, host->option ? host->option(host, "attention") : nullptr);
     // The same pure function of the same arguments as in the front end's plan(), so both get the same traits.
-    const Choice choice =
-        choose(model, run, mode ? mode : "auto", host->thread_budget, multiprocessors(host, device));
+    const Choice choice = choose(model, run, mode ? mode : "auto", host->thread_budget,
+                                 multiprocessors(host, device), attention);
     if (!choice.why.empty() && host->log) host->log(host, TH_LOG_INFO, kId, choice.why.c_str());
-    auto made = std::make_unique<Instance>(host, device, model, run, choice.traits);
+    auto made = std::make_unique<Instance>(host, device, model, run, choice.traits, attention);
     if (host->log)
       host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + made->info("kernel_set")).c_str());
     return made;

@@ -52,15 +52,21 @@ State state_of(std::uint32_t scope) {
   }
 }
 
-/// "cuda 0.1.0 sm_90 resident, cuBLASLt 130100": on which the bits of a run depend.
-std::string describe(int device, const TrainerTraits& p) {
+/// 10 * major + minor.
+int compute_capability(int device) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "querying the compute capability");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "querying the compute capability");
-  return std::string(kId) + " " + kVersion + " sm_" + std::to_string(major) + std::to_string(minor) + " " +
-         p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version());
+  return 10 * major + minor;
+}
+
+/// "cuda 0.1.0 sm_90 resident, cuBLASLt 130100": on which the bits of a run depend.
+std::string describe(int device, const TrainerTraits& p, Attention attention) {
+  return std::string(kId) + " " + kVersion + " sm_" + std::to_string(compute_capability(device)) + " " +
+         p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version()) +
+         (attention == Attention::kCudnn ? ", attention by " + CudnnAttention::version() : "");
 }
 
 std::uint64_t workspace_bytes(const step::Program& p) {
@@ -72,18 +78,24 @@ std::uint64_t workspace_bytes(const step::Program& p) {
 
 // start_up() is called between the construction of arenas_ and of the members that use their addresses.
 Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
-                   const TrainerTraits& traits)
+                   const TrainerTraits& traits, Attention attention)
     : host_(host),
       device_(make_current(device, traits.mode != "resident")),
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
-      gemm_(workspace_bytes(program_)),
+      cudnn_(attention == Attention::kCudnn
+                 ? std::make_unique<CudnnAttention>(program_, compute_capability(device),
+                                                    cudnn_backward_sequences(model, run))
+                 : nullptr),
+      gemm_(std::min(kBlasWorkspaceBytes, workspace_bytes(program_))),
       arenas_(host, program_, plan_),
       pool_((start_up(host, device, program_, gemm_, arenas_), traits.threads)),
       executor_(host, program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
       loaded_(tensors_.count()),
-      kernel_set_(describe(device, traits)) {
+      kernel_set_(describe(device, traits, attention)) {
+  if (cudnn_) cudnn_->use_workspace(arenas_.get<void>(program_.find(step::role::kVendorWorkspace)));
+  executor_.context().cudnn = cudnn_.get();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "querying the device name");
   device_name_ =

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "core/placement/memory_plan.hpp"
+#include "plugins/cuda/common/attention_choice.hpp"
 #include "plugins/cuda/engine/checkpoint_tensors.hpp"
+#include "plugins/cuda/engine/cudnn_attention.hpp"
 #include "plugins/cuda/engine/executor.hpp"
 #include "plugins/cuda/engine/op_timer.hpp"
 #include "trainhost/trainer.h"
@@ -19,9 +21,10 @@ namespace trainhost::cuda {
 
 class Instance {
  public:
-  /// traits: result of choose() for this run. device: index among the devices visible to the process.
+  /// traits: result of choose() for this run and `attention`. device: index among the devices visible to the
+  /// process.
   Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
-           const TrainerTraits& traits);
+           const TrainerTraits& traits, Attention attention);
 
   void load(std::uint32_t scope, const th_tensor& t);
   void init(std::uint64_t seed);
@@ -48,6 +51,8 @@ class Instance {
   // Destroyed in reverse order: the executor waits for the device before the arenas are freed.
   step::Program program_;
   placement::MemoryPlan plan_;
+  // Before the arenas: plans load kernels, and the arenas leave no memory for them on a full device.
+  std::unique_ptr<CudnnAttention> cudnn_;  // null: own kernels
   Gemm gemm_;
   Arenas arenas_;  // allocated after everything that takes device memory (start_up.hpp)
   ThreadPool pool_;

@@ -13,6 +13,8 @@
 
 namespace trainhost::cuda {
 
+class CudnnAttention;
+
 struct StepState {
   std::uint64_t rows = 0;      // tokens of this micro-batch; fewer than planned only in evaluation
   std::uint32_t micro = 0;     // index of the micro-batch in the update
@@ -29,6 +31,7 @@ struct OpContext {
   StepState step;
   step::BufferId scalars = step::kNoBuffer;  // 16 doubles in device memory, indexed by step::Scalar
   std::uint64_t launches = 0;                // kernels and products queued so far
+  CudnnAttention* cudnn = nullptr;           // null: own kernels compute attention
 
   const ModelSpec& model() const { return program.model; }
   const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }

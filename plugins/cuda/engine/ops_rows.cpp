@@ -3,6 +3,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
+#include "plugins/cuda/engine/cudnn_attention.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "plugins/cuda/kernels/launch.hpp"
 
@@ -83,6 +84,17 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   }
 }
 
+static void queue_cudnn_attention(OpContext& ctx, const step::Op& op, const AttentionShape& s) {
+  const auto in = [&](auto slot) { return ctx.get<Bf16>(op[slot]); };
+  ++ctx.launches;
+  if (op.kind == OpKind::kAttention)
+    return ctx.cudnn->forward(ctx.stream, s, in(attention::kQkv), in(attention::kO),
+                              ctx.get<float>(op[attention::kLse]));
+  ctx.cudnn->backward(ctx.stream, s, in(attention_bwd::kDO), in(attention_bwd::kO),
+                      ctx.get<float>(op[attention_bwd::kLse]), in(attention_bwd::kQkv),
+                      ctx.get<float>(op[attention_bwd::kScratch]), in(attention_bwd::kDQkv));
+}
+
 template <class T>
 void queue_attention(OpContext& ctx, const step::Op& op) {
   const ModelSpec& m = ctx.model();
@@ -96,6 +108,8 @@ void queue_attention(OpContext& ctx, const step::Op& op) {
       m.window(static_cast<std::uint32_t>(op.layer))};
   const F32Products products = ctx.tf32() ? F32Products::kTf32 : F32Products::kExact;
   const auto in = [&](step::In k) { return ctx.get<T>(op[k]); };
+  if constexpr (std::is_same_v<T, Bf16>)
+    if (ctx.cudnn && op.kind != OpKind::kAttentionStep) return queue_cudnn_attention(ctx, op, s);
   if (op.kind == OpKind::kAttention)
     ctx.queued(attention<T>(ctx.stream, s, products, in(attention::kQkv), ctx.get<T>(op[attention::kO]),
                             ctx.get<float>(op[attention::kLse])),

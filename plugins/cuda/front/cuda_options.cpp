@@ -1,4 +1,4 @@
-// Parses and checks `mode` and `device`, and checks `products`. See cuda_options.hpp.
+// Parses and checks `mode`, `device` and `attention`, and checks `products`. See cuda_options.hpp.
 #include "plugins/cuda/front/cuda_options.hpp"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
+#include "plugins/cuda/common/attention_choice.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -43,6 +44,10 @@ Options options_of(const th_host* host) {
   if (const char* products = text_of(host, "products"); products && *products && *products != '/')
     reject("plugin.cuda.products = \"" + escaped(products, 60) + "\": expected an absolute path",
            "write the path of a file from the root on, or \"\" for no file");
+  if (const char* attention = text_of(host, "attention")) {
+    require_known_attention(attention);
+    o.attention = attention;
+  }
   return o;
 }
 

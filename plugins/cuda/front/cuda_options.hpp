@@ -8,12 +8,13 @@
 namespace trainhost::cuda {
 
 struct Options {
-  std::string mode = "auto";  // auto | resident | hybrid | streamed
-  int device = -1;            // CUDA device index; -1: not set
+  std::string mode = "auto";       // auto | resident | hybrid | streamed
+  int device = -1;                 // CUDA device index; -1: not set
+  std::string attention = "auto";  // auto | own | cudnn
 };
 
-/// Throws abi::StatusError (TH_E_ARG) if the mode is unknown, naming the most similar one, if the device is
-/// not a non-negative integer, or if `products` is a relative path.
+/// Throws abi::StatusError (TH_E_ARG) if the mode or the attention is unknown, naming the most similar one,
+/// if the device is not a non-negative integer, or if `products` is a relative path.
 Options options_of(const th_host* host);
 
 }  // namespace trainhost::cuda

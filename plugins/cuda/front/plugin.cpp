@@ -23,7 +23,7 @@ TH_MANIFEST(
     "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, with cuBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
     "device = \"cuda\"\n"
-    "options = [\"mode\", \"device\", \"products\", \"multiprocessors\"]\n"
+    "options = [\"mode\", \"device\", \"attention\", \"products\", \"multiprocessors\"]\n"
     "priority = 10\n");
 
 namespace trainhost::cuda {
@@ -79,8 +79,9 @@ struct FrontEnd {
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
-    return cuda::choose(model, run, options_of(host).mode, host ? host->thread_budget : 0,
-                        multiprocessors(host));
+    const Options o = options_of(host);
+    return cuda::choose(model, run, o.mode, host ? host->thread_budget : 0, multiprocessors(host),
+                        choose_attention(model, run, o.attention.c_str()));
   }
 };
 

@@ -15,14 +15,15 @@ extern "C" const trainhost::plugins::EngineTable* trainhost_cuda_engine();
 
 namespace trainhost::test {
 
-/// A host with the options plugin.cuda.mode and plugin.cuda.products (no file unless set). Counts the device and page-locked bytes that the engine reports
-/// with took().
+/// A host with the options mode, products (no file unless set) and attention ("": not set) of plugin.cuda.
+/// Counts the device and page-locked bytes that the engine reports with took().
 struct CudaHost : CountingHost {
-  std::string mode, products;
+  std::string mode, products, attention;
   std::int64_t device = 0, pinned = 0, device_peak = 0, pinned_peak = 0;
   explicit CudaHost(std::string m, std::uint32_t threads = 2) : CountingHost(threads), mode(std::move(m)) {
     th_host::option = [](const th_host* h, const char* key) -> const char* {
       if (std::string_view(key) == "products") return me(h).products.c_str();
+      if (std::string_view(key) == "attention" && !me(h).attention.empty()) return me(h).attention.c_str();
       return std::string_view(key) == "mode" ? me(h).mode.c_str() : nullptr;
     };
     th_host::took = [](const th_host* h, std::int64_t bytes, std::uint32_t tier, const char*) {

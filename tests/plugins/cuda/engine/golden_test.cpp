@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/plugins/cuda/engine/engine_fixture.hpp"
+#include "tests/plugins/cuda/engine/fake_cudnn_library.hpp"
 
 namespace trainhost {
 namespace {
@@ -20,10 +21,11 @@ struct Case {
   Recompute recompute = Recompute::kNone;
   std::uint32_t micro_batch = 0;  // 0 = the run's own
   std::uint32_t steps = 0;        // 0 = all
+  const char* attention = "";
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) {
   return o << c.name << ", " << c.mode << ", " << c.precision << ", recompute " << name(c.recompute)
-           << ", micro-batch " << c.micro_batch;
+           << ", micro-batch " << c.micro_batch << (*c.attention ? ", attention " : "") << c.attention;
 }
 
 std::vector<Case> cases() {
@@ -35,6 +37,8 @@ std::vector<Case> cases() {
       for (Recompute r : {Recompute::kNone, Recompute::kFull}) all.push_back({run, mode, "fp32", r, 1, 2});
       for (const char* precision : {"tf32", "bf16"})
         all.push_back({run, mode, precision, Recompute::kNone, 0, 3});
+      for (Recompute r : {Recompute::kNone, Recompute::kFull})
+        all.push_back({run, mode, "bf16", r, r == Recompute::kFull ? 1u : 0u, 2, "cudnn"});
     }
     all.push_back({"contract", mode, "fp32", Recompute::kNone, 0, 2});
   }
@@ -66,7 +70,9 @@ void reproduce(const Case& c) {
   g.run = in_precision(g.run, c.precision);
   const std::uint32_t steps = c.steps ? std::min(c.steps, g.steps) : g.steps;
   const Tolerance allowed = tolerance(c);
+  const FakeCudnnLibrary cudnn;
   CudaHost host(c.mode);
+  host.attention = c.attention;
   {
     PluginSession session(cuda_engine(), host, g.model, g.run);
     session.load_all(g.weights);
@@ -100,6 +106,8 @@ void reproduce(const Case& c) {
     }
     BOOST_TEST(session.metric("sync_mismatch") == 0.0);
   }
+  BOOST_TEST((cudnn->executed > 0) == (std::string(c.attention) == "cudnn"));
+  BOOST_TEST(cudnn->objects == 0);
   BOOST_TEST(host.all_freed());
   BOOST_TEST(emu::outstanding().nothing());
   BOOST_TEST(emu::problems().empty());

@@ -170,6 +170,17 @@ BOOST_AUTO_TEST_CASE(an_invalid_option_is_an_error_on_every_machine) {
                         [](const StatusFailure& f) { return f.code == TH_E_ARG; });
 }
 
+BOOST_AUTO_TEST_CASE(attention_is_checked_and_planned_on_every_machine) {
+  Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
+  const Answer a = probe("good", {{"attention", "cudn"}});
+  BOOST_TEST(a.status == TH_E_ARG);
+  BOOST_TEST(a.message == "plugin.cuda.attention = \"cudn\": unknown value; did you mean 'cudnn'?");
+  BOOST_TEST(a.hint == "use auto, own or cudnn");
+  Host cudnn{{"attention", "cudnn"}};
+  BOOST_CHECK_EXCEPTION(front().plan(cudnn, small_model(), small_run()), StatusFailure,
+                        [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
+}
+
 BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) {
   for (const char* by : {"uuid", "mig", "pci"}) {
     Machine machine{{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_NVML_BY", by}};
