@@ -1,5 +1,5 @@
-// The part of cuDNN's backend interface that attention uses: numbers and signatures of cudnn_graph.h, which
-// are the same in all releases of version 9. Declared here because cuDNN is neither needed to build the
+// The part of cuDNN's backend interface that attention uses: numbers and signatures of its graph interface,
+// which are the same in all releases of version 9. Declared here because cuDNN is neither needed to build the
 // engine nor linked: cudnn_library.hpp loads it. tests/plugins/cuda/engine/cudnn_plans_test.cpp compares the
 // numbers with an installed library.
 #pragma once

@@ -87,7 +87,7 @@ class Evaluation {
     return at(v, v.offset(i));
   }
   float at(const View& v, std::int64_t offset) const {
-    if (v.is_virtual) return virtual_.at(v.id).at(offset);
+    if (v.is_virtual) return virtual_.at(v.id).at(static_cast<std::size_t>(offset));
     const char* p = static_cast<const char*>(memory_.at(v.id));
     float x = 0;
     if (v.type == DataType::kBFloat16)
@@ -99,7 +99,14 @@ class Evaluation {
   void write(const View& v, const Dims& i, float x) {
     const std::int64_t offset = v.offset(i);
     if (v.type == DataType::kBFloat16) x = rounded(x);
-    if (v.is_virtual) return void(virtual_[v.id][offset] = x);
+    if (v.is_virtual) {
+      std::vector<float>& values = virtual_[v.id];
+      if (values.empty())
+        values.resize(
+            static_cast<std::size_t>(v.offset({v.dims[0] - 1, v.dims[1] - 1, v.dims[2] - 1, v.dims[3] - 1})) +
+            1);
+      return void(values[static_cast<std::size_t>(offset)] = x);
+    }
     char* p = static_cast<char*>(memory_.at(v.id));
     if (v.type == DataType::kBFloat16)
       std::memcpy(p + offset * 2, reinterpret_cast<const char*>(&x) + 2, 2);
@@ -190,8 +197,8 @@ class Evaluation {
   }
 
  private:
-  std::map<std::int64_t, void*> memory_;
-  std::map<std::int64_t, std::unordered_map<std::int64_t, float>> virtual_;
+  std::map<std::int64_t, void*> memory_;  // by tensor
+  std::unordered_map<std::int64_t, std::vector<float>> virtual_;
 };
 
 constexpr Status kBadParameter = 2000, kUnsupported = 3000;
