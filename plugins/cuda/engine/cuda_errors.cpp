@@ -2,6 +2,9 @@
 // is lost. See cuda_errors.hpp.
 #include "plugins/cuda/engine/cuda_errors.hpp"
 
+#include <mutex>
+#include <set>
+
 #include "core/abi/error_guard.hpp"
 
 namespace trainhost::cuda {
@@ -32,7 +35,17 @@ constexpr LostDeviceError kLostDeviceErrors[] = {
     {999, "the driver gave no reason: see the kernel log for an Xid (79: the GPU has fallen off the bus)"},
 };
 
-thread_local std::shared_ptr<const std::string> t_device_name;
+// A pointer, because glibc ends the process if it has no memory to register the destructor of a thread-local
+// variable.
+thread_local const std::string* t_device_name = nullptr;
+
+/// The one copy of a name, which lives as long as the process: there are as many as devices.
+const std::string* kept(const std::string& name) {
+  static std::mutex lock;
+  static std::set<std::string> names;
+  const std::lock_guard guard(lock);
+  return &*names.insert(name).first;
+}
 
 const LostDeviceError* find_lost_device_error(int code) {
   for (const LostDeviceError& k : kLostDeviceErrors)
@@ -42,8 +55,8 @@ const LostDeviceError* find_lost_device_error(int code) {
 
 }  // namespace
 
-void set_device_name_for_messages(std::shared_ptr<const std::string> device) {
-  t_device_name = std::move(device);
+void set_device_name_for_messages(const std::string& device) {
+  t_device_name = device.empty() ? nullptr : kept(device);
 }
 
 bool device_lost(cudaError_t status) { return find_lost_device_error(static_cast<int>(status)) != nullptr; }
@@ -55,6 +68,11 @@ void check(cudaError_t status, const std::string& what) {
   if (status == cudaErrorMemoryAllocation)
     throw abi::StatusError(TH_E_DEVICE_OOM, what + ": out of device memory",
                            "reduce train.micro_batch, or set train.recompute = \"auto\"")
+        .of("cuda", number);
+  if (status == cudaErrorDevicesUnavailable)
+    throw abi::StatusError(
+        TH_E_UNAVAILABLE, what + ": the device is busy or in exclusive mode: " + error,
+        "another process uses it alone: `nvidia-smi -q -d COMPUTE,PIDS` shows the mode and the process")
         .of("cuda", number);
   if (const LostDeviceError* k = find_lost_device_error(number))
     throw abi::StatusError(

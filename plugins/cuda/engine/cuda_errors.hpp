@@ -17,9 +17,9 @@ namespace trainhost::cuda {
 void check(cudaError_t status, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
 
-/// Sets the device name that messages of the calling thread use, "device 0 (NVIDIA H200)"; null: not known
+/// Sets the device name that messages of the calling thread use, "device 0 (NVIDIA H200)"; "": not known
 /// yet.
-void set_device_name_for_messages(std::shared_ptr<const std::string> device);
+void set_device_name_for_messages(const std::string& device);
 
 /// True if after this error every further call on the device fails as well.
 bool device_lost(cudaError_t status);

@@ -98,8 +98,7 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
   executor_.context().cudnn = cudnn_.get();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "querying the device name");
-  device_name_ =
-      std::make_shared<const std::string>("device " + std::to_string(device) + " (" + properties.name + ")");
+  device_name_ = "device " + std::to_string(device) + " (" + properties.name + ")";
 }
 
 void Instance::use_device() const {

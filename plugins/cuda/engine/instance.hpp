@@ -47,7 +47,7 @@ class Instance {
 
   const th_host* host_;
   const int device_;
-  std::shared_ptr<const std::string> device_name_;  // "device 0 (NVIDIA H200)"
+  std::string device_name_;  // "device 0 (NVIDIA H200)"
   // Destroyed in reverse order: the executor waits for the device before the arenas are freed.
   step::Program program_;
   placement::MemoryPlan plan_;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "core/abi/error_guard.hpp"
@@ -90,9 +91,10 @@ struct InstanceFacts {
   std::string device_name, device_uuid;
   const char* engine = "";
 };
-thread_local InstanceFacts t_facts_of_create;  // from open() to the end of create(), on the same thread
-std::mutex g_facts_mutex;                      // of g_facts
+std::mutex g_facts_mutex;  // of both maps
 std::map<th_trainer_inst*, InstanceFacts> g_facts;
+// From open() to the end of create(), which are on one thread. No thread-local variable: see cuda_traits.cpp.
+std::map<std::thread::id, InstanceFacts> g_facts_of_create;
 
 /// For ForwardCalls: checks the device and loads the engine before create() is forwarded.
 struct EngineAccess {
@@ -100,7 +102,9 @@ struct EngineAccess {
   static std::int32_t open(const th_host* host, std::int32_t device) {
     Engine engine;
     const SelectedDevice d = usable_device(device_index(host, device), engine, select_engine_for_runs);
-    t_facts_of_create = {d.name, uuid_of(d), engine.file};
+    InstanceFacts facts{d.name, uuid_of(d), engine.file};
+    const std::lock_guard lock(g_facts_mutex);
+    g_facts_of_create[std::this_thread::get_id()] = std::move(facts);
     return d.index;
   }
 };
@@ -111,9 +115,11 @@ struct Forward : plugins::ForwardCalls<EngineAccess> {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
                           th_trainer_inst** out, th_error* error) {
     const th_status s = Base::create(host, device, model, run, out, error);
-    if (s != TH_OK) return s;
     std::lock_guard lock(g_facts_mutex);
-    g_facts[*out] = std::move(t_facts_of_create);
+    const auto facts = g_facts_of_create.find(std::this_thread::get_id());
+    if (facts == g_facts_of_create.end()) return s;  // open() failed
+    if (s == TH_OK) g_facts[*out] = std::move(facts->second);
+    g_facts_of_create.erase(facts);
     return s;
   }
   static const char* info(th_trainer_inst* i, const char* key) {

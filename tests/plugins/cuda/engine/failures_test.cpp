@@ -286,6 +286,15 @@ BOOST_AUTO_TEST_CASE(a_lost_device_is_reported_after_a_cublas_error) {
   emu::reset();
 }
 
+BOOST_AUTO_TEST_CASE(cuda_failures_a_device_in_exclusive_use_is_unavailable) {
+  BOOST_CHECK_EXCEPTION(
+      cuda::check(cudaErrorDevicesUnavailable, "selecting device 0"), abi::StatusError,
+      [](const abi::StatusError& e) {
+        BOOST_TEST(std::string(e.what()).find("is busy or in exclusive mode") != std::string::npos, e.what());
+        return e.code == TH_E_UNAVAILABLE;
+      });
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
     BOOST_TEST(p["status"] == "unavailable");
     BOOST_TEST(p["reason"] == kNoDriver);
     BOOST_TEST(p["kind"] == "trainer");
-    BOOST_TEST(p["options"] == json({"mode", "device", "products", "multiprocessors"}));
+    BOOST_TEST(p["options"] == json({"mode", "device", "attention", "products", "multiprocessors"}));
     BOOST_TEST(p["families"].size() == 4u);
   }
   BOOST_TEST(seen);
