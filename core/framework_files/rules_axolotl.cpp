@@ -37,9 +37,7 @@ void axolotl_targets(Job& job, const Entry& e) {
 }
 
 void axolotl_all_linear(Job& job, const Entry& e) {
-  if (flag_of(e))
-    job.set("lora.targets",
-            R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", e);
+  if (flag_of(e)) job.set("lora.targets", "all-linear", e);
 }
 
 void axolotl_fused_loss(Job& job, const Entry& e) {

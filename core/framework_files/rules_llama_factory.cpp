@@ -26,13 +26,10 @@ void factory_quantized(Job& job, const Entry& e) {
   if (bits == 4) job.set_default("lora.double_quant", "true", "default of LLaMA-Factory");
 }
 
-constexpr const char* kFactoryAllLinear =
-    R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])";
-
 void factory_targets(Job& job, const Entry& e) {
   std::string list;
   for (const std::string& t : texts_of(e)) {
-    if (t == "all") return job.set("lora.targets", kFactoryAllLinear, e);
+    if (t == "all") return job.set("lora.targets", "all-linear", e);
     list += (list.empty() ? "[\"" : ", \"") + t + "\"";
   }
   if (!list.empty()) job.set("lora.targets", list + "]", e);
@@ -124,7 +121,7 @@ void read_llama_factory(const Entries& entries, Job& job) {
   job.set_default("train.recompute", "full", "default of LLaMA-Factory");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
   if (job.find("lora.rank")) {
-    job.set_default("lora.targets", kFactoryAllLinear, "default of LLaMA-Factory");
+    job.set_default("lora.targets", "all-linear", "default of LLaMA-Factory");
     // The frozen weights have the type of the computation; the types of autocast are those of full training.
     job.erase("plan.weights"), job.erase("plan.master");
   }

@@ -287,11 +287,16 @@ void set_lora(const Settings& s, RunConfig& c) {
     for (const Value& v : s.list("lora.targets")) targets.push_back(v.text);
   }
   for (const std::string& target : targets) {
+    if (target == "all-linear") {  // as peft names every matrix of a layer
+      c.run.lora_targets |= (1u << names.size()) - 1;
+      continue;
+    }
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
       throw usage_error(
           fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
-          fmt::format("expected one or more of {}", fmt::join(names, ", ")), s.where("lora.targets"));
+          fmt::format("expected \"all-linear\", or one or more of {}", fmt::join(names, ", ")),
+          s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
 }

@@ -119,7 +119,7 @@ constexpr Key kKeys[] = {
 
     {"lora.rank", Type::kInteger, "", 1, 65536, "", "8", "rank of the adapters; default: 8"},
     {"lora.alpha", Type::kNumber, "", kTiny, 1e6, "", "16.0", "numerator of the adapter scale alpha / rank; default: 16"},
-    {"lora.targets", Type::kTexts, "", 0, 0, "", "[\"q_proj\", \"v_proj\"]", "matrices that get an adapter; default: q_proj and v_proj"},
+    {"lora.targets", Type::kTexts, "", 0, 0, "", "[\"q_proj\", \"v_proj\"]", "matrices that get an adapter, or \"all-linear\" for every matrix of a layer; default: q_proj and v_proj"},
     {"lora.base", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|nf4", "\"nf4\"", "type of the frozen weights; nf4 = QLoRA; default: follows train.precision"},
     {"lora.double_quant", Type::kBool, "", 0, 0, "", "true", "with nf4: quantize the block scales to 8 bits too"},
     {"lora.dora", Type::kBool, "", 0, 0, "", "true", "DoRA: add a magnitude vector to each adapter"},

@@ -345,6 +345,15 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
       (load_run(f.write("p.toml", "[model]\npreset = \"mixtral-8x7b-v0.1\"\n")).model.family == "mixtral"));
 }
 
+BOOST_AUTO_TEST_CASE(all_linear_is_every_matrix_of_a_layer) {
+  const auto targets = [](const char* value) {
+    return parsed("[lora]\ntargets = " + std::string(value)).run.lora_targets;
+  };
+  BOOST_TEST(targets("\"all-linear\"") ==
+             targets(R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])"));
+  BOOST_TEST(targets(R"(["all-linear", "q_proj"])") == targets("\"all-linear\""));
+}
+
 BOOST_AUTO_TEST_CASE(estimators_are_named_by_family_or_for_all_others) {
   const std::string table =
       "[memory.estimators]\nllama = [\"llama\", \"contract\"]\n\"*\" = \"transformer\"\n";
