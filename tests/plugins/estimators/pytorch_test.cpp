@@ -311,6 +311,16 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   BOOST_TEST(plugins.estimator("pytorch").match(*model::find_planned_preset("gemma-2b"), r) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(sizes_that_cannot_be_summed_are_refused) {
+  RunSpec r = mixed_precision();
+  r.micro_batch = 1 << 20, r.seq_len = 1 << 24;
+  BOOST_CHECK_EXCEPTION(estimate(r), tp::PluginError, [](const tp::PluginError& e) {
+    return e.status() == "unsupported" && std::string(e.what()).find("63 bits") != std::string::npos;
+  });
+  r.micro_batch = 1, r.seq_len = 1 << 18;
+  BOOST_TEST(estimate(r).total_bytes() > std::uint64_t{1} << 40);
+}
+
 BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_described) {
   for (const auto& [key, value] : {std::pair{"allocator", "max_split_size_mb:x"},
                                    {"optimizer_implementation", "foreach2"},
