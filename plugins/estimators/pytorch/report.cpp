@@ -28,7 +28,7 @@ constexpr Line kLines[] = {
     {Purpose::kUpdate, Component::kWorkspace, kUpdate},
     {Purpose::kKernel, Component::kWorkspace, kAlways},
     {Purpose::kCommunication, Component::kCommunication, kAlways},
-    {Purpose::kBuffers, Component::kActivations, kAlways},
+    {Purpose::kBuffers, Component::kWorkspace, kAlways},
 };
 
 class Builder {

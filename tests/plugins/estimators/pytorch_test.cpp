@@ -140,8 +140,9 @@ BOOST_AUTO_TEST_CASE(the_report_adds_up_and_names_its_parts) {
   BOOST_TEST(r.component_bytes(Component::kWeights) == 4 * parameters);
   BOOST_TEST(r.component_bytes(Component::kGradients) == 4 * parameters);
   BOOST_TEST(r.component_bytes(Component::kOptimizerState) == 8 * parameters);
-  // Square roots of AdamW foreach, and a workspace of cuBLAS in each of two threads.
-  BOOST_TEST(r.component_bytes(Component::kWorkspace) == 4 * parameters + (64u << 20));
+  // Square roots of AdamW foreach, a workspace of cuBLAS in each of two threads, token ids and two tables of
+  // rotary frequencies.
+  BOOST_TEST(r.component_bytes(Component::kWorkspace) == 4 * parameters + (64u << 20) + 8 * 2048 + 2 * 512);
   BOOST_TEST(r.component_bytes(Component::kRuntime) == 512u << 20);
   std::uint64_t at_peak = 0;
   for (const MemoryEntry& e : r.entries) {
