@@ -33,13 +33,16 @@ class FreeBlocks {
   };
 
   void insert(const Key& k) {
-    auto of_size = find(k.size);
-    if (of_size == sizes_.end() || of_size->size != k.size) of_size = sizes_.insert(of_size, {k.size, {}});
-    std::vector<Entry>& blocks = of_size->blocks;
+    auto of_size = lower_bound(k.size);
+    if (of_size == sizes_.end() || of_size->size != k.size) {
+      of_size = sizes_.insert(of_size, {k.size, static_cast<std::uint32_t>(lists_.size())});
+      lists_.emplace_back();
+    }
+    std::vector<Entry>& blocks = lists_[of_size->list];
     blocks.insert(position(blocks, k.address), {k.address, k.block});
   }
   void erase(const Key& k) {
-    std::vector<Entry>& blocks = find(k.size)->blocks;
+    std::vector<Entry>& blocks = lists_[lower_bound(k.size)->list];
     blocks.erase(position(blocks, k.address));
   }
   /// The smallest block of at least this size, at the lowest address.
@@ -47,14 +50,15 @@ class FreeBlocks {
   /// The block that follows in the order.
   std::optional<Key> after(const Key& k) const {
     auto of_size = lower_bound(k.size);
-    const auto next = position(of_size->blocks, k.address) + 1;
-    if (next != of_size->blocks.end()) return Key{k.size, next->address, next->block};
+    const std::vector<Entry>& blocks = lists_[of_size->list];
+    const auto next = position(blocks, k.address) + 1;
+    if (next != blocks.end()) return Key{k.size, next->address, next->block};
     return first_from(++of_size);
   }
   std::vector<Key> all() const {
     std::vector<Key> keys;
     for (const Size& s : sizes_)
-      for (const Entry& e : s.blocks) keys.push_back({s.size, e.address, e.block});
+      for (const Entry& e : lists_[s.list]) keys.push_back({s.size, e.address, e.block});
     return keys;
   }
 
@@ -65,15 +69,12 @@ class FreeBlocks {
   };
   struct Size {
     std::uint64_t size;
-    std::vector<Entry> blocks;  // may be empty
+    std::uint32_t list;  // index of lists_; the list may be empty
   };
 
-  static bool smaller(const Size& s, std::uint64_t size) { return s.size < size; }
-  std::vector<Size>::iterator find(std::uint64_t size) {
-    return std::lower_bound(sizes_.begin(), sizes_.end(), size, smaller);
-  }
   std::vector<Size>::const_iterator lower_bound(std::uint64_t size) const {
-    return std::lower_bound(sizes_.begin(), sizes_.end(), size, smaller);
+    return std::lower_bound(sizes_.begin(), sizes_.end(), size,
+                            [](const Size& s, std::uint64_t least) { return s.size < least; });
   }
   template <class Blocks>
   static auto position(Blocks& blocks, std::uint64_t address) -> decltype(blocks.begin()) {
@@ -81,12 +82,14 @@ class FreeBlocks {
                             [](const Entry& e, std::uint64_t a) { return e.address < a; });
   }
   std::optional<Key> first_from(std::vector<Size>::const_iterator s) const {
-    while (s != sizes_.end() && s->blocks.empty()) ++s;
+    while (s != sizes_.end() && lists_[s->list].empty()) ++s;
     if (s == sizes_.end()) return std::nullopt;
-    return Key{s->size, s->blocks.front().address, s->blocks.front().block};
+    const Entry& first = lists_[s->list].front();
+    return Key{s->size, first.address, first.block};
   }
 
-  std::vector<Size> sizes_;
+  std::vector<Size> sizes_;  // ascending
+  std::vector<std::vector<Entry>> lists_;
 };
 
 struct Pool {
