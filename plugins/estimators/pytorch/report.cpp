@@ -55,6 +55,10 @@ class Builder {
   std::uint64_t total = 0;
 };
 
+std::string runtime_source(const Options& o) {
+  return o.runtime_given ? "plan.runtime" : "assumed; plan.runtime replaces it";
+}
+
 std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Peak& peak) {
   std::string text = "Largest tensors at the peak: ";
   for (std::size_t i = 0; i < peak.largest.size(); ++i) {
@@ -144,6 +148,40 @@ void suggest_expandable_segments(const Replay& r, const Options& options, const 
                     ".");
 }
 
+void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
+  for (const Line& l : kLines) {
+    const auto i = static_cast<std::size_t>(l.purpose);
+    b.add(l.component, l.phases, r.peak.largest_by_purpose[i], r.peak.by_purpose[i],
+          std::string(frameworks::name(l.purpose)));
+  }
+  const std::uint64_t gaps = reserved - std::min(reserved, r.peak.bytes);
+  b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
+        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak.bytes));
+  b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
+        runtime_source(options));
+  b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
+}
+
+void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,
+               const Options& options, const RunSpec& run) {
+  const auto most = [&](Purpose p) {
+    return format_bytes(r.peak.largest_by_purpose[static_cast<std::size_t>(p)]);
+  };
+  notes.push_back("Allocated " + format_bytes(r.peak.bytes) + ", reserved " + format_bytes(reserved) +
+                  ". Peak: " + frameworks::time_of(r.trace, r.peak) + ".");
+  suggest_expandable_segments(r, options, run, notes);
+  notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
+                  most(Purpose::kLogits) + ".");
+  notes.push_back(largest_tensors(r.trace, r.peak));
+  notes.push_back(
+      "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
+      "compiled "
+      "kernels), workspaces of cuBLAS, the caching allocator, and " +
+      format_bytes(options.runtime) + " for CUDA context and libraries (" + runtime_source(options) +
+      "). Not counted: NCCL, data loading, evaluation, padding of batches.");
+  for (const std::string& n : r.architecture.notes) notes.push_back(n);
+}
+
 }  // namespace
 
 MemoryReport report(const model::Architecture& given, const RunSpec& run, const Options& options) {
@@ -153,41 +191,11 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
-
-  const ReplayPointer replayed = replay(a, settings, options.allocator);
-  const Replay& r = *replayed;
-  const frameworks::Peak& peak = r.peak;
-  const std::uint64_t reserved = reserved_on_device(r, options, run, notes);
-  const std::uint64_t gaps = reserved - std::min(reserved, peak.bytes);
-
-  for (const Line& l : kLines) {
-    const auto i = static_cast<std::size_t>(l.purpose);
-    b.add(l.component, l.phases, peak.largest_by_purpose[i], peak.by_purpose[i],
-          std::string(frameworks::name(l.purpose)));
-  }
-  b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
-        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(peak.bytes));
-  b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries");
+  const ReplayPointer r = replay(a, settings, options.allocator);
+  const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
+  add_entries(b, *r, reserved, options);
+  add_notes(notes, *r, reserved, options, run);
   b.report.claim = Claim::kApproximation;
-  b.report.tiers.push_back({Tier::kDevice, b.total, peak.phase.phase});
-
-  const auto most = [&](Purpose p) {
-    return format_bytes(peak.largest_by_purpose[static_cast<std::size_t>(p)]);
-  };
-  notes.push_back("Allocated " + format_bytes(peak.bytes) + ", reserved " + format_bytes(reserved) +
-                  ". Peak: " + frameworks::time_of(r.trace, peak) + ".");
-  suggest_expandable_segments(r, options, run, notes);
-  notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
-                  most(Purpose::kLogits) + ".");
-  notes.push_back(largest_tensors(r.trace, peak));
-  notes.push_back(
-      "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
-      "compiled "
-      "kernels), workspaces of cuBLAS, the caching allocator, and " +
-      format_bytes(options.runtime) +
-      " for CUDA context and libraries, an assumption (plan.runtime). Not counted: NCCL, data loading, "
-      "evaluation, padding of batches.");
-  for (const std::string& n : a.notes) notes.push_back(n);
   return std::move(b.report);
 }
 

@@ -144,6 +144,10 @@ BOOST_AUTO_TEST_CASE(the_report_adds_up_and_names_its_parts) {
   // rotary frequencies.
   BOOST_TEST(r.component_bytes(Component::kWorkspace) == 4 * parameters + (64u << 20) + 8 * 2048 + 2 * 512);
   BOOST_TEST(r.component_bytes(Component::kRuntime) == 512u << 20);
+  BOOST_TEST(r.entries.back().formula == "assumed; plan.runtime replaces it");
+  const MemoryReport measured = estimate(mixed_precision(), {{"runtime", "629145600"}});
+  BOOST_TEST(measured.component_bytes(Component::kRuntime) == 600u << 20);
+  BOOST_TEST(measured.entries.back().formula == "plan.runtime");
   std::uint64_t at_peak = 0;
   for (const MemoryEntry& e : r.entries) {
     BOOST_TEST((e.claim == Claim::kApproximation));
