@@ -17,7 +17,7 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory"]
 options = ["framework", "optimizer_implementation", "allocator", "runtime"]
 priority = 80
 )");
@@ -38,10 +38,11 @@ std::int32_t match(const th_model* m, const th_run* r) {
   }
 }
 
-/// TrainingArguments of transformers 5 has optim = "adamw_torch_fused"; torch.optim takes foreach on a GPU.
+/// TrainingArguments of transformers 5, which axolotl and LLaMA-Factory use too, has optim =
+/// "adamw_torch_fused"; torch.optim takes foreach on a GPU.
 frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
-  return given.text("framework") == "transformers" ? frameworks::OptimizerLoop::kFused
-                                                   : frameworks::OptimizerLoop::kForeach;
+  return given.text("framework").value_or("pytorch") == "pytorch" ? frameworks::OptimizerLoop::kForeach
+                                                                  : frameworks::OptimizerLoop::kFused;
 }
 
 /// A wrong value is a mistake of the caller, unlike a run that is not described.
@@ -57,12 +58,13 @@ pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
   pytorch::Options o;
-  given.word("framework", {"pytorch", "transformers"});  // rejects any other value
+  given.word("framework",
+             {"pytorch", "transformers", "axolotl", "llama-factory"});  // rejects any other value
   o.loop = usual_loop(given);
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
-  if (const auto bytes = given.count("runtime")) o.runtime = *bytes;
+  if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }
 
