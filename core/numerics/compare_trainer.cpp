@@ -159,14 +159,21 @@ Comparison compare_losses(ComparedTrainer& trainer, const SampleRun& s, std::uin
   const Inputs in(s, seed);
   const auto run = begin(trainer, s.model, s.run, in, c);
   if (!run) return c;
-  const auto judge = [&](const char* what, double got, const Batch& batch) {
-    const double expected = mean_loss(s.model, in.weights, batch);
+  // A step reports the loss of the weights before its update.
+  constexpr double kLr = 0.1;
+  const auto judge = [&](const char* what, double got, const Tensors& weights, const Batch& batch) {
+    const double expected = mean_loss(s.model, weights, batch);
     return record(
         c.largest, std::abs(got - expected), kLossTolerance * expected,
         fmt::format("{}: the loss of {} is {:.6f}; the reference has {:.6f}", s.what, what, got, expected));
   };
-  if (judge("an evaluation", run->evaluate(in.micro_batch), in.micro_batch)) return c;
-  judge("a step", run->step(in.step, 0, 0).loss, in.step);
+  if (judge("an evaluation", run->evaluate(in.micro_batch), in.weights, in.micro_batch)) return c;
+  if (judge("a step", run->step(in.step, kLr, 0).loss, in.weights, in.step)) return c;
+  // A trainer may keep a weight in several places, for example on two devices; load() sets all of them.
+  const Tensors updated = run->save();
+  if (judge("an evaluation after an update", run->evaluate(in.micro_batch), updated, in.micro_batch))
+    return c;
+  judge("a step after an update", run->step(in.other_step, 0, 1).loss, updated, in.other_step);
   return c;
 }
 
