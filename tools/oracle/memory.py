@@ -7,6 +7,10 @@ KINDS = {"Parameter": "parameters", "Buffer": "buffers", "Gradient": "gradients"
          "Temp": "temporaries", "Optstate": "optimizer", "Other": "inputs"}
 
 
+class NoHook:
+    remove = staticmethod(lambda: None)
+
+
 class Phases(MemTracker):
     """MemTracker that also knows the phase: `begin()` names it, `peaks` holds the largest snapshot of each name.
 
@@ -15,18 +19,33 @@ class Phases(MemTracker):
 
     def __init__(self):
         super().__init__()
-        self._device, self._name, self.peaks = torch.device("cpu"), "", {}
+        self._known = False
+        self._device, self._name, self._operator, self.peaks = torch.device("cpu"), "", "", {}
 
     def begin(self, name: str):
         """Operators from here on belong to the phase `name`. What is allocated now counts too."""
-        self._name = name
+        self._name, self._operator = name, ""
         self._update_peak_stats(None)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self._operator = func.overloadpacket.__name__
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
     def current(self) -> dict:
         """Bytes by kind, and their sum under "total", without kinds that have none."""
         snapshot = self._curr_mem_snap.get(self._device, {})
         kinds = {KINDS[getattr(k, "value", k)]: v for k, v in snapshot.items() if k != "Total" and v}
         return kinds | {"total": snapshot.get("Total", 0)}
+
+    def _track_module_params_and_buffers(self, module, install_grad_hooks=True):
+        # Called for the model first, and for each of its modules in the forward pass, when nothing is left to do.
+        if self._known:
+            return 0, 0
+        self._known = True
+        for p in module.parameters():
+            if not p.requires_grad:
+                self._param_to_grad_hook_handles[p] = (NoHook, NoHook)  # frozen: it takes no hooks
+        return super()._track_module_params_and_buffers(module, True)
 
     def get_tracker_snapshot(self, type="current"):
         return {}  # by module and state: nothing here needs it
@@ -38,4 +57,4 @@ class Phases(MemTracker):
         # Replaces the search for peaks by module, which nothing here needs.
         total = self._curr_mem_snap.get(self._device, {}).get("Total", 0)
         if self._name and total > self.peaks.get(self._name, {"total": -1})["total"]:
-            self.peaks[self._name] = self.current()
+            self.peaks[self._name] = self.current() | {"at": self._operator}
