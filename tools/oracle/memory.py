@@ -1,4 +1,6 @@
 """Counts the bytes of every storage while it exists, with the largest sum of each phase of the step."""
+import contextlib
+
 import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 
@@ -11,6 +13,21 @@ class NoHook:
     remove = staticmethod(lambda: None)
 
 
+class NoModules(contextlib.nullcontext):
+    """Replaces MemTracker's ModTracker. Its hooks keep the output of the embedding, if that requires a gradient, which
+    is the way of LoRA with checkpointing."""
+
+    def register_user_hooks(self, *hooks):
+        pass
+
+    def clear_user_hooks(self):
+        pass
+
+    @property
+    def is_bw(self) -> bool:
+        return torch._C._current_graph_task_id() != -1
+
+
 class Phases(MemTracker):
     """MemTracker that also knows the phase: `begin()` names it, `peaks` holds the largest snapshot of each name.
 
@@ -19,7 +36,7 @@ class Phases(MemTracker):
 
     def __init__(self):
         super().__init__()
-        self._known = False
+        self._mod_tracker = NoModules()
         self._device, self._name, self._operator, self.peaks = torch.device("cpu"), "", "", {}
 
     def begin(self, name: str):
@@ -29,6 +46,7 @@ class Phases(MemTracker):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self._operator = func.overloadpacket.__name__
+        self._in_ac = torch.is_grad_enabled()  # in the backward pass: a layer is computed again
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def current(self) -> dict:
@@ -38,10 +56,6 @@ class Phases(MemTracker):
         return kinds | {"total": snapshot.get("Total", 0)}
 
     def _track_module_params_and_buffers(self, module, install_grad_hooks=True):
-        # Called for the model first, and for each of its modules in the forward pass, when nothing is left to do.
-        if self._known:
-            return 0, 0
-        self._known = True
         for p in module.parameters():
             if not p.requires_grad:
                 self._param_to_grad_hook_handles[p] = (NoHook, NoHook)  # frozen: it takes no hooks

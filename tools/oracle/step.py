@@ -41,7 +41,6 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
         tracker.begin(name + "backward")
         loss.backward()
         del loss
-        tracker.reset_mod_stats()  # it refuses a second forward pass otherwise
     tracker.begin(name + "optimizer")
     optimizer.step()
     optimizer.zero_grad()  # sets the gradients to None
@@ -67,6 +66,9 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             left = tracker.current()
         notes.release()
         gc.enable()
+    kept = sum(left.get(kind, 0) for kind in ("parameters", "buffers", "optimizer", "inputs"))
+    if kept != left["total"]:
+        raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
     del model, optimizer, tracker, inputs
     gc.collect()
