@@ -29,6 +29,7 @@ Budget free_memory(const char* source) {
 Budget compute_budget(const runfile::RunConfig& c, Tier tier, plugin::Trainer* trainer) {
   if (c.budget) return {*c.budget, "memory.budget", true};
   if (!c.device.empty()) return preset_budget(c.device);
+  if (!c.framework.empty()) return {0, "not known", false};
   // Without a trainer on a device, or on the CPU, the run uses this machine's memory.
   if (tier == Tier::kHost || !trainer) return free_memory("free memory");
   if (auto d = trainer->device_memory()) return {d->free_bytes, "free memory of " + d->name, true};

@@ -107,10 +107,22 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
                                                  : "omit --no-fallback to try other backends");
 }
 
-/// A plan may be for a machine that is not this one: with memory.device, no backend is probed, and "cuda" is
-/// planned without a GPU.
+bool is_for_gpu_of_budget(const runfile::RunConfig& c) {
+  const auto budget = c.given.find("memory.budget");
+  return c.device.empty() && c.framework.empty() && c.backend == "auto" && budget != c.given.end() &&
+         budget->second.file.starts_with("--");
+}
+
+bool is_for_another_machine(const runfile::RunConfig& c) {
+  return !c.device.empty() || !c.framework.empty() || is_for_gpu_of_budget(c);
+}
+
+/// A plan may be for a machine that is not this one: with memory.device, or with --budget alone, no backend
+/// is probed, and "cuda" is planned without a GPU.
 std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& registry) {
   const Where where = position_of_key(c, "train.backend");
+  if (!c.framework.empty()) return "";
+  if (is_for_gpu_of_budget(c)) return registry.find("cuda") ? "cuda" : "";
   std::string wanted = c.backend;
   if (c.device.empty() && wanted != "cuda")
     return choose_backend(registry, wanted, true, c.backend_order, where).id;
@@ -147,6 +159,7 @@ void check_plugin_options(const runfile::RunConfig& c, const plugin::Registry& r
   for (const plugin::Candidate& k : registry.candidates())
     if (!k.manifest.id.empty()) names.push_back(k.manifest.id);
   for (const auto& [name, table] : c.plugin_options) {
+    if (name == plugin::kFrameworkOptions) continue;  // keys of the schema, checked there
     const plugin::Candidate* found = registry.find(name);
     for (const auto& [key, value] : table) {
       Where where;

@@ -24,10 +24,16 @@ struct Choice {
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback,
                       const std::vector<std::string>& order = {"cuda", "cpu"}, const Where& where = {});
 
-/// Id of the trainer to plan for: the cuda backend for an NVIDIA device, the cpu backend for a processor,
-/// none for a device of another vendor; without memory.device, the backend that training would choose. "" =
-/// none is installed. Throws Error(kUsage) with position and nearest name for a backend that no plugin file
-/// provides.
+/// A budget on the command line, without device and backend, asks whether the run fits a GPU of that size.
+bool is_for_gpu_of_budget(const runfile::RunConfig& c);
+/// The plan is for a device that is named, of a size that is given, or for another framework; this machine is
+/// not looked at.
+bool is_for_another_machine(const runfile::RunConfig& c);
+
+/// Id of the trainer to plan for: the cuda backend for an NVIDIA device and for a GPU of a given budget, the
+/// cpu backend for a processor, none for a device of another vendor and for another framework; otherwise the
+/// backend that training would choose. "" = none is installed. Throws Error(kUsage) with position and nearest
+/// name for a backend that no plugin file provides.
 std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& registry);
 
 /// Compares every [plugin.NAME] table of the run file with the manifests. Throws usage_error with position

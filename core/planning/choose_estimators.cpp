@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
 
@@ -13,20 +16,58 @@ namespace {
 constexpr int kBestMatch = 1000;  // highest value that match() returns
 
 /// No estimator matches: the model family is unknown, or no estimator plans this kind of run.
-Error no_estimator(const runfile::RunConfig& c, const std::vector<std::string>& estimators) {
-  if (!model::known_family(c.model.family)) return model::unknown_family(c.model.family);
-  return usage_error(
+[[noreturn]] void throw_no_estimator(const runfile::RunConfig& c,
+                                     const std::vector<std::string>& estimators) {
+  if (!model::known_family(c.model.family)) throw model::unknown_family(c.model.family);
+  if (!c.framework.empty())
+    throw plugin::PluginError(Exit::kUsage, "unsupported",
+                              fmt::format("no installed estimator describes a training step of {} for the "
+                                          "model family '{}'",
+                                          escaped(c.framework, 80), escaped(c.model.family, 80)),
+                              "see trainhost plugins list", 0);
+  throw usage_error(
       fmt::format("no installed estimator plans this kind of run of the model family '{}'", c.model.family),
       fmt::format("installed estimators: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
 }
 
-/// 0: does not apply. An estimator that is rejected when it is loaded does not stop the others.
+/// Whether the estimator describes the training steps that are planned: those of plan.framework, or of
+/// trainhost's own trainers.
+bool describes_framework(const plugin::Registry& registry, const std::string& id,
+                         const runfile::RunConfig& c) {
+  const plugin::Candidate* found = registry.find(id);
+  if (!found) return true;
+  const std::vector<std::string>& described = found->manifest.frameworks;
+  return c.framework.empty() ? described.empty()
+                             : std::ranges::find(described, c.framework) != described.end();
+}
+
+}  // namespace
+
 int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
+  if (!describes_framework(registry, id, c)) return 0;
   try {
     return registry.estimator(id).match(c.model, c.run);
   } catch (const plugin::PluginError&) {
-    return 0;
+    return 0;  // rejected when it is loaded, which must not stop the others
   }
+}
+
+namespace {
+
+/// Throws usage_error where no installed estimator describes plan.framework.
+void require_framework(const plugin::Registry& registry, const std::vector<std::string>& installed,
+                       const runfile::RunConfig& c) {
+  if (c.framework.empty()) return;
+  std::set<std::string> described{"trainhost"};
+  for (const std::string& id : installed)
+    if (const plugin::Candidate* found = registry.find(id))
+      described.insert(found->manifest.frameworks.begin(), found->manifest.frameworks.end());
+  if (described.count(c.framework)) return;
+  const std::vector<std::string> names(described.begin(), described.end());
+  throw usage_error(fmt::format("plan.framework = \"{}\": no installed estimator describes it{}",
+                                escaped(c.framework, 80), did_you_mean(c.framework, names)),
+                    fmt::format("described: {}", fmt::join(names, ", ")),
+                    c.given.count("plan.framework") ? c.given.at("plan.framework") : Where{});
 }
 
 /// An estimator that was named is asked as well: one for another family would answer for the wrong model.
@@ -68,6 +109,7 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
   // The command line replaces the list of the run file.
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   const std::vector<std::string> installed = registry.ids("estimator");
+  require_framework(registry, installed, c);
   std::vector<std::string> chosen;
   for (const std::string& name : wanted) {
     if (name != "auto" && name != "all") {
@@ -82,7 +124,7 @@ std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::
       for (const std::string& id : installed)
         if (id != best && match_of(registry, id, c) > 0) chosen.push_back(id);
     // After a name that was given explicitly, "all" may add nothing.
-    if (chosen.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
+    if (chosen.empty() || (name == "auto" && best.empty())) throw_no_estimator(c, installed);
   }
   return chosen;
 }
@@ -108,12 +150,13 @@ plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string&
 std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry) {
   std::string out;
   for (const std::string& id : registry.ids("estimator")) {
-    try {
-      const int match = registry.estimator(id).match(c.model, c.run);
-      out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
-                       : fmt::format("estimator {}: does not apply\n", id);
-    } catch (const plugin::PluginError&) {  // a rejected file: listed below
-    }
+    const int match = match_of(registry, id, c);
+    if (std::ranges::any_of(registry.candidates(), [&](const plugin::Candidate& k) {
+          return k.manifest.id == id && k.status == plugin::Status::kRejected;
+        }))
+      continue;  // listed below
+    out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
+                     : fmt::format("estimator {}: does not apply\n", id);
   }
   for (const plugin::Candidate& k : registry.candidates())
     if (k.status == plugin::Status::kRejected && k.manifest.kind != "trainer")

@@ -7,11 +7,19 @@
 
 namespace trainhost::planning {
 
+/// Id of the estimator of closed forms, which plans every known decoder.
+inline constexpr const char* kClosedFormEstimator = "transformer";
+
 /// Ids of the estimators to ask; the first one decides whether the run fits. "auto" selects the estimator
 /// with the best match for the model and the run; "all" adds every other estimator that matches.
-/// Throws usage_error where no estimator matches.
+/// Throws usage_error where no estimator matches; PluginError "unsupported" where none describes the run in
+/// plan.framework.
 std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
                                            const PlanRequest& request);
+
+/// How well an estimator matches model and run, of 1000; 0: not at all, or it describes the training steps of
+/// another framework than plan.framework.
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c);
 
 /// The estimator with this id. Throws usage_error with `where` (position of the name in the run file) for an
 /// unknown id or a rejected plugin file.

@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
 #include "core/parallel/rank_memory.hpp"
+#include "core/planning/choose_backend.hpp"
 #include "core/planning/estimate_run.hpp"
 #include "core/planning/propose_changes.hpp"
 
@@ -67,7 +68,8 @@ std::string describe_adapters(const RunSpec& r) {
 
 /// Why the plan is not that of the backend that the user named; "" where it is, or where none was named.
 std::string backend_not_planned(const runfile::RunConfig& c) {
-  if (c.backend == "auto" || c.run.mode == RunMode::kInference || trains_by_program(c.model, c.run))
+  if (!c.framework.empty() || c.backend == "auto" || c.run.mode == RunMode::kInference ||
+      trains_by_program(c.model, c.run))
     return "";
   const PlannedOnly beyond = planned_only_setting(c.run);
   const std::string what = trainable_family(c.model.family)
@@ -77,10 +79,40 @@ std::string backend_not_planned(const runfile::RunConfig& c) {
                      escaped(c.backend, 80), what);
 }
 
+/// "data.seq_len = 2048": the keys that were not given and are not at their defaults.
+std::vector<std::string> assumed_values(const runfile::RunConfig& c) {
+  std::vector<std::string> out;
+  for (const std::string& key : c.assumed)
+    out.push_back(key == "train.precision" ? fmt::format("{} = \"{}\"", key, c.precision)
+                  : key == "data.seq_len"  ? fmt::format("{} = {}", key, c.run.seq_len)
+                                           : fmt::format("{} = {}", key, c.run.micro_batch));
+  return out;
+}
+
+/// Why the plan of a family that is trained here is no exact one; "" where it is, or where the user named an
+/// estimator.
+std::string why_approximate(const runfile::RunConfig& c, const PlanRequest& request,
+                            const MemoryReport& decides) {
+  const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
+  if (!c.framework.empty() || decides.claim == Claim::kExact || c.run.mode == RunMode::kInference ||
+      !trainable_family(c.model.family) || wanted.front() != "auto")
+    return "";
+  const PlannedOnly beyond = planned_only_setting(c.run);
+  if (beyond.key.empty()) return "";
+  return fmt::format(
+      "the estimator '{}' plans this run, approximately: no trainer here supports {} = {}, "
+      "so there is no exact plan",
+      escaped(decides.source, 80), beyond.key, beyond.value);
+}
+
 void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin::Trainer* trainer,
                PlanResult& v) {
+  if (is_for_gpu_of_budget(c))
+    v.notes.push_back(
+        "a budget without a device: planned for a GPU with that much memory; --device names one, and "
+        "--set train.backend=cpu plans for the CPU");
   // A plan without a trainer is still exact for the program, but no trainer here executes that program.
-  if (!trainer && trains_by_program(c.model, c.run))
+  if (!trainer && c.framework.empty() && trains_by_program(c.model, c.run))
     v.notes.push_back(
         "no trainer for this device is installed: the plan is for the same step program with every buffer "
         "on the device");
@@ -126,17 +158,21 @@ std::string describe_run(const runfile::RunConfig& c, const std::string& recompu
 
 /// Everything of the result except estimates, changes, limits and timeline.
 PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
-                         const TrainerTraits& traits) {
+                         const TrainerTraits& planned, const MemoryReport& decides) {
   const runfile::RunConfig& c = r.config;
+  const TrainerTraits traits = decides.claim == Claim::kExact ? planned : traits_for(c, nullptr);
   PlanResult v;
   if (c.run.recompute == Recompute::kLayers) {
     v.recompute_layers = c.run.recompute_layers;
     v.recompute_text = describe_layers(c.run.recompute_layers, c.model.layers);
   }
   describe_model(c.model, c.run, v);
+  v.framework = c.framework;
   v.backend = request.trainer;
   v.mode = traits.mode;
-  v.run_line = describe_run(c, describe_recompute(c, traits));
+  v.assumed = assumed_values(c);
+  v.run_line = (c.framework.empty() ? "" : escaped(c.framework, 80) + ": ") +
+               describe_run(c, describe_recompute(c, traits));
   v.ranks = devices_of(c.run);
   v.compute_tier = r.budgets.tier;
   v.budget_known = r.budgets.compute.known;
@@ -144,6 +180,7 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
   v.budget_source = r.budgets.compute.source;
   v.host_budget_bytes = r.budgets.host.bytes;
   v.host_budget_source = r.budgets.host.known ? r.budgets.host.source : "";
+  if (std::string why = why_approximate(c, request, decides); !why.empty()) v.notes.push_back(std::move(why));
   add_notes(c, traits, trainer_for(c, registry, request), v);
   return v;
 }

@@ -7,9 +7,11 @@
 
 namespace trainhost::planning {
 
-/// A PlanResult without estimates. `traits`: of the trainer that the run is planned for.
+/// A PlanResult without estimates. `traits`: of the trainer that the run is planned for; they describe the
+/// run if `decides`, the report of the first estimator, is exact. Any other estimator knows nothing of the
+/// trainer's mode and its recomputation.
 PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
-                         const TrainerTraits& traits);
+                         const TrainerTraits& traits, const MemoryReport& decides);
 
 /// "f32, 8 sequences of 128 tokens x 4 accumulated, adamw, RECOMPUTE"; "" leaves the last part out.
 std::string describe_run(const runfile::RunConfig& c, const std::string& recompute);

@@ -1,6 +1,8 @@
 // See estimate_run.hpp. One estimate: an estimator or the trainer's own plan, plus the buffers of the host.
 #include "core/planning/estimate_run.hpp"
 
+#include <algorithm>
+
 #include "core/data/dataset.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/dataset_options.hpp"
@@ -18,12 +20,32 @@ HostBuffers host_buffers_of(const runfile::RunConfig& c, plugin::Trainer* profil
   return b;
 }
 
+/// Removes what an approximation adds for the device's runtime: the trainer's own figure for it is taken from
+/// the budget, and counting it twice would reject runs that fit.
+void remove_runtime(MemoryReport& report) {
+  const auto is_runtime = [&](const MemoryEntry& e) {
+    return e.component == Component::kRuntime &&
+           std::ranges::none_of(report.entries,
+                                [&](const MemoryEntry& child) { return child.parent == e.id; });
+  };
+  std::vector<MemoryEntry> kept;
+  for (const MemoryEntry& e : report.entries) {
+    if (!is_runtime(e)) {
+      kept.push_back(e);
+      continue;
+    }
+    for (TierPeak& t : report.tiers)
+      if (t.tier == e.tier) t.bytes -= std::min(t.bytes, e.at_peak());
+  }
+  report.entries = std::move(kept);
+}
+
 }  // namespace
 
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request) {
-  // A run that no program describes (LoRA, several ranks) has no traits of a trainer.
-  if (request.trainer.empty() || !trains_by_program(c.model, c.run)) return nullptr;
+  // A run that no program describes (LoRA, several ranks, another framework) has no traits of a trainer.
+  if (request.trainer.empty() || !c.framework.empty() || !trains_by_program(c.model, c.run)) return nullptr;
   return &registry.trainer(request.trainer);
 }
 
@@ -48,6 +70,7 @@ Estimate estimate_run(const ResolvedRun& r, plugin::Registry& registry, const Pl
   MemoryReport report = with_error_context(
       c, [&] { return find_estimator(registry, id, named_at).estimate(c.model, c.run, &traits); });
   report.source = id;
+  if (report.claim != Claim::kExact && traits.runtime_bytes > 0) remove_runtime(report);
   // Only an exact report is completed: an approximation would look more certain than it is.
   if (report.claim == Claim::kExact)
     add_host_buffers(report,

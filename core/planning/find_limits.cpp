@@ -74,9 +74,16 @@ runfile::RunConfig with_expert_parallelism(runfile::RunConfig c) {
   return c;
 }
 
+/// A run whose state is sharded over data ranks (FSDP, ZeRO) and that has no other parallelism.
+bool shards_over_data_ranks_only(const Parallelism& p) {
+  return p.zero > 0 && p.tensor == 1 && p.pipeline == 1 && p.context == 1;
+}
+
 /// Every split of n devices into tensor x data x pipeline ranks (powers of two), largest tensor size first.
-/// Tensor first, since it keeps the number of sequences per step; at most 8, the devices of a node.
+/// Tensor first, since it keeps the number of sequences per step; at most 8, the devices of a node. A run
+/// that only shards over data ranks keeps to that: its software may know nothing else.
 std::vector<RankSplit> rank_splits(std::uint32_t n, const runfile::RunConfig& c) {
+  if (shards_over_data_ranks_only(c.run.parallel)) return {{1, n, 1}};
   std::vector<RankSplit> out;
   for (std::uint32_t pipeline = 1; pipeline <= n && pipeline <= c.model.layers; pipeline *= 2)
     for (std::uint32_t tensor = std::min(8u, n / pipeline); tensor >= 1; tensor /= 2)
@@ -85,23 +92,26 @@ std::vector<RankSplit> rank_splits(std::uint32_t n, const runfile::RunConfig& c)
 }
 
 /// All other kinds of parallelism are reset: the split describes the whole layout. ZeRO 3, because the
-/// question is the least memory per device.
+/// question is the least memory per device; a run that only shards over data ranks keeps its stage.
 runfile::RunConfig with_ranks(runfile::RunConfig c, const RankSplit& r) {
+  const std::uint32_t zero = shards_over_data_ranks_only(c.run.parallel) ? c.run.parallel.zero : 3;
   c.run.parallel.tensor = r.tensor, c.run.parallel.data = r.data, c.run.parallel.pipeline = r.pipeline;
   c.run.parallel.context = c.run.parallel.expert = c.run.parallel.virtual_stages = 1;
   const bool trains = c.run.mode != RunMode::kInference;
   c.run.parallel.sequence = trains && r.tensor > 1;
-  c.run.parallel.zero = trains && r.data > 1 ? 3 : 0;
+  c.run.parallel.zero = trains && r.data > 1 ? zero : 0;
   return c;
 }
 
-std::string describe_ranks(const RankSplit& r, bool trains) {
+std::string describe_ranks(const RankSplit& r, const RunSpec& run) {
   std::vector<std::string> parts;
   if (r.tensor > 1)
-    parts.push_back(
-        fmt::format("parallel.tensor = {}{}", r.tensor, trains ? ", parallel.sequence = true" : ""));
+    parts.push_back(fmt::format("parallel.tensor = {}{}", r.tensor,
+                                run.parallel.sequence ? ", parallel.sequence = true" : ""));
   if (r.data > 1)
-    parts.push_back(fmt::format("parallel.data = {}{}", r.data, trains ? ", parallel.zero = 3" : ""));
+    parts.push_back(
+        fmt::format("parallel.data = {}{}", r.data,
+                    run.parallel.zero ? fmt::format(", parallel.zero = {}", run.parallel.zero) : ""));
   if (r.pipeline > 1) parts.push_back(fmt::format("parallel.pipeline = {}", r.pipeline));
   return parts.empty() ? "on one device" : fmt::format("with {}", fmt::join(parts, ", "));
 }
@@ -110,7 +120,6 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
   constexpr std::uint32_t kMost = 4096;
   const runfile::RunConfig& base = replan.base().config;
   const Tier tier = replan.base().budgets.tier;
-  const bool trains = base.run.mode != RunMode::kInference;
   if (tier == Tier::kHost || budget_of(replan) == 0) return std::nullopt;
   std::optional<Estimate> closest;  // on the largest number of devices that do not fit: the smallest plan
   // Start from one device: the layout of this run may need more than one device does.
@@ -127,7 +136,7 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
             shared && shared->compute_bytes < e->compute_bytes)
           e = std::move(shared), also = fmt::format(", parallel.expert = {}", r.data);
       if (e->fits) {
-        std::string binds = describe_ranks(r, trains) + also;
+        std::string binds = describe_ranks(r, c.run) + also;
         if (closest)
           binds += fmt::format("; {}, because of {}",
                                n == 2 ? "1 is too few" : fmt::format("{} are too few", n / 2),

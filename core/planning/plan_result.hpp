@@ -81,13 +81,26 @@ struct StepPhase {
   std::vector<std::pair<Component, std::uint64_t>> components;
 };
 
+/// The same run in a framework, next to a plan for trainhost's own trainer.
+struct FrameworkAnswer {
+  std::string framework;  // "pytorch"
+  Recompute recompute = Recompute::kNone;
+  Estimate estimate;  // of one device
+  bool budget_known = false;
+  std::uint64_t budget_bytes = 0;
+
+  Verdict verdict() const { return verdict_of(estimate.fits, budget_known, 0); }
+};
+
 /// All byte counts are per rank.
 struct PlanResult {
   ModelSpec model;
+  std::string framework;  // plan.framework; "" = trainhost's own trainers
   ParameterCounts parameters;
-  bool parameters_known = true;  // false: model family without a known list of tensors
-  std::string backend;           // id of the trainer that the run is planned for; "" = none is installed
-  std::string run_line;          // "f32, 8 sequences of 128 tokens, adamw, recompute none"
+  bool parameters_known = true;      // false: model family without a known list of tensors
+  std::string backend;               // id of the trainer that the run is planned for; "" = none is installed
+  std::string run_line;              // "f32, 8 sequences of 128 tokens, adamw, recompute none"
+  std::vector<std::string> assumed;  // "data.seq_len = 2048": not given, usual for such a run
   std::optional<RecomputeLayers> recompute_layers;  // set for train.recompute = "auto": what was chosen
   std::string recompute_text;                       // the same as text: "layers 0-3 full, 4-11 selective"
   Tier compute_tier = Tier::kHost;
@@ -102,8 +115,10 @@ struct PlanResult {
   std::uint64_t ranks = 1;              // number of devices of the run
   std::uint64_t active_parameters = 0;  // used per token; 0: all of them
   std::optional<std::uint64_t> trained_parameters;  // adapters (0 for inference); not set: all of them
-  std::vector<Change> changes;                      // filled where the run does not fit; cheapest first
-  std::string changes_note;                         // why fewer than three single changes are enough; or ""
+  std::vector<FrameworkAnswer> framework_answers;
+  std::string no_framework_answer;  // why there are none; "" = not asked for, or there are some
+  std::vector<Change> changes;      // filled where the run does not fit; cheapest first
+  std::string changes_note;         // why fewer than three single changes are enough; or ""
   std::vector<Limit> limits;
   std::vector<StepPhase> timeline;  // of one step, in order; empty where no step program is known
   std::string command;              // command line of this process; "" = not known

@@ -263,12 +263,15 @@ class ChangeProposer {
     return changes;
   }
 
-  /// Presets with more memory, the smallest first.
+  /// Presets with more memory, the smallest first. Software rarely moves between vendors, so only devices of
+  /// the vendor of memory.device are proposed; without one, those that the trainers here can use.
   void other_device() {
+    const DevicePreset* named = find_device_preset(c_.device);
+    const std::string vendor = named && named->link_gbs > 0 ? named->vendor : "NVIDIA";
     std::vector<const DevicePreset*> more;
     // A processor has no link and its memory is host memory, so it is no substitute for a device.
     for (const DevicePreset& d : device_presets())
-      if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0) more.push_back(&d);
+      if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0 && d.vendor == vendor) more.push_back(&d);
     std::stable_sort(more.begin(), more.end(),
                      [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
     std::vector<CandidateChange> changes;
@@ -302,7 +305,7 @@ class ChangeProposer {
         add(Price::kResult, {{{{"plan.gradients", "bf16"}}, "gradients in bf16", 0.15, "rounds gradients"}});
       return;
     }
-    if (r_.memory.kv_cache == DType::kNone)
+    if (r_.memory.kv_cache == DType::kNone || bits_of(r_.memory.kv_cache) > 8)
       add(Price::kResult,
           {{{{"plan.kv_cache", "fp8"}}, "8-bit key/value cache", 0.1, "rounds keys and values"},
            {{{"plan.kv_cache", "int4"}}, "4-bit key/value cache", 0.4, "rounds keys and values noticeably"}});
@@ -332,8 +335,10 @@ class ChangeProposer {
         false);
   }
 
-  /// Parameters are frozen, so gradients and optimizer state shrink to those of the adapters.
+  /// Parameters are frozen, so gradients and optimizer state shrink to those of the adapters. A run that
+  /// trains adapters already can have narrower frozen weights and smaller adapters.
   void adapters() {
+    if (r_.mode == RunMode::kLora || r_.mode == RunMode::kQlora) smaller_adapters();
     if (r_.mode != RunMode::kFull) return;
     const Settings rank = {{"lora.rank", "8"}};
     auto with = [&](std::initializer_list<runfile::Override> more) {
@@ -348,6 +353,21 @@ class ChangeProposer {
          {with({{"lora.base", "nf4"}, {"lora.double_quant", "true"}}),
           "adapters of rank 8, frozen 4-bit weights (QLoRA)", 1.3,
           "trains far fewer parameters; rounds weights"}});
+  }
+
+  void smaller_adapters() {
+    std::vector<CandidateChange> ranks;
+    for (std::uint32_t rank = r_.lora_rank / 2; rank >= 4; rank /= 2)
+      ranks.push_back({{{"lora.rank", text(rank)}},
+                       fmt::format("adapters of rank {} instead of {}", rank, r_.lora_rank),
+                       0.05 + 0.01 * double(ranks.size()),
+                       "trains fewer parameters"});
+    add(Price::kResult, std::move(ranks));
+    if (bits_of(r_.weight) > 4)
+      add(Price::kResult, {{{{"lora.base", "nf4"}, {"lora.double_quant", "true"}},
+                            "frozen 4-bit weights (QLoRA)",
+                            0.5,
+                            "rounds weights"}});
   }
 
   /// Halved until 64 tokens; the context ranks must divide every length.

@@ -24,10 +24,6 @@ constexpr const char *kModeSearchingTrainer = "cuda", *kLastMode = "streamed";
 /// fit.
 constexpr const char* kProgramEstimator = "llama";
 
-/// The estimator of closed forms. Like the one above, its reports do not depend on a budget, so they are
-/// cached and judged again for another device.
-constexpr const char* kClosedFormEstimator = "transformer";
-
 RunSpec without_budgets(RunSpec run) {
   run.device_budget = run.host_budget = 0;
   return run;
@@ -69,7 +65,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   pin_budgets(c, base_.budgets);
   // The settings may name a device or a backend; the trainer is then chosen again.
   PlanRequest request = request_;
-  request.elsewhere = !c.device.empty();
+  request.elsewhere = request_.elsewhere || !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
     request.trainer = planned_trainer(c, registry_);
   if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
@@ -85,9 +81,9 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   const TrainerTraits traits = planned_traits(r, registry, request);
   // Counted before the cache is asked: this is the number of estimates requested.
   ++planned_;
+  // Reports of these two do not depend on a budget, so they are cached and judged again for another device.
   if (id != kProgramEstimator && id != kClosedFormEstimator)
     return estimate_run(r, registry, request, id, traits);
-  // The report does not depend on the budgets; only the judgement does.
   if (const CachedReport* k = find_cached(r, id, traits)) return judge(k->report, r.budgets);
   const bool cannot_fit =
       id == kProgramEstimator && only_if_it_fits && r.budgets.compute.known &&

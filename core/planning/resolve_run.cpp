@@ -54,12 +54,23 @@ RecomputeLayers least_recompute(const ResolvedRun& r, plugin::Registry& registry
   });
 }
 
+/// Frameworks recompute every layer or none.
+Recompute least_recompute_of_framework(const ResolvedRun& r, plugin::Registry& registry,
+                                       const PlanRequest& request) {
+  runfile::RunConfig c = r.config;
+  c.run.recompute = Recompute::kNone;
+  const std::string id = choose_estimators(c, registry, request).front();
+  const TrainerTraits device = traits_for(c, nullptr);
+  return judge(registry.estimator(id).estimate(c.model, c.run, &device), r.budgets).fits ? Recompute::kNone
+                                                                                         : Recompute::kFull;
+}
+
 /// Order matters: budgets depend on the tier of the trainer, and the recomputation depends on the budgets.
 ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& registry,
                             const PlanRequest& request) {
   ResolvedRun r{asked, {}};
   runfile::RunConfig& c = r.config;
-  const bool choose = c.run.recompute == Recompute::kAuto;
+  const bool automatic = c.run.recompute == Recompute::kAuto, choose = automatic && c.framework.empty();
   if (choose) {  // start with no recomputed layers: plugins never see an open choice
     c.run.recompute = Recompute::kLayers;
     c.run.recompute_layers = {};
@@ -71,6 +82,8 @@ ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& r
   if (choose)
     c.run.recompute_layers =
         trainer ? least_recompute(r, *trainer, request.profiled) : least_recompute(r, registry, request);
+  else if (automatic)
+    c.run.recompute = least_recompute_of_framework(r, registry, request);
   return r;
 }
 

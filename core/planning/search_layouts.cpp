@@ -139,7 +139,7 @@ std::vector<std::string> assumptions(const parallel::Machine& m) {
 /// most kUsual tokens, because the default of 128 is meant for the built-in model. Returns a note; "" where
 /// nothing was set.
 std::string choose_seq_len(runfile::RunConfig& c) {
-  constexpr std::uint32_t kUsual = 4096;
+  constexpr std::uint32_t kUsual = 2048;
   if (c.given.count("data.seq_len") || c.model_is_builtin) return "";
   const std::uint64_t most = c.model.max_positions;
   if (most) c.run.seq_len = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, kUsual));
@@ -293,8 +293,8 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   const parallel::TimeModel model(architecture, r, q.machine);
   for (const FoundLayout& f : outcome.best) v.best.push_back(ranked_layout(f, q, model));
   for (const FoundLayout& f : outcome.pareto) v.pareto.push_back(ranked_layout(f, q, model));
-  // The default of 4096 tokens is not in the run file, so a layout that is copied without it would be another
-  // run.
+  // The default of 2,048 tokens is not in the run file, so a layout that is copied without it would be
+  // another run.
   for (auto* rows : {&v.best, &v.pareto})
     for (RankedLayout& found : *rows)
       if (!sequence.empty())
@@ -312,6 +312,12 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
         "skipped layouts can be neither among the fastest nor on the Pareto front; --every evaluates them "
         "too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
+  if (!c.framework.empty())
+    v.notes.push_back(
+        fmt::format("search ranks layouts by the closed form of core/parallel, which does not describe {}; "
+                    "check a layout with "
+                    "`trainhost plan --for {}`",
+                    escaped(c.framework, 80), escaped(c.framework, 80)));
   return v;
 }
 

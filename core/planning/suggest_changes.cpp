@@ -118,6 +118,14 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
       family.price, *found);
 }
 
+/// Position of a change among others: what costs nothing, time, hardware, another training result. Time that
+/// more than doubles a step comes last: few users would wait that long.
+std::uint32_t order_of(const Change& c) {
+  constexpr double kTooSlow = 1;  // fraction of a step
+  return c.price == Price::kTime && c.cost > kTooSlow ? static_cast<std::uint32_t>(Price::kResult) + 1
+                                                      : static_cast<std::uint32_t>(c.price);
+}
+
 /// Of several changes with the same number of data ranks (ZeRO 1, 2, 3), keep the first.
 /// Changes are sorted by cost, so the first of each number of ranks is the mildest ZeRO stage.
 void drop_same_data_ranks(std::vector<Change>& changes) {
@@ -296,10 +304,11 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
     find_combinations(v, both, replan, out);
   // Stable, so that changes of equal cost keep the order of propose_changes().
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {
-    return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);
+    return std::tuple(a.leaves_backend, order_of(a), a.cost) <
+           std::tuple(b.leaves_backend, order_of(b), b.cost);
   });
   drop_same_data_ranks(out);
-  if (trains_by_program(c.model, c.run)) mark_planned_only(out);
+  if (c.framework.empty() && trains_by_program(c.model, c.run)) mark_planned_only(out);
   if (singles < kEnough && !out.empty())
     v.changes_note = why_few(singles, on_selected_backend(), on_selected_backend() < out.size(), v);
   return out;

@@ -93,14 +93,6 @@ class Sweeper {
                       best(worst), best(first)));
   }
 
-  static int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
-    try {
-      return registry.estimator(id).match(c.model, c.run);
-    } catch (const plugin::PluginError&) {
-      return 0;
-    }
-  }
-
   /// The run line has the recomputation policy if it is the same at all points; otherwise each point has it.
   void describe_run_line() {
     std::set<std::string> all;
@@ -125,7 +117,7 @@ class Sweeper {
     p.registry = registry_.get();
     p.request = request_;
     p.request.trainer = planned_trainer(c, *registry_);
-    p.request.elsewhere = !c.device.empty();
+    p.request.elsewhere = is_for_another_machine(c);
     // Read free memory once: points must differ in the key only.
     if (!c.budget && c.device.empty() && free_ && axis_.key != "memory.device") c.budget = free_;
     p.resolved = resolve_run(c, *registry_, p.request);

@@ -16,9 +16,9 @@
 namespace trainhost::plugin {
 namespace {
 
-constexpr std::string_view kTitle = "trainhost plugin cache 1\n";
+constexpr std::string_view kTitle = "trainhost plugin cache 2\n";
 // 35 fields per record, in the order of format_cache_line(); 64 hex digits of SHA-256.
-constexpr std::size_t kRecordFields = 35, kDigest = 64;
+constexpr std::size_t kRecordFields = 36, kDigest = 64;
 // A file that was written less than this before it was examined may change again without a new time stamp:
 // file systems store times in ticks of up to 10 ms.
 constexpr std::int64_t kFresh_ns = 100'000'000;
@@ -102,7 +102,7 @@ std::string format_cache_line(const CacheEntry& r) {
            {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.trial_loaded ? "1" : "0", m.id,
             m.version, m.kind, m.summary, m.abi, m.device, list(m.interfaces), list(m.families),
             list(m.modes), list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
-  f.push_back(std::to_string(m.priority));
+  f.insert(f.end(), {std::to_string(m.priority), list(m.frameworks)});
   const Rejection none("", "", "");
   const Rejection& why = r.rejected ? *r.rejected : none;
   f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings), why.native().domain,
@@ -122,11 +122,11 @@ std::optional<CacheEntry> parse_cache_line(std::string_view line) {
   m.id = f[14], m.version = f[15], m.kind = f[16], m.summary = f[17], m.abi = f[18], m.device = f[19];
   m.interfaces = unlist(f[20]), m.families = unlist(f[21]), m.modes = unlist(f[22]), m.dtypes = unlist(f[23]);
   m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
-  m.priority = static_cast<int>(number(f[27]));
-  if (!f[28].empty())
-    r.rejected.emplace(f[28], f[29], f[30], f[31],
-                       VendorError{f[33], static_cast<std::int32_t>(number(f[34]))});
-  r.warnings = unlist(f[32]);
+  m.priority = static_cast<int>(number(f[27])), m.frameworks = unlist(f[28]);
+  if (!f[29].empty())
+    r.rejected.emplace(f[29], f[30], f[31], f[32],
+                       VendorError{f[34], static_cast<std::int32_t>(number(f[35]))});
+  r.warnings = unlist(f[33]);
   return r;
 }
 

@@ -225,6 +225,7 @@ Manifest parse_manifest(const std::string& toml) {
   m.modes = list_of(t, "modes");
   m.dtypes = list_of(t, "dtypes");
   m.options = list_of(t, "options");
+  m.frameworks = list_of(t, "frameworks");
   m.cpu = names_of(t, "cpu");
   m.libraries = names_of(t, "requires");
   if (const toml::node* n = t.get("priority")) {

@@ -16,6 +16,8 @@ struct Manifest {
   std::string device;                      // device type: "cpu", "cuda"; "" = not given
   std::vector<std::string> interfaces;     // interface ids for which get() returns a table
   std::vector<std::string> families, modes, dtypes, options;
+  std::vector<std::string>
+      frameworks;                // of an estimator: whose training steps it describes; empty: trainhost's
   std::vector<std::string> cpu;  // processor features, spelled as in /proc/cpuinfo
   std::vector<std::string>
       libraries;  // key `requires`: sonames that it opens itself, in addition to linked ones

@@ -30,6 +30,7 @@ struct Registry::Impl {
   bool scanned = false;
 
   void scan_once();
+  void pass_framework_options();
   std::size_t need(const std::string& id, const std::string& kind);
   void trial_load(std::size_t index);
   void release_id(std::size_t index);
@@ -56,6 +57,21 @@ void Registry::Impl::scan_once() {
   for (ScannedFile& f : found) candidates.push_back(std::move(f.candidate));
   assert(candidates.size() == found.size());
   cache->save();
+  pass_framework_options();
+}
+
+/// Settings of a framework become options of the estimators that describe it; an option in the plugin's own
+/// table wins.
+void Registry::Impl::pass_framework_options() {
+  auto& options = context->options.plugin_options;
+  const auto given = options.find(kFrameworkOptions);
+  if (given == options.end()) return;
+  const std::map<std::string, std::string> settings = given->second;
+  const auto name = settings.find("framework");
+  assert(name != settings.end());
+  for (const Candidate& c : candidates)
+    if (std::ranges::find(c.manifest.frameworks, name->second) != c.manifest.frameworks.end())
+      options[c.manifest.id].insert(settings.begin(), settings.end());
 }
 
 /// A fixed order, so that the choice between equal matches does not depend on the search path.

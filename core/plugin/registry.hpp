@@ -30,6 +30,10 @@ struct Candidate {
   bool from_cache = false;            // the result comes from the cache; the file was neither read nor run
 };
 
+/// Not an id of a plugin: the entry of HostOptions::plugin_options with the settings of a framework, its name
+/// among them ("framework"). Estimators whose manifest lists that framework get them as options.
+inline constexpr const char* kFrameworkOptions = "";
+
 struct HostOptions {
   std::uint32_t thread_budget = 0;                                           // 0 = all cores
   std::map<std::string, std::map<std::string, std::string>> plugin_options;  // [plugin.NAME]

@@ -28,6 +28,49 @@ std::string model_line(const planning::PlanResult& v) {
   return escaped(line, 400);
 }
 
+std::string short_verdict(planning::Verdict verdict, std::uint64_t bytes, std::uint64_t budget,
+                          const Terminal& t) {
+  switch (verdict) {
+    case planning::Verdict::kFits:
+      return styled(t, Style::kGood, "fits") + fmt::format(" in {}", format_bytes(budget));
+    case planning::Verdict::kFitsDevice:
+      return styled(t, Style::kGood, "fits") +
+             fmt::format(" in {}, host memory not known", format_bytes(budget));
+    case planning::Verdict::kNotKnown:
+      return "budget not known";
+    case planning::Verdict::kDoesNotFit:
+      return styled(t, Style::kBad, "does not fit") +
+             (bytes > budget ? fmt::format(" in {}", format_bytes(budget)) : "");
+  }
+  return "";
+}
+
+/// The first estimate, and the same run in a framework: one row each.
+std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
+  if (!v.no_framework_answer.empty())
+    return wrapped("  PyTorch: " + escaped(v.no_framework_answer, 400), line_width(t), "    ") + "\n";
+  if (v.framework_answers.empty() || v.estimates.empty()) return "";
+  const planning::Estimate& own = v.estimates.front();
+  Table table("lrll");
+  table.row({"trained by", "compute memory", "kind", "verdict"});
+  table.rule();
+  // An approximation is of a run that no trainer here executes.
+  const std::string own_trainer = own.report.claim != Claim::kExact ? "estimator " + own.report.source
+                                  : v.mode.empty()                  ? "trainhost"
+                                                   : fmt::format("trainhost, {} {}", v.backend, v.mode);
+  table.row({own_trainer, format_bytes(own.compute_bytes), std::string(name(own.report.claim)),
+             short_verdict(v.verdict(own), own.compute_bytes, v.budget_bytes, t)});
+  for (const planning::FrameworkAnswer& a : v.framework_answers)
+    table.row({fmt::format("{}, recompute {}", a.framework, name(a.recompute)),
+               format_bytes(a.estimate.compute_bytes), std::string(name(a.estimate.report.claim)),
+               short_verdict(a.verdict(), a.estimate.compute_bytes, a.budget_bytes, t)});
+  return table.fitted(line_width(t), {2}) +
+         wrapped(fmt::format("  The first row in detail; --for {} plans the others:",
+                             v.framework_answers.front().framework),
+                 line_width(t), "    ") +
+         "\n";
+}
+
 std::string note_line(const std::string& text, const Terminal& t) {
   return wrapped("  note: " + text, line_width(t), "    ") + "\n";
 }
@@ -95,6 +138,9 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
     out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t),
                    "    ") +
            "\n";
+  if (!v.assumed.empty())
+    out += wrapped(fmt::format("  assumed: {}", fmt::join(v.assumed, ", ")), line_width(t), "    ") + "\n";
+  out += framework_table(v, t);
   for (const planning::Estimate& e : v.estimates) {
     // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")

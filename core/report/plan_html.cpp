@@ -30,6 +30,7 @@ std::string subtitle(const planning::PlanResult& v) {
   out += fmt::format(" (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
                      m.head_dim, m.intermediate, m.vocab);
   if (!v.run_line.empty()) out += ". " + v.run_line;
+  if (!v.assumed.empty()) out += fmt::format(". Assumed: {}", fmt::join(v.assumed, ", "));
   if (!v.mode.empty()) out += ", " + v.backend + " " + v.mode;
   return out;
 }
@@ -214,6 +215,26 @@ std::string other_estimates(const planning::PlanResult& v) {
   return out;
 }
 
+/// The first estimate and the same run in a framework.
+std::string framework_answers(const planning::PlanResult& v) {
+  if (!v.no_framework_answer.empty()) return "<p>" + html::text(v.no_framework_answer) + "</p>";
+  if (v.framework_answers.empty() || v.estimates.empty()) return {};
+  HtmlTable t("llrrl", {"trained by", "kind", "needs", "budget", "verdict"});
+  t.mark("of", "frameworks");
+  const auto row = [&](const std::string& what, const planning::Estimate& e, bool known, std::uint64_t budget,
+                       planning::Verdict verdict) {
+    t.row({html::text(what), display_name(e.report.claim), html::bytes(e.compute_bytes),
+           known ? html::bytes(budget) : "not known", std::string(name(verdict))});
+  };
+  const planning::Estimate& own = v.estimates.front();
+  row(own.report.claim == Claim::kExact ? "trainhost" : "estimator " + own.report.source, own, v.budget_known,
+      v.budget_bytes, v.verdict(own));
+  for (const planning::FrameworkAnswer& a : v.framework_answers)
+    row(fmt::format("{}, recompute {}", a.framework, name(a.recompute)), a.estimate, a.budget_known,
+        a.budget_bytes, a.verdict());
+  return t.str();
+}
+
 /// Columns as in the JSON output. changes_note explains why fewer changes than usual are listed.
 std::string changes(const planning::PlanResult& v) {
   if (v.changes.empty()) return {};
@@ -273,6 +294,7 @@ std::string plan_html(const planning::PlanResult& v) {
   // Sections in the order of questions: what needs the memory, what to change, which values are possible,
   // when the peak occurs. Sections without content are omitted.
   page.section("Memory by component", memory(v));
+  page.section("The same run in PyTorch", framework_answers(v));
   page.section("Changes that make it fit", changes(v));
   page.section("Largest values that fit", limits(v));
   page.section("Memory during one step", html_timeline(v));

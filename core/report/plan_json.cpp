@@ -81,6 +81,22 @@ Json timeline_json(const planning::PlanResult& v) {
   return out;
 }
 
+/// The same run in a framework; empty where the plan is of one trainer only.
+Json framework_answers_json(const planning::PlanResult& v) {
+  Json out = Json::array();
+  for (const planning::FrameworkAnswer& a : v.framework_answers)
+    out.push_back({{"framework", a.framework},
+                   {"recompute", name(a.recompute)},
+                   {"estimator", a.estimate.report.source},
+                   {"kind", name(a.estimate.report.claim)},
+                   {"total_bytes", a.estimate.total_bytes},
+                   {"fits", a.estimate.fits},
+                   {"budget_bytes", a.budget_known ? Json(a.budget_bytes) : Json(nullptr)},
+                   {"verdict", name(a.verdict())},
+                   {"notes", a.estimate.report.notes}});
+  return out;
+}
+
 Json recompute_object(const planning::PlanResult& v) {
   // value() throws if the caller did not test for train.recompute = "auto".
   const RecomputeLayers n = v.recompute_layers.value();
@@ -103,6 +119,8 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
                   {"embedding", v.parameters.embedding},
                   {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
+  j["framework"] = v.framework.empty() ? "trainhost" : v.framework;
+  j["assumed"] = v.assumed;
   j["backend"] = v.backend;
   if (!v.mode.empty()) j["mode"] = v.mode;
   if (v.recompute_layers) j["recompute"] = recompute_object(v);
@@ -141,6 +159,8 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
     estimates.push_back(std::move(entry));
   }
   j["estimates"] = std::move(estimates);
+  j["framework_answers"] = framework_answers_json(v);
+  if (!v.no_framework_answer.empty()) j["no_framework_answer"] = v.no_framework_answer;
   j["notes"] = v.notes;
   j["ranks"] = v.ranks;
   j["changes"] = changes_json(v);

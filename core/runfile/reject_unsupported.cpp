@@ -2,6 +2,7 @@
 // training, so none may be ignored. Planning does not call this.
 #include <fmt/format.h>
 
+#include "core/base/text.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
@@ -19,6 +20,13 @@ void reject_unsupported(const RunConfig& c) {
   if (c.run.mode == RunMode::kInference)
     reject_setting(c, "plan.mode", "plan.mode = \"inference\" can be planned, but not trained",
                    "remove the key, or use `trainhost plan`");
+  if (!c.framework.empty())
+    reject_setting(
+        c, "plan.framework",
+        fmt::format("plan.framework = \"{}\" can be planned, but not trained: trainhost trains with its "
+                    "own trainers",
+                    escaped(c.framework, 80)),
+        "remove the key, or use `trainhost plan`");
   const PlannedOnly b = planned_only_setting(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))

@@ -18,6 +18,7 @@
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/model_fields.hpp"
 #include "core/runfile/paths.hpp"
+#include "core/runfile/schema.hpp"
 #include "core/runfile/settings.hpp"
 #include "core/runfile/suggest.hpp"
 #include "core/runfile/toml_guard.hpp"
@@ -231,7 +232,11 @@ void set_plan(const Settings& s, RunConfig& c) {
   memory.weights_in = parse_tier(s, "plan.offload_weights");
   memory.optimizer_in = parse_tier(s, "plan.offload_optimizer");
   memory.activations_in = parse_tier(s, "plan.offload_activations");
-  if (s.given("plan.kv_cache")) memory.kv_cache = parse_type(s.text("plan.kv_cache"));
+  // Quantized weights do not make the cache narrower: inference software keeps it in 16 bits.
+  if (s.given("plan.kv_cache"))
+    memory.kv_cache = parse_type(s.text("plan.kv_cache"));
+  else if (r.mode == RunMode::kInference && bits_of(r.weight) < 16)
+    memory.kv_cache = DType::kBF16;
   memory.kv_page = u32(s, "plan.kv_page");
 }
 
@@ -328,14 +333,62 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
     c.plugin_options["cuda"].emplace("multiprocessors", std::to_string(d->multiprocessors));
 }
 
+/// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
+/// follows "plan.".
+constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime"};
+
+void set_framework(const Settings& s, RunConfig& c) {
+  c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if (c.framework == "trainhost") c.framework.clear();
+  std::map<std::string, std::string> options;
+  for (const char* key : kFrameworkKeys) {
+    if (!s.given(key)) continue;
+    if (c.framework.empty())
+      throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
+                        "example: --for pytorch", s.where(key));
+    options[std::string(key).substr(5)] =
+        find_key(key)->type == Type::kSize ? std::to_string(s.size(key).value()) : s.text(key);
+  }
+  if (c.framework.empty()) return;
+  options["framework"] = c.framework;
+  c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
+}
+
+/// Gives keys that decide the memory of a run, and that were not given, the values with which people train.
+/// The defaults of the run file are those of the built-in run, which is much smaller. Returns the keys.
+/// Adapters are trained in bf16; a run that is only named by its model (`usual`) has one sequence of 2,048
+/// tokens, or of as many as the model is designed for.
+std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t max_positions) {
+  constexpr std::uint64_t kUsualTokens = 2048;
+  const auto integer = [](std::uint64_t v) {
+    Value value;
+    value.kind = Value::Kind::kInteger;
+    value.integer = static_cast<std::int64_t>(v);
+    value.number = static_cast<double>(v);
+    return value;
+  };
+  std::vector<std::string> assumed;
+  const auto assume = [&](const char* key, Value v) {
+    if (!s.given(key)) s.set(key, std::move(v)), assumed.push_back(key);
+  };
+  if (usual || s.table_given("lora")) assume("train.precision", text_value("bf16"));
+  if (!usual) return assumed;
+  assume("data.seq_len", integer(max_positions ? std::min(kUsualTokens, max_positions) : kUsualTokens));
+  assume("train.micro_batch", integer(1));
+  return assumed;
+}
+
+/// `usual`: a run that is only named by its model.
 /// Order: rules for several keys, model, then one table after the other. The model comes first, because rules
 /// about layers need it; find_conflict() comes last, because it reads the complete RunSpec.
-RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
-                  const std::set<std::string>& open) {
+RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const std::set<std::string>& open,
+                  bool usual = false) {
   check_combinations(s);
   RunConfig c;
   c.file = file;
   set_model(s, base, c);
+  c.assumed = assume_usual_run(s, usual, c.model.max_positions);
+  if (!c.assumed.empty()) check_combinations(s);  // for the assumed values
   check_against_layers(s, c.model.layers, open);
   set_data(s, base, c);
   set_train(s, c);
@@ -347,9 +400,11 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
+  set_framework(s, c);
   if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
+  for (const std::string& key : c.assumed) c.given.erase(key);
   c.resolved = resolved_text(s, base);
   return c;
 }
@@ -394,7 +449,7 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
     throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
                                   escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
                       "`trainhost models` lists the built-in models", where);
-  return resolve(s, {}, fs::current_path(), open);
+  return resolve(std::move(s), {}, fs::current_path(), open, true);
 }
 
 double lr_at(const OptimizerConfig& o, std::uint64_t t, std::uint64_t steps) {

@@ -81,12 +81,17 @@ struct RunConfig {
   // SHA-256 digests in lower-case hex of the plugin files accepted from outside the program's own folders;
   // empty = any file.
   std::vector<std::string> plugin_allow;
+  // Whose step is planned (plan.framework); "" = trainhost's own. Its other settings are in plugin_options,
+  // at plugin::kFrameworkOptions, for the estimator that describes it.
+  std::string framework;
   // [plugin.NAME]: NAME -> key -> value as text
   std::map<std::string, std::map<std::string, std::string>> plugin_options;
   // "NAME.key" -> line, column
   std::map<std::string, std::pair<std::uint32_t, std::uint32_t>> plugin_option_lines;
   // Every key that was given, with its position. A key that is not in the map has its default.
   std::map<std::string, Where> given;
+  // Keys of run_for_model() that were not given and have the usual value of such a run, not their default.
+  std::vector<std::string> assumed;
   std::string resolved;  // the run file with every key that has a value, as TOML
 };
 
@@ -106,7 +111,9 @@ RunConfig load_run(const std::filesystem::path& file, const std::vector<Override
 RunConfig parse_run(const std::string& toml, const std::string& name, const std::filesystem::path& base,
                     const std::vector<Override>& overrides = {}, const std::set<std::string>& open = {});
 
-/// --model=PRESET|config.json: the built-in run with its model replaced.
+/// --model=PRESET|config.json: a usual run of that model. What is not given: bf16, one sequence per
+/// micro-batch, 2,048 tokens or as many as the model is designed for (RunConfig::assumed lists these keys);
+/// otherwise the defaults of the run file.
 RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides = {},
                         const std::set<std::string>& open = {});
 

@@ -15,10 +15,16 @@ from unittest import mock
 
 import torch
 
-from attention_rules import MASK_COLUMNS, kernel_of
-
 aten = torch.ops.aten
-NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+MASK_COLUMNS = 8
+
+
+def kernel_of(dtype: torch.dtype, head_dim: int, mask: bool) -> str:
+    """The kernel that torch takes on a GPU of compute capability 8."""
+    half = dtype != torch.float32
+    if half and not mask and head_dim <= 256:
+        return "flash"
+    return "efficient" if head_dim % (8 if half else 4) == 0 else "math"
 
 
 @contextlib.contextmanager
@@ -33,7 +39,7 @@ def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, sc
         lower = lambda t: t.to(torch.bfloat16) if t is not None and t.is_floating_point() else t
         query, key, value, attn_mask = map(lower, (query, key, value, attn_mask))
     with torch.autocast("cpu", enabled=False):
-        kernel = kernel_of(NAMES[query.dtype], query.shape[-1], attn_mask is not None)
+        kernel = kernel_of(query.dtype, query.shape[-1], attn_mask is not None)
         if kernel == "flash":
             return flash(query, key, value, dropout_p, is_causal, scale)
         mask = additive(attn_mask, query)

@@ -84,6 +84,11 @@ void add_host_budget(CLI::App& app, std::string& host_budget) {
       "Host memory per device of the machine planned for, e.g. 64GiB [memory.host_budget of the run file].");
 }
 
+void add_framework(CLI::App& app, std::string& framework) {
+  add_text(app, "--for", framework, "NAME",
+           "Plan the training step of this framework, e.g. pytorch [plan.framework of the run file].");
+}
+
 void add_device_and_budget(CLI::App& app, std::string& device, std::string& budget,
                            std::string& host_budget) {
   add_text(app, "--device", device, "NAME",
@@ -146,6 +151,7 @@ void add_plan(Parser& p) {
   add_common(*app, a->common, kRunFile | kModel | kBackend | kPlugins);
   add_estimators(*app, a->estimators);
   add_device_and_budget(*app, a->device, a->budget, a->host_budget);
+  add_framework(*app, a->framework);
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");
@@ -164,6 +170,7 @@ void add_sweep(Parser& p) {
            "Vary KEY: 512..16384 doubles, 512..4096+512 adds 512, 1..81*3 multiplies by 3, a,b,c is a list.");
   add_estimators(*app, a->estimators);
   add_device_and_budget(*app, a->device, a->budget, a->host_budget);
+  add_framework(*app, a->framework);
   add_text(*app, "--csv", a->csv, "FILE", "Write the points as CSV.");
   add_text(*app, "--html", a->html, "FILE", "Write the sweep as one HTML file.");
 }

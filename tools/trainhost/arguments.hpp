@@ -34,6 +34,7 @@ struct PlanArguments {
   CommonArguments common;
   std::string estimators;                   // comma-separated
   std::string device, budget, host_budget;  // "" = memory.device, memory.budget, memory.host_budget
+  std::string framework;                    // "" = plan.framework
   std::string html, csv;                    // output files; "" = none
   bool explain = false, limits = false;
 };
@@ -41,7 +42,7 @@ struct PlanArguments {
 struct SweepArguments {
   CommonArguments common;
   std::string over;  // KEY=VALUES
-  std::string estimators, device, budget, host_budget, html, csv;
+  std::string estimators, device, budget, host_budget, framework, html, csv;
 };
 
 struct SearchArguments {

@@ -6,6 +6,7 @@
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/estimate_run.hpp"
+#include "core/planning/framework_answers.hpp"
 #include "core/planning/make_plan.hpp"
 #include "core/planning/suggest_changes.hpp"
 #include "core/report/plan_report.hpp"
@@ -20,16 +21,21 @@ Exit run(const PlanArguments& a) {
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
-  const std::vector<runfile::Override> more = device_overrides(a.device, a.budget, a.host_budget);
+  const std::vector<runfile::Override> more =
+      device_overrides(a.device, a.budget, a.host_budget, a.framework);
   runfile::RunConfig c = load_config(a.common, more);
   const auto registry = make_registry(a.common, &c);
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
   request.trainer = planning::planned_trainer(c, *registry);
-  request.elsewhere = !c.device.empty();
+  request.elsewhere = planning::is_for_another_machine(c);
   const planning::ResolvedRun resolved = planning::resolve_run(c, *registry, request);
   if (a.common.verbosity) write_stderr(planning::estimator_trace(resolved.config, *registry));
   planning::PlanResult v = planning::make_plan(resolved, *registry, request);
+
+  // A model alone says nothing about who trains it.
+  if (!a.common.model.empty() && !c.given.count("plan.framework") && request.estimators.empty())
+    planning::add_framework_answers(v, c, *registry);
 
   // Limits need about thirty more plans: they are computed for --limits and for the HTML page only. The
   // timeline is computed where it is shown.

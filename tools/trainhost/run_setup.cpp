@@ -77,11 +77,13 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
 }
 
 std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget,
-                                                const std::string& host_budget) {
+                                                const std::string& host_budget,
+                                                const std::string& framework) {
   std::vector<runfile::Override> out;
   if (!device.empty()) out.push_back({"memory.device", device, "--device"});
   if (!budget.empty()) out.push_back({"memory.budget", budget, "--budget"});
   if (!host_budget.empty()) out.push_back({"memory.host_budget", host_budget, "--host-budget"});
+  if (!framework.empty()) out.push_back({"plan.framework", framework, "--for"});
   return out;
 }
 

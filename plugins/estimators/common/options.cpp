@@ -29,6 +29,11 @@ void Options::wrong(const char* key, const std::string& value, const std::string
       TH_E_ARG, "plugin." + plugin_ + "." + key + " = " + escaped(value, 60) + ": expected " + expected);
 }
 
+std::optional<std::string> Options::text(const char* key) const {
+  const char* given = text_(key);
+  return given ? std::optional<std::string>(given) : std::nullopt;
+}
+
 std::optional<std::uint64_t> Options::count(const char* key) const {
   const char* given = text_(key);
   if (!given) return std::nullopt;

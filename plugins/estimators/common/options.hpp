@@ -27,6 +27,8 @@ class Options {
   std::optional<std::size_t> choice(const char* key, const std::vector<std::string>& values) const;
   /// The value itself, one of `values`. Same errors.
   std::optional<std::string> word(const char* key, const std::vector<std::string>& values) const;
+  /// The value as it was given.
+  std::optional<std::string> text(const char* key) const;
   /// "true" or "false"; `otherwise` if the key is absent. Same errors.
   bool flag(const char* key, bool otherwise) const;
 

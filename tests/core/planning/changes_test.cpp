@@ -2,7 +2,9 @@
 // candidates for changes.
 #include <boost/test/unit_test.hpp>
 #include <random>
+#include <set>
 
+#include "core/model/presets.hpp"
 #include "core/planning/find_limits.hpp"
 #include "core/planning/propose_changes.hpp"
 #include "core/planning/sweep.hpp"
@@ -171,6 +173,34 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_per_step_and_have_valid_values) 
     }
   BOOST_TEST(micro == 5u);  // 6, 4, 3, 2, 1
   BOOST_TEST(all > 40u);
+}
+
+BOOST_AUTO_TEST_CASE(other_devices_are_of_the_same_vendor) {
+  const auto vendors = [](const char* device) {
+    const runfile::RunConfig c = runfile::load_run({}, {{"memory.device", device}});
+    std::set<std::string> out;
+    for (const planning::CandidateSeries& f :
+         planning::propose_changes({c, Tier::kDevice, "", 20'000'000'000, 1000000, 1000000}))
+      for (const planning::CandidateChange& r : f.changes)
+        if (r.other_device) out.insert(find_device_preset(r.settings.back().value)->vendor);
+    return out;
+  };
+  BOOST_TEST(vendors("a100-40gb") == std::set<std::string>{"NVIDIA"}, boost::test_tools::per_element());
+  BOOST_TEST(vendors("mi300x-192gb") == std::set<std::string>{"AMD"}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_trains_adapters_gets_smaller_adapters_and_narrower_weights) {
+  const runfile::RunConfig c =
+      runfile::load_run({}, {{"memory.device", "a100-40gb"}, {"lora.rank", "64"}, {"lora.base", "bf16"}});
+  Strings settings;
+  for (const planning::CandidateSeries& f :
+       planning::propose_changes({c, Tier::kDevice, "", 20'000'000'000, 1000000, 1000000}))
+    for (const planning::CandidateChange& r : f.changes)
+      if (r.settings.front().key.starts_with("lora."))
+        settings.push_back(planning::format_as_run_file(r.settings));
+  BOOST_TEST(settings == (Strings{"lora.rank = 32", "lora.rank = 16", "lora.rank = 8", "lora.rank = 4",
+                                  "lora.base = \"nf4\", lora.double_quant = true"}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(device_counts_are_relative_to_the_original_run) {

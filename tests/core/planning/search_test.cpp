@@ -109,9 +109,9 @@ BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_its_value) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_default_sequence_is_that_of_the_model_up_to_4096_with_a_note) {
+BOOST_AUTO_TEST_CASE(the_default_sequence_is_that_of_the_model_up_to_2048_with_a_note) {
   const Overrides open = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}};
-  for (const auto& [model, tokens] : {std::pair{"llama-3-8b", 4096u}, {"gpt2", 1024u}}) {
+  for (const auto& [model, tokens] : {std::pair{"llama-3-8b", 2048u}, {"gpt2", 1024u}}) {
     const planning::SearchResult v =
         planning::search_layouts(runfile::run_for_model(model, open), request(8, 32));
     BOOST_TEST(v.seq_len == tokens);

@@ -209,8 +209,9 @@ BOOST_AUTO_TEST_CASE(cache_entries_are_read_back_unchanged) {
   r.sidecar = {6, 7, 8, 9, 10};
   r.hash = "h\\a\tsh";
   r.trial_loaded = true;
-  r.manifest = {"i",       "v",      "trainer", "s\nt", "1.0",    "cpu",       {"a/1", "b\t/2"},
-                {"llama"}, {"full"}, {"bf16"},  {"o"},  {"avx2"}, {"libx.so"}, -7};
+  r.manifest = {"i",       "v",      "trainer", "s\nt", "1.0",      "cpu",    {"a/1", "b\t/2"},
+                {"llama"}, {"full"}, {"bf16"},  {"o"},  {"f", "g"}, {"avx2"}, {"libx.so"},
+                -7};
   r.rejected.emplace("load", "crashed", "why\tso", "hint\n");
   r.warnings = {"one", "two\twords"};
   tp::Cache out(c.cache, "h");

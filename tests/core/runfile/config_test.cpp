@@ -98,6 +98,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
     if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
+    for (const char* setting : {"optimizer_implementation", "allocator", "runtime"})
+      if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     if (line.starts_with("dtype")) with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
     if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";
@@ -290,6 +292,25 @@ BOOST_AUTO_TEST_CASE(paths_are_relative_to_the_run_file_and_the_default_output_t
   BOOST_TEST(load_run(f.write("sub/run.toml", "")).output.dir == fs::current_path() / "runs/sub");
 }
 
+BOOST_AUTO_TEST_CASE(settings_of_a_framework_are_options_of_the_estimators_that_describe_it) {
+  BOOST_TEST(load_run({}).plugin_options.empty());
+  BOOST_TEST(load_run({}, {{"plan.framework", "trainhost"}}).framework.empty());
+  const RunConfig c = load_run({}, {{"plan.framework", "pytorch"},
+                                    {"plan.optimizer_implementation", "fused"},
+                                    {"plan.allocator", "expandable_segments:True"},
+                                    {"plan.runtime", "600MiB"}});
+  BOOST_TEST(c.framework == "pytorch");
+  const std::map<std::string, std::string> expected = {{"framework", "pytorch"},
+                                                       {"optimizer_implementation", "fused"},
+                                                       {"allocator", "expandable_segments:True"},
+                                                       {"runtime", "629145600"}};
+  BOOST_TEST((c.plugin_options.at("") == expected));
+  BOOST_CHECK_EXCEPTION(load_run({}, {{"plan.allocator", "x"}}), Error, [](const Error& e) {
+    return std::string(e.what()).find("plan.framework is not given") != std::string::npos;
+  });
+  BOOST_CHECK_THROW(reject_unsupported(c), Error);
+}
+
 BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   Folder f;
   const fs::path config = f.write("mine/config.json", testing::small_config());
@@ -298,6 +319,25 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST(run_for_model(config.string()).model.vocab == 320u);
   BOOST_TEST(run_for_model(config.parent_path().string()).model.name == "mine");
   BOOST_TEST(!run_for_model("builtin").model_is_builtin);
+  // What is not given is what people run, and the run says which keys these are.
+  const RunConfig usual = run_for_model("llama-3-8b");
+  BOOST_TEST((usual.run.seq_len == 2048u && usual.run.micro_batch == 1u && usual.precision == "bf16"));
+  BOOST_TEST(usual.assumed.size() == 3u);
+  BOOST_TEST(!usual.given.count("data.seq_len"));
+  BOOST_TEST(run_for_model("gpt2").run.seq_len == 1024u);  // the longest that it is designed for
+  const RunConfig given =
+      run_for_model("llama-3-8b", {{"train.precision", "fp32"}, {"train.micro_batch", "4"}});
+  BOOST_TEST((given.precision == "fp32" && given.run.micro_batch == 4u));
+  BOOST_TEST(given.assumed == std::vector<std::string>{"data.seq_len"}, boost::test_tools::per_element());
+  BOOST_TEST(load_run({}).assumed.empty());
+  const RunConfig adapters = load_run({}, {{"lora.base", "nf4"}});
+  BOOST_TEST((adapters.precision == "bf16" && adapters.run.compute == DType::kBF16));
+  BOOST_TEST((load_run({}, {{"lora.rank", "8"}, {"train.precision", "fp32"}}).precision == "fp32"));
+  const auto cache = [](const char* weights) {
+    return run_for_model("llama-3-8b", {{"plan.mode", "inference"}, {"plan.weights", weights}})
+        .run.memory.kv_cache;
+  };
+  BOOST_TEST((cache("nf4") == DType::kBF16 && cache("int8") == DType::kBF16));
   const ModelSpec planned = run_for_model("gemma-2-9b").model;  // a family that is only planned
   BOOST_TEST((planned.family == "gemma2" && planned.hidden == 3584 && planned.heads == 16 &&
               !planned.config_json.empty()));

@@ -167,7 +167,7 @@ const std::vector<Mistake>& mistakes() {
       {"accumulation that search would override",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.grad_accum=3"},
        2,
-       {"train.grad_accum = 3 cannot be fixed", "--global-batch=N", "this run has 12"}},
+       {"train.grad_accum = 3 cannot be fixed", "--global-batch=N", "this run has 3"}},
       {"activations that exceed 63 bits",
        {"plan", "--set", "model.hidden_size=1048576", "--set", "model.num_attention_heads=1024", "--set",
         "model.intermediate_size=2147483646", "--set", "model.num_hidden_layers=64", "--set",

@@ -112,6 +112,82 @@ BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3) {
   BOOST_TEST(r.code == 3, r.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_model_alone_is_planned_for_pytorch_too) {
+  Outcome r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "trainhost, cuda streamed"), r.out);
+  BOOST_TEST(has(r.out, "pytorch, recompute none"), r.out);
+  BOOST_TEST(has(r.out, "pytorch, recompute full"), r.out);
+  BOOST_TEST(has(r.out, "does not fit in 79.1 GiB"), r.out);
+  // Only one plan where the trainer or the estimator is named.
+  for (const char* one : {"--for=trainhost", "--for=pytorch", "--estimator=transformer"}) {
+    r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", one});
+    BOOST_TEST(!has(r.out, "pytorch, recompute"), r.out);
+  }
+  r = run_program({"plan", "--device=h100-80gb"});  // the run file decides
+  BOOST_TEST(!has(r.out, "pytorch, recompute"), r.out);
+  r = run_program({"plan", "--model=gemma-2b", "--device=h100-80gb"});
+  BOOST_TEST(has(r.out, "PyTorch: no installed estimator describes a training step of pytorch"), r.out);
+  r = run_program({"plan", "--model=llama-3-8b", "--set", "plan.mode=inference"});
+  BOOST_TEST(!has(r.out, "pytorch"), r.out);
+}
+
+BOOST_AUTO_TEST_CASE(the_answers_for_pytorch_are_in_json_and_html) {
+  TemporaryDirectory tmp;
+  const std::string page = (tmp.path() / "plan.html").string();
+  const Outcome r =
+      run_program({"plan", "--model=llama-110m", "--device=h100-80gb", "--json", "--html", page});
+  BOOST_TEST(r.code == 0, r.err);
+  const nlohmann::json j = nlohmann::json::parse(r.out);
+  BOOST_TEST(j.at("framework") == "trainhost");
+  const nlohmann::json& answers = j.at("framework_answers");
+  BOOST_REQUIRE(answers.size() == 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    BOOST_TEST(answers[i].at("framework") == "pytorch");
+    BOOST_TEST(answers[i].at("recompute") == (i ? "full" : "none"));
+    BOOST_TEST(answers[i].at("verdict") == "fits");
+    // The same figures as with --for.
+    const Outcome only =
+        run_program({"plan", "--model=llama-110m", "--device=h100-80gb", "--json", "--for", "pytorch",
+                     "--set", i ? "train.recompute=full" : "train.recompute=none"});
+    const nlohmann::json one = nlohmann::json::parse(only.out);
+    BOOST_TEST(one.at("framework") == "pytorch");
+    BOOST_TEST(one.at("framework_answers").empty());
+    BOOST_TEST(one.at("estimates")[0].at("estimator") == "pytorch");
+    BOOST_TEST(one.at("estimates")[0].at("total_bytes") == answers[i].at("total_bytes"));
+  }
+  BOOST_TEST(has(read_file(page), "The same run in PyTorch"));
+}
+
+BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described) {
+  Outcome r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "pytorch", "--set",
+                           "parallel.data=8", "--set", "parallel.zero=3"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "estimator transformer (approximation)"), r.out);
+  BOOST_TEST(has(r.out,
+                 "does not describe parallel.zero = 3: FSDP and sharded optimizers are not replayed. "
+                 "The closed form 'transformer' answers instead"),
+             r.out);
+  // An estimator that was named does not answer with another.
+  r = run_program({"plan", "--model=llama-3-8b", "--for", "pytorch", "--estimator", "pytorch", "--set",
+                   "parallel.data=8", "--set", "parallel.zero=3"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "does not describe parallel.zero = 3"), r.err);
+  r = run_program({"plan", "--model=llama-3-8b", "--for", "pytorch", "--set", "plan.allocator=x:1"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "plan.allocator: unknown key 'x'"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(automatic_recomputation_of_a_framework_is_all_layers_or_none) {
+  const auto planned = [](const char* budget) {
+    return run_program({"plan", "--model=llama-110m", "--for", "pytorch", "--budget", budget, "--set",
+                        "train.recompute=auto", "--set", "train.micro_batch=16"})
+        .out;
+  };
+  BOOST_TEST(has(planned("100GiB"), "recompute none"), planned("100GiB"));
+  BOOST_TEST(has(planned("8GiB"), "recompute full"), planned("8GiB"));
+}
+
 BOOST_AUTO_TEST_CASE(a_cpu_device_is_planned_for_the_cpu_trainer) {
   Outcome r = run_program({"plan", "--device=xeon-8480"});
   BOOST_TEST(has(r.out, "total on host"), r.out);

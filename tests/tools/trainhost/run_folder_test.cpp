@@ -365,7 +365,7 @@ BOOST_AUTO_TEST_CASE(host_memory_that_is_not_known_is_stated) {
     BOOST_TEST(e["fits"] == (o.code == 0));
     return e["verdict"].get<std::string>() + " " + e["unjudged"].dump() + " " + std::to_string(o.code);
   };
-  BOOST_TEST(verdict({}) == "fits_device {\"host\":146654464512} 0");
+  BOOST_TEST(verdict({}) == "fits_device {\"host\":146654495232} 0");
   BOOST_TEST(verdict({"--host-budget=200GiB"}) == "fits {} 0");
   BOOST_TEST(verdict({"--host-budget=1GiB"}) == "does_not_fit {} 3");
   BOOST_TEST(verdict({"--budget=1GiB"}).ends_with(" 3"));

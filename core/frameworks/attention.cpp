@@ -1,0 +1,160 @@
+#include "core/frameworks/attention.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace trainhost::frameworks {
+namespace {
+
+enum class SdpaKernel { kFlash, kEfficient, kMath };
+
+// The kernel that torch chooses for compute capability 8.0 and higher, without cuDNN.
+SdpaKernel kernel_for(Element type, std::int64_t head_dim, bool mask) {
+  const bool half = type != Element::kF32;
+  if (half && !mask && head_dim <= 256) return SdpaKernel::kFlash;
+  return head_dim % (half ? 8 : 4) == 0 ? SdpaKernel::kEfficient : SdpaKernel::kMath;
+}
+
+std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+/// repeat_kv() of transformers: [B, K, S, D] to [B, K * groups, S, D], with a copy.
+Tensor repeated(Tape& t, const Tensor& x, std::int64_t groups) {
+  if (groups == 1) return x;
+  const Shape& s = x->shape;
+  const Tensor wide = expand(t, unsqueeze(t, x, 2), 2, groups);
+  return reshape(t, wide, {s[0], s[1] * groups, s[2], s[3]});
+}
+
+/// Memory in the order [B, S, heads, D], seen as [B, heads, S, D]: what the kernels return.
+Shape token_major(const Shape& s) { return Shape{s[0], s[2], s[1], s[3]}.transposed(1, 2); }
+
+// The backward kernel of flash attention accumulates dq in f32 and sums dk and dv of each query head.
+void flash_backward_temporaries(Tape& t, const Shape& q, const Shape& k) {
+  const auto n = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
+  const std::uint64_t rows = n(q[0]) * n(q[1]) * n(rounded_up(q[2], 128));
+  t.kernel_temporary(rows * n(rounded_up(q[3], 32)) * 4 + rows * 4 + (k[1] != q[1] ? q.count() * 4 : 0),
+                     "dq in f32, row sums, dk and dv per query head");
+}
+
+Tensor flash(Tape& t, const AttentionInputs& in) {
+  const std::int64_t width = in.q->shape[-1];
+  const Tensor q = pad_last(t, in.q, 8), k = pad_last(t, in.k, 8), v = pad_last(t, in.v, 8);
+  const Shape shape = elementwise(q->shape);  // empty_like(q)
+  const Tensor sums = t.make({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp");
+  const Tensor counters = t.make({3}, Element::kI64, "random state");
+  const std::array inputs{q, k, v};
+  const std::array saved{q, k, v, sums, counters};
+  const Tensor out = t.apply({"output", inputs, saved, true,
+                              [](BackwardCall& c) {
+                                const Shape &qs = c.saved[0]->shape, &ks = c.saved[1]->shape;
+                                for (std::size_t i = 0; i < 3; ++i)
+                                  c.results[i] =
+                                      c.tape.make(elementwise(i ? ks : qs), c.saved[0]->type, "gradient");
+                                flash_backward_temporaries(c.tape, qs, ks);
+                              }},
+                             shape, q->type);
+  return width == shape[-1] ? out : slice(t, out, -1, width);
+}
+
+/// A boolean mask as one that is added, with rows padded to eight columns.
+Tensor additive_mask(Tape& t, const Tensor& mask, Element type) {
+  if (!mask || mask->type != Element::kBool) return mask;
+  const Tensor inverted = t.make(elementwise(mask->shape), Element::kBool, "mask, inverted");
+  return t.make(elementwise(inverted->shape), type, "mask");
+}
+
+Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
+  const Shape shape = token_major(in.q->shape);
+  const Tensor sums = t.make({shape[0], shape[1], rounded_up(shape[2], 32)}, Element::kF32, "log-sum-exp");
+  const Tensor counters = t.make({2}, Element::kI64, "random state");
+  const std::array inputs{in.q, in.k, in.v};
+  std::array<Tensor, 6> saved{in.q, in.k, in.v, sums, counters, mask};
+  return t.apply({"output", inputs, std::span(saved.data(), mask ? 6u : 5u), true,
+                  [](BackwardCall& c) {
+                    for (std::size_t i = 0; i < 3; ++i)
+                      c.results[i] =
+                          c.tape.make(token_major(c.saved[i]->shape), c.saved[0]->type, "gradient");
+                    const Shape& s = c.saved[0]->shape;
+                    const auto rows = static_cast<std::uint64_t>(s[0] * s[1] * s[2]);
+                    const bool half = c.saved[0]->type != Element::kF32;
+                    c.tape.kernel_temporary(rows * 4 + (half ? s.count() * 4 : 0), "dq in f32, row sums");
+                  }},
+                 shape, in.q->type);
+}
+
+/// _scaled_dot_product_attention_math: computes in f32, and materialises the scores.
+Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
+  const Element type = in.q->type;
+  const Tensor q = to(t, in.q, Element::kF32), k = to(t, in.k, Element::kF32), v = to(t, in.v, Element::kF32);
+  Tensor scores;
+  {
+    const Tensor scaled_q = mul_number(t, q);
+    const Tensor scaled_k = mul_number(t, transpose(t, k, 2, 3));
+    scores = matmul(t, scaled_q, scaled_k);
+  }
+  if (mask) scores = add(t, scores, mask);
+  scores = softmax(t, scores, "probabilities");
+  const Tensor returned = to(t, scores, type);
+  const Tensor out = matmul(t, scores, v);
+  return to(t, out, type);
+}
+
+}  // namespace
+
+AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
+  const ModuleScope scope(t, "self_attn");
+  const Tensor keys = repeated(t, in.k, in.groups);
+  const Tensor values = repeated(t, in.v, in.groups);
+  Tensor weights = matmul(t, in.q, transpose(t, keys, 2, 3));
+  weights = mul_number(t, weights);
+  if (in.soft_cap) {
+    weights = div_number(t, weights);
+    weights = tanh(t, weights);
+    weights = mul_number(t, weights);
+  }
+  if (in.mask) weights = add(t, weights, in.mask);
+  const Element type = in.q->type;
+  if (in.f32_softmax || t.autocast_on) weights = to(t, weights, Element::kF32);
+  weights = softmax(t, weights, "probabilities");
+  weights = to(t, weights, in.f32_softmax ? type : in.v->type);
+  weights = dropout(t, weights, in.dropout);
+  Tensor output = matmul(t, weights, values);
+  output = transpose(t, output, 1, 2);
+  return {contiguous(t, output), weights};
+}
+
+AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
+  const ModuleScope scope(t, "self_attn");
+  AttentionInputs in = given;
+  if (in.mask || in.q->shape[-1] > 256) {
+    in.k = repeated(t, in.k, in.groups);
+    in.v = repeated(t, in.v, in.groups);
+  }
+  const Tensor keys = in.k, values = in.v;
+  in.q = t.lowered(in.q);
+  in.k = t.lowered(in.k);
+  in.v = t.lowered(in.v);
+  const SdpaKernel kernel = kernel_for(in.q->type, in.q->shape[-1], bool(in.mask));
+  Tensor output;
+  if (kernel == SdpaKernel::kFlash) {
+    output = flash(t, in);
+  } else {
+    Tensor mask = additive_mask(t, in.mask, in.q->type);
+    if (kernel == SdpaKernel::kEfficient) {
+      if (mask && mask->shape[-1] % 8) {
+        const Tensor narrow = mask;
+        mask = t.make({mask->shape[0], 1, mask->shape[2], rounded_up(mask->shape[3], 8)}, mask->type,
+                      "mask, padded");
+      }
+      output = efficient(t, in, mask);
+    } else {
+      output = math(t, in, mask);
+    }
+  }
+  output = transpose(t, output, 1, 2);
+  return {contiguous(t, output), {}};
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,25 @@
+// Attention as transformers calls it: eager, and scaled_dot_product_attention with the kernel that CUDA
+// takes.
+#pragma once
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+
+struct AttentionInputs {
+  Tensor q, k, v;           // [B, heads, S, D]; k and v with their own number of heads
+  Tensor mask;              // [B, 1, S, S], or none
+  std::int64_t groups = 1;  // query heads per key head
+  bool soft_cap = false;    // eager only
+  bool f32_softmax = true;  // GPT-2 computes in the type of its input
+  double dropout = 0;
+};
+
+struct AttentionOutputs {
+  Tensor output;   // [B, S, heads, D]
+  Tensor weights;  // of eager attention
+};
+
+AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in);
+AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& in);
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,411 @@
+#include "core/frameworks/decoder.hpp"
+
+#include <utility>
+
+namespace trainhost::frameworks {
+namespace {
+
+constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
+                                         "pre_feedforward_layernorm", "post_feedforward_layernorm"};
+
+/// Ends an autocast region also where recomputation stops in the middle of a layer.
+class AutocastScope {
+ public:
+  AutocastScope(Tape& tape, bool on) : tape_(tape) { tape.autocast_on = on; }
+  ~AutocastScope() { tape_.leave_autocast(); }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  Tape& tape_;
+};
+
+}  // namespace
+
+Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings)
+    : t_(tape),
+      a_(architecture),
+      s_(settings),
+      batch_(settings.batch),
+      sequence_(settings.sequence),
+      hidden_(architecture.hidden),
+      gemma_(architecture.family.starts_with("gemma")),
+      gpt2_(architecture.family == "gpt2"),
+      phi3_(architecture.family == "phi3") {
+  const auto vocab = static_cast<std::int64_t>(a_.vocab);
+  embedding_ = weight({vocab, hidden_}, "embed_tokens");
+  if (a_.learned_positions)
+    positions_ = weight({static_cast<std::int64_t>(a_.learned_positions), hidden_}, "wpe");
+  for (const model::LayerRun& run : a_.layers)
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      t_.layer = static_cast<std::int32_t>(layers_.size());
+      add_layer(run.layer);
+    }
+  t_.layer = -1;
+  final_norm_ = weight({hidden_}, "norm");
+  if (gpt2_) final_shift_ = weight({hidden_}, "norm");
+  if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head");
+  const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* tensor) {
+    buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
+  };
+  if (!gpt2_)
+    for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
+      buffer({layers_.front().head_dim / 2}, Element::kF32, "rotary_emb", "inverse frequencies");
+  if (gemma_) buffer({}, s_.weights, "embed_tokens", "scale");
+  ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
+}
+
+Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
+  const bool trained = !base || s_.lora_rank == 0;
+  // peft keeps adapters in f32 where the base is in bf16 or f16.
+  Tensor w = t_.parameter(shape, base ? s_.weights : Element::kF32, module, trained);
+  if (trained) trained_.push_back(w);
+  return w;
+}
+
+LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs,
+                                      bool bias, bool adapter) {
+  LinearWeights w;
+  w.module = module;
+  w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
+  if (bias) w.bias = weight({outputs}, module);
+  if (adapter && s_.lora_rank) {
+    w.lora_a = weight({s_.lora_rank, inputs}, module, false);
+    w.lora_b = weight({outputs, s_.lora_rank}, module, false);
+  }
+  return w;
+}
+
+void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
+  const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
+  const std::uint32_t targets = s_.lora_targets;
+  w.heads = a.heads;
+  w.kv_heads = a.kv_heads;
+  w.head_dim = a.head_dim;
+  w.window = a.window;
+  if (phi3_ || gpt2_) {
+    w.qkv = linear_weights(gpt2_ ? "attn.c_attn" : "self_attn.qkv_proj", hidden_, q + 2 * kv, gpt2_,
+                           targets & (kLoraQ | kLoraK | kLoraV));
+  } else {
+    w.q = linear_weights("self_attn.q_proj", hidden_, q, a.q_bias, targets & kLoraQ);
+    w.k = linear_weights("self_attn.k_proj", hidden_, kv, a.k_bias, targets & kLoraK);
+    w.v = linear_weights("self_attn.v_proj", hidden_, kv, a.v_bias, targets & kLoraV);
+  }
+  w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
+                       targets & kLoraO);
+  if (a.qk_norm != model::NormKind::kNone) {
+    w.q_norm = weight({w.head_dim}, "self_attn.q_norm");
+    w.k_norm = weight({w.head_dim}, "self_attn.k_norm");
+  }
+}
+
+void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
+  const std::uint32_t targets = s_.lora_targets;
+  if (l.experts.count) {
+    w.experts_per_token = l.experts.active;
+    const std::int64_t n = l.experts.count, width = l.experts.each.width;
+    w.router = weight({n, hidden_}, "mlp.gate");
+    w.experts_up = weight({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
+    w.experts_down = weight({n, hidden_, width}, "mlp.experts.down_proj");
+    return;
+  }
+  const std::int64_t width = l.mlp.width;
+  if (phi3_) {
+    w.gate_up =
+        linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, targets & (kLoraGate | kLoraUp));
+  } else if (gpt2_) {
+    w.up = linear_weights("mlp.c_fc", hidden_, width, true, targets & kLoraUp);
+  } else {
+    w.gate = linear_weights("mlp.gate_proj", hidden_, width, l.mlp.up_bias, targets & kLoraGate);
+    w.up = linear_weights("mlp.up_proj", hidden_, width, l.mlp.up_bias, targets & kLoraUp);
+  }
+  w.down = linear_weights(gpt2_ ? "mlp.c_proj" : "mlp.down_proj", width, hidden_, gpt2_ || l.mlp.down_bias,
+                          targets & kLoraDown);
+}
+
+void Decoder::add_layer(const model::Layer& l) {
+  LayerWeights w;
+  add_attention(w, l.attention);
+  add_mlp(w, l);
+  for (std::uint32_t i = 0; i < l.norms; ++i) {
+    w.norms.push_back(weight({hidden_}, kNormModules[i]));
+    if (gpt2_) w.norm_shifts.push_back(weight({hidden_}, kNormModules[i]));
+  }
+  layers_.push_back(std::move(w));
+}
+
+Tensor Decoder::loss() {
+  const AutocastScope autocast(t_, s_.autocast);
+  t_.module = "";
+  const Tensor x = hidden_states();
+  t_.module = "lm_head";
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  Tensor logits = linear(t_, x, a_.tied ? embedding_ : head_);
+  t_.in_loss = true;
+  if (a_.family == "gemma2") {
+    logits = div_number(t_, logits);
+    logits = tanh(t_, logits);
+    logits = mul_number(t_, logits);
+  }
+  t_.module = "loss";
+  const Tensor wide = to(t_, logits, Element::kF32);
+  const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
+  // labels[..., 1:].contiguous(), which is a view of a single row.
+  const Tensor targets =
+      batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
+  const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
+  Tensor result = cross_entropy(t_, flat, targets);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return result;
+}
+
+/// Gemma 3 rotates layers with a window by other angles.
+bool Decoder::two_rotaries() const {
+  bool window = false, full = false;
+  for (const LayerWeights& w : layers_) (w.window ? window : full) = true;
+  return a_.family != "gemma2" && gemma_ && window && full;
+}
+
+Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
+  const ModuleScope scope(t_, "rotary_emb");
+  const Shape shape{1, sequence_, head_dim};
+  const Tensor frequencies = t_.make({1, sequence_, head_dim / 2}, Element::kF32, "angles");
+  const Tensor angles = t_.make(shape, Element::kF32, "angles");
+  const auto table = [&](const char* name) {
+    const Tensor unscaled = t_.make(shape, Element::kF32, name);
+    return t_.make(shape, Element::kF32, name);
+  };
+  const Tensor cos = table("cos"), sin = table("sin");
+  const auto cast = [&](const Tensor& x, const char* name) {
+    const Tensor y = s_.weights == Element::kF32 ? x : t_.make(shape, s_.weights, name);
+    return t_.alias(y, shape.unsqueezed(1));
+  };
+  return {cast(cos, "cos"), cast(sin, "sin")};
+}
+
+/// None where SDPA needs no mask.
+Tensor Decoder::mask(bool window) {
+  const bool eager = s_.attention == AttentionKernel::kEager;
+  if (!eager && !window) return {};
+  const ModuleScope scope(t_, "");
+  const Tensor allowed = t_.make({1, 1, sequence_, sequence_}, Element::kBool, "mask");
+  const Shape shape = allowed->shape.expanded(0, batch_);
+  return eager ? t_.make(elementwise(shape), s_.weights, "mask") : t_.alias(allowed, shape);
+}
+
+Tensor Decoder::hidden_states() {
+  Tensor x;
+  {
+    const ModuleScope scope(t_, "embed_tokens");
+    x = embedding(t_, ids_, embedding_);
+    if (gemma_) x = mul(t_, x, buffers_.back());
+    if (s_.lora_rank && s_.checkpoint) {
+      x->requires_grad =
+          true;  // enable_input_require_grads(): a leaf with a gradient, which a cycle of references holds
+      if (t_.options.collects_cycles) uncollected_.clear();
+      uncollected_.push_back(x);
+    }
+  }
+  const Tensor position_ids = t_.make({1, sequence_}, Element::kI64, "position ids");
+  if (gpt2_) {
+    const ModuleScope scope(t_, "wpe");
+    const Tensor tokens = x;
+    const Tensor places = embedding(t_, position_ids, positions_);
+    x = add(t_, tokens, places);
+  }
+  bool any_full = false, any_window = false;
+  const auto windowed = [&](const LayerWeights& w) { return w.window && sequence_ >= w.window; };
+  for (const LayerWeights& w : layers_) (windowed(w) ? any_window : any_full) = true;
+  const bool eager = s_.attention == AttentionKernel::kEager;
+  // Gemma makes both masks, whatever its layers need.
+  const Tensor full_mask = any_full || gemma_ ? mask(false) : Tensor();
+  const Tensor window_mask = any_window ? mask(true) : gemma_ && eager ? mask(false) : Tensor();
+  if (gpt2_) {
+    const ModuleScope scope(t_, "drop");
+    x = dropout(t_, x, s_.dropout);
+  }
+  Rotary rotary, window_rotary;
+  if (!gpt2_) rotary = rotary_tables(layers_.front().head_dim);
+  window_rotary = rotary;
+  if (two_rotaries()) window_rotary = rotary_tables(layers_.front().head_dim);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    t_.layer = static_cast<std::int32_t>(i);
+    const LayerWeights& w = layers_[i];
+    const bool window = windowed(w);
+    const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
+    x = s_.checkpoint ? checkpointed_layer(x, w, context) : layer(x, w, context);
+  }
+  t_.layer = -1;
+  if (gpt2_) {
+    const ModuleScope scope(t_, "norm");
+    return layer_norm(t_, x, final_norm_, final_shift_);
+  }
+  return norm(x, final_norm_, "norm");
+}
+
+Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context) {
+  const std::int32_t index = t_.layer;
+  t_.note_saved(x);
+  if (gpt2_ && context.mask) t_.note_saved(context.mask);  // an argument by position
+  return t_.checkpointed([&] { return layer(x, w, context); },
+                         [this, x, &w, context, index] {
+                           const AutocastScope autocast(t_, s_.autocast);
+                           t_.layer = index;
+                           t_.module = "";
+                           layer(x, w, context);
+                         });
+}
+
+Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
+  const ModuleScope scope(t_, module);
+  if (gemma_) return gemma_norm(x, weight);
+  Tensor h = to(t_, x, Element::kF32);
+  Tensor squares = pow(t_, h);
+  const Tensor variance = mean(t_, squares);
+  squares.reset();
+  Tensor shifted = add_number(t_, variance);
+  Tensor scale = rsqrt(t_, shifted);
+  shifted.reset();
+  h = mul(t_, h, scale);
+  scale.reset();
+  const Tensor narrow = to(t_, h, x->type);
+  return mul(t_, weight, narrow);
+}
+
+Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
+  Tensor output;
+  {
+    const Tensor h = to(t_, x, Element::kF32);
+    Tensor scale = pow(t_, h);
+    scale = mean(t_, scale);
+    scale = add_number(t_, scale);
+    scale = rsqrt(t_, scale);
+    output = mul(t_, h, scale);
+  }
+  Tensor one_plus = to(t_, weight, Element::kF32);
+  one_plus = add_number(t_, one_plus);
+  output = mul(t_, output, one_plus);
+  one_plus.reset();
+  return to(t_, output, x->type);
+}
+
+Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
+  const ModuleScope scope(t_, w.module);
+  const auto base = [&] { return gpt2_ ? conv1d(t_, x, w.weight, w.bias) : linear(t_, x, w.weight, w.bias); };
+  if (!w.lora_a) return base();
+  Tensor result = base();
+  const Element type = result->type;
+  const Tensor wide = to(t_, x, w.lora_a->type);
+  Tensor small = linear(t_, dropout(t_, wide, s_.lora_dropout), w.lora_a);
+  Tensor change = linear(t_, small, w.lora_b);
+  small.reset();
+  change = mul_number(t_, change);
+  result = add(t_, result, change);
+  change.reset();
+  return to(t_, result, type);
+}
+
+Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {
+  const ModuleScope scope(t_, "rotary_emb");
+  const auto rotate = [&](const Tensor& part) {
+    Tensor left = mul(t_, part, r.cos);
+    Tensor half;
+    {
+      const Tensor first = slice(t_, part, -1, part->shape[-1] / 2);
+      const Tensor second = slice(t_, part, -1, part->shape[-1] / 2);
+      half = concatenate(t_, {neg(t_, second), first});
+    }
+    const Tensor right = mul(t_, half, r.sin);
+    half.reset();
+    return add(t_, left, right);
+  };
+  if (!phi3_) return rotate(x);
+  const Tensor rest =
+      slice(t_, x, -1, 0);  // Phi-3 concatenates the part that it does not rotate, here nothing
+  const Tensor turned = rotate(x);
+  return concatenate(t_, {turned, rest});
+}
+
+AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, const Context& context) {
+  const auto heads_first = [&](const Tensor& flat, std::int64_t heads) {
+    return transpose(t_, view(t_, flat, {batch_, sequence_, heads, w.head_dim}), 1, 2);
+  };
+  AttentionInputs in;
+  if (w.qkv.weight) {
+    const std::int64_t q = w.heads * w.head_dim, kv = w.kv_heads * w.head_dim;
+    const Tensor fused = run(w.qkv, x);
+    in.q = heads_first(slice(t_, fused, -1, q), w.heads);
+    in.k = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
+    in.v = heads_first(slice(t_, fused, -1, kv), w.kv_heads);
+  } else {
+    in.q = heads_first(run(w.q, x), w.heads);
+    if (w.q_norm && !gemma_)
+      in.q = transpose(t_, norm(transpose(t_, in.q, 1, 2), w.q_norm, "self_attn.q_norm"), 1, 2);
+    in.k = heads_first(run(w.k, x), w.kv_heads);
+    if (w.q_norm && !gemma_)
+      in.k = transpose(t_, norm(transpose(t_, in.k, 1, 2), w.k_norm, "self_attn.k_norm"), 1, 2);
+    in.v = heads_first(run(w.v, x), w.kv_heads);
+    if (w.q_norm && gemma_) {
+      in.q = norm(in.q, w.q_norm, "self_attn.q_norm");
+      in.k = norm(in.k, w.k_norm, "self_attn.k_norm");
+    }
+  }
+  {
+    Tensor q = rotated(in.q, context.rotary), k = rotated(in.k, context.rotary);
+    in.q = std::move(q);
+    in.k = std::move(k);
+  }
+  in.mask = context.mask;
+  in.groups = w.heads / w.kv_heads;
+  in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;
+  AttentionOutputs out =
+      s_.attention == AttentionKernel::kEager ? eager_attention(t_, in) : sdpa_attention(t_, in);
+  out.output = reshape(t_, out.output, {batch_, sequence_, w.heads * w.head_dim});
+  out.output = run(w.o, out.output);
+  return out;
+}
+
+Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
+  Tensor product;
+  if (w.gate_up.weight) {
+    const Tensor fused = run(w.gate_up, x);
+    const ModuleScope scope(t_, "mlp");
+    const std::vector<Tensor> parts = split(t_, fused, {fused->shape[-1] / 2, fused->shape[-1] / 2});
+    const Tensor active = silu(t_, parts[0]);
+    product = mul(t_, parts[1], active);
+  } else {
+    Tensor gate = run(w.gate, x);
+    {
+      const ModuleScope scope(t_, "mlp.act_fn");
+      gate = gemma_ ? gelu(t_, gate) : silu(t_, gate);
+    }
+    const Tensor up = run(w.up, x);
+    const ModuleScope scope(t_, "mlp");
+    product = mul(t_, gate, up);
+  }
+  return run(w.down, product);
+}
+
+Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context& context) {
+  if (gpt2_) return gpt2_layer(input, w, context);
+  const bool four = w.norms.size() == 4;
+  Tensor residual = input;
+  Tensor x = norm(input, w.norms[0], kNormModules[0]);
+  AttentionOutputs attended = attention(x, w, context);
+  x = std::move(attended.output);
+  if (four) x = norm(x, w.norms[1], kNormModules[1]);
+  {
+    const ModuleScope scope(t_, "self_attn");
+    x = add(t_, residual, x);
+  }
+  residual = x;
+  x = norm(x, w.norms[four ? 2 : 1], kNormModules[four ? 2 : 1]);
+  x = w.router ? experts(x, w) : mlp(x, w);
+  if (four) x = norm(x, w.norms[3], kNormModules[3]);
+  const ModuleScope scope(t_, "mlp");
+  return add(t_, residual, x);
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,79 @@
+// The models of transformers, written with the operators of the tape. The functions have the local variables
+// of the Python code, because their lifetimes are part of the memory.
+#pragma once
+#include <vector>
+
+#include "core/frameworks/attention.hpp"
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+
+/// A linear layer with its adapter, if it has one.
+struct LinearWeights {
+  const char* module = "";
+  Tensor weight, bias;
+  Tensor lora_a, lora_b;
+};
+
+struct LayerWeights {
+  LinearWeights qkv, q, k, v, o;          // fused or separate
+  LinearWeights gate_up, gate, up, down;  // fused or separate
+  Tensor q_norm, k_norm;
+  std::vector<Tensor> norms, norm_shifts;   // of width H, in order of use
+  Tensor router, experts_up, experts_down;  // [E, H], [E, 2I, H], [E, H, I]
+  std::uint32_t window = 0, experts_per_token = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+class Decoder {
+ public:
+  /// Allocates weights and token ids.
+  Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
+
+  /// The forward pass of one micro-batch; f32 scalar.
+  Tensor loss();
+  const std::vector<Tensor>& trained() const { return trained_; }
+
+ private:
+  struct Rotary {
+    Tensor cos, sin;  // [1, 1, S, D]
+  };
+  struct Context {
+    Rotary rotary;
+    Tensor mask, position_ids;  // a checkpointed layer keeps its arguments
+  };
+
+  Tensor weight(const Shape& shape, const char* module, bool base = true);
+  LinearWeights linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
+                               bool adapter);
+  void add_layer(const model::Layer& layer);
+  void add_attention(LayerWeights& w, const model::Attention& a);
+  void add_mlp(LayerWeights& w, const model::Layer& l);
+
+  Tensor hidden_states();
+  bool two_rotaries() const;
+  Rotary rotary_tables(std::int64_t head_dim);
+  Tensor mask(bool window);
+  Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  Tensor layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  Tensor gpt2_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
+  Tensor gemma_norm(const Tensor& x, const Tensor& weight);
+  Tensor run(const LinearWeights& w, const Tensor& x);
+  AttentionOutputs attention(const Tensor& x, const LayerWeights& w, const Context& context);
+  Tensor rotated(const Tensor& x, const Rotary& rotary);
+  Tensor mlp(const Tensor& x, const LayerWeights& w);
+  Tensor experts(const Tensor& x, const LayerWeights& w);
+
+  Tape& t_;
+  const model::Architecture& a_;
+  const StepSettings& s_;
+  std::int64_t batch_, sequence_, hidden_;
+  bool gemma_, gpt2_, phi3_;
+  Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_;
+  std::vector<Tensor> buffers_, uncollected_;
+  std::vector<LayerWeights> layers_;
+  std::vector<Tensor> trained_;
+};
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,124 @@
+// Mixture of experts of Mixtral, with the grouped matrix products that transformers takes on a GPU. N tokens,
+// k experts per token, R = N * k rows in the order of the experts.
+#include <array>
+
+#include "core/frameworks/decoder.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+/// Rows of x in another order: [rows, ...].
+Tensor rows_of(Tape& t, const Tensor& x, const Tensor& indices) {
+  Shape shape = x->shape;
+  shape.size[0] = indices->shape[0];
+  return t.apply({"rows", std::span(&x, 1), std::span(&indices, 1), false,
+                  [before = x->shape](BackwardCall& c) {
+                    Tensor zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                    if (c.tape.options.subclass_gradients)  // index_put() instead of index_put_()
+                      zeros = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
+                    c.results[0] = std::move(zeros);
+                  }},
+                 shape.made_contiguous(), x->type);
+}
+
+/// x: [R, inputs] in groups of rows; w: [E, outputs, inputs].
+Tensor grouped_product(Tape& t, const Tensor& x, const Tensor& w, const Tensor& offsets) {
+  const std::array inputs{x, w};
+  std::array<Tensor, 3> saved;
+  std::size_t count = 0;
+  if (w->needs_grad()) saved[count++] = x;
+  if (x->needs_grad()) saved[count++] = w;
+  if (count) saved[count++] = offsets;
+  return t.apply({"output", inputs, std::span(saved.data(), count), false,
+                  [x_shape = x->shape, w_shape = w->shape](BackwardCall& c) {
+                    const Tensor g = c.take();
+                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
+                    if (c.needs(0)) c.results[0] = c.tape.make(x_shape, g->type, "gradient of the input");
+                  }},
+                 {x->shape[0], w->shape[1]}, x->type);
+}
+
+struct Routing {
+  Tensor logits, weights, experts;  // [N, E], [N, k], [N, k]
+};
+
+Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t k) {
+  const ModuleScope scope(t, "mlp.gate");
+  Routing r;
+  r.logits = linear(t, tokens, router);
+  Tensor probabilities;
+  {
+    const Tensor wide = to(t, r.logits, Element::kF32);
+    probabilities = softmax(t, wide, "probabilities");
+  }
+  const Shape shape{tokens->shape[0], k};
+  r.experts = t.make(shape, Element::kI64, "experts");
+  const Tensor chosen = t.apply({"weights", std::span(&probabilities, 1), std::span(&r.experts, 1), false,
+                                 [before = probabilities->shape](BackwardCall& c) {
+                                   c.results[0] = c.tape.make(before, Element::kF32, "gradient");
+                                 }},
+                                shape, Element::kF32);
+  const Tensor total = sum(t, chosen);
+  const Tensor before =
+      t.make(shape, Element::kF32, "weights");  // divided in place, so autograd keeps a copy
+  const std::array inputs{chosen, total};
+  const std::array saved{total, before};
+  r.weights = t.apply_view({"weights", inputs, saved, false,
+                            [](BackwardCall& c) {
+                              const Shape& s = c.grads[0]->shape;
+                              c.results[0] = c.tape.make(s, Element::kF32, "gradient");
+                              c.results[1] = c.tape.make(s, Element::kF32, "gradient");
+                            }},
+                           chosen, shape);
+  return r;
+}
+
+/// [N, k, H] to [N, H].
+Tensor sum_of_experts(Tape& t, const Tensor& x) {
+  const std::int64_t k = x->shape[1];
+  return t.apply({"sum",
+                  std::span(&x, 1),
+                  {},
+                  false,
+                  [k](BackwardCall& c) {
+                    const Tensor g = c.take();
+                    c.results[0] = c.tape.alias(g, g->shape.unsqueezed(1).expanded(1, k));
+                  }},
+                 {x->shape[0], x->shape[2]}, x->type);
+}
+
+}  // namespace
+
+Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
+  const ModuleScope scope(t_, "mlp.experts");
+  const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
+  const Tensor flat = view(t_, x, {tokens, hidden_});
+  const Routing routing = route(t_, flat, w.router, k);
+  const Tensor row_weights = view(t_, routing.weights, {rows});
+  const Tensor sorted = t_.make({rows}, Element::kI64, "experts, sorted");
+  const Tensor order = t_.make({rows}, Element::kI64, "order of the rows");
+  Tensor selected;
+  {
+    const Tensor token = t_.make({rows}, Element::kI64, "token of each row");
+    selected = rows_of(t_, flat, token);
+  }
+  const Tensor selected_weights = rows_of(t_, row_weights, order);
+  const Tensor counted = t_.make({rows}, Element::kI32, "experts, sorted");
+  const Tensor counts = t_.make({w.router->shape[0]}, Element::kI32, "tokens per expert");
+  const Tensor offsets = t_.make({w.router->shape[0]}, Element::kI32, "offsets");
+  Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), w.experts_up, offsets);
+  {
+    const std::int64_t width = h->shape[1] / 2;
+    const std::vector<Tensor> parts = split(t_, h, {width, width});
+    const Tensor gate = silu(t_, parts[0]);
+    h = mul(t_, gate, parts[1]);
+  }
+  h = grouped_product(t_, h, w.experts_down, offsets);
+  Tensor weighted = mul(t_, h, unsqueeze(t_, selected_weights, 1));
+  const Tensor back = t_.make({rows}, Element::kI64, "original order");
+  weighted = rows_of(t_, weighted, back);
+  const Tensor total = sum_of_experts(t_, view(t_, weighted, {tokens, k, hidden_}));
+  return view(t_, to(t_, total, flat->type), {batch_, sequence_, hidden_});
+}
+
+}  // namespace trainhost::frameworks

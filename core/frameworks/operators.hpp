@@ -1,0 +1,67 @@
+// The operators of a decoder as PyTorch's autograd runs them: what each allocates, what it saves, and what
+// its gradient allocates, in that order. Names are those of torch where it has one.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "core/frameworks/tape.hpp"
+
+namespace trainhost::frameworks {
+
+// Views and copies.
+Tensor to(Tape& t, const Tensor& x, Element type);
+Tensor view(Tape& t, const Tensor& x, const Shape& sizes);
+/// A view where the strides allow it, else a copy.
+Tensor reshape(Tape& t, const Tensor& x, const Shape& sizes);
+Tensor contiguous(Tape& t, const Tensor& x);
+Tensor transpose(Tape& t, const Tensor& x, int a, int b);
+Tensor unsqueeze(Tape& t, const Tensor& x, int dim);
+Tensor expand(Tape& t, const Tensor& x, int dim, std::int64_t n);
+/// The first or another `n` elements of a dimension.
+Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n);
+/// Parts of the last dimension.
+std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes);
+/// Along the last dimension.
+Tensor concatenate(Tape& t, std::initializer_list<Tensor> parts);
+/// The last dimension padded with zeros to a multiple.
+Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple);
+
+// Elementwise.
+Tensor add(Tape& t, const Tensor& a, const Tensor& b);
+Tensor mul(Tape& t, const Tensor& a, const Tensor& b);
+Tensor mul_number(Tape& t, const Tensor& x);
+Tensor div_number(Tape& t, const Tensor& x);
+Tensor add_number(Tape& t, const Tensor& x);
+Tensor neg(Tape& t, const Tensor& x);
+Tensor silu(Tape& t, const Tensor& x);
+/// gelu(approximate="tanh") as one operator.
+Tensor gelu(Tape& t, const Tensor& x);
+Tensor tanh(Tape& t, const Tensor& x);
+Tensor pow(Tape& t, const Tensor& x);
+Tensor rsqrt(Tape& t, const Tensor& x);
+Tensor dropout(Tape& t, const Tensor& x, double p);
+
+// Reductions over the last dimension.
+Tensor mean(Tape& t, const Tensor& x);
+Tensor sum(Tape& t, const Tensor& x);
+Tensor softmax(Tape& t, const Tensor& x, const char* name = "softmax");
+Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+// Products. Under autocast the inputs are cast first, the last argument first, as C++ evaluates them.
+/// x: [..., inputs]; w: [outputs, inputs]; bias: [outputs] or none.
+Tensor linear(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias = {});
+/// x: [..., inputs]; w: [inputs, outputs] (Conv1D of GPT-2).
+Tensor conv1d(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias);
+/// Batches of matrices in four dimensions.
+Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);
+
+Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w);
+/// logits: [rows, classes] in f32.
+Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
+
+/// Result type of an operator on two tensors.
+Element promoted(const Tensor& a, const Tensor& b);
+/// A gradient in other sizes: a view, or a copy if the strides do not allow one.
+Tensor reshaped_gradient(Tape& t, Tensor g, const Shape& sizes);
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,253 @@
+// Tape: PyTorch's autograd with sizes only. A Tensor is a handle of a storage; the storage is freed with its
+// last handle, so the local variables of a C++ function that is written like the Python code of a model have
+// the lifetimes of that code. An operator creates its result and a Node, which keeps what autograd saves.
+// run_backward() runs the nodes in the order of PyTorch's engine. Every allocation and free is an event of
+// the trace. Single-threaded.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/frameworks/shape.hpp"
+#include "core/frameworks/trace.hpp"
+
+namespace trainhost::frameworks {
+
+enum class Element : std::uint8_t { kF32, kBF16, kF16, kI64, kI32, kBool, kByte };
+std::uint64_t bytes_of(Element e);
+bool is_floating(Element e);
+
+class Tape;
+struct Node;
+struct TensorBody;
+
+/// Counted reference. T has a member `references`.
+template <class T>
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(T* p) : p_(p) { add(); }
+  Ref(const Ref& o) : p_(o.p_) { add(); }
+  Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  Ref& operator=(Ref o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Ref() { drop(); }
+  T* operator->() const { return p_; }
+  T& operator*() const { return *p_; }
+  T* get() const { return p_; }
+  explicit operator bool() const { return p_ != nullptr; }
+  void reset() { *this = Ref(); }
+
+ private:
+  void add() {
+    if (p_) ++p_->references;
+  }
+  void drop() {
+    if (p_ && --p_->references == 0) delete p_;
+  }
+  T* p_ = nullptr;
+};
+
+/// Memory. references: tensors that share it.
+struct StorageBody {
+  StorageBody(Tape& tape_, std::uint32_t index_) : tape(tape_), index(index_) {}
+  ~StorageBody();
+  Tape& tape;
+  std::uint32_t index;  // in the trace
+  std::uint32_t references = 0;
+};
+
+using Tensor = Ref<TensorBody>;
+
+struct TensorBody {
+  std::uint32_t references = 0;
+  Ref<StorageBody> storage;
+  Shape shape;
+  Element type = Element::kF32;
+  bool requires_grad = false;  // of a leaf
+  bool parameter = false;
+  std::uint8_t output = 0;  // of the node
+  Ref<Node> node;           // that computed it; none for a leaf
+  Tensor grad;              // of a leaf
+  Tensor autocast_copy;     // in bf16, while the cache of autocast keeps it
+  // State of the engine for a leaf.
+  std::uint32_t waiting = 0;
+  Tensor arrived;
+
+  bool needs_grad() const { return requires_grad || node; }
+  std::uint64_t bytes() const { return shape.count() * bytes_of(type); }
+};
+
+/// One call of a node in the backward pass. `grads`: of its outputs; `saved`: as the operator listed them;
+/// `results`: of its inputs, to be filled where needs() is true. Move a gradient out of `grads` to free it
+/// early.
+struct BackwardCall {
+  Tape& tape;
+  std::vector<Tensor>& grads;
+  std::vector<Tensor>& saved;
+  std::vector<Tensor>& results;
+  const Node& node;
+  bool needs(std::size_t input) const;
+  /// Gradient of the only output.
+  Tensor take() { return std::move(grads[0]); }
+};
+using Backward = std::function<void(BackwardCall&)>;
+
+struct Edge {
+  Ref<Node> node;
+  Tensor leaf;
+  std::uint8_t output = 0;
+  Shape shape;  // of the input: its gradient is summed and cast to it
+  Element type = Element::kF32;
+  bool exists() const { return node || leaf; }
+};
+
+struct Frame;
+
+struct Node {
+  std::uint32_t references = 0;
+  std::uint64_t sequence = 0;
+  const char* operation = "";
+  const char* module = "";
+  std::int32_t layer = -1;
+  bool of_loss = false;
+  std::vector<Edge> edges;
+  std::vector<Tensor> saved;
+  Backward backward;
+  Ref<Frame> frame;  // of the checkpointed region that the node is part of
+  std::uint32_t first_saved = 0, saved_count = 0;
+  // State of the engine.
+  std::uint32_t waiting = 0;
+  bool visited = false;
+  std::vector<Tensor> arrived;
+};
+
+/// A checkpointed region: what was saved in it is dropped, and computed again when its backward pass needs
+/// it.
+struct Frame {
+  std::uint32_t references = 0;
+  std::function<void()> compute_again;
+  std::uint32_t expected = 0;
+  bool refilled = false;
+  std::vector<Tensor> tensors;
+};
+
+/// Options of the machine that runs the step.
+struct TapeOptions {
+  /// Gradients of one tensor are added into a new one, as for tensor subclasses (the fake tensors of
+  /// tools/oracle).
+  bool subclass_gradients = false;
+  /// Memory that kernels of CUDA allocate and free inside one operator.
+  bool kernel_temporaries = true;
+  /// Dropout keeps a mask of one byte per element; otherwise noise in the type of its input.
+  bool fused_dropout = true;
+  /// LayerNorm keeps its statistics in f32, whatever the type of its input.
+  bool f32_statistics = true;
+  /// Python's garbage collector runs between micro-batches. Otherwise what a cycle of references holds stays
+  /// allocated.
+  bool collects_cycles = true;
+  /// Step counters of AdamW foreach are on the device, not in host memory.
+  bool counters_on_device = false;
+  /// Bytes of each workspace that cuBLAS gets from the allocator.
+  std::uint64_t cublas_workspace = 0;
+  bool operator==(const TapeOptions&) const = default;
+};
+
+class Tape {
+ public:
+  Tape(Trace& trace, const TapeOptions& machine) : options(machine), writer_(trace) {}
+
+  void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
+
+  /// New contiguous or strided memory, without history.
+  Tensor make(const Shape& shape, Element type, const char* tensor);
+  /// Another handle of the same memory, without history.
+  Tensor alias(const Tensor& t, const Shape& shape);
+  Tensor alias(const Tensor& t) { return alias(t, t->shape); }
+  Tensor parameter(const Shape& shape, Element type, const char* module, bool trained);
+
+  /// Operator: allocates its result (or views `of`), and records a node if an input needs a gradient.
+  struct Operation {
+    const char* name;
+    std::span<const Tensor> inputs;
+    std::span<const Tensor> saved;  // of the inputs and of earlier results
+    bool saves_output = false;      // after `saved`
+    Backward backward;
+  };
+  Tensor apply(const Operation& operation, const Shape& shape, Element type);
+  Tensor apply_view(const Operation& operation, const Tensor& of, const Shape& shape);
+  /// Several outputs that are views of one tensor (split, chunk).
+  std::vector<Tensor> apply_views(const Operation& operation, const Tensor& of,
+                                  std::span<const Shape> shapes);
+  /// Several outputs; `make_outputs` allocates them.
+  std::vector<Tensor> apply_many(const Operation& operation,
+                                 const std::function<std::vector<Tensor>()>& make_outputs);
+
+  /// Allocated and freed inside of one operator.
+  void kernel_temporary(std::uint64_t bytes, const char* tensor);
+
+  void run_backward(Tensor loss);
+  /// Runs `layer` and keeps of it only what `compute_again` needs.
+  Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again);
+
+  /// Lower precision of an autocast region; a weight that needs a gradient is cast once per region.
+  Tensor lowered(const Tensor& t);
+  void enter_autocast() { autocast_on = true; }
+  void leave_autocast();
+
+  /// Marks memory as kept for the backward pass; operators do so with what they save.
+  void note_saved(const Tensor& t);
+
+  TraceStorage& storage(const Tensor& t) { return writer_[t->storage->index]; }
+  TraceWriter& writer() { return writer_; }
+  Tensor new_storage(const Shape& shape, Element type, Purpose purpose, const char* module,
+                     const char* tensor);
+
+  TapeOptions options;
+  bool grad_enabled = true, autocast_on = false, recording = false, in_loss = false;
+  Element autocast_type = Element::kBF16;
+  /// Names of what is allocated now.
+  std::int32_t layer = -1;
+  const char* module = "";
+  Purpose purpose = Purpose::kActivations;
+  /// Bytes saved per layer while recording; [0]: outside of the layers, [1]: layer 0.
+  std::vector<std::uint64_t> saved_bytes;
+
+ private:
+  friend struct StorageBody;
+  bool needs(const Operation& operation) const;
+  Ref<Node> record(const Operation& operation, std::span<const Tensor> outputs);
+  void refill(const Tensor& t);
+  void compute_again(Frame& frame);
+  void run_node(Node& node, std::vector<Tensor>& results);
+  void deliver(const Edge& edge, Tensor gradient);
+  void accumulate(TensorBody& leaf, Tensor gradient);
+  Tensor conformed(Tensor gradient, const Edge& edge);
+
+  TraceWriter writer_;
+  std::uint64_t sequence_ = 0;
+  Frame* frame_ = nullptr;      // of the region that runs forward
+  Frame* refilling_ = nullptr;  // of the region that is computed again
+  std::vector<Ref<Node>> ready_;
+  std::vector<Tensor> cached_weights_;
+};
+
+/// Sets the module of allocations in a scope.
+class ModuleScope {
+ public:
+  ModuleScope(Tape& tape, const char* module) : tape_(tape), before_(tape.module) { tape.module = module; }
+  ~ModuleScope() { tape_.module = before_; }
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  Tape& tape_;
+  const char* before_;
+};
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,87 @@
+// Trace: a training step as a sequence of allocations and frees of named storages, with marks where phases
+// begin. Any builder can write one; evaluate.hpp and caching_allocator.hpp read it. Sizes are bytes of one
+// device.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/types.hpp"
+
+namespace trainhost::frameworks {
+
+/// Purpose of a storage. The last purpose counts: a temporary that becomes the gradient of a weight is a
+/// gradient.
+enum class Purpose : std::uint8_t {
+  kWeights,
+  kBuffers,         // of the model (rotary frequencies), and token ids and labels
+  kGradients,       // of weights
+  kOptimizerState,  // moments
+  kActivations,     // results of the forward pass
+  kLogits,          // logits, log-probabilities and their gradients
+  kBackward,        // gradients of activations, and temporaries of the backward pass
+  kUpdate,          // temporaries of the optimizer step
+  kCommunication,   // buckets of gradients
+  kKernel,          // workspaces of libraries, and what one operator allocates and frees
+};
+inline constexpr std::size_t kPurposes = 10;
+std::string_view name(Purpose p);
+
+struct TraceStorage {
+  std::uint64_t bytes = 0;
+  std::uint32_t module = 0, tensor = 0;  // indices of Trace::names: "self_attn.q_proj", "output"
+  std::int32_t layer = -1;               // -1: outside of the layers
+  Purpose purpose = Purpose::kActivations;
+  bool saved = false;  // autograd keeps it for the backward pass
+};
+
+/// storage: index of Trace::storages. A storage is allocated once and freed at most once.
+struct TraceEvent {
+  std::uint32_t storage = 0;
+  bool allocation = false;
+};
+
+/// The phase of the events from `event` on. step: counted from 1; micro_batch: counted from 1, 0 in the
+/// optimizer step.
+struct TracePhase {
+  std::uint64_t event = 0;
+  Phase phase = kLoad;
+  std::uint32_t step = 0, micro_batch = 0;
+};
+
+struct Trace {
+  std::vector<std::string> names;
+  std::vector<TraceStorage> storages;
+  std::vector<TraceEvent> events;
+  std::vector<TracePhase> phases;
+
+  /// "layers.17.mlp.up_proj output, saved for backward"
+  std::string name_of(const TraceStorage& s) const;
+};
+
+/// Appends to a trace. An in-house framework is described with these four calls.
+class TraceWriter {
+ public:
+  explicit TraceWriter(Trace& trace) : trace_(trace) {}
+
+  void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
+  /// Returns the index of the storage. `layer` -1: outside of the layers.
+  std::uint32_t allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer, std::string_view module,
+                         std::string_view tensor);
+  void free(std::uint32_t storage) { trace_.events.push_back({storage, false}); }
+  TraceStorage& operator[](std::uint32_t storage) { return trace_.storages[storage]; }
+  Trace& trace() { return trace_; }
+
+ private:
+  std::uint32_t intern(std::string_view text);
+
+  struct Interned {
+    const char* data;
+    std::uint32_t index;
+  };
+  Trace& trace_;
+  std::vector<Interned> recent_ = std::vector<Interned>(64);
+};
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,179 @@
+#include "core/frameworks/training_step.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.hpp"
+#include "core/frameworks/decoder.hpp"
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
+                                          "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
+
+/// optimizer.step() and zero_grad(set_to_none=True).
+class OptimizerStep {
+ public:
+  OptimizerStep(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
+      : t_(tape), s_(settings), trained_(trained) {}
+
+  void run() {
+    const bool adam = s_.optimizer == Optimizer::kAdamW;
+    const int moments = adam ? 2 : s_.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
+    const bool counts = adam && (s_.loop == OptimizerLoop::kFused || t_.options.counters_on_device);
+    if (state_.empty())
+      for (const Tensor& p : trained_) {
+        if (!p->grad) continue;
+        for (int i = 0; i < moments; ++i)
+          state_.push_back(like(p, p->shape, Purpose::kOptimizerState, "moment"));
+        if (counts) state_.push_back(like(p, {}, Purpose::kOptimizerState, "step counter"));
+      }
+    if (adam && s_.loop == OptimizerLoop::kForeach) {
+      // The square roots of all second moments exist at the same time.
+      std::vector<Tensor> roots;
+      for (const Tensor& p : trained_)
+        if (p->grad) roots.push_back(like(p, p->shape, Purpose::kUpdate, "square root of the second moment"));
+    }
+    if (adam && s_.loop == OptimizerLoop::kForLoop)
+      for (const Tensor& p : trained_) {
+        if (!p->grad) continue;
+        const Tensor root = like(p, p->shape, Purpose::kUpdate, "square root of the second moment");
+        like(p, p->shape, Purpose::kUpdate, "square root of the second moment, corrected");
+      }
+    if (!adam && s_.weight_decay && s_.loop == OptimizerLoop::kForeach) {
+      // Weight decay is added to copies of all gradients.
+      std::vector<Tensor> decayed;
+      for (const Tensor& p : trained_)
+        if (p->grad) decayed.push_back(like(p, p->shape, Purpose::kUpdate, "gradient with weight decay"));
+    }
+    for (const Tensor& p : trained_) p->grad.reset();
+  }
+
+ private:
+  Tensor like(const Tensor& p, const Shape& shape, Purpose purpose, const char* tensor) {
+    const TraceStorage own = t_.storage(p);
+    t_.layer = own.layer;
+    Tensor out = t_.new_storage(shape, shape.dims ? p->type : Element::kF32, purpose, "", tensor);
+    t_.storage(out).module = own.module;
+    t_.layer = -1;
+    return out;
+  }
+
+  Tape& t_;
+  const StepSettings& s_;
+  const std::vector<Tensor>& trained_;
+  std::vector<Tensor> state_;
+};
+
+/// Gradients are reduced from buckets of 25 MiB, the first of 1 MiB, that exist during the whole run.
+std::vector<Tensor> ddp_buckets(Tape& tape, const std::vector<Tensor>& trained) {
+  std::vector<Tensor> buckets;
+  std::int64_t limit = 1 << 20, bytes = 0;
+  const auto close = [&] {
+    if (bytes)
+      buckets.push_back(
+          tape.new_storage({bytes}, Element::kByte, Purpose::kCommunication, "", "bucket of DDP"));
+    bytes = 0;
+    limit = 25 << 20;
+  };
+  for (auto p = trained.rbegin(); p != trained.rend(); ++p) {
+    bytes += static_cast<std::int64_t>((*p)->bytes());
+    if (bytes >= limit) close();
+  }
+  close();
+  return buckets;
+}
+
+/// Where a step begins in a trace.
+struct Mark {
+  std::size_t storages, events, phases;
+};
+Mark mark(const Trace& t) { return {t.storages.size(), t.events.size(), t.phases.size()}; }
+
+/// Appends step 1, whose events are those from `first` on, again as step 2, without what step 1 allocated for
+/// the whole run. Returns false where step 1 kept something that the next step replaces.
+bool copy_step(Trace& t, const Mark& first) {
+  const Mark last = mark(t);
+  std::vector<bool> kept(last.storages - first.storages, true);
+  for (std::size_t i = first.events; i < last.events; ++i) {
+    const TraceEvent e = t.events[i];
+    if (e.allocation) continue;
+    if (e.storage < first.storages) return false;
+    kept[e.storage - first.storages] = false;
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const Purpose p = t.storages[first.storages + i].purpose;
+    if (kept[i] && p != Purpose::kOptimizerState && p != Purpose::kKernel) return false;
+  }
+  t.storages.reserve(2 * last.storages);
+  t.events.reserve(2 * last.events);
+  std::vector<std::uint32_t> copy_of(kept.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    copy_of[i] = static_cast<std::uint32_t>(t.storages.size());
+    if (!kept[i]) t.storages.push_back(t.storages[first.storages + i]);
+  }
+  std::size_t phase = first.phases;
+  for (std::size_t i = first.events; i <= last.events; ++i) {
+    for (; phase < last.phases && t.phases[phase].event == i; ++phase) {
+      TracePhase p = t.phases[phase];
+      p.event = t.events.size();
+      p.step = 2;
+      t.phases.push_back(p);
+    }
+    if (i == last.events) break;
+    const TraceEvent e = t.events[i];
+    if (!kept[e.storage - first.storages])
+      t.events.push_back({copy_of[e.storage - first.storages], e.allocation});
+  }
+  return true;
+}
+
+}  // namespace
+
+bool has_builder(std::string_view family) {
+  return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
+}
+
+TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
+  if (!has_builder(architecture.family))
+    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
+                      "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
+  TrainingStep result;
+  Tape tape(result.trace, s.machine);
+  tape.autocast_type = s.autocast_type;
+  tape.begin(kLoad, 0, 0);
+  Decoder model(tape, architecture, s);
+  OptimizerStep optimizer(tape, s, model.trained());
+  std::vector<Tensor> kept;
+  if (s.ddp) kept = ddp_buckets(tape, model.trained());
+  // Each of the two threads has a handle of cuBLAS with a workspace.
+  const auto add_workspace = [&] {
+    if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
+      kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
+  };
+  const auto run_step = [&](std::uint32_t step) {
+    for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
+      tape.begin(kForward, step, i);
+      if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
+      Tensor loss = model.loss();
+      const bool first = std::exchange(tape.recording, false);
+      if (s.accumulate > 1) loss = div_number(tape, loss);
+      tape.begin(kBackward, step, i);
+      if (first) add_workspace();
+      tape.run_backward(std::move(loss));
+    }
+    tape.begin(kUpdate, step, 0);
+    optimizer.run();
+  };
+  const Mark before = mark(result.trace);
+  run_step(1);
+  const bool copied = s.steps == 2 && s.copies_step && copy_step(result.trace, before);
+  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
+  result.saved_bytes = tape.saved_bytes;
+  result.saved_bytes.resize(architecture.layer_count() + 1);
+  return result;
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,61 @@
+// The training step of a plain PyTorch run as a trace: a model of transformers, eager execution, one device.
+// Describes transformers 5.23 and peft 0.21 on torch 2.15, CUDA with compute capability 8.0 or higher.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/types.hpp"
+#include "core/frameworks/tape.hpp"
+#include "core/model/architecture.hpp"
+
+namespace trainhost::frameworks {
+
+enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
+enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
+
+/// Bits of StepSettings::lora_targets, as in RunSpec::lora_targets.
+enum LoraTarget : std::uint32_t {
+  kLoraQ = 1,
+  kLoraK = 2,
+  kLoraV = 4,
+  kLoraO = 8,
+  kLoraGate = 16,
+  kLoraUp = 32,
+  kLoraDown = 64,
+};
+
+struct StepSettings {
+  std::uint32_t batch = 1, sequence = 1, accumulate = 1;  // sequences, tokens, micro-batches
+  Element weights = Element::kF32;
+  bool autocast = false;
+  Element autocast_type = Element::kBF16;
+  AttentionKernel attention = AttentionKernel::kSdpa;
+  bool checkpoint = false;  // every layer, non-reentrant
+  Optimizer optimizer = Optimizer::kAdamW;
+  OptimizerLoop loop = OptimizerLoop::kForeach;
+  bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
+  std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
+  double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
+  bool ddp = false;         // several data-parallel ranks; gradients are not views of the buckets
+  std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
+  bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
+  TapeOptions machine;
+  bool operator==(const StepSettings&) const = default;
+};
+
+/// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text, gpt2,
+/// phi3, mixtral.
+bool has_builder(std::string_view family);
+
+struct TrainingStep {
+  Trace trace;
+  /// Bytes that the first micro-batch saves for the backward pass; [0]: outside of the layers, [1]: in layer
+  /// 0.
+  std::vector<std::uint64_t> saved_bytes;
+};
+
+/// Throws usage_error for a family without a builder.
+TrainingStep training_step(const model::Architecture& architecture, const StepSettings& settings);
+
+}  // namespace trainhost::frameworks

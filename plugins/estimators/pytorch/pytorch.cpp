@@ -1,0 +1,99 @@
+// Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
+// checkpointing, DDP) by a replay of its allocations (core/frameworks).
+#include <algorithm>
+#include <array>
+
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
+#include "core/base/json_value.hpp"
+#include "plugins/estimators/common/options.hpp"
+#include "plugins/estimators/pytorch/report.hpp"
+#include "trainhost/trainhost.hpp"
+
+TH_MANIFEST(R"(
+id = "pytorch"
+version = "0.1.0"
+kind = "estimator"
+summary = "replay of a PyTorch training step and of its caching allocator"
+families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
+frameworks = ["pytorch", "transformers"]
+options = ["framework", "optimizer_implementation", "allocator", "runtime"]
+priority = 80
+)");
+
+namespace trainhost {
+namespace {
+
+constexpr std::int32_t kReplay = 900;  // between closed forms (500) and a placed program (1000)
+constexpr const char* kId = "pytorch";
+
+std::int32_t match(const th_model* m, const th_run* r) {
+  try {
+    if (!m || !r || !TH_HAS(m, th_model, family) || !m->family) return 0;
+    // Runs that are not described get a sentence from estimate().
+    return frameworks::has_builder(m->family) ? kReplay : 0;
+  } catch (...) {
+    return 0;
+  }
+}
+
+/// TrainingArguments of transformers 5 has optim = "adamw_torch_fused"; torch.optim takes foreach on a GPU.
+frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
+  return given.text("framework") == "transformers" ? frameworks::OptimizerLoop::kFused
+                                                   : frameworks::OptimizerLoop::kForeach;
+}
+
+/// A wrong value is a mistake of the caller, unlike a run that is not described.
+frameworks::AllocatorConfig allocator_of(const std::string& text) {
+  try {
+    return frameworks::parse_allocator_config(text);
+  } catch (const Error& e) {
+    throw abi::StatusError(TH_E_ARG, e.what(), e.hint());
+  }
+}
+
+pytorch::Options options_of(const th_host* host) {
+  using frameworks::OptimizerLoop;
+  const rules::Options given(host, kId);
+  pytorch::Options o;
+  o.loop = usual_loop(given);
+  if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
+    o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
+  if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
+  if (const auto bytes = given.count("runtime")) o.runtime = *bytes;
+  return o;
+}
+
+/// transformers trains GPT-2 with dropout unless its config.json says otherwise; the other families have
+/// none.
+double dropout_of(const ModelSpec& m) {
+  if (m.family != "gpt2" || m.config_json.empty()) return 0;
+  constexpr double kDefault = 0.1;
+  const JsonValue config = parse_json(m.config_json);
+  double p = 0;
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+    const JsonValue* given = config.find(key);
+    p = std::max(p, given ? given->number : kDefault);
+  }
+  return p;
+}
+
+th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
+                   th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    const ModelSpec model = abi::from_c(*m);
+    pytorch::Options options = options_of(host);
+    options.dropout = dropout_of(model);
+    const MemoryReport report = pytorch::report(model::from_model(model), abi::from_c(*r), options);
+    abi::send_report(report, sink, summary);
+  });
+}
+
+constexpr th_estimator kTable{sizeof(th_estimator), 0, &match, &estimate};
+
+}  // namespace
+}  // namespace trainhost
+
+TH_PLUGIN("pytorch", "0.1.0", &trainhost::kTable)

@@ -1,0 +1,190 @@
+#include "plugins/estimators/pytorch/report.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "core/base/text.hpp"
+#include "core/frameworks/evaluate.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+using frameworks::Purpose;
+
+struct Line {
+  Purpose purpose;
+  Component component;
+  std::uint32_t phases;
+};
+constexpr std::uint32_t kPasses = kForward | kBackward;
+constexpr Line kLines[] = {
+    {Purpose::kWeights, Component::kWeights, kAlways},
+    {Purpose::kGradients, Component::kGradients, kPasses | kUpdate},
+    {Purpose::kOptimizerState, Component::kOptimizerState, kAlways},
+    {Purpose::kActivations, Component::kActivations, kPasses},
+    {Purpose::kLogits, Component::kLogits, kPasses},
+    {Purpose::kBackward, Component::kWorkspace, kBackward},
+    {Purpose::kUpdate, Component::kWorkspace, kUpdate},
+    {Purpose::kKernel, Component::kWorkspace, kAlways},
+    {Purpose::kCommunication, Component::kCommunication, kAlways},
+    {Purpose::kBuffers, Component::kActivations, kAlways},
+};
+
+class Builder {
+ public:
+  void add(Component c, std::uint32_t phases, std::uint64_t bytes, std::uint64_t at_peak, std::string name,
+           std::string formula = {}) {
+    if (bytes == 0) return;
+    MemoryEntry e;
+    e.id = static_cast<std::uint32_t>(report.entries.size() + 1);
+    e.tier = Tier::kDevice;
+    e.component = c;
+    e.claim = Claim::kApproximation;
+    e.phases = phases;
+    e.bytes = e.lo = e.hi = bytes;
+    e.bytes_at_peak = at_peak;
+    e.has_at_peak = true;
+    e.name = std::move(name);
+    e.formula = std::move(formula);
+    total += at_peak;
+    report.entries.push_back(std::move(e));
+  }
+  MemoryReport report;
+  std::uint64_t total = 0;
+};
+
+std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Peak& peak) {
+  std::string text = "Largest tensors at the peak: ";
+  for (std::size_t i = 0; i < peak.largest.size(); ++i) {
+    const frameworks::TraceStorage& s = trace.storages[peak.largest[i]];
+    text += (i ? "; " : "") + trace.name_of(s) + " " + format_bytes(s.bytes);
+  }
+  return text + ".";
+}
+
+/// What does not depend on the budget. `time`, `largest`: texts about the peak.
+struct Replay {
+  model::Architecture architecture;
+  frameworks::StepSettings settings;
+  frameworks::AllocatorConfig allocator;
+  frameworks::Peak peak;
+  std::uint64_t reserved = 0;
+  std::string time, largest;
+};
+
+Replay make_replay(const model::Architecture& a, const frameworks::StepSettings& s,
+                   const frameworks::AllocatorConfig& c) {
+  const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+  Replay r{a, s, c, frameworks::find_peak(trace), frameworks::replay_allocator(trace, c).reserved, {}, {}};
+  r.time = frameworks::time_of(trace, r.peak);
+  r.largest = largest_tensors(trace, r.peak);
+  return r;
+}
+
+/// Keeps the last results: advice about other devices asks for the same run again.
+Replay replay(const model::Architecture& a, const frameworks::StepSettings& s,
+              const frameworks::AllocatorConfig& c) {
+  constexpr std::size_t kKept = 4;
+  static std::mutex lock;
+  static std::vector<Replay> kept;  // the last one used first
+  {
+    const std::lock_guard guard(lock);
+    const auto found = std::find_if(kept.begin(), kept.end(), [&](const Replay& r) {
+      return r.settings == s && r.allocator == c && r.architecture == a;
+    });
+    if (found != kept.end()) {
+      std::rotate(kept.begin(), found, found + 1);
+      return kept.front();
+    }
+  }
+  const Replay made = make_replay(a, s, c);
+  const std::lock_guard guard(lock);
+  if (kept.size() == kKept) kept.pop_back();
+  kept.insert(kept.begin(), made);
+  return made;
+}
+
+/// What the caching allocator reserves on a device with the run's budget. A run that reserves more than the
+/// device has fits if it does so after the allocator has returned its cached segments.
+std::uint64_t reserved_on_device(const Replay& r, const Options& options, const RunSpec& run,
+                                 std::vector<std::string>& notes) {
+  const std::uint64_t capacity =
+      run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
+  const bool collects = r.allocator.garbage_collection_threshold > 0;
+  if (capacity < r.peak.bytes || (r.reserved <= capacity && !collects)) return r.reserved;
+  const frameworks::AllocatorResult limited = frameworks::replay_allocator(
+      frameworks::training_step(r.architecture, r.settings).trace, r.allocator, capacity);
+  if (limited.out_of_memory) return r.reserved;
+  if (limited.retries)
+    notes.push_back(
+        "It fits because the allocator returns its cached memory to the driver when the device is full, " +
+        std::to_string(limited.retries) +
+        " times in two steps, which takes time; with more memory it would reserve " +
+        format_bytes(r.reserved) + ".");
+  return limited.reserved;
+}
+
+/// Gaps of a twentieth of the reserved memory are worth a note, unless it fits or nothing would make it fit.
+void suggest_expandable_segments(const Replay& r, const Options& options, const RunSpec& run,
+                                 std::vector<std::string>& notes) {
+  if (r.allocator.expandable_segments || r.reserved - r.peak.bytes < r.reserved / 20) return;
+  const std::uint64_t budget = run.device_budget;
+  if (budget && (r.peak.bytes + options.runtime > budget || r.reserved + options.runtime <= budget)) return;
+  frameworks::AllocatorConfig expandable = r.allocator;
+  expandable.expandable_segments = true;
+  const std::uint64_t other =
+      frameworks::replay_allocator(frameworks::training_step(r.architecture, r.settings).trace, expandable)
+          .reserved;
+  if (other < r.reserved)
+    notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
+                    ".");
+}
+
+}  // namespace
+
+MemoryReport report(const model::Architecture& given, const RunSpec& run, const Options& options) {
+  Builder b;
+  std::vector<std::string>& notes = b.report.notes;
+  model::Architecture a = given;
+  const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
+  a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
+  const frameworks::StepSettings settings = step_settings(a, run, options, notes);
+
+  const Replay r = replay(a, settings, options.allocator);
+  const frameworks::Peak& peak = r.peak;
+  const std::uint64_t reserved = reserved_on_device(r, options, run, notes);
+  const std::uint64_t gaps = reserved - std::min(reserved, peak.bytes);
+
+  for (const Line& l : kLines) {
+    const auto i = static_cast<std::size_t>(l.purpose);
+    b.add(l.component, l.phases, peak.largest_by_purpose[i], peak.by_purpose[i],
+          std::string(frameworks::name(l.purpose)));
+  }
+  b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
+        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(peak.bytes));
+  b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries");
+  b.report.claim = Claim::kApproximation;
+  b.report.tiers.push_back({Tier::kDevice, b.total, peak.phase.phase});
+
+  const auto most = [&](Purpose p) {
+    return format_bytes(peak.largest_by_purpose[static_cast<std::size_t>(p)]);
+  };
+  notes.push_back("Allocated " + format_bytes(peak.bytes) + ", reserved " + format_bytes(reserved) +
+                  ". Peak: " + r.time + ".");
+  suggest_expandable_segments(r, options, run, notes);
+  notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
+                  most(Purpose::kLogits) + ".");
+  notes.push_back(r.largest);
+  notes.push_back(
+      "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
+      "compiled "
+      "kernels), workspaces of cuBLAS, the caching allocator, and " +
+      format_bytes(options.runtime) +
+      " for CUDA context and libraries, an assumption (plan.runtime). Not counted: NCCL, data loading, "
+      "evaluation, padding of batches.");
+  for (const std::string& n : a.notes) notes.push_back(n);
+  return std::move(b.report);
+}
+
+}  // namespace trainhost::pytorch

@@ -1,0 +1,164 @@
+#include "plugins/estimators/pytorch/settings.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+using frameworks::Element;
+
+/// Workspace of cuBLAS for compute capability 9.0; earlier GPUs have 8.125 MiB.
+constexpr std::uint64_t kWorkspace = 32u << 20;
+
+/// `what`: the setting; `why`: the reason, or what PyTorch has instead.
+[[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {}) {
+  throw usage_error("the estimator 'pytorch' does not describe " + what + ": " + why, hint);
+}
+
+std::string assigned(const char* key, DType t) {
+  return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
+}
+
+Element element_of(DType t, const char* key) {
+  switch (t) {
+    case DType::kF32:
+    case DType::kTF32:
+      return Element::kF32;
+    case DType::kBF16:
+      return Element::kBF16;
+    case DType::kF16:
+      return Element::kF16;
+    default:
+      reject(assigned(key, t), "kernels of narrower types are not replayed",
+             "set it to \"fp32\", \"bf16\" or \"fp16\"");
+  }
+}
+
+bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
+
+/// A run that trains adapters on a frozen base.
+bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
+
+/// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
+void set_types(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute))
+    reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
+  const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
+  s.weights = element_of(base, adapts(r) ? "lora.base" : "plan.weights");
+  s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
+  s.autocast = is_half(r.compute) && (adapts(r) || s.weights == Element::kF32);
+  const std::string type(run_file_name(base));
+  if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
+    s.weights = Element::kF32;
+    s.autocast = true;
+    notes.push_back("Mixed precision: the weights are f32, and autocast computes in " + type +
+                    "; plan.master = \"none\" plans weights in " + type + ".");
+  }
+}
+
+/// Gradients and moments have the type of the parameter.
+void require_types_of_parameters(const RunSpec& r, const frameworks::StepSettings& s,
+                                 std::vector<std::string>& notes) {
+  const Element trained = adapts(r) ? Element::kF32 : s.weights;
+  bool assumed = false;
+  for (const auto& [type, key] : {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}}) {
+    if (type == DType::kNone) continue;
+    // f32 is the default of the run file, so it may not have been asked for.
+    if (type == DType::kF32)
+      assumed |= trained != Element::kF32;
+    else if (element_of(type, key) != trained)
+      reject(assigned(key, type), "gradients and moments of torch.optim have the type of the parameter");
+  }
+  if (assumed) notes.push_back("Gradients and moments have the type of the weights, as in torch.optim.");
+}
+
+void set_recompute(const RunSpec& r, frameworks::StepSettings& s) {
+  switch (r.recompute) {
+    case Recompute::kFull:
+      if (r.memory.recompute_every > 1)
+        reject("train.recompute_every = " + std::to_string(r.memory.recompute_every),
+               "transformers recomputes each layer by itself");
+      s.checkpoint = true;
+      return;
+    case Recompute::kNone:
+      return;
+    default:
+      reject("selective recomputation", "gradient_checkpointing of transformers recomputes every layer",
+             "set train.recompute to \"none\" or \"full\"");
+  }
+}
+
+void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
+  if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kSgd &&
+      r.optimizer != Optimizer::kSgdMomentum)
+    reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\"", "its temporaries are not replayed",
+           "set it to \"adamw\", \"sgd\" or \"sgd_momentum\"");
+  s.optimizer = r.optimizer;
+  s.loop = o.loop;
+  s.weight_decay = r.weight_decay != 0;
+}
+
+void reject_other_kinds(const RunSpec& r) {
+  if (r.mode == RunMode::kInference) reject("inference", "it replays a training step");
+  if (r.mode == RunMode::kQlora)
+    reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
+           "set lora.base to \"bf16\"");
+  const Parallelism& p = r.parallel;
+  for (const auto& [ranks, key] : {std::pair{p.tensor, "tensor"},
+                                   {p.pipeline, "pipeline"},
+                                   {p.context, "context"},
+                                   {p.expert, "expert"}})
+    if (ranks > 1)
+      reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
+             "a plain PyTorch run is data-parallel only");
+  if (p.zero)
+    reject("parallel.zero = " + std::to_string(p.zero), "FSDP and sharded optimizers are not replayed");
+  if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
+  if (r.memory.cross_entropy == CrossEntropy::kInPlace)
+    reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
+  for (const auto& [tier, key] : {std::pair{r.memory.weights_in, "weights"},
+                                  {r.memory.optimizer_in, "optimizer"},
+                                  {r.memory.activations_in, "activations"}})
+    if (tier != Tier::kDevice)
+      reject("plan.offload_" + std::string(key), "a plain PyTorch run keeps everything on the device");
+}
+
+/// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
+void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
+  if (!adapts(r)) return;
+  constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
+  if (a.has_experts() && (r.lora_targets & kMlp))
+    reject("adapters of experts", "peft 0.21 adapts their stacked matrices by parametrization",
+           "leave gate_proj, up_proj and down_proj out of lora.targets");
+  if (a.family == "phi3" || a.family == "gpt2")
+    notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
+}
+
+}  // namespace
+
+frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
+                                       std::vector<std::string>& notes) {
+  reject_other_kinds(r);
+  check_adapters(a, r, notes);
+  frameworks::StepSettings s;
+  s.batch = r.micro_batch;
+  s.sequence = r.seq_len;
+  s.accumulate = std::min(r.accumulate, 2u);  // every later micro-batch is like the second
+  s.attention = r.memory.attention == AttentionMemory::kMaterialised ? frameworks::AttentionKernel::kEager
+                                                                     : frameworks::AttentionKernel::kSdpa;
+  s.lora_rank = adapts(r) ? r.lora_rank : 0;
+  s.lora_targets = r.lora_targets;
+  s.dropout = o.dropout;
+  s.ddp = r.parallel.data > 1;
+  s.machine.cublas_workspace = kWorkspace;
+  set_types(r, s, notes);
+  require_types_of_parameters(r, s, notes);
+  set_recompute(r, s);
+  set_optimizer(r, o, s);
+  return s;
+}
+
+}  // namespace trainhost::pytorch

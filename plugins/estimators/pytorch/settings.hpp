@@ -1,0 +1,26 @@
+// A run of the run file as the settings of a PyTorch training step.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/frameworks/caching_allocator.hpp"
+#include "core/frameworks/training_step.hpp"
+#include "core/model/architecture.hpp"
+#include "core/model/run_spec.hpp"
+
+namespace trainhost::pytorch {
+
+/// What the run file says for a framework, beyond RunSpec.
+struct Options {
+  frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
+  frameworks::AllocatorConfig allocator;
+  std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
+  double dropout = 0;                  // of GPT-2
+};
+
+/// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
+/// reason, for what a plain PyTorch run does not have or what is not described.
+frameworks::StepSettings step_settings(const model::Architecture& architecture, const RunSpec& run,
+                                       const Options& options, std::vector<std::string>& notes);
+
+}  // namespace trainhost::pytorch

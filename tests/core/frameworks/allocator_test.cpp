@@ -1,0 +1,144 @@
+// The replay of PyTorch's caching allocator against sequences computed by hand from its rules.
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/error.hpp"
+#include "core/frameworks/caching_allocator.hpp"
+
+using namespace trainhost;
+using namespace trainhost::frameworks;
+
+namespace {
+
+constexpr std::uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
+
+/// Positive: allocates so many bytes. Negative: frees the n-th allocation, counted from 1.
+Trace trace_of(std::initializer_list<std::int64_t> events) {
+  Trace trace;
+  TraceWriter w(trace);
+  for (const std::int64_t e : events) {
+    if (e > 0)
+      w.allocate(std::uint64_t(e), Purpose::kActivations, -1, "", "x");
+    else
+      w.free(std::uint32_t(-e - 1));
+  }
+  return trace;
+}
+
+AllocatorResult replay(std::initializer_list<std::int64_t> events, const char* config = "",
+                       std::uint64_t capacity = 0) {
+  return replay_allocator(trace_of(events), parse_allocator_config(config), capacity);
+}
+
+constexpr std::int64_t mib(double n) { return std::int64_t(n * double(kMiB)); }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(caching_allocator)
+
+BOOST_AUTO_TEST_CASE(small_requests_share_segments_of_2_MiB) {
+  // 1 byte takes 512; 1 MiB is still small; both fit one segment.
+  BOOST_TEST(replay({1}).allocated == 512u);
+  BOOST_TEST(replay({1, mib(1)}).reserved == 2 * kMiB);
+  BOOST_TEST(replay({mib(1), mib(1)}).reserved == 2 * kMiB);
+  BOOST_TEST(replay({mib(1), mib(1), 1}).reserved == 4 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(requests_below_10_MiB_share_segments_of_20_MiB) {
+  BOOST_TEST(replay({mib(1) + 1}).reserved == 20 * kMiB);
+  BOOST_TEST(replay({mib(9), mib(9)}).reserved == 20 * kMiB);
+  // 2 MiB are left, which a request of 3 MiB cannot use.
+  BOOST_TEST(replay({mib(9), mib(9), mib(3)}).reserved == 40 * kMiB);
+  // A rest of at most 1 MiB is not split off: it belongs to the block, and counts as allocated.
+  const AllocatorResult r = replay({mib(9.5), mib(9.6)});
+  BOOST_TEST(r.reserved == 20 * kMiB);
+  BOOST_TEST(r.allocated == std::uint64_t(mib(9.5)) + std::uint64_t(mib(10.5)));
+}
+
+BOOST_AUTO_TEST_CASE(large_requests_get_segments_of_their_size_rounded_to_2_MiB) {
+  BOOST_TEST(replay({mib(10)}).reserved == 10 * kMiB);
+  BOOST_TEST(replay({mib(10) + 1}).reserved == 12 * kMiB);
+  BOOST_TEST(replay({mib(11), mib(33)}).reserved == 46 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(the_smallest_free_block_that_is_large_enough_is_taken_and_split) {
+  // Free: 100 and 40. 30 goes into the 40, so 100 still fits the other.
+  BOOST_TEST(replay({mib(100), mib(40), -1, -2, mib(30), mib(100)}).reserved == 140 * kMiB);
+  // 30 splits the only free block; then 100 needs a new segment.
+  BOOST_TEST(replay({mib(100), -1, mib(30), mib(100)}).reserved == 200 * kMiB);
+  // Neighbours that are free are merged.
+  BOOST_TEST(replay({mib(100), -1, mib(30), mib(70), -2, -3, mib(100)}).reserved == 100 * kMiB);
+  // 60 and 40 of one segment are free but not next to each other.
+  BOOST_TEST(replay({mib(120), -1, mib(60), mib(20), mib(40), -2, -4, mib(100)}).reserved == 220 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(expandable_segments_grow_in_pages) {
+  const char* config = "expandable_segments:True";
+  BOOST_TEST(replay({mib(30)}, config).reserved == 40 * kMiB);
+  BOOST_TEST(replay({mib(30), mib(10)}, config).reserved == 40 * kMiB);
+  BOOST_TEST(replay({1}, config).reserved == 2 * kMiB);
+  // A free block at the end grows by what is missing: 50 MiB are free, 100 need three more pages of 20 MiB.
+  BOOST_TEST(replay({mib(10), mib(40), -2, mib(100)}, config).reserved == 120 * kMiB);
+  // Without expandable segments the same requests need a second segment.
+  BOOST_TEST(replay({mib(10), mib(40), -2, mib(100)}).reserved == 150 * kMiB);
+  // A rest of 512 bytes is split off.
+  BOOST_TEST(replay({mib(20) - 512, 512}, config).allocated == 20 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(blocks_above_max_split_size_are_not_split) {
+  const char* config = "max_split_size_mb:64";
+  // 100 MiB are free, but only requests of 64 MiB and more may have them, and not if 20 MiB would be wasted.
+  BOOST_TEST(replay({mib(100), -1, mib(30)}, config).reserved == 130 * kMiB);
+  BOOST_TEST(replay({mib(100), -1, mib(90)}, config).reserved == 100 * kMiB);
+  BOOST_TEST(replay({mib(100), -1, mib(70)}, config).reserved == 170 * kMiB);
+  BOOST_TEST(replay({mib(100), -1, mib(70)}).reserved == 100 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(requests_are_rounded_to_divisions_of_powers_of_two) {
+  AllocatorConfig c = parse_allocator_config("roundup_power2_divisions:4");
+  BOOST_TEST(rounded_request(std::uint64_t(mib(1.1)), c) == std::uint64_t(mib(1.25)));
+  BOOST_TEST(rounded_request(std::uint64_t(mib(5)), c) == std::uint64_t(mib(5)));
+  BOOST_TEST(rounded_request(std::uint64_t(mib(5.1)), c) == std::uint64_t(mib(6)));
+  BOOST_TEST(rounded_request(1200, c) == 1536u);  // below 4 * 512 bytes: multiples of 512
+  c = parse_allocator_config("roundup_power2_divisions:[256:1,512:2,>:8]");
+  BOOST_TEST(rounded_request(std::uint64_t(mib(300.3)), c) == std::uint64_t(mib(300.3)) / 512 * 512 + 512);
+  BOOST_TEST(rounded_request(std::uint64_t(mib(600)), c) == std::uint64_t(mib(768)));
+  BOOST_TEST(rounded_request(std::uint64_t(mib(1100)), c) == std::uint64_t(mib(1152)));
+}
+
+BOOST_AUTO_TEST_CASE(free_segments_are_released_when_the_device_is_full) {
+  // 60 + 50 do not fit 100; the free segment of 60 is released and 50 allocated.
+  const AllocatorResult r = replay({mib(60), -1, mib(70)}, "", 100 * kMiB);
+  BOOST_TEST(!r.out_of_memory);
+  BOOST_TEST(r.retries == 1u);
+  BOOST_TEST(r.reserved == 70 * kMiB);
+  // A segment that is in use in part stays.
+  const AllocatorResult full = replay({mib(60), -1, mib(30), mib(70)}, "", 100 * kMiB);
+  BOOST_TEST(full.out_of_memory);
+  BOOST_TEST(full.failed_event == 3u);
+  // Expandable segments return pages that are free.
+  const AllocatorResult pages =
+      replay({mib(60), mib(20), -1, mib(70)}, "expandable_segments:True", 100 * kMiB);
+  BOOST_TEST(!pages.out_of_memory);
+  BOOST_TEST(pages.reserved_at_end == 100 * kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_settings_name_key_and_valid_values) {
+  const auto message = [](const char* text) {
+    try {
+      parse_allocator_config(text);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  BOOST_TEST(message("expandable_segment:True").find("unknown key 'expandable_segment'") !=
+             std::string::npos);
+  BOOST_TEST(message("expandable_segments:yes").find("cannot be 'yes'") != std::string::npos);
+  BOOST_TEST(message("max_split_size_mb:20").find("cannot be '20'") != std::string::npos);
+  BOOST_TEST(message("max_split_size_mb").find("has no value") != std::string::npos);
+  BOOST_TEST(message("roundup_power2_divisions:3").find("cannot be '3'") != std::string::npos);
+  BOOST_TEST(message("garbage_collection_threshold:1.5").find("cannot be '1.5'") != std::string::npos);
+  BOOST_TEST(message("backend:native, max_split_size_mb:128") == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,85 @@
+// The facts of tests/golden/oracle as arguments of training_step(). tools/oracle/README.md describes the
+// records.
+#pragma once
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::test {
+
+inline std::vector<nlohmann::json> oracle_records() {
+  std::vector<nlohmann::json> records;
+  for (const auto& file : std::filesystem::directory_iterator(TRAINHOST_SOURCE_DIR "/tests/golden/oracle")) {
+    std::ifstream in(file.path());
+    for (std::string line; std::getline(in, line);)
+      if (nlohmann::json r = nlohmann::json::parse(line); r.contains("n")) records.push_back(std::move(r));
+  }
+  return records;
+}
+
+inline model::Layer layer_of(const nlohmann::json& c, const std::string& family) {
+  model::Layer l;
+  model::Attention& a = l.attention;
+  a.heads = c.at("heads");
+  a.kv_heads = c.at("kv_heads");
+  a.head_dim = c.at("head_dim");
+  a.q_bias = a.k_bias = a.v_bias = family == "qwen2";
+  if (family == "qwen3" || family == "gemma3_text") a.qk_norm = model::NormKind::kRms;
+  if (family == "mixtral") {
+    l.experts.count = c.at("experts");
+    l.experts.active = c.at("experts_per_token");
+    l.experts.each.width = c.at("intermediate");
+  } else {
+    l.mlp.width = c.at("intermediate");
+  }
+  l.norms = family.starts_with("gemma") ? 4 : 2;
+  return l;
+}
+
+inline model::Architecture architecture_of(const nlohmann::json& c) {
+  model::Architecture a;
+  a.family = c.at("family");
+  if (a.family == "gemma3") a.family = "gemma3_text";
+  a.vocab = c.at("vocab");
+  a.hidden = c.at("hidden");
+  a.tied = c.at("tied");
+  if (a.family == "gpt2") a.learned_positions = c.at("sequence");
+  const model::Layer l = layer_of(c, a.family);
+  for (std::uint32_t i = 0; i < c.at("layers").get<std::uint32_t>(); ++i) {
+    a.layers.push_back({l, 1});
+    if (!a.family.starts_with("gemma") || i % 2 == 0) a.layers.back().layer.attention.window = c.at("window");
+  }
+  return a;
+}
+
+inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
+  using namespace frameworks;
+  StepSettings s;
+  s.batch = c.at("batch");
+  s.sequence = c.at("sequence");
+  s.accumulate = c.at("accumulate");
+  s.weights = c.at("precision") == "bf16" ? Element::kBF16 : Element::kF32;
+  s.autocast = c.at("precision") == "autocast";
+  s.attention = c.at("attention") == "eager" ? AttentionKernel::kEager : AttentionKernel::kSdpa;
+  s.checkpoint = c.at("checkpoint");
+  s.optimizer = c.at("optimizer") == "sgd" ? Optimizer::kSgd : Optimizer::kAdamW;
+  s.loop = c.at("optimizer") == "adamw-fused" ? OptimizerLoop::kFused : OptimizerLoop::kForeach;
+  s.lora_rank = c.at("lora");
+  const std::string targets = c.at("lora_targets");
+  s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? 127u : 0u;
+  s.lora_dropout = c.at("lora_dropout");
+  s.dropout = c.at("dropout");
+  // The oracle runs fake tensors on the CPU, does not see inside kernels, and keeps the garbage collector
+  // off.
+  s.machine = {.subclass_gradients = true,
+               .kernel_temporaries = false,
+               .collects_cycles = false,
+               .counters_on_device = true};
+  return s;
+}
+
+}  // namespace trainhost::test
