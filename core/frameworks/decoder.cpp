@@ -201,12 +201,7 @@ Tensor Decoder::hidden_states() {
     const ModuleScope scope(t_, "embed_tokens");
     x = embedding(t_, ids_, embedding_);
     if (gemma_) x = mul(t_, x, buffers_.back());
-    if (s_.lora_rank && s_.checkpoint) {
-      x->requires_grad =
-          true;  // enable_input_require_grads(): a leaf with a gradient, which a cycle of references holds
-      if (t_.options.collects_cycles) uncollected_.clear();
-      uncollected_.push_back(x);
-    }
+    if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
   }
   const Tensor position_ids = t_.make({1, sequence_}, Element::kI64, "position ids");
   if (gpt2_) {

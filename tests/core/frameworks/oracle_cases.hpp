@@ -73,12 +73,8 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? 127u : 0u;
   s.lora_dropout = c.at("lora_dropout");
   s.dropout = c.at("dropout");
-  // The oracle runs fake tensors on the CPU, does not see inside kernels, and keeps the garbage collector
-  // off.
-  s.machine = {.subclass_gradients = true,
-               .kernel_temporaries = false,
-               .collects_cycles = false,
-               .counters_on_device = true};
+  // The oracle runs fake tensors on the CPU, and does not see inside kernels.
+  s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
   return s;
 }
 
