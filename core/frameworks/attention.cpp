@@ -116,9 +116,14 @@ AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   }
   if (in.mask) weights = add(t, weights, in.mask);
   const Element type = in.q->type;
-  if (in.f32_softmax || t.autocast_on) weights = to(t, weights, Element::kF32);
-  weights = softmax(t, weights, "probabilities");
+  Tensor scores = weights;  // kept while softmax() works on a copy in f32
+  {
+    const Tensor wide = in.f32_softmax || t.autocast_on ? to(t, scores, Element::kF32) : scores;
+    weights = softmax(t, wide, "probabilities");
+  }
+  if (!in.f32_softmax) scores.reset();  // GPT-2 casts in a statement of its own
   weights = to(t, weights, in.f32_softmax ? type : in.v->type);
+  scores.reset();
   weights = dropout(t, weights, in.dropout);
   Tensor output = matmul(t, weights, values);
   output = transpose(t, output, 1, 2);
