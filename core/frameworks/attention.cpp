@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace trainhost::frameworks {
 namespace {
@@ -87,6 +88,7 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
 /// _scaled_dot_product_attention_math: computes in f32, and materialises the scores.
 Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   const Element type = in.q->type;
+  const bool autocast = std::exchange(t.autocast_on, false);  // scaled_dot_product_attention() turns it off
   const Tensor q = to(t, in.q, Element::kF32), k = to(t, in.k, Element::kF32), v = to(t, in.v, Element::kF32);
   Tensor scores;
   {
@@ -98,6 +100,7 @@ Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   scores = softmax(t, scores, "probabilities");
   const Tensor returned = to(t, scores, type);
   const Tensor out = matmul(t, scores, v);
+  t.autocast_on = autocast;
   return to(t, out, type);
 }
 
