@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/frameworks/free_blocks.hpp"
+
 namespace trainhost::frameworks {
 namespace {
 
@@ -22,71 +24,6 @@ struct Block {
   std::uint32_t previous = kNone, next = kNone;  // in the segment
   std::uint64_t since = 0;                       // searches of the pool before it became free
   bool used = false, mapped = true, small = false;
-};
-
-/// Free blocks by size, then address. A training step has few different sizes, so each has a list.
-class FreeBlocks {
- public:
-  struct Key {
-    std::uint64_t size, address;
-    std::uint32_t block;
-  };
-
-  void insert(const Key& k) {
-    auto of_size = find(k.size);
-    if (of_size == sizes_.end() || of_size->size != k.size) of_size = sizes_.insert(of_size, {k.size, {}});
-    std::vector<Entry>& blocks = of_size->blocks;
-    blocks.insert(position(blocks, k.address), {k.address, k.block});
-  }
-  void erase(const Key& k) {
-    std::vector<Entry>& blocks = find(k.size)->blocks;
-    blocks.erase(position(blocks, k.address));
-  }
-  /// The smallest block of at least this size, at the lowest address.
-  std::optional<Key> at_least(std::uint64_t size) const { return first_from(lower_bound(size)); }
-  /// The block that follows in the order.
-  std::optional<Key> after(const Key& k) const {
-    auto of_size = lower_bound(k.size);
-    const auto next = position(of_size->blocks, k.address) + 1;
-    if (next != of_size->blocks.end()) return Key{k.size, next->address, next->block};
-    return first_from(++of_size);
-  }
-  std::vector<Key> all() const {
-    std::vector<Key> keys;
-    for (const Size& s : sizes_)
-      for (const Entry& e : s.blocks) keys.push_back({s.size, e.address, e.block});
-    return keys;
-  }
-
- private:
-  struct Entry {
-    std::uint64_t address;
-    std::uint32_t block;
-  };
-  struct Size {
-    std::uint64_t size;
-    std::vector<Entry> blocks;  // may be empty
-  };
-
-  static bool smaller(const Size& s, std::uint64_t size) { return s.size < size; }
-  std::vector<Size>::iterator find(std::uint64_t size) {
-    return std::lower_bound(sizes_.begin(), sizes_.end(), size, smaller);
-  }
-  std::vector<Size>::const_iterator lower_bound(std::uint64_t size) const {
-    return std::lower_bound(sizes_.begin(), sizes_.end(), size, smaller);
-  }
-  template <class Blocks>
-  static auto position(Blocks& blocks, std::uint64_t address) -> decltype(blocks.begin()) {
-    return std::lower_bound(blocks.begin(), blocks.end(), address,
-                            [](const Entry& e, std::uint64_t a) { return e.address < a; });
-  }
-  std::optional<Key> first_from(std::vector<Size>::const_iterator s) const {
-    while (s != sizes_.end() && s->blocks.empty()) ++s;
-    if (s == sizes_.end()) return std::nullopt;
-    return Key{s->size, s->blocks.front().address, s->blocks.front().block};
-  }
-
-  std::vector<Size> sizes_;
 };
 
 struct Pool {

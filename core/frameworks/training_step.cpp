@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/error.hpp"
+#include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/operators.hpp"
 
@@ -130,6 +130,26 @@ bool copy_step(Trace& t, const Mark& first) {
   return true;
 }
 
+/// Throws usage_error where sums of the trace could exceed 63 bits: the largest tensor in f32, as often as a
+/// layer has storages in two steps.
+void require_countable(const model::Architecture& a, const StepSettings& s) {
+  constexpr std::uint64_t kBytes = 4, kStoragesPerLayer = 4096;
+  const std::uint64_t tokens = checked_mul(s.batch, s.sequence);
+  std::uint64_t widest = std::max<std::uint64_t>(a.vocab, a.hidden), heads = 1;
+  for (const model::LayerRun& r : a.layers) {
+    const model::Layer& l = r.layer;
+    const std::uint64_t experts = checked_mul(l.experts.active, l.experts.each.width, 2);
+    const std::uint64_t attention = checked_mul(l.attention.heads, l.attention.head_dim);
+    widest = std::max({widest, checked_mul(l.mlp.width, 2), experts, attention});
+    widest = std::max(widest, checked_mul(l.experts.count, l.experts.each.width, 2));
+    heads = std::max<std::uint64_t>(heads, l.attention.heads);
+  }
+  const std::uint64_t scores = checked_mul(tokens, heads, s.sequence);
+  const std::uint64_t largest =
+      std::max({checked_mul(tokens, widest), checked_mul(widest, a.hidden), scores});
+  checked_mul(largest, kBytes, kStoragesPerLayer, a.layer_count() + 1);
+}
+
 }  // namespace
 
 bool has_builder(std::string_view family) {
@@ -140,6 +160,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   if (!has_builder(architecture.family))
     throw usage_error("the training step of the family '" + architecture.family + "' is not described",
                       "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
+  require_countable(architecture, s);
   TrainingStep result;
   Tape tape(result.trace, s.machine);
   tape.autocast_type = s.autocast_type;

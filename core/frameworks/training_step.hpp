@@ -55,7 +55,7 @@ struct TrainingStep {
   std::vector<std::uint64_t> saved_bytes;
 };
 
-/// Throws usage_error for a family without a builder.
+/// Throws usage_error for a family without a builder and for sizes whose sum may exceed 63 bits.
 TrainingStep training_step(const model::Architecture& architecture, const StepSettings& settings);
 
 }  // namespace trainhost::frameworks

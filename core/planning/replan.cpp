@@ -53,6 +53,15 @@ plugin::Registry& Replanner::registry_for(const runfile::RunConfig& c) {
   return *other_;
 }
 
+bool Replanner::has_states_of_base(const runfile::RunConfig& c) const {
+  RunSpec run = without_budgets(c.run);
+  const RunSpec base = without_budgets(base_.config.run);
+  run.micro_batch = base.micro_batch, run.seq_len = base.seq_len, run.accumulate = base.accumulate;
+  run.recompute = base.recompute, run.recompute_layers = base.recompute_layers;
+  run.memory.recompute_every = base.memory.recompute_every;
+  return run == base && c.model == base_.config.model;
+}
+
 /// Applies three shortcuts, each of which answers the same question with fewer plans: automatic recomputation
 /// is planned as full, automatic mode as its last mode, and a lower bound replaces a placement that cannot
 /// fit. `only_if_it_fits`: the caller does not need the bytes of a plan that does not fit.
@@ -74,6 +83,9 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   }
   plugin::Registry& registry = registry_for(c);
   const ResolvedRun r = resolve_run(c, registry, request);
+  if (only_if_it_fits && r.budgets.compute.known && states_ > r.budgets.compute.bytes &&
+      has_states_of_base(r.config))
+    return std::nullopt;
   const bool decides_this =
       !decides_.empty() && registry.estimator(decides_).match(r.config.model, r.config.run) > 0;
   request.estimators = {decides_this ? decides_ : "auto"};

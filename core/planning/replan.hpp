@@ -39,6 +39,11 @@ class Replanner {
   /// Plans a run that differs from the base in numbers only; no settings are parsed.
   std::optional<Estimate> plan(const runfile::RunConfig& c);
 
+  /// `bytes`: weights, gradients and optimizer state of the base at its peak, in the compute tier. A
+  /// variation of another batch, sequence or recomputation needs at least as much and is not planned where
+  /// they exceed its budget.
+  void set_states(std::uint64_t bytes) { states_ = bytes; }
+
   const ResolvedRun& base() const { return base_; }
   std::uint64_t planned() const { return planned_; }  // number of estimates requested
 
@@ -54,6 +59,7 @@ class Replanner {
   std::optional<Estimate> plan_variation(runfile::RunConfig c, bool other_device, bool only_if_it_fits);
   const CachedReport* find_cached(const ResolvedRun& r, const std::string& id,
                                   const TrainerTraits& traits) const;
+  bool has_states_of_base(const runfile::RunConfig& c) const;
   plugin::Registry& registry_for(const runfile::RunConfig& c);
 
   RunSource source_;
@@ -61,7 +67,7 @@ class Replanner {
   PlanRequest request_;
   ResolvedRun base_;
   std::string decides_;
-  std::uint64_t planned_ = 0;
+  std::uint64_t planned_ = 0, states_ = 0;
   std::vector<CachedReport> cache_;
   std::unique_ptr<plugin::Registry> other_;  // for the plugin options in other_options_
   decltype(runfile::RunConfig::plugin_options) other_options_;

@@ -259,13 +259,16 @@ void mark_planned_only(std::vector<Change>& changes) {
       }
 }
 
+std::uint64_t states_of(const MemoryReport& r) {
+  return r.component_bytes(Component::kWeights) + r.component_bytes(Component::kMasterWeights) +
+         r.component_bytes(Component::kGradients) + r.component_bytes(Component::kOptimizerState);
+}
+
 /// Why few single changes fit: the size of the model states. `singles`: number of single changes that fit;
 /// `all`: combinations included. `chosen`: counts only changes for the selected backend.
 std::string why_few(std::size_t singles, std::size_t all, bool chosen, const PlanResult& v) {
   const MemoryReport& r = v.estimates.front().report;
-  const std::uint64_t state =
-      r.component_bytes(Component::kWeights) + r.component_bytes(Component::kMasterWeights) +
-      r.component_bytes(Component::kGradients) + r.component_bytes(Component::kOptimizerState);
+  const std::uint64_t state = states_of(r);
   const bool trained = r.component_bytes(Component::kOptimizerState) > 0;
   const std::string what = trained ? "weights, gradients and optimizer state" : "the weights";
   const std::string reason =
@@ -285,6 +288,8 @@ std::string why_few(std::size_t singles, std::size_t all, bool chosen, const Pla
 
 std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const runfile::RunConfig& c = replan.base().config;
+  // Trainers of trainhost move states between tiers; frameworks keep them where they are.
+  if (!c.framework.empty()) replan.set_states(states_of(v.estimates.front().report));
   std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan);
   // Changes that need another backend do not count: a user who selected one wants an answer for it.
   const auto on_selected_backend = [&] {

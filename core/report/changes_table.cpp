@@ -50,6 +50,12 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.estimates.empty() || v.estimates.front().fits) return {};
   constexpr unsigned kWidth = 120;  // where the terminal width is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
+  if (v.changes.empty() && !v.framework.empty())
+    return wrapped("  No change of a run of " + escaped(v.framework, 80) + " that the estimator " +
+                       escaped(v.estimates.front().report.source, 80) +
+                       " describes makes it fit, on one device or with data parallelism.",
+                   width, "  ") +
+           "\n";
   if (v.changes.empty())
     return wrapped(
                "  No change makes it fit. Tried: recomputation, offload, parallelism, smaller types, smaller "

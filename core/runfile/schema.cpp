@@ -104,7 +104,7 @@ constexpr Key kKeys[] = {
     {"plan.framework", Type::kText, "", 0, 0, "", "\"pytorch\"", "whose training step is planned: trainhost, or a framework that an estimator describes (pytorch, transformers); default: trainhost"},
     {"plan.optimizer_implementation", Type::kChoice, "", 0, 0, "foreach|fused|for-loop", "\"fused\"", "foreach | fused | for-loop: the framework's implementation of the optimizer; default: its own default"},
     {"plan.allocator", Type::kText, "", 0, 0, "", "\"expandable_segments:True\"", "settings of PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF"},
-    {"plan.runtime", Type::kSize, "", 0, 0, "", "\"600MiB\"", "device memory of driver context and libraries under a framework; default: a documented value per device"},
+    {"plan.runtime", Type::kSize, "", 0, 0, "", "\"600MiB\"", "device memory of driver context and libraries under a framework; default: 512 MiB"},
     {"plan.weights", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|int4|nf4", "\"bf16\"", "type of the weights; default: follows train.precision"},
     {"plan.gradients", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8", "\"fp32\"", "type of the gradients; default: fp32"},
     {"plan.master", Type::kChoice, "", 0, 0, "none|fp32|bf16", "\"fp32\"", "type of the master weights; default: fp32 if the weights are narrower"},

@@ -61,7 +61,7 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
-  if (const auto bytes = given.count("runtime")) o.runtime = *bytes;
+  if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }
 

@@ -1,6 +1,7 @@
 #include "plugins/estimators/pytorch/report.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -28,7 +29,7 @@ constexpr Line kLines[] = {
     {Purpose::kUpdate, Component::kWorkspace, kUpdate},
     {Purpose::kKernel, Component::kWorkspace, kAlways},
     {Purpose::kCommunication, Component::kCommunication, kAlways},
-    {Purpose::kBuffers, Component::kActivations, kAlways},
+    {Purpose::kBuffers, Component::kWorkspace, kAlways},
 };
 
 class Builder {
@@ -54,6 +55,10 @@ class Builder {
   std::uint64_t total = 0;
 };
 
+std::string runtime_source(const Options& o) {
+  return o.runtime_given ? "plan.runtime" : "assumed; plan.runtime replaces it";
+}
+
 std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Peak& peak) {
   std::string text = "Largest tensors at the peak: ";
   for (std::size_t i = 0; i < peak.largest.size(); ++i) {
@@ -63,42 +68,47 @@ std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Pe
   return text + ".";
 }
 
-/// What does not depend on the budget. `time`, `largest`: texts about the peak.
+/// What does not depend on the budget.
 struct Replay {
   model::Architecture architecture;
   frameworks::StepSettings settings;
   frameworks::AllocatorConfig allocator;
+  frameworks::Trace trace;
   frameworks::Peak peak;
   std::uint64_t reserved = 0;
-  std::string time, largest;
 };
 
-Replay make_replay(const model::Architecture& a, const frameworks::StepSettings& s,
-                   const frameworks::AllocatorConfig& c) {
-  const frameworks::Trace trace = frameworks::training_step(a, s).trace;
-  Replay r{a, s, c, frameworks::find_peak(trace), frameworks::replay_allocator(trace, c).reserved, {}, {}};
-  r.time = frameworks::time_of(trace, r.peak);
-  r.largest = largest_tensors(trace, r.peak);
+using ReplayPointer = std::shared_ptr<const Replay>;
+
+ReplayPointer make_replay(const model::Architecture& a, const frameworks::StepSettings& s,
+                          const frameworks::AllocatorConfig& c) {
+  const auto r = std::make_shared<Replay>();
+  r->architecture = a;
+  r->settings = s;
+  r->allocator = c;
+  r->trace = frameworks::training_step(a, s).trace;
+  r->peak = frameworks::find_peak(r->trace);
+  r->reserved = frameworks::replay_allocator(r->trace, c).reserved;
   return r;
 }
 
 /// Keeps the last results: advice about other devices asks for the same run again.
-Replay replay(const model::Architecture& a, const frameworks::StepSettings& s,
-              const frameworks::AllocatorConfig& c) {
+ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
+                     const frameworks::AllocatorConfig& c) {
   constexpr std::size_t kKept = 4;
   static std::mutex lock;
-  static std::vector<Replay> kept;  // the last one used first
+  static std::vector<ReplayPointer> kept;  // the last one used first
   {
     const std::lock_guard guard(lock);
-    const auto found = std::find_if(kept.begin(), kept.end(), [&](const Replay& r) {
-      return r.settings == s && r.allocator == c && r.architecture == a;
+    const auto found = std::find_if(kept.begin(), kept.end(), [&](const ReplayPointer& r) {
+      return r->settings == s && r->allocator == c && r->architecture == a;
     });
     if (found != kept.end()) {
       std::rotate(kept.begin(), found, found + 1);
       return kept.front();
     }
   }
-  const Replay made = make_replay(a, s, c);
+  const ReplayPointer made = make_replay(a, s, c);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
   kept.insert(kept.begin(), made);
@@ -113,8 +123,7 @@ std::uint64_t reserved_on_device(const Replay& r, const Options& options, const 
       run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
   const bool collects = r.allocator.garbage_collection_threshold > 0;
   if (capacity < r.peak.bytes || (r.reserved <= capacity && !collects)) return r.reserved;
-  const frameworks::AllocatorResult limited = frameworks::replay_allocator(
-      frameworks::training_step(r.architecture, r.settings).trace, r.allocator, capacity);
+  const frameworks::AllocatorResult limited = frameworks::replay_allocator(r.trace, r.allocator, capacity);
   if (limited.out_of_memory) return r.reserved;
   if (limited.retries)
     notes.push_back(
@@ -133,12 +142,44 @@ void suggest_expandable_segments(const Replay& r, const Options& options, const 
   if (budget && (r.peak.bytes + options.runtime > budget || r.reserved + options.runtime <= budget)) return;
   frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
-  const std::uint64_t other =
-      frameworks::replay_allocator(frameworks::training_step(r.architecture, r.settings).trace, expandable)
-          .reserved;
+  const std::uint64_t other = frameworks::replay_allocator(r.trace, expandable).reserved;
   if (other < r.reserved)
     notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
                     ".");
+}
+
+void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
+  for (const Line& l : kLines) {
+    const auto i = static_cast<std::size_t>(l.purpose);
+    b.add(l.component, l.phases, r.peak.largest_by_purpose[i], r.peak.by_purpose[i],
+          std::string(frameworks::name(l.purpose)));
+  }
+  const std::uint64_t gaps = reserved - std::min(reserved, r.peak.bytes);
+  b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
+        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak.bytes));
+  b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
+        runtime_source(options));
+  b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
+}
+
+void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,
+               const Options& options, const RunSpec& run) {
+  const auto most = [&](Purpose p) {
+    return format_bytes(r.peak.largest_by_purpose[static_cast<std::size_t>(p)]);
+  };
+  notes.push_back("Allocated " + format_bytes(r.peak.bytes) + ", reserved " + format_bytes(reserved) +
+                  ". Peak: " + frameworks::time_of(r.trace, r.peak) + ".");
+  suggest_expandable_segments(r, options, run, notes);
+  notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
+                  most(Purpose::kLogits) + ".");
+  notes.push_back(largest_tensors(r.trace, r.peak));
+  notes.push_back(
+      "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
+      "compiled "
+      "kernels), workspaces of cuBLAS, the caching allocator, and " +
+      format_bytes(options.runtime) + " for CUDA context and libraries (" + runtime_source(options) +
+      "). Not counted: NCCL, data loading, evaluation, padding of batches.");
+  for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
 }  // namespace
@@ -150,40 +191,11 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
-
-  const Replay r = replay(a, settings, options.allocator);
-  const frameworks::Peak& peak = r.peak;
-  const std::uint64_t reserved = reserved_on_device(r, options, run, notes);
-  const std::uint64_t gaps = reserved - std::min(reserved, peak.bytes);
-
-  for (const Line& l : kLines) {
-    const auto i = static_cast<std::size_t>(l.purpose);
-    b.add(l.component, l.phases, peak.largest_by_purpose[i], peak.by_purpose[i],
-          std::string(frameworks::name(l.purpose)));
-  }
-  b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
-        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(peak.bytes));
-  b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries");
+  const ReplayPointer r = replay(a, settings, options.allocator);
+  const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
+  add_entries(b, *r, reserved, options);
+  add_notes(notes, *r, reserved, options, run);
   b.report.claim = Claim::kApproximation;
-  b.report.tiers.push_back({Tier::kDevice, b.total, peak.phase.phase});
-
-  const auto most = [&](Purpose p) {
-    return format_bytes(peak.largest_by_purpose[static_cast<std::size_t>(p)]);
-  };
-  notes.push_back("Allocated " + format_bytes(peak.bytes) + ", reserved " + format_bytes(reserved) +
-                  ". Peak: " + r.time + ".");
-  suggest_expandable_segments(r, options, run, notes);
-  notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
-                  most(Purpose::kLogits) + ".");
-  notes.push_back(r.largest);
-  notes.push_back(
-      "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
-      "compiled "
-      "kernels), workspaces of cuBLAS, the caching allocator, and " +
-      format_bytes(options.runtime) +
-      " for CUDA context and libraries, an assumption (plan.runtime). Not counted: NCCL, data loading, "
-      "evaluation, padding of batches.");
-  for (const std::string& n : a.notes) notes.push_back(n);
   return std::move(b.report);
 }
 

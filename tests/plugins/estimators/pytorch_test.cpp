@@ -140,9 +140,14 @@ BOOST_AUTO_TEST_CASE(the_report_adds_up_and_names_its_parts) {
   BOOST_TEST(r.component_bytes(Component::kWeights) == 4 * parameters);
   BOOST_TEST(r.component_bytes(Component::kGradients) == 4 * parameters);
   BOOST_TEST(r.component_bytes(Component::kOptimizerState) == 8 * parameters);
-  // Square roots of AdamW foreach, and a workspace of cuBLAS in each of two threads.
-  BOOST_TEST(r.component_bytes(Component::kWorkspace) == 4 * parameters + (64u << 20));
+  // Square roots of AdamW foreach, a workspace of cuBLAS in each of two threads, token ids and two tables of
+  // rotary frequencies.
+  BOOST_TEST(r.component_bytes(Component::kWorkspace) == 4 * parameters + (64u << 20) + 8 * 2048 + 2 * 512);
   BOOST_TEST(r.component_bytes(Component::kRuntime) == 512u << 20);
+  BOOST_TEST(r.entries.back().formula == "assumed; plan.runtime replaces it");
+  const MemoryReport measured = estimate(mixed_precision(), {{"runtime", "629145600"}});
+  BOOST_TEST(measured.component_bytes(Component::kRuntime) == 600u << 20);
+  BOOST_TEST(measured.entries.back().formula == "plan.runtime");
   std::uint64_t at_peak = 0;
   for (const MemoryEntry& e : r.entries) {
     BOOST_TEST((e.claim == Claim::kApproximation));
@@ -309,6 +314,16 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
                           return std::string(e.what()).find("adapters of experts") != std::string::npos;
                         });
   BOOST_TEST(plugins.estimator("pytorch").match(*model::find_planned_preset("gemma-2b"), r) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_cannot_be_summed_are_refused) {
+  RunSpec r = mixed_precision();
+  r.micro_batch = 1 << 20, r.seq_len = 1 << 24;
+  BOOST_CHECK_EXCEPTION(estimate(r), tp::PluginError, [](const tp::PluginError& e) {
+    return e.status() == "unsupported" && std::string(e.what()).find("63 bits") != std::string::npos;
+  });
+  r.micro_batch = 1, r.seq_len = 1 << 18;
+  BOOST_TEST(estimate(r).total_bytes() > std::uint64_t{1} << 40);
 }
 
 BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_described) {

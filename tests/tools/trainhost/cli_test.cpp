@@ -173,6 +173,10 @@ BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described)
                    "parallel.data=8", "--set", "parallel.zero=3"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "does not describe parallel.zero = 3"), r.err);
+  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "pytorch", "--set",
+                   "parallel.data=8", "--set", "train.grad_accum=8"});
+  BOOST_TEST(r.code == 3);
+  BOOST_TEST(has(r.out, "No change of a run of pytorch that the estimator pytorch describes"), r.out);
   r = run_program({"plan", "--model=llama-3-8b", "--for", "pytorch", "--set", "plan.allocator=x:1"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "plan.allocator: unknown key 'x'"), r.err);
