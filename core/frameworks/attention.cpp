@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace trainhost::frameworks {
 namespace {
@@ -87,6 +88,7 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
 /// _scaled_dot_product_attention_math: computes in f32, and materialises the scores.
 Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   const Element type = in.q->type;
+  const bool autocast = std::exchange(t.autocast_on, false);  // scaled_dot_product_attention() turns it off
   const Tensor q = to(t, in.q, Element::kF32), k = to(t, in.k, Element::kF32), v = to(t, in.v, Element::kF32);
   Tensor scores;
   {
@@ -98,6 +100,7 @@ Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   scores = softmax(t, scores, "probabilities");
   const Tensor returned = to(t, scores, type);
   const Tensor out = matmul(t, scores, v);
+  t.autocast_on = autocast;
   return to(t, out, type);
 }
 
@@ -116,9 +119,14 @@ AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   }
   if (in.mask) weights = add(t, weights, in.mask);
   const Element type = in.q->type;
-  if (in.f32_softmax || t.autocast_on) weights = to(t, weights, Element::kF32);
-  weights = softmax(t, weights, "probabilities");
+  Tensor scores = weights;  // kept while softmax() works on a copy in f32
+  {
+    const Tensor wide = in.f32_softmax || t.autocast_on ? to(t, scores, Element::kF32) : scores;
+    weights = softmax(t, wide, "probabilities");
+  }
+  if (!in.f32_softmax) scores.reset();  // GPT-2 casts in a statement of its own
   weights = to(t, weights, in.f32_softmax ? type : in.v->type);
+  scores.reset();
   weights = dropout(t, weights, in.dropout);
   Tensor output = matmul(t, weights, values);
   output = transpose(t, output, 1, 2);

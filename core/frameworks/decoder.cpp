@@ -201,18 +201,14 @@ Tensor Decoder::hidden_states() {
     const ModuleScope scope(t_, "embed_tokens");
     x = embedding(t_, ids_, embedding_);
     if (gemma_) x = mul(t_, x, buffers_.back());
-    if (s_.lora_rank && s_.checkpoint) {
-      x->requires_grad =
-          true;  // enable_input_require_grads(): a leaf with a gradient, which a cycle of references holds
-      if (t_.options.collects_cycles) uncollected_.clear();
-      uncollected_.push_back(x);
-    }
+    if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
   }
+  const Tensor tokens = x;  // variables of the Python function: they exist until it returns
   const Tensor position_ids = t_.make({1, sequence_}, Element::kI64, "position ids");
+  Tensor places;
   if (gpt2_) {
     const ModuleScope scope(t_, "wpe");
-    const Tensor tokens = x;
-    const Tensor places = embedding(t_, position_ids, positions_);
+    places = embedding(t_, position_ids, positions_);
     x = add(t_, tokens, places);
   }
   bool any_full = false, any_window = false;
@@ -233,7 +229,7 @@ Tensor Decoder::hidden_states() {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
-    const bool window = windowed(w);
+    const bool window = gemma_ ? w.window : windowed(w);
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = s_.checkpoint ? checkpointed_layer(x, w, context) : layer(x, w, context);
   }

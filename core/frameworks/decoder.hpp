@@ -71,7 +71,7 @@ class Decoder {
   std::int64_t batch_, sequence_, hidden_;
   bool gemma_, gpt2_, phi3_;
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_;
-  std::vector<Tensor> buffers_, uncollected_;
+  std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;
   std::vector<Tensor> trained_;
 };

@@ -116,6 +116,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   h = grouped_product(t_, h, w.experts_down, offsets);
   Tensor weighted = mul(t_, h, unsqueeze(t_, selected_weights, 1));
   const Tensor back = t_.make({rows}, Element::kI64, "original order");
+  t_.make({rows}, Element::kI64, "positions");  // written to it and freed
   weighted = rows_of(t_, weighted, back);
   const Tensor total = sum_of_experts(t_, view(t_, weighted, {tokens, k, hidden_}));
   return view(t_, to(t_, total, flat->type), {batch_, sequence_, hidden_});

@@ -264,6 +264,7 @@ void Tape::run_node(Node& node, std::vector<Tensor>& results) {
   if (std::any_of(node.arrived.begin(), node.arrived.end(), [](const Tensor& g) { return bool(g); }))
     node.backward(call);
   node.arrived.clear();
+  if (node.frame) node.saved.clear();  // recomputed tensors are freed before the engine sums and casts
   for (std::size_t i = 0; i < results.size(); ++i)
     if (results[i]) results[i] = conformed(std::move(results[i]), node.edges[i]);
   node.saved.clear();

@@ -148,9 +148,6 @@ struct TapeOptions {
   bool fused_dropout = true;
   /// LayerNorm keeps its statistics in f32, whatever the type of its input.
   bool f32_statistics = true;
-  /// Python's garbage collector runs between micro-batches. Otherwise what a cycle of references holds stays
-  /// allocated.
-  bool collects_cycles = true;
   /// Step counters of AdamW foreach are on the device, not in host memory.
   bool counters_on_device = false;
   /// Bytes of each workspace that cuBLAS gets from the allocator.

@@ -3,38 +3,57 @@
 Fake tensors of the device cuda exist without a driver, but their backward pass does not run: the engine asks the driver
 for the stream of each node. So the tensors are on the device cpu, and what CUDA does otherwise is done here:
 - the kernel of scaled_dot_product_attention: attention.py;
-- autocast: CUDA computes pow in f32, the CPU in the type of the input. It is the only function of these models that the
-  two lists treat differently and that gets bf16: others are called with f32, or in f32 by the model.
+- autocast: CUDA computes pow, softmax, sum and others in f32, the CPU in the type of the input: autocast.py;
+- dropout: CUDA saves a mask of one byte per element, the CPU a mask of the type of the input;
+- layer_norm: CUDA keeps mean and 1/deviation of a bf16 input in f32, the CPU in bf16.
 """
 import contextlib
 import importlib
 from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import attention
+import autocast
 
-POWERS = (torch.pow, torch.Tensor.pow, torch.Tensor.__pow__)
+aten = torch.ops.aten
 
 
-class PowerInF32(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in POWERS and torch.is_autocast_enabled("cpu") and args[0].dtype == torch.bfloat16:
-            args = (args[0].float(), *args[1:])
-        return func(*args, **(kwargs or {}))
+def dropout(input, p=0.5, training=True, inplace=False):
+    """torch.nn.functional.dropout as on CUDA."""
+    return aten.native_dropout(input, p, True)[0] if training and p else input
+
+
+def layer_norm_with_f32_statistics():
+    table = fake_impls.op_implementations_dict
+    original = table[aten.native_layer_norm.default]
+
+    def run(mode, op, *args, **kwargs):
+        out, mean, deviation = original(mode, op, *args, **kwargs)
+        return out, mean.float(), deviation.float()
+    return mock.patch.dict(table, {aten.native_layer_norm.default: run})
+
+
+def values_that_fake_tensors_lack(stack):
+    # AdamW reads the number of steps from a tensor to compute its corrections.
+    stack.enter_context(mock.patch.object(importlib.import_module("torch.optim.adam"), "_get_value", lambda x: 1.0))
+    # transformers looks for several sequences in one row, and makes a mask if it cannot read the positions.
+    stack.enter_context(mock.patch.object(importlib.import_module("transformers.masking_utils"),
+                                          "find_packed_sequence_indices", lambda position_ids: None))
 
 
 @contextlib.contextmanager
-def removed(kernels: str):
-    """kernels: cuda, or cpu to leave the device as it is."""
+def removed(kernels: str, real: bool):
+    """kernels: cuda, or cpu to leave the device as it is. real: tensors have values."""
+    FakeTensorMode.cache_clear()  # it may hold results of the other device
     with contextlib.ExitStack() as stack:
-        # AdamW reads the number of steps from a tensor to compute its corrections. A fake tensor has no value.
-        stack.enter_context(mock.patch.object(importlib.import_module("torch.optim.adam"), "_get_value", lambda x: 1.0))
-        # transformers looks for several sequences in one row, and makes a mask if it cannot read the positions.
-        stack.enter_context(mock.patch.object(importlib.import_module("transformers.masking_utils"),
-                                              "find_packed_sequence_indices", lambda position_ids: None))
+        if not real:
+            values_that_fake_tensors_lack(stack)
         if kernels == "cuda":
             stack.enter_context(attention.chosen_as_on_cuda())
-            stack.enter_context(PowerInF32())
+            stack.enter_context(autocast.lists_of_cuda())
+            stack.enter_context(mock.patch.object(torch.nn.functional, "dropout", dropout))
+            stack.enter_context(layer_norm_with_f32_statistics())
         yield

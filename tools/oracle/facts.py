@@ -6,10 +6,10 @@ PER_FILE = 100
 
 
 def line(number: int, case, measured: dict, full: bool) -> dict:
-    """The compact record of a case. Saved tensors: bytes per layer, and by operator of the last layer and outside."""
+    """The compact record of a case. Saved tensors: bytes per layer, and by operator of two layers and outside."""
     import saved  # needs torch, which a reader of facts does not
 
-    records, last = measured["saved"], case.layers - 1
+    records = measured["saved"]
     sums = saved.by_layer(records)
     result = {
         "n": number,
@@ -22,7 +22,8 @@ def line(number: int, case, measured: dict, full: bool) -> dict:
     }
     if full:
         return result | {"saved": records}
-    return result | {"layer": saved.by_operator(records, last), "rest": saved.by_operator(records, -1)}
+    places = {"first": 0, "last": case.layers - 1, "rest": -1}
+    return result | {name: saved.by_operator(records, layer) for name, layer in places.items()}
 
 
 def path_of(folder: str, number: int) -> str:
@@ -49,6 +50,6 @@ def append(folder: str, number: int, record: dict, versions: dict, o):
     new = not os.path.exists(path)
     with open(path, "a") as f:
         if new:
-            header = {"command": f"tools/oracle/oracle --seed {o.seed} --kernels {o.kernels} --cases N --out {folder}"}
+            header = {"command": f"tools/oracle/oracle --seed {o.seed} --kernels {o.kernels} --cases {o.cases} --out {folder}"}
             f.write(json.dumps(header | versions, separators=(",", ":")) + "\n")
         f.write(json.dumps(record, separators=(",", ":")) + "\n")

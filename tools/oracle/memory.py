@@ -1,10 +1,31 @@
 """Counts the bytes of every storage while it exists, with the largest sum of each phase of the step."""
+import contextlib
+
 import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 
 # The names in the facts of MemTracker's kinds of memory.
 KINDS = {"Parameter": "parameters", "Buffer": "buffers", "Gradient": "gradients", "Activation": "activations",
          "Temp": "temporaries", "Optstate": "optimizer", "Other": "inputs"}
+
+
+class NoHook:
+    remove = staticmethod(lambda: None)
+
+
+class NoModules(contextlib.nullcontext):
+    """Replaces MemTracker's ModTracker. Its hooks keep the output of the embedding, if that requires a gradient, which
+    is the way of LoRA with checkpointing."""
+
+    def register_user_hooks(self, *hooks):
+        pass
+
+    def clear_user_hooks(self):
+        pass
+
+    @property
+    def is_bw(self) -> bool:
+        return torch._C._current_graph_task_id() != -1
 
 
 class Phases(MemTracker):
@@ -15,18 +36,30 @@ class Phases(MemTracker):
 
     def __init__(self):
         super().__init__()
-        self._device, self._name, self.peaks = torch.device("cpu"), "", {}
+        self._mod_tracker = NoModules()
+        self._device, self._name, self._operator, self.peaks = torch.device("cpu"), "", "", {}
 
     def begin(self, name: str):
         """Operators from here on belong to the phase `name`. What is allocated now counts too."""
-        self._name = name
+        self._name, self._operator = name, ""
         self._update_peak_stats(None)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self._operator = func.overloadpacket.__name__
+        self._in_ac = torch.is_grad_enabled()  # in the backward pass: a layer is computed again
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
     def current(self) -> dict:
         """Bytes by kind, and their sum under "total", without kinds that have none."""
         snapshot = self._curr_mem_snap.get(self._device, {})
         kinds = {KINDS[getattr(k, "value", k)]: v for k, v in snapshot.items() if k != "Total" and v}
         return kinds | {"total": snapshot.get("Total", 0)}
+
+    def _track_module_params_and_buffers(self, module, install_grad_hooks=True):
+        for p in module.parameters():
+            if not p.requires_grad:
+                self._param_to_grad_hook_handles[p] = (NoHook, NoHook)  # frozen: it takes no hooks
+        return super()._track_module_params_and_buffers(module, True)
 
     def get_tracker_snapshot(self, type="current"):
         return {}  # by module and state: nothing here needs it
@@ -38,4 +71,4 @@ class Phases(MemTracker):
         # Replaces the search for peaks by module, which nothing here needs.
         total = self._curr_mem_snap.get(self._device, {}).get("Total", 0)
         if self._name and total > self.peaks.get(self._name, {"total": -1})["total"]:
-            self.peaks[self._name] = self.current()
+            self.peaks[self._name] = self.current() | {"at": self._operator}

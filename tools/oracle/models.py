@@ -1,5 +1,7 @@
 """Builds the transformers model of a case from a configuration. Nothing is downloaded, and under FakeTensorMode nothing
 is allocated."""
+from unittest import mock
+
 import torch
 import transformers
 
@@ -44,8 +46,9 @@ def config_of(c: Case):
         kinds = ["sliding_attention", "full_attention"] if c.window else ["full_attention"]
         keys["layer_types"] = [kinds[i % len(kinds)] for i in range(c.layers)]
         keys["query_pre_attn_scalar"] = c.head_dim
-    if c.family == "gemma2" and c.attention == "sdpa":
-        keys["attn_logit_softcapping"] = None  # transformers refuses to combine it with sdpa
+    if c.family == "gemma2":
+        keys["attn_logit_softcapping"] = c.softcap or None
+        keys["final_logit_softcapping"] = c.final_softcap or None
     if c.family == "mixtral":
         keys |= {"num_local_experts": c.experts, "num_experts_per_tok": c.experts_per_token}
     name = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral", "gemma2": "Gemma2",
@@ -72,7 +75,9 @@ def add_lora(model, c: Case):
 
     if c.checkpoint:
         model.enable_input_require_grads()  # as the Trainer does: else no layer of a frozen model has a gradient
-    targets = PROJECTIONS.get(c.family, DENSE)[c.targets]
-    config = peft.LoraConfig(r=c.lora, lora_alpha=2 * c.lora, target_modules=targets, lora_dropout=0.0,
+    targets = PROJECTIONS.get(c.family, DENSE)[c.lora_targets]
+    config = peft.LoraConfig(r=c.lora, lora_alpha=2 * c.lora, target_modules=targets, lora_dropout=c.lora_dropout,
                              task_type="CAUSAL_LM", fan_in_fan_out=c.family == "gpt2")
-    return peft.get_peft_model(model, config)
+    # Module.to() fails on fake parameters. peft casts adapters to the type of the model with it, and back to f32 later.
+    with mock.patch.object(torch.nn.Module, "to", lambda module, *args, **kwargs: module):
+        return peft.get_peft_model(model, config)

@@ -57,7 +57,7 @@ class Saved:
             return tensor
         self._weak[storage._cdata] = storage._weak_ref()
         path, module = self._modules[-1]
-        operator = self._functions.stack[-1]
+        operator = self._functions.stack[-1] or "checkpoint"  # which saves the inputs of a layer, outside of a function
         if is_copy_of_parameter(tensor, module):
             operator += ".weight"
         found = LAYER.search(path)

@@ -41,7 +41,6 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
         tracker.begin(name + "backward")
         loss.backward()
         del loss
-        tracker.reset_mod_stats()  # it refuses a second forward pass otherwise
     tracker.begin(name + "optimizer")
     optimizer.step()
     optimizer.zero_grad()  # sets the gradients to None
@@ -50,7 +49,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels), mode:
+    with differences.removed(kernels, real), mode:
         model = models.build(c)
         optimizer = optimizer_of(c, model)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
@@ -59,12 +58,17 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         tracker.track_external(model, optimizer, inputs)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
+        gc.disable()  # no tensor is freed at a time that depends on chance
         with tracker:
             for i in range(STEPS):
                 first = contextlib.nullcontext() if i else notes.recording()
                 step(c, model, optimizer, inputs, tracker, f"{i + 1} ", first)
             left = tracker.current()
         notes.release()
+        gc.enable()
+    kept = sum(left.get(kind, 0) for kind in ("parameters", "buffers", "optimizer", "inputs"))
+    if kept != left["total"]:
+        raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
     del model, optimizer, tracker, inputs
     gc.collect()

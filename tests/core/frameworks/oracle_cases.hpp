@@ -70,15 +70,12 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.loop = c.at("optimizer") == "adamw-fused" ? OptimizerLoop::kFused : OptimizerLoop::kForeach;
   s.lora_rank = c.at("lora");
   const std::string targets = c.at("lora_targets");
-  s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? 127u : 0u;
+  const std::uint32_t all = c.at("experts") == 0 ? 127 : kLoraQ | kLoraK | kLoraV | kLoraO;
+  s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? all : 0;
   s.lora_dropout = c.at("lora_dropout");
   s.dropout = c.at("dropout");
-  // The oracle runs fake tensors on the CPU, does not see inside kernels, and keeps the garbage collector
-  // off.
-  s.machine = {.subclass_gradients = true,
-               .kernel_temporaries = false,
-               .collects_cycles = false,
-               .counters_on_device = true};
+  // The oracle runs fake tensors on the CPU, and does not see inside kernels.
+  s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
   return s;
 }
 
