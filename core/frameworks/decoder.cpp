@@ -365,11 +365,13 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
 
 Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
   Tensor product;
+  Tensor half;  // Phi-3's variable `gate`, a view that keeps the fused output until the function returns
   if (w.gate_up.weight) {
     const Tensor fused = run(w.gate_up, x);
     const ModuleScope scope(t_, "mlp");
     const std::vector<Tensor> parts = split(t_, fused, {fused->shape[-1] / 2, fused->shape[-1] / 2});
-    const Tensor active = silu(t_, parts[0]);
+    half = parts[0];
+    const Tensor active = silu(t_, half);
     product = mul(t_, parts[1], active);
   } else {
     Tensor gate = run(w.gate, x);
