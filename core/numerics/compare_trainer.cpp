@@ -21,6 +21,8 @@ namespace {
 constexpr double kLossTolerance = 3e-5;      // relative
 constexpr double kLogitTolerance = 1e-4;     // of 1 + |logit|
 constexpr double kGradientTolerance = 1e-3;  // of the norm of the tensor's gradient ...
+constexpr double kNormTolerance =
+    4e-4;  // of the norm of all gradients: a norm's weights have a thousandth of it
 constexpr double kWeakGradient = 1e-5;  // ... and of the norm of all: rounding of weights and of large terms
 constexpr double kUpdateTolerance = 1e-3;  // of the largest change of the tensor ...
 constexpr double kRounding = 1e-6;         // ... and rounding of weights around 1
@@ -195,7 +197,7 @@ Comparison compare_gradients(ComparedTrainer& trainer, const SampleRun& s, std::
                            s.what, d.tensor, got, d.value)))
       return c;
   }
-  record(c.largest, std::abs(result.grad_norm - norm_of_all), kGradientTolerance * norm_of_all,
+  record(c.largest, std::abs(result.grad_norm - norm_of_all), kNormTolerance * norm_of_all,
          fmt::format("{}: step() reports a gradient norm of {:.6f}; its update has {:.6f}", s.what,
                      result.grad_norm, norm_of_all));
   return c;
