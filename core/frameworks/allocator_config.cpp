@@ -12,13 +12,9 @@ namespace trainhost::frameworks {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1u << 20;
-constexpr std::string_view kWithoutEffect[] = {"backend",
-                                               "release_lock_on_cudamalloc",
-                                               "pinned_use_cuda_host_register",
-                                               "pinned_num_register_threads",
-                                               "pinned_use_background_threads",
-                                               "pinned_reserve_segment_size_mb",
-                                               "graph_capture_record_stream_reuse"};
+constexpr std::string_view kWithoutEffect[] = {
+    "release_lock_on_cudamalloc",    "pinned_use_cuda_host_register",  "pinned_num_register_threads",
+    "pinned_use_background_threads", "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse"};
 
 [[noreturn]] void fail(std::string_view key, std::string_view value, const char* valid) {
   throw usage_error("plan.allocator: " + std::string(key) + " cannot be '" + std::string(value) + "'",
@@ -88,6 +84,8 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
       read_divisions(value.substr(1, value.size() - 2), config);
     else
       config.roundup_power2_divisions.fill(power_of_two(key, value));
+  } else if (key == "backend") {
+    if (value != "native") fail(key, value, "native; the driver's cudaMallocAsync is not replayed");
   } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
              std::end(kWithoutEffect)) {
     throw usage_error("plan.allocator: unknown key '" + std::string(key) + "'",

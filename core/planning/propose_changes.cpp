@@ -131,10 +131,13 @@ class ChangeProposer {
                          0.03,
                          "about 3 % more time"});
     if (r_.recompute == Recompute::kNone || r_.recompute == Recompute::kSelective)
-      changes.push_back({{{"train.recompute", "full"}},
-                         "every layer keeps only its input (\"auto\" recomputes as few layers as possible)",
-                         0.33,
-                         "about 33 % more arithmetic"});
+      changes.push_back(
+          {{{"train.recompute", "full"}},
+           s_.config.framework.empty()
+               ? "every layer keeps only its input (\"auto\" recomputes as few layers as possible)"
+               : "every layer keeps only its input",
+           0.33,
+           "about 33 % more arithmetic"});
     add(Price::kTime, std::move(changes));
   }
 

@@ -28,23 +28,6 @@ std::string model_line(const planning::PlanResult& v) {
   return escaped(line, 400);
 }
 
-std::string short_verdict(planning::Verdict verdict, std::uint64_t bytes, std::uint64_t budget,
-                          const Terminal& t) {
-  switch (verdict) {
-    case planning::Verdict::kFits:
-      return styled(t, Style::kGood, "fits") + fmt::format(" in {}", format_bytes(budget));
-    case planning::Verdict::kFitsDevice:
-      return styled(t, Style::kGood, "fits") +
-             fmt::format(" in {}, host memory not known", format_bytes(budget));
-    case planning::Verdict::kNotKnown:
-      return "budget not known";
-    case planning::Verdict::kDoesNotFit:
-      return styled(t, Style::kBad, "does not fit") +
-             (bytes > budget ? fmt::format(" in {}", format_bytes(budget)) : "");
-  }
-  return "";
-}
-
 /// The first estimate, and the same run in a framework: one row each.
 std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
   if (!v.no_framework_answer.empty())
@@ -59,11 +42,11 @@ std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
                                   : v.mode.empty()                  ? "trainhost"
                                                    : fmt::format("trainhost, {} {}", v.backend, v.mode);
   table.row({own_trainer, format_bytes(own.compute_bytes), std::string(name(own.report.claim)),
-             short_verdict(v.verdict(own), own.compute_bytes, v.budget_bytes, t)});
+             verdict_text(v.verdict(own), own.compute_bytes, v.budget_bytes)});
   for (const planning::FrameworkAnswer& a : v.framework_answers)
     table.row({fmt::format("{}, recompute {}", a.framework, name(a.recompute)),
                format_bytes(a.estimate.compute_bytes), std::string(name(a.estimate.report.claim)),
-               short_verdict(a.verdict(), a.estimate.compute_bytes, a.budget_bytes, t)});
+               verdict_text(a.verdict(), a.estimate.compute_bytes, a.budget_bytes)});
   return table.fitted(line_width(t), {2}) +
          wrapped(fmt::format("  The first row in detail; --for {} plans the others:",
                              v.framework_answers.front().framework),

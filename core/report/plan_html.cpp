@@ -219,19 +219,19 @@ std::string other_estimates(const planning::PlanResult& v) {
 std::string framework_answers(const planning::PlanResult& v) {
   if (!v.no_framework_answer.empty()) return "<p>" + html::text(v.no_framework_answer) + "</p>";
   if (v.framework_answers.empty() || v.estimates.empty()) return {};
-  HtmlTable t("llrrl", {"trained by", "kind", "needs", "budget", "verdict"});
+  HtmlTable t("llrl", {"trained by", "kind", "needs", "verdict"});
   t.mark("of", "frameworks");
-  const auto row = [&](const std::string& what, const planning::Estimate& e, bool known, std::uint64_t budget,
-                       planning::Verdict verdict) {
+  const auto row = [&](const std::string& what, const planning::Estimate& e, planning::Verdict verdict,
+                       std::uint64_t budget) {
     t.row({html::text(what), display_name(e.report.claim), html::bytes(e.compute_bytes),
-           known ? html::bytes(budget) : "not known", std::string(name(verdict))});
+           verdict_text(verdict, e.compute_bytes, budget)});
   };
   const planning::Estimate& own = v.estimates.front();
-  row(own.report.claim == Claim::kExact ? "trainhost" : "estimator " + own.report.source, own, v.budget_known,
-      v.budget_bytes, v.verdict(own));
+  row(own.report.claim == Claim::kExact ? "trainhost" : "estimator " + own.report.source, own, v.verdict(own),
+      v.budget_bytes);
   for (const planning::FrameworkAnswer& a : v.framework_answers)
-    row(fmt::format("{}, recompute {}", a.framework, name(a.recompute)), a.estimate, a.budget_known,
-        a.budget_bytes, a.verdict());
+    row(fmt::format("{}, recompute {}", a.framework, name(a.recompute)), a.estimate, a.verdict(),
+        a.budget_bytes);
   return t.str();
 }
 

@@ -1,10 +1,11 @@
-// Text about memory whose limit is not known, shared by tables and pages.
+// Verdicts, and text about memory whose limit is not known, shared by tables and pages.
 #pragma once
 #include <fmt/format.h>
 
 #include <string>
 
 #include "core/base/text.hpp"
+#include "core/planning/plan_result.hpp"
 
 namespace trainhost::report {
 
@@ -20,6 +21,17 @@ inline std::string unjudged_text(std::uint64_t host_bytes, std::uint64_t disk_by
 /// "; needs 137 GiB of host memory: not known", to follow another statement; "" where nothing is unjudged.
 inline std::string and_unjudged(std::uint64_t host_bytes) {
   return host_bytes ? "; " + unjudged_text(host_bytes, 0) : "";
+}
+
+/// "fits in 79.1 GiB", "does not fit in 79.1 GiB", "budget not known".
+inline std::string verdict_text(planning::Verdict verdict, std::uint64_t compute_bytes,
+                                std::uint64_t budget) {
+  if (verdict == planning::Verdict::kNotKnown) return "budget not known";
+  if (verdict != planning::Verdict::kDoesNotFit)
+    return fmt::format("fits in {}{}", format_bytes(budget),
+                       verdict == planning::Verdict::kFitsDevice ? ", host memory not known" : "");
+  return compute_bytes > budget ? fmt::format("does not fit in {}", format_bytes(budget))
+                                : "does not fit in host memory";
 }
 
 /// The option that makes unjudged host memory known. Disk space has none.

@@ -133,6 +133,9 @@ BOOST_AUTO_TEST_CASE(wrong_settings_name_key_and_valid_values) {
   };
   BOOST_TEST(message("expandable_segment:True").find("unknown key 'expandable_segment'") !=
              std::string::npos);
+  BOOST_TEST(message("backend:native").empty());
+  BOOST_TEST(message("backend:cudaMallocAsync").find("backend cannot be 'cudaMallocAsync'") !=
+             std::string::npos);
   BOOST_TEST(message("expandable_segments:yes").find("cannot be 'yes'") != std::string::npos);
   BOOST_TEST(message("max_split_size_mb:20").find("cannot be '20'") != std::string::npos);
   BOOST_TEST(message("max_split_size_mb").find("has no value") != std::string::npos);

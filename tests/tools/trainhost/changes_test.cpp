@@ -91,6 +91,16 @@ BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_applied) {
   BOOST_TEST(text.find("Any one of these changes makes it fit:") != std::string::npos, text);
 }
 
+BOOST_AUTO_TEST_CASE(changes_of_a_run_in_pytorch_fit_when_applied) {
+  // Activations that other batches reduce; states that only another device or smaller states help against.
+  const std::vector<std::string> activations = {"--model=llama-3.2-3b", "--device=a100-80gb",
+                                                "--for=pytorch"},
+                                 states = {"--model=llama-2-7b", "--device=h100-80gb", "--for=pytorch"},
+                                 sets = {"train.micro_batch=8"};
+  changes_fit(activations, sets, plan_json(activations, sets), 3);
+  changes_fit(states, {}, plan_json(states), 1);
+}
+
 BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_applied) {
   const std::vector<std::string> arguments = {"--backend=cpu", "--budget=10MB"},
                                  sets = {"train.micro_batch=8"};

@@ -156,7 +156,10 @@ BOOST_AUTO_TEST_CASE(the_answers_for_pytorch_are_in_json_and_html) {
     BOOST_TEST(one.at("estimates")[0].at("estimator") == "pytorch");
     BOOST_TEST(one.at("estimates")[0].at("total_bytes") == answers[i].at("total_bytes"));
   }
-  BOOST_TEST(has(read_file(page), "The same run in PyTorch"));
+  const std::string html = read_file(page);
+  BOOST_TEST(has(html, "The same run in PyTorch"));
+  BOOST_TEST(has(html, "pytorch, recompute full"));
+  BOOST_TEST(has(html, "fits in 79.1 GiB"));
 }
 
 BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described) {
