@@ -213,6 +213,12 @@ void set_pure(Job& job, const std::string& type, const Entry& from) {
   job.set("plan.master", "none", from);
 }
 
+void set_lora_targets(Job& job, const Entry& from) {
+  std::string list;
+  for (const std::string& t : texts_of(from)) list += (list.empty() ? "[\"" : ", \"") + t + "\"";
+  if (!list.empty()) job.set("lora.targets", list + "]", from);
+}
+
 void set_hugging_face_optimizer(Job& job, const Entry& from) {
   // name, optimizer.name, plan.optimizer_implementation
   static constexpr struct {

@@ -88,6 +88,9 @@ void apply_rules(std::span<const Rule> rules, const std::vector<runfile::Entry>&
 void set_autocast(Job& job, const std::string& type, const runfile::Entry& from);
 void set_pure(Job& job, const std::string& type, const runfile::Entry& from);
 
+/// The list of a LoRA key: names of matrices, or "all-linear".
+void set_lora_targets(Job& job, const runfile::Entry& from);
+
 /// Optimizer names as transformers, axolotl and LLaMA-Factory share them: "adamw_torch_fused",
 /// "paged_adamw_8bit".
 void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);

@@ -30,12 +30,6 @@ void axolotl_adapter(Job& job, const Entry& e) {
     reject_value(e, "lora or qlora");
 }
 
-void axolotl_targets(Job& job, const Entry& e) {
-  std::string list;
-  for (const std::string& t : texts_of(e)) list += (list.empty() ? "[\"" : ", \"") + t + "\"";
-  if (!list.empty()) job.set("lora.targets", list + "]", e);
-}
-
 void axolotl_all_linear(Job& job, const Entry& e) {
   if (flag_of(e)) job.set("lora.targets", "all-linear", e);
 }
@@ -67,7 +61,7 @@ constexpr Rule kAxolotl[] = {
     {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
     {"lora_r", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
-    {"lora_target_modules", Use::kCustom, "lora.targets", "", axolotl_targets},
+    {"lora_target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
     {"lora_target_linear", Use::kCustom, "lora.targets", "", axolotl_all_linear},
     {"peft_use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"lora_modules_to_save", Use::kNotModelled, "", "further modules that are trained"},

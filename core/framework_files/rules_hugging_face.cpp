@@ -55,6 +55,48 @@ void trainer_reshard(Job& job, const Entry& e) {
     job.set("parallel.zero", "2", e);
 }
 
+/// The type in which the model is loaded. "auto" is that of the checkpoint: bf16 for the models of today.
+void trainer_type(Job& job, const Entry& e) {
+  const std::string word = text_of(e);
+  if (word == "auto" || word == "bfloat16" || word == "bf16")
+    job.set("@loaded", "bf16", e);
+  else if (word == "float16" || word == "fp16")
+    job.set("@loaded", "fp16", e);
+  else if (word == "float32" || word == "fp32")
+    job.set("@loaded", "fp32", e);
+  else
+    reject_value(e, "auto, bfloat16, float16 or float32");
+}
+
+/// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
+/// the optimizer updates have it, also under autocast.
+void trainer_loaded_type(Job& job) {
+  const bool adapters = job.find("@peft");
+  if (!adapters)
+    for (const char* key :
+         {"lora.rank", "lora.alpha", "lora.targets", "lora.dora", "lora.base", "lora.double_quant"})
+      job.erase(key);
+  else
+    job.set_default("lora.rank", "16", "default of TRL"),
+        job.set_default("lora.alpha", "32", "default of TRL");
+  if (const Given* loaded = job.find("@loaded")) {
+    const Given type = *loaded;
+    const bool narrow = type.value != "fp32";
+    if (narrow || adapters)
+      for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
+    if (adapters)
+      job.set_default("lora.base", type.value, type);
+    else if (narrow)
+      for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
+        job.set_default(key, type.value, type);
+    if (narrow) job.set_default("train.precision", type.value, type);
+    if (narrow && !adapters) job.set_default("plan.master", "none", type);
+  } else if (adapters) {
+    for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
+  }
+  job.erase("@peft"), job.erase("@loaded");
+}
+
 constexpr Rule kTrainingArguments[] = {
     {"per_device_train_batch_size", Use::kCopy, "train.micro_batch"},
     {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
@@ -75,6 +117,35 @@ constexpr Rule kTrainingArguments[] = {
     {"fsdp_config.reshard_after_forward", Use::kCustom, "parallel.zero", "", trainer_reshard},
     {"fsdp_config.*", Use::kNoEffect},
     {"model_name_or_path", Use::kCopy, kModel},
+    // ModelConfig of TRL, which its scripts read from the same file.
+    {"use_peft", Use::kWhenTrue, "@peft", "true"},
+    {"lora_r", Use::kCopy, "lora.rank"},
+    {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
+    {"lora_modules_to_save", Use::kNotModelled, "", "further modules that are trained"},
+    {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
+    {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
+    {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
+    {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
+    {"attn_implementation", Use::kChoice, "plan.attention",
+     "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash"},
+    {"dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
+    {"lora_*", Use::kNoEffect},
+    {"use_rslora", Use::kNoEffect},
+    {"bnb_4bit_*", Use::kNoEffect},
+    {"model_revision", Use::kNoEffect},
+    {"trust_remote_code", Use::kNoEffect},
+    {"eos_token", Use::kNoEffect},
+    {"pad_token", Use::kNoEffect},
+    {"chat_template_path", Use::kNoEffect},
+    {"completion_only_loss", Use::kNoEffect},
+    {"assistant_only_loss", Use::kNoEffect},
+    {"eval_packing", Use::kNoEffect},
+    {"packing_strategy", Use::kNoEffect},
+    {"padding_free", Use::kNoEffect},
+    {"loss_type", Use::kNoEffect},
     {"deepspeed", Use::kNotModelled, "", "read that file too: --from=FILE"},
     {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"torch_compile_*", Use::kNoEffect},
@@ -177,6 +248,7 @@ constexpr Rule kAccelerate[] = {
 void read_training_arguments(const Entries& entries, Job& job) {
   job.framework = "transformers";
   apply_rules(kTrainingArguments, entries, job);
+  trainer_loaded_type(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");

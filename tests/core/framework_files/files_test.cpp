@@ -69,6 +69,27 @@ BOOST_AUTO_TEST_CASE(training_arguments_alone_leave_the_deepspeed_file_to_the_us
              boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(scripts_of_trl_name_adapters_beside_training_arguments) {
+  const std::string job =
+      "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 512\nper_device_train_batch_size: 1\nbf16: true\n";
+  const std::string peft =
+      "use_peft: true\nlora_target_modules: all-linear\nattn_implementation: flash_attention_2\n";
+  auto s = by_key(testing::read_text("sft.yaml", job + peft + "load_in_4bit: true\ntorch_dtype: bfloat16\n"));
+  BOOST_TEST(s.at("lora.rank") == "16");
+  BOOST_TEST(s.at("lora.targets") == "[\"all-linear\"] @6");
+  BOOST_TEST(s.at("lora.base") == "nf4 @8");
+  BOOST_TEST(s.at("plan.attention") == "flash @7");
+  BOOST_TEST(s.count("plan.weights") == 0u);
+  s = by_key(testing::read_text("sft.yaml", job + peft + "dtype: float32\n"));
+  BOOST_TEST(s.at("lora.base") == "fp32 @8");
+  // Without use_peft its keys mean nothing; a model that is loaded in bf16 is trained in bf16.
+  s = by_key(testing::read_text("sft.yaml", job + "lora_r: 8\ntorch_dtype: bfloat16\n"));
+  BOOST_TEST(s.count("lora.rank") == 0u);
+  for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"})
+    BOOST_TEST(s.at(key) == "bf16 @6", key);
+  BOOST_TEST(by_key(testing::read_text("sft.yaml", job)).at("plan.weights") == "fp32 @4");
+}
+
 BOOST_AUTO_TEST_CASE(accelerate_gives_the_devices_and_the_sharding) {
   const auto s =
       read_files({fixture("accelerate.yaml")},
