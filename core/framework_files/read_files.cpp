@@ -74,7 +74,9 @@ std::span<const Kind> kinds() {
        read_megatron},
       {"transformers",
        Syntax::kYaml,
-       {"per_device_train_batch_size", "output_dir", "gradient_checkpointing", "num_train_epochs", "optim"},
+       {"model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps",
+        "gradient_checkpointing", "output_dir", "num_train_epochs", "learning_rate", "optim", "bf16",
+        "max_length"},
        read_training_arguments},
       {"accelerate",
        Syntax::kYaml,
@@ -143,13 +145,19 @@ std::size_t telling_keys(const Kind& k, const Entries& entries) {
   }));
 }
 
-/// The kind with the most telling keys; the first of equals.
+/// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
+/// one, because LLaMA-Factory and axolotl share keys with them.
 const Kind& recognize(const File& f, Syntax syntax) {
-  const Kind* best = nullptr;
+  const Kind *best = nullptr, *training_arguments = nullptr;
   std::size_t most = 0;
-  for (const Kind& k : kinds())
-    if (const std::size_t n = k.syntax == syntax ? telling_keys(k, f.entries) : 0; n > most)
+  for (const Kind& k : kinds()) {
+    const std::size_t n = k.syntax == syntax ? telling_keys(k, f.entries) : 0;
+    if (n > 0 && k.read == read_training_arguments)
+      training_arguments = &k;
+    else if (n > most)
       most = n, best = &k;
+  }
+  if (!best) best = training_arguments;
   if (best) return *best;
   const bool run_file = std::ranges::any_of(f.entries, [](const Entry& e) {
     return e.key.starts_with("train.") || e.key.starts_with("model.") || e.key.starts_with("data.");

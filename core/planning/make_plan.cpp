@@ -60,7 +60,7 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
   if (given == c.plugin_options.end() || !estimator) return;
   const std::vector<std::string>& options = estimator->manifest.options;
   for (const auto& [key, value] : given->second)
-    if (key != "framework" && std::ranges::find(options, key) == options.end())
+    if (key != "framework" && key != "cross_entropy" && std::ranges::find(options, key) == options.end())
       v.notes.push_back(fmt::format("plan.{} = \"{}\" has no effect on the estimate of '{}'", key,
                                     escaped(value, 80), escaped(id, 80)));
 }

@@ -384,6 +384,8 @@ void set_framework(const Settings& s, RunConfig& c) {
   }
   if (c.framework.empty()) return;
   options["framework"] = c.framework;
+  // In RunSpec too, where a default cannot be told from a value that was given.
+  if (s.given("plan.cross_entropy")) options["cross_entropy"] = s.text("plan.cross_entropy");
   c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
 }
 

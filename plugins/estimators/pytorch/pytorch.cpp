@@ -18,7 +18,7 @@ kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory"]
-options = ["framework", "optimizer_implementation", "allocator", "runtime"]
+options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
 priority = 80
 )");
 
@@ -61,6 +61,10 @@ pytorch::Options options_of(const th_host* host) {
   given.word("framework",
              {"pytorch", "transformers", "axolotl", "llama-factory"});  // rejects any other value
   o.loop = usual_loop(given);
+  if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
+    throw usage_error(
+        "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": the loss of transformers "
+        "materialises logits and gradient; fused losses, as of Liger, are not replayed");
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);

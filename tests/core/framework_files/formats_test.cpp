@@ -90,6 +90,21 @@ BOOST_AUTO_TEST_CASE(the_kind_can_be_named) {
   BOOST_TEST(testing::by_key(s).at("train.micro_batch") == "4 @1");
 }
 
+BOOST_AUTO_TEST_CASE(training_arguments_are_recognized_only_where_no_other_kind_is) {
+  const std::vector<runfile::Override> given = {{"model.preset", "gpt2"}, {"data.seq_len", "128"}};
+  const auto framework = [&](const std::string& text) {
+    return testing::by_key(testing::read_text("a.yaml", text, given)).at("plan.framework");
+  };
+  const std::string shared =
+      "output_dir: x\nlearning_rate: 1e-4\nnum_train_epochs: 1\nbf16: true\n"
+      "per_device_train_batch_size: 1\ngradient_accumulation_steps: 1\n";
+  BOOST_TEST(framework(shared) == "transformers");
+  BOOST_TEST(framework(shared + "finetuning_type: full\n") == "llama-factory");
+  BOOST_TEST(framework("learning_rate: 1e-4\n") == "transformers");
+  BOOST_TEST(framework("{\"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 1}") ==
+             "deepspeed");
+}
+
 BOOST_AUTO_TEST_CASE(deep_nesting_and_aliases_are_bounded) {
   const std::string deep = "a: " + std::string(200, '{') + std::string(200, '}');
   BOOST_CHECK_THROW(read_yaml(deep, "f"), Error);
