@@ -21,9 +21,9 @@ namespace {
 constexpr double kLossTolerance = 3e-5;      // relative
 constexpr double kLogitTolerance = 1e-4;     // of 1 + |logit|
 constexpr double kGradientTolerance = 1e-3;  // of the norm of the tensor's gradient ...
-constexpr double kNormTolerance =
-    4e-4;  // of the norm of all gradients: a norm's weights have a thousandth of it
 constexpr double kWeakGradient = 1e-5;  // ... and of the norm of all: rounding of weights and of large terms
+// Of the norm of all gradients; the weights of a norm have a thousandth of it.
+constexpr double kNormTolerance = 1e-4;
 constexpr double kUpdateTolerance = 1e-3;  // of the largest change of the tensor ...
 constexpr double kRounding = 1e-6;         // ... and rounding of weights around 1
 
