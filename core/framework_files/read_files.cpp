@@ -197,10 +197,10 @@ class Finish {
     accumulation();
     const Given* zero = job_.find("parallel.zero");
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
-      throw usage_error(
-          fmt::format("{} shards over data-parallel ranks, but no file says how many devices there are",
-                      zero->by_default ? zero->key : zero->key + " = " + zero->value),
-          "for example --set parallel.data=8", zero->where);
+      throw usage_error(fmt::format("{} (parallel.zero = {}) shards over data-parallel ranks, but no file "
+                                    "says how many devices there are",
+                                    zero->key, zero->value),
+                        "for example --set parallel.data=8", zero->where);
   }
 
   /// The preset or the config.json of what the files name.

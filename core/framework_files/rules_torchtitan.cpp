@@ -94,6 +94,9 @@ void read_torchtitan(const Entries& entries, Job& job) {
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");
   for (const char* key : {"@model_name", "@model_flavor", "@shard", "@replicate"}) job.erase(key);
+  // Its plans of tensor parallelism for decoders share the tokens between regions.
+  if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
+    job.set_default("parallel.sequence", "true", *tensor);
   job.set_default("parallel.zero", "3", "default of torchtitan (FSDP2)");
   job.set_default("train.precision", "bf16", "default of torchtitan");
   job.set_default("train.micro_batch", "8", "default of torchtitan");

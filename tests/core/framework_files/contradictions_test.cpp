@@ -22,10 +22,10 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
              ":0: no file gives the length of the sequences (add it, for example --set data.seq_len=2048: "
              "the number of "
              "tokens of one training sequence)");
-  BOOST_TEST(
-      error_of("t.yaml", batch + model + length + "fsdp: full_shard auto_wrap\n") ==
-      "t.yaml:4: fsdp = 3 shards over data-parallel ranks, but no file says how many devices there are (for "
-      "example --set parallel.data=8)");
+  BOOST_TEST(error_of("t.yaml", batch + model + length + "fsdp: full_shard auto_wrap\n") ==
+             "t.yaml:4: fsdp (parallel.zero = 3) shards over data-parallel ranks, but no file says how many "
+             "devices there are (for "
+             "example --set parallel.data=8)");
   // What the command line gives is not asked for.
   BOOST_TEST(error_of("t.yaml", batch + "fsdp: full_shard\n",
                       {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"parallel.data", "4"}}) ==

@@ -194,6 +194,13 @@ BOOST_AUTO_TEST_CASE(torchtitan_shards_f32_weights_and_computes_in_bf16) {
                                         {"parallel.zero", "3"}}));
 }
 
+BOOST_AUTO_TEST_CASE(tensor_parallelism_of_torchtitan_shares_the_tokens) {
+  const auto s = by_key(testing::read_text(
+      "t.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = 4\n",
+      {{"parallel.data", "8"}}));
+  BOOST_TEST(s.at("parallel.sequence") == "true @5");
+}
+
 BOOST_AUTO_TEST_CASE(a_shell_script_of_megatron_gives_the_model_and_the_layout) {
   const auto s = read_files({fixture("megatron.sh")}, {});
   BOOST_TEST(lines(by_key(s)) == lines({{"plan.framework", "megatron"},
