@@ -286,6 +286,16 @@ class Finish {
   Job& job_;
 };
 
+/// "; a.yaml:2 sequence_lenn is not understood: did you mean sequence_len?" of the first such key, because a
+/// misspelt key is the usual reason why a value is missing; "" without one.
+std::string misspelt(const Job& job) {
+  for (const runfile::FileKey& k : job.keys)
+    if (k.use == runfile::KeyUse::kNotUnderstood && !k.note.empty())
+      return fmt::format("; {}:{} {} is not understood: {}", escaped(k.where.file, 200), k.where.line,
+                         escaped(k.key, 80), k.note);
+  return "";
+}
+
 /// A file that names another one is understood if that one was given too.
 void note_given_files(Job& job, bool deepspeed) {
   if (!deepspeed) return;
@@ -315,10 +325,14 @@ FileSettings read_files(const std::vector<std::string>& arguments,
 
   std::set<std::string> given;
   for (const runfile::Override& o : options) job.replace(o), given.insert(o.key);
-  Finish finish(job);
-  finish.model();
-  finish.sequence();
-  finish.devices();
+  try {
+    Finish finish(job);
+    finish.model();
+    finish.sequence();
+    finish.devices();
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what(), e.hint() + misspelt(job), e.where());
+  }
 
   FileSettings out;
   if (!job.framework.empty())

@@ -26,6 +26,11 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
              "t.yaml:4: fsdp (parallel.zero = 3) shards over data-parallel ranks, but no file says how many "
              "devices there are (for "
              "example --set parallel.data=8)");
+  // A misspelt key may be the reason.
+  const std::string misspelt = error_of("t.yaml", batch + model + "max_lengthh: 512\n");
+  BOOST_TEST(
+      misspelt.find("t.yaml:3 max_lengthh is not understood: did you mean max_length?") != std::string::npos,
+      misspelt);
   // What the command line gives is not asked for.
   BOOST_TEST(error_of("t.yaml", batch + "fsdp: full_shard\n",
                       {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"parallel.data", "4"}}) ==
