@@ -370,6 +370,13 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 /// follows "plan.".
 constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime"};
 
+/// The loss that a framework computes unless it is told otherwise.
+CrossEntropy usual_cross_entropy(std::string_view framework) {
+  if (framework == "megatron") return CrossEntropy::kInPlace;
+  if (framework == "torchtune" || framework == "unsloth") return CrossEntropy::kFused;  // in chunks of tokens
+  return CrossEntropy::kPlain;
+}
+
 void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();
@@ -385,7 +392,10 @@ void set_framework(const Settings& s, RunConfig& c) {
   if (c.framework.empty()) return;
   options["framework"] = c.framework;
   // In RunSpec too, where a default cannot be told from a value that was given.
-  if (s.given("plan.cross_entropy")) options["cross_entropy"] = s.text("plan.cross_entropy");
+  if (s.given("plan.cross_entropy"))
+    options["cross_entropy"] = s.text("plan.cross_entropy");
+  else
+    c.run.memory.cross_entropy = usual_cross_entropy(c.framework);
   c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
 }
 
@@ -436,6 +446,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   set_output(s, base, c);
   set_plugins(s, base, c);
   set_framework(s, c);
+  c.safe = s.flag("plan.safe");
   if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;

@@ -52,6 +52,10 @@ class Builder {
     total += at_peak;
     report.entries.push_back(std::move(e));
   }
+  /// The last entry may be larger by this much.
+  void widen(std::uint64_t bytes) {
+    if (!report.entries.empty()) report.entries.back().hi += bytes;
+  }
   MemoryReport report;
   std::uint64_t total = 0;
 };
@@ -176,8 +180,13 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   const std::uint64_t gaps = reserved - std::min(reserved, r.peak.bytes);
   b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
         "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak.bytes));
+  // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
+  // and what NCCL allocates for its channels (up to 1 GiB).
+  constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
+  b.widen(reserved / kPartOfReserved);
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
+  b.widen((options.runtime_given ? 0 : options.runtime) + (r.settings.ddp ? kNccl : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 
