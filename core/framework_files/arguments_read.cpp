@@ -39,6 +39,8 @@ class WordReader {
     if (quote_) {
       if (c == quote_)
         quote_ = 0;
+      else if (quote_ == '"' && c == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n')
+        new_line_in_quotes();
       else
         add(c);
     } else if (c == '\\' && at_ + 1 < text_.size()) {
@@ -83,6 +85,8 @@ class WordReader {
     in_word_ = false;
   }
   void new_line() { ++line_, line_start_ = at_ + 1; }
+  /// A backslash at the end of a line in double quotes: the line goes on. Options stay separate words.
+  void new_line_in_quotes() { add(' '), ++at_, new_line(); }
 
   const std::string &text_, &name_;
   std::vector<Word> words_;

@@ -195,6 +195,10 @@ class Finish {
     if (const Given* per_node = job_.find(kPerNode); per_node && !job_.find("parallel.data"))
       set_data(count_of(*per_node) * number(kNodes, 1), model_ranks, *per_node);
     accumulation();
+    const bool many = number("parallel.data", 1) > 1;
+    if (const Given* g = job_.find(kZeroOfMany); g && many) job_.set_default("parallel.zero", g->value, *g);
+    if (const Given* g = job_.find(kRecomputeOfMany); g && many)
+      job_.set_default("train.recompute", g->value, *g);
     const Given* zero = job_.find("parallel.zero");
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
       throw usage_error(fmt::format("{} (parallel.zero = {}) shards over data-parallel ranks, but no file "
@@ -260,7 +264,7 @@ class Finish {
     const std::uint64_t known_part = per_step * (accumulated ? count_of(*accumulated)
                                                  : data      ? count_of(*data)
                                                              : 1);
-    if (sequences % known_part)
+    if (sequences % known_part && !(job_.find(kRoundBatch) && sequences >= known_part))
       throw usage_error(fmt::format("{} = {} is no multiple of {}", global->key, sequences, known_part), {},
                         global->where);
     job_.set_default(accumulated ? "parallel.data" : "train.grad_accum",
@@ -296,13 +300,59 @@ std::string misspelt(const Job& job) {
   return "";
 }
 
-/// A file that names another one is understood if that one was given too.
-void note_given_files(Job& job, bool deepspeed) {
-  if (!deepspeed) return;
-  for (runfile::FileKey& k : job.keys)
-    if (k.use == runfile::KeyUse::kNotModelled &&
-        (k.key == "deepspeed" || k.key.ends_with("deepspeed_config_file")))
-      k.use = runfile::KeyUse::kUsed, k.note.clear();
+const Kind& kind_of(void (*read)(const Entries&, Job&)) {
+  return *std::ranges::find_if(kinds(), [&](const Kind& k) { return k.read == read; });
+}
+
+/// The path that a file gives for the JSON of DeepSpeed; null if it gives none.
+const Entry* deepspeed_path(const File& f) {
+  const auto found = std::ranges::find_if(f.entries, [](const Entry& e) {
+    return (e.key == "deepspeed" || e.key == "deepspeed_config.deepspeed_config_file") &&
+           e.value.kind == Value::Kind::kText && !e.value.text.empty() && e.value.text != "none";
+  });
+  return found == f.entries.end() ? nullptr : &*found;
+}
+
+/// The path is relative to the file that names it, or else to the current directory.
+File read_deepspeed_file(const File& from, const Entry& named) {
+  const fs::path path = named.value.text;
+  const fs::path folder = fs::path(from.path).parent_path();
+  for (const fs::path& candidate : {folder / path, path}) {
+    std::error_code ec;
+    if (fs::is_regular_file(candidate, ec)) return read_file("deepspeed:" + candidate.string());
+  }
+  const std::string above = folder.empty() ? "." : folder.string();
+  throw usage_error(
+      fmt::format("{} = {}: no such file in {} or in the current directory", named.key,
+                  runfile::written(named.value), escaped(above, 200)),
+      fmt::format("give the file too: --from {} deepspeed:FILE; or remove the key", escaped(from.path, 200)),
+      named.value.where);
+}
+
+/// A table `deepspeed:` inside a file, as a file of its own.
+File deepspeed_table(File& from) {
+  File out{from.path, &kind_of(read_deepspeed), {}};
+  constexpr std::string_view kTable = "deepspeed.";
+  std::erase_if(from.entries, [&](const Entry& e) {
+    if (!e.key.starts_with(kTable)) return false;
+    out.entries.push_back(e);
+    out.entries.back().key.erase(0, kTable.size());
+    return true;
+  });
+  return out;
+}
+
+/// Reads what a file says about DeepSpeed, in it or in another file, unless the command line gives a file.
+void add_deepspeed(std::vector<File>& files) {
+  const bool given = std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_deepspeed; });
+  std::vector<File> more;
+  for (File& f : files) {
+    if (f.kind->read == read_deepspeed) continue;
+    if (File table = deepspeed_table(f); !table.entries.empty()) more.push_back(std::move(table));
+    const Entry* path = deepspeed_path(f);
+    if (path && !given) more.push_back(read_deepspeed_file(f, *path));
+  }
+  std::ranges::move(more, std::back_inserter(files));
 }
 
 }  // namespace
@@ -317,11 +367,10 @@ FileSettings read_files(const std::vector<std::string>& arguments,
                         const std::vector<runfile::Override>& options) {
   std::vector<File> files;
   for (const std::string& a : arguments) files.push_back(read_file(a));
+  add_deepspeed(files);
   std::ranges::stable_sort(files, {}, &File::kind);  // kinds() are in one array, in the order of reading
   Job job;
   for (const File& f : files) f.kind->read(f.entries, job);
-  note_given_files(job,
-                   std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_deepspeed; }));
 
   std::set<std::string> given;
   for (const runfile::Override& o : options) job.replace(o), given.insert(o.key);

@@ -1,5 +1,5 @@
-// The TOML of torchtitan (0.1 and 0.2), by its class JobConfig. FSDP2 keeps f32 shards and computes
-// in training.mixed_precision_param.
+// The TOML of torchtitan (0.1.0 to 0.2.2; 0.3 has Python instead), by its class JobConfig. FSDP2 keeps f32
+// shards and computes in training.mixed_precision_param.
 #include <fmt/format.h>
 
 #include "core/framework_files/rules.hpp"
@@ -20,6 +20,17 @@ void torchtitan_batch(Job& job, const Entry& e) {
   job.set(kGlobalBatch, std::to_string(whole_of(e)), e);
 }
 
+/// bfloat16: parameters, gradients and optimizer states, without an f32 copy.
+void torchtitan_type(Job& job, const Entry& e) {
+  const std::string type = text_of(e);
+  if (type != "bfloat16" && type != "float32") reject_value(e, "bfloat16 or float32");
+  if (type == "bfloat16") set_pure(job, "bf16", e);
+}
+
+void torchtitan_offload(Job& job, const Entry& e) {
+  if (flag_of(e)) set_fsdp_offload(job, e);
+}
+
 constexpr Rule kTorchtitan[] = {
     {"model.name", Use::kCopy, "@model_name"},
     {"model.flavor", Use::kCopy, "@model_flavor"},
@@ -29,8 +40,9 @@ constexpr Rule kTorchtitan[] = {
     {"training.seq_len", Use::kCopy, "data.seq_len"},
     {"training.mixed_precision_param", Use::kChoice, "train.precision",
      "bfloat16=bf16|float16=fp16|float32=fp32"},
-    {"training.mixed_precision_reduce", Use::kNotModelled, "", "type of the reduced gradients"},
-    {"training.enable_cpu_offload", Use::kWhenTrue, "plan.offload_weights", "cpu"},
+    {"training.mixed_precision_reduce", Use::kNotModelled, "float32", "type of the reduced gradients"},
+    {"training.dtype", Use::kCustom, "plan.weights", "", torchtitan_type},
+    {"training.enable_cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtitan_offload},
     {"training.compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"training.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
@@ -46,38 +58,49 @@ constexpr Rule kTorchtitan[] = {
     {"parallelism.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"parallelism.context_parallel_degree", Use::kCopy, "parallel.context"},
     {"parallelism.expert_parallel_degree", Use::kCopy, "parallel.expert"},
-    {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "pipeline schedule other than 1F1B"},
-    {"parallelism.*", Use::kNoEffect},
+    {"parallelism.pipeline_parallel_schedule", Use::kNotModelled, "1F1B|1f1b",
+     "pipeline schedule other than 1F1B"},
+    {"parallelism.pipeline_parallel_schedule_csv", Use::kNotModelled, "",
+     "pipeline schedule other than 1F1B"},
+    {"parallelism.pipeline_parallel_expert_parallel_overlap", Use::kNoEffect},
+    {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "layers or sequences of the pipeline stages"},
+    {"parallelism.module_fqns_per_model_part", Use::kNotModelled, "", "layers of the pipeline stages"},
+    {"parallelism.disable_loss_parallel", Use::kNotModelled, "", "each rank has all logits"},
+    {"parallelism.expert_tensor_parallel_degree", Use::kNotModelled, "1",
+     "experts are sharded in another way"},
     {"experimental.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"experimental.context_parallel_degree", Use::kCopy, "parallel.context"},
-    {"experimental.*", Use::kNoEffect},
+    {"training.debug_moe_force_load_balance", Use::kNoEffect},
     {"activation_checkpoint.mode", Use::kChoice, "train.recompute",
-     "none=none|full=full|selective=selective"},
+     "none=none|full=full|selective=selective|memory_budget=selective"},
+    {"activation_checkpoint.memory_budget", Use::kNotModelled, "", "planned as selective recomputation"},
     {"activation_checkpoint.selective_ac_option", Use::kNotModelled, "",
      "planned as selective recomputation"},
-    {"activation_checkpoint.*", Use::kNoEffect},
     {"optimizer.name", Use::kChoice, "optimizer.name", "Adam=adamw|AdamW=adamw|SGD=sgd"},
     {"optimizer.implementation", Use::kCopy, "plan.optimizer_implementation"},
     {"optimizer.early_step_in_backward", Use::kNotModelled, "",
      "gradients are freed during the backward pass"},
-    {"optimizer.*", Use::kNoEffect},
     {"float8.*", Use::kNotModelled, "", "8-bit products"},
+    {"mx.*", Use::kNotModelled, "", "8-bit products"},
     {"quantize.*", Use::kNotModelled, "", "8-bit products"},
+    {"model.converters", Use::kNotModelled, "", "8-bit products, or another converter of the model"},
     {"compile.enable", Use::kNotModelled, "", "compiled graphs keep other activations"},
-    {"compile.*", Use::kNoEffect},
-    {"model.*", Use::kNoEffect},
-    {"training.*", Use::kNoEffect},
-    {"job.*", Use::kNoEffect},
-    {"profiling.*", Use::kNoEffect},
-    {"metrics.*", Use::kNoEffect},
-    {"lr_scheduler.*", Use::kNoEffect},
-    {"checkpoint.*", Use::kNoEffect},
-    {"comm.*", Use::kNoEffect},
-    {"memory_estimation.*", Use::kNoEffect},
-    {"fault_tolerance.*", Use::kNoEffect},
-    {"validation.*", Use::kNoEffect},
-    {"debug.*", Use::kNoEffect},
+    {"memory_estimation.disable_fake_mode", Use::kNoEffect},
+    {"fault_tolerance.semi_sync_method", Use::kNotModelled, "", "a second copy of the weights"},
+    {"encoder.*", Use::kNotModelled, "", "further models"},
 };
+constexpr const char* kTorchtitanWithoutEffect =
+    "activation_checkpoint.* checkpoint.* comm.* compile.* data.* debug.* eval.* experimental.* "
+    "fault_tolerance.* inference.* job.* lr_scheduler.* memory_estimation.* metrics.* "
+    "model.hf_assets_path model.print_after_conversion model.tokenizer_path model.norm_type "
+    "optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.fused optimizer.lr optimizer.weight_decay "
+    "parallelism.context_parallel_load_balancer parallelism.context_parallel_rotate_method "
+    "parallelism.enable_async_tensor_parallel parallelism.enable_compiled_autograd "
+    "parallelism.expert_parallel_comm_backend profiling.* training.classifer_free_guidance_prob "
+    "training.classifier_free_guidance_prob training.data_parallel_type training.dataloader.* "
+    "training.dataset training.dataset_path training.deterministic training.gc_debug training.gc_freq "
+    "training.img_size training.max_norm training.seed training.steps training.test_mode "
+    "training.warmup_steps training.* validation.*";
 
 }  // namespace
 
@@ -86,10 +109,15 @@ void read_torchtitan(const Entries& entries, Job& job) {
   Entries values;
   for (const runfile::Entry& e : entries)
     if (e.value.kind != runfile::Value::Kind::kTable) values.push_back(e);
-  apply_rules(kTorchtitan, values, job);
+  apply_rules({{kTorchtitan, kTorchtitanWithoutEffect}}, values, job);
   const Given *name = job.find("@model_name"), *flavor = job.find("@model_flavor");
-  if (name && flavor)
-    job.set_default(kModel, fmt::format("{}-{}", name->value, flavor->value), "model.name and model.flavor");
+  if (flavor) {
+    std::string size = flavor->value;  // "8B_flex" is 8B with another kernel of attention
+    for (const char* kernel : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
+      if (size.ends_with(kernel)) size.resize(size.size() - std::string(kernel).size());
+    job.set_default(kModel, fmt::format("{}-{}", name ? name->value : "llama3", size),
+                    "model.name and model.flavor");
+  }
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");
@@ -97,7 +125,10 @@ void read_torchtitan(const Entries& entries, Job& job) {
   // Its plans of tensor parallelism for decoders share the tokens between regions.
   if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
     job.set_default("parallel.sequence", "true", *tensor);
-  job.set_default("parallel.zero", "3", "default of torchtitan (FSDP2)");
+  // "default": weights stay gathered under pipeline parallelism.
+  const Given* stages = job.find("parallel.pipeline");
+  job.set_default("parallel.zero", stages && stages->value != "1" ? "2" : "3",
+                  "default of torchtitan (FSDP2)");
   job.set_default("train.precision", "bf16", "default of torchtitan");
   job.set_default("train.micro_batch", "8", "default of torchtitan");
   job.set_default("data.seq_len", "2048", "default of torchtitan");

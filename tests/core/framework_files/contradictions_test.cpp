@@ -56,11 +56,13 @@ BOOST_AUTO_TEST_CASE(two_files_that_disagree_are_an_error_with_both_positions) {
 }
 
 BOOST_AUTO_TEST_CASE(a_batch_that_does_not_divide_is_an_error) {
-  const std::string job =
-      "model_name: gpt2\nout_dir: x\ndevices: 3\ntrain:\n  micro_batch_size: 4\n  max_seq_length: 64\n";
-  BOOST_TEST(error_of("l.yaml", job + "  global_batch_size: 16\n") ==
-             "l.yaml:7: train.global_batch_size = 16 is no multiple of 12");
-  BOOST_TEST(by_key(read_text("l.yaml", job + "  global_batch_size: 24\n")).at("train.grad_accum") == "2 @7");
+  const std::string job = "{\"train_micro_batch_size_per_gpu\": 4,\n\"zero_optimization\": {\"stage\": 0},\n";
+  const std::vector<runfile::Override> given = {
+      {"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"parallel.data", "3"}};
+  BOOST_TEST(error_of("d.json", job + "\"train_batch_size\": 16}", given) ==
+             "d.json:3: train_batch_size = 16 is no multiple of 12");
+  BOOST_TEST(by_key(read_text("d.json", job + "\"train_batch_size\": 24}", given)).at("train.grad_accum") ==
+             "2 @3");
   const std::string script =
       "--num-layers 2 --swiglu --normalization RMSNorm --hidden-size 64 --num-attention-heads 2\n"
       "--seq-length 64 --micro-batch-size 1 --vocab-size 100\n--nproc_per_node 6\n"
