@@ -192,13 +192,14 @@ constexpr Rule kAxolotl[] = {
 };
 constexpr const char* kAxolotlWithoutEffect =
     "added_tokens_overrides* auto_resume_from_checkpoints axolotl_config_path base_model_* "
-    "base_model_ignore_patterns bench_* bnb_config_kwargs.* center_rewards_coefficient chat_template* "
-    "cls_model_config comet_* cosine_constant_lr_ratio cosine_min_lr_ratio cpo_alpha "
-    "curriculum_sampling dataset_* datasets* ddp default_system_message dense_mixer device device_map "
-    "dion_* do_bench_eval do_causal_lm_eval dpo_* dynamic_checkpoint.* eaft_* early_stopping_patience "
-    "embedding_lr embedding_lr_scale embeddings_skip_upcast eot_tokens eta_min evals_per_epoch "
-    "evaluation_strategy excess_length_strategy expert_parallel_* experimental_skip_move_to_device "
-    "fix_untrained_tokens flash_attn_d512 flex_attn_compile_kwargs.* fp8_enable_fsdp_float8_all_gather "
+    "batch_flattening bench_* bnb_config_kwargs.* center_rewards_coefficient chat_template* "
+    "chunked_cross_entropy_num_chunks cls_model_config comet_* cosine_constant_lr_ratio "
+    "cosine_min_lr_ratio cpo_alpha curriculum_sampling dataset_* datasets* ddp default_system_message "
+    "dense_mixer device device_map dion_* do_bench_eval do_causal_lm_eval dpo_* dynamic_checkpoint.* "
+    "eaft_* early_stopping_patience embedding_lr embedding_lr_scale embeddings_skip_upcast eot_tokens "
+    "eta_min evals_per_epoch evaluation_strategy excess_length_strategy "
+    "experimental_skip_move_to_device expert_parallel_* fix_untrained_tokens flash_attn_d512 "
+    "flex_attn_compile_kwargs.* fp8_enable_fsdp_float8_all_gather fsdp_config "
     "fsdp_final_state_dict_type fsdp_version gc_collect_steps gc_steps generate_samples generation_* "
     "gptq_* gpu_memory_limit gradio_* grokfast_* group_by_length heads_k_stride hf_* "
     "image_resize_algorithm image_size include_tkps is_* jagged_* kto_* lisa_layers_attribute "
@@ -208,18 +209,18 @@ constexpr const char* kAxolotlWithoutEffect =
     "max_packed_sequence_len max_prompt_len mean_resizing_embeddings merge_lora merge_method "
     "min_sample_len mlflow_* model_type moe_dequant_chunk_size multipack_real_batches nemo_gym_* "
     "noisy_embedding_alpha num_dataset_shards_to_save num_epochs num_generation_samples num_labels "
-    "optim_args* orpo_alpha otel_metrics_* pad_to_multiple_of pad_to_sequence_len peft.* peft_* plugins "
-    "pose_* precompute_ref_log_probs preprocess_iterable pretrain_multipack_* pretraining_dataset* "
-    "pretraining_sample_concatenation processor_kwargs.* processor_type profiler_steps "
-    "profiler_steps_start push_dataset_to_hub qgalore_* qlora_sharded_model_loading ray_num_workers "
-    "ray_run_name relora_cpu_offload relora_prune_* resources_per_worker.* revision_of_model "
-    "reinit_weights rl_beta role_boundaries* ring_attn_func rope_scaling* rpo_alpha sample_packing* "
-    "saves_per_epoch save_* sdpa_varlen sequential_sample_packing shrink_embeddings shuffle_* "
+    "optim_args* orpo_alpha otel_metrics_* output_dir pad_to_multiple_of pad_to_sequence_len peft.* "
+    "peft_* plugins pose_* precompute_ref_log_probs preprocess_iterable pretrain_multipack_* "
+    "pretraining_dataset* pretraining_sample_concatenation processor_kwargs.* processor_type "
+    "profiler_steps profiler_steps_start push_dataset_to_hub qgalore_* qlora_sharded_model_loading "
+    "ray_num_workers ray_run_name reinit_weights relora_cpu_offload relora_prune_* "
+    "resources_per_worker.* revision_of_model ring_attn_func rl_beta role_boundaries* rope_scaling* "
+    "rpo_alpha sample_packing* save_* saves_per_epoch sdpa_varlen shrink_embeddings shuffle_* "
     "simpo_gamma skip_prepare_dataset special_tokens* spectrum_model_name streaming "
     "streaming_multipack_buffer_size strict swanlab_* test_datasets* tiled_mlp_* tokenizer_* tokens* "
     "torchdistx_path total_num_tokens total_supervised_tokens train_on_inputs trl.* trust_remote_code "
     "type_of_model use_comet use_mlflow use_onebitllms use_otel_metrics use_pose use_ray use_swanlab "
-    "use_tensorboard use_trackio use_wandb val_set_size vllm.* wandb_* warmup_* world_size output_dir";
+    "use_tensorboard use_trackio use_wandb val_set_size vllm.* wandb_* warmup_* world_size";
 
 /// Without an adapter the keys of LoRA mean nothing.
 void axolotl_types(Job& job) {

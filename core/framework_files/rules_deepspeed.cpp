@@ -137,7 +137,7 @@ constexpr const char* kDeepSpeedWithoutEffect =
     "zero_optimization.override_module_apply zero_optimization.pipeline_loading_checkpoint "
     "zero_optimization.reduce_scatter zero_optimization.round_robin_gradients "
     "zero_optimization.save_muon_momentum_buffer_in_memory "
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save "
+    "zero_optimization.stage3_allgather_sequential zero_optimization.stage3_gather_16bit_weights_on_model_save "
     "zero_optimization.stage3_gather_fp16_weights_on_model_save "
     "zero_optimization.stage3_use_all_reduce_for_fetch_params "
     "zero_optimization.use_all_reduce_for_fetch_params zero_optimization.use_multi_rank_bucket_allreduce "

@@ -25,6 +25,8 @@ void trainer_type(Job& job, const Entry& e) {
 constexpr Rule kTrl[] = {
     {"max_length", Use::kCopy, "data.seq_len"},
     {"max_seq_length", Use::kCopy, "data.seq_len"},
+    {"block_size", Use::kCopy, "data.seq_len"},  // of the example scripts of transformers
+    {"config_overrides", Use::kNotModelled, "", "fields of the model"},
     {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
     {"loss_type", Use::kChoice, "plan.cross_entropy", "nll=|dft=|chunked_nll=fused"},
     // ModelConfig and ScriptArguments, which the scripts of TRL read from the same file.
@@ -49,12 +51,15 @@ constexpr Rule kTrl[] = {
     {"model_init_kwargs.*", Use::kNotModelled, "", "an argument of from_pretrained()"},
 };
 constexpr const char* kTrlWithoutEffect =
-    "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type chars_per_token chat_template_path "
-    "completion_only_loss dataset_batch_size dataset_config dataset_kwargs* dataset_name dataset_num_proc "
-    "dataset_streaming dataset_test_split dataset_text_field dataset_train_split datasets* eos_token "
-    "eval_packing gradient_checkpointing_use_reentrant ignore_bias_buffers lora_dropout lora_task_type "
-    "model_revision num_of_sequences packing packing_strategy pad_to_multiple_of pad_token padding_free "
-    "router_aux_loss_coef shuffle_dataset streaming trust_remote_code truncation_mode use_rslora";
+    "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type cache_dir chars_per_token "
+    "chat_template_path completion_only_loss config_name dataset_batch_size dataset_config "
+    "dataset_config_name dataset_kwargs* dataset_name dataset_num_proc dataset_streaming "
+    "dataset_test_split dataset_text_field dataset_train_split eos_token eval_packing "
+    "ignore_bias_buffers keep_linebreaks lora_dropout lora_task_type low_cpu_mem_usage max_eval_samples "
+    "max_train_samples model_revision model_type num_of_sequences overwrite_cache packing "
+    "packing_strategy pad_to_multiple_of pad_token padding_free preprocessing_num_workers "
+    "router_aux_loss_coef shuffle_dataset streaming token tokenizer_name train_file truncation_mode "
+    "trust_remote_code use_fast_tokenizer use_rslora validation_file validation_split_percentage";
 
 /// A key that TrainingArguments do not have. TRL before 0.20 names the length max_seq_length, and has the
 /// defaults of TrainingArguments.
@@ -134,6 +139,7 @@ constexpr Rule kAccelerate[] = {
     {"dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
     {"dynamo_config.dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
     {"fp8_config.*", Use::kNotModelled, "", "8-bit products of TransformerEngine, torchao or MS-AMP"},
+    {"kt_config.*", Use::kNotModelled, "", "experts in host memory"},
 };
 constexpr const char* kAccelerateWithoutEffect =
     "command_file commands compute_environment debug downcast_bf16 dynamo_config.* enable_cpu_affinity "

@@ -59,6 +59,14 @@ constexpr Rule kLlamaFactory[] = {
     {"use_kt", Use::kNotModelled, "", "experts in host memory"},
     {"kt_*", Use::kNotModelled, "", "experts in host memory"},
     {"use_mca", Use::kNotModelled, "", "Megatron-LM under LLaMA-Factory"},
+    {"tensor_model_parallel_size", Use::kCopy, "parallel.tensor"},
+    {"pipeline_model_parallel_size", Use::kCopy, "parallel.pipeline"},
+    {"expert_model_parallel_size", Use::kCopy, "parallel.expert"},
+    {"context_parallel_size", Use::kCopy, "parallel.context"},
+    {"sequence_parallel", Use::kWhenTrue, "parallel.sequence", "true"},
+    {"use_distributed_optimizer", Use::kWhenTrue, "parallel.zero", "1"},
+    {"recompute_granularity", Use::kChoice, "train.recompute", "full=full|selective=selective"},
+    {"moe_*", Use::kNotModelled, "", "experts"},
     {"use_hyper_parallel", Use::kNotModelled, "", "another distributed backend"},
     {"use_dft_loss", Use::kNotModelled, "", "another loss"},
     {"use_asft_loss", Use::kNotModelled, "", "another loss, with a second model"},
@@ -80,25 +88,25 @@ constexpr Rule kLlamaFactory[] = {
     {"fp8_backend", Use::kNoEffect},
 };
 constexpr const char* kLlamaFactoryWithoutEffect =
-    "adapter_folder adapter_name_or_path add_special_tokens add_tokens allow_extra_keys apollo_* "
-    "audio_sampling_rate badam_* batch_size buffer_size cache_dir compute_accuracy create_new_adapter "
-    "crop_to_patches data_shared_file_system dataset dataset_* default_system device_map "
-    "disable_shuffling do_sample download_mode dpo_label_smoothing early_stopping_steps enable_thinking "
-    "enable_torch_profiler eval_* export_* fp8_enable_fsdp_float8_all_gather "
-    "freeze_multi_modal_projector freeze_vision_tower galore_* hf_hub_token ignore_pad_token_for_loss "
-    "image_* include_effective_tokens_per_second infer_backend infer_dtype init_special_tokens "
-    "interleave_probs kto_chosen_weight kto_rejected_weight lang ld_alpha length_penalty lora_dropout "
-    "loraplus_* low_cpu_mem_usage mask_history master_addr master_port max_length max_new_tokens "
-    "max_samples media_dir mix_strategy model_max_length model_revision moe_aux_loss_coef ms_hub_token "
-    "n_shot neat_packing new_special_tokens_config num_beams offload_folder oft_* module_dropout "
-    "om_hub_token overwrite_cache packing pissa_* plot_loss ppo_* pref_* preprocessing_* "
-    "preserve_thinking print_param_status profile_modules profiler_* quantization_* ray_* ref_model_* "
-    "repetition_penalty reward_model_* seed sglang_* simpo_gamma skip_special_tokens "
-    "split_special_tokens streaming swanlab_* task task_dir temperature template tokenized_path "
-    "tool_format top_k top_p train_from_scratch train_on_prompt trust_remote_code use_audio_in_video "
-    "use_badam_* use_fast_tokenizer use_kv_cache use_reentrant_gc use_rslora use_swanlab val_size "
-    "video_* vllm_* asft_alpha eaft_alpha block_diag_attn hyper_parallel_args* verbose_* "
-    "placement_strategy resources_per_worker* storage_path";
+    "adapter_folder adapter_name_or_path add_special_tokens add_tokens apollo_* apply_rope_fusion "
+    "asft_alpha audio_sampling_rate badam_* batch_size bias_activation_fusion block_diag_attn "
+    "buffer_size cache_dir compute_accuracy create_new_adapter crop_to_patches data_shared_file_system "
+    "dataset dataset_* default_system device_map disable_shuffling do_sample download_mode "
+    "dpo_label_smoothing eaft_alpha early_stopping_steps enable_thinking enable_torch_profiler eval_* "
+    "export_* fp8_enable_fsdp_float8_all_gather freeze_multi_modal_projector freeze_vision_tower "
+    "galore_* hf_hub_token hyper_parallel_args* ignore_pad_token_for_loss image_* "
+    "include_effective_tokens_per_second infer_backend infer_dtype init_special_tokens interleave_probs "
+    "kto_chosen_weight kto_rejected_weight lang ld_alpha length_penalty lora_dropout loraplus_* "
+    "low_cpu_mem_usage mask_history master_addr master_port max_length max_new_tokens max_samples "
+    "media_dir mix_strategy model_max_length model_revision module_dropout moe_aux_loss_coef "
+    "ms_hub_token n_shot neat_packing new_special_tokens_config num_beams offload_folder oft_* "
+    "om_hub_token overlap_grad_reduce overlap_param_gather overwrite_cache packing pissa_* plot_loss "
+    "ppo_* pref_* preprocessing_* preserve_thinking print_param_status profile_modules profiler_* "
+    "quantization_* ray_* ref_model_* repetition_penalty reward_model_* seed sglang_* simpo_gamma "
+    "skip_special_tokens split_special_tokens streaming swanlab_* task task_dir temperature template "
+    "tokenized_path tool_format top_k top_p train_from_scratch train_on_prompt trust_remote_code "
+    "use_audio_in_video use_fast_tokenizer use_kv_cache use_reentrant_gc use_rslora use_swanlab "
+    "val_size video_* vllm_*";
 
 void factory_adapters(Job& job) {
   const Given* kind = job.find("@kind");

@@ -176,55 +176,87 @@ constexpr Rule kMegatron[] = {
     {"yaml-cfg", Use::kNotModelled, "", "another file: give its settings as arguments"},
     {"use-checkpoint-args", Use::kNotModelled, "", "arguments that are in the checkpoint"},
     {"use-mp-args-from-checkpoint-args", Use::kNotModelled, "", "arguments that are in the checkpoint"},
-    {"lora-*", Use::kNotModelled, "", "adapters"},
+    {"activation-func-fp8-input-store", Use::kNotModelled, "", k8Bit},
+    {"activation-offload-fraction", Use::kNotModelled, "", "offload of activations"},
+    {"attention-output-gate", Use::kNotModelled, "", "layers of another kind"},
+    {"dsa-*", Use::kNotModelled, "", "layers of another kind"},
+    {"enable-mhc-connections", Use::kNotModelled, "", "layers of another kind"},
+    {"experimental-attention-variant", Use::kNotModelled, "", "layers of another kind"},
+    {"linear-*", Use::kNotModelled, "", "layers of another kind"},
+    {"hybrid-context-parallel", Use::kNotModelled, "", "another context parallelism"},
+    {"gtp-*", Use::kNotModelled, "", "weights that are sharded in another way"},
+    {"tensor-parallel-num-weight-shards", Use::kNotModelled, "1", "weights that are sharded in another way"},
+    {"expert-tensor-parallel-num-weight-shards", Use::kNotModelled, "1",
+     "weights that are sharded in another way"},
+    {"num-layers-in-*", Use::kNotModelled, "", kStages},
+    {"num-microbatches-with-partial-activation-checkpoints", Use::kNotModelled, "", "another recomputation"},
+    {"use-transformer-engine-op-fuser", Use::kNotModelled, "", "operators that are fused further"},
+    {"fused-residual-rmsnorm", Use::kNotModelled, "", "operators that are fused further"},
+    {"use-kitchen*", Use::kNotModelled, "", k8Bit},
+    {"quant-recipe", Use::kNotModelled, "", k8Bit},
 };
 constexpr const char* kMegatronWithoutEffect =
     "activation-func-clamp-value adam-* adlr-* allow-ambiguous-pad-tokens app-tag-* "
-    "apply-query-key-layer-scaling apply-residual-connection-post-layernorm apply-wd-to-qk-layernorm "
-    "async-save attention-softmax-in-fp32 auto-detect-ckpt-format batch-size bert-* biencoder-* "
-    "block-data-path cache-mla-latents calc-ft-timeouts calculate-per-token-loss check-for-large-grads "
-    "check-for-spiky-loss check-weight-hash-across-dp-replicas-interval ckpt-* classes-fraction "
-    "clip-grad comm-* config-logger-dir cp-comm-type create-all-gather-group cuda-graph-warmup-steps "
-    "data-* dataloader-* ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw "
+    "apply-query-key-layer-scaling apply-residual-connection-post-layernorm apply-rope-fusion "
+    "apply-wd-to-qk-layernorm async-ckpt-* async-save async-strategy attention-softmax-in-fp32 "
+    "auto-detect-ckpt-format autocast-dtype barrier-with-L1-time batch-invariant-* batch-p2p-* "
+    "batch-size bert-* bias-activation-fusion bias-dropout-fusion biencoder-* block-data-path "
+    "cache-mla-latents calc-ft-timeouts calculate-per-token-loss chat-template check-for-large-grads "
+    "check-for-nan-in-loss check-for-spiky-loss check-weight-hash-across-dp-replicas-interval ckpt-* "
+    "classes-fraction clip-grad comm-* config-logger-dir cp-comm-type create-all-gather-group "
+    "cuda-graph-retain-backward-graph cuda-graph-use-single-mempool cuda-graph-warmup-steps data-* "
+    "dataloader-* ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw "
     "ddp-param-name-patterns-for-fp32-local-accumulation ddp-reduce-scatter-with-fp32-accumulation "
-    "decode-only-cuda-graphs decoder-num-layers decoder-seq-length decoupled-lr decoupled-min-lr "
+    "deallocate-pipeline-outputs decode-only-cuda-graphs decoder-num-layers decoder-seq-length "
+    "decoupled-lr decoupled-min-lr delay-offload-until-cuda-graph delta-offload-bytes-across-pp-ranks "
     "deterministic-mode dino-* disable-* dist-ckpt-* distrib-optim-fully-reshardable-mem-efficient "
     "distributed-* dump-param-to-param-group-map embedding-init-method-std embedding-path "
-    "empty-unused-memory-level enable-chunked-prefill enable-experimental enable-ft-package enable-msc "
-    "end-* eod-mask-loss error-injection-* eval-* evidence-* exit-* fake-process-group fim-* finetune "
-    "flash-decode fsdp-db-use-persist-buf-on-alloc-fail fsdp-manual-registration ft-* full-validation "
-    "glu-linear-offset grpo-* gtp-expert-remat-nccl-ub gtp-remat-nccl-ub "
-    "gtp-remat-reduce-scatter-with-fp32-accumulation head-lr-mult high-priority-stream-groups "
+    "empty-unused-memory-level enable-autocast enable-chunked-prefill enable-experimental "
+    "enable-ft-package enable-msc end-* eod-mask-loss ep-overlap-early-attn-memory-release "
+    "error-injection-* eval-* evidence-* exit-* fake-process-group filter-warnings fim-* finetune "
+    "flash-attention-version flash-decode flight-recorder-* fsdp-db-use-persist-buf-on-alloc-fail "
+    "fsdp-manual-registration ft-* full-validation fully-parallel-* gdp-* glu-linear-offset "
+    "gpu-sniff-test-interval gradient-accumulation-fusion grpo-* head-lr-mult "
+    "hetereogenous-dist-checkpoint high-priority-a2a-comm-stream high-priority-stream-groups "
     "hybrid-attention-ratio hybrid-mlp-ratio hysteresis ict-* img-h img-w indexer-* inference-* init-* "
     "initial-loss-scale inprocess-* iter-per-epoch iterations-to-skip kv-lora-rank langrl-* "
-    "lazy-mpu-init legacy-tokenizer lion-beta1 lion-beta2 load load-main-params-from-ckpt "
-    "load-model-opt-format local-rank log-* log-dir log_dir logging-* logits-* loss-scale "
-    "loss-scale-window lr* mamba-* manual-gc* mask-* master-* master_* max-restarts max-tokens-to-oom "
-    "max_restarts memory-snapshot-path merge-file mid-level-dataset-surplus min-loss-scale min-lr "
-    "mla-down-proj-fusion mlp-chunks-for-prefill mock-data model-parallel-size monitor-interval "
-    "mrope-section mscale mscale-all-dim mtp-loss-scaling-factor multiple-validation-sets muon-* nccl-* "
-    "no-* node-rank node_rank non-persistent-* norm-epsilon num-channels num-classes "
-    "num-dataset-builder-threads num-speculative-tokens num-workers object-storage-cache-path "
-    "one-logger-* onnx-safe openai-gelu otel-* output-bert-embeddings overlap-cpu-optimizer-d2h-h2d "
-    "overlap-grad-reduce overlap-p2p-communication-warmup-flush "
-    "overlap-param-gather-with-optimizer-step override-ckpt-iteration override-opt-param-scheduler "
-    "override-opt_param-scheduler patch-dim per-dataset-sequences-path per-split-data-args-path "
+    "layernorm-epsilon layernorm-zero-centered-gamma lazy-mpu-init legacy-tokenizer lion-beta1 "
+    "lion-beta2 load load-main-params-from-ckpt load-model-opt-format local-rank log-* log-dir log_dir "
+    "logging-* logits-* loss-scale loss-scale-window lr* mamba-* manual-gc* mask-* "
+    "masked-softmax-fusion master-* master_* max-restarts max-seqlen-per-dp-cp-rank max-tokens-to-oom "
+    "max_restarts memory-efficient-layer-norm memory-keys memory-snapshot-path merge-file metadata-path "
+    "mhc-* mid-level-dataset-surplus min-loss-scale min-lr min-offloaded-tensor-size "
+    "mla-down-proj-fusion mlp-chunks-for-prefill mlp-chunks-for-training mock-data model-parallel-size "
+    "modules-to-filter monitor-interval mrope-section mscale mscale-all-dim mtp-* "
+    "multiple-validation-sets muon-* mup-* nccl-* no-* node-rank node_rank non-persistent-* "
+    "norm-epsilon null-tokenizer-* num-channels num-classes num-dataset-builder-threads "
+    "num-speculative-tokens num-workers nvtx-ranges object-storage-cache-path one-logger-* onnx-safe "
+    "openai-gelu otel-* output-bert-embeddings overlap-cpu-optimizer-d2h-h2d "
+    "overlap-dispatch-backward-with-experts-wgrad overlap-grad-reduce overlap-p2p-comm* "
+    "overlap-p2p-communication-warmup-flush overlap-param-gather-with-optimizer-step "
+    "override-ckpt-iteration override-opt-param-scheduler override-opt_param-scheduler pad-vocab-size "
+    "patch-dim per-dataset-sequences-path per-split-data-args-path persist-layer-norm "
     "persistent-save-interval phase-transition-iterations pipeline-model-parallel-comm-backend "
-    "pretrained-checkpoint profile* q-lora-rank qk-head-dim qk-l2-norm qk-pos-emb-head-dim query-* "
-    "quick-geglu rdzv* record-memory-history redirects refit-method relative-attention-max-distance "
-    "relative-attention-num-buckets renormalize-blend-weights replication* rerun-mode "
-    "reset-attention-mask reset-position-ids result-* retriever-* rl-* role rope-* rotary-* "
-    "run-workload-inspector-server s3-* sample-rate save* seed sft sft-tokenizer-prompt-format "
-    "sgd-momentum sharp-enabled-group short-seq-prob skip-train softmax-type split squared-relu "
-    "standalone start-* straggler-* suggested-communication-unit-size swin-* symmetric-ar-type "
-    "te-rng-tracker tee tensorboard-* test-data-path test-mode tiktoken-* timing-* titles-* tokenizer-* "
-    "tp-comm-* train-* trust-remote-code use-checkpoint-opt-param-scheduler "
-    "use-checkpoint-opt_param-scheduler use-cpu-initialization use-dist-ckpt "
-    "use-fused-weighted-squared-relu use-legacy-models use-legacy-static-engine use-mcore-models "
-    "use-one-sent-docs use-persistent-ckpt-worker use-pytorch-profiler use-ring-exchange-p2p "
-    "use-rope-scaling use-rotary-position-embeddings use-same-sampling-seed-across-dp-ranks use-sharp "
-    "use-te-activation-func use-torch-optimizer-for-cpu-offload use-tp-pp-dp-mapping v-head-dim "
-    "valid-data-path vocab-extra-ids vocab-file wandb-* warmup weight-decay* yarn-*";
+    "pretrained-checkpoint profile* pytorch-profiler-* q-lora-rank qk-clip* qk-head-dim qk-l2-norm "
+    "qk-pos-emb-head-dim query-* quick-geglu rdzv* record-memory-history record-shapes redirects "
+    "refit-method relative-attention-max-distance relative-attention-num-buckets "
+    "renormalize-blend-weights replication* rerun-mode reset-attention-mask reset-position-ids result-* "
+    "retriever-* rl-* role rope-* rotary-* run-workload-inspector-server runtime-time-unit s3-* "
+    "sample-rate save* seed set-level-for-all-loggers sft sft-tokenizer-prompt-format sgd-momentum "
+    "sharp-enabled-group short-seq-prob skip-train softmax-scale softmax-type special-tokens split "
+    "squared-relu standalone start-* step-batch-size-schedule straggler-* "
+    "suggested-communication-unit-size swin-* symmetric-ar-type te-rng-tracker tee tensorboard-* "
+    "test-data-path test-mode tiktoken-* timing-* titles-* tokenizer-* tp-comm-* tp-only-amax-red "
+    "train-* trust-remote-code use-checkpoint-opt-param-scheduler use-checkpoint-opt_param-scheduler "
+    "use-cpu-initialization use-dist-ckpt use-fused-weighted-squared-relu use-gigatoken "
+    "use-gloo-process-groups use-grouped-gemm-for-* use-legacy-models use-legacy-static-engine "
+    "use-mamba-mem-eff-path use-mcore-models use-mup use-nsys-profiler use-one-sent-docs "
+    "use-persistent-ckpt-worker use-pytorch-profiler use-ring-exchange-p2p use-rope-scaling "
+    "use-rotary-position-embeddings use-same-sampling-seed-across-dp-ranks use-sharp "
+    "use-te-activation-func use-te-rng-tracker use-tokenizer-model-from-checkpoint-args "
+    "use-torch-optimizer-for-cpu-offload use-tp-pp-dp-mapping v-head-dim valid-data-path "
+    "validation-set-names variable-seq-lengths verify-integrity vocab-extra-ids vocab-file wandb-* "
+    "warmup wd-incr-steps weight-decay* wsd-decay-steps yarn-*";
 
 std::uint64_t megatron_number(const Job& job, const char* key, std::uint64_t otherwise) {
   const Given* given = job.find(key);

@@ -92,7 +92,7 @@ constexpr Rule kTorchtitan[] = {
 constexpr const char* kTorchtitanWithoutEffect =
     "activation_checkpoint.* checkpoint.* comm.* compile.* data.* debug.* eval.* experimental.* "
     "fault_tolerance.* inference.* job.* lr_scheduler.* memory_estimation.* metrics.* "
-    "model.hf_assets_path model.print_after_conversion model.tokenizer_path model.norm_type "
+    "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path "
     "optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.fused optimizer.lr optimizer.weight_decay "
     "parallelism.context_parallel_load_balancer parallelism.context_parallel_rotate_method "
     "parallelism.enable_async_tensor_parallel parallelism.enable_compiled_autograd "
@@ -100,7 +100,7 @@ constexpr const char* kTorchtitanWithoutEffect =
     "training.classifier_free_guidance_prob training.data_parallel_type training.dataloader.* "
     "training.dataset training.dataset_path training.deterministic training.gc_debug training.gc_freq "
     "training.img_size training.max_norm training.seed training.steps training.test_mode "
-    "training.warmup_steps training.* validation.*";
+    "training.warmup_steps validation.*";
 
 }  // namespace
 

@@ -131,7 +131,7 @@ constexpr Rule kTorchtune[] = {
 };
 constexpr const char* kTorchtuneWithoutEffect =
     "batch_size_val checkpoint_dir checkpoint_files checkpointer.* clip_grad_norm collate_fn "
-    "cudnn_deterministic_mode data_dir dataloader.* dataset dataset.* dataset_val.* device "
+    "cudnn_deterministic_mode data_dir dataloader.* dataset dataset.* datasets* dataset_val.* device "
     "enable_async_checkpointing enable_kv_cache epochs fake_quant_after_n_steps forward_batch_size "
     "fp8_recipe_name gamma grpo_samples image include_path instruct_template chat_format kd_ratio "
     "kl_coeff limit lmbda log_every_n_steps log_level log_peak_memory_stats loss.* low_cpu_ram "
