@@ -24,14 +24,15 @@ struct Given {
 /// The value as a whole number above 0; throws usage_error with its position for any other text.
 std::uint64_t count_of(const Given& g);
 
-/// Settings that are no run-file keys: finish() turns them into some.
+/// Settings that are no run-file keys: read_files() turns them into some.
 inline constexpr const char *kModel = "@model", *kRanks = "@ranks", *kNodes = "@nodes",
-                            *kPerNode = "@per_node", *kGlobalBatch = "@global_batch",
-                            // ZeRO stage, and recomputation, of a run with several data-parallel ranks
-                                                         *kZeroOfMany = "@zero_of_many",
-                            *kRecomputeOfMany = "@recompute_of_many",
-                            // "true": a global batch that does not divide is rounded down
-                                *kRoundBatch = "@round_batch";
+                            *kPerNode = "@per_node", *kGlobalBatch = "@global_batch";
+/// ZeRO stage, and recomputation, of a run with several data-parallel ranks.
+inline constexpr const char *kZeroOfMany = "@zero_of_many", *kRecomputeOfMany = "@recompute_of_many";
+/// "true": a global batch that does not divide is rounded down.
+inline constexpr const char* kRoundBatch = "@round_batch";
+/// A key that makes the model another one than the fields of a run file describe.
+inline constexpr const char* kOtherModel = "@other_model";
 
 class Job {
  public:

@@ -217,7 +217,16 @@ class Finish {
           });
     } else if (named) {
       set_model(*named);
-    } else if (!job_.find("model.hidden_size")) {
+    } else if (const Given* other = job_.find(kOtherModel)) {
+      throw usage_error(
+          fmt::format("{} describes a model that run files have no fields for", other->key),
+          "add --model=config.json with the model's file, or --model=PRESET of `trainhost models`",
+          other->where);
+    } else if (job_.find("model.hidden_size")) {
+      if (!job_.find("model.vocab_size"))
+        throw usage_error("no file gives the size of the vocabulary, which the tokenizer decides",
+                          "add it, for example --set model.vocab_size=128256");
+    } else {
       throw usage_error("no file names a model that plans know", "add --model=PRESET or --model=config.json");
     }
     job_.erase(kModel);

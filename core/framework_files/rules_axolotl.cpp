@@ -230,7 +230,10 @@ void axolotl_types(Job& job) {
     else if (!job.find("@not_bf16"))
       job.set_default("train.precision", "bf16", "default of axolotl (bf16: auto)");
   }
-  if (!job.find("@adapter")) job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
+  if (job.find("@adapter"))
+    job.erase("plan.moments");  // those of the adapters are f32 anyway
+  else
+    job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   const Given* type = job.find("train.precision");
   if (type && !job.find("@adapter")) {
     const std::string narrow_type = type->value;

@@ -1,5 +1,5 @@
 // Arguments of Megatron-LM (core 0.9 to 0.16), by its argument parser and the configuration classes that it
-// reads. A model with RMSNorm and SwiGLU becomes the fields of a Llama; for any other, --model gives a
+// reads. A model with SwiGLU becomes the fields of a Llama; for any other, --model gives a
 // config.json.
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ void megatron_method(Job& job, const Entry& e) {
 /// A model that the arguments describe and fields of a run file do not.
 void megatron_other_model(Job& job, const Entry& e) {
   if (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) return;
-  if (!job.find("@other_model")) job.set("@other_model", e.key, e);
+  if (!job.find(kOtherModel)) job.set(kOtherModel, e.key, e);
   job.not_modelled = "another model than a Llama: give it by --model=config.json";
 }
 
@@ -45,7 +45,7 @@ constexpr Rule kMegatron[] = {
     {"add-qkv-bias", Use::kWhenTrue, "@qkv_bias", "true"},
     {"qk-layernorm", Use::kWhenTrue, "@qk_norm", "true"},
     {"swiglu", Use::kWhenTrue, "@swiglu", "true"},
-    {"normalization", Use::kChoice, "@rmsnorm", "RMSNorm=true|LayerNorm="},
+    {"normalization", Use::kNotModelled, "RMSNorm", "biases of LayerNorm"},
     {"disable-bias-linear", Use::kWhenTrue, "@no_bias", "true"},
     {"seq-length", Use::kCopy, "data.seq_len"},
     {"micro-batch-size", Use::kCopy, "train.micro_batch"},
@@ -282,10 +282,9 @@ void megatron_finish_heads(Job& job) {
 
 /// The model of the arguments: fields of a Llama, or none.
 void megatron_finish_model(Job& job) {
-  if (job.find("@swiglu") && job.find("@rmsnorm") && !job.find("@other_model") &&
-      job.find("model.num_hidden_layers")) {
+  if (job.find("@swiglu") && !job.find(kOtherModel) && job.find("model.num_hidden_layers")) {
     const char* type = job.find("@qk_norm") ? "qwen3" : job.find("@qkv_bias") ? "qwen2" : "llama";
-    job.set_default("model.model_type", type, "because of --swiglu and RMSNorm");
+    job.set_default("model.model_type", type, "because of --swiglu");
     job.set_default("model.tie_word_embeddings", "true", "default of Megatron-LM");
     if (const Given* padded = job.find("@padded_vocab")) {
       const Given size = *padded;
@@ -355,14 +354,14 @@ void read_megatron(const Entries& entries, Job& job) {
                           "@recompute_method",
                           "@recompute_layers",
                           "@swiglu",
-                          "@rmsnorm",
+
                           "@no_bias",
                           "@qkv_bias",
                           "@qk_norm",
                           "@grouped",
                           "@query_groups",
                           "@padded_vocab",
-                          "@other_model",
+
                           "@own_types",
                           "@master",
                           "@gradients",

@@ -31,6 +31,20 @@ void torchtitan_offload(Job& job, const Entry& e) {
   if (flag_of(e)) set_fsdp_offload(job, e);
 }
 
+/// Pipeline stages divide the local batch into micro-batches of pipeline_parallel_microbatch_size sequences.
+void torchtitan_micro_batches(Job& job) {
+  const Given local = *job.find("train.micro_batch"), *given = job.find("@micro_of_stages");
+  const Given micro = given ? *given : Given{"1", "default of torchtitan", {}, true};
+  if (count_of(local) % count_of(micro))
+    throw usage_error(fmt::format("{} = {} does not divide the local batch of {} sequences", micro.key,
+                                  micro.value, local.value),
+                      {}, micro.where);
+  job.erase("train.micro_batch");
+  job.set_default("train.micro_batch", micro.value, micro);
+  if (!job.find(kGlobalBatch))
+    job.set_default("train.grad_accum", std::to_string(count_of(local) / count_of(micro)), local);
+}
+
 constexpr Rule kTorchtitan[] = {
     {"model.name", Use::kCopy, "@model_name"},
     {"model.flavor", Use::kCopy, "@model_flavor"},
@@ -58,6 +72,7 @@ constexpr Rule kTorchtitan[] = {
     {"parallelism.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"parallelism.context_parallel_degree", Use::kCopy, "parallel.context"},
     {"parallelism.expert_parallel_degree", Use::kCopy, "parallel.expert"},
+    {"parallelism.pipeline_parallel_microbatch_size", Use::kCopy, "@micro_of_stages"},
     {"parallelism.pipeline_parallel_schedule", Use::kNotModelled, "1F1B|1f1b",
      "pipeline schedule other than 1F1B"},
     {"parallelism.pipeline_parallel_schedule_csv", Use::kNotModelled, "",
@@ -131,6 +146,8 @@ void read_torchtitan(const Entries& entries, Job& job) {
                   "default of torchtitan (FSDP2)");
   job.set_default("train.precision", "bf16", "default of torchtitan");
   job.set_default("train.micro_batch", "8", "default of torchtitan");
+  if (stages && stages->value != "1") torchtitan_micro_batches(job);
+  job.erase("@micro_of_stages");
   job.set_default("data.seq_len", "2048", "default of torchtitan");
   job.set_default("train.recompute", "selective", "default of torchtitan");
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");

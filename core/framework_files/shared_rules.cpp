@@ -277,6 +277,8 @@ void set_hugging_face_optimizer(Job& job, const Entry& from) {
     if (name != o.theirs) continue;
     job.set("optimizer.name", o.name, from);
     if (*o.implementation) job.set("plan.optimizer_implementation", o.implementation, from);
+    // bitsandbytes keeps f32 moments for weights of any type.
+    if (name.ends_with("_32bit") || name == "paged_adamw") job.set_default("plan.moments", "fp32", from);
     job.not_modelled = o.not_modelled;
     return;
   }

@@ -154,6 +154,10 @@ BOOST_AUTO_TEST_CASE(optimizers_without_a_kind_of_their_own_are_planned_with_a_n
   const std::string job = "base_model: gpt2\nmicro_batch_size: 1\noptimizer: adamw_torch_4bit\n";
   BOOST_TEST(value(settings("a.yaml", job), "optimizer.name") == "adamw-8bit");
   BOOST_TEST(fate("a.yaml", job, "optimizer").second == "moments of 4 bits, planned with 8");
+  // bitsandbytes keeps f32 moments of bf16 weights.
+  const std::string paged = "base_model: gpt2\nmicro_batch_size: 1\noptimizer: paged_adamw_32bit\n";
+  BOOST_TEST(value(settings("a.yaml", paged), "plan.weights") == "bf16");
+  BOOST_TEST(value(settings("a.yaml", paged), "plan.moments") == "fp32");
 }
 
 BOOST_AUTO_TEST_CASE(llama_factory_trains_adapters_unless_it_is_told_not_to) {
@@ -199,6 +203,9 @@ BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
   BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
   BOOST_TEST(value(s, "parallel.zero") == "2");
   BOOST_TEST(value(s, "train.recompute") == "selective");
+  // Stages divide the local batch.
+  BOOST_TEST(value(s, "train.micro_batch") == "1");
+  BOOST_TEST(value(s, "train.grad_accum") == "8");
 }
 
 BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
@@ -221,10 +228,12 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
   BOOST_TEST(value(s, "model.attention_bias") == "");
   BOOST_TEST(value(s, "plan.gradients") == "bf16");
   BOOST_TEST(value(s, "parallel.zero") == "2");
-  // Experts are no fields of a run file.
+  // Experts are no fields of a run file, and the tokenizer decides the vocabulary.
   BOOST_TEST(
-      error_of("m.sh", model + "  --num-experts 8\"\n").find("no file names a model that plans know") !=
-      std::string::npos);
+      error_of("m.sh", model + "  --num-experts 8\"\n")
+          .starts_with("m.sh:1: num-experts describes a model that run files have no fields for (add"));
+  BOOST_TEST(error_of("m.args", "--num-layers 2 --swiglu --hidden-size 64 --num-attention-heads 2\n")
+                 .find("no file gives the size of the vocabulary") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
