@@ -1,5 +1,5 @@
-// The YAML of axolotl (0.12 to 0.19): src/axolotl/utils/schemas and integrations/*/args.py. It loads the base
-// model in the type of the computation, so full training with bf16 has every tensor in bf16.
+// The YAML of axolotl (0.12 to 0.19): class AxolotlInputConfig and the arguments of its integrations. It
+// loads the base model in the type of the computation, so full training with bf16 has every tensor in bf16.
 #include <algorithm>
 
 #include "core/base/text.hpp"
@@ -272,8 +272,6 @@ void read_axolotl(const Entries& entries, Job& job) {
   job.set_default("train.precision", "fp32", "bf16: false");
   job.set_default("train.micro_batch", "1", "default of axolotl");
   job.set_default("data.seq_len", "512", "default of axolotl");
-  if (!job.find("optimizer.name"))
-    job.set_default("plan.optimizer_implementation", "fused", "default of axolotl");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }
 

@@ -179,8 +179,6 @@ void read_training_arguments(const Entries& entries, Job& job) {
   if (key_of_trl(entries)) set_trl_defaults(job);
   trainer_loaded_type(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
-  if (!job.find("optimizer.name"))
-    job.set_default("plan.optimizer_implementation", "fused", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }

@@ -154,8 +154,6 @@ void read_llama_factory(const Entries& entries, Job& job) {
   for (const char* key : {"@kind", "@pure", "@no_checkpointing", "@optimizer"}) job.erase(key);
   job.set_default("data.seq_len", "2048", "default of LLaMA-Factory (cutoff_len)");
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
-  if (!job.find("optimizer.name"))
-    job.set_default("plan.optimizer_implementation", "fused", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("train.recompute", "full", "default of LLaMA-Factory");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");

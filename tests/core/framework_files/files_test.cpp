@@ -127,7 +127,6 @@ BOOST_AUTO_TEST_CASE(llama_factory_recomputes_unless_it_is_told_not_to) {
                                         {"train.grad_accum", "8 @23"},
                                         {"train.recompute", "full"},
                                         {"plan.cross_entropy", "plain"},
-                                        {"plan.optimizer_implementation", "fused"},
                                         {"lora.rank", "16 @8"},
                                         {"lora.alpha", "32"},  // twice the rank
                                         {"lora.targets", "all-linear @9"}}));
@@ -261,6 +260,8 @@ BOOST_AUTO_TEST_CASE(models_are_found_by_the_names_that_frameworks_write) {
                                           {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"},
                                           {"openai-community/gpt2", "gpt2"},
                                           {"phi3_mini", "phi-3-mini-4k"},
+                                          {"deepseek_v3-16B", "deepseek-v2-lite"},
+                                          {"qwen3-235B-A22B", "qwen3-235b-a22b"},
                                           {"meta-llama/Llama-3.2-1B", ""},
                                           {"my-model", ""},
                                           {"base", ""},
