@@ -53,7 +53,7 @@ std::span<const Kind> kinds() {
        read_model},
       {"axolotl",
        Syntax::kYaml,
-       {"base_model", "sequence_len", "micro_batch_size", "datasets.0."},
+       {"base_model", "sequence_len", "micro_batch_size", "lora_target_linear"},
        read_axolotl},
       {"llama-factory",
        Syntax::kYaml,

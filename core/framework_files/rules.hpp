@@ -9,7 +9,7 @@ namespace trainhost::framework_files {
 using Entries = std::vector<runfile::Entry>;
 
 /// Settings between the rules of FSDP and finish_fsdp().
-inline constexpr const char *kFsdp = "@fsdp", *kNoRecompute = "@no_recompute";
+inline constexpr const char *kFsdp = "@fsdp", *kNoRecompute = "@no_recompute", *kMixed = "@mixed";
 
 /// TrainingArguments of transformers, and its keys without effect on memory alone.
 RuleSet training_arguments();
@@ -18,6 +18,9 @@ RuleSet training_arguments_without_effect();
 RuleSet fsdp_rules(std::string_view table);
 /// Sets what the settings of FSDP mean if FSDP is `on`, a key of the file; null if it is off.
 void finish_fsdp(Job& job, const Given* on);
+/// With FSDP and mixed precision, accelerate converts trained weights to f32, whatever they were loaded in.
+/// For files that read the same job one after the other: does nothing until both are known.
+void hold_weights_of_fsdp_in_f32(Job& job);
 
 /// The list of a LoRA key: names of matrices, a regular expression, or "all-linear".
 void set_lora_targets(Job& job, const runfile::Entry& from);

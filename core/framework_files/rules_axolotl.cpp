@@ -142,6 +142,9 @@ constexpr Rule kAxolotl[] = {
     {"dp_shard_size", Use::kCopy, "@shard"},
     {"dp_replicate_size", Use::kCopy, "@replicate"},
     {"fsdp", Use::kCustom, "parallel.zero", "", axolotl_fsdp},
+    {"fsdp_version", Use::kCopy, "@version"},
+    {"fsdp_config.version", Use::kCopy, "@version"},
+    {"fsdp_config.fsdp_version", Use::kCopy, "@version"},
     {"deepspeed", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},  // read_files() reads it
     {"deepcompile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"ddp_bucket_cap_mb", Use::kNotModelled, "", "buckets of DistributedDataParallel"},
@@ -200,7 +203,7 @@ constexpr const char* kAxolotlWithoutEffect =
     "eta_min evals_per_epoch evaluation_strategy excess_length_strategy "
     "experimental_skip_move_to_device expert_parallel_* fix_untrained_tokens flash_attn_d512 "
     "flex_attn_compile_kwargs.* fp8_enable_fsdp_float8_all_gather fsdp_config "
-    "fsdp_final_state_dict_type fsdp_version gc_collect_steps gc_steps generate_samples generation_* "
+    "fsdp_final_state_dict_type gc_collect_steps gc_steps generate_samples generation_* "
     "gptq_* gpu_memory_limit gradio_* grokfast_* group_by_length heads_k_stride hf_* "
     "image_resize_algorithm image_size include_tkps is_* jagged_* kto_* lisa_layers_attribute "
     "lisa_step_interval lm_eval_* load_best_model_at_end local_rank lora_alpha_pattern lora_dropout "
@@ -254,15 +257,21 @@ void axolotl_ranks(Job& job, const Entries& entries) {
   if (table != entries.end()) job.set_default(kFsdp, "true", *table);
   if (shard > 1) job.set_default(kFsdp, "true", *job.find("@shard"));
   finish_fsdp(job, job.find(kFsdp));
+  // Version 2 is axolotl's own code, which keeps the type of the weights.
+  const Given *version = job.find("@version"), *type = job.find("train.precision");
+  if (type && type->value != "fp32" && !(version && version->value == "2")) {
+    job.set_default(kMixed, type->value, *type);
+    hold_weights_of_fsdp_in_f32(job);
+  }
 }
 
 }  // namespace
 
 void read_axolotl(const Entries& entries, Job& job) {
   job.framework = "axolotl";
-  apply_rules({fsdp_rules("fsdp_config.fsdp_"),
+  apply_rules({{kAxolotl, kAxolotlWithoutEffect},
+               fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),
-               {kAxolotl, kAxolotlWithoutEffect},
                training_arguments_without_effect()},
               entries, job);
   axolotl_types(job);

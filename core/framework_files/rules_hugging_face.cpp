@@ -22,9 +22,19 @@ void trainer_type(Job& job, const Entry& e) {
     reject_value(e, "auto, bfloat16, float16 or float32");
 }
 
+constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
+
 constexpr Rule kTrl[] = {
     {"max_length", Use::kCopy, "data.seq_len"},
     {"max_seq_length", Use::kCopy, "data.seq_len"},
+    // Other trainers of TRL.
+    {"beta", Use::kNotModelled, "", kOtherTrainer},
+    {"num_generations", Use::kNotModelled, "", kOtherTrainer},
+    {"reward_*", Use::kNotModelled, "", kOtherTrainer},
+    {"teacher_*", Use::kNotModelled, "", kOtherTrainer},
+    {"sync_ref_model", Use::kNotModelled, "", kOtherTrainer},
+    {"center_rewards_coefficient", Use::kNotModelled, "", kOtherTrainer},
+    {"use_vllm", Use::kNotModelled, "", "another program may use memory of the same device"},
     {"block_size", Use::kCopy, "data.seq_len"},  // of the example scripts of transformers
     {"config_overrides", Use::kNotModelled, "", "fields of the model"},
     {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
@@ -51,15 +61,27 @@ constexpr Rule kTrl[] = {
     {"model_init_kwargs.*", Use::kNotModelled, "", "an argument of from_pretrained()"},
 };
 constexpr const char* kTrlWithoutEffect =
-    "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type cache_dir chars_per_token "
-    "chat_template_path completion_only_loss config_name dataset_batch_size dataset_config "
-    "dataset_config_name dataset_kwargs* dataset_name dataset_num_proc dataset_streaming "
-    "dataset_test_split dataset_text_field dataset_train_split eos_token eval_packing "
-    "ignore_bias_buffers keep_linebreaks lora_dropout lora_task_type low_cpu_mem_usage max_eval_samples "
-    "max_train_samples model_revision model_type num_of_sequences overwrite_cache packing "
-    "packing_strategy pad_to_multiple_of pad_token padding_free preprocessing_num_workers "
-    "router_aux_loss_coef shuffle_dataset streaming token tokenizer_name train_file truncation_mode "
-    "trust_remote_code use_fast_tokenizer use_rslora validation_file validation_split_percentage";
+    "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type cache_dir cache_implementation "
+    "cast_lm_head_to_fp32 chars_per_token chat_template_kwargs* chat_template_path completion_only_loss "
+    "config_name dataset_batch_size dataset_config dataset_config_name dataset_kwargs* dataset_name "
+    "dataset_num_proc dataset_streaming dataset_test_split dataset_text_field dataset_train_split "
+    "datasets* delta desirable_weight disable_dropout discopop_tau ds3_gather_for_generation entropy_* "
+    "eos_token epsilon epsilon_high eval_packing f_alpha_divergence_coef f_divergence_type "
+    "ignore_bias_buffers importance_sampling_level keep_linebreaks label_smoothing ld_alpha "
+    "log_completions log_completions_hub_repo log_multimodal log_unique_prompts lora_dropout "
+    "lora_task_type loss_weights low_cpu_mem_usage mask_truncated_completions max_completion_length "
+    "max_eval_samples max_prompt_length max_tool_calling_iterations max_train_samples min_p "
+    "model_revision model_type multi_objective_aggregation normalize_advantages "
+    "num_completions_to_print num_generations_eval num_iterations num_of_sequences "
+    "off_policy_mask_threshold overwrite_cache packing packing_strategy pad_to_multiple_of pad_token "
+    "padding_free precompute_ref_batch_size precompute_ref_log_probs preprocessing_num_workers "
+    "ref_model_mixup_alpha ref_model_sync_steps repetition_penalty router_aux_loss_coef sapo_* "
+    "scale_rewards shuffle_dataset steps_per_generation streaming temperature test_split_size token "
+    "tokenizer_name top_entropy_quantile top_k top_p train_file "
+    "transformers_continuous_batching_config* truncation_mode trust_remote_code undesirable_weight "
+    "use_adaptive_entropy use_bias_correction_kl use_fast_tokenizer use_rslora "
+    "use_transformers_continuous_batching use_transformers_paged use_weighting validation_file "
+    "validation_split_percentage vespo_* vllm_*";
 
 /// A key that TrainingArguments do not have. TRL before 0.20 names the length max_seq_length, and has the
 /// defaults of TrainingArguments.
@@ -81,6 +103,7 @@ void set_trl_defaults(Job& job) {
     job.set_default("train.precision", "bf16", "default of TRL");
     job.set_default("plan.weights", "fp32", "default of TRL");
     job.set_default("plan.master", "none", "default of TRL");
+    job.set_default(kMixed, "bf16", "default of TRL");
   }
   if (!job.find(kNoRecompute)) job.set_default("train.recompute", "full", "default of TRL");
   if (job.find("@peft")) job.set_default("lora.base", "fp32", "default of TRL");
@@ -120,6 +143,7 @@ void accelerate_precision(Job& job, const Entry& e) {
   if (word == "no") return job.set_default("train.precision", "fp32", e);
   if (word != "bf16" && word != "fp16" && word != "fp8") reject_value(e, "bf16, fp16, fp8 or no");
   if (word == "fp8") job.not_modelled = "8-bit products, planned in bf16";
+  job.set_default(kMixed, word, e);
   if (job.find("train.precision")) return;
   job.set_default("train.precision", word == "fp8" ? "bf16" : word, e);
   job.set_default("plan.weights", "fp32", e);
@@ -178,6 +202,7 @@ void read_training_arguments(const Entries& entries, Job& job) {
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr);
   if (key_of_trl(entries)) set_trl_defaults(job);
   trainer_loaded_type(job);
+  hold_weights_of_fsdp_in_f32(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
@@ -204,6 +229,7 @@ void read_accelerate(const Entries& entries, Job& job) {
     if (!other_file) job.set_default("parallel.zero", "2", "default of accelerate"), finish_deepspeed(job);
   }
   job.erase("@distributed");
+  hold_weights_of_fsdp_in_f32(job);
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }
 

@@ -15,7 +15,7 @@ using runfile::Value;
 
 void trainer_mixed(Job& job, const Entry& e, const char* type) {
   if (flag_of(e))
-    set_autocast(job, type, e);
+    set_autocast(job, type, e), job.set(kMixed, type, e);
   else
     job.set(std::string("@not_") + type, "true", e);
 }
@@ -259,8 +259,18 @@ void finish_fsdp(Job& job, const Given* on) {
     take("@fsdp_recompute_offload", "plan.offload_activations");
     take("@fsdp_offload", "plan.offload_weights");
     take("@fsdp_offload", "plan.offload_optimizer");
+    job.set_default("@sharded", "true", from);
   }
   job.erase_if([](const std::string& key) { return key.starts_with("@fsdp"); });
+}
+
+void hold_weights_of_fsdp_in_f32(Job& job) {
+  const Given* fsdp = job.find("@sharded");
+  if (!fsdp || !job.find(kMixed) || job.find("lora.rank") || job.find("lora.base")) return;
+  if (const Given* weights = job.find("plan.weights"); weights && weights->value == "fp32") return;
+  for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
+  job.set_default("plan.weights", "fp32", *fsdp);
+  job.set_default("plan.master", "none", *fsdp);
 }
 
 void set_lora_targets(Job& job, const Entry& from) {

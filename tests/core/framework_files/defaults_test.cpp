@@ -77,6 +77,30 @@ BOOST_AUTO_TEST_CASE(fsdp_of_training_arguments_is_configured_beside_it) {
   BOOST_TEST(value(s, "parallel.zero") == "2");
 }
 
+BOOST_AUTO_TEST_CASE(fsdp_of_accelerate_trains_f32_weights_under_mixed_precision) {
+  const std::string job = "model_name_or_path: gpt2\nmax_length: 64\ndtype: bfloat16\nbf16: ";
+  const std::vector<runfile::Override> given = {{"parallel.data", "8"}};
+  auto s = settings("t.yaml", job + "true\nfsdp: full_shard\n", given);
+  BOOST_TEST(value(s, "plan.weights") == "fp32");
+  BOOST_TEST(value(s, "plan.moments") == "");
+  s = settings("t.yaml", job + "false\nfsdp: full_shard\n", given);
+  BOOST_TEST(value(s, "plan.weights") == "bf16");
+  // The same, where the YAML of accelerate says that there is FSDP.
+  const testing::Folder folder;
+  const std::string trainer = (folder.path() / "t.yaml").string(),
+                    launch = (folder.path() / "a.yaml").string();
+  std::ofstream(trainer) << job << "true\n";
+  std::ofstream(launch) << "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: 'no'\n";
+  s = by_key(framework_files::read_files({trainer, launch}, {}));
+  BOOST_TEST(value(s, "plan.weights") == "fp32");
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  // Version 2 of axolotl is its own code.
+  const std::string axolotl =
+      "base_model: gpt2\nmicro_batch_size: 1\nfsdp_config:\n  offload_params: false\n";
+  BOOST_TEST(value(settings("a.yaml", axolotl, given), "plan.weights") == "fp32");
+  BOOST_TEST(value(settings("a.yaml", axolotl + "  fsdp_version: 2\n", given), "plan.weights") == "bf16");
+}
+
 BOOST_AUTO_TEST_CASE(keys_with_an_effect_on_memory_are_not_listed_without_effect) {
   const std::string trainer =
       "per_device_train_batch_size: 1\nlabel_smoothing_factor: 0.1\nadafactor: true\n";

@@ -114,6 +114,7 @@ BOOST_AUTO_TEST_CASE(training_arguments_are_recognized_only_where_no_other_kind_
   BOOST_TEST(framework(shared) == "transformers");
   BOOST_TEST(framework(shared + "finetuning_type: full\n") == "llama-factory");
   BOOST_TEST(framework("learning_rate: 1e-4\n") == "transformers");
+  BOOST_TEST(framework(shared + "datasets:\n  - path: a/b\n") == "transformers");
   BOOST_TEST(framework("{\"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 1}") ==
              "deepspeed");
 }
