@@ -200,6 +200,8 @@ class Finish {
     if (const Given* g = job_.find(kRecomputeOfMany); g && many)
       job_.set_default("train.recompute", g->value, *g);
     const Given* zero = job_.find("parallel.zero");
+    if (zero && zero->by_default && job_.find("parallel.data") && !many && number("parallel.context", 1) == 1)
+      return job_.erase("parallel.zero");  // nothing to shard over
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
       throw usage_error(fmt::format("{} (parallel.zero = {}) shards over data-parallel ranks, but no file "
                                     "says how many devices there are",

@@ -160,6 +160,8 @@ constexpr Rule kAccelerate[] = {
     {"parallelism_config.parallelism_config_tp_size", Use::kCopy, "parallel.tensor"},
     {"parallelism_config.parallelism_config_cp_size", Use::kCopy, "parallel.context"},
     {"parallelism_config.parallelism_config_sp_size", Use::kCopy, "parallel.context"},
+    {"parallelism_config.parallelism_config_dp_replicate_size", Use::kCustom, "", "",
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
     {"dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
     {"dynamo_config.dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
     {"fp8_config.*", Use::kNotModelled, "", "8-bit products of TransformerEngine, torchao or MS-AMP"},

@@ -80,7 +80,7 @@ constexpr Rule kMegatron[] = {
     {"exp-avg-dtype", Use::kChoice, "@first_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
     {"exp-avg-sq-dtype", Use::kChoice, "@second_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
     {"grad-reduce-in-bf16", Use::kWhenTrue, "plan.gradients", "bf16"},
-    {"accumulate-allreduce-grads-in-fp32", Use::kNoEffect},  // always so with bf16
+    {"accumulate-allreduce-grads-in-fp32", Use::kWhenTrue, "@wide_gradients", "true"},
     {"use-torch-fsdp2", Use::kWhenTrue, "@fsdp2", "true"},
     {"torch-fsdp2-no-reshard-after-forward", Use::kWhenTrue, "@fsdp2_kept", "true"},
     {"use-megatron-fsdp", Use::kWhenTrue, "@fsdp", "true"},
@@ -301,8 +301,12 @@ void megatron_finish_model(Job& job) {
   }
 }
 
-/// The types of a precision-aware optimizer.
+/// Gradients of bf16 are f32 unless --grad-reduce-in-bf16 is given, those of fp16 if the option for it is
+/// given; then the types of a precision-aware optimizer.
 void megatron_finish_types(Job& job) {
+  const Given* type = job.find("train.precision");
+  if (type && type->value == "fp16" && !job.find("@wide_gradients"))
+    job.set_default("plan.gradients", "fp16", *type);
   if (!job.find("@own_types")) return;
   const auto take = [&](const char* theirs, const char* ours) {
     if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);

@@ -31,6 +31,29 @@ void torchtitan_offload(Job& job, const Entry& e) {
   if (flag_of(e)) set_fsdp_offload(job, e);
 }
 
+bool is_many(const Job& job, const char* key) {
+  const Given* given = job.find(key);
+  return given && given->value != "1";
+}
+
+/// FSDP2 shards over data_parallel_shard_degree (-1: all devices that are left) and context-parallel ranks.
+/// With one such rank there is none, and mixed precision has an effect without other parallelism only.
+void torchtitan_sharding(Job& job) {
+  const Given *shard = job.find("@shard"), *reshard = job.find("@reshard");
+  if (shard && shard->value == "1" && !is_many(job, "parallel.context")) {
+    job.set_default("parallel.zero", "0", *shard);
+    if (!is_many(job, "parallel.tensor") && !is_many(job, "parallel.pipeline")) return;
+    const Given from = *shard;
+    job.erase("train.precision");
+    job.set_default("train.precision", "fp32", from);
+    return;
+  }
+  if (reshard) return job.set_default("parallel.zero", reshard->value, *reshard);
+  // "default": weights stay gathered under pipeline parallelism.
+  job.set_default("parallel.zero", is_many(job, "parallel.pipeline") ? "2" : "3",
+                  "default of torchtitan (FSDP2)");
+}
+
 /// Pipeline stages divide the local batch into micro-batches of pipeline_parallel_microbatch_size sequences.
 void torchtitan_micro_batches(Job& job) {
   const Given local = *job.find("train.micro_batch"), *given = job.find("@micro_of_stages");
@@ -61,13 +84,13 @@ constexpr Rule kTorchtitan[] = {
     {"training.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"training.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@replicate"); }},
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
     {"training.tensor_parallel_degree", Use::kCopy, "parallel.tensor"},
     {"parallelism.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"parallelism.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@replicate"); }},
-    {"parallelism.fsdp_reshard_after_forward", Use::kChoice, "parallel.zero", "default=|always=3|never=2"},
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
+    {"parallelism.fsdp_reshard_after_forward", Use::kChoice, "@reshard", "default=|always=3|never=2"},
     {"parallelism.tensor_parallel_degree", Use::kCopy, "parallel.tensor"},
     {"parallelism.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"parallelism.context_parallel_degree", Use::kCopy, "parallel.context"},
@@ -136,18 +159,16 @@ void read_torchtitan(const Entries& entries, Job& job) {
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");
-  for (const char* key : {"@model_name", "@model_flavor", "@shard", "@replicate"}) job.erase(key);
   // Its plans of tensor parallelism for decoders share the tokens between regions.
   if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
     job.set_default("parallel.sequence", "true", *tensor);
-  // "default": weights stay gathered under pipeline parallelism.
-  const Given* stages = job.find("parallel.pipeline");
-  job.set_default("parallel.zero", stages && stages->value != "1" ? "2" : "3",
-                  "default of torchtitan (FSDP2)");
+  torchtitan_sharding(job);
   job.set_default("train.precision", "bf16", "default of torchtitan");
   job.set_default("train.micro_batch", "8", "default of torchtitan");
-  if (stages && stages->value != "1") torchtitan_micro_batches(job);
-  job.erase("@micro_of_stages");
+  if (is_many(job, "parallel.pipeline")) torchtitan_micro_batches(job);
+  for (const char* key :
+       {"@model_name", "@model_flavor", "@shard", "@replicate", "@reshard", "@micro_of_stages"})
+    job.erase(key);
   job.set_default("data.seq_len", "2048", "default of torchtitan");
   job.set_default("train.recompute", "selective", "default of torchtitan");
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");

@@ -108,7 +108,7 @@ constexpr Rule kTorchtune[] = {
     {"data_parallel_shard_dim", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtune_degree(j, e, "@shard"); }},
     {"data_parallel_replicate_dim", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { torchtune_degree(j, e, "@replicate"); }},
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
     {"fsdp_cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtune_offload},
     {"fsdp.cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtune_offload},
     {"fsdp_reshard_after_forward", Use::kChoice, kZeroOfMany, "true=3|false=2"},

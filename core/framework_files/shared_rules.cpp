@@ -13,6 +13,9 @@ namespace {
 using runfile::Entry;
 using runfile::Value;
 
+constexpr const char* kHybrid =
+    "weights are sharded within each replica; planned as sharded over all data-parallel ranks";
+
 void trainer_mixed(Job& job, const Entry& e, const char* type) {
   if (flag_of(e))
     set_autocast(job, type, e), job.set(kMixed, type, e);
@@ -44,6 +47,7 @@ void trainer_fsdp(Job& job, const Entry& e) {
   job.set(kFsdp, has("no_shard") ? "false" : "true", e);
   if (has("shard_grad_op") || has("zero2")) job.set_default("@fsdp_zero", "2", e);
   if (has("offload")) job.set("@fsdp_offload", "cpu", e);
+  if (has("hybrid")) job.not_modelled = kHybrid;
 }
 
 /// FSDP2 says true or false, FSDP1 the name or the number of the sharding strategy.
@@ -53,6 +57,7 @@ void fsdp_reshard(Job& job, const Entry& e) {
   const auto is = [&](std::initializer_list<const char*> words) {
     return std::ranges::any_of(words, [&](const char* w) { return word == w; });
   };
+  if (is({"hybrid_shard", "4", "hybrid_shard_zero2", "5"})) job.not_modelled = kHybrid;
   if (is({"true", "full_shard", "1", "hybrid_shard", "4"}))
     job.set("@fsdp_zero", "3", e);
   else if (is({"false", "shard_grad_op", "2", "hybrid_shard_zero2", "5"}))
@@ -107,6 +112,8 @@ constexpr Rule kTrainingArguments[] = {
     {"ddp_bucket_cap_mb", Use::kNotModelled, "", "buckets of DistributedDataParallel"},
     {"parallelism_config.tp_size", Use::kCopy, "parallel.tensor"},
     {"parallelism_config.cp_size", Use::kCopy, "parallel.context"},
+    {"split_batches", Use::kNotModelled, "", "devices divide each batch"},
+    {"accelerator_config.split_batches", Use::kNotModelled, "", "devices divide each batch"},
     {"mp_parameters", Use::kNotModelled, "", "model parallelism of SageMaker"},
 };
 
@@ -246,6 +253,12 @@ std::vector<std::string> lora_matrices(const Entry& e) {
 RuleSet training_arguments() { return {kTrainingArguments, kTrainerWithoutEffect}; }
 RuleSet training_arguments_without_effect() { return {{}, kTrainerWithoutEffect}; }
 RuleSet fsdp_rules(std::string_view table) { return {kFsdpRules, kFsdpWithoutEffect, table}; }
+
+void set_replicas(Job& job, const Entry& from, const char* key) {
+  const std::uint64_t n = whole_of(from);
+  if (n > 1) job.not_modelled = kHybrid;
+  job.set(key, std::to_string(n), from);
+}
 
 void finish_fsdp(Job& job, const Given* on) {
   if (on) {

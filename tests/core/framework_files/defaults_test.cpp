@@ -232,6 +232,26 @@ BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
   BOOST_TEST(value(s, "train.grad_accum") == "8");
 }
 
+BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
+  const auto of = [](const std::string& degrees, const std::vector<runfile::Override>& given = {}) {
+    return settings("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + degrees, given);
+  };
+  auto s = of("data_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 1\n");
+  BOOST_TEST(value(s, "parallel.zero") == "0");
+  BOOST_TEST(value(s, "parallel.data") == "4");
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  s = of("data_parallel_shard_degree = 1\ntensor_parallel_degree = 4\n");
+  BOOST_TEST(value(s, "train.precision") == "fp32");
+  s = of("fsdp_reshard_after_forward = \"never\"\n", {{"parallel.data", "4"}});
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(of("", {{"parallel.data", "1"}}), "parallel.zero") == "");
+  const std::string replicas =
+      "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
+      "data_parallel_shard_degree = 4\n";
+  BOOST_TEST(
+      (fate("t.toml", replicas, "parallelism.data_parallel_replicate_degree").first == KeyUse::kNotModelled));
+}
+
 BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
   const std::string model =
       "ARGS=\" \\\n  --num-layers 2 \\\n  --hidden-size 1024 \\\n  --num-attention-heads 8 \\\n"
@@ -252,6 +272,9 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
   BOOST_TEST(value(s, "model.attention_bias") == "");
   BOOST_TEST(value(s, "plan.gradients") == "bf16");
   BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(settings("m.sh", model + " --fp16\"\n"), "plan.gradients") == "fp16");
+  BOOST_TEST(value(settings("m.sh", model + " --fp16 --accumulate-allreduce-grads-in-fp32\"\n"),
+                   "plan.gradients") == "");
   // Experts are no fields of a run file, and the tokenizer decides the vocabulary.
   BOOST_TEST(
       error_of("m.sh", model + "  --num-experts 8\"\n")
