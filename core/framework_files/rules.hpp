@@ -22,6 +22,9 @@ void finish_fsdp(Job& job, const Given* on);
 /// For files that read the same job one after the other: does nothing until both are known.
 void hold_weights_of_fsdp_in_f32(Job& job);
 
+/// Double quantization means nothing for a base that is not quantized to 4 bits.
+void drop_unused_double_quantization(Job& job);
+
 /// Sets the number of replicas that each shard the weights. Plans shard over all data-parallel ranks.
 void set_replicas(Job& job, const runfile::Entry& from, const char* key);
 

@@ -78,6 +78,12 @@ void axolotl_fsdp(Job& job, const Entry& e) {
   }
 }
 
+/// The plugin is on unless its own key says otherwise.
+void axolotl_plugins(Job& job, const Entry& e) {
+  for (const std::string& plugin : texts_of(e))
+    if (plugin.ends_with("CutCrossEntropyPlugin")) job.set("@cut_cross_entropy", "true", e);
+}
+
 constexpr const char *kKernels = "kernels that keep other activations", *kSecond = "another training method",
                      *kExperts = "kernels of experts", *kVocabulary = "another vocabulary";
 
@@ -116,7 +122,8 @@ constexpr Rule kAxolotl[] = {
     {"lora_embedding_kernel", Use::kNotModelled, "", kKernels},
     {"unsloth_*", Use::kNotModelled, "", kKernels},
     {"liger_fused_linear_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
-    {"cut_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"plugins", Use::kCustom, "plan.cross_entropy", "", axolotl_plugins},
+    {"cut_cross_entropy", Use::kChoice, "@cut_loss", "true=fused|false=plain"},
     {"chunked_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
     {"liger_*", Use::kNotModelled, "", kKernels},
     {"flash_attn_*", Use::kNotModelled, "", kKernels},
@@ -214,7 +221,7 @@ constexpr const char* kAxolotlWithoutEffect =
     "min_sample_len mlflow_* model_type moe_dequant_chunk_size multipack_real_batches nemo_gym_* "
     "noisy_embedding_alpha num_dataset_shards_to_save num_epochs num_generation_samples num_labels "
     "optim_args* orpo_alpha otel_metrics_* output_dir pad_to_multiple_of pad_to_sequence_len peft.* "
-    "peft_* plugins pose_* precompute_ref_log_probs preprocess_iterable pretrain_multipack_* "
+    "peft_* pose_* precompute_ref_log_probs preprocess_iterable pretrain_multipack_* "
     "pretraining_dataset* pretraining_sample_concatenation processor_kwargs.* processor_type "
     "profiler_steps profiler_steps_start push_dataset_to_hub qgalore_* qlora_sharded_model_loading "
     "ray_num_workers ray_run_name reinit_weights relora_cpu_offload relora_prune_* "
@@ -276,8 +283,13 @@ void read_axolotl(const Entries& entries, Job& job) {
                training_arguments_without_effect()},
               entries, job);
   axolotl_types(job);
+  if (const Given* loss = job.find("@cut_loss"))
+    job.set_default("plan.cross_entropy", loss->value, *loss);
+  else if (const Given* plugin = job.find("@cut_cross_entropy"))
+    job.set_default("plan.cross_entropy", "fused", *plugin);
   axolotl_ranks(job, entries);
-  for (const char* key : {"@adapter", "@all_linear", "@fp16", "@not_bf16", "@shard", "@replicate"})
+  for (const char* key : {"@cut_loss", "@cut_cross_entropy", "@adapter", "@all_linear", "@fp16", "@not_bf16",
+                          "@shard", "@replicate"})
     job.erase(key);
   job.set_default("train.precision", "fp32", "bf16: false");
   job.set_default("train.micro_batch", "1", "default of axolotl");

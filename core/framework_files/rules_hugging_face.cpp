@@ -204,6 +204,7 @@ void read_training_arguments(const Entries& entries, Job& job) {
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr);
   if (key_of_trl(entries)) set_trl_defaults(job);
   trainer_loaded_type(job);
+  drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");

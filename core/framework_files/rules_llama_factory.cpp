@@ -151,6 +151,7 @@ void read_llama_factory(const Entries& entries, Job& job) {
     job.set_default("optimizer.name", optimizer->value, *optimizer);
   }
   factory_adapters(job);
+  drop_unused_double_quantization(job);
   hold_weights_of_fsdp_in_f32(job);
   for (const char* key : {"@kind", "@pure", "@no_checkpointing", "@optimizer"}) job.erase(key);
   job.set_default("data.seq_len", "2048", "default of LLaMA-Factory (cutoff_len)");

@@ -39,6 +39,7 @@ void trainer_adafactor(Job& job, const Entry& e) {
 
 void trainer_fsdp(Job& job, const Entry& e) {
   if (e.value.kind == Value::Kind::kBool) return job.set(kFsdp, flag_of(e) ? "true" : "false", e);
+  if (e.value.kind == Value::Kind::kText && e.value.text.empty()) return;  // the default until 4.40
   // "full_shard auto_wrap offload", or a list of these words.
   const std::string words =
       e.value.kind == Value::Kind::kList ? fmt::format("{}", fmt::join(texts_of(e), " ")) : text_of(e);
@@ -284,6 +285,11 @@ void hold_weights_of_fsdp_in_f32(Job& job) {
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
   job.set_default("plan.weights", "fp32", *fsdp);
   job.set_default("plan.master", "none", *fsdp);
+}
+
+void drop_unused_double_quantization(Job& job) {
+  const Given* base = job.find("lora.base");
+  if (!base || base->value != "nf4") job.erase("lora.double_quant");
 }
 
 void set_lora_targets(Job& job, const Entry& from) {

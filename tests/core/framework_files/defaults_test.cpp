@@ -163,6 +163,23 @@ BOOST_AUTO_TEST_CASE(axolotl_computes_in_bf16_and_ignores_lora_without_an_adapte
   BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
 }
 
+BOOST_AUTO_TEST_CASE(the_plugin_of_axolotl_for_the_loss_is_on_by_default) {
+  const std::string job =
+      "base_model: gpt2\nmicro_batch_size: 1\nplugins:\n"
+      "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n";
+  BOOST_TEST(value(settings("a.yaml", job), "plan.cross_entropy") == "fused");
+  BOOST_TEST(value(settings("a.yaml", job + "cut_cross_entropy: false\n"), "plan.cross_entropy") == "plain");
+}
+
+BOOST_AUTO_TEST_CASE(files_that_spell_out_every_default_are_read) {
+  const std::string trainer =
+      "{\"per_device_train_batch_size\": 8, \"fsdp\": \"\", \"debug\": [], \"deepspeed\": null}";
+  BOOST_TEST(value(settings("t.json", trainer, kModelOf8Ranks), "parallel.zero") == "");
+  const std::string factory =
+      "model_name_or_path: gpt2\nstage: sft\nquantization_bit: null\ndouble_quantization: true\n";
+  BOOST_TEST(value(settings("f.yaml", factory), "lora.double_quant") == "");
+}
+
 BOOST_AUTO_TEST_CASE(a_regular_expression_of_peft_names_matrices) {
   const std::string job =
       "base_model: gpt2\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\nlora_target_modules: ";
