@@ -1,5 +1,7 @@
 // The YAML of LLaMA-Factory (0.9.5): src/llamafactory/hparams, which extends TrainingArguments. Activation
 // checkpointing is on unless it is disabled; trained weights are f32 under autocast unless pure_bf16 is set.
+#include <algorithm>
+
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -127,6 +129,10 @@ void factory_adapters(Job& job) {
 
 void read_llama_factory(const Entries& entries, Job& job) {
   job.framework = "llama-factory";
+  const auto v1 = std::ranges::find_if(entries, [](const Entry& e) { return e.key == "model_class"; });
+  if (v1 != entries.end())
+    throw usage_error("model_class: this is format v1 of LLaMA-Factory, which is not read",
+                      "give a file with model_name_or_path and finetuning_type", v1->key_where);
   apply_rules({{kLlamaFactory, kLlamaFactoryWithoutEffect},
                fsdp_rules("fsdp_config.fsdp_"),
                fsdp_rules("fsdp_config."),

@@ -109,6 +109,9 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
              "a.yaml:4: gradient_checkpointing = 7: expected true or false");
   BOOST_TEST(error_of("a.yaml", job + "optimizer: adamw_torch_fussed\n").find("did you mean") !=
              std::string::npos);
+  BOOST_TEST(
+      error_of("f.yaml", "model: gpt2\nmodel_class: llm\ntemplate: default\n")
+          .starts_with("f.yaml:2: model_class: this is format v1 of LLaMA-Factory, which is not read"));
   const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
   BOOST_TEST(
       error_of("m.sh", script, {{"data.seq_len", "128"}}) ==
