@@ -98,8 +98,10 @@ class Finish {
 
   /// Sequences per optimizer step = micro-batch x accumulated micro-batches x data-parallel ranks.
   void accumulation() {
-    const Given *global = job_.find(kGlobalBatch), *micro = job_.find("train.micro_batch");
-    if (!global || !micro) return;
+    const Given* global = job_.find(kGlobalBatch);
+    if (!job_.find("train.micro_batch")) micro_batch(global);
+    const Given* micro = job_.find("train.micro_batch");
+    if (!global) return;
     const Given *accumulated = job_.find("train.grad_accum"), *data = job_.find("parallel.data");
     const std::uint64_t sequences = count_of(*global), per_step = count_of(*micro);
     if (accumulated && data) {
@@ -119,6 +121,15 @@ class Finish {
                         global->where);
     job_.set_default(accumulated ? "parallel.data" : "train.grad_accum",
                      std::to_string(sequences / known_part), *global);
+  }
+
+  /// DeepSpeed divides the global batch where the micro-batch is left open; any other file must give it.
+  void micro_batch(const Given* global) {
+    const std::uint64_t ranks = number("parallel.data", 0) * number("train.grad_accum", 1);
+    if (!global || ranks == 0 || count_of(*global) % ranks)
+      throw usage_error("no file gives the number of sequences per micro-batch",
+                        "add it, for example --set train.micro_batch=1");
+    job_.set_default("train.micro_batch", std::to_string(count_of(*global) / ranks), *global);
   }
 
   void set_model(const Given& named) {

@@ -26,6 +26,15 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
              "t.yaml:4: fsdp (parallel.zero = 3) shards over data-parallel ranks, but no file says how many "
              "devices there are (for "
              "example --set parallel.data=8)");
+  // DeepSpeed divides the global batch over ranks and steps; without ranks the micro-batch is not known.
+  const std::vector<runfile::Override> gpt2 = {{"model.preset", "gpt2"}, {"data.seq_len", "64"}};
+  const std::string deepspeed = "{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 2}";
+  BOOST_TEST(error_of("d.json", deepspeed, gpt2) ==
+             ":0: no file gives the number of sequences per micro-batch (add it, for example --set "
+             "train.micro_batch=1)");
+  auto ranks = gpt2;
+  ranks.push_back({"parallel.data", "4"});
+  BOOST_TEST(by_key(read_text("d.json", deepspeed, ranks)).at("train.micro_batch") == "4 @1");
   // A misspelt key may be the reason.
   const std::string misspelt = error_of("t.yaml", batch + model + "max_lengthh: 512\n");
   BOOST_TEST(

@@ -32,8 +32,10 @@ std::pair<KeyUse, std::string> fate(const std::string& name, const std::string& 
   return {KeyUse::kNotUnderstood, "no such key"};
 }
 
-const std::vector<runfile::Override> kModelOf8Ranks = {
-    {"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"parallel.data", "8"}};
+const std::vector<runfile::Override> kModelOf8Ranks = {{"model.preset", "llama-3-8b"},
+                                                       {"data.seq_len", "128"},
+                                                       {"train.micro_batch", "1"},
+                                                       {"parallel.data", "8"}};
 
 }  // namespace
 
@@ -117,7 +119,8 @@ BOOST_AUTO_TEST_CASE(accelerate_shards_as_its_distributed_type_says) {
   const std::string rest =
       "num_processes: 8\nmixed_precision: bf16\nfsdp_config: {}\ndeepspeed_config:\n"
       "  offload_optimizer_device: cpu\n";
-  const std::vector<runfile::Override> given = {{"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}};
+  const std::vector<runfile::Override> given = {
+      {"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"train.micro_batch", "1"}};
   BOOST_TEST(value(settings("a.yaml", "distributed_type: FSDP\n" + rest, given), "parallel.zero") == "3");
   BOOST_TEST(value(settings("a.yaml", "distributed_type: MULTI_GPU\n" + rest, given), "parallel.zero") == "");
   const auto s = settings("a.yaml", "distributed_type: DEEPSPEED\n" + rest, given);

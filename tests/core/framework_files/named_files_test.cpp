@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kStage2 = R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})";
 const std::vector<runfile::Override> kGiven = {
-    {"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"parallel.data", "2"}};
+    {"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"train.micro_batch", "2"}, {"parallel.data", "2"}};
 
 std::string write(const std::filesystem::path& path, const std::string& text) {
   std::filesystem::create_directories(path.parent_path());
