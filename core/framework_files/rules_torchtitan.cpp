@@ -31,6 +31,41 @@ void torchtitan_offload(Job& job, const Entry& e) {
   if (flag_of(e)) set_fsdp_offload(job, e);
 }
 
+/// Flavors of dense models that are no presets.
+constexpr struct {
+  const char *name, *type;
+  int vocabulary, width, layers, heads, kv_heads, head, mlp;
+  bool tied;
+} kFlavors[] = {{"llama3-debugmodel", "llama", 2048, 256, 6, 16, 16, 16, 768, false},
+                {"qwen3-debugmodel", "qwen3", 2048, 256, 8, 16, 8, 128, 3072, true},
+                {"qwen3-4B", "qwen3", 151936, 2560, 36, 32, 8, 128, 9728, true},
+                {"qwen3-8B", "qwen3", 151936, 4096, 36, 32, 8, 128, 12288, false},
+                {"qwen3-14B", "qwen3", 151936, 5120, 40, 40, 8, 128, 17408, false},
+                {"qwen3-32B", "qwen3", 151936, 5120, 64, 64, 8, 128, 25600, false}};
+
+/// A preset, or the fields of a flavor.
+void torchtitan_model(Job& job) {
+  const Given *name = job.find("@model_name"), *flavor = job.find("@model_flavor");
+  std::string size = flavor->value;  // "8B_flex" is 8B with another kernel of attention
+  for (const char* kernel : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
+    if (size.ends_with(kernel)) size.resize(size.size() - std::string(kernel).size());
+  const std::string model = fmt::format("{}-{}", name ? name->value : "llama3", size);
+  for (const auto& f : kFlavors) {
+    if (model != f.name) continue;
+    const auto set = [&](const char* key, const std::string& value) {
+      job.set_default(std::string("model.") + key, value, *flavor);
+    };
+    set("model_type", f.type), set("tie_word_embeddings", f.tied ? "true" : "false");
+    set("vocab_size", std::to_string(f.vocabulary)), set("hidden_size", std::to_string(f.width));
+    set("num_hidden_layers", std::to_string(f.layers)), set("head_dim", std::to_string(f.head));
+    set("num_attention_heads", std::to_string(f.heads));
+    set("num_key_value_heads", std::to_string(f.kv_heads));
+    set("intermediate_size", std::to_string(f.mlp));
+    return;
+  }
+  job.set_default(kModel, model, "model.name and model.flavor");
+}
+
 bool is_many(const Job& job, const char* key) {
   const Given* given = job.find(key);
   return given && given->value != "1";
@@ -148,14 +183,7 @@ void read_torchtitan(const Entries& entries, Job& job) {
   for (const runfile::Entry& e : entries)
     if (e.value.kind != runfile::Value::Kind::kTable) values.push_back(e);
   apply_rules({{kTorchtitan, kTorchtitanWithoutEffect}}, values, job);
-  const Given *name = job.find("@model_name"), *flavor = job.find("@model_flavor");
-  if (flavor) {
-    std::string size = flavor->value;  // "8B_flex" is 8B with another kernel of attention
-    for (const char* kernel : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
-      if (size.ends_with(kernel)) size.resize(size.size() - std::string(kernel).size());
-    job.set_default(kModel, fmt::format("{}-{}", name ? name->value : "llama3", size),
-                    "model.name and model.flavor");
-  }
+  if (job.find("@model_flavor")) torchtitan_model(job);
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");

@@ -252,6 +252,14 @@ BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
   BOOST_TEST(value(s, "train.grad_accum") == "8");
 }
 
+BOOST_AUTO_TEST_CASE(flavors_of_torchtitan_without_a_preset_are_fields) {
+  const auto s =
+      settings("t.toml", "[model]\nname = \"qwen3\"\nflavor = \"32B\"\n", {{"parallel.data", "8"}});
+  BOOST_TEST(value(s, "model.model_type") == "qwen3");
+  BOOST_TEST(value(s, "model.intermediate_size") == "25600");
+  BOOST_TEST(value(s, "model.preset") == "");
+}
+
 BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
   const auto of = [](const std::string& degrees, const std::vector<runfile::Override>& given = {}) {
     return settings("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + degrees, given);
