@@ -22,15 +22,22 @@ std::uint64_t multiple(std::uint64_t n, std::uint64_t of) { return (n + of - 1) 
 struct Block {
   std::uint64_t address = 0, size = 0;
   std::uint32_t previous = kNone, next = kNone;  // in the segment
-  std::uint64_t since = 0;                       // searches of the pool before it became free
-  bool used = false, mapped = true, small = false;
+  std::uint64_t since = 0;                       // searches before it became free
+  bool used = false, mapped = true;
+  std::uint8_t pool = 0;
 };
 
+/// Free blocks of one stream, of small or of large segments.
 struct Pool {
   FreeBlocks free;
   std::vector<std::uint32_t> unmapped;  // of segments that can grow, by address
-  std::uint64_t searches = 0;
 };
+
+constexpr std::uint8_t kPools = 2 * kStreams;
+constexpr bool is_small(std::uint8_t pool) { return pool % 2 == 1; }
+constexpr std::uint8_t pool_of(Stream stream, bool small) {
+  return static_cast<std::uint8_t>(2 * static_cast<unsigned>(stream) + (small ? 1 : 0));
+}
 
 class Allocator {
  public:
@@ -38,18 +45,18 @@ class Allocator {
       : config_(config), capacity_(capacity ? capacity : UINT64_MAX) {}
 
   /// Index of the block, or kNone if the device has no memory left.
-  std::uint32_t allocate(std::uint64_t bytes) {
+  std::uint32_t allocate(std::uint64_t bytes, Stream stream) {
     const std::uint64_t size = rounded_request(bytes, config_);
-    const bool small = size <= kSmallSize;
-    std::uint32_t block = take_free(small, size);
+    const std::uint8_t pool = pool_of(stream, size <= kSmallSize);
+    std::uint32_t block = take_free(pool, size);
     if (block == kNone) {
       if (collects()) collect_garbage();
-      block = new_block(small, size);
-      if (block == kNone && release_oversize(small, size)) block = new_block(small, size);
+      block = new_block(pool, size);
+      if (block == kNone && release_oversize(pool, size)) block = new_block(pool, size);
       if (block == kNone) {
         ++result.retries;
         release_all();
-        block = new_block(small, size);
+        block = new_block(pool, size);
       }
       if (block == kNone) return kNone;
     }
@@ -71,14 +78,12 @@ class Allocator {
   AllocatorResult result;
 
  private:
-  Pool& pool(bool small) { return pools_[small ? 1 : 0]; }
   bool collects() const { return config_.garbage_collection_threshold > 0 && capacity_ != UINT64_MAX; }
   FreeBlocks::Key key(std::uint32_t i) const { return {blocks_[i].size, blocks_[i].address, i}; }
 
   void make_free(std::uint32_t i) {
-    Pool& p = pool(blocks_[i].small);
-    blocks_[i].since = p.searches;
-    p.free.insert(key(i));
+    blocks_[i].since = searches_;
+    pools_[blocks_[i].pool].free.insert(key(i));
   }
 
   std::uint32_t add(const Block& b) {
@@ -103,9 +108,9 @@ class Allocator {
     return b.size + (b.next != kNone && !blocks_[b.next].mapped ? blocks_[b.next].size : 0);
   }
 
-  std::uint32_t take_free(bool small, std::uint64_t size) {
-    Pool& p = pool(small);
-    if (collects()) ++p.searches;
+  std::uint32_t take_free(std::uint8_t pool, std::uint64_t size) {
+    Pool& p = pools_[pool];
+    if (collects() && !is_small(pool)) ++searches_;
     std::optional<FreeBlocks::Key> it = p.free.at_least(size);
     if (!it) return kNone;
     if (config_.expandable_segments)
@@ -121,7 +126,7 @@ class Allocator {
 
   bool splits(const Block& b, std::uint64_t size) const {
     const std::uint64_t rest = b.size - size;
-    if (b.small || config_.expandable_segments) return rest >= kMinBlock;
+    if (is_small(b.pool) || config_.expandable_segments) return rest >= kMinBlock;
     return size < config_.max_split_size && rest > kSmallSize;
   }
 
@@ -146,9 +151,9 @@ class Allocator {
       if (other == kNone || blocks_[other].used || blocks_[other].mapped != b.mapped) continue;
       Block& o = blocks_[other];
       if (o.mapped)
-        pool(o.small).free.erase(key(other));
+        pools_[o.pool].free.erase(key(other));
       else
-        std::erase(pool(o.small).unmapped, other);
+        std::erase(pools_[o.pool].unmapped, other);
       if (before) {
         b.address = o.address;
         b.previous = o.previous;
@@ -163,8 +168,8 @@ class Allocator {
     return index;
   }
 
-  std::uint32_t new_block(bool small, std::uint64_t size) {
-    if (config_.expandable_segments) return grow(small, size);
+  std::uint32_t new_block(std::uint8_t pool, std::uint64_t size) {
+    if (config_.expandable_segments) return grow(pool, size);
     const std::uint64_t bytes = size <= kSmallSize      ? kSmallBuffer
                                 : size < kMinLargeAlloc ? kLargeBuffer
                                                         : multiple(size, kRoundLarge);
@@ -172,15 +177,15 @@ class Allocator {
     Block b;
     b.address = next_address_;
     b.size = bytes;
-    b.small = small;
+    b.pool = pool;
     next_address_ += bytes;
     set_reserved(reserved_ + bytes);
     return add(b);
   }
 
   /// Free or unmapped block from which at least `size` bytes of one segment follow that are not in use.
-  std::uint32_t find_growable(bool small, std::uint64_t size) {
-    for (const std::uint32_t unmapped : pool(small).unmapped) {
+  std::uint32_t find_growable(std::uint8_t pool, std::uint64_t size) {
+    for (const std::uint32_t unmapped : pools_[pool].unmapped) {
       const std::uint32_t before = blocks_[unmapped].previous;
       const std::uint32_t first = before != kNone && !blocks_[before].used ? before : unmapped;
       std::uint64_t bytes = 0;
@@ -191,22 +196,22 @@ class Allocator {
     Block b;
     b.address = next_address_;
     b.size = kAddressSpace;
-    b.small = small;
+    b.pool = pool;
     b.mapped = false;
     next_address_ += kAddressSpace;
     const std::uint32_t i = add(b);
-    pool(small).unmapped.push_back(i);
+    pools_[pool].unmapped.push_back(i);
     return i;
   }
 
   /// Maps pages of the unmapped block from its start until `size` bytes are covered, and joins them with the
   /// free block before them. Returns kNone if the device has no memory left.
   std::uint32_t map_pages(std::uint32_t index, std::uint64_t size) {
-    const bool small = blocks_[index].small;
+    const std::uint8_t pool = blocks_[index].pool;
     const std::uint64_t bytes =
-        std::min(multiple(size, small ? kSmallBuffer : kLargeBuffer), blocks_[index].size);
+        std::min(multiple(size, is_small(pool) ? kSmallBuffer : kLargeBuffer), blocks_[index].size);
     if (bytes > capacity_ - reserved_) return kNone;
-    std::vector<std::uint32_t>& unmapped = pool(small).unmapped;
+    std::vector<std::uint32_t>& unmapped = pools_[pool].unmapped;
     const auto at = std::find(unmapped.begin(), unmapped.end(), index);
     if (blocks_[index].size > bytes) {
       Block rest = blocks_[index];
@@ -228,20 +233,20 @@ class Allocator {
     return index;
   }
 
-  std::uint32_t grow(bool small, std::uint64_t size) {
-    std::uint32_t block = find_growable(small, size);
+  std::uint32_t grow(std::uint8_t pool, std::uint64_t size) {
+    std::uint32_t block = find_growable(pool, size);
     if (!blocks_[block].mapped) block = map_pages(block, std::min(size, blocks_[block].size));
     while (block != kNone && blocks_[block].size < size) {
       const std::uint32_t next = blocks_[block].next;
       block = map_pages(next, std::min(size - blocks_[block].size, blocks_[next].size));
     }
-    if (block != kNone) pool(small).free.erase(key(block));
+    if (block != kNone) pools_[pool].free.erase(key(block));
     return block;
   }
 
   /// Returns a segment that is free as a whole to the device.
   void release_segment(std::uint32_t i) {
-    pool(blocks_[i].small).free.erase(key(i));
+    pools_[blocks_[i].pool].free.erase(key(i));
     reserved_ -= blocks_[i].size;
     spare_.push_back(i);
   }
@@ -251,9 +256,9 @@ class Allocator {
   }
 
   /// With max_split_size: frees oversize blocks, largest first, until the request could be served.
-  bool release_oversize(bool small, std::uint64_t size) {
+  bool release_oversize(std::uint8_t pool, std::uint64_t size) {
     if (config_.max_split_size == UINT64_MAX || config_.expandable_segments) return false;
-    FreeBlocks& free = pool(small).free;
+    FreeBlocks& free = pools_[pool].free;
     const std::uint64_t wanted = std::max(size, config_.max_split_size);
     if (const auto it = free.at_least(wanted)) {
       release_segment(it->block);
@@ -270,8 +275,8 @@ class Allocator {
   }
 
   void release_all() {
-    for (const bool small : {false, true}) {
-      for (const FreeBlocks::Key& k : pool(small).free.all()) {
+    for (Pool& pool : pools_) {
+      for (const FreeBlocks::Key& k : pool.free.all()) {
         const std::uint32_t i = k.block;
         if (config_.expandable_segments)
           unmap_pages(i);
@@ -283,24 +288,24 @@ class Allocator {
 
   /// Returns the whole pages of a free block to the device.
   void unmap_pages(std::uint32_t i) {
-    const bool small = blocks_[i].small;
-    const std::uint64_t page = small ? kSmallBuffer : kLargeBuffer;
+    Pool& pool = pools_[blocks_[i].pool];
+    const std::uint64_t page = is_small(blocks_[i].pool) ? kSmallBuffer : kLargeBuffer;
     const std::uint64_t base = blocks_[i].address / kAddressSpace * kAddressSpace;
     const std::uint64_t begin = base + multiple(blocks_[i].address - base, page);
     const std::uint64_t end = base + (blocks_[i].address + blocks_[i].size - base) / page * page;
     if (begin >= end) return;
-    pool(small).free.erase(key(i));
+    pool.free.erase(key(i));
     if (const std::uint64_t before = begin - blocks_[i].address) {
       split(i, before);  // makes the rest free
       make_free(i);
       i = blocks_[i].next;
-      pool(small).free.erase(key(i));
+      pool.free.erase(key(i));
     }
     if (blocks_[i].address + blocks_[i].size > end) split(i, end - blocks_[i].address);
     reserved_ -= blocks_[i].size;
     blocks_[i].mapped = false;
     i = merged(i);
-    std::vector<std::uint32_t>& unmapped = pool(small).unmapped;
+    std::vector<std::uint32_t>& unmapped = pool.unmapped;
     unmapped.insert(std::upper_bound(unmapped.begin(), unmapped.end(), i,
                                      [&](std::uint32_t a, std::uint32_t b) {
                                        return blocks_[a].address < blocks_[b].address;
@@ -308,23 +313,29 @@ class Allocator {
                     i);
   }
 
+  std::vector<std::uint32_t> free_large_segments() const {
+    std::vector<std::uint32_t> found;
+    for (std::uint8_t pool = 0; pool < kPools; pool += 2)
+      for (const FreeBlocks::Key& k : pools_[pool].free.all())
+        if (whole_segment(k.block)) found.push_back(k.block);
+    return found;
+  }
+
   /// Frees unused segments that are older than the average, until reserved memory is below the threshold.
   void collect_garbage() {
     const auto threshold =
         static_cast<std::uint64_t>(config_.garbage_collection_threshold * static_cast<double>(capacity_));
     if (reserved_ <= threshold) return;
-    Pool& p = pool(false);
     std::uint64_t target = reserved_ - threshold, freed = 0;
     bool any = true;
     while (freed < target && any) {
       std::uint64_t age = 0, count = 0;
-      for (const FreeBlocks::Key& k : p.free.all())
-        if (whole_segment(k.block)) age += p.searches - blocks_[k.block].since, ++count;
+      const std::vector<std::uint32_t> segments = free_large_segments();
+      for (const std::uint32_t i : segments) age += searches_ - blocks_[i].since, ++count;
       any = false;
       std::vector<std::uint32_t> old;
-      for (const FreeBlocks::Key& k : p.free.all())
-        if (whole_segment(k.block) && (p.searches - blocks_[k.block].since) * count >= age)
-          old.push_back(k.block);
+      for (const std::uint32_t i : segments)
+        if ((searches_ - blocks_[i].since) * count >= age) old.push_back(i);
       for (const std::uint32_t i : old) {
         freed += blocks_[i].size;
         release_segment(i);
@@ -337,7 +348,8 @@ class Allocator {
   std::uint64_t capacity_, reserved_ = 0, allocated_ = 0, next_address_ = kAddressSpace;
   std::vector<Block> blocks_;
   std::vector<std::uint32_t> spare_;  // unused indices of blocks_
-  std::array<Pool, 2> pools_;
+  std::array<Pool, kPools> pools_;
+  std::uint64_t searches_ = 0;  // of the pools of large segments
 };
 
 }  // namespace
@@ -365,7 +377,8 @@ AllocatorResult replay_allocator(const Trace& trace, const AllocatorConfig& conf
       allocator.release(block_of[e.storage]);
       continue;
     }
-    block_of[e.storage] = allocator.allocate(trace.storages[e.storage].bytes);
+    const TraceStorage& storage = trace.storages[e.storage];
+    block_of[e.storage] = allocator.allocate(storage.bytes, storage.stream);
     if (block_of[e.storage] == kNone) {
       allocator.result.out_of_memory = true;
       allocator.result.failed_event = i;

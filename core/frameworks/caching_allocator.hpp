@@ -1,11 +1,11 @@
-// A replay of PyTorch's CUDA caching allocator (c10::cuda::CUDACachingAllocator) on one stream: which
+// A replay of PyTorch's CUDA caching allocator (c10::cuda::CUDACachingAllocator): which
 // segments the allocations of a trace reserve on the device. No memory is allocated.
 //
 // Requests of up to 1 MiB are served from segments of 2 MiB, requests below 10 MiB from segments of 20 MiB,
-// larger ones from segments of their own size, rounded up to 2 MiB. The smallest free block that is large
-// enough is taken (lowest address first) and split where the rules allow it; a freed block is merged with its
-// free neighbours. Segments stay reserved until the device has no memory left. New segments have ascending
-// addresses.
+// larger ones from segments of their own size, rounded up to 2 MiB. Each stream has segments of its own. The
+// smallest free block that is large enough is taken (lowest address first) and split where the rules allow
+// it; a freed block is merged with its free neighbours. Segments stay reserved until the device has no memory
+// left. New segments have ascending addresses.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -26,6 +26,8 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
     : t_(tape),
       a_(architecture),
       s_(settings),
+      fsdp_(settings.fsdp.ranks ? std::make_unique<Fsdp>(tape, settings.fsdp, architecture.layer_count())
+                                : nullptr),
       batch_(settings.batch),
       sequence_(settings.sequence),
       hidden_(architecture.hidden),
@@ -56,6 +58,11 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
 }
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
+  if (fsdp_) {
+    const Fsdp::Weight w = fsdp_->parameter(shape, s_.weights, module);
+    trained_.push_back(w.shard);
+    return w.full;
+  }
   const bool trained = !base || s_.lora_rank == 0;
   // peft keeps adapters in f32 where the base is in bf16 or f16.
   Tensor w = t_.parameter(shape, base ? s_.weights : Element::kF32, module, trained);
@@ -135,6 +142,7 @@ void Decoder::add_layer(const model::Layer& l) {
 }
 
 Tensor Decoder::loss() {
+  if (fsdp_) fsdp_->before_forward(-1);
   const AutocastScope autocast(t_, s_.autocast);
   t_.module = "";
   const Tensor x = hidden_states();
@@ -155,6 +163,8 @@ Tensor Decoder::loss() {
       batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
   const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
   Tensor result = cross_entropy(t_, flat, targets);
+  if (fsdp_) fsdp_->after_forward(-1, result);
+  if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";
@@ -231,7 +241,7 @@ Tensor Decoder::hidden_states() {
     const LayerWeights& w = layers_[i];
     const bool window = gemma_ ? w.window : windowed(w);
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
-    x = s_.checkpoint ? checkpointed_layer(x, w, context) : layer(x, w, context);
+    x = s_.checkpoint ? checkpointed_layer(x, w, context) : sharded_layer(x, w, context);
   }
   t_.layer = -1;
   if (gpt2_) {
@@ -245,13 +255,22 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
   const std::int32_t index = t_.layer;
   t_.note_saved(x);
   if (gpt2_ && context.mask) t_.note_saved(context.mask);  // an argument by position
-  return t_.checkpointed([&] { return layer(x, w, context); },
+  return t_.checkpointed([&] { return sharded_layer(x, w, context); },
                          [this, x, &w, context, index] {
                            const AutocastScope autocast(t_, s_.autocast);
                            t_.layer = index;
                            t_.module = "";
                            layer(x, w, context);
                          });
+}
+
+Tensor Decoder::sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context) {
+  if (!fsdp_) return layer(x, w, context);
+  const std::int32_t unit = t_.layer;
+  fsdp_->before_forward(unit);
+  Tensor y = layer(fsdp_->input(unit, x), w, context);
+  fsdp_->after_forward(unit, y);
+  return y;
 }
 
 Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* module) {

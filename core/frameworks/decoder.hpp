@@ -1,6 +1,7 @@
 // The models of transformers, written with the operators of the tape. The functions have the local variables
 // of the Python code, because their lifetimes are part of the memory.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
@@ -33,6 +34,8 @@ class Decoder {
   /// The forward pass of one micro-batch; f32 scalar.
   Tensor loss();
   const std::vector<Tensor>& trained() const { return trained_; }
+  /// None on one device.
+  Fsdp* fsdp() { return fsdp_.get(); }
 
  private:
   struct Rotary {
@@ -55,6 +58,7 @@ class Decoder {
   Rotary rotary_tables(std::int64_t head_dim);
   Tensor mask(bool window);
   Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);
+  Tensor sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor gpt2_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
@@ -68,6 +72,7 @@ class Decoder {
   Tape& t_;
   const model::Architecture& a_;
   const StepSettings& s_;
+  std::unique_ptr<Fsdp> fsdp_;
   std::int64_t batch_, sequence_, hidden_;
   bool gemma_, gpt2_, phi3_;
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_;

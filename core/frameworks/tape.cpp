@@ -32,7 +32,9 @@ std::uint64_t bytes_of(Element e) {
 
 bool is_floating(Element e) { return e == Element::kF32 || e == Element::kBF16 || e == Element::kF16; }
 
-StorageBody::~StorageBody() { tape.writer_.free(index); }
+StorageBody::~StorageBody() {
+  if (present) tape.writer_.free(index);
+}
 
 bool BackwardCall::needs(std::size_t input) const { return node.edges[input].exists(); }
 
@@ -69,6 +71,27 @@ Tensor Tape::parameter(const Shape& shape, Element type, const char* module_name
   t->parameter = true;
   t->requires_grad = trained;
   return t;
+}
+
+Tensor Tape::absent_parameter(const Shape& shape, Element type) {
+  Tensor t(new TensorBody);
+  t->shape = shape;
+  t->type = type;
+  t->storage = Ref(new StorageBody(*this, 0));
+  t->storage->present = false;
+  t->parameter = t->requires_grad = true;
+  return t;
+}
+
+void Tape::make_present(const Tensor& t, std::uint64_t bytes, std::int32_t layer_index,
+                        const char* module_name, const char* tensor) {
+  t->storage->index = writer_.allocate(bytes, Purpose::kWeights, layer_index, module_name, tensor);
+  t->storage->present = true;
+}
+
+void Tape::make_absent(const Tensor& t) {
+  writer_.free(t->storage->index);
+  t->storage->present = false;
 }
 
 bool Tape::needs(const Operation& operation) const {
@@ -229,7 +252,8 @@ Tensor Tape::conformed(Tensor g, const Edge& edge) {
       reduced |= edge.shape.size[i] == 1 && g->shape.size[i + leading] != 1;
     g = reduced ? make(edge.shape.made_contiguous(), g->type, "gradient, summed") : alias(g, edge.shape);
   }
-  if (g->type != edge.type) g = make(elementwise(g->shape), edge.type, "gradient, cast");
+  const Element type = edge.leaf ? edge.leaf->grad_type.value_or(edge.type) : edge.type;
+  if (g->type != type) g = make(elementwise(g->shape), type, "gradient, cast");
   return g;
 }
 
@@ -248,6 +272,10 @@ void Tape::run_node(Node& node, std::vector<Tensor>& results) {
   layer = node.layer;
   module = node.module;
   purpose = node.of_loss ? Purpose::kLogits : Purpose::kBackward;
+  if (node.before) {
+    node.before();
+    node.before = nullptr;
+  }
   if (node.frame) {
     Frame& frame = *node.frame;
     if (node.saved_count && !frame.refilled) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,6 +61,7 @@ struct StorageBody {
   Tape& tape;
   std::uint32_t index;  // in the trace
   std::uint32_t references = 0;
+  bool present = true;  // false: no memory is allocated, as for a weight of FSDP that is not gathered
 };
 
 using Tensor = Ref<TensorBody>;
@@ -71,10 +73,11 @@ struct TensorBody {
   Element type = Element::kF32;
   bool requires_grad = false;  // of a leaf
   bool parameter = false;
-  std::uint8_t output = 0;  // of the node
-  Ref<Node> node;           // that computed it; none for a leaf
-  Tensor grad;              // of a leaf
-  Tensor autocast_copy;     // in bf16, while the cache of autocast keeps it
+  std::uint8_t output = 0;           // of the node
+  Ref<Node> node;                    // that computed it; none for a leaf
+  Tensor grad;                       // of a leaf
+  std::optional<Element> grad_type;  // of the gradient of a leaf, if it is not that of the leaf
+  Tensor autocast_copy;              // in bf16, while the cache of autocast keeps it
   // State of the engine for a leaf.
   std::uint32_t waiting = 0;
   Tensor arrived;
@@ -119,7 +122,8 @@ struct Node {
   std::vector<Edge> edges;
   std::vector<Tensor> saved;
   Backward backward;
-  Ref<Frame> frame;  // of the checkpointed region that the node is part of
+  std::function<void()> before;  // runs before the node, as a hook of its output does
+  Ref<Frame> frame;              // of the checkpointed region that the node is part of
   std::uint32_t first_saved = 0, saved_count = 0;
   // State of the engine.
   std::uint32_t waiting = 0;
@@ -167,6 +171,12 @@ class Tape {
   Tensor alias(const Tensor& t, const Shape& shape);
   Tensor alias(const Tensor& t) { return alias(t, t->shape); }
   Tensor parameter(const Shape& shape, Element type, const char* module, bool trained);
+
+  /// A trained parameter without memory, until make_present(); `bytes` may exceed its size.
+  Tensor absent_parameter(const Shape& shape, Element type);
+  void make_present(const Tensor& t, std::uint64_t bytes, std::int32_t layer_index, const char* module_name,
+                    const char* tensor);
+  void make_absent(const Tensor& t);
 
   /// Operator: allocates its result (or views `of`), and records a node if an input needs a gradient.
   struct Operation {

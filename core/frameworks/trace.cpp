@@ -21,7 +21,7 @@ std::string_view name(Purpose p) {
     case Purpose::kUpdate:
       return "temporaries of the optimizer step";
     case Purpose::kCommunication:
-      return "buckets of gradients";
+      return "buffers of communication";
     case Purpose::kKernel:
       return "temporaries inside of kernels";
   }
@@ -58,7 +58,7 @@ std::uint32_t TraceWriter::allocate(std::uint64_t bytes, Purpose purpose, std::i
                                     std::string_view module, std::string_view tensor) {
   const auto index = static_cast<std::uint32_t>(trace_.storages.size());
   const std::uint32_t module_name = intern(module);
-  trace_.storages.push_back({bytes, module_name, intern(tensor), layer, purpose, false});
+  trace_.storages.push_back({bytes, module_name, intern(tensor), layer, purpose, false, Stream::kCompute});
   trace_.events.push_back({index, true});
   return index;
 }

@@ -22,11 +22,15 @@ enum class Purpose : std::uint8_t {
   kLogits,          // logits, log-probabilities and their gradients
   kBackward,        // gradients of activations, and temporaries of the backward pass
   kUpdate,          // temporaries of the optimizer step
-  kCommunication,   // buckets of gradients
+  kCommunication,   // buckets of gradients, gathered weights
   kKernel,          // workspaces of libraries, and what one operator allocates and frees
 };
 inline constexpr std::size_t kPurposes = 10;
 std::string_view name(Purpose p);
+
+/// Memory that one CUDA stream has freed is not used for an allocation of another stream.
+enum class Stream : std::uint8_t { kCompute, kGather, kReduce };
+inline constexpr std::size_t kStreams = 3;
 
 struct TraceStorage {
   std::uint64_t bytes = 0;
@@ -34,6 +38,7 @@ struct TraceStorage {
   std::int32_t layer = -1;               // -1: outside of the layers
   Purpose purpose = Purpose::kActivations;
   bool saved = false;  // autograd keeps it for the backward pass
+  Stream stream = Stream::kCompute;
 };
 
 /// storage: index of Trace::storages. A storage is allocated once and freed at most once.

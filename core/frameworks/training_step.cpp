@@ -183,7 +183,9 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
       if (s.accumulate > 1) loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
+      if (model.fsdp()) model.fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
       tape.run_backward(std::move(loss));
+      if (model.fsdp()) model.fsdp()->after_backward();
     }
     tape.begin(kUpdate, step, 0);
     optimizer.run();

@@ -43,13 +43,15 @@ class Case:
     batch: int             # sequences per micro-batch
     sequence: int          # tokens per sequence
     accumulate: int        # micro-batches per step
+    fsdp: dict | None = None   # fsdp.py; None: one device
 
     @staticmethod
     def from_json(record: dict):
         return Case(**record)
 
     def as_json(self) -> dict:
-        return dataclasses.asdict(self)
+        record = dataclasses.asdict(self)
+        return record if self.fsdp else {k: v for k, v in record.items() if k != "fsdp"}
 
 
 def between(r: random.Random, low: int, high: int, multiple: int = 1) -> int:
@@ -118,3 +120,23 @@ def draw(seed: int, number: int) -> Case:
         sequence=between(r, 48, 1500),
         accumulate=r.choice([1, 1, 1, 2, 3]),
     )
+
+
+# Families, and policies as (weights, type of the gathered weights, of the reduction, of the outputs).
+FSDP_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "mixtral")
+FSDP_POLICIES = (("fp32", "bf16", "f32", ""), ("fp32", "bf16", "bf16", "bf16"), ("fp32", "", "", ""), ("bf16", "", "", ""),
+                 ("fp32", "bf16", "", ""))
+
+
+def draw_fsdp(seed: int, number: int) -> Case:
+    """Case `number` of a seed under FSDP2: the model of another case, trained as a whole, without autocast."""
+    r = random.Random(f"fsdp/{seed}/{number}")
+    family = FSDP_FAMILIES[number % len(FSDP_FAMILIES)]
+    base = draw(seed, number // len(FSDP_FAMILIES) * 9 + FAMILIES.index(family) + 1000 * 9)
+    precision, param, reduce, output = FSDP_POLICIES[number % len(FSDP_POLICIES)]
+    return dataclasses.replace(
+        base, precision=precision, lora=0, lora_targets="", lora_dropout=0.0,
+        attention=("sdpa", "eager")[number % 4 == 3], checkpoint=bool(number % 7 % 2),
+        optimizer=OPTIMIZERS[number // 5 % 3], accumulate=r.choice([1, 1, 2, 3]),
+        fsdp={"world": r.randint(2, 8), "param": param, "reduce": reduce, "output": output,
+              "reshard": r.random() < 0.75, "sync": r.choice(["every", "last"])})

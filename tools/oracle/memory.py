@@ -37,6 +37,7 @@ class Phases(MemTracker):
     def __init__(self):
         super().__init__()
         self._mod_tracker = NoModules()
+        self.paused = False  # what is allocated now has no memory on a device
         self._device, self._name, self._operator, self.peaks = torch.device("cpu"), "", "", {}
 
     def begin(self, name: str):
@@ -45,6 +46,8 @@ class Phases(MemTracker):
         self._update_peak_stats(None)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.paused:
+            return func(*args, **(kwargs or {}))
         self._operator = func.overloadpacket.__name__
         self._in_ac = torch.is_grad_enabled()  # in the backward pass: a layer is computed again
         return super().__torch_dispatch__(func, types, args, kwargs)

@@ -34,6 +34,9 @@ class Saved:
         self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
         self._names = {m: n for n, m in model.named_modules()}
 
+    def add_parameter(self, parameter):
+        self._parameters.add(parameter.untyped_storage()._cdata)
+
     @contextmanager
     def recording(self):
         hooks = []

@@ -7,6 +7,7 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import differences
+import fsdp
 import models
 import saved
 from cases import Case
@@ -34,6 +35,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
     """One optimizer step. `record`: a context for the forward pass of the first micro-batch."""
     for i in range(c.accumulate):
         tracker.begin(name + "forward")
+        fsdp.before_micro_batch(model, c, i)
         with record if i == 0 else contextlib.nullcontext(), mixed(c):
             loss = model(input_ids=inputs, labels=inputs).loss
         if c.accumulate > 1:
@@ -49,8 +51,10 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), mode:
+    with differences.removed(kernels, real), fsdp.ranks(c) as mesh, mode:
         model = models.build(c)
+        if c.fsdp:
+            fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         notes = saved.Saved(model)
@@ -59,7 +63,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance
-        with tracker:
+        with tracker, fsdp.counted_as_on_a_device(notes, tracker):
             for i in range(STEPS):
                 first = contextlib.nullcontext() if i else notes.recording()
                 step(c, model, optimizer, inputs, tracker, f"{i + 1} ", first)

@@ -71,6 +71,21 @@ BOOST_AUTO_TEST_CASE(the_smallest_free_block_that_is_large_enough_is_taken_and_s
   BOOST_TEST(replay({mib(120), -1, mib(60), mib(20), mib(40), -2, -4, mib(100)}).reserved == 220 * kMiB);
 }
 
+BOOST_AUTO_TEST_CASE(memory_that_one_stream_freed_serves_no_other) {
+  for (const char* config : {"", "expandable_segments:True"}) {
+    const auto reserved = [&](Stream second) {
+      Trace t;
+      TraceWriter w(t);
+      w.free(w.allocate(100 * kMiB, Purpose::kActivations, -1, "", ""));
+      w.allocate(100 * kMiB, Purpose::kActivations, -1, "", "");
+      t.storages.back().stream = second;
+      return replay_allocator(t, parse_allocator_config(config)).reserved;
+    };
+    BOOST_TEST(reserved(Stream::kCompute) == 100 * kMiB);
+    BOOST_TEST(reserved(Stream::kGather) == 200 * kMiB);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(expandable_segments_grow_in_pages) {
   const char* config = "expandable_segments:True";
   BOOST_TEST(replay({mib(30)}, config).reserved == 40 * kMiB);

@@ -11,9 +11,12 @@
 
 namespace trainhost::test {
 
-inline std::vector<nlohmann::json> oracle_records() {
+/// folder: "" for cases of one device, "fsdp" for those of FSDP2.
+inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
-  for (const auto& file : std::filesystem::directory_iterator(TRAINHOST_SOURCE_DIR "/tests/golden/oracle")) {
+  const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
+  for (const auto& file : std::filesystem::directory_iterator(root / folder)) {
+    if (!file.is_regular_file()) continue;
     std::ifstream in(file.path());
     for (std::string line; std::getline(in, line);)
       if (nlohmann::json r = nlohmann::json::parse(line); r.contains("n")) records.push_back(std::move(r));
@@ -74,6 +77,19 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? all : 0;
   s.lora_dropout = c.at("lora_dropout");
   s.dropout = c.at("dropout");
+  if (c.contains("fsdp")) {
+    const nlohmann::json& f = c.at("fsdp");
+    const auto type = [&](const char* key, Element otherwise) {
+      return f.at(key) == "" ? otherwise : f.at(key) == "bf16" ? Element::kBF16 : Element::kF32;
+    };
+    s.fsdp.ranks = f.at("world");
+    s.fsdp.shards = s.weights;
+    s.weights = type("param", s.weights);
+    s.fsdp.reduce = type("reduce", s.fsdp.shards);
+    s.fsdp.casts_output = f.at("output") != "";
+    s.fsdp.reshard_after_forward = f.at("reshard");
+    s.fsdp.reduce_every_micro_batch = f.at("sync") == "every";
+  }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
   return s;

@@ -1,0 +1,151 @@
+#include "core/frameworks/fsdp.hpp"
+
+#include <utility>
+
+namespace trainhost::frameworks {
+
+Fsdp::Fsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers)
+    : t_(tape), policy_(policy), units_(layers + 1) {}
+
+Fsdp::Weight Fsdp::parameter(const Shape& shape, Element type, const char* module) {
+  // Chunks of the first dimension; rank 0 has one of the largest.
+  Shape part = shape;
+  part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
+  part = part.made_contiguous();
+  Tensor shard = t_.parameter(part, policy_.shards, module, true);
+  Tensor full = t_.absent_parameter(shape, type);
+  Unit& u = unit(t_.layer);
+  u.parameters.push_back({full, shard, module, t_.layer});
+  u.shard_elements += part.count();
+  return {full, shard};
+}
+
+Tensor Fsdp::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream) {
+  Tensor b = t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "", name);
+  t_.storage(b).stream = stream;
+  return b;
+}
+
+void Fsdp::gather(Unit& u) {
+  if (u.gathered || u.whole || u.parameters.empty()) return;
+  const Element type = u.parameters.front().full->type;
+  const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
+  Tensor input;
+  if (type != policy_.shards)
+    input =
+        buffer(u.shard_elements, type, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
+  u.gathered = buffer(u.shard_elements * policy_.ranks, type, Purpose::kCommunication, "gathered weights",
+                      Stream::kGather);
+  t_.layer = layer;
+}
+
+void Fsdp::copy_out(Unit& u, bool forward) {
+  if (!u.gathered) return;
+  if (forward) last_gathered_.reset();
+  for (const Parameter& p : u.parameters) {
+    // Padded to a multiple of the ranks.
+    const std::uint64_t bytes = p.shard->shape.count() * policy_.ranks * bytes_of(p.full->type);
+    t_.make_present(p.full, bytes, p.layer, p.module, "gathered weight");
+  }
+  u.whole = true;
+  if (forward) last_gathered_ = u.gathered;
+  u.gathered.reset();
+}
+
+void Fsdp::free_weights(Unit& u) {
+  if (!std::exchange(u.whole, false)) return;
+  for (const Parameter& p : u.parameters) t_.make_absent(p.full);
+}
+
+void Fsdp::before_forward(std::int32_t index) {
+  Unit& u = unit(index);
+  gather(u);
+  copy_out(u, true);
+}
+
+Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
+  return t_.apply_view({"input",
+                        std::span(&x, 1),
+                        {},
+                        false,
+                        [this, index](BackwardCall& c) {
+                          unit_after_backward(unit(index));
+                          c.results[0] = c.take();
+                        }},
+                       x, x->shape);
+}
+
+void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
+  Unit& u = unit(index);
+  const bool root = index < 0;
+  if (policy_.reshard_after_forward && !root) free_weights(u);
+  u.uses.push_back(order_.size());
+  order_.push_back(&u);
+  if (output->node) output->node->before = [this, &u] { unit_before_backward(u); };
+  if (root) last_gathered_.reset();
+}
+
+void Fsdp::before_backward(bool reduces) {
+  reduces_ = reduces;
+  // Gradients that are kept for a later reduction have its type; others are cast when they are copied into
+  // it.
+  for (Unit& u : units_)
+    for (const Parameter& p : u.parameters)
+      p.full->grad_type = !reduces && !p.full->grad ? policy_.reduce : p.full->type;
+}
+
+void Fsdp::unit_before_backward(Unit& u) {
+  if (std::exchange(u.state, State::kBeforeBackward) == State::kBeforeBackward) return;
+  gather(u);
+  copy_out(u, false);
+  if (u.uses.empty()) return;
+  const std::size_t at = u.uses.back();
+  u.uses.pop_back();
+  if (at > 0) gather(*order_[at - 1]);
+}
+
+void Fsdp::unit_after_backward(Unit& u) {
+  u.state = State::kAfterBackward;
+  if (!reduces_) {
+    free_weights(u);
+    return;
+  }
+  free_weights(u);
+  reduced_.reset();
+  reduce(u);
+}
+
+void Fsdp::reduce(Unit& u) {
+  std::uint64_t elements = 0;
+  for (const Parameter& p : u.parameters)
+    if (p.full->grad) elements += p.shard->shape.count();
+  if (elements == 0) return;
+  const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
+  reduced_ = buffer(elements * policy_.ranks, policy_.reduce, Purpose::kCommunication, "gradients to reduce",
+                    Stream::kCompute);
+  std::vector<const Parameter*> with_gradient;
+  for (const Parameter& p : u.parameters)
+    if (p.full->grad) with_gradient.push_back(&p);
+  for (const Parameter* p : with_gradient) p->full->grad.reset();
+  Tensor sharded =
+      buffer(elements, policy_.reduce, Purpose::kGradients, "sharded gradients", Stream::kReduce);
+  if (policy_.reduce != policy_.shards)
+    sharded = buffer(elements, policy_.shards, Purpose::kGradients, "sharded gradients", Stream::kReduce);
+  for (const Parameter* p : with_gradient)
+    if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
+  t_.layer = layer;
+}
+
+void Fsdp::after_backward() {
+  for (Unit& u : units_)
+    if (u.state != State::kAfterBackward) unit_after_backward(u);
+  for (Unit& u : units_) {
+    u.state = State::kIdle;
+    u.gathered.reset();
+    u.uses.clear();
+  }
+  order_.clear();
+  reduced_.reset();
+}
+
+}  // namespace trainhost::frameworks

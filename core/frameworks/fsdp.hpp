@@ -1,0 +1,85 @@
+// FSDP2 (fully_shard of torch.distributed.fsdp): which memory the gathering of weights and the reduction of
+// gradients allocate on rank 0, and when it is freed. Describes torch 2.15.
+//
+// Every layer is a unit, and what is outside of the layers is the root unit. A unit is gathered before its
+// forward pass and before its backward pass: the shards are cast into a flat input, gathered into one buffer,
+// and copied into the weights. In the forward pass the buffer stays until the next unit has been gathered; in
+// the backward pass the unit before it is gathered early. After the backward pass of a unit its gradients are
+// copied into the input of the reduction, which stays until the reduction of the next unit begins.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/frameworks/tape.hpp"
+
+namespace trainhost::frameworks {
+
+struct FsdpPolicy {
+  std::uint32_t ranks = 0;         // that share the weights; 0: no FSDP
+  Element shards = Element::kF32;  // of weights, gradients after the reduction, and moments
+  Element reduce = Element::kF32;  // of the reduction; also of gradients that are summed before it
+  /// Weights of layers are freed after their forward pass; those of the root unit never are.
+  bool reshard_after_forward = true;
+  /// Every micro-batch reduces its gradients; otherwise only the last one of a step does.
+  bool reduce_every_micro_batch = true;
+  /// The outputs of the model are cast to the type of the gathered weights.
+  bool casts_output = false;
+  bool operator==(const FsdpPolicy&) const = default;
+};
+
+/// The units of one model. Weights that parameter() returns have no memory until their unit is gathered.
+class Fsdp {
+ public:
+  Fsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers);
+
+  struct Weight {
+    Tensor full, shard;
+  };
+  /// A weight of the unit of Tape::layer. `type`: of the gathered weight.
+  Weight parameter(const Shape& shape, Element type, const char* module);
+
+  /// Unit -1: the root.
+  void before_forward(std::int32_t unit);
+  /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
+  Tensor input(std::int32_t unit, const Tensor& x);
+  /// output: of the unit; before its gradient is used, the unit is gathered.
+  void after_forward(std::int32_t unit, const Tensor& output);
+  /// reduces: this micro-batch ends with reduced gradients.
+  void before_backward(bool reduces);
+  void after_backward();
+
+ private:
+  struct Parameter {
+    Tensor full, shard;
+    const char* module;
+    std::int32_t layer;
+  };
+  enum class State : std::uint8_t { kIdle, kBeforeBackward, kAfterBackward };
+  struct Unit {
+    std::vector<Parameter> parameters;
+    std::uint64_t shard_elements = 0;
+    Tensor gathered;  // not yet copied into the weights
+    bool whole = false;
+    State state = State::kIdle;
+    std::vector<std::size_t> uses;  // indices of order_
+  };
+
+  Unit& unit(std::int32_t index) { return units_[static_cast<std::size_t>(index + 1)]; }
+  Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream);
+  void gather(Unit& u);
+  void copy_out(Unit& u, bool forward);
+  void free_weights(Unit& u);
+  void unit_before_backward(Unit& u);
+  void unit_after_backward(Unit& u);
+  void reduce(Unit& u);
+
+  Tape& t_;
+  FsdpPolicy policy_;
+  std::vector<Unit> units_;   // [0]: the root
+  std::vector<Unit*> order_;  // of the forward passes
+  Tensor last_gathered_;      // of the forward pass
+  Tensor reduced_;            // input of the last reduction
+  bool reduces_ = true;
+};
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,74 @@
+"""FSDP2 (fully_shard) of a case, for one rank of a process group that does not communicate.
+
+A case with `fsdp` holds {"world": ranks, "param": type of the gathered weights or "", "reduce": type of the reduction or
+"", "output": type of the outputs or "", "reshard": weights are freed after the forward pass of a layer, "sync": "every"
+micro-batch reduces gradients, or the "last" one}. Every decoder layer is a unit, and the model, with what is left: the
+embedding, the last norm and the head. Rank 0 has the largest shard of every parameter.
+"""
+import contextlib
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_param
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+TYPES = {"": None, "f32": torch.float32, "bf16": torch.bfloat16}
+
+
+@contextlib.contextmanager
+def ranks(c):
+    """The process group and the mesh of a case; None without FSDP. Called outside of FakeTensorMode."""
+    if not c.fsdp:
+        yield None
+        return
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=c.fsdp["world"])
+    try:
+        yield init_device_mesh("cpu", (c.fsdp["world"],))
+    finally:
+        dist.destroy_process_group()
+
+
+def decoder_layers(model):
+    body = getattr(model, "model", None) or model.transformer
+    return body.layers if hasattr(body, "layers") else body.h
+
+
+def shard(model, c, mesh):
+    """Replaces the parameters of the model by their shards."""
+    policy = MixedPrecisionPolicy(param_dtype=TYPES[c.fsdp["param"]], reduce_dtype=TYPES[c.fsdp["reduce"]],
+                                  output_dtype=TYPES[c.fsdp["output"]])
+    for layer in decoder_layers(model):
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=c.fsdp["reshard"])
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def before_micro_batch(model, c, index: int):
+    if isinstance(model, FSDPModule) and c.fsdp["sync"] == "last":
+        model.set_requires_gradient_sync(index + 1 == c.accumulate)
+
+
+@contextlib.contextmanager
+def counted_as_on_a_device(notes, tracker):
+    """Tells `saved.Saved` the storages of gathered weights, which are parameters too. Leaves out the tensors with the sizes
+    of all ranks together with which DTensor finds the sizes of a result: outside of FakeTensorMode they have no memory."""
+    gathered = _fsdp_param.FSDPParam.init_unsharded_param
+    sizes = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def gather(self):
+        gathered(self)
+        notes.add_parameter(self._unsharded_param)
+
+    def find_sizes(self, *args, **kwargs):
+        tracker.paused = True
+        try:
+            return sizes(self, *args, **kwargs)
+        finally:
+            tracker.paused = False
+
+    with (mock.patch.object(_fsdp_param.FSDPParam, "init_unsharded_param", gather),
+          mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", find_sizes)):
+        yield
