@@ -401,8 +401,8 @@ void set_framework(const Settings& s, RunConfig& c) {
 
 /// Gives keys that decide the memory of a run, and that were not given, the values with which people train.
 /// The defaults of the run file are those of the built-in run, which is much smaller. Returns the keys.
-/// Adapters are trained in bf16; a run that is only named by its model (`usual`) has one sequence of 2,048
-/// tokens, or of as many as the model is designed for.
+/// Adapters are trained in bf16; FSDP shards weights, gradients and optimizer state; a run that is only named
+/// by its model (`usual`) has one sequence of 2,048 tokens, or of as many as the model is designed for.
 std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t max_positions) {
   constexpr std::uint64_t kUsualTokens = 2048;
   const auto integer = [](std::uint64_t v) {
@@ -417,6 +417,9 @@ std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t
     if (!s.given(key)) s.set(key, std::move(v)), assumed.push_back(key);
   };
   if (usual || s.table_given("lora")) assume("train.precision", text_value("bf16"));
+  const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if ((framework == "fsdp2" || framework == "torchtitan") && u32(s, "parallel.data") > 1)
+    assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
   if (!usual) return assumed;
   assume("data.seq_len", integer(max_positions ? std::min(kUsualTokens, max_positions) : kUsualTokens));
   assume("train.micro_batch", integer(1));

@@ -161,8 +161,8 @@ void bound_step_of_torch(MemoryReport& r) {
   for (MemoryEntry& n : r.entries) {
     if (n.tier != Tier::kDevice || n.claim != Claim::kApproximation || n.component == Component::kRuntime)
       continue;
-    n.hi = n.bytes;  // one margin for all of them, at the gaps
-    if (n.component == Component::kFragmentation)
+    n.hi = n.bytes;  // one margin for all of them
+    if (n.name == "library workspace")
       n.hi = std::min(kMaxBytes, n.bytes + static_cast<std::uint64_t>(margin));
   }
 }
