@@ -1,5 +1,5 @@
 // Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
-// checkpointing, DDP) by a replay of its allocations (core/frameworks).
+// checkpointing, DDP or FSDP2) by a replay of its allocations (core/frameworks).
 #include <algorithm>
 #include <array>
 
@@ -17,7 +17,7 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2"]
 options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
 priority = 80
 )");
@@ -41,8 +41,9 @@ std::int32_t match(const th_model* m, const th_run* r) {
 /// TrainingArguments of transformers 5, which axolotl and LLaMA-Factory use too, has optim =
 /// "adamw_torch_fused"; torch.optim takes foreach on a GPU.
 frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
-  return given.text("framework").value_or("pytorch") == "pytorch" ? frameworks::OptimizerLoop::kForeach
-                                                                  : frameworks::OptimizerLoop::kFused;
+  const std::string framework = given.text("framework").value_or("pytorch");
+  return framework == "pytorch" || framework == "fsdp2" ? frameworks::OptimizerLoop::kForeach
+                                                        : frameworks::OptimizerLoop::kFused;
 }
 
 /// A wrong value is a mistake of the caller, unlike a run that is not described.
@@ -58,8 +59,9 @@ pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
   pytorch::Options o;
-  given.word("framework",
-             {"pytorch", "transformers", "axolotl", "llama-factory"});  // rejects any other value
+  // Rejects any other value.
+  o.fsdp =
+      given.word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2"}) == "fsdp2";
   o.loop = usual_loop(given);
   if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
     throw usage_error(

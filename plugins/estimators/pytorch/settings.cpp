@@ -1,6 +1,7 @@
 #include "plugins/estimators/pytorch/settings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/base/error.hpp"
@@ -43,7 +44,7 @@ bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
 
 /// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
-void set_types(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+void set_types(const RunSpec& r, bool fsdp, frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute))
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
   const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
@@ -54,7 +55,8 @@ void set_types(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::s
   if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
     s.weights = Element::kF32;
     s.autocast = true;
-    notes.push_back("Mixed precision: the weights are f32, and autocast computes in " + type +
+    notes.push_back("Mixed precision: the weights are f32, and " +
+                    std::string(fsdp ? "FSDP2 gathers them in " : "autocast computes in ") + type +
                     "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
@@ -101,7 +103,7 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
   s.weight_decay = r.weight_decay != 0;
 }
 
-void reject_other_kinds(const RunSpec& r) {
+void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (r.mode == RunMode::kInference) reject("inference", "it replays a training step");
   if (r.mode == RunMode::kQlora)
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
@@ -114,8 +116,9 @@ void reject_other_kinds(const RunSpec& r) {
     if (ranks > 1)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              "a plain PyTorch run is data-parallel only");
-  if (p.zero)
-    reject("parallel.zero = " + std::to_string(p.zero), "FSDP and sharded optimizers are not replayed");
+  if (!o.fsdp && p.zero)
+    reject("parallel.zero = " + std::to_string(p.zero),
+           "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
@@ -124,6 +127,30 @@ void reject_other_kinds(const RunSpec& r) {
                                   {r.memory.activations_in, "activations"}})
     if (tier != Tier::kDevice)
       reject("plan.offload_" + std::string(key), "a plain PyTorch run keeps everything on the device");
+}
+
+/// fully_shard() of each layer and of the model, as core/frameworks/fsdp.hpp describes it. Mixed precision:
+/// weights are gathered in the compute type, and gradients are reduced in f32 after each micro-batch.
+void set_fsdp(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+              std::vector<std::string>& notes) {
+  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
+  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
+    reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
+  if (adapts(r)) reject("adapters under FSDP2", "their step was not compared with PyTorch");
+  if (r.parallel.data < 2 || r.parallel.zero < 2)
+    reject("FSDP2 with parallel.data = " + std::to_string(r.parallel.data) +
+               " and parallel.zero = " + std::to_string(r.parallel.zero),
+           "it shards weights, gradients and moments over at least 2 ranks",
+           "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
+  s.fsdp.ranks = r.parallel.data;
+  s.fsdp.reshard_after_forward = r.parallel.zero == 3;
+  s.fsdp.shards = s.fsdp.reduce = s.weights;
+  if (s.autocast) s.weights = s.autocast_type;
+  s.autocast = false;
+  notes.push_back("FSDP2: each layer and the rest of the model are units over " +
+                  std::to_string(s.fsdp.ranks) + " ranks; " +
+                  (s.fsdp.reshard_after_forward ? "" : "weights stay gathered after the forward pass; ") +
+                  "every micro-batch reduces its gradients.");
 }
 
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
@@ -141,7 +168,7 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
 
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
-  reject_other_kinds(r);
+  reject_other_kinds(r, o);
   check_adapters(a, r, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
@@ -152,12 +179,13 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
   s.dropout = o.dropout;
-  s.ddp = r.parallel.data > 1;
+  s.ddp = r.parallel.data > 1 && !o.fsdp;
   s.machine.cublas_workspace = kWorkspace;
-  set_types(r, s, notes);
+  set_types(r, o.fsdp, s, notes);
   require_types_of_parameters(r, s, notes);
   set_recompute(r, s);
   set_optimizer(r, o, s);
+  if (o.fsdp) set_fsdp(a, r, s, notes);
   return s;
 }
 

@@ -17,6 +17,7 @@ struct Options {
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2
+  bool fsdp = false;                   // FSDP2: data-parallel ranks share weights, gradients and moments
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
