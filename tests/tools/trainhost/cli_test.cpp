@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(all_estimators_are_compared_in_one_table) {
   Outcome r = run_program({"plan", "--estimator=all"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator llama (exact)"), r.out);
-  BOOST_TEST(has(r.out, "estimator contract (upper_bound)"), r.out);
+  BOOST_TEST(has(r.out, "estimator contract (upper bound)"), r.out);
   const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("comparison of the estimates")));
   BOOST_TEST(has(table, "llama"), table);
   BOOST_TEST(has(table, "the others are compared with this one"), table);
