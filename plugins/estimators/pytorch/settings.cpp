@@ -13,11 +13,6 @@ using frameworks::Element;
 /// Workspace of cuBLAS for compute capability 9.0; earlier GPUs have 8.125 MiB.
 constexpr std::uint64_t kWorkspace = 32u << 20;
 
-/// `what`: the setting; `why`: the reason, or what PyTorch has instead.
-[[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {}) {
-  throw usage_error("the estimator 'pytorch' does not describe " + what + ": " + why, hint);
-}
-
 std::string assigned(const char* key, DType t) {
   return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
 }
@@ -60,12 +55,14 @@ void set_types(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::s
 }
 
 /// Gradients and moments have the type of the parameter.
-void require_types_of_parameters(const RunSpec& r, const frameworks::StepSettings& s,
+void require_types_of_parameters(const RunSpec& r, const Options& o, const frameworks::StepSettings& s,
                                  std::vector<std::string>& notes) {
   const Element trained = adapts(r) ? Element::kF32 : s.weights;
   bool assumed = false;
   for (const auto& [type, key] : {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}}) {
     if (type == DType::kNone) continue;
+    // FSDP2 has a type for the reduction of gradients, and casts them to that of the shards.
+    if (o.framework != Framework::kPlain && key == std::string_view("plan.gradients")) continue;
     // f32 is the default of the run file, so it may not have been asked for.
     if (type == DType::kF32)
       assumed |= trained != Element::kF32;
@@ -75,16 +72,22 @@ void require_types_of_parameters(const RunSpec& r, const frameworks::StepSetting
   if (assumed) notes.push_back("Gradients and moments have the type of the weights, as in torch.optim.");
 }
 
-void set_recompute(const RunSpec& r, frameworks::StepSettings& s) {
+void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
   switch (r.recompute) {
     case Recompute::kFull:
       if (r.memory.recompute_every > 1)
         reject("train.recompute_every = " + std::to_string(r.memory.recompute_every),
-               "transformers recomputes each layer by itself");
+               "every layer is recomputed by itself");
       s.checkpoint = true;
       return;
     case Recompute::kNone:
       return;
+    case Recompute::kSelective:
+      if (o.framework == Framework::kTorchtitan) {
+        s.selective = true;
+        return;
+      }
+      [[fallthrough]];
     default:
       reject("selective recomputation", "gradient_checkpointing of transformers recomputes every layer",
              "set train.recompute to \"none\" or \"full\"");
@@ -101,7 +104,7 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
   s.weight_decay = r.weight_decay != 0;
 }
 
-void reject_other_kinds(const RunSpec& r) {
+void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (r.mode == RunMode::kInference) reject("inference", "it replays a training step");
   if (r.mode == RunMode::kQlora)
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
@@ -114,7 +117,7 @@ void reject_other_kinds(const RunSpec& r) {
     if (ranks > 1)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              "a plain PyTorch run is data-parallel only");
-  if (p.zero)
+  if (p.zero && o.framework == Framework::kPlain)
     reject("parallel.zero = " + std::to_string(p.zero), "FSDP and sharded optimizers are not replayed");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace)
@@ -139,9 +142,13 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
 
 }  // namespace
 
+void reject(const std::string& what, const std::string& why, const std::string& hint) {
+  throw usage_error("the estimator 'pytorch' does not describe " + what + ": " + why, hint);
+}
+
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
-  reject_other_kinds(r);
+  reject_other_kinds(r, o);
   check_adapters(a, r, notes);
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
@@ -155,9 +162,10 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
   set_types(r, s, notes);
-  require_types_of_parameters(r, s, notes);
-  set_recompute(r, s);
+  require_types_of_parameters(r, o, s, notes);
+  set_recompute(r, o, s);
   set_optimizer(r, o, s);
+  if (o.framework != Framework::kPlain) set_fsdp(a, r, o, s, notes);
   return s;
 }
 
