@@ -43,8 +43,8 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
   const std::int64_t width = in.q->shape[-1];
   const Tensor q = pad_last(t, in.q, 8), k = pad_last(t, in.k, 8), v = pad_last(t, in.v, 8);
   const Shape shape = elementwise(q->shape);  // empty_like(q)
-  const Tensor sums = t.make({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp");
-  const Tensor counters = t.make({3}, Element::kI64, "random state");
+  const Tensor sums = t.make_result({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp", true);
+  const Tensor counters = t.make_result({3}, Element::kI64, "random state", true);
   const std::array inputs{q, k, v};
   const std::array saved{q, k, v, sums, counters};
   const Tensor out = t.apply({"output", inputs, saved, true,
@@ -54,7 +54,8 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
                                   c.results[i] =
                                       c.tape.make(elementwise(i ? ks : qs), c.saved[0]->type, "gradient");
                                 flash_backward_temporaries(c.tape, qs, ks);
-                              }},
+                              },
+                              true},
                              shape, q->type);
   return width == shape[-1] ? out : slice(t, out, -1, width);
 }
@@ -68,8 +69,9 @@ Tensor additive_mask(Tape& t, const Tensor& mask, Element type) {
 
 Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   const Shape shape = token_major(in.q->shape);
-  const Tensor sums = t.make({shape[0], shape[1], rounded_up(shape[2], 32)}, Element::kF32, "log-sum-exp");
-  const Tensor counters = t.make({2}, Element::kI64, "random state");
+  const Tensor sums =
+      t.make_result({shape[0], shape[1], rounded_up(shape[2], 32)}, Element::kF32, "log-sum-exp", true);
+  const Tensor counters = t.make_result({2}, Element::kI64, "random state", true);
   const std::array inputs{in.q, in.k, in.v};
   std::array<Tensor, 6> saved{in.q, in.k, in.v, sums, counters, mask};
   return t.apply({"output", inputs, std::span(saved.data(), mask ? 6u : 5u), true,
@@ -81,7 +83,8 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
                     const auto rows = static_cast<std::uint64_t>(s[0] * s[1] * s[2]);
                     const bool half = c.saved[0]->type != Element::kF32;
                     c.tape.kernel_temporary(rows * 4 + (half ? s.count() * 4 : 0), "dq in f32, row sums");
-                  }},
+                  },
+                  true},
                  shape, in.q->type);
 }
 

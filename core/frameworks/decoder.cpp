@@ -8,32 +8,19 @@ namespace {
 constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
                                          "pre_feedforward_layernorm", "post_feedforward_layernorm"};
 
-/// Ends an autocast region also where recomputation stops in the middle of a layer.
-class AutocastScope {
- public:
-  AutocastScope(Tape& tape, bool on) : tape_(tape) { tape.autocast_on = on; }
-  ~AutocastScope() { tape_.leave_autocast(); }
-  AutocastScope(const AutocastScope&) = delete;
-  AutocastScope& operator=(const AutocastScope&) = delete;
-
- private:
-  Tape& tape_;
-};
-
 }  // namespace
 
 Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings)
     : t_(tape),
       a_(architecture),
       s_(settings),
-      fsdp_(settings.fsdp.ranks ? std::make_unique<Fsdp>(tape, settings.fsdp, architecture.layer_count())
-                                : nullptr),
       batch_(settings.batch),
       sequence_(settings.sequence),
       hidden_(architecture.hidden),
       gemma_(architecture.family.starts_with("gemma")),
       gpt2_(architecture.family == "gpt2"),
       phi3_(architecture.family == "phi3") {
+  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
   const auto vocab = static_cast<std::int64_t>(a_.vocab);
   embedding_ = weight({vocab, hidden_}, "embed_tokens");
   if (a_.learned_positions)
@@ -59,7 +46,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
   if (fsdp_) {
-    const Fsdp::Weight w = fsdp_->parameter(shape, s_.weights, module);
+    const Fsdp::Weight w = fsdp_->parameter(t_.layer, shape, s_.weights, module);
     trained_.push_back(w.shard);
     return w.full;
   }
@@ -142,7 +129,7 @@ void Decoder::add_layer(const model::Layer& l) {
 }
 
 Tensor Decoder::loss() {
-  if (fsdp_) fsdp_->before_forward(-1);
+  if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   const AutocastScope autocast(t_, s_.autocast);
   t_.module = "";
   const Tensor x = hidden_states();
@@ -163,7 +150,7 @@ Tensor Decoder::loss() {
       batch_ == 1 ? t_.alias(padded) : t_.make({batch_ * sequence_}, Element::kI64, "labels");
   const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
   Tensor result = cross_entropy(t_, flat, targets);
-  if (fsdp_) fsdp_->after_forward(-1, result);
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
   if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);
   t_.in_loss = false;
   t_.purpose = before;

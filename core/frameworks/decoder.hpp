@@ -1,10 +1,10 @@
 // The models of transformers, written with the operators of the tape. The functions have the local variables
 // of the Python code, because their lifetimes are part of the memory.
 #pragma once
-#include <memory>
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
+#include "core/frameworks/step_model.hpp"
 #include "core/frameworks/training_step.hpp"
 
 namespace trainhost::frameworks {
@@ -26,16 +26,12 @@ struct LayerWeights {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
 
-class Decoder {
+class Decoder : public StepModel {
  public:
   /// Allocates weights and token ids.
   Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
 
-  /// The forward pass of one micro-batch; f32 scalar.
-  Tensor loss();
-  const std::vector<Tensor>& trained() const { return trained_; }
-  /// None on one device.
-  Fsdp* fsdp() { return fsdp_.get(); }
+  Tensor loss() override;
 
  private:
   struct Rotary {
@@ -72,13 +68,11 @@ class Decoder {
   Tape& t_;
   const model::Architecture& a_;
   const StepSettings& s_;
-  std::unique_ptr<Fsdp> fsdp_;
   std::int64_t batch_, sequence_, hidden_;
   bool gemma_, gpt2_, phi3_;
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_;
   std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;
-  std::vector<Tensor> trained_;
 };
 
 }  // namespace trainhost::frameworks

@@ -5,16 +5,22 @@
 namespace trainhost::frameworks {
 
 Fsdp::Fsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers)
-    : t_(tape), policy_(policy), units_(layers + 1) {}
+    : t_(tape), policy_(policy), units_(layers + 3) {}
 
-Fsdp::Weight Fsdp::parameter(const Shape& shape, Element type, const char* module) {
+Fsdp::Unit& Fsdp::unit(std::int32_t index) {
+  if (index == kRoot || (index < 0 && !policy_.separate_ends)) return units_.front();
+  if (index == kLast) return units_.back();
+  return units_[index == kFirst ? 1 : static_cast<std::size_t>(index) + 2];
+}
+
+Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module) {
   // Chunks of the first dimension; rank 0 has one of the largest.
   Shape part = shape;
   part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
   part = part.made_contiguous();
   Tensor shard = t_.parameter(part, policy_.shards, module, true);
   Tensor full = t_.absent_parameter(shape, type);
-  Unit& u = unit(t_.layer);
+  Unit& u = unit(index);
   u.parameters.push_back({full, shard, module, t_.layer});
   u.shard_elements += part.count();
   return {full, shard};
@@ -64,6 +70,7 @@ void Fsdp::before_forward(std::int32_t index) {
 }
 
 Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
+  if (index < kRoot && !policy_.separate_ends) return x;
   return t_.apply_view({"input",
                         std::span(&x, 1),
                         {},
@@ -76,13 +83,21 @@ Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
 }
 
 void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
+  if (index < kRoot && !policy_.separate_ends) return;
   Unit& u = unit(index);
-  const bool root = index < 0;
-  if (policy_.reshard_after_forward && !root) free_weights(u);
-  u.uses.push_back(order_.size());
-  order_.push_back(&u);
-  if (output->node) output->node->before = [this, &u] { unit_before_backward(u); };
-  if (root) last_gathered_.reset();
+  if (!u.parameters.empty()) {
+    if (!stays_gathered(index)) free_weights(u);
+    u.uses.push_back(order_.size());
+    order_.push_back(&u);
+    if (output->node) output->node->before = [this, &u] { unit_before_backward(u); };
+  }
+  if (index == kRoot) last_gathered_.reset();
+}
+
+bool Fsdp::stays_gathered(std::int32_t index) const {
+  const auto last_layer = static_cast<std::int32_t>(units_.size()) - 4;
+  return !policy_.reshard_after_forward || index == kRoot || index == kLast ||
+         (index == last_layer && policy_.keeps_last_layer);
 }
 
 void Fsdp::before_backward(bool reduces) {

@@ -24,6 +24,11 @@ struct FsdpPolicy {
   bool reduce_every_micro_batch = true;
   /// The outputs of the model are cast to the type of the gathered weights.
   bool casts_output = false;
+  /// The embedding, and the last norm with the head, are units of their own; the second of them is not freed
+  /// after its forward pass. Otherwise both belong to the root.
+  bool separate_ends = false;
+  /// The last layer stays gathered after its forward pass.
+  bool keeps_last_layer = false;
   bool operator==(const FsdpPolicy&) const = default;
 };
 
@@ -35,10 +40,11 @@ class Fsdp {
   struct Weight {
     Tensor full, shard;
   };
-  /// A weight of the unit of Tape::layer. `type`: of the gathered weight.
-  Weight parameter(const Shape& shape, Element type, const char* module);
+  /// Units that are no layer: the root, the embedding, the last norm with the head.
+  static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
+  /// type: of the gathered weight. Tape::layer names it.
+  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module);
 
-  /// Unit -1: the root.
   void before_forward(std::int32_t unit);
   /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
   Tensor input(std::int32_t unit, const Tensor& x);
@@ -64,7 +70,8 @@ class Fsdp {
     std::vector<std::size_t> uses;  // indices of order_
   };
 
-  Unit& unit(std::int32_t index) { return units_[static_cast<std::size_t>(index + 1)]; }
+  Unit& unit(std::int32_t index);
+  bool stays_gathered(std::int32_t index) const;
   Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream);
   void gather(Unit& u);
   void copy_out(Unit& u, bool forward);
@@ -75,7 +82,7 @@ class Fsdp {
 
   Tape& t_;
   FsdpPolicy policy_;
-  std::vector<Unit> units_;   // [0]: the root
+  std::vector<Unit> units_;   // root, first, layers, last
   std::vector<Unit*> order_;  // of the forward passes
   Tensor last_gathered_;      // of the forward pass
   Tensor reduced_;            // input of the last reduction

@@ -140,6 +140,30 @@ Tensor concatenate(Tape& t, std::initializer_list<Tensor> parts) {
                  shape.made_contiguous(), inputs[0]->type);
 }
 
+namespace {
+
+/// The gradient of a view has the sizes and the type of its input.
+Tensor typed_view(Tape& t, const char* name, const Tensor& x, const Shape& shape, Element type) {
+  Tensor out = view_operator(t, name, x, shape, [before = x->shape, was = x->type](BackwardCall& c) {
+    c.results[0] = c.tape.alias(c.take(), before.made_contiguous());
+    c.results[0]->type = was;
+  });
+  out->type = type;
+  return out;
+}
+
+}  // namespace
+
+Tensor view_as_complex(Tape& t, const Tensor& x) {
+  Shape pairs = x->shape;
+  pairs.size[pairs.dims - 1] /= 2;
+  return typed_view(t, "view_as_complex", x, pairs.made_contiguous(), Element::kComplex);
+}
+
+Tensor view_as_real(Tape& t, const Tensor& x, const Shape& sizes) {
+  return typed_view(t, "view_as_real", x, sizes.made_contiguous(), Element::kF32);
+}
+
 Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple) {
   const std::int64_t width = x->shape[-1];
   if (width % multiple == 0) return x;
@@ -257,6 +281,19 @@ Tensor softmax(Tape& t, const Tensor& x, const char* name) {
   return t.apply({name, one(x), {}, true, elementwise_gradient()}, x->shape.made_contiguous(), x->type);
 }
 
+Tensor rms_norm(Tape& t, const Tensor& x, const Tensor& weight) {
+  const std::array inputs{x, weight};
+  const Tensor scale = t.make(x->shape.sliced(-1, 1).made_contiguous(), Element::kF32, "1/rms");
+  const std::array saved{x, weight, scale};
+  return t.apply({"output", inputs, saved, false,
+                  [](BackwardCall& c) {
+                    const Tensor &input = c.saved[0], &w = c.saved[1];
+                    c.results[0] = c.tape.make(input->shape.made_contiguous(), input->type, "gradient");
+                    c.results[1] = c.tape.make(w->shape, w->type, "gradient of the weight");
+                  }},
+                 x->shape.made_contiguous(), x->type);
+}
+
 Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight, const Tensor& bias) {
   const Tensor x = t.autocast_on ? to(t, x_, Element::kF32) : x_;
   Shape rows = x->shape.sliced(-1, 1).made_contiguous();
@@ -299,7 +336,8 @@ Tensor linear(Tape& t, const Tensor& x_, const Tensor& w_, const Tensor& bias_) 
                     if (c.needs(0))
                       c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
                     if (c.needs(2)) c.results[2] = g;
-                  }},
+                  },
+                  t.keeps_product()},
                  shape.made_contiguous(), x->type);
 }
 

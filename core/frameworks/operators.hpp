@@ -17,6 +17,10 @@ Tensor contiguous(Tape& t, const Tensor& x);
 Tensor transpose(Tape& t, const Tensor& x, int a, int b);
 Tensor unsqueeze(Tape& t, const Tensor& x, int dim);
 Tensor expand(Tape& t, const Tensor& x, int dim, std::int64_t n);
+/// Pairs of f32 of the last dimension as complex numbers.
+Tensor view_as_complex(Tape& t, const Tensor& x);
+/// The same memory as f32, with other sizes.
+Tensor view_as_real(Tape& t, const Tensor& x, const Shape& sizes);
 /// The first or another `n` elements of a dimension.
 Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n);
 /// Parts of the last dimension.
@@ -46,6 +50,9 @@ Tensor mean(Tape& t, const Tensor& x);
 Tensor sum(Tape& t, const Tensor& x);
 Tensor softmax(Tape& t, const Tensor& x, const char* name = "softmax");
 Tensor layer_norm(Tape& t, const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+/// As one kernel, which keeps 1/rms in f32.
+Tensor rms_norm(Tape& t, const Tensor& x, const Tensor& weight);
 
 // Products. Under autocast the inputs are cast first, the last argument first, as C++ evaluates them.
 /// x: [..., inputs]; w: [outputs, inputs]; bias: [outputs] or none.

@@ -21,6 +21,7 @@ std::uint64_t bytes_of(Element e) {
     case Element::kBF16:
     case Element::kF16:
       return 2;
+    case Element::kComplex:
     case Element::kI64:
       return 8;
     case Element::kBool:
@@ -30,7 +31,7 @@ std::uint64_t bytes_of(Element e) {
   return 0;
 }
 
-bool is_floating(Element e) { return e == Element::kF32 || e == Element::kBF16 || e == Element::kF16; }
+bool is_floating(Element e) { return e <= Element::kComplex; }
 
 StorageBody::~StorageBody() {
   if (present) tape.writer_.free(index);
@@ -112,7 +113,8 @@ void Tape::note_saved(const Tensor& t) {
 void Tape::refill(const Tensor& t) {
   refilling_->tensors.push_back(alias(t));
   if (TraceStorage& s = storage(t); s.purpose != Purpose::kWeights) s.saved = true;
-  if (refilling_->tensors.size() >= refilling_->expected) throw StopRecomputation{};
+  if (refilling_->options.stops_early && refilling_->tensors.size() >= refilling_->expected)
+    throw StopRecomputation{};
 }
 
 Ref<Node> Tape::record(const Operation& operation, std::span<const Tensor> outputs) {
@@ -180,7 +182,7 @@ Tensor Tape::apply(const Operation& operation, const Shape& shape, Element type)
   const bool needed = needs(operation);
   if (needed && refilling_)
     for (const Tensor& t : operation.saved) refill(t);
-  Tensor out = make(shape, type, operation.name);
+  Tensor out = make_result(shape, type, operation.name, operation.kept);
   if (!needed) return out;
   if (refilling_) {
     out->requires_grad = true;
@@ -234,8 +236,25 @@ void Tape::leave_autocast() {
   cached_weights_.clear();
 }
 
-Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<void()> compute_again) {
+Tensor Tape::make_result(const Shape& shape, Element type, const char* tensor, bool kept) {
+  Frame* frame = frame_ ? frame_ : refilling_;
+  if (!kept || !frame || !frame->options.keeps_products) return make(shape, type, tensor);
+  if (refilling_) return std::move(frame->kept[frame->next_kept++]);
+  Tensor t = make(shape, type, tensor);
+  storage(t).saved = true;
+  frame->kept.push_back(alias(t));
+  return t;
+}
+
+bool Tape::keeps_product() {
+  Frame* frame = frame_ ? frame_ : refilling_;
+  return frame && frame->options.keeps_products && ++frame->products % 2 == 1;
+}
+
+Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<void()> compute_again,
+                          const CheckpointOptions& checkpoint) {
   Ref<Frame> frame(new Frame);
+  frame->options = checkpoint;
   frame->compute_again = std::move(compute_again);
   frame_ = frame.get();
   Tensor out = region();
@@ -260,6 +279,7 @@ Tensor Tape::conformed(Tensor g, const Edge& edge) {
 void Tape::compute_again(Frame& frame) {
   const Purpose before = std::exchange(purpose, Purpose::kActivations);
   refilling_ = &frame;
+  frame.products = 0;
   try {
     frame.compute_again();
   } catch (const StopRecomputation&) {
@@ -327,7 +347,7 @@ void Tape::accumulate(TensorBody& leaf, Tensor g) {
   }
 }
 
-void Tape::run_backward(Tensor loss) {
+void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end) {
   const auto older = [](const Ref<Node>& a, const Ref<Node>& b) { return a->sequence < b->sequence; };
   std::vector<Node*> stack{loss->node.get()};
   loss->node->visited = true;
@@ -366,6 +386,7 @@ void Tape::run_backward(Tensor loss) {
   layer = -1;
   module = "";
   purpose = Purpose::kBackward;
+  if (at_end) at_end();
 }
 
 }  // namespace trainhost::frameworks

@@ -17,7 +17,16 @@
 
 namespace trainhost::frameworks {
 
-enum class Element : std::uint8_t { kF32, kBF16, kF16, kI64, kI32, kBool, kByte };
+enum class Element : std::uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kComplex,
+  kI64,
+  kI32,
+  kBool,
+  kByte
+};  // kComplex: two f32
 std::uint64_t bytes_of(Element e);
 bool is_floating(Element e);
 
@@ -131,6 +140,13 @@ struct Node {
   std::vector<Tensor> arrived;
 };
 
+struct CheckpointOptions {
+  /// Keeps the results of attention and of every second product of matrices, from the first on.
+  bool keeps_products = false;
+  /// Recomputation ends with the last tensor that is needed; otherwise with the region.
+  bool stops_early = true;
+};
+
 /// A checkpointed region: what was saved in it is dropped, and computed again when its backward pass needs
 /// it.
 struct Frame {
@@ -139,6 +155,10 @@ struct Frame {
   std::uint32_t expected = 0;
   bool refilled = false;
   std::vector<Tensor> tensors;
+  CheckpointOptions options;
+  std::vector<Tensor> kept;  // results that are not computed again, in order
+  std::size_t next_kept = 0;
+  std::uint32_t products = 0;  // calls of keeps_product() in this pass
 };
 
 /// Options of the machine that runs the step.
@@ -185,6 +205,7 @@ class Tape {
     std::span<const Tensor> saved;  // of the inputs and of earlier results
     bool saves_output = false;      // after `saved`
     Backward backward;
+    bool kept = false;  // make_result()
   };
   Tensor apply(const Operation& operation, const Shape& shape, Element type);
   Tensor apply_view(const Operation& operation, const Tensor& of, const Shape& shape);
@@ -198,9 +219,16 @@ class Tape {
   /// Allocated and freed inside of one operator.
   void kernel_temporary(std::uint64_t bytes, const char* tensor);
 
-  void run_backward(Tensor loss);
+  /// at_end runs after the last node, while `loss` and its gradient exist.
+  void run_backward(const Tensor& loss, const std::function<void()>& at_end = {});
   /// Runs `layer` and keeps of it only what `compute_again` needs.
-  Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again);
+  Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again,
+                      const CheckpointOptions& checkpoint = {});
+  /// Memory of an operator's result. `kept`: a region that keeps products keeps it too, and does not compute
+  /// it again.
+  Tensor make_result(const Shape& shape, Element type, const char* tensor, bool kept);
+  /// Whether the next product of matrices is kept. Called once for each.
+  bool keeps_product();
 
   /// Lower precision of an autocast region; a weight that needs a gradient is cast once per region.
   Tensor lowered(const Tensor& t);
@@ -255,6 +283,18 @@ class ModuleScope {
  private:
   Tape& tape_;
   const char* before_;
+};
+
+/// Ends an autocast region also where recomputation stops in the middle of a layer.
+class AutocastScope {
+ public:
+  AutocastScope(Tape& tape, bool on) : tape_(tape) { tape.autocast_on = on; }
+  ~AutocastScope() { tape_.leave_autocast(); }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  Tape& tape_;
 };
 
 }  // namespace trainhost::frameworks

@@ -5,6 +5,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
+#include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/operators.hpp"
 
 namespace trainhost::frameworks {
@@ -150,14 +151,20 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
   checked_mul(largest, kBytes, kStoragesPerLayer, a.layer_count() + 1);
 }
 
+std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s) {
+  if (s.modules == ModelSource::kTorchtitan) return std::make_unique<TorchtitanDecoder>(tape, a, s);
+  return std::make_unique<Decoder>(tape, a, s);
+}
+
 }  // namespace
 
-bool has_builder(std::string_view family) {
+bool has_builder(std::string_view family, ModelSource modules) {
+  if (modules == ModelSource::kTorchtitan) return family == "llama";
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 
 TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
-  if (!has_builder(architecture.family))
+  if (!has_builder(architecture.family, s.modules))
     throw usage_error("the training step of the family '" + architecture.family + "' is not described",
                       "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
   require_countable(architecture, s);
@@ -165,10 +172,10 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   Tape tape(result.trace, s.machine);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
-  Decoder model(tape, architecture, s);
-  OptimizerStep optimizer(tape, s, model.trained());
+  const std::unique_ptr<StepModel> model = make_model(tape, architecture, s);
+  OptimizerStep optimizer(tape, s, model->trained());
   std::vector<Tensor> kept;
-  if (s.ddp) kept = ddp_buckets(tape, model.trained());
+  if (s.ddp) kept = ddp_buckets(tape, model->trained());
   // Each of the two threads has a handle of cuBLAS with a workspace.
   const auto add_workspace = [&] {
     if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
@@ -178,14 +185,15 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
     for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
       tape.begin(kForward, step, i);
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
-      Tensor loss = model.loss();
+      Tensor loss = model->loss();
       const bool first = std::exchange(tape.recording, false);
       if (s.accumulate > 1) loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
-      if (model.fsdp()) model.fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
-      tape.run_backward(std::move(loss));
-      if (model.fsdp()) model.fsdp()->after_backward();
+      if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
+      tape.run_backward(loss, [&] {
+        if (model->fsdp()) model->fsdp()->after_backward();
+      });
     }
     tape.begin(kUpdate, step, 0);
     optimizer.run();

@@ -13,6 +13,8 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
+/// Whose modules run: those of transformers, or the Llama of torchtitan.
+enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
 /// Bits of StepSettings::lora_targets, as in RunSpec::lora_targets.
@@ -33,6 +35,8 @@ struct StepSettings {
   Element autocast_type = Element::kBF16;
   AttentionKernel attention = AttentionKernel::kSdpa;
   bool checkpoint = false;  // every layer, non-reentrant
+  bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
+  ModelSource modules = ModelSource::kTransformers;
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
@@ -48,7 +52,7 @@ struct StepSettings {
 
 /// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text, gpt2,
 /// phi3, mixtral.
-bool has_builder(std::string_view family);
+bool has_builder(std::string_view family, ModelSource modules = ModelSource::kTransformers);
 
 struct TrainingStep {
   Trace trace;

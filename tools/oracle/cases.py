@@ -140,3 +140,19 @@ def draw_fsdp(seed: int, number: int) -> Case:
         optimizer=OPTIMIZERS[number // 5 % 3], accumulate=r.choice([1, 1, 2, 3]),
         fsdp={"world": r.randint(2, 8), "param": param, "reduce": reduce, "output": output,
               "reshard": r.random() < 0.75, "sync": r.choice(["every", "last"])})
+
+
+def draw_titan(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the modules of torchtitan."""
+    r = random.Random(f"titan/{seed}/{number}")
+    heads, kv = draw_heads(r, "llama")
+    hidden = heads * r.choice([16, 32, 64, 80, 128])
+    base = dataclasses.replace(draw_fsdp(seed, 0), attention="sdpa", checkpoint=False, precision="fp32")
+    return dataclasses.replace(
+        base, layers=r.choice([2, 3, 4]), hidden=hidden, heads=heads, kv_heads=kv, head_dim=hidden // heads,
+        intermediate=-(-int(2 * 4 * hidden / 3) // 64) * 64, vocab=between(r, 500, 60000), tied=False,
+        optimizer=OPTIMIZERS[number // 3 % 2], batch=r.randint(1, 4), sequence=between(r, 48, 1500),
+        accumulate=r.choice([1, 1, 2]),
+        fsdp={"world": r.randint(2, 8), "param": "bf16", "reduce": "f32", "output": "",
+              "reshard": r.random() < 0.75, "sync": "every", "modules": "torchtitan",
+              "recompute": ("selective", "full", "none")[number % 3]})

@@ -4,6 +4,7 @@ Fake tensors of the device cuda exist without a driver, but their backward pass 
 for the stream of each node. So the tensors are on the device cpu, and what CUDA does otherwise is done here:
 - the kernel of scaled_dot_product_attention: attention.py;
 - autocast: CUDA computes pow, softmax, sum and others in f32, the CPU in the type of the input: autocast.py;
+- rms_norm: CUDA runs one kernel, which keeps 1/rms in f32; the CPU runs five operators;
 - dropout: CUDA saves a mask of one byte per element, the CPU a mask of the type of the input;
 - layer_norm: CUDA keeps mean and 1/deviation of a bf16 input in f32, the CPU in bf16.
 """
@@ -24,6 +25,26 @@ aten = torch.ops.aten
 def dropout(input, p=0.5, training=True, inplace=False):
     """torch.nn.functional.dropout as on CUDA."""
     return aten.native_dropout(input, p, True)[0] if training and p else input
+
+
+class FusedRmsNorm(torch.autograd.Function):
+    """What _fused_rms_norm of CUDA allocates and saves."""
+
+    @staticmethod
+    def forward(ctx, input, weight):
+        output, scale = torch.empty_like(input), input.new_empty((*input.shape[:-1], 1), dtype=torch.float32)
+        ctx.save_for_backward(input, weight, scale)
+        return output
+
+    @staticmethod
+    def backward(ctx, gradient):
+        input, weight, _ = ctx.saved_tensors
+        return torch.empty_like(input), torch.empty_like(weight)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """torch.nn.functional.rms_norm as on CUDA: one kernel; the CPU runs it as five operators."""
+    return FusedRmsNorm.apply(input, weight)
 
 
 def layer_norm_with_f32_statistics():
@@ -55,5 +76,6 @@ def removed(kernels: str, real: bool):
             stack.enter_context(attention.chosen_as_on_cuda())
             stack.enter_context(autocast.lists_of_cuda())
             stack.enter_context(mock.patch.object(torch.nn.functional, "dropout", dropout))
+            stack.enter_context(mock.patch.object(torch.nn.functional, "rms_norm", rms_norm))
             stack.enter_context(layer_norm_with_f32_statistics())
         yield

@@ -50,6 +50,6 @@ def append(folder: str, number: int, record: dict, versions: dict, o):
     new = not os.path.exists(path)
     with open(path, "a") as f:
         if new:
-            header = {"command": f"tools/oracle/oracle{' --fsdp' if o.fsdp else ''} --seed {o.seed} --kernels {o.kernels} --cases {o.cases} --out {folder}"}
+            header = {"command": f"tools/oracle/oracle{'' if o.kind == 'device' else ' --kind ' + o.kind} --seed {o.seed} --kernels {o.kernels} --cases {o.cases} --out {folder}"}
             f.write(json.dumps(header | versions, separators=(",", ":")) + "\n")
         f.write(json.dumps(record, separators=(",", ":")) + "\n")

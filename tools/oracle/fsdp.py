@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -32,6 +32,10 @@ def ranks(c):
         dist.destroy_process_group()
 
 
+def is_titan(c) -> bool:
+    return bool(c.fsdp) and c.fsdp.get("modules") == "torchtitan"
+
+
 def decoder_layers(model):
     body = getattr(model, "model", None) or model.transformer
     return body.layers if hasattr(body, "layers") else body.h
@@ -47,7 +51,7 @@ def shard(model, c, mesh):
 
 
 def before_micro_batch(model, c, index: int):
-    if isinstance(model, FSDPModule) and c.fsdp["sync"] == "last":
+    if c.fsdp and c.fsdp["sync"] == "last":
         model.set_requires_gradient_sync(index + 1 == c.accumulate)
 
 

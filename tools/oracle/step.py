@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import differences
 import fsdp
 import models
+import titan
 import saved
 from cases import Case
 from memory import Phases
@@ -52,21 +53,26 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     with differences.removed(kernels, real), fsdp.ranks(c) as mesh, mode:
-        model = models.build(c)
-        if c.fsdp:
+        called = model = models.build(c) if not fsdp.is_titan(c) else titan.build(c, mesh)
+        inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
+        given = [inputs]
+        if fsdp.is_titan(c):
+            model = called.model
+            called.labels = torch.zeros_like(inputs)
+            given.append(called.labels)
+        elif c.fsdp:
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
-        inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         notes = saved.Saved(model)
         tracker = Phases()
-        tracker.track_external(model, optimizer, inputs)
+        tracker.track_external(model, optimizer, *given)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance
         with tracker, fsdp.counted_as_on_a_device(notes, tracker):
             for i in range(STEPS):
                 first = contextlib.nullcontext() if i else notes.recording()
-                step(c, model, optimizer, inputs, tracker, f"{i + 1} ", first)
+                step(c, called, optimizer, inputs, tracker, f"{i + 1} ", first)
             left = tracker.current()
         notes.release()
         gc.enable()
@@ -74,7 +80,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     if kept != left["total"]:
         raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
-    del model, optimizer, tracker, inputs
+    del model, called, optimizer, tracker, inputs, given
     gc.collect()
     return result
 

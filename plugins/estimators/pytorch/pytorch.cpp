@@ -1,5 +1,5 @@
 // Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
-// checkpointing, DDP or FSDP2) by a replay of its allocations (core/frameworks).
+// checkpointing, DDP or FSDP2) and of torchtitan by a replay of its allocations (core/frameworks).
 #include <algorithm>
 #include <array>
 
@@ -17,7 +17,7 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"]
 options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
 priority = 80
 )");
@@ -39,11 +39,11 @@ std::int32_t match(const th_model* m, const th_run* r) {
 }
 
 /// TrainingArguments of transformers 5, which axolotl and LLaMA-Factory use too, has optim =
-/// "adamw_torch_fused"; torch.optim takes foreach on a GPU.
+/// "adamw_torch_fused", and so has torchtitan; torch.optim takes foreach on a GPU.
 frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
   const std::string framework = given.text("framework").value_or("pytorch");
-  return framework == "pytorch" || framework == "fsdp2" ? frameworks::OptimizerLoop::kForeach
-                                                        : frameworks::OptimizerLoop::kFused;
+  const bool own_loop = framework == "pytorch" || framework == "fsdp2";
+  return own_loop ? frameworks::OptimizerLoop::kForeach : frameworks::OptimizerLoop::kFused;
 }
 
 /// A wrong value is a mistake of the caller, unlike a run that is not described.
@@ -60,12 +60,18 @@ pytorch::Options options_of(const th_host* host) {
   const rules::Options given(host, kId);
   pytorch::Options o;
   // Rejects any other value.
-  o.fsdp =
-      given.word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2"}) == "fsdp2";
+  const std::string framework =
+      given.word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"})
+          .value_or("pytorch");
+  if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
+  if (framework == "torchtitan") {
+    o.framework = pytorch::Framework::kTorchtitan;
+    o.allocator.expandable_segments = true;  // as its run_train.sh does
+  }
   o.loop = usual_loop(given);
   if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
     throw usage_error(
-        "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": the loss of transformers "
+        "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];

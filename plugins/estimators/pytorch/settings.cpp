@@ -1,7 +1,6 @@
 #include "plugins/estimators/pytorch/settings.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/base/error.hpp"
@@ -13,11 +12,6 @@ using frameworks::Element;
 
 /// Workspace of cuBLAS for compute capability 9.0; earlier GPUs have 8.125 MiB.
 constexpr std::uint64_t kWorkspace = 32u << 20;
-
-/// `what`: the setting; `why`: the reason, or what PyTorch has instead.
-[[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {}) {
-  throw usage_error("the estimator 'pytorch' does not describe " + what + ": " + why, hint);
-}
 
 std::string assigned(const char* key, DType t) {
   return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
@@ -44,7 +38,7 @@ bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
 
 /// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
-void set_types(const RunSpec& r, bool fsdp, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+void set_types(const RunSpec& r, bool plain, frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute))
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
   const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
@@ -56,18 +50,20 @@ void set_types(const RunSpec& r, bool fsdp, frameworks::StepSettings& s, std::ve
     s.weights = Element::kF32;
     s.autocast = true;
     notes.push_back("Mixed precision: the weights are f32, and " +
-                    std::string(fsdp ? "FSDP2 gathers them in " : "autocast computes in ") + type +
+                    std::string(plain ? "autocast computes in " : "FSDP2 gathers them in ") + type +
                     "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
 
 /// Gradients and moments have the type of the parameter.
-void require_types_of_parameters(const RunSpec& r, const frameworks::StepSettings& s,
+void require_types_of_parameters(const RunSpec& r, const Options& o, const frameworks::StepSettings& s,
                                  std::vector<std::string>& notes) {
   const Element trained = adapts(r) ? Element::kF32 : s.weights;
   bool assumed = false;
   for (const auto& [type, key] : {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}}) {
     if (type == DType::kNone) continue;
+    // FSDP2 has a type for the reduction of gradients, and casts them to that of the shards.
+    if (o.framework != Framework::kPlain && key == std::string_view("plan.gradients")) continue;
     // f32 is the default of the run file, so it may not have been asked for.
     if (type == DType::kF32)
       assumed |= trained != Element::kF32;
@@ -77,16 +73,22 @@ void require_types_of_parameters(const RunSpec& r, const frameworks::StepSetting
   if (assumed) notes.push_back("Gradients and moments have the type of the weights, as in torch.optim.");
 }
 
-void set_recompute(const RunSpec& r, frameworks::StepSettings& s) {
+void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
   switch (r.recompute) {
     case Recompute::kFull:
       if (r.memory.recompute_every > 1)
         reject("train.recompute_every = " + std::to_string(r.memory.recompute_every),
-               "transformers recomputes each layer by itself");
+               "every layer is recomputed by itself");
       s.checkpoint = true;
       return;
     case Recompute::kNone:
       return;
+    case Recompute::kSelective:
+      if (o.framework == Framework::kTorchtitan) {
+        s.selective = true;
+        return;
+      }
+      [[fallthrough]];
     default:
       reject("selective recomputation", "gradient_checkpointing of transformers recomputes every layer",
              "set train.recompute to \"none\" or \"full\"");
@@ -116,7 +118,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
     if (ranks > 1)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              "a plain PyTorch run is data-parallel only");
-  if (!o.fsdp && p.zero)
+  if (p.zero && o.framework == Framework::kPlain)
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
@@ -127,30 +129,6 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
                                   {r.memory.activations_in, "activations"}})
     if (tier != Tier::kDevice)
       reject("plan.offload_" + std::string(key), "a plain PyTorch run keeps everything on the device");
-}
-
-/// fully_shard() of each layer and of the model, as core/frameworks/fsdp.hpp describes it. Mixed precision:
-/// weights are gathered in the compute type, and gradients are reduced in f32 after each micro-batch.
-void set_fsdp(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
-              std::vector<std::string>& notes) {
-  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
-  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
-    reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
-  if (adapts(r)) reject("adapters under FSDP2", "their step was not compared with PyTorch");
-  if (r.parallel.data < 2 || r.parallel.zero < 2)
-    reject("FSDP2 with parallel.data = " + std::to_string(r.parallel.data) +
-               " and parallel.zero = " + std::to_string(r.parallel.zero),
-           "it shards weights, gradients and moments over at least 2 ranks",
-           "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
-  s.fsdp.ranks = r.parallel.data;
-  s.fsdp.reshard_after_forward = r.parallel.zero == 3;
-  s.fsdp.shards = s.fsdp.reduce = s.weights;
-  if (s.autocast) s.weights = s.autocast_type;
-  s.autocast = false;
-  notes.push_back("FSDP2: each layer and the rest of the model are units over " +
-                  std::to_string(s.fsdp.ranks) + " ranks; " +
-                  (s.fsdp.reshard_after_forward ? "" : "weights stay gathered after the forward pass; ") +
-                  "every micro-batch reduces its gradients.");
 }
 
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
@@ -166,6 +144,10 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
 
 }  // namespace
 
+void reject(const std::string& what, const std::string& why, const std::string& hint) {
+  throw usage_error("the estimator 'pytorch' does not describe " + what + ": " + why, hint);
+}
+
 frameworks::StepSettings step_settings(const model::Architecture& a, const RunSpec& r, const Options& o,
                                        std::vector<std::string>& notes) {
   reject_other_kinds(r, o);
@@ -179,13 +161,13 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
   s.dropout = o.dropout;
-  s.ddp = r.parallel.data > 1 && !o.fsdp;
+  s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
-  set_types(r, o.fsdp, s, notes);
-  require_types_of_parameters(r, s, notes);
-  set_recompute(r, s);
+  set_types(r, o.framework == Framework::kPlain, s, notes);
+  require_types_of_parameters(r, o, s, notes);
+  set_recompute(r, o, s);
   set_optimizer(r, o, s);
-  if (o.fsdp) set_fsdp(a, r, s, notes);
+  if (o.framework != Framework::kPlain) set_fsdp(a, r, o, s, notes);
   return s;
 }
 

@@ -10,19 +10,29 @@
 
 namespace trainhost::pytorch {
 
+/// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
+enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan };
+
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
+  Framework framework = Framework::kPlain;
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2
-  bool fsdp = false;                   // FSDP2: data-parallel ranks share weights, gradients and moments
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
 /// reason, for what a plain PyTorch run does not have or what is not described.
 frameworks::StepSettings step_settings(const model::Architecture& architecture, const RunSpec& run,
                                        const Options& options, std::vector<std::string>& notes);
+
+/// `what`: the setting; `why`: the reason, or what PyTorch has instead. Throws usage_error.
+[[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {});
+
+/// FSDP2 of a run whose other settings are known. Throws usage_error.
+void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+              frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 }  // namespace trainhost::pytorch

@@ -11,7 +11,7 @@
 
 namespace trainhost::test {
 
-/// folder: "" for cases of one device, "fsdp" for those of FSDP2.
+/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -89,6 +89,12 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.fsdp.casts_output = f.at("output") != "";
     s.fsdp.reshard_after_forward = f.at("reshard");
     s.fsdp.reduce_every_micro_batch = f.at("sync") == "every";
+    if (f.contains("modules")) {
+      s.modules = ModelSource::kTorchtitan;
+      s.fsdp.separate_ends = true;
+      s.checkpoint = f.at("recompute") == "full";
+      s.selective = f.at("recompute") == "selective";
+    }
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};

@@ -64,9 +64,14 @@ BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_agrees_with_pytorch_in_every_stored_cas
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 10u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
+}
+
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (Json& r : test::oracle_records("fsdp")) records.push_back(std::move(r));
+  for (const char* folder : {"fsdp", "torchtitan"})
+    for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));
     const auto events = [&](bool copies) {

@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(the_settings_of_an_fsdp2_run_allocate_what_pytorch_counts) 
     if (mixed) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
     r.parallel.data = policy.at("world"), r.parallel.zero = policy.at("reshard") ? 3 : 2;
     pytorch::Options o = options_of(c);
-    o.fsdp = true;
+    o.framework = pytorch::Framework::kFsdp2;
     const model::Architecture a = test::architecture_of(c);
     std::vector<std::string> notes;
     BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_
   };
   const MemoryReport report = estimate_fsdp(r);
   BOOST_TEST(has_note(
-      report, "FSDP2: each layer and the rest of the model are units over 8 ranks; every micro-batch"));
+      report, "FSDP2: 8 ranks with f32 shards; weights are gathered in bf16 and gradients reduced in f32"));
   BOOST_TEST(has_note(report, "FSDP2 gathers them in bf16"));
   // An eighth of the weights in f32, and what is gathered in bf16: embedding, head, final norm, and two
   // layers at most.
@@ -164,9 +164,9 @@ BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_
   };
   refused(r, "FSDP2 of the family 'gpt2': its step was not compared", *model::find_planned_preset("gpt2"));
   r.parallel.zero = 1;
-  refused(r, "FSDP2 with parallel.data = 8 and parallel.zero = 1: it shards weights");
+  refused(r, "parallel.zero = 1 with FSDP2: fully_shard divides weights");
   r.parallel.zero = 3, r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
-  refused(r, "adapters under FSDP2");
+  refused(r, "adapters under FSDP2: units that hold frozen");
 }
 
 BOOST_AUTO_TEST_CASE(the_weights_of_every_described_preset_are_its_parameters) {

@@ -168,7 +168,8 @@ BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described)
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator transformer (approximation)"), r.out);
   BOOST_TEST(has(r.out,
-                 "does not describe parallel.zero = 3: FSDP and sharded optimizers are not replayed. "
+                 "does not describe parallel.zero = 3: a plain PyTorch run shards nothing; FSDP2 is the "
+                 "framework fsdp2. "
                  "The closed form 'transformer' answers instead"),
              r.out);
   // An estimator that was named does not answer with another.

@@ -1,0 +1,218 @@
+#include "core/frameworks/decoder_torchtitan.hpp"
+
+#include <utility>
+
+#include "core/frameworks/attention.hpp"
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+
+TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, const StepSettings& settings)
+    : t_(tape),
+      s_(settings),
+      batch_(settings.batch),
+      sequence_(settings.sequence),
+      hidden_(a.hidden),
+      vocab_(a.vocab) {
+  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
+  embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
+  const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
+  angles_ = t_.new_storage({sequence_, head_dim / 2}, Element::kComplex, Purpose::kBuffers, "", "freqs_cis");
+  for (const model::LayerRun& run : a.layers)
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      t_.layer = static_cast<std::int32_t>(layers_.size());
+      add_layer(run.layer);
+    }
+  t_.layer = -1;
+  final_norm_ = weight(Fsdp::kLast, {hidden_}, "norm");
+  head_ = weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+  const Shape tokens{batch_, sequence_};
+  ids_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "token ids");
+  labels_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "labels");
+}
+
+Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const char* module) {
+  if (fsdp_) {
+    const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module);
+    trained_.push_back(w.shard);
+    return w.full;
+  }
+  trained_.push_back(t_.parameter(shape, s_.weights, module, true));
+  return trained_.back();
+}
+
+void TorchtitanDecoder::add_layer(const model::Layer& l) {
+  const model::Attention& a = l.attention;
+  const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
+  const std::int64_t width = l.mlp.width;
+  const auto add = [&](std::int64_t outputs, std::int64_t inputs, const char* module) {
+    return weight(t_.layer, {outputs, inputs}, module);
+  };
+  Layer w;
+  w.heads = a.heads;
+  w.kv_heads = a.kv_heads;
+  w.head_dim = a.head_dim;
+  w.wq = add(q, hidden_, "attention.wq");
+  w.wk = add(kv, hidden_, "attention.wk");
+  w.wv = add(kv, hidden_, "attention.wv");
+  w.wo = add(hidden_, q, "attention.wo");
+  w.w1 = add(width, hidden_, "feed_forward.w1");
+  w.w2 = add(hidden_, width, "feed_forward.w2");
+  w.w3 = add(width, hidden_, "feed_forward.w3");
+  w.attention_norm = weight(t_.layer, {hidden_}, "attention_norm");
+  w.ffn_norm = weight(t_.layer, {hidden_}, "ffn_norm");
+  layers_.push_back(std::move(w));
+}
+
+Tensor TorchtitanDecoder::loss() {
+  const AutocastScope autocast(t_, s_.autocast);
+  const Tensor output = logits();
+  const ModuleScope scope(t_, "loss");
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  t_.in_loss = true;
+  const Tensor rows = view(t_, output, {batch_ * sequence_, vocab_});
+  const Tensor wide = to(t_, rows, Element::kF32);
+  Tensor result = cross_entropy(t_, wide, t_.alias(labels_, {batch_ * sequence_}));
+  t_.in_loss = false;
+  t_.purpose = before;
+  return result;
+}
+
+Tensor TorchtitanDecoder::logits() {
+  if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
+  Tensor x;
+  {
+    const ModuleScope scope(t_, "tok_embeddings");
+    if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
+    x = embedding(t_, ids_, embedding_);
+    if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    t_.layer = static_cast<std::int32_t>(i);
+    x = unit_of_layer(x, layers_[i]);
+  }
+  t_.layer = -1;
+  if (fsdp_) {
+    fsdp_->before_forward(Fsdp::kLast);
+    x = norm(fsdp_->input(Fsdp::kLast, x), final_norm_, "norm");
+  } else {
+    x = norm(x, final_norm_, "norm");
+  }
+  const ModuleScope scope(t_, "output");
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  Tensor output = linear(t_, x, head_);
+  t_.purpose = before;
+  if (fsdp_) {
+    fsdp_->after_forward(Fsdp::kLast, output);
+    fsdp_->after_forward(Fsdp::kRoot, output);
+  }
+  return output;
+}
+
+Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
+  const std::int32_t index = t_.layer;
+  if (fsdp_) fsdp_->before_forward(index);
+  const Tensor input = fsdp_ ? fsdp_->input(index, x) : x;
+  Tensor y;
+  if (s_.checkpoint || s_.selective) {
+    t_.note_saved(input);
+    t_.note_saved(angles_);
+    y = t_.checkpointed([&] { return block(input, w); },
+                        [this, input, &w, index] {
+                          const AutocastScope autocast(t_, s_.autocast);
+                          t_.layer = index;
+                          t_.module = "";
+                          block(input, w);
+                        },
+                        {.keeps_products = s_.selective, .stops_early = false});
+  } else {
+    y = block(input, w);
+  }
+  if (fsdp_) fsdp_->after_forward(index, y);
+  return y;
+}
+
+Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
+  // An argument is freed when the function that it was computed for returns.
+  const auto attended = [&] {
+    const Tensor input = norm(x, w.attention_norm, "attention_norm");
+    return attention(input, w);
+  };
+  const Tensor h = add(t_, x, attended());
+  const auto fed = [&] {
+    const Tensor input = norm(h, w.ffn_norm, "ffn_norm");
+    return feed_forward(input, w);
+  };
+  return add(t_, h, fed());
+}
+
+Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
+  const ModuleScope scope(t_, module);
+  return rms_norm(t_, x, weight);
+}
+
+Tensor TorchtitanDecoder::repeated(const Tensor& x, std::int64_t times) {
+  if (times == 1) return x;
+  const Tensor wide = expand(t_, unsqueeze(t_, x, 3), 3, times);
+  return reshape(t_, wide, {x->shape[0], x->shape[1], x->shape[2] * times, x->shape[3]});
+}
+
+Tensor TorchtitanDecoder::attention(const Tensor& x, const Layer& w) {
+  const auto project = [&](const Tensor& weight, const char* module) {
+    const ModuleScope scope(t_, module);
+    return linear(t_, x, weight);
+  };
+  const auto heads = [&](const Tensor& flat, std::int64_t count) {
+    return view(t_, flat, {batch_, sequence_, count, w.head_dim});
+  };
+  Tensor q = project(w.wq, "attention.wq"), k = project(w.wk, "attention.wk"),
+         v = project(w.wv, "attention.wv");
+  const ModuleScope scope(t_, "attention");
+  q = heads(q, w.heads);
+  k = heads(k, w.kv_heads);
+  v = heads(v, w.kv_heads);
+  {
+    // apply_rotary_emb(): its variables keep both f32 copies until it returns.
+    const auto complex = [&](const Tensor& part) { return view_as_complex(t_, to(t_, part, Element::kF32)); };
+    const Tensor q_complex = complex(q), k_complex = complex(k);
+    const Shape broadcast{1, sequence_, 1, w.head_dim / 2};
+    const Tensor angles = t_.alias(angles_, broadcast);
+    const auto turned = [&](const Tensor& part, const Tensor& like) {
+      return view_as_real(t_, mul(t_, part, angles), like->shape);
+    };
+    const Tensor q_out = turned(q_complex, q), k_out = turned(k_complex, k);
+    Tensor q_narrow = to(t_, q_out, q->type), k_narrow = to(t_, k_out, k->type);
+    q = std::move(q_narrow);
+    k = std::move(k_narrow);
+  }
+  const std::int64_t times = w.heads / w.kv_heads;
+  const Tensor keys = repeated(k, times), values = repeated(v, times);
+  AttentionInputs in;
+  in.q = transpose(t_, q, 1, 2);
+  in.k = transpose(t_, keys, 1, 2);
+  in.v = transpose(t_, values, 1, 2);
+  q.reset();
+  k.reset();
+  v.reset();
+  Tensor output = sdpa_attention(t_, in).output;
+  output = view(t_, output, {batch_, sequence_, w.heads * w.head_dim});
+  const ModuleScope last(t_, "attention.wo");
+  return linear(t_, output, w.wo);
+}
+
+Tensor TorchtitanDecoder::feed_forward(const Tensor& x, const Layer& w) {
+  const auto project = [&](const Tensor& input, const Tensor& weight, const char* module) {
+    const ModuleScope scope(t_, module);
+    return linear(t_, input, weight);
+  };
+  Tensor active = project(x, w.w1, "feed_forward.w1");
+  const ModuleScope scope(t_, "feed_forward");
+  active = silu(t_, active);
+  Tensor up = project(x, w.w3, "feed_forward.w3");
+  const Tensor product = mul(t_, active, up);
+  active.reset();
+  up.reset();
+  return project(product, w.w2, "feed_forward.w2");
+}
+
+}  // namespace trainhost::frameworks

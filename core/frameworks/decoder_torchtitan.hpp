@@ -1,0 +1,39 @@
+// The Llama of torchtitan 0.2 with its FSDP2 units and its activation checkpointing.
+#pragma once
+#include <vector>
+
+#include "core/frameworks/step_model.hpp"
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+
+class TorchtitanDecoder : public StepModel {
+ public:
+  /// Allocates weights, angles, token ids and labels.
+  TorchtitanDecoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
+  Tensor loss() override;
+
+ private:
+  struct Layer {
+    Tensor wq, wk, wv, wo, w1, w2, w3, attention_norm, ffn_norm;
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  };
+
+  Tensor weight(std::int32_t unit, const Shape& shape, const char* module);
+  void add_layer(const model::Layer& layer);
+  Tensor logits();
+  Tensor unit_of_layer(const Tensor& x, const Layer& w);
+  Tensor block(const Tensor& x, const Layer& w);
+  Tensor attention(const Tensor& x, const Layer& w);
+  Tensor feed_forward(const Tensor& x, const Layer& w);
+  Tensor repeated(const Tensor& x, std::int64_t times);
+  Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
+
+  Tape& t_;
+  const StepSettings& s_;
+  std::int64_t batch_, sequence_, hidden_, vocab_;
+  Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,25 @@
+// A model as training_step() runs it: its weights, and the forward pass of one micro-batch.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/frameworks/fsdp.hpp"
+
+namespace trainhost::frameworks {
+
+class StepModel {
+ public:
+  virtual ~StepModel() = default;
+  /// The forward pass of one micro-batch; f32 scalar.
+  virtual Tensor loss() = 0;
+  /// What the optimizer updates.
+  const std::vector<Tensor>& trained() const { return trained_; }
+  /// None on one device.
+  Fsdp* fsdp() { return fsdp_.get(); }
+
+ protected:
+  std::unique_ptr<Fsdp> fsdp_;
+  std::vector<Tensor> trained_;
+};
+
+}  // namespace trainhost::frameworks

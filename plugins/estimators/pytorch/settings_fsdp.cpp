@@ -1,0 +1,70 @@
+// FSDP2: `fully_shard` on each decoder layer and on the model of transformers, and torchtitan.
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.hpp"
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+using frameworks::Element;
+
+const char* name_of(Element e) { return e == Element::kF32 ? "f32" : e == Element::kBF16 ? "bf16" : "f16"; }
+
+Element half_of(DType t) { return t == DType::kF16 ? Element::kF16 : Element::kBF16; }
+
+void require_plain_llama(const model::Architecture& a) {
+  const auto plain = [](const model::LayerRun& run) {
+    const model::Layer& l = run.layer;
+    return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
+           l.attention.qk_norm == model::NormKind::kNone && l.experts.count == 0 && l.norms == 2;
+  };
+  if (a.family != "llama" || !std::ranges::all_of(a.layers, plain))
+    reject("this model in torchtitan", "of its models only Llama 3 is replayed");
+}
+
+}  // namespace
+
+void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+              std::vector<std::string>& notes) {
+  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
+  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
+    reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
+  if (r.mode != RunMode::kFull)
+    reject("adapters under FSDP2", "units that hold frozen and trained weights are not replayed");
+  if (r.parallel.data < 2)
+    reject("parallel.data = 1 with FSDP2", "fully_shard divides the weights among data-parallel ranks",
+           "set parallel.data, or plan one device with --for pytorch");
+  if (r.parallel.zero < 2)
+    reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with FSDP2",
+           "fully_shard divides weights and gradients too",
+           "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
+  const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
+  frameworks::FsdpPolicy& f = s.fsdp;
+  f.ranks = r.parallel.data;
+  f.reshard_after_forward = r.parallel.zero == 3;
+  f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
+  s.autocast = false;
+  s.ddp = false;
+  if (half && f.shards == Element::kF32) s.weights = half_of(r.compute);
+  // MixedPrecisionPolicy without reduce_dtype reduces in the type of the shards.
+  f.reduce = f.shards;
+  if (r.grad == DType::kBF16) f.reduce = Element::kBF16;
+  if (o.framework == Framework::kTorchtitan) {
+    require_plain_llama(a);
+    s.modules = frameworks::ModelSource::kTorchtitan;
+    f.separate_ends = true;
+    if (s.attention == frameworks::AttentionKernel::kEager)
+      reject("plan.attention = \"materialised\"", "torchtitan calls scaled_dot_product_attention");
+  }
+  notes.push_back("FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) +
+                  " shards; weights are gathered in " + name_of(s.weights) + " and gradients reduced in " +
+                  name_of(f.reduce) + "; the weights of a layer are " +
+                  (f.reshard_after_forward ? "" : "not ") +
+                  "freed after its forward pass; every micro-batch reduces.");
+  if (a.tied && o.framework == Framework::kTorchtitan)
+    notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
+}
+
+}  // namespace trainhost::pytorch
