@@ -66,7 +66,7 @@ pytorch::Options options_of(const th_host* host) {
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") {
     o.framework = pytorch::Framework::kTorchtitan;
-    o.allocator.expandable_segments = true;  // as its run_train.sh does
+    o.allocator.expandable_segments = true;  // as its start script sets
   }
   o.loop = usual_loop(given);
   if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
