@@ -58,6 +58,11 @@ void deepspeed_optimizer(Job& job, const Entry& e) {
   reject_value(e, "one of " + known);
 }
 
+/// Elements; transformers replaces "auto" by the square of the hidden size.
+void reduce_bucket(Job& job, const Entry& e) {
+  job.set("plan.reduce_bucket", is_auto(e) ? "0" : std::to_string(whole_of(e)), e);
+}
+
 constexpr Rule kDeepSpeed[] = {
     {"train_batch_size", Use::kCopy, kGlobalBatch},
     {"train_micro_batch_size_per_gpu", Use::kCopy, "train.micro_batch"},
@@ -73,7 +78,8 @@ constexpr Rule kDeepSpeed[] = {
     {"zero_optimization.offload_param.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
     {"zero_optimization.cpu_offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
     {"zero_optimization.cpu_offload_param", Use::kWhenTrue, "plan.offload_weights", "cpu"},
-    {"zero_optimization.reduce_bucket_size", Use::kNotModelled, "", "buckets of collectives"},
+    {"zero_optimization.reduce_bucket_size", Use::kCustom, "plan.reduce_bucket", "", reduce_bucket},
+    {"zero_optimization.overlap_comm", Use::kCopy, "plan.overlap_reduce"},
     {"zero_optimization.allgather_bucket_size", Use::kNotModelled, "", "buckets of collectives"},
     {"zero_optimization.prefetch_bucket_size", Use::kNotModelled, "", "weights gathered ahead"},
     {"zero_optimization.stage3_prefetch_bucket_size", Use::kNotModelled, "", "weights gathered ahead"},
@@ -133,7 +139,7 @@ constexpr const char* kDeepSpeedWithoutEffect =
     "zero_optimization.legacy_stage1 zero_optimization.load_from_fp32_weights "
     "zero_optimization.log_trace_cache_warnings zero_optimization.memory_efficient_linear "
     "zero_optimization.mics_hierarchical_params_gather zero_optimization.offload_optimizer.* "
-    "zero_optimization.offload_param.* zero_optimization.overlap_comm "
+    "zero_optimization.offload_param.* "
     "zero_optimization.override_module_apply zero_optimization.pipeline_loading_checkpoint "
     "zero_optimization.reduce_scatter zero_optimization.round_robin_gradients "
     "zero_optimization.save_muon_momentum_buffer_in_memory "

@@ -77,6 +77,12 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
   w.kv_heads = a.kv_heads;
   w.head_dim = a.head_dim;
   w.window = a.window;
+  // In the order of model.parameters().
+  const auto add_output = [&] {
+    w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
+                         targets & kLoraO);
+  };
+  if (phi3_) add_output();
   if (phi3_ || gpt2_) {
     w.qkv = linear_weights(gpt2_ ? "attn.c_attn" : "self_attn.qkv_proj", hidden_, q + 2 * kv, gpt2_,
                            targets & (kLoraQ | kLoraK | kLoraV));
@@ -85,8 +91,7 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
     w.k = linear_weights("self_attn.k_proj", hidden_, kv, a.k_bias, targets & kLoraK);
     w.v = linear_weights("self_attn.v_proj", hidden_, kv, a.v_bias, targets & kLoraV);
   }
-  w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
-                       targets & kLoraO);
+  if (!phi3_) add_output();
   if (a.qk_norm != model::NormKind::kNone) {
     w.q_norm = weight({w.head_dim}, "self_attn.q_norm");
     w.k_norm = weight({w.head_dim}, "self_attn.k_norm");

@@ -311,10 +311,10 @@ void Tape::run_node(Node& node, std::vector<Tensor>& results) {
   BackwardCall call{*this, node.arrived, node.saved, results, node};
   if (std::any_of(node.arrived.begin(), node.arrived.end(), [](const Tensor& g) { return bool(g); }))
     node.backward(call);
-  node.arrived.clear();
   if (node.frame) node.saved.clear();  // recomputed tensors are freed before the engine sums and casts
   for (std::size_t i = 0; i < results.size(); ++i)
     if (results[i]) results[i] = conformed(std::move(results[i]), node.edges[i]);
+  node.arrived.clear();  // after the casts, unless the operator has taken them
   node.saved.clear();
   node.frame.reset();
   node.backward = nullptr;
@@ -333,18 +333,21 @@ void Tape::deliver(const Edge& edge, Tensor g) {
 }
 
 // The first gradient is kept as it is where nothing else refers to it; later ones are added in place.
-void Tape::accumulate(TensorBody& leaf, Tensor g) {
-  if (leaf.grad) return;
-  const bool stolen = g->references == 1;
-  leaf.grad = stolen ? std::move(g) : make(leaf.shape, g->type, "gradient");
-  TraceStorage& s = storage(leaf.grad);
-  const TraceStorage& own = writer_[leaf.storage->index];
-  if (leaf.parameter) {
-    s.purpose = Purpose::kGradients;
-    s.module = own.module;
-    s.layer = own.layer;
-    s.saved = false;
+void Tape::accumulate(const Tensor& leaf, Tensor g) {
+  if (!leaf->grad) {
+    const bool stolen = g->references == 1;
+    leaf->grad = stolen ? std::move(g) : make(leaf->shape, g->type, "gradient");
+    TraceStorage& s = storage(leaf->grad);
+    const TraceStorage& own = writer_[leaf->storage->index];
+    if (leaf->parameter) {
+      s.purpose = Purpose::kGradients;
+      s.module = own.module;
+      s.layer = own.layer;
+      s.saved = false;
+    }
   }
+  g.reset();
+  if (after_gradient && leaf->parameter) after_gradient(leaf);
 }
 
 void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end) {
@@ -375,7 +378,7 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end)
       if (!e.exists()) continue;
       deliver(e, std::move(results[i]));
       if (e.leaf) {
-        if (--e.leaf->waiting == 0 && e.leaf->arrived) accumulate(*e.leaf, std::move(e.leaf->arrived));
+        if (--e.leaf->waiting == 0 && e.leaf->arrived) accumulate(e.leaf, std::move(e.leaf->arrived));
       } else if (--e.node->waiting == 0) {
         ready_.push_back(e.node);
         std::push_heap(ready_.begin(), ready_.end(), older);

@@ -221,6 +221,8 @@ class Tape {
 
   /// at_end runs after the last node, while `loss` and its gradient exist.
   void run_backward(const Tensor& loss, const std::function<void()>& at_end = {});
+  /// Called when the gradient of a leaf is complete; none where it is empty.
+  std::function<void(const Tensor& leaf)> after_gradient;
   /// Runs `layer` and keeps of it only what `compute_again` needs.
   Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again,
                       const CheckpointOptions& checkpoint = {});
@@ -261,7 +263,7 @@ class Tape {
   void compute_again(Frame& frame);
   void run_node(Node& node, std::vector<Tensor>& results);
   void deliver(const Edge& edge, Tensor gradient);
-  void accumulate(TensorBody& leaf, Tensor gradient);
+  void accumulate(const Tensor& leaf, Tensor gradient);
   Tensor conformed(Tensor gradient, const Edge& edge);
 
   TraceWriter writer_;

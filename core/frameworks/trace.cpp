@@ -8,6 +8,8 @@ std::string_view name(Purpose p) {
       return "weights";
     case Purpose::kBuffers:
       return "buffers and inputs";
+    case Purpose::kMasterWeights:
+      return "master weights";
     case Purpose::kGradients:
       return "gradients";
     case Purpose::kOptimizerState:

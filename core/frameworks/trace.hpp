@@ -16,6 +16,7 @@ namespace trainhost::frameworks {
 enum class Purpose : std::uint8_t {
   kWeights,
   kBuffers,         // of the model (rotary frequencies), and token ids and labels
+  kMasterWeights,   // f32 copies of weights, which the optimizer updates
   kGradients,       // of weights
   kOptimizerState,  // moments
   kActivations,     // results of the forward pass
@@ -25,7 +26,7 @@ enum class Purpose : std::uint8_t {
   kCommunication,   // buckets of gradients, gathered weights
   kKernel,          // workspaces of libraries, and what one operator allocates and frees
 };
-inline constexpr std::size_t kPurposes = 10;
+inline constexpr std::size_t kPurposes = 11;
 std::string_view name(Purpose p);
 
 /// Memory that one CUDA stream has freed is not used for an allocation of another stream.

@@ -7,66 +7,14 @@
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/operators.hpp"
+#include "core/frameworks/optimizer_step.hpp"
+#include "core/frameworks/zero.hpp"
 
 namespace trainhost::frameworks {
 namespace {
 
 constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
                                           "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
-
-/// optimizer.step() and zero_grad(set_to_none=True).
-class OptimizerStep {
- public:
-  OptimizerStep(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
-      : t_(tape), s_(settings), trained_(trained) {}
-
-  void run() {
-    const bool adam = s_.optimizer == Optimizer::kAdamW;
-    const int moments = adam ? 2 : s_.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
-    const bool counts = adam && (s_.loop == OptimizerLoop::kFused || t_.options.counters_on_device);
-    if (state_.empty())
-      for (const Tensor& p : trained_) {
-        if (!p->grad) continue;
-        for (int i = 0; i < moments; ++i)
-          state_.push_back(like(p, p->shape, Purpose::kOptimizerState, "moment"));
-        if (counts) state_.push_back(like(p, {}, Purpose::kOptimizerState, "step counter"));
-      }
-    if (adam && s_.loop == OptimizerLoop::kForeach) {
-      // The square roots of all second moments exist at the same time.
-      std::vector<Tensor> roots;
-      for (const Tensor& p : trained_)
-        if (p->grad) roots.push_back(like(p, p->shape, Purpose::kUpdate, "square root of the second moment"));
-    }
-    if (adam && s_.loop == OptimizerLoop::kForLoop)
-      for (const Tensor& p : trained_) {
-        if (!p->grad) continue;
-        const Tensor root = like(p, p->shape, Purpose::kUpdate, "square root of the second moment");
-        like(p, p->shape, Purpose::kUpdate, "square root of the second moment, corrected");
-      }
-    if (!adam && s_.weight_decay && s_.loop == OptimizerLoop::kForeach) {
-      // Weight decay is added to copies of all gradients.
-      std::vector<Tensor> decayed;
-      for (const Tensor& p : trained_)
-        if (p->grad) decayed.push_back(like(p, p->shape, Purpose::kUpdate, "gradient with weight decay"));
-    }
-    for (const Tensor& p : trained_) p->grad.reset();
-  }
-
- private:
-  Tensor like(const Tensor& p, const Shape& shape, Purpose purpose, const char* tensor) {
-    const TraceStorage own = t_.storage(p);
-    t_.layer = own.layer;
-    Tensor out = t_.new_storage(shape, shape.dims ? p->type : Element::kF32, purpose, "", tensor);
-    t_.storage(out).module = own.module;
-    t_.layer = -1;
-    return out;
-  }
-
-  Tape& t_;
-  const StepSettings& s_;
-  const std::vector<Tensor>& trained_;
-  std::vector<Tensor> state_;
-};
 
 /// Gradients are reduced from buckets of 25 MiB, the first of 1 MiB, that exist during the whole run.
 std::vector<Tensor> ddp_buckets(Tape& tape, const std::vector<Tensor>& trained) {
@@ -175,6 +123,11 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s);
   OptimizerStep optimizer(tape, s, model->trained());
   std::vector<Tensor> kept;
+  std::unique_ptr<Zero> zero;
+  if (s.zero.stage) {
+    zero = std::make_unique<Zero>(tape, s, model->trained());
+    tape.after_gradient = [&](const Tensor& p) { zero->after_gradient(p); };
+  }
   if (s.ddp) kept = ddp_buckets(tape, model->trained());
   // Each of the two threads has a handle of cuBLAS with a workspace.
   const auto add_workspace = [&] {
@@ -191,12 +144,14 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
       if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
+      if (zero) zero->before_backward(i == s.accumulate);
       tape.run_backward(loss, [&] {
+        if (zero) zero->after_backward();
         if (model->fsdp()) model->fsdp()->after_backward();
       });
     }
     tape.begin(kUpdate, step, 0);
-    optimizer.run();
+    zero ? zero->step() : optimizer.run();
   };
   const Mark before = mark(result.trace);
   run_step(1);

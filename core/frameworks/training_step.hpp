@@ -8,6 +8,7 @@
 #include "core/base/types.hpp"
 #include "core/frameworks/fsdp.hpp"
 #include "core/frameworks/tape.hpp"
+#include "core/frameworks/zero.hpp"
 #include "core/model/architecture.hpp"
 
 namespace trainhost::frameworks {
@@ -44,6 +45,7 @@ struct StepSettings {
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
   bool ddp = false;         // several data-parallel ranks; gradients are not views of the buckets
   FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights
+  ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
   TapeOptions machine;

@@ -368,7 +368,8 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 
 /// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
 /// follows "plan.".
-constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime"};
+constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime",
+                                          "plan.reduce_bucket", "plan.overlap_reduce"};
 
 /// The loss that a framework computes unless it is told otherwise.
 CrossEntropy usual_cross_entropy(std::string_view framework) {
@@ -386,8 +387,16 @@ void set_framework(const Settings& s, RunConfig& c) {
     if (c.framework.empty())
       throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
                         "example: --for pytorch", s.where(key));
-    options[std::string(key).substr(5)] =
-        find_key(key)->type == Type::kSize ? std::to_string(s.size(key).value()) : s.text(key);
+    const std::string name = std::string(key).substr(5);
+    if ((name == "reduce_bucket" || name == "overlap_reduce") && c.framework != "deepspeed")
+      throw usage_error(
+          fmt::format("{} is a setting of DeepSpeed, but plan.framework is {}", key, c.framework),
+          "example: --for deepspeed", s.where(key));
+    const Type type = find_key(key)->type;
+    options[name] = type == Type::kSize      ? std::to_string(s.size(key).value())
+                    : type == Type::kInteger ? std::to_string(s.integer(key))
+                    : type == Type::kBool    ? (s.flag(key) ? "true" : "false")
+                                             : s.text(key);
   }
   if (c.framework.empty()) return;
   options["framework"] = c.framework;

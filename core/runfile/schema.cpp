@@ -105,6 +105,8 @@ constexpr Key kKeys[] = {
     {"plan.optimizer_implementation", Type::kChoice, "", 0, 0, "foreach|fused|for-loop", "\"fused\"", "foreach | fused | for-loop: the framework's implementation of the optimizer; default: its own default"},
     {"plan.allocator", Type::kText, "", 0, 0, "", "\"expandable_segments:True\"", "settings of PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF"},
     {"plan.runtime", Type::kSize, "", 0, 0, "", "\"600MiB\"", "device memory of driver context and libraries under a framework; default: 512 MiB"},
+    {"plan.reduce_bucket", Type::kInteger, "", 0, 1000000000000, "", "200000000", "elements of gradients that DeepSpeed reduces together (reduce_bucket_size); 0 = the square of the hidden size, with which transformers replaces \"auto\"; default: 500000000"},
+    {"plan.overlap_reduce", Type::kBool, "", 0, 0, "", "true", "DeepSpeed reduces gradients during the backward pass, with a second bucket (overlap_comm); default: false"},
     {"plan.safe", Type::kBool, "false", 0, 0, "", "", "judge by upper bounds: add the margin that the estimator states"},
     {"plan.weights", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|int4|nf4", "\"bf16\"", "type of the weights; default: follows train.precision"},
     {"plan.gradients", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8", "\"fp32\"", "type of the gradients; default: fp32"},

@@ -44,6 +44,7 @@ class Case:
     sequence: int          # tokens per sequence
     accumulate: int        # micro-batches per step
     fsdp: dict | None = None   # fsdp.py; None: one device
+    zero: dict | None = None   # zero.py
 
     @staticmethod
     def from_json(record: dict):
@@ -51,7 +52,7 @@ class Case:
 
     def as_json(self) -> dict:
         record = dataclasses.asdict(self)
-        return record if self.fsdp else {k: v for k, v in record.items() if k != "fsdp"}
+        return {k: v for k, v in record.items() if v is not None}
 
 
 def between(r: random.Random, low: int, high: int, multiple: int = 1) -> int:
@@ -156,3 +157,21 @@ def draw_titan(seed: int, number: int) -> Case:
         fsdp={"world": r.randint(2, 8), "param": "bf16", "reduce": "f32", "output": "",
               "reshard": r.random() < 0.75, "sync": "every", "modules": "torchtitan",
               "recompute": ("selective", "full", "none")[number % 3]})
+
+
+ZERO_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "mixtral", "gemma2", "gemma3")
+
+
+def draw_zero(seed: int, number: int) -> Case:
+    """Case `number` of a seed under DeepSpeed: the model of another case, trained as a whole. The bucket has a size that
+    some gradients exceed, that a few fill, or that holds all of them."""
+    r = random.Random(f"zero/{seed}/{number}")
+    family = ZERO_FAMILIES[number % len(ZERO_FAMILIES)]
+    base = draw(seed, number // len(ZERO_FAMILIES) * 9 + FAMILIES.index(family) + 2000 * 9)
+    world = r.randint(2, 8)
+    return dataclasses.replace(
+        base, precision=("bf16", "bf16", "fp32")[number % 3], lora=0, lora_targets="", lora_dropout=0.0,
+        attention="eager" if family == "gemma2" else ("sdpa", "eager")[number % 4 == 3], checkpoint=bool(number % 7 % 2),
+        optimizer=OPTIMIZERS[number // 5 % 2], accumulate=r.choice([1, 1, 2, 3]),
+        zero={"stage": r.choice([1, 2]), "world": world, "rank": r.randrange(world),
+              "bucket": between(r, 50_000, 8_000_000), "overlap": r.random() < 0.5, "groups": r.choice([1, 2])})

@@ -1,6 +1,7 @@
 """Runs two training steps of a case, and returns what they needed as one record."""
 import contextlib
 import gc
+import sys
 
 import torch
 import transformers
@@ -9,8 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import differences
 import fsdp
 import models
-import titan
 import saved
+import titan
+import zero
 from cases import Case
 from memory import Phases
 
@@ -18,7 +20,7 @@ STEPS = 2  # the first allocates the optimizer's state, all others are like the 
 
 
 def optimizer_of(c: Case, model):
-    trained = [p for p in model.parameters() if p.requires_grad]
+    trained = zero.groups_of(c, model) if c.zero else [p for p in model.parameters() if p.requires_grad]
     if c.optimizer == "sgd":
         return torch.optim.SGD(trained, lr=1e-3, foreach=True)
     kind = {"adamw-foreach": {"foreach": True}, "adamw-fused": {"fused": True}}[c.optimizer]
@@ -39,11 +41,21 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
         fsdp.before_micro_batch(model, c, i)
         with record if i == 0 else contextlib.nullcontext(), mixed(c):
             loss = model(input_ids=inputs, labels=inputs).loss
+        if c.zero:
+            tracker.begin(name + "backward")
+            model.backward(loss)
+            del loss
+            if i + 1 == c.accumulate:
+                tracker.begin(name + "optimizer")
+            model.step()
+            continue
         if c.accumulate > 1:
             loss = loss / c.accumulate
         tracker.begin(name + "backward")
         loss.backward()
         del loss
+    if c.zero:
+        return
     tracker.begin(name + "optimizer")
     optimizer.step()
     optimizer.zero_grad()  # sets the gradients to None
@@ -52,7 +64,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), fsdp.ranks(c) as mesh, mode:
+    with differences.removed(kernels, real), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = models.build(c) if not fsdp.is_titan(c) else titan.build(c, mesh)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         given = [inputs]
@@ -63,8 +75,11 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         elif c.fsdp:
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
-        notes = saved.Saved(model)
         tracker = Phases()
+        if c.zero:
+            with tracker:
+                called = zero.engine(c, model, optimizer)
+        notes = saved.Saved(model)
         tracker.track_external(model, optimizer, *given)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
@@ -77,7 +92,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         notes.release()
         gc.enable()
     kept = sum(left.get(kind, 0) for kind in ("parameters", "buffers", "optimizer", "inputs"))
-    if kept != left["total"]:
+    if kept != left["total"] and not c.zero:  # f32 weights of DeepSpeed are no parameters
         raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
     del model, called, optimizer, tracker, inputs, given
@@ -88,4 +103,5 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
 def versions() -> dict:
     import peft
 
-    return {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__}
+    known = {"torch": torch, "transformers": transformers, "peft": peft, "deepspeed": sys.modules.get("deepspeed")}
+    return {name: module.__version__ for name, module in known.items() if module}

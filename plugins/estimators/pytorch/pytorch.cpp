@@ -1,5 +1,5 @@
 // Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
-// checkpointing, DDP or FSDP2) and of torchtitan by a replay of its allocations (core/frameworks).
+// checkpointing, DDP, FSDP2 or DeepSpeed) and of torchtitan by a replay of its allocations (core/frameworks).
 #include <algorithm>
 #include <array>
 
@@ -17,8 +17,8 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"]
-options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "deepspeed"]
+options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
 priority = 80
 )");
 
@@ -60,9 +60,10 @@ pytorch::Options options_of(const th_host* host) {
   const rules::Options given(host, kId);
   pytorch::Options o;
   // Rejects any other value.
-  const std::string framework =
-      given.word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"})
-          .value_or("pytorch");
+  const std::string framework = given
+                                    .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory",
+                                                        "fsdp2", "torchtitan", "deepspeed"})
+                                    .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") {
     o.framework = pytorch::Framework::kTorchtitan;
@@ -76,6 +77,14 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
+  if (framework == "deepspeed") {
+    o.framework = pytorch::Framework::kDeepSpeed;
+    if (given.text("reduce_bucket") == "0")
+      o.reduce_bucket.reset();
+    else if (const auto elements = given.count("reduce_bucket"))
+      o.reduce_bucket = elements;
+    o.overlap_reduce = given.flag("overlap_reduce", false);
+  }
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

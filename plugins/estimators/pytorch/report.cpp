@@ -22,6 +22,7 @@ struct Line {
 constexpr std::uint32_t kPasses = kForward | kBackward;
 constexpr Line kLines[] = {
     {Purpose::kWeights, Component::kWeights, kAlways},
+    {Purpose::kMasterWeights, Component::kMasterWeights, kAlways},
     {Purpose::kGradients, Component::kGradients, kPasses | kUpdate},
     {Purpose::kOptimizerState, Component::kOptimizerState, kAlways},
     {Purpose::kActivations, Component::kActivations, kPasses},
@@ -187,7 +188,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
-          (r.settings.ddp || r.settings.fsdp.ranks ? kNccl : 0));
+          (r.settings.ddp || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ? kNccl : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 

@@ -163,11 +163,14 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.dropout = o.dropout;
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
-  set_types(r, o.framework == Framework::kPlain, s, notes);
-  require_types_of_parameters(r, o, s, notes);
+  if (o.framework != Framework::kDeepSpeed) {
+    set_types(r, o.framework == Framework::kPlain, s, notes);
+    require_types_of_parameters(r, o, s, notes);
+  }
   set_recompute(r, o, s);
   set_optimizer(r, o, s);
-  if (o.framework != Framework::kPlain) set_fsdp(a, r, o, s, notes);
+  if (o.framework == Framework::kFsdp2 || o.framework == Framework::kTorchtitan) set_fsdp(a, r, o, s, notes);
+  if (o.framework == Framework::kDeepSpeed) set_deepspeed(a, r, o, s, notes);
   return s;
 }
 

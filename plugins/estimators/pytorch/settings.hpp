@@ -1,5 +1,6 @@
 // A run of the run file as the settings of a PyTorch training step.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@
 namespace trainhost::pytorch {
 
 /// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
-enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan };
+/// DeepSpeed: the same module with its engine.
+enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kDeepSpeed };
 
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
@@ -21,6 +23,9 @@ struct Options {
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2
+  /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".
+  std::optional<std::uint64_t> reduce_bucket = 500'000'000;
+  bool overlap_reduce = false;
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
@@ -34,5 +39,8 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 /// FSDP2 of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,
               frameworks::StepSettings& settings, std::vector<std::string>& notes);
+/// The same for ZeRO of DeepSpeed.
+void set_deepspeed(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 }  // namespace trainhost::pytorch

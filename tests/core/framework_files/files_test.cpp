@@ -50,11 +50,13 @@ BOOST_AUTO_TEST_CASE(training_arguments_and_deepspeed_describe_one_job) {
                                         {"plan.gradients", "bf16"},
                                         {"plan.master", "fp32"},
                                         {"plan.cross_entropy", "plain"},
+                                        {"plan.reduce_bucket", "0 @10"},
+                                        {"plan.overlap_reduce", "true @7"},
                                         {"plan.offload_optimizer", "cpu @5"}}));
   BOOST_TEST(
       keys_with(s, KeyUse::kNotModelled) ==
           (std::vector<std::string>{
-              "zero_optimization.sub_group_size", "zero_optimization.reduce_bucket_size",
+              "zero_optimization.sub_group_size",
               "zero_optimization.stage3_prefetch_bucket_size",
               "zero_optimization.stage3_param_persistence_threshold",
               "zero_optimization.stage3_max_live_parameters", "zero_optimization.stage3_max_reuse_distance"}),

@@ -11,7 +11,7 @@
 
 namespace trainhost::test {
 
-/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan".
+/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "deepspeed".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -95,6 +95,15 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
       s.checkpoint = f.at("recompute") == "full";
       s.selective = f.at("recompute") == "selective";
     }
+  }
+  if (c.contains("zero")) {
+    const nlohmann::json& z = c.at("zero");
+    s.zero.stage = z.at("stage");
+    s.zero.ranks = z.at("world");
+    s.zero.rank = z.at("rank");
+    s.zero.bucket = z.at("bucket");
+    s.zero.overlap = z.at("overlap");
+    s.zero.separate_vectors = z.at("groups") == 2;
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};

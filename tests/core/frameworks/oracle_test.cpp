@@ -26,8 +26,8 @@ std::map<std::string, std::uint64_t> phase_peaks(const Trace& trace) {
   return peaks;
 }
 
-/// Compares saved bytes and peaks; returns the cases of each family.
-std::map<std::string, std::size_t> compare(const std::string& folder) {
+/// Compares saved bytes and peaks; returns the cases of each family. within: bytes that a peak may differ by.
+std::map<std::string, std::size_t> compare(const std::string& folder, std::uint64_t within = 0) {
   std::map<std::string, std::size_t> cases_of_family;
   for (const Json& r : test::oracle_records(folder)) {
     const Json& c = r.at("case");
@@ -41,7 +41,8 @@ std::map<std::string, std::size_t> compare(const std::string& folder) {
       BOOST_TEST(peaks.size() == r.at("peaks").size());
       for (const auto& [phase, ours] : peaks) {
         const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
-        BOOST_TEST(ours == theirs, phase << ": " << ours << " instead of " << theirs);
+        BOOST_TEST(std::max(ours, theirs) - std::min(ours, theirs) <= within,
+                   phase << ": " << ours << " instead of " << theirs);
       }
     }
   }
@@ -68,9 +69,16 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_store
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
 }
 
+// DeepSpeed has some scalars (loss scale, checks for overflow, norms) that the replay leaves out.
+BOOST_AUTO_TEST_CASE(the_replay_of_deepspeed_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed", 256);
+  BOOST_TEST(cases_of_family.size() == 8u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp", "torchtitan"})
+  for (const char* folder : {"fsdp", "torchtitan", "deepspeed"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));

@@ -100,6 +100,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
     for (const char* setting : {"optimizer_implementation", "allocator", "runtime"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
+    for (const char* setting : {"reduce_bucket", "overlap_reduce"})
+      if (line.starts_with(setting)) with += "framework = \"deepspeed\"\n";
     if (line.starts_with("dtype")) with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
     if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";
@@ -309,6 +311,15 @@ BOOST_AUTO_TEST_CASE(settings_of_a_framework_are_options_of_the_estimators_that_
     return std::string(e.what()).find("plan.framework is not given") != std::string::npos;
   });
   BOOST_CHECK_THROW(reject_unsupported(c), Error);
+  const RunConfig zero = load_run(
+      {},
+      {{"plan.framework", "deepspeed"}, {"plan.reduce_bucket", "1000000"}, {"plan.overlap_reduce", "true"}});
+  BOOST_TEST(zero.plugin_options.at("").at("reduce_bucket") == "1000000");
+  BOOST_TEST(zero.plugin_options.at("").at("overlap_reduce") == "true");
+  BOOST_CHECK_EXCEPTION(load_run({}, {{"plan.framework", "pytorch"}, {"plan.reduce_bucket", "0"}}), Error,
+                        [](const Error& e) {
+                          return std::string(e.what()).find("is a setting of DeepSpeed") != std::string::npos;
+                        });
 }
 
 BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {

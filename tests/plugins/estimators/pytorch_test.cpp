@@ -169,6 +169,81 @@ BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_
   refused(r, "adapters under FSDP2: units that hold frozen");
 }
 
+BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("deepspeed")) {
+    const json &c = record.at("case"), &zero = c.at("zero");
+    if (zero.at("groups") != 2) continue;  // transformers always makes two
+    RunSpec r = run_of(c);
+    if (c.at("precision") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = zero.at("world"), r.parallel.zero = zero.at("stage");
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kDeepSpeed;
+    o.reduce_bucket = zero.at("bucket"), o.overlap_reduce = zero.at("overlap");
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      const auto peak = [&] {
+        return frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
+      };
+      // In f32 a rank with a part of one parameter alone does not copy its gradient, but keeps all of it.
+      const std::uint64_t fullest = peak(), measured = measured_peak(record);
+      if (c.at("precision") == "bf16") BOOST_TEST(fullest + measured / 100 >= measured);
+      s.zero.rank = zero.at("rank");
+      const std::uint64_t own = peak();
+      BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 15u);
+}
+
+BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_was_not_compared) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 2;
+  const auto estimate_zero = [](const RunSpec& run, std::map<std::string, std::string> more = {}) {
+    more["framework"] = "deepspeed";
+    return estimate(run, std::move(more));
+  };
+  const MemoryReport report = estimate_zero(r);
+  constexpr std::uint64_t kParameters = 8030261248;
+  BOOST_TEST(bytes_of(report, Purpose::kWeights) == 2 * kParameters);
+  BOOST_TEST(bytes_of(report, Purpose::kMasterWeights) == 4 * kParameters / 8);
+  // Two moments, and a counter in a block for each group of parameters.
+  BOOST_TEST(bytes_of(report, Purpose::kOptimizerState) == 8 * kParameters / 8 + 2 * 512);
+  BOOST_TEST(has_note(report,
+                      "ZeRO 2 on 8 ranks, for the rank with most gradients; reduce_bucket_size 500,000,000"));
+  BOOST_TEST(!has_note(report, "FSDP2"));
+  // "auto" is 4096 squared, two bytes each, twice.
+  const MemoryReport small = estimate_zero(r, {{"reduce_bucket", "0"}, {"overlap_reduce", "true"}});
+  BOOST_TEST(has_note(small, "reduce_bucket_size 16,777,216 elements, twice (overlap_comm)"));
+  RunSpec one = r;
+  one.parallel.zero = 1;
+  // Stage 1 keeps all gradients until the backward pass has ended.
+  BOOST_TEST(bytes_of(estimate_zero(one), Purpose::kGradients) >= 2 * kParameters);
+  const auto refused = [&](const RunSpec& run, const std::string& what) {
+    BOOST_CHECK_EXCEPTION(estimate_zero(run), tp::PluginError, [&](const tp::PluginError& e) {
+      BOOST_TEST(std::string(e.what()).find(what) != std::string::npos, e.what());
+      return e.status() == "unsupported";
+    });
+  };
+  RunSpec other = r;
+  other.parallel.zero = 3;
+  refused(other, "parallel.zero = 3 with DeepSpeed: its stages 1 and 2 are replayed");
+  other = r, other.moment = DType::kBF16;
+  refused(other, "plan.moments = \"bf16\": bf16_optimizer_states");
+  other = r, other.master = DType::kBF16;
+  refused(other, "plan.master = \"bf16\": bf16_master_weights_and_grads");
+  other = r, other.weight = DType::kF32, other.master = DType::kNone;
+  refused(other, "plan.weights = \"fp32\" under DeepSpeed: its torch_autocast");
+  other = r, other.mode = RunMode::kLora, other.lora_rank = 8, other.lora_targets = 1;
+  refused(other, "adapters under DeepSpeed");
+  other = r, other.memory.optimizer_in = Tier::kHost;
+  refused(other, "plan.offload_optimizer");
+}
+
 BOOST_AUTO_TEST_CASE(the_weights_of_every_described_preset_are_its_parameters) {
   std::size_t described = 0;
   const auto check = [&](const ModelSpec& m) {

@@ -1,0 +1,194 @@
+#include "core/frameworks/zero.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/frameworks/optimizer_step.hpp"
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+std::uint64_t elements_of(const Tensor& t) { return t->shape.count(); }
+
+}  // namespace
+
+Zero::Zero(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
+    : t_(tape), s_(settings), policy_(settings.zero), type_(settings.weights) {
+  std::vector<Tensor> matrices, vectors;
+  for (const Tensor& p : trained)
+    (policy_.separate_vectors && p->shape.dims < 2 ? vectors : matrices).push_back(p);
+  groups_.reserve(2);
+  for (std::vector<Tensor>* group : {&matrices, &vectors})
+    if (!group->empty()) add_group(std::move(*group));
+  choose_rank();
+}
+
+Zero::~Zero() = default;
+
+void Zero::add_group(std::vector<Tensor> parameters) {
+  Group g;
+  std::uint64_t elements = 0;
+  for (const Tensor& p : parameters) {
+    g.offsets.push_back(elements);
+    places_[p.get()] = {groups_.size(), elements, elements_of(p)};
+    elements += elements_of(p);
+  }
+  g.parameters = std::move(parameters);
+  // Partitions begin at multiples of two elements.
+  const std::uint64_t alignment = std::uint64_t{2} * policy_.ranks;
+  const std::uint64_t padded = (elements + alignment - 1) / alignment * alignment;
+  g.partition = padded / policy_.ranks;
+  if (padded > elements)
+    padding_.push_back(buffer(padded - elements, type_, Purpose::kWeights, "padding of the weights"));
+  g.master.push_back(buffer(g.partition, Element::kF32, Purpose::kMasterWeights, "f32 weights"));
+  groups_.push_back(std::move(g));
+  Group& placed = groups_.back();
+  placed.optimizer = std::make_unique<OptimizerStep>(t_, s_, placed.master);
+}
+
+/// A parameter counts whole for each rank that has a part of it.
+void Zero::choose_rank() {
+  std::vector<std::uint64_t> elements(policy_.ranks);
+  for (const auto& [parameter, at] : places_) {
+    const std::uint64_t size = groups_[at.group].partition;
+    for (std::uint64_t r = at.offset / size; r * size < at.offset + at.elements; ++r)
+      elements[r] += at.elements;
+  }
+  rank_ =
+      policy_.rank != kFullestRank
+          ? policy_.rank
+          : static_cast<std::uint32_t>(std::max_element(elements.begin(), elements.end()) - elements.begin());
+  own_elements_ = elements[rank_];
+}
+
+bool Zero::is_own(const Place& p) const {
+  const std::uint64_t size = groups_[p.group].partition, begin = size * rank_;
+  return p.offset < begin + size && p.offset + p.elements > begin;
+}
+
+Tensor Zero::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name) {
+  return t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "", name);
+}
+
+void Zero::after_gradient(const Tensor& parameter) {
+  // Stage 1 keeps its bucket until the gradients are reduced at the end of the step.
+  if (buckets_.empty())
+    for (int i = 0; i < (policy_.overlap ? 2 : 1); ++i)
+      buckets_.push_back(buffer(policy_.bucket, type_, Purpose::kCommunication, "bucket of gradients"));
+  if (policy_.stage == 2 || (policy_.overlap && boundary_)) put_into_bucket(parameter);
+}
+
+void Zero::put_into_bucket(const Tensor& parameter) {
+  const std::uint64_t elements = elements_of(parameter);
+  if (bucket_elements_ + elements > policy_.bucket) reduce_bucket();
+  // A gradient that is larger than the bucket is reduced where it is.
+  if (elements <= policy_.bucket) parameter->grad.reset();
+  in_bucket_.push_back(parameter);
+  bucket_elements_ += elements;
+}
+
+/// The bucket is cut into slices of one rank each, which are copied into one tensor that is reduced. A single
+/// slice is reduced where it is.
+void Zero::flatten_slices() {
+  std::uint64_t elements = 0, slices = 0;
+  std::pair<std::size_t, std::uint64_t> owner_before{~std::size_t{0}, 0};
+  const auto flush = [&] {
+    if (slices > 1) buffer(elements, type_, Purpose::kCommunication, "gradients to reduce");
+    elements = slices = 0;
+  };
+  std::vector<std::uint64_t> sizes;
+  for (const Tensor& p : in_bucket_) {
+    const Place& at = place(p);
+    const std::uint64_t size = groups_[at.group].partition;
+    for (std::uint64_t from = at.offset, end = at.offset + at.elements; from < end;) {
+      const std::uint64_t rank = from / size, to = std::min(end, (rank + 1) * size);
+      // Slices of one rank are merged, also of different groups.
+      if (!sizes.empty() && rank == owner_before.second)
+        sizes.back() += to - from;
+      else
+        sizes.push_back(to - from);
+      owner_before = {at.group, rank};
+      from = to;
+    }
+  }
+  for (const std::uint64_t size : sizes) {
+    elements += size;
+    ++slices;
+    if (elements > policy_.bucket) flush();
+  }
+  flush();
+}
+
+void Zero::reduce_bucket() {
+  flatten_slices();
+  for (const Tensor& p : in_bucket_) {
+    if (is_own(place(p))) {
+      if (!own_) own_ = buffer(own_elements_, type_, Purpose::kGradients, "gradients of the partition");
+      p->grad.reset();
+    } else if (policy_.stage == 2) {
+      p->grad.reset();
+    }
+  }
+  in_bucket_.clear();
+  bucket_elements_ = 0;
+}
+
+void Zero::after_backward() {
+  if (policy_.stage == 1 && !boundary_) return;
+  if (policy_.stage == 1 && !policy_.overlap)
+    for (const Group& g : groups_)
+      for (const Tensor& p : g.parameters)
+        if (p->grad) put_into_bucket(p);
+  reduce_bucket();
+  if (!summed_)
+    summed_ = std::move(own_);
+  else
+    own_.reset();
+  buckets_.clear();
+  for (const Group& g : groups_)
+    for (const Tensor& p : g.parameters) p->grad.reset();
+}
+
+void Zero::step() {
+  std::vector<std::size_t> slices;
+  for (const Group& g : groups_) {
+    std::size_t count = 0;
+    std::uint64_t covered = 0;
+    const std::uint64_t begin = g.partition * rank_, end = begin + g.partition;
+    for (std::size_t i = 0; i < g.parameters.size(); ++i) {
+      const std::uint64_t from = std::max(begin, g.offsets[i]);
+      const std::uint64_t to = std::min(end, g.offsets[i] + elements_of(g.parameters[i]));
+      if (from >= to) continue;
+      ++count;
+      covered += to - from;
+      // The norm is computed in f64, tensor by tensor.
+      buffer(2 * (to - from), Element::kF32, Purpose::kUpdate, "gradient in f64");
+    }
+    if (covered < g.partition) {
+      ++count;
+      gradient_padding_.push_back(
+          buffer(g.partition - covered, type_, Purpose::kGradients, "padding of the gradients"));
+    }
+    slices.push_back(count);
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    Group& g = groups_[i];
+    // A single slice stays where it is, and f32 gradients are not copied into another type.
+    const Shape shape{static_cast<std::int64_t>(g.partition)};
+    Tensor gradient = slices[i] > 1
+                          ? buffer(g.partition, type_, Purpose::kUpdate, "gradients of the partition, flat")
+                      : summed_ ? t_.alias(summed_, shape)
+                                : Tensor();
+    if (type_ != Element::kF32 || !gradient)
+      gradient = buffer(g.partition, Element::kF32, Purpose::kUpdate, "f32 gradients");
+    g.master.front()->grad = std::move(gradient);
+    if (i + 1 == groups_.size()) {
+      summed_.reset();
+      gradient_padding_.clear();
+    }
+    g.optimizer->run();
+  }
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,68 @@
+"""DeepSpeed's ZeRO of a case, for one rank of a process group that does not communicate.
+
+A case with `zero` holds {"stage": 1 or 2, "world": ranks, "rank": the one that is measured, "bucket": reduce_bucket_size in
+elements, "overlap": overlap_comm, "groups": 1, or 2 with norms and biases in a group without weight decay}. The engine and
+the optimizer are those of the installed package; the model is bf16 or f32, the optimizer one of torch.optim.
+"""
+import contextlib
+import importlib
+import logging
+import os
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch._subclasses import fake_impls
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+
+def number(mode, function, tensor):
+    """The value of a fake scalar: no overflow, norm 0."""
+    return False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 0
+
+
+@contextlib.contextmanager
+def ranks(c):
+    """The process group of a case, and what DeepSpeed cannot do with fake tensors on the device cpu."""
+    os.environ |= {"DS_ACCELERATOR": "cpu", "RANK": str(c.zero["rank"]), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+                   "WORLD_SIZE": str(c.zero["world"]), "MASTER_PORT": "29500", "TORCHDYNAMO_DISABLE": "1"}
+    logging.disable(logging.CRITICAL)
+    importlib.import_module("deepspeed")
+    backend = importlib.import_module("deepspeed.comm.torch")
+    comm = importlib.import_module("deepspeed.comm.comm")
+    dist.init_process_group("fake", store=FakeStore(), rank=c.zero["rank"], world_size=c.zero["world"])
+    values = {torch.ops.aten._local_scalar_dense.default: number}
+    try:
+        with (mock.patch.object(backend, "build_shm_op", lambda: None),
+              mock.patch.object(torch.nn.Module, "to", lambda module, *args, **kwargs: module),
+              mock.patch.object(torch.nn.Module, "bfloat16", lambda module: module),
+              mock.patch.dict(fake_impls.op_implementations_dict, values)):
+            yield
+    finally:
+        comm.cdb = None
+        importlib.import_module("deepspeed.utils.groups")._WORLD_GROUP = None
+        dist.destroy_process_group()
+
+
+def groups_of(c, model):
+    """The groups of parameters that the Trainer of transformers makes."""
+    parameters = list(model.parameters())
+    if c.zero["groups"] == 1:
+        return parameters
+    return [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.01},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+
+
+def engine(c, model, optimizer):
+    """Replaces the weights of the model by views of flat tensors."""
+    deepspeed = importlib.import_module("deepspeed")
+    config = {
+        "train_micro_batch_size_per_gpu": c.batch,
+        "gradient_accumulation_steps": c.accumulate,
+        "bf16": {"enabled": c.precision == "bf16"},
+        "gradient_clipping": 1.0,
+        "zero_optimization": {"stage": c.zero["stage"], "reduce_bucket_size": c.zero["bucket"],
+                              "overlap_comm": c.zero["overlap"]},
+        "zero_allow_untested_optimizer": True,
+    }
+    return deepspeed.initialize(model=model, config=config, optimizer=optimizer)[0]
