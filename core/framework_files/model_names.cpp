@@ -39,13 +39,14 @@ std::string preset_of(const std::string& name) {
   const std::size_t slash = name.find_last_of('/');
   const std::string letters = letters_of(slash == name.npos ? name : name.substr(slash + 1));
   if (letters.empty()) return "";
-  // Names of torchtune and torchtitan that leave out a part.
+  // Names that leave out a part, or have another one.
   static constexpr struct {
     const char *letters, *preset;
   } kShort[] = {
-      {"phi3mini", "phi-3-mini-4k"},         {"llama3405b", "llama-3.1-405b"},
-      {"deepseekv316b", "deepseek-v2-lite"}, {"deepseekv3236b", "deepseek-v2"},
-      {"deepseekv3671b", "deepseek-v3"},     {"tinyllama11bintermediatestep1431k3t", "tinyllama-1.1b"}};
+      {"phi3mini", "phi-3-mini-4k"},           {"llama3405b", "llama-3.1-405b"},
+      {"mistralnemo2407", "mistral-nemo-12b"}, {"mistralsmall24b2501", "mistral-small-24b"},
+      {"deepseekv316b", "deepseek-v2-lite"},   {"deepseekv3236b", "deepseek-v2"},
+      {"deepseekv3671b", "deepseek-v3"},       {"tinyllama11bintermediatestep1431k3t", "tinyllama-1.1b"}};
   for (const auto& s : kShort)
     if (letters == s.letters) return s.preset;
   for (const ModelSpec& m : model_presets())

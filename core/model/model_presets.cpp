@@ -38,8 +38,8 @@ ModelSpec llama31(const char* name, const Dims& d, double factor, bool tied = fa
   return m;
 }
 
-ModelSpec mistral(const char* name, const Dims& d, std::uint32_t window) {
-  ModelSpec m = model(name, "mistral", d, 10000, 1e-5, false);
+ModelSpec mistral(const char* name, const Dims& d, double theta, std::uint32_t window = 0) {
+  ModelSpec m = model(name, "mistral", d, theta, 1e-5, false);
   m.sliding_window = window;
   return m;
 }
@@ -76,15 +76,30 @@ std::vector<ModelSpec> make_presets() {
       llama31("llama-3.1-8b",               {128256, 4096,  32,  32,  8,  128, 14336, 131072}, 8),
       llama31("llama-3.1-70b",              {128256, 8192,  80,  64,  8,  128, 28672, 131072}, 8),
       llama31("llama-3.1-405b",             {128256, 16384, 126, 128, 8,  128, 53248, 131072}, 8),
+      llama31("llama-3.3-70b",              {128256, 8192,  80,  64,  8,  128, 28672, 131072}, 8),
+      llama31("llama-3.2-1b",               {128256, 2048,  16,  32,  8,  64,  8192,  131072}, 32, true),
       llama31("llama-3.2-3b",               {128256, 3072,  28,  24,  8,  128, 8192,  131072}, 32, true),
-      mistral("mistral-7b-v0.1",            {32000,  4096,  32,  32,  8,  128, 14336, 32768}, 4096),
+      mistral("mistral-7b-v0.1",            {32000,  4096,  32,  32,  8,  128, 14336, 32768}, 1e4, 4096),
+      mistral("mistral-7b-v0.3",            {32768,  4096,  32,  32,  8,  128, 14336, 32768}, 1e6),
+      mistral("mistral-nemo-12b",           {131072, 5120,  40,  32,  8,  128, 14336, 131072}, 1e6),
+      mistral("mistral-small-24b",          {131072, 5120,  40,  32,  8,  128, 32768, 32768}, 1e8),
       qwen2("qwen2.5-0.5b",                 {151936, 896,   24,  14,  2,  64,  4864,  32768}, true),
+      qwen2("qwen2.5-1.5b",                 {151936, 1536,  28,  12,  2,  128, 8960,  32768}, true),
       qwen2("qwen2.5-3b",                   {151936, 2048,  36,  16,  2,  128, 11008, 32768}, true),
       qwen2("qwen2.5-7b",                   {152064, 3584,  28,  28,  4,  128, 18944, 32768}, false),
+      qwen2("qwen2.5-14b",                  {152064, 5120,  48,  40,  8,  128, 13824, 32768}, false),
+      qwen2("qwen2.5-32b",                  {152064, 5120,  64,  40,  8,  128, 27648, 32768}, false),
+      qwen2("qwen2.5-72b",                  {152064, 8192,  80,  64,  8,  128, 29568, 32768}, false),
       qwen3("qwen3-0.6b",                   {151936, 1024,  28,  16,  8,  128, 3072,  40960}, true),
       qwen3("qwen3-1.7b",                   {151936, 2048,  28,  16,  8,  128, 6144,  40960}, true),
+      qwen3("qwen3-4b",                     {151936, 2560,  36,  32,  8,  128, 9728,  40960}, true),
+      qwen3("qwen3-8b",                     {151936, 4096,  36,  32,  8,  128, 12288, 40960}, false),
+      qwen3("qwen3-14b",                    {151936, 5120,  40,  40,  8,  128, 17408, 40960}, false),
+      qwen3("qwen3-32b",                    {151936, 5120,  64,  64,  8,  128, 25600, 40960}, false),
       model("smollm-360m", "llama",         {49152,  960,   32,  15,  5,  64,  2560,  2048}, 1e4, 1e-5, true),
+      model("smollm2-135m", "llama",        {49152,  576,   30,  9,   3,  64,  1536,  8192}, 1e5, 1e-5, true),
       model("smollm2-360m", "llama",        {49152,  960,   32,  15,  5,  64,  2560,  8192}, 1e5, 1e-5, true),
+      model("smollm2-1.7b", "llama",        {49152,  2048,  24,  32,  32, 64,  8192,  8192}, 1.3e5, 1e-5, true),
       model("tinyllama-1.1b", "llama",      {32000,  2048,  22,  32,  4,  64,  5632,  2048}, 1e4, 1e-5, false),
       model("yi-1.5-6b", "llama",           {64000,  4096,  32,  32,  4,  128, 11008, 4096}, 5e6, 1e-6, false),
   };

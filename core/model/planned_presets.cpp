@@ -65,6 +65,7 @@ constexpr Row kRows[] = {
      "vocab_size 50432, hidden_size 6144, num_hidden_layers 44, num_attention_heads 64, intermediate_size 24576,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
     {"gpt2", "gpt2", "vocab_size 50257, n_embd 768, n_layer 12, n_head 12, n_positions 1024"},
+    {"gpt2-large", "gpt2", "vocab_size 50257, n_embd 1280, n_layer 36, n_head 20, n_positions 1024"},
     {"gpt2-medium", "gpt2", "vocab_size 50257, n_embd 1024, n_layer 24, n_head 16, n_positions 1024"},
     {"gpt2-xl", "gpt2", "vocab_size 50257, n_embd 1600, n_layer 48, n_head 25, n_positions 1024"},
     {"granite-3.3-8b", "granite",
@@ -74,6 +75,10 @@ constexpr Row kRows[] = {
      "vocab_size 92544, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 14336, bias false, max_position_embeddings 32768, tie_word_embeddings false"},
     // Every layer has experts; intermediate_size is the width of each.
+    {"mixtral-8x22b-v0.1", "mixtral",
+     "vocab_size 32000, hidden_size 6144, num_hidden_layers 56, num_attention_heads 48, num_key_value_heads 8,"
+     "intermediate_size 16384, num_local_experts 8, num_experts_per_tok 2, sliding_window null,"
+     "max_position_embeddings 65536, tie_word_embeddings false"},
     {"mixtral-8x7b-v0.1", "mixtral",
      "vocab_size 32000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
      "intermediate_size 14336, num_local_experts 8, num_experts_per_tok 2, sliding_window null,"
@@ -97,6 +102,9 @@ constexpr Row kRows[] = {
     {"phi-3-mini-4k", "phi3",
      "vocab_size 32064, hidden_size 3072, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
      "intermediate_size 8192, sliding_window 2048, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"phi-4", "phi3",
+     "vocab_size 100352, hidden_size 5120, num_hidden_layers 40, num_attention_heads 40, num_key_value_heads 10,"
+     "intermediate_size 17920, sliding_window null, max_position_embeddings 16384, tie_word_embeddings false"},
     {"pythia-160m", "gpt_neox",
      "vocab_size 50304, hidden_size 768, num_hidden_layers 12, num_attention_heads 12, intermediate_size 3072,"
      "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
@@ -108,6 +116,10 @@ constexpr Row kRows[] = {
     {"qwen3-235b-a22b", "qwen3_moe",
      "vocab_size 151936, hidden_size 4096, num_hidden_layers 94, num_attention_heads 64, num_key_value_heads 4, head_dim 128,"
      "intermediate_size 12288, moe_intermediate_size 1536, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
+     "attention_bias false, use_sliding_window false, max_position_embeddings 40960, tie_word_embeddings false"},
+    {"qwen3-30b-a3b", "qwen3_moe",
+     "vocab_size 151936, hidden_size 2048, num_hidden_layers 48, num_attention_heads 32, num_key_value_heads 4, head_dim 128,"
+     "intermediate_size 6144, moe_intermediate_size 768, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
      "attention_bias false, use_sliding_window false, max_position_embeddings 40960, tie_word_embeddings false"},
     {"stablelm-3b-4e1t", "stablelm",
      "vocab_size 50304, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"

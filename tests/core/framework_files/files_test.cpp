@@ -56,8 +56,7 @@ BOOST_AUTO_TEST_CASE(training_arguments_and_deepspeed_describe_one_job) {
   BOOST_TEST(
       keys_with(s, KeyUse::kNotModelled) ==
           (std::vector<std::string>{
-              "zero_optimization.sub_group_size",
-              "zero_optimization.stage3_prefetch_bucket_size",
+              "zero_optimization.sub_group_size", "zero_optimization.stage3_prefetch_bucket_size",
               "zero_optimization.stage3_param_persistence_threshold",
               "zero_optimization.stage3_max_live_parameters", "zero_optimization.stage3_max_reuse_distance"}),
       boost::test_tools::per_element());
@@ -264,7 +263,12 @@ BOOST_AUTO_TEST_CASE(models_are_found_by_the_names_that_frameworks_write) {
                                           {"phi3_mini", "phi-3-mini-4k"},
                                           {"deepseek_v3-16B", "deepseek-v2-lite"},
                                           {"qwen3-235B-A22B", "qwen3-235b-a22b"},
-                                          {"meta-llama/Llama-3.2-1B", ""},
+                                          {"meta-llama/Llama-3.2-1B", "llama-3.2-1b"},
+                                          {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"},
+                                          {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
+                                          {"mistralai/Mistral-Small-24B-Base-2501", "mistral-small-24b"},
+                                          {"microsoft/phi-4", "phi-4"},
+                                          {"meta-llama/Llama-3.2-11B", ""},
                                           {"my-model", ""},
                                           {"base", ""},
                                           {"", ""}})
