@@ -113,10 +113,12 @@ class Allocator {
     if (collects() && !is_small(pool)) ++searches_;
     std::optional<FreeBlocks::Key> it = p.free.at_least(size);
     if (!it) return kNone;
-    if (config_.expandable_segments)
-      for (auto next = p.free.after(*it); next && growable_size(next->block) < growable_size(it->block);
-           next = p.free.after(*next))
-        it = next;
+    // Blocks are in the order of their size: only one before unmapped pages can be larger than its successor.
+    while (growable_size(it->block) > it->size) {
+      const auto next = p.free.after(*it);
+      if (!next || growable_size(next->block) >= growable_size(it->block)) break;
+      it = next;
+    }
     if (size < config_.max_split_size && it->size >= config_.max_split_size) return kNone;
     if (size >= config_.max_split_size && it->size >= size + config_.max_non_split_rounding) return kNone;
     const std::uint32_t block = it->block;
