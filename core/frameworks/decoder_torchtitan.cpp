@@ -71,8 +71,9 @@ Tensor TorchtitanDecoder::loss() {
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   t_.in_loss = true;
   const Tensor rows = view(t_, output, {batch_ * sequence_, vocab_});
-  const Tensor wide = to(t_, rows, Element::kF32);
-  Tensor result = cross_entropy(t_, wide, t_.alias(labels_, {batch_ * sequence_}));
+  const Tensor targets = t_.alias(labels_, {batch_ * sequence_});
+  Tensor result = s_.compiles_loss ? fused_cross_entropy(t_, rows, targets)
+                                   : cross_entropy(t_, to(t_, rows, Element::kF32), targets);
   t_.in_loss = false;
   t_.purpose = before;
   return result;
@@ -124,7 +125,9 @@ Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
                           t_.module = "";
                           block(input, w);
                         },
-                        {.keeps_products = s_.selective, .stops_early = false});
+                        {.keeps_products = s_.selective,
+                         .keeps_last_product = !s_.compiles_layers,
+                         .stops_early = s_.compiles_layers});
   } else {
     y = block(input, w);
   }

@@ -143,6 +143,8 @@ struct Node {
 struct CheckpointOptions {
   /// Keeps the results of attention and of every second product of matrices, from the first on.
   bool keeps_products = false;
+  /// Of these, also the last one, which no backward pass needs.
+  bool keeps_last_product = true;
   /// Recomputation ends with the last tensor that is needed; otherwise with the region.
   bool stops_early = true;
 };

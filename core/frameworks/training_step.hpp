@@ -37,6 +37,8 @@ struct StepSettings {
   bool checkpoint = false;  // every layer, non-reentrant
   bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
   ModelSource modules = ModelSource::kTransformers;
+  /// torch.compile of each layer, and of the loss; torchtitan only, where layers are recomputed.
+  bool compiles_layers = false, compiles_loss = false;
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place

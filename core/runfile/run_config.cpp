@@ -368,7 +368,8 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 
 /// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
 /// follows "plan.".
-constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime"};
+constexpr const char* kFrameworkKeys[] = {"plan.execution", "plan.optimizer_implementation", "plan.allocator",
+                                          "plan.runtime"};
 
 void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";

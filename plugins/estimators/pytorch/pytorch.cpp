@@ -18,7 +18,7 @@ kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"]
-options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
+options = ["framework", "execution", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
 priority = 80
 )");
 
@@ -64,12 +64,12 @@ pytorch::Options options_of(const th_host* host) {
       given.word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"})
           .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
-  if (framework == "torchtitan") {
-    o.framework = pytorch::Framework::kTorchtitan;
-    o.allocator.expandable_segments = true;  // as its run_train.sh does
-  }
+  if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   o.loop = usual_loop(given);
-  if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
+  o.compile = given.word("execution", {"eager", "compile"}) == "compile";
+  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place"});
+  o.compiles_loss = o.compile && o.framework == pytorch::Framework::kTorchtitan && (!loss || loss == "fused");
+  if (loss == "fused" && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");

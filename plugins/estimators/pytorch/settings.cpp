@@ -110,13 +110,14 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
   const Parallelism& p = r.parallel;
-  for (const auto& [ranks, key] : {std::pair{p.tensor, "tensor"},
-                                   {p.pipeline, "pipeline"},
-                                   {p.context, "context"},
-                                   {p.expert, "expert"}})
+  const std::uint32_t context = o.framework == Framework::kTorchtitan ? 1 : p.context;
+  for (const auto& [ranks, key] :
+       {std::pair{p.tensor, "tensor"}, {p.pipeline, "pipeline"}, {context, "context"}, {p.expert, "expert"}})
     if (ranks > 1)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
-             "a plain PyTorch run is data-parallel only");
+             o.framework == Framework::kTorchtitan
+                 ? "of torchtitan only data and context parallelism are replayed"
+                 : "this run is data-parallel only");
   if (p.zero && o.framework == Framework::kPlain)
     reject("parallel.zero = " + std::to_string(p.zero), "FSDP and sharded optimizers are not replayed");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
@@ -126,7 +127,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
                                   {r.memory.optimizer_in, "optimizer"},
                                   {r.memory.activations_in, "activations"}})
     if (tier != Tier::kDevice)
-      reject("plan.offload_" + std::string(key), "a plain PyTorch run keeps everything on the device");
+      reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }
 
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
@@ -165,6 +166,8 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   require_types_of_parameters(r, o, s, notes);
   set_recompute(r, o, s);
   set_optimizer(r, o, s);
+  if (o.compile && o.framework != Framework::kTorchtitan)
+    reject("plan.execution = \"compile\"", "what compiled graphs keep is only described for torchtitan");
   if (o.framework != Framework::kPlain) set_fsdp(a, r, o, s, notes);
   return s;
 }

@@ -16,6 +16,8 @@ enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan };
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
+  bool compile = false;        // torch.compile; otherwise eager execution
+  bool compiles_loss = false;  // of torchtitan
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator

@@ -23,19 +23,36 @@ void require_plain_llama(const model::Architecture& a) {
     reject("this model in torchtitan", "of its models only Llama 3 is replayed");
 }
 
+void set_compile(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                 std::vector<std::string>& notes) {
+  if (!o.compile) return;
+  if (r.recompute == Recompute::kNone)
+    reject("plan.execution = \"compile\" without recomputation", "the compiler chooses what a layer keeps",
+           "set train.recompute to \"selective\" or \"full\"");
+  s.compiles_layers = true;
+  s.compiles_loss = o.compiles_loss;
+  notes.push_back(
+      std::string(
+          "torch.compile: selective recomputation keeps no result that the backward pass does not need") +
+      (o.compiles_loss
+           ? ", and the loss is computed from logits in bf16 (plan.cross_entropy = \"plain\": in f32)"
+           : "") +
+      ". Temporaries inside of compiled layers are counted as in eager execution.");
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
               std::vector<std::string>& notes) {
   if (r.mode != RunMode::kFull)
     reject("adapters under FSDP2", "units that hold frozen and trained weights are not replayed");
-  if (r.parallel.data < 2)
+  if (r.parallel.data * r.parallel.context < 2)
     reject("parallel.data = 1 with FSDP2", "fully_shard divides the weights among data-parallel ranks",
            "set parallel.data, or plan one device with --for pytorch");
   if (r.parallel.zero == 1) reject("parallel.zero = 1", "fully_shard also divides gradients and weights");
   const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
   frameworks::FsdpPolicy& f = s.fsdp;
-  f.ranks = r.parallel.data;
+  f.ranks = r.parallel.data * r.parallel.context;
   f.reshard_after_forward = r.parallel.zero != 2;
   f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
   s.autocast = false;
@@ -48,6 +65,19 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     require_plain_llama(a);
     s.modules = frameworks::ModelSource::kTorchtitan;
     f.separate_ends = true;
+    set_compile(r, o, s, notes);
+    // Each rank has its share of the tokens, and a shard of the weights.
+    if (const std::uint32_t ranks = r.parallel.context; ranks > 1) {
+      if (s.sequence % ranks)
+        reject("data.seq_len = " + std::to_string(s.sequence) +
+                   " with parallel.context = " + std::to_string(ranks),
+               "the context-parallel ranks share the tokens evenly");
+      s.sequence /= ranks;
+      notes.push_back(
+          "Context parallelism: " + std::to_string(s.sequence) +
+          " tokens per rank; buffers of its attention, which are smaller than those of the loss, do not "
+          "count.");
+    }
     if (s.attention == frameworks::AttentionKernel::kEager)
       reject("plan.attention = \"materialised\"", "torchtitan calls scaled_dot_product_attention");
   }
