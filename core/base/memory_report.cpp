@@ -71,4 +71,25 @@ std::uint64_t MemoryReport::component_bytes(Tier t, Component c) const {
   return sum;
 }
 
+std::uint64_t raise_to_upper_bounds(MemoryReport& r) {
+  std::unordered_set<std::uint32_t> parents;
+  for (const MemoryEntry& n : r.entries) parents.insert(n.parent);
+  std::uint64_t added = 0;
+  for (MemoryEntry& n : r.entries) {
+    if (n.claim != Claim::kApproximation) continue;
+    const std::uint64_t margin = n.hi - n.bytes;
+    n.bytes = n.hi;
+    if (n.has_at_peak) n.bytes_at_peak = checked_add(n.bytes_at_peak, margin, "an upper bound");
+    if (parents.count(n.id)) continue;  // a heading repeats the bytes of its children
+    added = checked_add(added, margin, "an upper bound");
+    for (TierPeak& t : r.tiers)
+      if (t.tier == n.tier) t.bytes = checked_add(t.bytes, margin, "an upper bound");
+  }
+  if (added == 0) return 0;
+  for (MemoryEntry& n : r.entries)
+    if (n.claim == Claim::kApproximation) n.claim = Claim::kUpperBound;
+  r.claim = Claim::kUpperBound;
+  return added;
+}
+
 }  // namespace trainhost

@@ -51,4 +51,8 @@ struct MemoryReport {
   std::uint64_t component_bytes(Tier t, Component c) const;
 };
 
+/// Replaces the bytes of each approximation by its upper bound (hi), also in the peaks of the tiers, and
+/// claims upper bounds. Returns the sum of what was added, in bytes.
+std::uint64_t raise_to_upper_bounds(MemoryReport& r);
+
 }  // namespace trainhost

@@ -39,6 +39,8 @@ class WordReader {
     if (quote_) {
       if (c == quote_)
         quote_ = 0;
+      else if (quote_ == '"' && c == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n')
+        new_line_in_quotes();
       else
         add(c);
     } else if (c == '\\' && at_ + 1 < text_.size()) {
@@ -83,6 +85,8 @@ class WordReader {
     in_word_ = false;
   }
   void new_line() { ++line_, line_start_ = at_ + 1; }
+  /// A backslash at the end of a line in double quotes: the line goes on. Options stay separate words.
+  void new_line_in_quotes() { add(' '), ++at_, new_line(); }
 
   const std::string &text_, &name_;
   std::vector<Word> words_;
@@ -96,7 +100,13 @@ class WordReader {
 
 using Variables = std::map<std::string, std::string>;
 
-/// `text` with the variables of the script replaced; others stay as they are written.
+bool holds_options(const std::string& value) {
+  return value.starts_with("--") || value.find(" --") != value.npos || value.find("\n--") != value.npos ||
+         value.find("\t--") != value.npos;
+}
+
+/// `text` with the variables of the script replaced; others stay as they are written. Variables that hold
+/// options become nothing, because the options are read where they are assigned.
 std::string expanded(const std::string& text, const Variables& variables, int depth = 0) {
   constexpr int kMaxExpansions = 8;
   std::string out;
@@ -117,7 +127,7 @@ std::string expanded(const std::string& text, const Variables& variables, int de
     }
     const std::string rest = text.substr(end, close - end);  // "", "[@]" or ":-default"
     if (known != variables.end())
-      out += expanded(known->second, variables, depth + 1);
+      out += holds_options(known->second) ? "" : expanded(known->second, variables, depth + 1);
     else if (rest.starts_with(":-"))
       out += rest.substr(2);
     else
@@ -194,12 +204,8 @@ std::vector<Entry> read_arguments(const std::string& text, const std::string& na
   const Variables variables = assignments(words);
   std::vector<Word> flat;
   for (const Word& w : words) {
-    // An assignment of options is read where it is written; its use in the command would repeat them.
     const std::size_t equals = w.text.find('=');
     const bool assigned = w.begins_command && equals != w.text.npos && !is_option(w.text);
-    if (!assigned && w.text.starts_with("$") && w.text.find_first_of(" \t") == w.text.npos &&
-        expanded(w.text, variables).find("--") != std::string::npos)
-      continue;
     for (Word& part : split(w, expanded(assigned ? w.text.substr(equals + 1) : w.text, variables)))
       flat.push_back(std::move(part));
     if (assigned) flat.push_back({"", w.where, true});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "core/base/text.hpp"
 
@@ -18,15 +19,50 @@ namespace {
 
 std::string place(const Where& w) { return w.line ? fmt::format("{}:{}", w.file, w.line) : w.file; }
 
-/// A rule matches its own key, or any key with its beginning if it ends in "*".
-bool matches(std::string_view rule, std::string_view key) {
-  return rule.ends_with('*') ? key.starts_with(rule.substr(0, rule.size() - 1)) : rule == key;
+/// A rule matches its own key, or any key with its beginning if it ends in "*". "table.*" matches an empty
+/// table too.
+bool matches(std::string_view rule, std::string_view key, bool empty) {
+  if (!rule.ends_with('*')) return rule == key;
+  rule.remove_suffix(1);
+  return key.starts_with(rule) || (empty && rule.ends_with('.') && key == rule.substr(0, rule.size() - 1));
 }
 
-std::string nearest_key(std::span<const Rule> rules, const std::string& key) {
+/// Calls use(word) for each word of a text separated by spaces, until it returns true.
+template <class Function>
+bool any_word(std::string_view text, Function use) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    if (end > 0 && use(text.substr(0, end))) return true;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return false;
+}
+
+/// The first rule of `sets` for an entry; null if no set knows its key.
+const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
+  static constexpr Rule kWithoutEffect{"", Use::kNoEffect};
+  const bool empty = e.value.kind == Value::Kind::kNull;
+  for (const RuleSet& set : sets) {
+    if (!e.key.starts_with(set.table)) continue;
+    const std::string_view key = std::string_view(e.key).substr(set.table.size());
+    for (const Rule& r : set.rules)
+      if (matches(r.key, key, empty)) return &r;
+    if (any_word(set.without_effect, [&](std::string_view word) { return matches(word, key, empty); }))
+      return &kWithoutEffect;
+  }
+  return nullptr;
+}
+
+std::string nearest_key(std::initializer_list<RuleSet> sets, const std::string& key) {
   std::vector<std::string> known;
-  for (const Rule& r : rules)
-    if (!r.key.ends_with('*')) known.emplace_back(r.key);
+  for (const RuleSet& set : sets) {
+    const auto add = [&](std::string_view word) {
+      if (!word.ends_with('*')) known.push_back(std::string(set.table) + std::string(word));
+      return false;
+    };
+    for (const Rule& r : set.rules) add(r.key);
+    any_word(set.without_effect, add);
+  }
   return nearest(key, known).value_or("");
 }
 
@@ -58,9 +94,23 @@ bool is_auto(const Rule& r, const Value& v) {
   return v.kind == Value::Kind::kText && v.text == "auto" && r.use != Use::kCustom && r.use != Use::kChoice;
 }
 
-/// A key that is switched off has nothing to model.
-bool is_off(const Value& v) {
-  return (v.kind == Value::Kind::kBool && !v.boolean) || (v.kind == Value::Kind::kInteger && v.integer == 0);
+/// A key that is switched off, or has one of the values in `ordinary`, has nothing to model.
+bool is_off(const Value& v, std::string_view ordinary) {
+  using Kind = Value::Kind;
+  std::string ours;
+  switch (v.kind) {
+    case Kind::kBool:
+      return !v.boolean || choose(ordinary, "true", ours);
+    case Kind::kInteger:
+    case Kind::kNumber:
+      return v.number == 0 || choose(ordinary, v.text, ours);
+    case Kind::kList:
+      return v.items.empty();
+    case Kind::kText:
+      return v.text.empty() || v.text == "none" || choose(ordinary, v.text, ours);
+    default:
+      return false;
+  }
 }
 
 KeyUse apply(const Rule& r, const Entry& e, Job& job) {
@@ -68,7 +118,7 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
     case Use::kNoEffect:
       return KeyUse::kWithoutEffect;
     case Use::kNotModelled:
-      return is_off(e.value) ? KeyUse::kWithoutEffect : KeyUse::kNotModelled;
+      return is_off(e.value, r.run_key) ? KeyUse::kWithoutEffect : KeyUse::kNotModelled;
     case Use::kCopy:
       job.set(r.run_key, text_of(e), e);
       break;
@@ -108,6 +158,10 @@ void Job::set_default(const std::string& run_key, std::string value, const std::
 void Job::set_default(const std::string& run_key, std::string value, const Given& from) {
   const Given source = from;  // may be an element of settings_
   settings_.try_emplace(run_key, Given{std::move(value), source.key, source.where, true});
+}
+
+void Job::set_default(const std::string& run_key, std::string value, const Entry& from) {
+  set_default(run_key, std::move(value), Given{"", from.key, from.value.where});
 }
 
 void Job::replace(const runfile::Override& option) {
@@ -159,6 +213,8 @@ bool flag_of(const Entry& e) {
   if (v.kind == Value::Kind::kBool) return v.boolean;
   if (v.kind == Value::Kind::kNull) return false;
   if (v.kind == Value::Kind::kInteger && (v.integer == 0 || v.integer == 1)) return v.integer == 1;
+  if (v.kind == Value::Kind::kText && (v.text == "true" || v.text == "True")) return true;
+  if (v.kind == Value::Kind::kText && (v.text == "false" || v.text == "False")) return false;
   reject_value(e, "true or false");
 }
 
@@ -183,19 +239,23 @@ std::vector<std::string> texts_of(const Entry& e) {
   return out;
 }
 
-void apply_rules(std::span<const Rule> rules, const std::vector<Entry>& entries, Job& job) {
+void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& entries, Job& job) {
   for (const Entry& e : entries) {
     runfile::FileKey key{e.key, runfile::written(e.value), e.key_where, KeyUse::kWithoutEffect, ""};
-    const auto rule = std::ranges::find_if(rules, [&](const Rule& r) { return matches(r.key, e.key); });
-    if (rule == rules.end()) {
+    const Rule* rule = rule_of(sets, e);
+    if (!rule) {
       key.use = KeyUse::kNotUnderstood;
-      if (const std::string near = nearest_key(rules, e.key); !near.empty())
+      if (const std::string near = nearest_key(sets, e.key); !near.empty())
         key.note = "did you mean " + near + "?";
     } else if (e.value.kind != Value::Kind::kNull) {
       const bool left_open =
           is_auto(*rule, e.value) && rule->use != Use::kNoEffect && rule->use != Use::kNotModelled;
       key.use = left_open ? KeyUse::kUsed : apply(*rule, e, job);
       if (key.use == KeyUse::kNotModelled) key.note = rule->argument;
+      if (!job.not_modelled.empty()) {
+        key.use = KeyUse::kNotModelled;
+        key.note = std::exchange(job.not_modelled, "");
+      }
     }
     job.keys.push_back(std::move(key));
   }
@@ -213,43 +273,9 @@ void set_pure(Job& job, const std::string& type, const Entry& from) {
   job.set("plan.master", "none", from);
 }
 
-void set_lora_targets(Job& job, const Entry& from) {
-  std::string list;
-  for (const std::string& t : texts_of(from)) list += (list.empty() ? "[\"" : ", \"") + t + "\"";
-  if (!list.empty()) job.set("lora.targets", list + "]", from);
-}
-
-void set_hugging_face_optimizer(Job& job, const Entry& from) {
-  // name, optimizer.name, plan.optimizer_implementation
-  static constexpr struct {
-    const char *theirs, *name, *implementation;
-  } kNames[] = {{"adamw_torch", "adamw", "foreach"},
-                {"adamw_torch_fused", "adamw", "fused"},
-                {"adamw_hf", "adamw", "for-loop"},
-                {"adamw_apex_fused", "adamw", "fused"},
-                {"adamw_anyprecision", "adamw", "for-loop"},
-                {"paged_adamw_32bit", "adamw", ""},
-                {"paged_adamw", "adamw", ""},
-                {"adamw_bnb_8bit", "adamw-8bit", ""},
-                {"adamw_8bit", "adamw-8bit", ""},
-                {"paged_adamw_8bit", "adamw-8bit", ""},
-                {"adamw_torch_8bit", "adamw-8bit", ""},
-                {"lion_32bit", "lion", ""},
-                {"paged_lion_32bit", "lion", ""},
-                {"adafactor", "adafactor", ""},
-                {"sgd", "sgd", "foreach"},
-                {"muon", "muon", ""}};
-  const std::string name = text_of(from);
-  std::vector<std::string> known;
-  for (const auto& n : kNames) {
-    known.push_back(n.theirs);
-    if (name != n.theirs) continue;
-    job.set("optimizer.name", n.name, from);
-    if (*n.implementation) job.set("plan.optimizer_implementation", n.implementation, from);
-    return;
-  }
-  reject_value(from, "an optimizer that plans know: " + fmt::format("{}", fmt::join(known, ", ")) +
-                         did_you_mean(name, known));
+void set_fsdp_offload(Job& job, const Entry& from) {
+  job.set("plan.offload_weights", "cpu", from);
+  job.set("plan.offload_optimizer", "cpu", from);
 }
 
 }  // namespace trainhost::framework_files

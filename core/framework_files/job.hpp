@@ -1,6 +1,7 @@
 // The settings of a training job as files of other frameworks state them, on their way to run-file keys.
 // Every key of a file is kept with what became of it; none is dropped. Rules per framework: rules_*.cpp.
 #pragma once
+#include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
@@ -23,9 +24,15 @@ struct Given {
 /// The value as a whole number above 0; throws usage_error with its position for any other text.
 std::uint64_t count_of(const Given& g);
 
-/// Settings that are no run-file keys: finish() turns them into some.
+/// Settings that are no run-file keys: read_files() turns them into some.
 inline constexpr const char *kModel = "@model", *kRanks = "@ranks", *kNodes = "@nodes",
                             *kPerNode = "@per_node", *kGlobalBatch = "@global_batch";
+/// ZeRO stage, and recomputation, of a run with several data-parallel ranks.
+inline constexpr const char *kZeroOfMany = "@zero_of_many", *kRecomputeOfMany = "@recompute_of_many";
+/// "true": a global batch that does not divide is rounded down.
+inline constexpr const char* kRoundBatch = "@round_batch";
+/// A key that makes the model another one than the fields of a run file describe.
+inline constexpr const char* kOtherModel = "@other_model";
 
 class Job {
  public:
@@ -36,6 +43,7 @@ class Job {
   void set_default(const std::string& run_key, std::string value, const std::string& source);
   /// The same for a value that follows from another setting.
   void set_default(const std::string& run_key, std::string value, const Given& from);
+  void set_default(const std::string& run_key, std::string value, const runfile::Entry& from);
   const Given* find(const std::string& run_key) const;
   /// Sets the value of an option of the command line, which wins over files.
   void replace(const runfile::Override& option);
@@ -47,6 +55,7 @@ class Job {
   const std::map<std::string, Given>& settings() const { return settings_; }
 
   std::string framework;               // of the last file that states one
+  std::string not_modelled;            // set by apply() of a rule: what plans do not know about its key
   std::vector<runfile::FileKey> keys;  // what became of each key of the files, in their order
 
  private:
@@ -69,7 +78,8 @@ enum class Use {
   kChoice,       // `argument`: "theirs=ours|theirs=|..."; nothing after "=": without effect
   kCustom,       // apply()
   kNoEffect,     // on memory
-  kNotModelled,  // has an effect that plans do not know; `argument` says which
+  kNotModelled,  // has an effect that plans do not know; `argument` says which. Values in `run_key`
+                 // ("float32|auto") and those that switch it off have none
 };
 
 struct Rule {
@@ -80,19 +90,24 @@ struct Rule {
   void (*apply)(Job&, const runfile::Entry&) = nullptr;
 };
 
-/// Applies the first rule of each entry. The value "auto" leaves a key to other files.
-void apply_rules(std::span<const Rule> rules, const std::vector<runfile::Entry>& entries, Job& job);
+/// Rules of a framework, and its keys without effect on memory, separated by spaces. A key that ends in "*"
+/// stands for any rest there too.
+struct RuleSet {
+  std::span<const Rule> rules;
+  std::string_view without_effect = "";
+  std::string_view table = "";  // before each key: "fsdp_config."
+};
+
+/// Applies the first rule of each entry; rules of a set go before its keys without effect, and sets before
+/// later ones. The value "auto" leaves a key to other files.
+void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<runfile::Entry>& entries, Job& job);
 
 /// Sets what train.precision and the types of [plan] are under PyTorch's autocast, or with every tensor in
 /// the narrow type. `type`: "bf16" or "fp16".
 void set_autocast(Job& job, const std::string& type, const runfile::Entry& from);
 void set_pure(Job& job, const std::string& type, const runfile::Entry& from);
 
-/// The list of a LoRA key: names of matrices, or "all-linear".
-void set_lora_targets(Job& job, const runfile::Entry& from);
-
-/// Optimizer names as transformers, axolotl and LLaMA-Factory share them: "adamw_torch_fused",
-/// "paged_adamw_8bit".
-void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
+/// Keeps weights, gradients and optimizer state in host memory, as FSDP's CPU offload does.
+void set_fsdp_offload(Job& job, const runfile::Entry& from);
 
 }  // namespace trainhost::framework_files

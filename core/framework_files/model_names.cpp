@@ -42,7 +42,10 @@ std::string preset_of(const std::string& name) {
   // Names of torchtune and torchtitan that leave out a part.
   static constexpr struct {
     const char *letters, *preset;
-  } kShort[] = {{"phi3mini", "phi-3-mini-4k"}, {"llama3405b", "llama-3.1-405b"}};
+  } kShort[] = {
+      {"phi3mini", "phi-3-mini-4k"},         {"llama3405b", "llama-3.1-405b"},
+      {"deepseekv316b", "deepseek-v2-lite"}, {"deepseekv3236b", "deepseek-v2"},
+      {"deepseekv3671b", "deepseek-v3"},     {"tinyllama11bintermediatestep1431k3t", "tinyllama-1.1b"}};
   for (const auto& s : kShort)
     if (letters == s.letters) return s.preset;
   for (const ModelSpec& m : model_presets())

@@ -1,6 +1,6 @@
-// See read_files.hpp. Three steps: recognize and read each file into one Job (rules_*.cpp), find what follows
-// from several keys together (devices, accumulated micro-batches, the model), and require what no file may
-// leave open.
+// See read_files.hpp. Three steps: read each file, and those that it names, into one Job (file_kinds.cpp,
+// rules_*.cpp), find what follows from several keys together (devices, accumulated micro-batches, the model),
+// and require what no file may leave open.
 #include "core/framework_files/read_files.hpp"
 
 #include <fmt/format.h>
@@ -8,14 +8,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <span>
 
 #include "core/base/text.hpp"
-#include "core/framework_files/arguments_read.hpp"
-#include "core/framework_files/rules.hpp"
-#include "core/framework_files/yaml_read.hpp"
+#include "core/framework_files/file_kinds.hpp"
 #include "core/runfile/paths.hpp"
-#include "core/runfile/toml_read.hpp"
 
 namespace fs = std::filesystem;
 
@@ -24,163 +20,6 @@ namespace {
 
 using runfile::Entry;
 using runfile::Value;
-
-/// Takes the file itself as the model: a config.json beside the files of a job.
-void read_model(const Entries& entries, Job& job) {
-  for (const Entry& e : entries)
-    job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kUsed, ""});
-  Entry file = entries.front();
-  file.key = "config.json";
-  job.set(kModel, fs::absolute(file.key_where.file).string(), file);
-}
-
-enum class Syntax { kYaml, kToml, kArguments };  // YAML reads JSON too
-
-struct Kind {
-  const char* name;
-  Syntax syntax;
-  std::vector<const char*> telling;  // keys, or beginnings of keys, that few other kinds have
-  void (*read)(const Entries&, Job&);
-};
-
-/// In the order of reading: what TrainingArguments leave open ("auto") is known when the JSON of DeepSpeed is
-/// read.
-std::span<const Kind> kinds() {
-  static const std::vector<Kind> all{
-      {"config.json",
-       Syntax::kYaml,
-       {"architectures", "hidden_size", "num_hidden_layers", "n_layer"},
-       read_model},
-      {"axolotl",
-       Syntax::kYaml,
-       {"base_model", "sequence_len", "micro_batch_size", "datasets.0."},
-       read_axolotl},
-      {"llama-factory",
-       Syntax::kYaml,
-       {"finetuning_type", "cutoff_len", "template", "stage"},
-       read_llama_factory},
-      {"torchtune",
-       Syntax::kYaml,
-       {"model._component_", "tokenizer._component_", "optimizer._component_"},
-       read_torchtune},
-      {"litgpt",
-       Syntax::kYaml,
-       {"checkpoint_dir", "train.micro_batch_size", "train.global_batch_size", "out_dir"},
-       read_litgpt},
-      {"torchtitan", Syntax::kToml, {"training.", "parallelism.", "job.", "model.flavor"}, read_torchtitan},
-      {"megatron",
-       Syntax::kArguments,
-       {"num-layers", "hidden-size", "micro-batch-size", "seq-length"},
-       read_megatron},
-      {"transformers",
-       Syntax::kYaml,
-       {"model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps",
-        "gradient_checkpointing", "output_dir", "num_train_epochs", "learning_rate", "optim", "bf16",
-        "max_length"},
-       read_training_arguments},
-      {"accelerate",
-       Syntax::kYaml,
-       {"compute_environment", "distributed_type", "num_processes", "machine_rank"},
-       read_accelerate},
-      {"deepspeed",
-       Syntax::kYaml,
-       {"zero_optimization.", "train_micro_batch_size_per_gpu", "train_batch_size", "bf16.enabled",
-        "fp16.enabled"},
-       read_deepspeed}};
-  return all;
-}
-
-std::string names_of_kinds() { return fmt::format("{}", fmt::join(file_kinds(), ", ")); }
-
-struct File {
-  std::string path;
-  const Kind* kind = nullptr;  // null: to be recognized
-  Entries entries;
-};
-
-/// "deepspeed:ds.json". A path with a colon that names no kind is a path.
-File parse_argument(const std::string& argument) {
-  const std::size_t colon = argument.find(':');
-  if (colon != argument.npos)
-    for (const Kind& k : kinds())
-      if (argument.compare(0, colon, k.name) == 0) return {argument.substr(colon + 1), &k, {}};
-  std::error_code ec;
-  if (colon != argument.npos && colon > 1 && !fs::exists(argument, ec))
-    throw usage_error(fmt::format("--from: '{}' is no kind of file{}", escaped(argument.substr(0, colon), 60),
-                                  did_you_mean(argument.substr(0, colon), file_kinds())),
-                      "kinds: " + names_of_kinds(), {"--from"});
-  return {argument, nullptr, {}};
-}
-
-/// By the file's name, or by its first words.
-Syntax syntax_of(const std::string& path, const std::string& text) {
-  const std::string extension = fs::path(path).extension().string();
-  if (extension == ".toml") return Syntax::kToml;
-  if (extension == ".yaml" || extension == ".yml" || extension == ".json") return Syntax::kYaml;
-  if (extension == ".sh" || text.starts_with("#!")) return Syntax::kArguments;
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != text.npos && text.compare(first, 2, "--") == 0 ? Syntax::kArguments : Syntax::kYaml;
-}
-
-Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
-  switch (syntax) {
-    case Syntax::kToml: {
-      Entries out = runfile::read_toml(text, path);
-      std::erase_if(out, [](const Entry& e) { return e.value.kind == Value::Kind::kTable; });
-      return out;
-    }
-    case Syntax::kArguments:
-      return read_arguments(text, path);
-    case Syntax::kYaml:
-      break;
-  }
-  return read_yaml(text, path);
-}
-
-std::size_t telling_keys(const Kind& k, const Entries& entries) {
-  return static_cast<std::size_t>(std::ranges::count_if(k.telling, [&](const std::string& word) {
-    return std::ranges::any_of(entries, [&](const Entry& e) {
-      return word.ends_with('.') ? e.key.starts_with(word) : e.key == word;
-    });
-  }));
-}
-
-/// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
-/// one, because LLaMA-Factory and axolotl share keys with them.
-const Kind& recognize(const File& f, Syntax syntax) {
-  const Kind *best = nullptr, *training_arguments = nullptr;
-  std::size_t most = 0;
-  for (const Kind& k : kinds()) {
-    const std::size_t n = k.syntax == syntax ? telling_keys(k, f.entries) : 0;
-    if (n > 0 && k.read == read_training_arguments)
-      training_arguments = &k;
-    else if (n > most)
-      most = n, best = &k;
-  }
-  if (!best) best = training_arguments;
-  if (best) return *best;
-  const bool run_file = std::ranges::any_of(f.entries, [](const Entry& e) {
-    return e.key.starts_with("train.") || e.key.starts_with("model.") || e.key.starts_with("data.");
-  });
-  if (syntax == Syntax::kToml && run_file)
-    throw usage_error("this looks like a run file of trainhost",
-                      "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
-  throw usage_error("no key of this file tells which framework it is for",
-                    "name it, for example --from=deepspeed:" + f.path + "; kinds: " + names_of_kinds(),
-                    {f.path, 1, 1});
-}
-
-File read_file(const std::string& argument) {
-  File f = parse_argument(argument);
-  const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file of --from", {"--from"});
-  const Syntax syntax = f.kind ? f.kind->syntax : syntax_of(f.path, text);
-  f.entries = parse(syntax, text, f.path);
-  if (f.entries.empty())
-    throw usage_error("the file sets no key",
-                      "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
-  if (!f.kind) f.kind = &recognize(f, syntax);
-  return f;
-}
 
 /// The job after all files were read.
 class Finish {
@@ -195,7 +34,13 @@ class Finish {
     if (const Given* per_node = job_.find(kPerNode); per_node && !job_.find("parallel.data"))
       set_data(count_of(*per_node) * number(kNodes, 1), model_ranks, *per_node);
     accumulation();
+    const bool many = number("parallel.data", 1) > 1;
+    if (const Given* g = job_.find(kZeroOfMany); g && many) job_.set_default("parallel.zero", g->value, *g);
+    if (const Given* g = job_.find(kRecomputeOfMany); g && many)
+      job_.set_default("train.recompute", g->value, *g);
     const Given* zero = job_.find("parallel.zero");
+    if (zero && zero->by_default && job_.find("parallel.data") && !many && number("parallel.context", 1) == 1)
+      return job_.erase("parallel.zero");  // nothing to shard over
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
       throw usage_error(fmt::format("{} (parallel.zero = {}) shards over data-parallel ranks, but no file "
                                     "says how many devices there are",
@@ -213,7 +58,16 @@ class Finish {
           });
     } else if (named) {
       set_model(*named);
-    } else if (!job_.find("model.hidden_size")) {
+    } else if (const Given* other = job_.find(kOtherModel)) {
+      throw usage_error(
+          fmt::format("{} describes a model that run files have no fields for", other->key),
+          "add --model=config.json with the model's file, or --model=PRESET of `trainhost models`",
+          other->where);
+    } else if (job_.find("model.hidden_size")) {
+      if (!job_.find("model.vocab_size"))
+        throw usage_error("no file gives the size of the vocabulary, which the tokenizer decides",
+                          "add it, for example --set model.vocab_size=128256");
+    } else {
       throw usage_error("no file names a model that plans know", "add --model=PRESET or --model=config.json");
     }
     job_.erase(kModel);
@@ -244,8 +98,10 @@ class Finish {
 
   /// Sequences per optimizer step = micro-batch x accumulated micro-batches x data-parallel ranks.
   void accumulation() {
-    const Given *global = job_.find(kGlobalBatch), *micro = job_.find("train.micro_batch");
-    if (!global || !micro) return;
+    const Given* global = job_.find(kGlobalBatch);
+    if (!job_.find("train.micro_batch")) micro_batch(global);
+    const Given* micro = job_.find("train.micro_batch");
+    if (!global) return;
     const Given *accumulated = job_.find("train.grad_accum"), *data = job_.find("parallel.data");
     const std::uint64_t sequences = count_of(*global), per_step = count_of(*micro);
     if (accumulated && data) {
@@ -260,11 +116,20 @@ class Finish {
     const std::uint64_t known_part = per_step * (accumulated ? count_of(*accumulated)
                                                  : data      ? count_of(*data)
                                                              : 1);
-    if (sequences % known_part)
+    if (sequences % known_part && !(job_.find(kRoundBatch) && sequences >= known_part))
       throw usage_error(fmt::format("{} = {} is no multiple of {}", global->key, sequences, known_part), {},
                         global->where);
     job_.set_default(accumulated ? "parallel.data" : "train.grad_accum",
                      std::to_string(sequences / known_part), *global);
+  }
+
+  /// DeepSpeed divides the global batch where the micro-batch is left open; any other file must give it.
+  void micro_batch(const Given* global) {
+    const std::uint64_t ranks = number("parallel.data", 0) * number("train.grad_accum", 1);
+    if (!global || ranks == 0 || count_of(*global) % ranks)
+      throw usage_error("no file gives the number of sequences per micro-batch",
+                        "add it, for example --set train.micro_batch=1");
+    job_.set_default("train.micro_batch", std::to_string(count_of(*global) / ranks), *global);
   }
 
   void set_model(const Given& named) {
@@ -296,32 +161,67 @@ std::string misspelt(const Job& job) {
   return "";
 }
 
-/// A file that names another one is understood if that one was given too.
-void note_given_files(Job& job, bool deepspeed) {
-  if (!deepspeed) return;
-  for (runfile::FileKey& k : job.keys)
-    if (k.use == runfile::KeyUse::kNotModelled &&
-        (k.key == "deepspeed" || k.key.ends_with("deepspeed_config_file")))
-      k.use = runfile::KeyUse::kUsed, k.note.clear();
+/// The path that a file gives for the JSON of DeepSpeed; null if it gives none.
+const Entry* deepspeed_path(const File& f) {
+  const auto found = std::ranges::find_if(f.entries, [](const Entry& e) {
+    return (e.key == "deepspeed" || e.key == "deepspeed_config.deepspeed_config_file") &&
+           e.value.kind == Value::Kind::kText && !e.value.text.empty() && e.value.text != "none";
+  });
+  return found == f.entries.end() ? nullptr : &*found;
+}
+
+/// The path is relative to the file that names it, or else to the current directory.
+File read_deepspeed_file(const File& from, const Entry& named) {
+  const fs::path path = named.value.text;
+  const fs::path folder = fs::path(from.path).parent_path();
+  for (const fs::path& candidate : {folder / path, path}) {
+    std::error_code ec;
+    if (fs::is_regular_file(candidate, ec)) return read_file("deepspeed:" + candidate.string());
+  }
+  const std::string above = folder.empty() ? "." : folder.string();
+  throw usage_error(
+      fmt::format("{} = {}: no such file in {} or in the current directory", named.key,
+                  runfile::written(named.value), escaped(above, 200)),
+      fmt::format("give the file too: --from {} deepspeed:FILE; or remove the key", escaped(from.path, 200)),
+      named.value.where);
+}
+
+/// A table `deepspeed:` inside a file, as a file of its own.
+File deepspeed_table(File& from) {
+  File out{from.path, &kind_of(read_deepspeed), {}};
+  constexpr std::string_view kTable = "deepspeed.";
+  std::erase_if(from.entries, [&](const Entry& e) {
+    if (!e.key.starts_with(kTable)) return false;
+    out.entries.push_back(e);
+    out.entries.back().key.erase(0, kTable.size());
+    return true;
+  });
+  return out;
+}
+
+/// Reads what a file says about DeepSpeed, in it or in another file, unless the command line gives a file.
+void add_deepspeed(std::vector<File>& files) {
+  const bool given = std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_deepspeed; });
+  std::vector<File> more;
+  for (File& f : files) {
+    if (f.kind->read == read_deepspeed) continue;
+    if (File table = deepspeed_table(f); !table.entries.empty()) more.push_back(std::move(table));
+    const Entry* path = deepspeed_path(f);
+    if (path && !given) more.push_back(read_deepspeed_file(f, *path));
+  }
+  std::ranges::move(more, std::back_inserter(files));
 }
 
 }  // namespace
-
-std::vector<std::string> file_kinds() {
-  std::vector<std::string> out;
-  for (const Kind& k : kinds()) out.emplace_back(k.name);
-  return out;
-}
 
 FileSettings read_files(const std::vector<std::string>& arguments,
                         const std::vector<runfile::Override>& options) {
   std::vector<File> files;
   for (const std::string& a : arguments) files.push_back(read_file(a));
+  add_deepspeed(files);
   std::ranges::stable_sort(files, {}, &File::kind);  // kinds() are in one array, in the order of reading
   Job job;
   for (const File& f : files) f.kind->read(f.entries, job);
-  note_given_files(job,
-                   std::ranges::any_of(files, [](const File& f) { return f.kind->read == read_deepspeed; }));
 
   std::set<std::string> given;
   for (const runfile::Override& o : options) job.replace(o), given.insert(o.key);

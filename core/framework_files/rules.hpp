@@ -8,6 +8,36 @@ namespace trainhost::framework_files {
 
 using Entries = std::vector<runfile::Entry>;
 
+/// Settings between the rules of FSDP and finish_fsdp().
+inline constexpr const char *kFsdp = "@fsdp", *kNoRecompute = "@no_recompute", *kMixed = "@mixed";
+
+/// TrainingArguments of transformers, and its keys without effect on memory alone.
+RuleSet training_arguments();
+RuleSet training_arguments_without_effect();
+/// The settings of FSDP below `table`, as accelerate reads them: "fsdp_config.", "fsdp_config.fsdp_".
+RuleSet fsdp_rules(std::string_view table);
+/// Sets what the settings of FSDP mean if FSDP is `on`, a key of the file; null if it is off.
+void finish_fsdp(Job& job, const Given* on);
+/// With FSDP and mixed precision, accelerate converts trained weights to f32, whatever they were loaded in.
+/// For files that read the same job one after the other: does nothing until both are known.
+void hold_weights_of_fsdp_in_f32(Job& job);
+
+/// Double quantization means nothing for a base that is not quantized to 4 bits.
+void drop_unused_double_quantization(Job& job);
+
+/// Sets the number of replicas that each shard the weights. Plans shard over all data-parallel ranks.
+void set_replicas(Job& job, const runfile::Entry& from, const char* key);
+
+/// The list of a LoRA key: names of matrices, a regular expression, or "all-linear".
+void set_lora_targets(Job& job, const runfile::Entry& from);
+
+/// Optimizer names as transformers, axolotl and LLaMA-Factory share them: "adamw_torch_fused",
+/// "paged_adamw_8bit".
+void set_hugging_face_optimizer(Job& job, const runfile::Entry& from);
+
+/// Sets the types of a run with the precision of `job` under DeepSpeed: master weights in f32.
+void finish_deepspeed(Job& job);
+
 void read_training_arguments(const Entries& entries, Job& job);  // transformers, TRL
 void read_accelerate(const Entries& entries, Job& job);
 void read_deepspeed(const Entries& entries, Job& job);

@@ -1,5 +1,7 @@
-// The JSON configuration of DeepSpeed (0.16 to 0.18), by its runtime and ZeRO configuration classes.
+// The JSON configuration of DeepSpeed (0.16 to 0.19), by its runtime and ZeRO configuration classes.
 // The value "auto" is filled in by transformers from TrainingArguments.
+#include <algorithm>
+
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -7,15 +9,53 @@ namespace {
 
 using runfile::Entry;
 
-/// bf16 or fp16 weights with f32 master weights. DeepSpeed keeps gradients in the type of the weights where
-/// it shards them, otherwise in f32; read_deepspeed() sets that.
+bool is_auto(const Entry& e) { return e.value.kind == runfile::Value::Kind::kText && e.value.text == "auto"; }
+
+/// bf16 or fp16 weights with f32 master weights; finish_deepspeed() sets the gradients.
 void deepspeed_narrow(Job& job, const Entry& e, const char* type) {
-  if (e.value.kind == runfile::Value::Kind::kText && e.value.text == "auto") return;
-  if (!flag_of(e)) return;
+  if (is_auto(e) || !flag_of(e)) return;
   job.set("train.precision", type, e);
   job.erase("plan.weights"), job.erase("plan.master");  // DeepSpeed replaces the types of autocast
   job.set("plan.weights", type, e);
-  job.set("plan.master", "fp32", e);
+}
+
+void deepspeed_bf16(Job& job, const Entry& e) { deepspeed_narrow(job, e, "bf16"); }
+void deepspeed_fp16(Job& job, const Entry& e) { deepspeed_narrow(job, e, "fp16"); }
+
+/// Names of DeepSpeed in any case of letters; others are those of torch.optim.
+void deepspeed_optimizer(Job& job, const Entry& e) {
+  static constexpr struct {
+    const char *theirs, *ours, *not_modelled;
+  } kNames[] = {{"auto", "", ""},
+                {"adam", "adamw", ""},
+                {"adamw", "adamw", ""},
+                {"fusedadam", "adamw", ""},
+                {"deepspeedcpuadam", "adamw", ""},
+                {"nadam", "adamw", ""},
+                {"radam", "adamw", ""},
+                {"lamb", "adamw", ""},
+                {"muadam", "adamw", ""},
+                {"muadamw", "adamw", ""},
+                {"onebitadam", "adamw", "buffers of compressed communication"},
+                {"zerooneadam", "adamw", "buffers of compressed communication"},
+                {"onebitlamb", "adamw", "buffers of compressed communication"},
+                {"adagrad", "sgd-momentum", "planned as one fp32 state per weight"},
+                {"sgd", "sgd", ""},
+                {"musgd", "sgd", ""},
+                {"lion", "lion", ""},
+                {"muon", "muon", ""},
+                {"adafactor", "adafactor", ""}};
+  std::string name = text_of(e);
+  std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  std::string known;
+  for (const auto& n : kNames) {
+    known += std::string(known.empty() ? "" : ", ") + n.theirs;
+    if (name != n.theirs) continue;
+    if (*n.ours) job.set("optimizer.name", n.ours, e);
+    job.not_modelled = n.not_modelled;
+    return;
+  }
+  reject_value(e, "one of " + known);
 }
 
 constexpr Rule kDeepSpeed[] = {
@@ -25,69 +65,126 @@ constexpr Rule kDeepSpeed[] = {
     {"zero_optimization.stage", Use::kCopy, "parallel.zero"},
     {"zero_optimization.offload_optimizer.device", Use::kChoice, "plan.offload_optimizer",
      "none=|cpu=cpu|nvme=nvme|auto="},
+    {"zero_optimization.offload_optimizer.ratio", Use::kNotModelled, "1.0|1",
+     "only a part of the optimizer is offloaded"},
+    {"zero_optimization.offload_optimizer.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
     {"zero_optimization.offload_param.device", Use::kChoice, "plan.offload_weights",
      "none=|cpu=cpu|nvme=nvme|auto="},
+    {"zero_optimization.offload_param.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
     {"zero_optimization.cpu_offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
-    {"zero_optimization.offload_optimizer.*", Use::kNoEffect},
-    {"zero_optimization.offload_param.*", Use::kNoEffect},
+    {"zero_optimization.cpu_offload_param", Use::kWhenTrue, "plan.offload_weights", "cpu"},
     {"zero_optimization.reduce_bucket_size", Use::kNotModelled, "", "buckets of collectives"},
     {"zero_optimization.allgather_bucket_size", Use::kNotModelled, "", "buckets of collectives"},
+    {"zero_optimization.prefetch_bucket_size", Use::kNotModelled, "", "weights gathered ahead"},
     {"zero_optimization.stage3_prefetch_bucket_size", Use::kNotModelled, "", "weights gathered ahead"},
+    {"zero_optimization.max_live_parameters", Use::kNotModelled, "", "weights gathered ahead"},
     {"zero_optimization.stage3_max_live_parameters", Use::kNotModelled, "", "weights gathered ahead"},
+    {"zero_optimization.max_reuse_distance", Use::kNotModelled, "", "weights kept for their next use"},
+    {"zero_optimization.stage3_max_reuse_distance", Use::kNotModelled, "", "weights kept for their next use"},
+    {"zero_optimization.param_persistence_threshold", Use::kNotModelled, "", "small weights are not sharded"},
     {"zero_optimization.stage3_param_persistence_threshold", Use::kNotModelled, "",
      "small weights are not sharded"},
-    {"zero_optimization.zero_hpz_partition_size", Use::kNotModelled, "",
+    {"zero_optimization.model_persistence_threshold", Use::kNotModelled, "", "small weights are not sharded"},
+    {"zero_optimization.stage3_model_persistence_threshold", Use::kNotModelled, "",
+     "small weights are not sharded"},
+    {"zero_optimization.module_granularity_threshold", Use::kNotModelled, "", "weights gathered together"},
+    {"zero_optimization.stage3_module_granularity_threshold", Use::kNotModelled, "",
+     "weights gathered together"},
+    {"zero_optimization.sub_group_size", Use::kNotModelled, "auto", "weights updated together"},
+    {"zero_optimization.contiguous_gradients", Use::kNotModelled, "true",
+     "gradients are not copied to one buffer"},
+    {"zero_optimization.zero_hpz_partition_size", Use::kNotModelled, "1",
      "a second copy of the weights per node"},
+    {"zero_optimization.mics_shard_size", Use::kNotModelled, "-1", "weights are sharded over fewer ranks"},
     {"zero_optimization.zero_quantized_*", Use::kNotModelled, "", "quantized communication"},
-    {"zero_optimization.*", Use::kNoEffect},
-    {"bf16.enabled", Use::kCustom, "train.precision", "",
-     [](Job& j, const Entry& e) { deepspeed_narrow(j, e, "bf16"); }},
-    {"fp16.enabled", Use::kCustom, "train.precision", "",
-     [](Job& j, const Entry& e) { deepspeed_narrow(j, e, "fp16"); }},
-    {"bf16.*", Use::kNoEffect},
-    {"fp16.*", Use::kNoEffect},
+    {"zero_optimization.zeropp_loco_param.*", Use::kNotModelled, "", "quantized communication"},
+    {"zero_optimization.zenflow.*", Use::kNotModelled, "", "asynchronous offload of the optimizer"},
+    {"bf16.enabled", Use::kCustom, "train.precision", "", deepspeed_bf16},
+    {"bfloat16.enabled", Use::kCustom, "train.precision", "", deepspeed_bf16},
+    {"fp16.enabled", Use::kCustom, "train.precision", "", deepspeed_fp16},
+    {"bf16.bf16_master_weights_and_grads", Use::kWhenTrue, "@narrow_master", "bf16"},
+    {"fp16.fp16_master_weights_and_grads", Use::kWhenTrue, "@narrow_master", "fp16"},
+    {"bf16.bf16_optimizer_states", Use::kWhenTrue, "plan.moments", "bf16"},
+    {"torch_autocast.enabled", Use::kChoice, "@autocast", "true=true|false=|auto="},
+    {"torch_autocast.dtype", Use::kChoice, "@autocast_type",
+     "bfloat16=bf16|float16=fp16|bf16=bf16|fp16=fp16|auto="},
+    {"amp.enabled", Use::kNotModelled, "", "mixed precision of apex"},
     {"data_types.grad_accum_dtype", Use::kCopy, "plan.gradients"},
-    {"optimizer.type", Use::kChoice, "optimizer.name",
-     "Adam=adamw|AdamW=adamw|FusedAdam=adamw|DeepSpeedCPUAdam=adamw|SGD=sgd|Lion=lion|Adafactor=adafactor|"
-     "Muon=muon|auto="},
-    {"optimizer.*", Use::kNoEffect},
+    {"optimizer.type", Use::kCustom, "optimizer.name", "", deepspeed_optimizer},
     {"activation_checkpointing.*", Use::kNotModelled, "",
      "only models that call deepspeed.checkpointing use it"},
-    {"tensor_parallel.autotp_size", Use::kCopy, "parallel.tensor"},
+    {"tensor_parallel.autotp_size", Use::kCopy, "@autotp"},
+    {"tensor_parallel.tp.tp_size", Use::kCopy, "@autotp"},
     {"sequence_parallel_size", Use::kCopy, "parallel.context"},
-    {"gradient_clipping", Use::kNoEffect},
-    {"scheduler.*", Use::kNoEffect},
-    {"steps_per_print", Use::kNoEffect},
-    {"wall_clock_breakdown", Use::kNoEffect},
-    {"dump_state", Use::kNoEffect},
-    {"prescale_gradients", Use::kNoEffect},
-    {"communication_data_type", Use::kNoEffect},
-    {"comms_logger*", Use::kNoEffect},
-    {"tensorboard.*", Use::kNoEffect},
-    {"wandb.*", Use::kNoEffect},
-    {"csv_monitor.*", Use::kNoEffect},
-    {"flops_profiler.*", Use::kNoEffect},
-    {"aio.*", Use::kNoEffect},
-    {"zero_allow_untested_optimizer", Use::kNoEffect},
-    {"zero_force_ds_cpu_optimizer", Use::kNoEffect},
-    {"checkpoint.*", Use::kNoEffect},
-    {"seed", Use::kNoEffect},
+    {"compile.deepcompile", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"compression_training.*", Use::kNotModelled, "", "compression of weights or activations"},
+    {"expert_parallel.*", Use::kNotModelled, "", "expert parallelism"},
+    {"hybrid_engine.*", Use::kNotModelled, "", "inference between training steps"},
+    {"progressive_layer_drop.*", Use::kNotModelled, "", "layers are left out"},
+    {"sparse_attention.*", Use::kNotModelled, "", "sparse attention"},
+    {"data_efficiency.*", Use::kNotModelled, "", "other lengths of sequences"},
+    {"curriculum_learning.*", Use::kNotModelled, "", "other lengths of sequences"},
 };
+constexpr const char* kDeepSpeedWithoutEffect =
+    "zero_optimization.allgather_partitions zero_optimization.allgather_sequential "
+    "zero_optimization.cpu_offload_use_pin_memory zero_optimization.elastic_checkpoint "
+    "zero_optimization.enable_sanity_checks zero_optimization.gather_16bit_weights_on_model_save "
+    "zero_optimization.ignore_unused_parameters zero_optimization.leaf_module.* "
+    "zero_optimization.legacy_stage1 zero_optimization.load_from_fp32_weights "
+    "zero_optimization.log_trace_cache_warnings zero_optimization.memory_efficient_linear "
+    "zero_optimization.mics_hierarchical_params_gather zero_optimization.offload_optimizer.* "
+    "zero_optimization.offload_param.* zero_optimization.overlap_comm "
+    "zero_optimization.override_module_apply zero_optimization.pipeline_loading_checkpoint "
+    "zero_optimization.reduce_scatter zero_optimization.round_robin_gradients "
+    "zero_optimization.save_muon_momentum_buffer_in_memory "
+    "zero_optimization.stage3_allgather_sequential "
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save "
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save "
+    "zero_optimization.stage3_use_all_reduce_for_fetch_params "
+    "zero_optimization.use_all_reduce_for_fetch_params zero_optimization.use_multi_rank_bucket_allreduce "
+    "aio.* amp.* autotuning.* bf16.* bfloat16.* checkpoint.* comet.* comms_config.* comms_logger.* "
+    "communication_data_type compile.* csv_monitor.* data_types.* dataloader_drop_last datastates.* "
+    "disable_allgather dump_state eigenvalue.* elasticity.* flops_profiler.* fp16.* fp32_allreduce "
+    "gradient_allreduce_op gradient_clipping gradient_predivide_factor graph_harvesting log_level "
+    "managed_gradient_accumulation memory_breakdown monitor_config.* nebula.* optimizer.* pipeline.* "
+    "prescale_gradients scheduler.* seed seq_parallel_communication_data_type sparse_gradients "
+    "steps_per_print tensor_parallel.* tensorboard.* timers.* torch_autocast.* "
+    "use_data_before_expert_parallelism wall_clock_breakdown wandb.* weight_quantization.* "
+    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer _comment";
 
 }  // namespace
 
+void finish_deepspeed(Job& job) {
+  job.framework = "deepspeed";
+  const Given* type = job.find("train.precision");
+  if (!type || type->value == "fp32") return;
+  // With "enabled": "auto" transformers decides the type, and DeepSpeed still keeps master weights. Gradients
+  // have the type of the weights (until 0.16: f32 for bf16 without ZeRO).
+  const std::string narrow_type = type->value;
+  job.erase("plan.weights"), job.erase("plan.master");
+  job.set_default("plan.weights", narrow_type, "default of DeepSpeed");
+  if (const Given* narrow = job.find("@narrow_master")) {
+    job.set_default("plan.master", "bf16", *narrow);
+    job.set_default("plan.gradients", narrow_type, *narrow);
+  }
+  job.set_default("plan.master", "fp32", "default of DeepSpeed");
+  job.set_default("plan.gradients", narrow_type, "default of DeepSpeed");
+}
+
 void read_deepspeed(const Entries& entries, Job& job) {
   job.framework = "deepspeed";
-  apply_rules(kDeepSpeed, entries, job);
-  const Given *stage = job.find("parallel.zero"), *type = job.find("train.precision");
-  if (type && type->value != "fp32") {
-    // With "enabled": "auto" transformers decides the type, and DeepSpeed still keeps master weights.
-    const std::string narrow_type = type->value;
-    job.erase("plan.weights"), job.erase("plan.master");
-    job.set_default("plan.weights", narrow_type, "default of DeepSpeed");
-    job.set_default("plan.master", "fp32", "default of DeepSpeed");
-    if (stage && stage->value != "0") job.set_default("plan.gradients", narrow_type, "default of DeepSpeed");
+  apply_rules({{kDeepSpeed, kDeepSpeedWithoutEffect}}, entries, job);
+  if (const Given* tensor = job.find("@autotp"); tensor && tensor->value != "0")
+    job.set_default("parallel.tensor", tensor->value, *tensor);
+  const Given *autocast = job.find("@autocast"), *autocast_type = job.find("@autocast_type");
+  if (autocast) {
+    job.set_default("train.precision", autocast_type ? autocast_type->value : "bf16", *autocast);
+    job.set_default("plan.weights", "fp32", *autocast);
+    job.set_default("plan.master", "none", *autocast);
+  } else {
+    finish_deepspeed(job);
   }
+  for (const char* key : {"@autotp", "@autocast", "@autocast_type", "@narrow_master"}) job.erase(key);
 }
 
 }  // namespace trainhost::framework_files

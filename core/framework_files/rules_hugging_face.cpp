@@ -1,7 +1,6 @@
-// TrainingArguments of transformers (5.x; also 4.x, SFTConfig of TRL), as JSON or YAML, and the YAML that
-// `accelerate config` writes (1.x). Key names and defaults are those of the
-// classes TrainingArguments and ClusterConfig.
-#include <fmt/format.h>
+// Jobs of transformers and TRL as JSON or YAML: TrainingArguments (shared_rules.cpp), SFTConfig and
+// ModelConfig of TRL (0.12 to 1.16), and the YAML of `accelerate config` (1.15).
+#include <algorithm>
 
 #include "core/framework_files/rules.hpp"
 
@@ -9,51 +8,6 @@ namespace trainhost::framework_files {
 namespace {
 
 using runfile::Entry;
-
-void trainer_mixed(Job& job, const Entry& e, const char* type) {
-  if (flag_of(e)) set_autocast(job, type, e);
-}
-
-/// "full_shard auto_wrap offload", or a list of these words.
-void trainer_fsdp(Job& job, const Entry& e) {
-  std::string words = e.value.kind == runfile::Value::Kind::kList
-                          ? fmt::format("{}", fmt::join(texts_of(e), " "))
-                          : e.value.text;
-  if (words.find("full_shard") != words.npos || words.find("hybrid_shard") != words.npos || words == "true")
-    job.set("parallel.zero", "3", e);
-  else if (words.find("shard_grad_op") != words.npos)
-    job.set("parallel.zero", "2", e);
-  if (words.find("offload") != words.npos)
-    job.set("plan.offload_weights", "cpu", e), job.set("plan.offload_optimizer", "cpu", e);
-}
-
-void trainer_liger(Job& job, const Entry& e) {
-  if (flag_of(e)) job.set("plan.cross_entropy", "fused", e);
-}
-
-void trainer_precision_word(Job& job, const Entry& e) {
-  const std::string word = text_of(e);
-  if (word == "bf16" || word == "fp16")
-    set_autocast(job, word, e);
-  else if (word == "no")
-    job.set("train.precision", "fp32", e);
-  else
-    reject_value(e, "bf16, fp16 or no");
-}
-
-void trainer_offload_parameters(Job& job, const Entry& e) {
-  if (!flag_of(e)) return;
-  job.set("plan.offload_weights", "cpu", e);
-  job.set("plan.offload_optimizer", "cpu", e);
-}
-
-void trainer_reshard(Job& job, const Entry& e) {
-  const std::string word = text_of(e);
-  if (word == "FULL_SHARD" || word == "HYBRID_SHARD" || word == "1" || e.value.boolean)
-    job.set("parallel.zero", "3", e);
-  else if (word == "SHARD_GRAD_OP" || word == "HYBRID_SHARD_ZERO2" || word == "2" || word == "false")
-    job.set("parallel.zero", "2", e);
-}
 
 /// The type in which the model is loaded. "auto" is that of the checkpoint: bf16 for the models of today.
 void trainer_type(Job& job, const Entry& e) {
@@ -68,14 +22,100 @@ void trainer_type(Job& job, const Entry& e) {
     reject_value(e, "auto, bfloat16, float16 or float32");
 }
 
+constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
+
+constexpr Rule kTrl[] = {
+    {"max_length", Use::kCopy, "data.seq_len"},
+    {"max_seq_length", Use::kCopy, "data.seq_len"},
+    // Other trainers of TRL.
+    {"beta", Use::kNotModelled, "", kOtherTrainer},
+    {"num_generations", Use::kNotModelled, "", kOtherTrainer},
+    {"reward_*", Use::kNotModelled, "", kOtherTrainer},
+    {"teacher_*", Use::kNotModelled, "", kOtherTrainer},
+    {"sync_ref_model", Use::kNotModelled, "", kOtherTrainer},
+    {"center_rewards_coefficient", Use::kNotModelled, "", kOtherTrainer},
+    {"use_vllm", Use::kNotModelled, "", "another program may use memory of the same device"},
+    {"block_size", Use::kCopy, "data.seq_len"},  // of the example scripts of transformers
+    {"config_overrides", Use::kNotModelled, "", "fields of the model"},
+    {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
+    {"loss_type", Use::kChoice, "plan.cross_entropy", "nll=|dft=|chunked_nll=fused"},
+    // ModelConfig and ScriptArguments, which the scripts of TRL read from the same file.
+    {"use_peft", Use::kWhenTrue, "@peft", "true"},
+    {"lora_r", Use::kCopy, "lora.rank"},
+    {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
+    {"lora_target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
+    {"lora_modules_to_save", Use::kNotModelled, "", "further modules that are trained"},
+    {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
+    {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
+    {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
+    {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
+    {"attn_implementation", Use::kChoice, "plan.attention",
+     "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash|"
+     "kernels-community/flash-attn=flash|kernels-community/flash-attn2=flash|"
+     "kernels-community/flash-attn3=flash|kernels-community/vllm-flash-attn3=flash"},
+    {"dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"model_init_kwargs.dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"model_init_kwargs.torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
+    {"model_init_kwargs.*", Use::kNotModelled, "", "an argument of from_pretrained()"},
+};
+constexpr const char* kTrlWithoutEffect =
+    "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type cache_dir cache_implementation "
+    "cast_lm_head_to_fp32 chars_per_token chat_template_kwargs* chat_template_path completion_only_loss "
+    "config_name dataset_batch_size dataset_config dataset_config_name dataset_kwargs* dataset_name "
+    "dataset_num_proc dataset_streaming dataset_test_split dataset_text_field dataset_train_split "
+    "datasets* delta desirable_weight disable_dropout discopop_tau ds3_gather_for_generation entropy_* "
+    "eos_token epsilon epsilon_high eval_packing f_alpha_divergence_coef f_divergence_type "
+    "ignore_bias_buffers importance_sampling_level keep_linebreaks label_smoothing ld_alpha "
+    "log_completions log_completions_hub_repo log_multimodal log_unique_prompts lora_dropout "
+    "lora_task_type loss_weights low_cpu_mem_usage mask_truncated_completions max_completion_length "
+    "max_eval_samples max_prompt_length max_tool_calling_iterations max_train_samples min_p "
+    "model_revision model_type multi_objective_aggregation normalize_advantages "
+    "num_completions_to_print num_generations_eval num_iterations num_of_sequences "
+    "off_policy_mask_threshold overwrite_cache packing packing_strategy pad_to_multiple_of pad_token "
+    "padding_free precompute_ref_batch_size precompute_ref_log_probs preprocessing_num_workers "
+    "ref_model_mixup_alpha ref_model_sync_steps repetition_penalty router_aux_loss_coef sapo_* "
+    "scale_rewards shuffle_dataset steps_per_generation streaming temperature test_split_size token "
+    "tokenizer_name top_entropy_quantile top_k top_p train_file "
+    "transformers_continuous_batching_config* truncation_mode trust_remote_code undesirable_weight "
+    "use_adaptive_entropy use_bias_correction_kl use_fast_tokenizer use_rslora "
+    "use_transformers_continuous_batching use_transformers_paged use_weighting validation_file "
+    "validation_split_percentage vespo_* vllm_*";
+
+/// A key that TrainingArguments do not have. TRL before 0.20 names the length max_seq_length, and has the
+/// defaults of TrainingArguments.
+const Entry* key_of_trl(const Entries& entries) {
+  constexpr const char* kKeys[] = {"max_length",         "packing",          "dataset_name",
+                                   "dataset_text_field", "use_peft",         "completion_only_loss",
+                                   "padding_free",       "packing_strategy", "assistant_only_loss"};
+  const auto named = [&](const char* key) {
+    return std::ranges::find_if(entries, [&](const Entry& e) { return e.key == key; });
+  };
+  if (named("max_seq_length") != entries.end()) return nullptr;
+  for (const char* key : kKeys)
+    if (const auto found = named(key); found != entries.end()) return &*found;
+  return nullptr;
+}
+
+void set_trl_defaults(Job& job) {
+  if (!job.find("@not_bf16") && !job.find("train.precision")) {
+    job.set_default("train.precision", "bf16", "default of TRL");
+    job.set_default("plan.weights", "fp32", "default of TRL");
+    job.set_default("plan.master", "none", "default of TRL");
+    job.set_default(kMixed, "bf16", "default of TRL");
+  }
+  if (!job.find(kNoRecompute)) job.set_default("train.recompute", "full", "default of TRL");
+  if (job.find("@peft")) job.set_default("lora.base", "fp32", "default of TRL");
+  job.set_default("data.seq_len", "1024", "default of TRL");
+}
+
 /// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
 /// the optimizer updates have it, also under autocast.
 void trainer_loaded_type(Job& job) {
   const bool adapters = job.find("@peft");
   if (!adapters)
-    for (const char* key :
-         {"lora.rank", "lora.alpha", "lora.targets", "lora.dora", "lora.base", "lora.double_quant"})
-      job.erase(key);
+    job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   else
     job.set_default("lora.rank", "16", "default of TRL"),
         job.set_default("lora.alpha", "32", "default of TRL");
@@ -97,158 +137,75 @@ void trainer_loaded_type(Job& job) {
   job.erase("@peft"), job.erase("@loaded");
 }
 
-constexpr Rule kTrainingArguments[] = {
-    {"per_device_train_batch_size", Use::kCopy, "train.micro_batch"},
-    {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
-    {"max_length", Use::kCopy, "data.seq_len"},
-    {"max_seq_length", Use::kCopy, "data.seq_len"},
-    {"bf16", Use::kCustom, "train.precision", "",
-     [](Job& j, const Entry& e) { trainer_mixed(j, e, "bf16"); }},
-    {"fp16", Use::kCustom, "train.precision", "",
-     [](Job& j, const Entry& e) { trainer_mixed(j, e, "fp16"); }},
-    {"tf32", Use::kNoEffect},
-    {"gradient_checkpointing", Use::kWhenTrue, "train.recompute", "full"},
-    {"gradient_checkpointing_kwargs*", Use::kNoEffect},
-    {"optim", Use::kCustom, "optimizer.name", "", set_hugging_face_optimizer},
-    {"use_liger_kernel", Use::kCustom, "plan.cross_entropy", "", trainer_liger},
-    {"use_liger", Use::kCustom, "plan.cross_entropy", "", trainer_liger},
-    {"fsdp", Use::kCustom, "parallel.zero", "", trainer_fsdp},
-    {"fsdp_config.activation_checkpointing", Use::kWhenTrue, "train.recompute", "full"},
-    {"fsdp_config.reshard_after_forward", Use::kCustom, "parallel.zero", "", trainer_reshard},
-    {"fsdp_config.*", Use::kNoEffect},
-    {"model_name_or_path", Use::kCopy, kModel},
-    // ModelConfig of TRL, which its scripts read from the same file.
-    {"use_peft", Use::kWhenTrue, "@peft", "true"},
-    {"lora_r", Use::kCopy, "lora.rank"},
-    {"lora_alpha", Use::kCopy, "lora.alpha"},
-    {"lora_target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
-    {"lora_modules_to_save", Use::kNotModelled, "", "further modules that are trained"},
-    {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
-    {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
-    {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
-    {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
-    {"attn_implementation", Use::kChoice, "plan.attention",
-     "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash"},
-    {"dtype", Use::kCustom, "plan.weights", "", trainer_type},
-    {"torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
-    {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
-    {"lora_*", Use::kNoEffect},
-    {"use_rslora", Use::kNoEffect},
-    {"bnb_4bit_*", Use::kNoEffect},
-    {"model_revision", Use::kNoEffect},
-    {"trust_remote_code", Use::kNoEffect},
-    {"eos_token", Use::kNoEffect},
-    {"pad_token", Use::kNoEffect},
-    {"chat_template_path", Use::kNoEffect},
-    {"completion_only_loss", Use::kNoEffect},
-    {"assistant_only_loss", Use::kNoEffect},
-    {"eval_packing", Use::kNoEffect},
-    {"packing_strategy", Use::kNoEffect},
-    {"padding_free", Use::kNoEffect},
-    {"loss_type", Use::kNoEffect},
-    {"deepspeed", Use::kNotModelled, "", "read that file too: --from=FILE"},
-    {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
-    {"torch_compile_*", Use::kNoEffect},
-    {"auto_find_batch_size", Use::kNotModelled, "", "the micro-batch may become smaller"},
-    {"neftune_noise_alpha", Use::kNoEffect},
-    {"ddp_bucket_cap_mb", Use::kNotModelled, "", "buckets of DistributedDataParallel"},
-    {"eval_accumulation_steps", Use::kNoEffect},
-    {"per_device_eval_batch_size", Use::kNoEffect},
-    {"bf16_full_eval", Use::kNoEffect},
-    {"fp16_*", Use::kNoEffect},
-    {"half_precision_backend", Use::kNoEffect},
-    {"learning_rate", Use::kNoEffect},
-    {"weight_decay", Use::kNoEffect},
-    {"adam_*", Use::kNoEffect},
-    {"optim_args", Use::kNoEffect},
-    {"max_grad_norm", Use::kNoEffect},
-    {"num_train_epochs", Use::kNoEffect},
-    {"max_steps", Use::kNoEffect},
-    {"lr_scheduler*", Use::kNoEffect},
-    {"warmup_*", Use::kNoEffect},
-    {"output_dir", Use::kNoEffect},
-    {"overwrite_output_dir", Use::kNoEffect},
-    {"do_*", Use::kNoEffect},
-    {"eval_*", Use::kNoEffect},
-    {"evaluation_strategy", Use::kNoEffect},
-    {"prediction_loss_only", Use::kNoEffect},
-    {"logging_*", Use::kNoEffect},
-    {"log_*", Use::kNoEffect},
-    {"save_*", Use::kNoEffect},
-    {"load_best_model_at_end", Use::kNoEffect},
-    {"metric_for_best_model", Use::kNoEffect},
-    {"greater_is_better", Use::kNoEffect},
-    {"seed", Use::kNoEffect},
-    {"data_seed", Use::kNoEffect},
-    {"full_determinism", Use::kNoEffect},
-    {"dataloader_*", Use::kNoEffect},
-    {"dataset_*", Use::kNoEffect},
-    {"packing", Use::kNoEffect},
-    {"remove_unused_columns", Use::kNoEffect},
-    {"label_names", Use::kNoEffect},
-    {"label_smoothing_factor", Use::kNoEffect},
-    {"group_by_length", Use::kNoEffect},
-    {"length_column_name", Use::kNoEffect},
-    {"report_to", Use::kNoEffect},
-    {"run_name", Use::kNoEffect},
-    {"project", Use::kNoEffect},
-    {"disable_tqdm", Use::kNoEffect},
-    {"push_to_hub*", Use::kNoEffect},
-    {"hub_*", Use::kNoEffect},
-    {"ddp_*", Use::kNoEffect},
-    {"accelerator_config*", Use::kNoEffect},
-    {"resume_from_checkpoint", Use::kNoEffect},
-    {"local_rank", Use::kNoEffect},
-    {"include_*", Use::kNoEffect},
-    {"skip_memory_metrics", Use::kNoEffect},
-    {"use_cpu", Use::kNoEffect},
-    {"average_tokens_across_devices", Use::kNoEffect},
-};
+/// TrainingArguments replace what accelerate says about precision.
+void accelerate_precision(Job& job, const Entry& e) {
+  const std::string word = text_of(e);
+  if (word == "no") return job.set_default("train.precision", "fp32", e);
+  if (word != "bf16" && word != "fp16" && word != "fp8") reject_value(e, "bf16, fp16, fp8 or no");
+  if (word == "fp8") job.not_modelled = "8-bit products, planned in bf16";
+  job.set_default(kMixed, word, e);
+  if (job.find("train.precision")) return;
+  job.set_default("train.precision", word == "fp8" ? "bf16" : word, e);
+  job.set_default("plan.weights", "fp32", e);
+  job.set_default("plan.master", "none", e);
+}
+
+void accelerate_distribution(Job& job, const Entry& e) { job.set("@distributed", text_of(e), e); }
 
 constexpr Rule kAccelerate[] = {
     {"num_processes", Use::kCopy, kRanks},
-    {"mixed_precision", Use::kCustom, "train.precision", "", trainer_precision_word},
-    {"deepspeed_config.zero_stage", Use::kCopy, "parallel.zero"},
-    {"deepspeed_config.offload_optimizer_device", Use::kChoice, "plan.offload_optimizer",
-     "none=|cpu=cpu|nvme=nvme"},
-    {"deepspeed_config.offload_param_device", Use::kChoice, "plan.offload_weights",
-     "none=|cpu=cpu|nvme=nvme"},
-    {"deepspeed_config.gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
-    {"deepspeed_config.deepspeed_config_file", Use::kNotModelled, "", "read that file too: --from=FILE"},
-    {"deepspeed_config.*", Use::kNoEffect},
-    {"fsdp_config.fsdp_sharding_strategy", Use::kCustom, "parallel.zero", "", trainer_reshard},
-    {"fsdp_config.fsdp_reshard_after_forward", Use::kCustom, "parallel.zero", "", trainer_reshard},
-    {"fsdp_config.fsdp_offload_params", Use::kCustom, "plan.offload_weights", "", trainer_offload_parameters},
-    {"fsdp_config.fsdp_activation_checkpointing", Use::kWhenTrue, "train.recompute", "full"},
-    {"fsdp_config.*", Use::kNoEffect},
+    {"distributed_type", Use::kCustom, "", "", accelerate_distribution},
+    {"mixed_precision", Use::kCustom, "train.precision", "", accelerate_precision},
+    {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
     {"parallelism_config.parallelism_config_tp_size", Use::kCopy, "parallel.tensor"},
     {"parallelism_config.parallelism_config_cp_size", Use::kCopy, "parallel.context"},
-    {"parallelism_config.*", Use::kNoEffect},
+    {"parallelism_config.parallelism_config_sp_size", Use::kCopy, "parallel.context"},
+    {"parallelism_config.parallelism_config_dp_replicate_size", Use::kCustom, "", "",
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
+    {"dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
+    {"dynamo_config.dynamo_backend", Use::kNotModelled, "NO|no", "compiled graphs keep other activations"},
+    {"fp8_config.*", Use::kNotModelled, "", "8-bit products of TransformerEngine, torchao or MS-AMP"},
+    {"kt_config.*", Use::kNotModelled, "", "experts in host memory"},
+};
+constexpr const char* kAccelerateWithoutEffect =
+    "command_file commands compute_environment debug downcast_bf16 dynamo_config.* enable_cpu_affinity "
+    "gpu_ids ipex_config.* machine_rank main_process_ip main_process_port main_training_function "
+    "mpirun_config.* num_machines parallelism_config.* pow_config.* rdzv_backend same_network tpu_* use_cpu "
+    "deepspeed_config.* fsdp_config.* megatron_lm_config.*";
+
+constexpr Rule kAccelerateDeepSpeed[] = {
+    {"zero_stage", Use::kCopy, "parallel.zero"},
+    {"offload_optimizer_device", Use::kChoice, "plan.offload_optimizer", "none=|cpu=cpu|nvme=nvme"},
+    {"offload_param_device", Use::kChoice, "plan.offload_weights", "none=|cpu=cpu|nvme=nvme"},
     {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
-    {"dynamo_config*", Use::kNotModelled, "", "compiled graphs keep other activations"},
-    {"fp8_config*", Use::kNotModelled, "", "8-bit products of TransformerEngine or torchao"},
-    {"megatron_lm_config*", Use::kNotModelled, "", "Megatron-LM under accelerate"},
-    {"compute_environment", Use::kNoEffect},
-    {"distributed_type", Use::kNoEffect},
-    {"debug", Use::kNoEffect},
-    {"downcast_bf16", Use::kNoEffect},
-    {"enable_cpu_affinity", Use::kNoEffect},
-    {"gpu_ids", Use::kNoEffect},
-    {"machine_rank", Use::kNoEffect},
-    {"main_*", Use::kNoEffect},
-    {"num_machines", Use::kNoEffect},
-    {"rdzv_backend", Use::kNoEffect},
-    {"same_network", Use::kNoEffect},
-    {"tpu_*", Use::kNoEffect},
-    {"use_cpu", Use::kNoEffect},
+    {"deepspeed_config_file", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},
+};
+
+constexpr Rule kAccelerateMegatron[] = {
+    {"megatron_lm_tp_degree", Use::kCopy, "parallel.tensor"},
+    {"megatron_lm_pp_degree", Use::kCopy, "parallel.pipeline"},
+    {"megatron_lm_sequence_parallelism", Use::kWhenTrue, "parallel.sequence", "true"},
+    {"megatron_lm_use_distributed_optimizer", Use::kWhenTrue, "parallel.zero", "1"},
+    {"megatron_lm_recompute_activations", Use::kWhenTrue, "train.recompute", "selective"},
+    {"megatron_lm_gradient_clipping", Use::kNoEffect},
+    {"*", Use::kNotModelled, "", "Megatron-LM under accelerate"},
 };
 
 }  // namespace
 
 void read_training_arguments(const Entries& entries, Job& job) {
   job.framework = "transformers";
-  apply_rules(kTrainingArguments, entries, job);
+  apply_rules({{kTrl, kTrlWithoutEffect},
+               fsdp_rules("fsdp_config.fsdp_"),
+               fsdp_rules("fsdp_config."),
+               training_arguments()},
+              entries, job);
+  const Given* fsdp = job.find(kFsdp);
+  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr);
+  if (key_of_trl(entries)) set_trl_defaults(job);
   trainer_loaded_type(job);
+  drop_unused_double_quantization(job);
+  hold_weights_of_fsdp_in_f32(job);
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
   job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
@@ -256,7 +213,26 @@ void read_training_arguments(const Entries& entries, Job& job) {
 
 void read_accelerate(const Entries& entries, Job& job) {
   if (job.framework.empty()) job.framework = "transformers";
-  apply_rules(kAccelerate, entries, job);
+  const auto kind = std::ranges::find_if(entries, [](const Entry& e) { return e.key == "distributed_type"; });
+  const std::string type = kind == entries.end() ? "" : kind->value.text;
+  const RuleSet base{kAccelerate, kAccelerateWithoutEffect};
+  if (type == "FSDP")
+    apply_rules({fsdp_rules("fsdp_config.fsdp_"), base}, entries, job);
+  else if (type == "DEEPSPEED")
+    apply_rules({{kAccelerateDeepSpeed, "", "deepspeed_config."}, base}, entries, job);
+  else if (type == "MEGATRON_LM")
+    apply_rules({{kAccelerateMegatron, "", "megatron_lm_config."}, base}, entries, job);
+  else
+    apply_rules({base}, entries, job);
+  const Given* given = job.find("@distributed");
+  finish_fsdp(job, type == "FSDP" ? given : nullptr);
+  if (type == "DEEPSPEED") {
+    const bool other_file = std::ranges::any_of(
+        entries, [](const Entry& e) { return e.key == "deepspeed_config.deepspeed_config_file"; });
+    if (!other_file) job.set_default("parallel.zero", "2", "default of accelerate"), finish_deepspeed(job);
+  }
+  job.erase("@distributed");
+  hold_weights_of_fsdp_in_f32(job);
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
 }
 

@@ -1,4 +1,8 @@
-// The YAML of litgpt (0.5): config_hub. Precision "bf16-true" has every tensor in bf16.
+// The YAML of litgpt (0.5.11): config_hub, the arguments of its pretrain and finetune commands. Precision
+// "bf16-true" has every tensor in bf16. Several devices shard by FSDP.
+#include <algorithm>
+#include <utility>
+
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -29,7 +33,23 @@ void litgpt_quantize(Job& job, const Entry& e) {
 }
 
 void litgpt_target(Job& job, const Entry& e, const char* names) {
-  if (flag_of(e)) job.set(std::string("@lora.") + e.key, names, e);
+  job.set(std::string("@lora.") + e.key, flag_of(e) ? names : "", e);
+}
+
+/// "AdamW", or the path of a class.
+void litgpt_optimizer(Job& job, const Entry& e) {
+  const std::string path = text_of(e), name = path.substr(path.rfind('.') + 1);
+  if (name == "AdamW" || name == "Adam" || name == "PagedAdamW")
+    job.set("optimizer.name", "adamw", e);
+  else if (name.find("8bit") != name.npos)
+    job.set("optimizer.name", "adamw-8bit", e);
+  else if (name == "SGD")
+    job.set("optimizer.name", "sgd", e);
+  else if (name == "GaLoreAdamW")
+    job.set("optimizer.name", "adamw", e),
+        job.not_modelled = "optimizer state of lower rank, planned as AdamW";
+  else
+    reject_value(e, "AdamW, SGD, bitsandbytes.optim.PagedAdamW or bitsandbytes.optim.AdamW8bit");
 }
 
 constexpr Rule kLitgpt[] = {
@@ -55,41 +75,60 @@ constexpr Rule kLitgpt[] = {
     {"lora_mlp", Use::kCustom, "lora.targets", "",
      [](Job& j, const Entry& e) { litgpt_target(j, e, R"("gate_proj", "up_proj", "down_proj")"); }},
     {"lora_head", Use::kNotModelled, "", "an adapter of the LM head"},
-    {"lora_dropout", Use::kNoEffect},
-    {"optimizer", Use::kChoice, "optimizer.name", "AdamW=adamw|torch.optim.AdamW=adamw"},
-    {"optimizer.class_path", Use::kChoice, "optimizer.name",
-     "torch.optim.AdamW=adamw|torch.optim.SGD=sgd|bitsandbytes.optim.PagedAdamW=adamw|bitsandbytes.optim."
-     "AdamW8bit=adamw-8bit"},
-    {"optimizer.*", Use::kNoEffect},
-    {"train.*", Use::kNoEffect},
-    {"eval.*", Use::kNoEffect},
-    {"data*", Use::kNoEffect},
-    {"out_dir", Use::kNoEffect},
-    {"logger_name", Use::kNoEffect},
-    {"seed", Use::kNoEffect},
-    {"resume", Use::kNoEffect},
-    {"access_token", Use::kNoEffect},
-    {"tokenizer_dir", Use::kNoEffect},
-    {"initial_checkpoint_dir", Use::kNoEffect},
-    {"model_config*", Use::kNoEffect},
+    {"optimizer", Use::kCustom, "optimizer.name", "", litgpt_optimizer},
+    {"optimizer.class_path", Use::kCustom, "optimizer.name", "", litgpt_optimizer},
+    {"train.tie_embeddings", Use::kNotModelled, "", "the embedding and the LM head share weights"},
+    {"model_config*", Use::kNotModelled, "", "fields of the model: give it by --model=config.json"},
 };
+constexpr const char* kLitgptWithoutEffect =
+    "access_token data data.* eval.* initial_checkpoint_dir log.* logger_name lora_dropout optimizer.* "
+    "out_dir resume seed tokenizer_dir train.epochs train.log_interval train.lr_warmup_fraction "
+    "train.lr_warmup_steps train.max_norm train.max_steps train.max_time train.max_tokens train.min_lr "
+    "train.save_interval";
+
+void litgpt_adapters(Job& job, const Entries& entries) {
+  const bool adapters =
+      std::ranges::any_of(entries, [](const Entry& e) { return e.key.starts_with("lora_"); });
+  std::string targets;
+  // lora_query and lora_value are true unless the file says otherwise.
+  for (const auto& [key, otherwise] : {std::pair{"@lora.lora_query", "\"q_proj\""},
+                                       {"@lora.lora_key", ""},
+                                       {"@lora.lora_value", "\"v_proj\""},
+                                       {"@lora.lora_projection", ""},
+                                       {"@lora.lora_mlp", ""}}) {
+    const Given* given = job.find(key);
+    const std::string names = given ? given->value : otherwise;
+    if (!names.empty()) targets += (targets.empty() ? "" : ", ") + names;
+    job.erase(key);
+  }
+  if (!adapters) return;
+  job.set_default("lora.rank", "8", "default of litgpt");
+  job.set_default("lora.alpha", "16", "default of litgpt");
+  if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the lora_ keys");
+  for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
+}
 
 }  // namespace
 
 void read_litgpt(const Entries& entries, Job& job) {
   job.framework = "litgpt";
-  apply_rules(kLitgpt, entries, job);
-  std::string targets;
-  for (const char* key : {"@lora.lora_query", "@lora.lora_key", "@lora.lora_value", "@lora.lora_projection",
-                          "@lora.lora_mlp"}) {
-    if (const Given* given = job.find(key)) targets += (targets.empty() ? "" : ", ") + given->value;
-    job.erase(key);
+  apply_rules({{kLitgpt, kLitgptWithoutEffect}}, entries, job);
+  const bool pretrain = std::ranges::any_of(
+      entries, [](const Entry& e) { return e.key == "model_name" || e.key == "model_config"; });
+  if (!job.find("train.precision")) {
+    job.set_default("train.precision", "bf16", "default of litgpt (bf16-mixed)");
+    job.set_default("plan.weights", "fp32", "default of litgpt (bf16-mixed)");
+    job.set_default("plan.master", "none", "default of litgpt (bf16-mixed)");
   }
-  if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the lora_ keys");
-  job.set_default("train.micro_batch", "1", "default of litgpt");
+  litgpt_adapters(job, entries);
+  job.set_default("train.micro_batch", pretrain ? "4" : "1", "default of litgpt");
+  job.set_default(kGlobalBatch, pretrain ? "512" : "16", "default of litgpt");
+  job.set_default(kRoundBatch, "true", "litgpt");
+  if (!pretrain) job.set_default(kPerNode, "1", "default of litgpt");
+  job.set_default(kZeroOfMany, "3", "FSDP of litgpt");
+  if (!pretrain) job.set_default(kRecomputeOfMany, "full", "FSDP of litgpt");
+  if (pretrain) job.set_default("plan.optimizer_implementation", "fused", "default of litgpt");
   job.set_default("plan.cross_entropy", "plain", "default of litgpt");
-  if (job.find("lora.rank"))
-    for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
 }
 
 }  // namespace trainhost::framework_files

@@ -1,5 +1,7 @@
-// The YAML of LLaMA-Factory (0.9.x): src/llamafactory/hparams. Activation checkpointing is on unless it is
-// disabled; trained weights are f32 under autocast unless pure_bf16 is set.
+// The YAML of LLaMA-Factory (0.9.5): src/llamafactory/hparams, which extends TrainingArguments. Activation
+// checkpointing is on unless it is disabled; trained weights are f32 under autocast unless pure_bf16 is set.
+#include <algorithm>
+
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -7,124 +9,162 @@ namespace {
 
 using runfile::Entry;
 
-void factory_mixed(Job& job, const Entry& e, const char* type) {
-  if (flag_of(e)) set_autocast(job, type, e);
-}
-
 void factory_kind_of_training(Job& job, const Entry& e) {
   const std::string kind = text_of(e);
-  if (kind == "lora")
-    job.set_default("lora.rank", "8", "default of LLaMA-Factory");
-  else if (kind != "full")
-    reject_value(e, "lora or full");
+  if (kind != "lora" && kind != "full" && kind != "freeze" && kind != "oft")
+    reject_value(e, "lora, full, freeze or oft");
+  job.set("@kind", kind, e);
+  if (kind == "freeze") job.not_modelled = "frozen weights have no gradients; planned as full training";
+  if (kind == "oft") job.not_modelled = "orthogonal adapters; planned as LoRA";
 }
 
 void factory_quantized(Job& job, const Entry& e) {
   const std::uint64_t bits = whole_of(e);
-  if (bits != 4 && bits != 8) reject_value(e, "4 or 8");
-  job.set("lora.base", bits == 4 ? "nf4" : "int8", e);
-  if (bits == 4) job.set_default("lora.double_quant", "true", "default of LLaMA-Factory");
+  if (bits == 0 || bits > 8) reject_value(e, "4 or 8");
+  if (bits != 4 && bits != 8) job.not_modelled = "planned with the next larger of 4 and 8 bits";
+  job.set("lora.base", bits <= 4 ? "nf4" : "int8", e);
+  if (bits <= 4) job.set_default("lora.double_quant", "true", "default of LLaMA-Factory");
 }
 
 void factory_targets(Job& job, const Entry& e) {
-  std::string list;
-  for (const std::string& t : texts_of(e)) {
-    if (t == "all") return job.set("lora.targets", "all-linear", e);
-    list += (list.empty() ? "[\"" : ", \"") + t + "\"";
-  }
-  if (!list.empty()) job.set("lora.targets", list + "]", e);
+  for (const std::string& name : texts_of(e))
+    if (name == "all") return job.set("lora.targets", "all-linear", e);
+  set_lora_targets(job, e);
 }
 
+constexpr const char *kMethod = "another training method", *kStates = "optimizer state of another size";
+
 constexpr Rule kLlamaFactory[] = {
-    {"model_name_or_path", Use::kCopy, kModel},
     {"cutoff_len", Use::kCopy, "data.seq_len"},
-    {"per_device_train_batch_size", Use::kCopy, "train.micro_batch"},
-    {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
     {"finetuning_type", Use::kCustom, "lora.rank", "", factory_kind_of_training},
     {"lora_rank", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
     {"lora_target", Use::kCustom, "lora.targets", "", factory_targets},
     {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"quantization_bit", Use::kCustom, "lora.base", "", factory_quantized},
+    {"quantization_method", Use::kNotModelled, "bnb|bitsandbytes", "other quantized weights"},
     {"double_quantization", Use::kChoice, "lora.double_quant", "true=true|false=false"},
-    {"bf16", Use::kCustom, "train.precision", "",
-     [](Job& j, const Entry& e) { factory_mixed(j, e, "bf16"); }},
-    {"fp16", Use::kCustom, "train.precision", "",
-     [](Job& j, const Entry& e) { factory_mixed(j, e, "fp16"); }},
-    {"pure_bf16", Use::kCustom, "plan.weights", "",
-     [](Job& j, const Entry& e) {
-       if (flag_of(e)) set_pure(j, "bf16", e);
-     }},
-    {"disable_gradient_checkpointing", Use::kWhenTrue, "train.recompute", "none"},
-    {"flash_attn", Use::kChoice, "plan.attention", "auto=flash|fa2=flash|sdpa=flash|disabled=materialised"},
+    {"pure_bf16", Use::kWhenTrue, "@pure", "bf16"},
+    {"disable_gradient_checkpointing", Use::kWhenTrue, "@no_checkpointing", "true"},
+    {"flash_attn", Use::kChoice, "plan.attention",
+     "auto=flash|fa2=flash|fa3=flash|sdpa=flash|disabled=materialised"},
     {"enable_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "fused"},
-    {"optim", Use::kCustom, "optimizer.name", "", set_hugging_face_optimizer},
-    {"deepspeed", Use::kNotModelled, "", "read that file too: --from=FILE"},
-    {"fsdp*", Use::kNotModelled, "", "sharding by FSDP: set parallel.zero"},
-    {"use_unsloth*", Use::kNotModelled, "", "kernels of Unsloth keep fewer activations"},
-    {"use_galore", Use::kNotModelled, "", "low-rank gradients"},
-    {"use_badam", Use::kNotModelled, "", "block-wise training"},
+    {"use_muon", Use::kWhenTrue, "@optimizer", "muon"},
+    {"use_adam_mini", Use::kNotModelled, "", kStates},
+    {"use_galore", Use::kNotModelled, "", kStates},
+    {"use_apollo", Use::kNotModelled, "", kStates},
+    {"use_badam", Use::kNotModelled, "", "one block of layers is trained at a time"},
+    {"use_llama_pro", Use::kNotModelled, "", "frozen weights have no gradients"},
+    {"use_unsloth", Use::kNotModelled, "", "kernels of Unsloth keep fewer activations"},
+    {"use_unsloth_gc", Use::kNotModelled, "", "kept activations move to host memory"},
+    {"use_v1_kernels", Use::kNotModelled, "", "kernels that keep other activations"},
+    {"use_kt", Use::kNotModelled, "", "experts in host memory"},
+    {"kt_*", Use::kNotModelled, "", "experts in host memory"},
+    {"use_mca", Use::kNotModelled, "", "Megatron-LM under LLaMA-Factory"},
+    {"tensor_model_parallel_size", Use::kCopy, "parallel.tensor"},
+    {"pipeline_model_parallel_size", Use::kCopy, "parallel.pipeline"},
+    {"expert_model_parallel_size", Use::kCopy, "parallel.expert"},
+    {"context_parallel_size", Use::kCopy, "parallel.context"},
+    {"sequence_parallel", Use::kWhenTrue, "parallel.sequence", "true"},
+    {"use_distributed_optimizer", Use::kWhenTrue, "parallel.zero", "1"},
+    {"recompute_granularity", Use::kChoice, "train.recompute", "full=full|selective=selective"},
+    {"moe_*", Use::kNotModelled, "", "experts"},
+    {"use_hyper_parallel", Use::kNotModelled, "", "another distributed backend"},
+    {"use_dft_loss", Use::kNotModelled, "", "another loss"},
+    {"use_asft_loss", Use::kNotModelled, "", "another loss, with a second model"},
+    {"use_eaft_loss", Use::kNotModelled, "", "another loss"},
     {"additional_target", Use::kNotModelled, "", "further modules that are trained"},
-    {"freeze_*", Use::kNotModelled, "", "frozen weights have no gradients"},
-    {"stage", Use::kChoice, "", "pt=|sft="},
-    {"upcast_*", Use::kNotModelled, "", "norms or logits in f32"},
-    {"quantization_*", Use::kNoEffect},
-    {"lora_*", Use::kNoEffect},
-    {"use_rslora", Use::kNoEffect},
-    {"loraplus_*", Use::kNoEffect},
-    {"do_*", Use::kNoEffect},
-    {"dataset*", Use::kNoEffect},
-    {"eval_*", Use::kNoEffect},
-    {"template", Use::kNoEffect},
-    {"packing", Use::kNoEffect},
-    {"neat_packing", Use::kNoEffect},
-    {"max_samples", Use::kNoEffect},
-    {"overwrite_*", Use::kNoEffect},
-    {"preprocessing_*", Use::kNoEffect},
-    {"dataloader_*", Use::kNoEffect},
-    {"streaming", Use::kNoEffect},
-    {"mask_history", Use::kNoEffect},
-    {"train_on_prompt", Use::kNoEffect},
-    {"tokenized_path", Use::kNoEffect},
-    {"output_dir", Use::kNoEffect},
-    {"logging_*", Use::kNoEffect},
-    {"save_*", Use::kNoEffect},
-    {"plot_loss", Use::kNoEffect},
-    {"report_to", Use::kNoEffect},
-    {"run_name", Use::kNoEffect},
-    {"learning_rate", Use::kNoEffect},
-    {"num_train_epochs", Use::kNoEffect},
-    {"max_steps", Use::kNoEffect},
-    {"lr_scheduler*", Use::kNoEffect},
-    {"warmup_*", Use::kNoEffect},
-    {"weight_decay", Use::kNoEffect},
-    {"max_grad_norm", Use::kNoEffect},
-    {"adam_*", Use::kNoEffect},
-    {"ddp_*", Use::kNoEffect},
-    {"resume_from_checkpoint", Use::kNoEffect},
-    {"val_size", Use::kNoEffect},
-    {"per_device_eval_batch_size", Use::kNoEffect},
-    {"trust_remote_code", Use::kNoEffect},
-    {"seed", Use::kNoEffect},
-    {"adapter_name_or_path", Use::kNoEffect},
-    {"cache_dir", Use::kNoEffect},
+    {"freeze_trainable_*", Use::kNotModelled, "", "frozen weights have no gradients"},
+    {"freeze_extra_modules", Use::kNotModelled, "", "frozen weights have no gradients"},
+    {"freeze_language_model", Use::kNotModelled, "", "frozen weights have no gradients"},
+    {"stage", Use::kNotModelled, "pt|sft", kMethod},
+    {"ref_model", Use::kNotModelled, "", "a second model"},
+    {"reward_model", Use::kNotModelled, "", "a second model"},
+    {"upcast_layernorm", Use::kNotModelled, "", "norms in f32"},
+    {"upcast_lmhead_output", Use::kNotModelled, "", "logits in f32"},
+    {"shift_attn", Use::kNotModelled, "", "attention over parts of the sequence"},
+    {"mixture_of_depths", Use::kNotModelled, "", "layers that not all tokens pass"},
+    {"rope_scaling", Use::kNoEffect},
     {"resize_vocab", Use::kNotModelled, "", "another vocabulary"},
+    {"fp8", Use::kNotModelled, "", "8-bit products"},
+    {"fp8_backend", Use::kNoEffect},
 };
+constexpr const char* kLlamaFactoryWithoutEffect =
+    "adapter_folder adapter_name_or_path add_special_tokens add_tokens apollo_* apply_rope_fusion "
+    "asft_alpha audio_sampling_rate badam_* batch_size bias_activation_fusion block_diag_attn "
+    "buffer_size cache_dir compute_accuracy create_new_adapter crop_to_patches data_shared_file_system "
+    "dataset dataset_* default_system device_map disable_shuffling do_sample download_mode "
+    "dpo_label_smoothing eaft_alpha early_stopping_steps enable_thinking enable_torch_profiler eval_* "
+    "export_* fp8_enable_fsdp_float8_all_gather freeze_multi_modal_projector freeze_vision_tower "
+    "galore_* hf_hub_token hyper_parallel_args* ignore_pad_token_for_loss image_* "
+    "include_effective_tokens_per_second infer_backend infer_dtype init_special_tokens interleave_probs "
+    "kto_chosen_weight kto_rejected_weight lang ld_alpha length_penalty lora_dropout loraplus_* "
+    "low_cpu_mem_usage mask_history master_addr master_port max_length max_new_tokens max_samples "
+    "media_dir mix_strategy model_max_length model_revision module_dropout moe_aux_loss_coef "
+    "ms_hub_token n_shot neat_packing new_special_tokens_config num_beams offload_folder oft_* "
+    "om_hub_token overlap_grad_reduce overlap_param_gather overwrite_cache packing pissa_* plot_loss "
+    "ppo_* pref_* preprocessing_* preserve_thinking print_param_status profile_modules profiler_* "
+    "quantization_* ray_* ref_model_* repetition_penalty reward_model_* seed sglang_* simpo_gamma "
+    "skip_special_tokens split_special_tokens streaming swanlab_* task task_dir temperature template "
+    "tokenized_path tool_format top_k top_p train_from_scratch train_on_prompt trust_remote_code "
+    "use_audio_in_video use_fast_tokenizer use_kv_cache use_reentrant_gc use_rslora use_swanlab "
+    "val_size video_* vllm_*";
+
+void factory_adapters(Job& job) {
+  const Given* kind = job.find("@kind");
+  const bool adapters = !kind || kind->value == "lora" || kind->value == "oft";
+  if (!adapters) {
+    job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
+    return;
+  }
+  job.set_default("lora.rank", "8", "default of LLaMA-Factory");
+  job.set_default("lora.alpha", std::to_string(2 * count_of(*job.find("lora.rank"))),
+                  "default of LLaMA-Factory");
+  job.set_default("lora.targets", "all-linear", "default of LLaMA-Factory");
+  // The frozen weights have the type of the computation; the types of autocast are those of full training.
+  job.erase("plan.weights"), job.erase("plan.master");
+}
 
 }  // namespace
 
 void read_llama_factory(const Entries& entries, Job& job) {
   job.framework = "llama-factory";
-  apply_rules(kLlamaFactory, entries, job);
+  const auto v1 = std::ranges::find_if(entries, [](const Entry& e) { return e.key == "model_class"; });
+  if (v1 != entries.end())
+    throw usage_error("model_class: this is format v1 of LLaMA-Factory, which is not read",
+                      "give a file with model_name_or_path and finetuning_type", v1->key_where);
+  apply_rules({{kLlamaFactory, kLlamaFactoryWithoutEffect},
+               fsdp_rules("fsdp_config.fsdp_"),
+               fsdp_rules("fsdp_config."),
+               training_arguments()},
+              entries, job);
+  const Given* fsdp = job.find(kFsdp);
+  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr);
+  if (const Given* pure = job.find("@pure")) {
+    for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
+    for (const char* key : {"train.precision", "plan.weights", "plan.gradients", "plan.moments"})
+      job.set_default(key, "bf16", *pure);
+    job.set_default("plan.master", "none", *pure);
+  }
+  // gradient_checkpointing of TrainingArguments has no effect of its own.
+  if (const Given* disabled = job.find("@no_checkpointing")) {
+    const Given from = *disabled;
+    job.erase("train.recompute");
+    job.set_default("train.recompute", "none", from);
+  }
+  if (const Given* optimizer = job.find("@optimizer")) {
+    job.erase("optimizer.name");
+    job.set_default("optimizer.name", optimizer->value, *optimizer);
+  }
+  factory_adapters(job);
+  drop_unused_double_quantization(job);
+  hold_weights_of_fsdp_in_f32(job);
+  for (const char* key : {"@kind", "@pure", "@no_checkpointing", "@optimizer"}) job.erase(key);
   job.set_default("data.seq_len", "2048", "default of LLaMA-Factory (cutoff_len)");
   job.set_default("train.micro_batch", "8", "default of TrainingArguments");
+  job.set_default("train.precision", "fp32", "default of TrainingArguments");
   job.set_default("train.recompute", "full", "default of LLaMA-Factory");
   job.set_default("plan.cross_entropy", "plain", "default of transformers");
-  if (job.find("lora.rank")) {
-    job.set_default("lora.targets", "all-linear", "default of LLaMA-Factory");
-    // The frozen weights have the type of the computation; the types of autocast are those of full training.
-    job.erase("plan.weights"), job.erase("plan.master");
-  }
 }
 
 }  // namespace trainhost::framework_files

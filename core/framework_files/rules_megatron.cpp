@@ -1,5 +1,6 @@
-// Arguments of Megatron-LM (core 0.9 to 0.14), by its argument parser. A model with RMSNorm and SwiGLU
-// becomes the fields of a Llama; for any other, --model gives a config.json.
+// Arguments of Megatron-LM (core 0.9 to 0.16), by its argument parser and the configuration classes that it
+// reads. A model with SwiGLU becomes the fields of a Llama; for any other, --model gives a
+// config.json.
 #include <fmt/format.h>
 
 #include "core/framework_files/rules.hpp"
@@ -13,21 +14,38 @@ void megatron_narrow(Job& job, const Entry& e, const char* type) {
   if (flag_of(e)) job.set("train.precision", type, e);
 }
 
+void megatron_method(Job& job, const Entry& e) {
+  job.set("@recompute_method", text_of(e), e);
+  if (text_of(e) == "block") job.not_modelled = "only some layers of a stage are recomputed; planned for all";
+}
+
+/// A model that the arguments describe and fields of a run file do not.
+void megatron_other_model(Job& job, const Entry& e) {
+  if (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) return;
+  if (!job.find(kOtherModel)) job.set(kOtherModel, e.key, e);
+  job.not_modelled = "another model than a Llama: give it by --model=config.json";
+}
+
+constexpr const char *k8Bit = "8-bit or 4-bit products", *kGraphs = "memory of CUDA graphs",
+                     *kUnfused = "operators that are not fused keep more activations",
+                     *kStages = "layers of the pipeline stages";
+
 constexpr Rule kMegatron[] = {
     {"num-layers", Use::kCopy, "model.num_hidden_layers"},
     {"hidden-size", Use::kCopy, "model.hidden_size"},
     {"num-attention-heads", Use::kCopy, "model.num_attention_heads"},
-    {"num-query-groups", Use::kCopy, "model.num_key_value_heads"},
-    {"group-query-attention", Use::kNoEffect},
+    {"num-query-groups", Use::kCopy, "@query_groups"},
+    {"group-query-attention", Use::kWhenTrue, "@grouped", "true"},
     {"ffn-hidden-size", Use::kCopy, "model.intermediate_size"},
     {"kv-channels", Use::kCopy, "model.head_dim"},
     {"vocab-size", Use::kCopy, "model.vocab_size"},
-    {"padded-vocab-size", Use::kCopy, "model.vocab_size"},
+    {"padded-vocab-size", Use::kCopy, "@padded_vocab"},
     {"max-position-embeddings", Use::kCopy, "model.max_position_embeddings"},
     {"untie-embeddings-and-output-weights", Use::kWhenTrue, "model.tie_word_embeddings", "false"},
     {"add-qkv-bias", Use::kWhenTrue, "@qkv_bias", "true"},
+    {"qk-layernorm", Use::kWhenTrue, "@qk_norm", "true"},
     {"swiglu", Use::kWhenTrue, "@swiglu", "true"},
-    {"normalization", Use::kChoice, "@rmsnorm", "RMSNorm=true|LayerNorm="},
+    {"normalization", Use::kNotModelled, "RMSNorm", "biases of LayerNorm"},
     {"disable-bias-linear", Use::kWhenTrue, "@no_bias", "true"},
     {"seq-length", Use::kCopy, "data.seq_len"},
     {"micro-batch-size", Use::kCopy, "train.micro_batch"},
@@ -47,100 +65,280 @@ constexpr Rule kMegatron[] = {
     {"recompute-activations", Use::kWhenTrue, "train.recompute", "selective"},
     {"recompute-granularity", Use::kChoice, "train.recompute", "full=full|selective=selective"},
     {"recompute-num-layers", Use::kCopy, "@recompute_layers"},
-    {"recompute-method", Use::kCopy, "@recompute_method"},
+    {"recompute-method", Use::kCustom, "@recompute_method", "", megatron_method},
     {"make-vocab-size-divisible-by", Use::kCopy, "parallel.vocab_multiple"},
     {"use-flash-attn", Use::kWhenTrue, "plan.attention", "flash"},
     {"attention-backend", Use::kChoice, "plan.attention",
-     "auto=flash|flash=flash|fused=flash|unfused=materialised|local="},
-    {"optimizer", Use::kChoice, "optimizer.name", "adam=adamw|sgd=sgd|muon=muon"},
+     "auto=flash|flash=flash|fused=flash|unfused=materialised|local=materialised"},
+    {"optimizer", Use::kChoice, "optimizer.name",
+     "adam=adamw|sgd=sgd-momentum|muon=muon|dist_muon=muon|lion=lion"},
     {"optimizer-cpu-offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
-    {"main-params-dtype", Use::kCopy, "plan.master"},
+    {"optimizer-offload-fraction", Use::kNotModelled, "1.0|1", "only a part of the optimizer is offloaded"},
+    {"use-precision-aware-optimizer", Use::kWhenTrue, "@own_types", "true"},
+    {"main-params-dtype", Use::kChoice, "@master", "fp32=fp32|fp16=bf16"},
+    {"main-grads-dtype", Use::kChoice, "@gradients", "fp32=fp32|bf16=bf16"},
+    {"exp-avg-dtype", Use::kChoice, "@first_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
+    {"exp-avg-sq-dtype", Use::kChoice, "@second_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
+    {"grad-reduce-in-bf16", Use::kWhenTrue, "plan.gradients", "bf16"},
+    {"accumulate-allreduce-grads-in-fp32", Use::kWhenTrue, "@wide_gradients", "true"},
+    {"use-torch-fsdp2", Use::kWhenTrue, "@fsdp2", "true"},
+    {"torch-fsdp2-no-reshard-after-forward", Use::kWhenTrue, "@fsdp2_kept", "true"},
+    {"use-megatron-fsdp", Use::kWhenTrue, "@fsdp", "true"},
+    {"use-custom-fsdp", Use::kWhenTrue, "@fsdp", "true"},
+    {"data-parallel-sharding-strategy", Use::kChoice, "@fsdp_zero",
+     "no_shard=0|optim=1|optim_grads=2|optim_grads_params=3"},
+    {"num-distributed-optimizer-instances", Use::kNotModelled, "1",
+     "optimizer state is sharded over fewer ranks"},
     {"nproc_per_node", Use::kCopy, kPerNode},
     {"nproc-per-node", Use::kCopy, kPerNode},
     {"nnodes", Use::kCopy, kNodes},
-    {"num-experts", Use::kNotModelled, "", "experts: give the model by --model=config.json"},
-    {"fp8-*", Use::kNotModelled, "", "8-bit products of TransformerEngine"},
+    {"nodes", Use::kCopy, kNodes},
+    {"num-experts", Use::kCustom, "", "", megatron_other_model},
+    {"multi-latent-attention", Use::kCustom, "", "", megatron_other_model},
+    {"hybrid-override-pattern", Use::kCustom, "", "", megatron_other_model},
+    {"hybrid-layer-pattern", Use::kCustom, "", "", megatron_other_model},
+    {"heterogeneous-layers-config-path", Use::kCustom, "", "", megatron_other_model},
+    {"heterogeneous-layers-config-encoded-json", Use::kCustom, "", "", megatron_other_model},
+    {"is-hybrid-model", Use::kCustom, "", "", megatron_other_model},
+    {"mtp-num-layers", Use::kNotModelled, "", "layers that predict further tokens"},
+    {"fp8-*", Use::kNotModelled, "", k8Bit},
+    {"fp4-*", Use::kNotModelled, "", k8Bit},
+    {"first-last-layers-bf16", Use::kNotModelled, "", k8Bit},
+    {"num-layers-at-*", Use::kNotModelled, "", k8Bit},
+    {"keep-fp8-*", Use::kNotModelled, "", k8Bit},
+    {"kitchen-*", Use::kNotModelled, "", k8Bit},
+    {"te-precision-config-file", Use::kNotModelled, "", k8Bit},
     {"moe-*", Use::kNotModelled, "", "experts"},
+    {"expert-tensor-parallel-size", Use::kNotModelled, "", "experts are sharded in another way"},
     {"recompute-modules", Use::kNotModelled, "", "planned as selective recomputation"},
+    {"attention-dropout", Use::kNotModelled, "", "masks of dropout are kept"},
+    {"hidden-dropout", Use::kNotModelled, "", "masks of dropout are kept"},
+    {"transformer-impl", Use::kChoice, "@local", "local=true|transformer_engine=|inference_optimized="},
+    {"position-embedding-type", Use::kNotModelled, "rope|yarn|mrope|none", "a table of position embeddings"},
+    {"reuse-grad-buf-for-mxfp8-param-ag", Use::kNotModelled, "", k8Bit},
+    {"linear-attention-freq", Use::kNotModelled, "", "layers of another kind"},
+    {"spec", Use::kNotModelled, "", "layers of another kind"},
+    {"checkpoint-activations", Use::kWhenTrue, "train.recompute", "full"},
+    {"distribute-saved-activations", Use::kNotModelled, "",
+     "kept activations are sharded over tensor-parallel ranks"},
     {"cpu-offloading*", Use::kNotModelled, "", "offload of activations"},
+    {"fine-grained-activation-offloading", Use::kNotModelled, "", "offload of activations"},
+    {"fine-grained-offloading-*", Use::kNotModelled, "", "offload of activations"},
+    {"offload-modules", Use::kNotModelled, "", "offload of activations"},
     {"overlap-param-gather", Use::kNotModelled, "", "buckets of gathered weights"},
     {"ddp-bucket-size", Use::kNotModelled, "", "buckets of gradients"},
-    {"accumulate-allreduce-grads-in-fp32", Use::kNoEffect},
-    {"use-mcore-models", Use::kNoEffect},
-    {"transformer-impl", Use::kNoEffect},
-    {"position-embedding-type", Use::kNoEffect},
-    {"use-rotary-position-embeddings", Use::kNoEffect},
-    {"rotary-*", Use::kNoEffect},
-    {"no-*", Use::kNoEffect},
-    {"train-*", Use::kNoEffect},
-    {"lr*", Use::kNoEffect},
-    {"min-lr", Use::kNoEffect},
-    {"weight-decay*", Use::kNoEffect},
-    {"adam-*", Use::kNoEffect},
-    {"clip-grad", Use::kNoEffect},
-    {"init-*", Use::kNoEffect},
-    {"attention-dropout", Use::kNoEffect},
-    {"hidden-dropout", Use::kNoEffect},
-    {"attention-softmax-in-fp32", Use::kNoEffect},
-    {"norm-epsilon", Use::kNoEffect},
-    {"seed", Use::kNoEffect},
-    {"data-*", Use::kNoEffect},
-    {"split", Use::kNoEffect},
-    {"mock-data", Use::kNoEffect},
-    {"tokenizer-*", Use::kNoEffect},
-    {"vocab-file", Use::kNoEffect},
-    {"merge-file", Use::kNoEffect},
-    {"save*", Use::kNoEffect},
-    {"load", Use::kNoEffect},
-    {"ckpt-*", Use::kNoEffect},
-    {"eval-*", Use::kNoEffect},
-    {"log-*", Use::kNoEffect},
-    {"tensorboard-*", Use::kNoEffect},
-    {"wandb-*", Use::kNoEffect},
-    {"distributed-*", Use::kNoEffect},
-    {"overlap-grad-reduce", Use::kNoEffect},
-    {"tp-comm-*", Use::kNoEffect},
-    {"manual-gc*", Use::kNoEffect},
-    {"num-workers", Use::kNoEffect},
-    {"exit-*", Use::kNoEffect},
-    {"profile*", Use::kNoEffect},
-    {"bias-*", Use::kNoEffect},
-    {"node_rank", Use::kNoEffect},
-    {"node-rank", Use::kNoEffect},
-    {"master_*", Use::kNoEffect},
-    {"master-*", Use::kNoEffect},
-    {"rdzv*", Use::kNoEffect},
+    {"ddp-num-buckets", Use::kNotModelled, "", "buckets of gradients"},
+    {"fsdp-double-buffer", Use::kNotModelled, "", "a second buffer of gathered weights"},
+    {"megatron-fsdp-*", Use::kNotModelled, "", "buffers of Megatron's FSDP"},
+    {"outer-dp-sharding-strategy", Use::kNotModelled, "no_shard", "sharding over groups of replicas"},
+    {"enable-full-sharding-in-hsdp", Use::kNotModelled, "", "sharding over groups of replicas"},
+    {"use-nccl-ub", Use::kNotModelled, "", "buffers that are registered for communication"},
+    {"decoder-first-pipeline-num-layers", Use::kNotModelled, "", kStages},
+    {"decoder-last-pipeline-num-layers", Use::kNotModelled, "", kStages},
+    {"pipeline-model-parallel-layout", Use::kNotModelled, "", kStages},
+    {"account-for-embedding-in-pipeline-split", Use::kNotModelled, "", kStages},
+    {"account-for-loss-in-pipeline-split", Use::kNotModelled, "", kStages},
+    {"standalone-embedding-stage", Use::kNotModelled, "", kStages},
+    {"pipeline-model-parallel-split-rank", Use::kNotModelled, "", kStages},
+    {"microbatch-group-size-per-virtual-pipeline-stage", Use::kNotModelled, "", "another pipeline schedule"},
+    {"overlap-moe-expert-parallel-comm", Use::kNotModelled, "", "another pipeline schedule"},
+    {"delay-wgrad-compute", Use::kNotModelled, "", "activations are kept longer"},
+    {"defer-embedding-wgrad-compute", Use::kNotModelled, "", "activations are kept longer"},
+    {"wgrad-deferral-limit", Use::kNotModelled, "", "activations are kept longer"},
+    {"hierarchical-context-parallel-sizes", Use::kNotModelled, "", "another context parallelism"},
+    {"encoder-*", Use::kNotModelled, "", "a second model"},
+    {"retro-*", Use::kNotModelled, "", "a second model"},
+    {"vision-*", Use::kNotModelled, "", "a second model"},
+    {"vision-model-type", Use::kNotModelled, "", "a second model"},
+    {"language-model-type", Use::kNotModelled, "", "a second model"},
+    {"perform-rl-step", Use::kNotModelled, "", "another training method"},
+    {"freeze-*", Use::kNotModelled, "", "frozen weights have no gradients"},
+    {"fp32-residual-connection", Use::kNotModelled, "", "a residual stream in fp32"},
+    {"fp16-lm-cross-entropy", Use::kNotModelled, "", "logits in fp16"},
+    {"output-logit-dtype", Use::kNotModelled, "", "type of the logits"},
+    {"cross-entropy-loss-fusion", Use::kNotModelled, "", "another kernel of the loss"},
+    {"cross-entropy-fusion-impl", Use::kNotModelled, "native", "another kernel of the loss"},
+    {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
+    {"no-bias-*", Use::kNotModelled, "", kUnfused},
+    {"no-rope-fusion", Use::kNotModelled, "", kUnfused},
+    {"no-gradient-accumulation-fusion", Use::kNotModelled, "", "a gradient of each matrix beside the buffer"},
+    {"apply-layernorm-1p", Use::kNoEffect},
+    {"enable-cuda-graph", Use::kNotModelled, "", kGraphs},
+    {"external-cuda-graph", Use::kNotModelled, "", kGraphs},
+    {"cuda-graph-impl", Use::kNotModelled, "none", kGraphs},
+    {"cuda-graph-modules", Use::kNotModelled, "", kGraphs},
+    {"cuda-graph-scope", Use::kNotModelled, "", kGraphs},
+    {"optimizer-cuda-graph", Use::kNotModelled, "", kGraphs},
+    {"rampup-batch-size", Use::kNotModelled, "", "smaller global batches at the beginning"},
+    {"decrease-batch-size-if-needed", Use::kNoEffect},
+    {"window-size", Use::kNotModelled, "", "attention over a window"},
+    {"window-attn-skip-freq", Use::kNotModelled, "", "attention over a window"},
+    {"yaml-cfg", Use::kNotModelled, "", "another file: give its settings as arguments"},
+    {"use-checkpoint-args", Use::kNotModelled, "", "arguments that are in the checkpoint"},
+    {"use-mp-args-from-checkpoint-args", Use::kNotModelled, "", "arguments that are in the checkpoint"},
+    {"activation-func-fp8-input-store", Use::kNotModelled, "", k8Bit},
+    {"activation-offload-fraction", Use::kNotModelled, "", "offload of activations"},
+    {"attention-output-gate", Use::kNotModelled, "", "layers of another kind"},
+    {"dsa-*", Use::kNotModelled, "", "layers of another kind"},
+    {"enable-mhc-connections", Use::kNotModelled, "", "layers of another kind"},
+    {"experimental-attention-variant", Use::kNotModelled, "", "layers of another kind"},
+    {"linear-*", Use::kNotModelled, "", "layers of another kind"},
+    {"hybrid-context-parallel", Use::kNotModelled, "", "another context parallelism"},
+    {"gtp-*", Use::kNotModelled, "", "weights that are sharded in another way"},
+    {"tensor-parallel-num-weight-shards", Use::kNotModelled, "1", "weights that are sharded in another way"},
+    {"expert-tensor-parallel-num-weight-shards", Use::kNotModelled, "1",
+     "weights that are sharded in another way"},
+    {"num-layers-in-*", Use::kNotModelled, "", kStages},
+    {"num-microbatches-with-partial-activation-checkpoints", Use::kNotModelled, "", "another recomputation"},
+    {"use-transformer-engine-op-fuser", Use::kNotModelled, "", "operators that are fused further"},
+    {"fused-residual-rmsnorm", Use::kNotModelled, "", "operators that are fused further"},
+    {"use-kitchen*", Use::kNotModelled, "", k8Bit},
+    {"quant-recipe", Use::kNotModelled, "", k8Bit},
 };
+constexpr const char* kMegatronWithoutEffect =
+    "activation-func-clamp-value adam-* adlr-* allow-ambiguous-pad-tokens app-tag-* "
+    "apply-query-key-layer-scaling apply-residual-connection-post-layernorm apply-rope-fusion "
+    "apply-wd-to-qk-layernorm async-ckpt-* async-save async-strategy attention-softmax-in-fp32 "
+    "auto-detect-ckpt-format autocast-dtype barrier-with-L1-time batch-invariant-* batch-p2p-* "
+    "batch-size bert-* bias-activation-fusion bias-dropout-fusion biencoder-* block-data-path "
+    "cache-mla-latents calc-ft-timeouts calculate-per-token-loss chat-template check-for-large-grads "
+    "check-for-nan-in-loss check-for-spiky-loss check-weight-hash-across-dp-replicas-interval ckpt-* "
+    "classes-fraction clip-grad comm-* config-logger-dir cp-comm-type create-all-gather-group "
+    "cuda-graph-retain-backward-graph cuda-graph-use-single-mempool cuda-graph-warmup-steps data-* "
+    "dataloader-* ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw "
+    "ddp-param-name-patterns-for-fp32-local-accumulation ddp-reduce-scatter-with-fp32-accumulation "
+    "deallocate-pipeline-outputs decode-only-cuda-graphs decoder-num-layers decoder-seq-length "
+    "decoupled-lr decoupled-min-lr delay-offload-until-cuda-graph delta-offload-bytes-across-pp-ranks "
+    "deterministic-mode dino-* disable-* dist-ckpt-* distrib-optim-fully-reshardable-mem-efficient "
+    "distributed-* dump-param-to-param-group-map embedding-init-method-std embedding-path "
+    "empty-unused-memory-level enable-autocast enable-chunked-prefill enable-experimental "
+    "enable-ft-package enable-msc end-* eod-mask-loss ep-overlap-early-attn-memory-release "
+    "error-injection-* eval-* evidence-* exit-* fake-process-group filter-warnings fim-* finetune "
+    "flash-attention-version flash-decode flight-recorder-* fsdp-db-use-persist-buf-on-alloc-fail "
+    "fsdp-manual-registration ft-* full-validation fully-parallel-* gdp-* glu-linear-offset "
+    "gpu-sniff-test-interval gradient-accumulation-fusion grpo-* head-lr-mult "
+    "hetereogenous-dist-checkpoint high-priority-a2a-comm-stream high-priority-stream-groups "
+    "hybrid-attention-ratio hybrid-mlp-ratio hysteresis ict-* img-h img-w indexer-* inference-* init-* "
+    "initial-loss-scale inprocess-* iter-per-epoch iterations-to-skip kv-lora-rank langrl-* "
+    "layernorm-epsilon layernorm-zero-centered-gamma lazy-mpu-init legacy-tokenizer lion-beta1 "
+    "lion-beta2 load load-main-params-from-ckpt load-model-opt-format local-rank log-* log-dir log_dir "
+    "logging-* logits-* loss-scale loss-scale-window lr* mamba-* manual-gc* mask-* "
+    "masked-softmax-fusion master-* master_* max-restarts max-seqlen-per-dp-cp-rank max-tokens-to-oom "
+    "max_restarts memory-efficient-layer-norm memory-keys memory-snapshot-path merge-file metadata-path "
+    "mhc-* mid-level-dataset-surplus min-loss-scale min-lr min-offloaded-tensor-size "
+    "mla-down-proj-fusion mlp-chunks-for-prefill mlp-chunks-for-training mock-data model-parallel-size "
+    "modules-to-filter monitor-interval mrope-section mscale mscale-all-dim mtp-* "
+    "multiple-validation-sets muon-* mup-* nccl-* no-* node-rank node_rank non-persistent-* "
+    "norm-epsilon null-tokenizer-* num-channels num-classes num-dataset-builder-threads "
+    "num-speculative-tokens num-workers nvtx-ranges object-storage-cache-path one-logger-* onnx-safe "
+    "openai-gelu otel-* output-bert-embeddings overlap-cpu-optimizer-d2h-h2d "
+    "overlap-dispatch-backward-with-experts-wgrad overlap-grad-reduce overlap-p2p-comm* "
+    "overlap-p2p-communication-warmup-flush overlap-param-gather-with-optimizer-step "
+    "override-ckpt-iteration override-opt-param-scheduler override-opt_param-scheduler pad-vocab-size "
+    "patch-dim per-dataset-sequences-path per-split-data-args-path persist-layer-norm "
+    "persistent-save-interval phase-transition-iterations pipeline-model-parallel-comm-backend "
+    "pretrained-checkpoint profile* pytorch-profiler-* q-lora-rank qk-clip* qk-head-dim qk-l2-norm "
+    "qk-pos-emb-head-dim query-* quick-geglu rdzv* record-memory-history record-shapes redirects "
+    "refit-method relative-attention-max-distance relative-attention-num-buckets "
+    "renormalize-blend-weights replication* rerun-mode reset-attention-mask reset-position-ids result-* "
+    "retriever-* rl-* role rope-* rotary-* run-workload-inspector-server runtime-time-unit s3-* "
+    "sample-rate save* seed set-level-for-all-loggers sft sft-tokenizer-prompt-format sgd-momentum "
+    "sharp-enabled-group short-seq-prob skip-train softmax-scale softmax-type special-tokens split "
+    "squared-relu standalone start-* step-batch-size-schedule straggler-* "
+    "suggested-communication-unit-size swin-* symmetric-ar-type te-rng-tracker tee tensorboard-* "
+    "test-data-path test-mode tiktoken-* timing-* titles-* tokenizer-* tp-comm-* tp-only-amax-red "
+    "train-* trust-remote-code use-checkpoint-opt-param-scheduler use-checkpoint-opt_param-scheduler "
+    "use-cpu-initialization use-dist-ckpt use-fused-weighted-squared-relu use-gigatoken "
+    "use-gloo-process-groups use-grouped-gemm-for-* use-legacy-models use-legacy-static-engine "
+    "use-mamba-mem-eff-path use-mcore-models use-mup use-nsys-profiler use-one-sent-docs "
+    "use-persistent-ckpt-worker use-pytorch-profiler use-ring-exchange-p2p use-rope-scaling "
+    "use-rotary-position-embeddings use-same-sampling-seed-across-dp-ranks use-sharp "
+    "use-te-activation-func use-te-rng-tracker use-tokenizer-model-from-checkpoint-args "
+    "use-torch-optimizer-for-cpu-offload use-tp-pp-dp-mapping v-head-dim valid-data-path "
+    "validation-set-names variable-seq-lengths verify-integrity vocab-extra-ids vocab-file wandb-* "
+    "warmup wd-incr-steps weight-decay* wsd-decay-steps yarn-*";
 
 std::uint64_t megatron_number(const Job& job, const char* key, std::uint64_t otherwise) {
   const Given* given = job.find(key);
   return given ? count_of(*given) : otherwise;
 }
 
+/// Megatron's own default: 4 x hidden, or two thirds of it with SwiGLU, a multiple of 64.
+void megatron_finish_mlp(Job& job) {
+  const Given* hidden = job.find("model.hidden_size");
+  if (!hidden) return;
+  job.set_default("model.intermediate_size", std::to_string(count_of(*hidden) * 8 / 3 / 64 * 64),
+                  "default of Megatron-LM");
+}
+
+void megatron_finish_heads(Job& job) {
+  const Given *grouped = job.find("@grouped"), *groups = job.find("@query_groups");
+  const Given* heads = job.find("model.num_attention_heads");
+  if (grouped)
+    job.set_default("model.num_key_value_heads", groups ? groups->value : "1", groups ? *groups : *grouped);
+  else if (heads)
+    job.set_default("model.num_key_value_heads", heads->value, "without --group-query-attention");
+}
+
 /// The model of the arguments: fields of a Llama, or none.
 void megatron_finish_model(Job& job) {
-  const bool llama = job.find("@swiglu") && job.find("@rmsnorm");
-  constexpr const char* kFields[] = {"model.num_hidden_layers",   "model.hidden_size",
-                                     "model.num_attention_heads", "model.num_key_value_heads",
-                                     "model.intermediate_size",   "model.head_dim",
-                                     "model.vocab_size",          "model.max_position_embeddings",
-                                     "model.tie_word_embeddings"};
-  if (llama && job.find("model.num_hidden_layers")) {
-    job.set_default("model.model_type", job.find("@qkv_bias") ? "qwen2" : "llama",
-                    "because of --swiglu and RMSNorm");
+  if (job.find("@swiglu") && !job.find(kOtherModel) && job.find("model.num_hidden_layers")) {
+    const char* type = job.find("@qk_norm") ? "qwen3" : job.find("@qkv_bias") ? "qwen2" : "llama";
+    job.set_default("model.model_type", type, "because of --swiglu");
     job.set_default("model.tie_word_embeddings", "true", "default of Megatron-LM");
-    if (const Given* heads = job.find("model.num_attention_heads"))
-      job.set_default("model.num_key_value_heads", heads->value, "default of Megatron-LM");
+    if (const Given* padded = job.find("@padded_vocab")) {
+      const Given size = *padded;
+      job.erase("model.vocab_size");
+      job.set_default("model.vocab_size", size.value, size);
+    }
+    if (!job.find("@no_bias") && !job.find("@qkv_bias") && !job.find("@qk_norm"))
+      for (const char* key : {"model.attention_bias", "model.mlp_bias"})
+        job.set_default(key, "true", "without --disable-bias-linear");
+    megatron_finish_heads(job);
+    megatron_finish_mlp(job);
   } else {
-    for (const char* field : kFields) job.erase(field);
+    job.erase_if([](const std::string& key) { return key.starts_with("model."); });
   }
+}
+
+/// Gradients of bf16 are f32 unless --grad-reduce-in-bf16 is given, those of fp16 if the option for it is
+/// given; then the types of a precision-aware optimizer.
+void megatron_finish_types(Job& job) {
+  const Given* type = job.find("train.precision");
+  if (type && type->value == "fp16" && !job.find("@wide_gradients"))
+    job.set_default("plan.gradients", "fp16", *type);
+  if (!job.find("@own_types")) return;
+  const auto take = [&](const char* theirs, const char* ours) {
+    if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);
+  };
+  take("@master", "plan.master");
+  take("@gradients", "plan.gradients");
+  const Given *first = job.find("@first_moment"), *second = job.find("@second_moment");
+  // One type for both moments: the wider one.
+  if (first && second) {
+    const bool wide = first->value == "fp32" || second->value == "fp8";
+    job.set_default("plan.moments", wide ? first->value : second->value, wide ? *first : *second);
+  }
+}
+
+void megatron_finish_sharding(Job& job) {
+  if (const Given* fsdp2 = job.find("@fsdp2"))
+    job.set_default("parallel.zero", job.find("@fsdp2_kept") ? "2" : "3", *fsdp2);
+  if (const Given* fsdp = job.find("@fsdp")) {
+    const Given *strategy = job.find("@fsdp_zero"), from = strategy ? *strategy : *fsdp;
+    job.erase("parallel.zero");  // of --use-distributed-optimizer
+    job.set_default("parallel.zero", strategy ? strategy->value : "3", from);
+  }
+  if (const Given* local = job.find("@local")) job.set_default("plan.attention", "materialised", *local);
+  const Given* tensor = job.find("parallel.tensor");
+  if (!tensor || tensor->value == "1") job.erase("parallel.sequence");  // Megatron-LM switches it off
 }
 
 }  // namespace
 
 void read_megatron(const Entries& entries, Job& job) {
   job.framework = "megatron";
-  apply_rules(kMegatron, entries, job);
+  apply_rules({{kMegatron, kMegatronWithoutEffect}}, entries, job);
   // layers / (stages * virtual stages) layers are in one virtual stage.
   if (job.find("@layers_per_stage")) {
     const std::uint64_t layers = megatron_number(job, "model.num_hidden_layers", 0),
@@ -154,8 +352,30 @@ void read_megatron(const Entries& entries, Job& job) {
     job.set_default("train.recompute_every", std::to_string(megatron_number(job, "@recompute_layers", 1)),
                     "because of --recompute-num-layers");
   megatron_finish_model(job);
-  for (const char* key : {"@layers_per_stage", "@recompute_method", "@recompute_layers", "@swiglu",
-                          "@rmsnorm", "@no_bias", "@qkv_bias"})
+  megatron_finish_types(job);
+  megatron_finish_sharding(job);
+  for (const char* key : {"@layers_per_stage",
+                          "@recompute_method",
+                          "@recompute_layers",
+                          "@swiglu",
+
+                          "@no_bias",
+                          "@qkv_bias",
+                          "@qk_norm",
+                          "@grouped",
+                          "@query_groups",
+                          "@padded_vocab",
+
+                          "@own_types",
+                          "@master",
+                          "@gradients",
+                          "@first_moment",
+                          "@second_moment",
+                          "@fsdp2",
+                          "@fsdp2_kept",
+                          "@local",
+                          "@fsdp",
+                          "@fsdp_zero"})
     job.erase(key);
   job.set_default("train.precision", "fp32", "default of Megatron-LM");
   job.set_default("parallel.vocab_multiple", "128", "default of Megatron-LM");

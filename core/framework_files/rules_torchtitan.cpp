@@ -1,5 +1,5 @@
-// The TOML of torchtitan (0.1 and 0.2), by its class JobConfig. FSDP2 keeps f32 shards and computes
-// in training.mixed_precision_param.
+// The TOML of torchtitan (0.1.0 to 0.2.2; 0.3 has Python instead), by its class JobConfig. FSDP2 keeps f32
+// shards and computes in training.mixed_precision_param.
 #include <fmt/format.h>
 
 #include "core/framework_files/rules.hpp"
@@ -20,6 +20,89 @@ void torchtitan_batch(Job& job, const Entry& e) {
   job.set(kGlobalBatch, std::to_string(whole_of(e)), e);
 }
 
+/// bfloat16: parameters, gradients and optimizer states, without an f32 copy.
+void torchtitan_type(Job& job, const Entry& e) {
+  const std::string type = text_of(e);
+  if (type != "bfloat16" && type != "float32") reject_value(e, "bfloat16 or float32");
+  if (type == "bfloat16") set_pure(job, "bf16", e);
+}
+
+void torchtitan_offload(Job& job, const Entry& e) {
+  if (flag_of(e)) set_fsdp_offload(job, e);
+}
+
+/// Flavors of dense models that are no presets.
+constexpr struct {
+  const char *name, *type;
+  int vocabulary, width, layers, heads, kv_heads, head, mlp;
+  bool tied;
+} kFlavors[] = {{"llama3-debugmodel", "llama", 2048, 256, 6, 16, 16, 16, 768, false},
+                {"qwen3-debugmodel", "qwen3", 2048, 256, 8, 16, 8, 128, 3072, true},
+                {"qwen3-4B", "qwen3", 151936, 2560, 36, 32, 8, 128, 9728, true},
+                {"qwen3-8B", "qwen3", 151936, 4096, 36, 32, 8, 128, 12288, false},
+                {"qwen3-14B", "qwen3", 151936, 5120, 40, 40, 8, 128, 17408, false},
+                {"qwen3-32B", "qwen3", 151936, 5120, 64, 64, 8, 128, 25600, false}};
+
+/// A preset, or the fields of a flavor.
+void torchtitan_model(Job& job) {
+  const Given *name = job.find("@model_name"), *flavor = job.find("@model_flavor");
+  std::string size = flavor->value;  // "8B_flex" is 8B with another kernel of attention
+  for (const char* kernel : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
+    if (size.ends_with(kernel)) size.resize(size.size() - std::string(kernel).size());
+  const std::string model = fmt::format("{}-{}", name ? name->value : "llama3", size);
+  for (const auto& f : kFlavors) {
+    if (model != f.name) continue;
+    const auto set = [&](const char* key, const std::string& value) {
+      job.set_default(std::string("model.") + key, value, *flavor);
+    };
+    set("model_type", f.type), set("tie_word_embeddings", f.tied ? "true" : "false");
+    set("vocab_size", std::to_string(f.vocabulary)), set("hidden_size", std::to_string(f.width));
+    set("num_hidden_layers", std::to_string(f.layers)), set("head_dim", std::to_string(f.head));
+    set("num_attention_heads", std::to_string(f.heads));
+    set("num_key_value_heads", std::to_string(f.kv_heads));
+    set("intermediate_size", std::to_string(f.mlp));
+    return;
+  }
+  job.set_default(kModel, model, "model.name and model.flavor");
+}
+
+bool is_many(const Job& job, const char* key) {
+  const Given* given = job.find(key);
+  return given && given->value != "1";
+}
+
+/// FSDP2 shards over data_parallel_shard_degree (-1: all devices that are left) and context-parallel ranks.
+/// With one such rank there is none, and mixed precision has an effect without other parallelism only.
+void torchtitan_sharding(Job& job) {
+  const Given *shard = job.find("@shard"), *reshard = job.find("@reshard");
+  if (shard && shard->value == "1" && !is_many(job, "parallel.context")) {
+    job.set_default("parallel.zero", "0", *shard);
+    if (!is_many(job, "parallel.tensor") && !is_many(job, "parallel.pipeline")) return;
+    const Given from = *shard;
+    job.erase("train.precision");
+    job.set_default("train.precision", "fp32", from);
+    return;
+  }
+  if (reshard) return job.set_default("parallel.zero", reshard->value, *reshard);
+  // "default": weights stay gathered under pipeline parallelism.
+  job.set_default("parallel.zero", is_many(job, "parallel.pipeline") ? "2" : "3",
+                  "default of torchtitan (FSDP2)");
+}
+
+/// Pipeline stages divide the local batch into micro-batches of pipeline_parallel_microbatch_size sequences.
+void torchtitan_micro_batches(Job& job) {
+  const Given local = *job.find("train.micro_batch"), *given = job.find("@micro_of_stages");
+  const Given micro = given ? *given : Given{"1", "default of torchtitan", {}, true};
+  if (count_of(local) % count_of(micro))
+    throw usage_error(fmt::format("{} = {} does not divide the local batch of {} sequences", micro.key,
+                                  micro.value, local.value),
+                      {}, micro.where);
+  job.erase("train.micro_batch");
+  job.set_default("train.micro_batch", micro.value, micro);
+  if (!job.find(kGlobalBatch))
+    job.set_default("train.grad_accum", std::to_string(count_of(local) / count_of(micro)), local);
+}
+
 constexpr Rule kTorchtitan[] = {
     {"model.name", Use::kCopy, "@model_name"},
     {"model.flavor", Use::kCopy, "@model_flavor"},
@@ -29,55 +112,68 @@ constexpr Rule kTorchtitan[] = {
     {"training.seq_len", Use::kCopy, "data.seq_len"},
     {"training.mixed_precision_param", Use::kChoice, "train.precision",
      "bfloat16=bf16|float16=fp16|float32=fp32"},
-    {"training.mixed_precision_reduce", Use::kNotModelled, "", "type of the reduced gradients"},
-    {"training.enable_cpu_offload", Use::kWhenTrue, "plan.offload_weights", "cpu"},
+    {"training.mixed_precision_reduce", Use::kNotModelled, "float32", "type of the reduced gradients"},
+    {"training.dtype", Use::kCustom, "plan.weights", "", torchtitan_type},
+    {"training.enable_cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtitan_offload},
     {"training.compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"training.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"training.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@replicate"); }},
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
     {"training.tensor_parallel_degree", Use::kCopy, "parallel.tensor"},
     {"parallelism.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"parallelism.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
-     [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@replicate"); }},
-    {"parallelism.fsdp_reshard_after_forward", Use::kChoice, "parallel.zero", "default=|always=3|never=2"},
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
+    {"parallelism.fsdp_reshard_after_forward", Use::kChoice, "@reshard", "default=|always=3|never=2"},
     {"parallelism.tensor_parallel_degree", Use::kCopy, "parallel.tensor"},
     {"parallelism.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"parallelism.context_parallel_degree", Use::kCopy, "parallel.context"},
     {"parallelism.expert_parallel_degree", Use::kCopy, "parallel.expert"},
-    {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "pipeline schedule other than 1F1B"},
-    {"parallelism.*", Use::kNoEffect},
+    {"parallelism.pipeline_parallel_microbatch_size", Use::kCopy, "@micro_of_stages"},
+    {"parallelism.pipeline_parallel_schedule", Use::kNotModelled, "1F1B|1f1b",
+     "pipeline schedule other than 1F1B"},
+    {"parallelism.pipeline_parallel_schedule_csv", Use::kNotModelled, "",
+     "pipeline schedule other than 1F1B"},
+    {"parallelism.pipeline_parallel_expert_parallel_overlap", Use::kNoEffect},
+    {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "layers or sequences of the pipeline stages"},
+    {"parallelism.module_fqns_per_model_part", Use::kNotModelled, "", "layers of the pipeline stages"},
+    {"parallelism.disable_loss_parallel", Use::kNotModelled, "", "each rank has all logits"},
+    {"parallelism.expert_tensor_parallel_degree", Use::kNotModelled, "1",
+     "experts are sharded in another way"},
     {"experimental.pipeline_parallel_degree", Use::kCopy, "parallel.pipeline"},
     {"experimental.context_parallel_degree", Use::kCopy, "parallel.context"},
-    {"experimental.*", Use::kNoEffect},
+    {"training.debug_moe_force_load_balance", Use::kNoEffect},
     {"activation_checkpoint.mode", Use::kChoice, "train.recompute",
-     "none=none|full=full|selective=selective"},
+     "none=none|full=full|selective=selective|memory_budget=selective"},
+    {"activation_checkpoint.memory_budget", Use::kNotModelled, "", "planned as selective recomputation"},
     {"activation_checkpoint.selective_ac_option", Use::kNotModelled, "",
      "planned as selective recomputation"},
-    {"activation_checkpoint.*", Use::kNoEffect},
     {"optimizer.name", Use::kChoice, "optimizer.name", "Adam=adamw|AdamW=adamw|SGD=sgd"},
     {"optimizer.implementation", Use::kCopy, "plan.optimizer_implementation"},
     {"optimizer.early_step_in_backward", Use::kNotModelled, "",
      "gradients are freed during the backward pass"},
-    {"optimizer.*", Use::kNoEffect},
     {"float8.*", Use::kNotModelled, "", "8-bit products"},
+    {"mx.*", Use::kNotModelled, "", "8-bit products"},
     {"quantize.*", Use::kNotModelled, "", "8-bit products"},
+    {"model.converters", Use::kNotModelled, "", "8-bit products, or another converter of the model"},
     {"compile.enable", Use::kNotModelled, "", "compiled graphs keep other activations"},
-    {"compile.*", Use::kNoEffect},
-    {"model.*", Use::kNoEffect},
-    {"training.*", Use::kNoEffect},
-    {"job.*", Use::kNoEffect},
-    {"profiling.*", Use::kNoEffect},
-    {"metrics.*", Use::kNoEffect},
-    {"lr_scheduler.*", Use::kNoEffect},
-    {"checkpoint.*", Use::kNoEffect},
-    {"comm.*", Use::kNoEffect},
-    {"memory_estimation.*", Use::kNoEffect},
-    {"fault_tolerance.*", Use::kNoEffect},
-    {"validation.*", Use::kNoEffect},
-    {"debug.*", Use::kNoEffect},
+    {"memory_estimation.disable_fake_mode", Use::kNoEffect},
+    {"fault_tolerance.semi_sync_method", Use::kNotModelled, "", "a second copy of the weights"},
+    {"encoder.*", Use::kNotModelled, "", "further models"},
 };
+constexpr const char* kTorchtitanWithoutEffect =
+    "activation_checkpoint.* checkpoint.* comm.* compile.* data.* debug.* eval.* experimental.* "
+    "fault_tolerance.* inference.* job.* lr_scheduler.* memory_estimation.* metrics.* "
+    "model.hf_assets_path model.norm_type model.print_after_conversion model.tokenizer_path "
+    "optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.fused optimizer.lr optimizer.weight_decay "
+    "parallelism.context_parallel_load_balancer parallelism.context_parallel_rotate_method "
+    "parallelism.enable_async_tensor_parallel parallelism.enable_compiled_autograd "
+    "parallelism.expert_parallel_comm_backend profiling.* training.classifer_free_guidance_prob "
+    "training.classifier_free_guidance_prob training.data_parallel_type training.dataloader.* "
+    "training.dataset training.dataset_path training.deterministic training.gc_debug training.gc_freq "
+    "training.img_size training.max_norm training.seed training.steps training.test_mode "
+    "training.warmup_steps validation.*";
 
 }  // namespace
 
@@ -86,20 +182,21 @@ void read_torchtitan(const Entries& entries, Job& job) {
   Entries values;
   for (const runfile::Entry& e : entries)
     if (e.value.kind != runfile::Value::Kind::kTable) values.push_back(e);
-  apply_rules(kTorchtitan, values, job);
-  const Given *name = job.find("@model_name"), *flavor = job.find("@model_flavor");
-  if (name && flavor)
-    job.set_default(kModel, fmt::format("{}-{}", name->value, flavor->value), "model.name and model.flavor");
+  apply_rules({{kTorchtitan, kTorchtitanWithoutEffect}}, values, job);
+  if (job.find("@model_flavor")) torchtitan_model(job);
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (data > 1) job.set_default("parallel.data", std::to_string(data), "the data-parallel degrees");
-  for (const char* key : {"@model_name", "@model_flavor", "@shard", "@replicate"}) job.erase(key);
   // Its plans of tensor parallelism for decoders share the tokens between regions.
   if (const Given* tensor = job.find("parallel.tensor"); tensor && tensor->value != "1")
     job.set_default("parallel.sequence", "true", *tensor);
-  job.set_default("parallel.zero", "3", "default of torchtitan (FSDP2)");
+  torchtitan_sharding(job);
   job.set_default("train.precision", "bf16", "default of torchtitan");
   job.set_default("train.micro_batch", "8", "default of torchtitan");
+  if (is_many(job, "parallel.pipeline")) torchtitan_micro_batches(job);
+  for (const char* key :
+       {"@model_name", "@model_flavor", "@shard", "@replicate", "@reshard", "@micro_of_stages"})
+    job.erase(key);
   job.set_default("data.seq_len", "2048", "default of torchtitan");
   job.set_default("train.recompute", "selective", "default of torchtitan");
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");

@@ -1,5 +1,6 @@
-// The YAML of torchtune (0.4 to 0.6): recipes/configs. `dtype: bf16` has every tensor in bf16. The model is
-// named by its builder: torchtune.models.llama3.llama3_8b, lora_llama3_8b, qlora_llama3_8b.
+// The YAML of torchtune (0.4 to 0.6.1): recipes/configs. Distributed recipes shard by FSDP2. `dtype: bf16`
+// has every tensor in bf16. The model is named by its builder: torchtune.models.llama3.llama3_8b,
+// lora_llama3_8b, qlora_llama3_8b.
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -37,6 +38,8 @@ void torchtune_optimizer(Job& job, const Entry& e) {
   const std::string name = last_part(text_of(e));
   if (name == "AdamW" || name == "Adam" || name == "PagedAdamW")
     job.set("optimizer.name", "adamw", e);
+  else if (name == "CPUOffloadOptimizer")
+    job.set("optimizer.name", "adamw", e), job.set("plan.offload_optimizer", "cpu", e);
   else if (name == "PagedAdamW8bit" || name == "AdamW8bit" || name == "Adam8bit" || name == "AdamW4bit")
     job.set("optimizer.name", "adamw-8bit", e);
   else if (name == "SGD")
@@ -49,7 +52,25 @@ void torchtune_optimizer(Job& job, const Entry& e) {
 
 void torchtune_loss(Job& job, const Entry& e) {
   const std::string name = last_part(text_of(e));
-  job.set("plan.cross_entropy", name == "CrossEntropyLoss" ? "plain" : "fused", e);
+  const bool plain = name == "CrossEntropyLoss";
+  if (!plain && name.find("CrossEntropy") == name.npos && name.find("CEWithChunked") == name.npos)
+    job.not_modelled = "another training method";
+  else
+    job.set("plan.cross_entropy", plain ? "plain" : "fused", e);
+}
+
+void torchtune_nf4(Job& job, const Entry& e) {
+  if (flag_of(e)) job.set("lora.base", "nf4", e), job.set("lora.double_quant", "true", e);
+}
+
+void torchtune_offload(Job& job, const Entry& e) {
+  if (flag_of(e)) set_fsdp_offload(job, e);
+}
+
+void torchtune_degree(Job& job, const Entry& e, const char* key) {
+  // -1: what is left of the devices.
+  if (e.value.kind == runfile::Value::Kind::kInteger && e.value.integer < 0) return;
+  job.set(key, std::to_string(whole_of(e)), e);
 }
 
 /// q_proj, k_proj, v_proj, output_proj.
@@ -78,50 +99,65 @@ constexpr Rule kTorchtune[] = {
     {"model.apply_lora_to_mlp", Use::kWhenTrue, "@lora_mlp", "true"},
     {"model.apply_lora_to_output", Use::kNotModelled, "", "an adapter of the LM head"},
     {"model.use_dora", Use::kWhenTrue, "lora.dora", "true"},
-    {"model.quantize_base", Use::kWhenTrue, "lora.base", "nf4"},
-    {"model.*", Use::kNoEffect},
+    {"model.quantize_base", Use::kCustom, "lora.base", "", torchtune_nf4},
+    {"model.*", Use::kNotModelled, "", "an argument of the model's builder"},
+    {"ac_mode", Use::kChoice, "train.recompute", "full=full|selective=selective|none="},
+    {"ac_option", Use::kNotModelled, "", "layers that are recomputed; planned as selective recomputation"},
     {"tensor_parallel_dim", Use::kCopy, "parallel.tensor"},
     {"context_parallel_dim", Use::kCopy, "parallel.context"},
-    {"data_parallel_shard_dim", Use::kNotModelled, "", "number of FSDP ranks: set parallel.data"},
-    {"fsdp_cpu_offload", Use::kWhenTrue, "plan.offload_weights", "cpu"},
-    {"fsdp_reshard_after_forward", Use::kChoice, "parallel.zero", "true=3|false=2"},
+    {"data_parallel_shard_dim", Use::kCustom, "parallel.data", "",
+     [](Job& j, const Entry& e) { torchtune_degree(j, e, "@shard"); }},
+    {"data_parallel_replicate_dim", Use::kCustom, "parallel.data", "",
+     [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
+    {"fsdp_cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtune_offload},
+    {"fsdp.cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtune_offload},
+    {"fsdp_reshard_after_forward", Use::kChoice, kZeroOfMany, "true=3|false=2"},
+    {"fsdp_sharding_strategy", Use::kChoice, kZeroOfMany,
+     "FULL_SHARD=3|SHARD_GRAD_OP=2|NO_SHARD=0|HYBRID_SHARD=3"},
+    {"memory_efficient_fsdp_wrap", Use::kNotModelled, "", "the embedding is gathered alone"},
+    {"custom_sharded_layers", Use::kNotModelled, "", "layers that are gathered alone"},
     {"compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"compile.*", Use::kNotModelled, "", "compiled graphs keep other activations"},
-    {"optimizer.*", Use::kNoEffect},
-    {"loss.*", Use::kNoEffect},
-    {"tokenizer.*", Use::kNoEffect},
-    {"checkpointer.*", Use::kNoEffect},
-    {"dataset*", Use::kNoEffect},
-    {"batch_size_val", Use::kNoEffect},
-    {"run_val_every_n_steps", Use::kNoEffect},
-    {"lr_scheduler.*", Use::kNoEffect},
-    {"metric_logger.*", Use::kNoEffect},
-    {"profiler.*", Use::kNoEffect},
-    {"clip_grad_norm", Use::kNoEffect},
-    {"output_dir", Use::kNoEffect},
-    {"seed", Use::kNoEffect},
-    {"shuffle", Use::kNoEffect},
-    {"epochs", Use::kNoEffect},
-    {"max_steps_per_epoch", Use::kNoEffect},
-    {"resume_from_checkpoint", Use::kNoEffect},
-    {"save_*", Use::kNoEffect},
-    {"log_*", Use::kNoEffect},
-    {"enable_async_checkpointing", Use::kNoEffect},
-    {"custom_sharded_layers", Use::kNoEffect},
-    {"device", Use::kNoEffect},
+    {"enable_fp8_training", Use::kNotModelled, "", "8-bit products"},
+    {"quantizer.*", Use::kNotModelled, "", "simulated or later quantization"},
+    {"teacher_*", Use::kNotModelled, "", "a second model"},
+    {"ref_*", Use::kNotModelled, "", "a second model"},
+    {"policy_model.*", Use::kNotModelled, "", "a second model"},
+    {"reward_*", Use::kNotModelled, "", "a second model"},
+    {"value_*", Use::kNotModelled, "", "a second model"},
+    {"kd_loss.*", Use::kNotModelled, "", "another training method"},
+    {"layer_dropout*", Use::kNotModelled, "", "layers are left out"},
+    {"early_exit*", Use::kNotModelled, "", "another loss"},
 };
+constexpr const char* kTorchtuneWithoutEffect =
+    "batch_size_val checkpoint_dir checkpoint_files checkpointer.* clip_grad_norm collate_fn "
+    "cudnn_deterministic_mode data_dir dataloader.* dataset dataset.* datasets* dataset_val.* device "
+    "enable_async_checkpointing enable_kv_cache epochs fake_quant_after_n_steps forward_batch_size "
+    "fp8_recipe_name gamma grpo_samples image include_path instruct_template chat_format kd_ratio "
+    "kl_coeff limit lmbda log_every_n_steps log_level log_peak_memory_stats loss.* low_cpu_ram "
+    "lr_scheduler.* max_generated_tokens max_new_tokens max_seq_length max_steps_per_epoch "
+    "metric_logger.* min_response_length model_type num_steps optimizer.* optimizer_in_bwd output_dir "
+    "packed penalise_no_eos ppo_batch_size ppo_epochs profile_memory profiler.* prompt prompt.* "
+    "resume_from_checkpoint run_val_every_n_steps save_adapter_weights_only save_every_n_epochs seed "
+    "shuffle stop_token_ids tasks temperature tensor_parallel_plan.* tokenizer.* top_k whiten_rewards "
+    "num_warmup_steps dtype_val";
 
 }  // namespace
 
 void read_torchtune(const Entries& entries, Job& job) {
   job.framework = "torchtune";
-  apply_rules(kTorchtune, entries, job);
+  apply_rules({{kTorchtune, kTorchtuneWithoutEffect}}, entries, job);
   std::string targets;
   if (const Given* given = job.find("@lora_attention")) targets = given->value;
   if (job.find("@lora_mlp"))
     targets += std::string(targets.empty() ? "" : ", ") + R"("gate_proj", "up_proj", "down_proj")";
   job.erase("@lora_attention"), job.erase("@lora_mlp");
   if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the LoRA keys of the model");
+  const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
+  const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
+  if (job.find("@shard")) job.set_default("parallel.data", std::to_string(data), *job.find("@shard"));
+  job.erase("@shard"), job.erase("@replicate");
+  job.set_default(kZeroOfMany, "3", "FSDP2 of torchtune");
   job.set_default("train.precision", "fp32", "default of torchtune");
   job.set_default("train.micro_batch", "1", "default of torchtune");
   // Frozen weights under [lora] have the type of the computation.

@@ -61,12 +61,12 @@ class Flattener {
   void add(const YAML::Node& n, const std::string& key, const Where& key_where, int depth) {
     if (depth > kMaxDepth)
       throw usage_error(fmt::format("values are nested more than {} levels deep", kMaxDepth), {}, key_where);
-    if (n.IsMap())
+    if (n.IsMap() && (n.size() > 0 || key.empty()))
       add_map(n, key, depth);
     else if (n.IsSequence())
       add_list(n, key, key_where, depth);
     else
-      append({key, key_where, n.IsScalar() ? scalar(n, name_) : null(n)});
+      append({key, key_where, n.IsScalar() ? scalar(n, name_) : null(n)});  // an empty table is null
   }
 
   std::vector<Entry> take() { return std::move(out_); }

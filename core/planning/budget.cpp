@@ -49,6 +49,7 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
                      bool elsewhere) {
   Budgets b;
   b.tier = traits.tier;
+  b.safe = c.safe;
   b.compute = compute_budget(c, traits.tier, trainer);
   // On the CPU one budget covers everything.
   if (traits.tier == Tier::kHost) return b;
@@ -66,7 +67,19 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
   return b;
 }
 
+/// Replaces an estimate by its upper bounds, and says by how much they exceed it.
+static void be_safe(MemoryReport& r) {
+  if (r.claim != Claim::kApproximation) return;
+  const std::uint64_t before = r.total_bytes();
+  const std::uint64_t margin = raise_to_upper_bounds(r);
+  r.notes.insert(r.notes.begin(),
+                 margin == 0 ? "--safe changes nothing: this estimator states no margin."
+                             : fmt::format("Upper bounds (--safe): the estimate is {}, and its margin {}.",
+                                           format_bytes(before), format_bytes(margin)));
+}
+
 Estimate judge(MemoryReport r, const Budgets& b) {
+  if (b.safe) be_safe(r);
   Estimate e;
   e.report = std::move(r);
   e.total_bytes = e.report.total_bytes();

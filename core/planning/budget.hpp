@@ -20,6 +20,7 @@ struct Budgets {
   Tier tier = Tier::kHost;  // compute tier
   Budget compute;
   Budget host;  // pinned and pageable host memory of a device run; unknown where the compute tier is the host
+  bool safe = false;  // plan.safe: reports are raised to their upper bounds before they are compared
 };
 
 /// Compute budget: memory.budget, else the memory of memory.device, else free memory of the trainer's device,
@@ -30,7 +31,8 @@ struct Budgets {
 Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, plugin::Trainer* trainer,
                      bool elsewhere);
 
-/// Compares a report with the budgets: it fits if both the compute tier and host memory fit.
+/// Compares a report with the budgets: it fits if both the compute tier and host memory fit. With
+/// budgets.safe the report of the estimate consists of upper bounds, with a note that gives the margin.
 Estimate judge(MemoryReport r, const Budgets& budgets);
 
 /// Which tier is too small, and by how much; "" where the estimate fits. `smallest`: the run already

@@ -85,6 +85,7 @@ std::vector<std::string> assumed_values(const runfile::RunConfig& c) {
   for (const std::string& key : c.assumed)
     out.push_back(key == "train.precision" ? fmt::format("{} = \"{}\"", key, c.precision)
                   : key == "data.seq_len"  ? fmt::format("{} = {}", key, c.run.seq_len)
+                  : key == "parallel.zero" ? fmt::format("{} = {}", key, c.run.parallel.zero)
                                            : fmt::format("{} = {}", key, c.run.micro_batch));
   return out;
 }

@@ -52,7 +52,7 @@ std::string comparison_table(const planning::PlanResult& v, const Terminal& t) {
   const std::uint64_t first = v.estimates.front().total_bytes;
   for (const planning::Estimate& e : v.estimates) {
     const bool is_first = &e == &v.estimates.front();
-    table.row({e.report.source, std::string(name(e.report.claim)), format_bytes(e.total_bytes),
+    table.row({e.report.source, display_name(e.report.claim), format_bytes(e.total_bytes),
                is_first ? "" : difference(e.total_bytes, first),
                is_first ? "the others are compared with this one" : first_note_clause(e)});
   }

@@ -42,11 +42,11 @@ std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
   const std::string own_trainer = own.report.claim != Claim::kExact ? "estimator " + own.report.source
                                   : v.mode.empty()                  ? "trainhost"
                                                    : fmt::format("trainhost, {} {}", v.backend, v.mode);
-  table.row({own_trainer, format_bytes(own.compute_bytes), std::string(name(own.report.claim)),
+  table.row({own_trainer, format_bytes(own.compute_bytes), display_name(own.report.claim),
              verdict_text(v.verdict(own), own.compute_bytes, v.budget_bytes)});
   for (const planning::FrameworkAnswer& a : v.framework_answers)
     table.row({fmt::format("{}, recompute {}", a.framework, name(a.recompute)),
-               format_bytes(a.estimate.compute_bytes), std::string(name(a.estimate.report.claim)),
+               format_bytes(a.estimate.compute_bytes), display_name(a.estimate.report.claim),
                verdict_text(a.verdict(), a.estimate.compute_bytes, a.budget_bytes)});
   return table.fitted(line_width(t), {2}) +
          wrapped(fmt::format("  The first row in detail; --for {} plans the others:",
@@ -93,7 +93,7 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     for (const TierPeak& p : e.report.tiers)
       if (p.tier == tier) peak_phase = fmt::format("peak in {}", name(p.peak_at));
     table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
-               std::string(name(e.report.claim)), peak_phase});
+               display_name(e.report.claim), peak_phase});
     // On a narrow terminal the bar is dropped first, then the share; sizes are never dropped.
     out += table.fitted(line_width(t), {4, 3});
   }
@@ -129,7 +129,7 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
     // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out +=
-          styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) +
+          styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim))) +
           "\n";
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note_line(n, t);

@@ -371,6 +371,13 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 constexpr const char* kFrameworkKeys[] = {"plan.execution", "plan.optimizer_implementation", "plan.allocator",
                                           "plan.runtime"};
 
+/// The loss that a framework computes unless it is told otherwise.
+CrossEntropy usual_cross_entropy(std::string_view framework) {
+  if (framework == "megatron") return CrossEntropy::kInPlace;
+  if (framework == "torchtune" || framework == "unsloth") return CrossEntropy::kFused;  // in chunks of tokens
+  return CrossEntropy::kPlain;
+}
+
 void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();
@@ -386,14 +393,17 @@ void set_framework(const Settings& s, RunConfig& c) {
   if (c.framework.empty()) return;
   options["framework"] = c.framework;
   // In RunSpec too, where a default cannot be told from a value that was given.
-  if (s.given("plan.cross_entropy")) options["cross_entropy"] = s.text("plan.cross_entropy");
+  if (s.given("plan.cross_entropy"))
+    options["cross_entropy"] = s.text("plan.cross_entropy");
+  else
+    c.run.memory.cross_entropy = usual_cross_entropy(c.framework);
   c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
 }
 
 /// Gives keys that decide the memory of a run, and that were not given, the values with which people train.
 /// The defaults of the run file are those of the built-in run, which is much smaller. Returns the keys.
-/// Adapters are trained in bf16; a run that is only named by its model (`usual`) has one sequence of 2,048
-/// tokens, or of as many as the model is designed for.
+/// Adapters are trained in bf16; FSDP shards weights, gradients and optimizer state; a run that is only named
+/// by its model (`usual`) has one sequence of 2,048 tokens, or of as many as the model is designed for.
 std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t max_positions) {
   constexpr std::uint64_t kUsualTokens = 2048;
   const auto integer = [](std::uint64_t v) {
@@ -408,6 +418,9 @@ std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t
     if (!s.given(key)) s.set(key, std::move(v)), assumed.push_back(key);
   };
   if (usual || s.table_given("lora")) assume("train.precision", text_value("bf16"));
+  const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if ((framework == "fsdp2" || framework == "torchtitan") && u32(s, "parallel.data") > 1)
+    assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
   if (!usual) return assumed;
   assume("data.seq_len", integer(max_positions ? std::min(kUsualTokens, max_positions) : kUsualTokens));
   assume("train.micro_batch", integer(1));
@@ -437,6 +450,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   set_output(s, base, c);
   set_plugins(s, base, c);
   set_framework(s, c);
+  c.safe = s.flag("plan.safe");
   if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;

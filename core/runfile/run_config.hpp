@@ -88,6 +88,7 @@ struct RunConfig {
   // Whose step is planned (plan.framework); "" = trainhost's own. Its other settings are in plugin_options,
   // at plugin::kFrameworkOptions, for the estimator that describes it.
   std::string framework;
+  bool safe = false;  // plan.safe: a plan is judged by the upper bounds of its estimate
   // [plugin.NAME]: NAME -> key -> value as text
   std::map<std::string, std::map<std::string, std::string>> plugin_options;
   // "NAME.key" -> line, column

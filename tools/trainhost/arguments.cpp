@@ -93,18 +93,17 @@ void add_host_budget(CLI::App& app, std::string& host_budget) {
       "Host memory per device of the machine planned for, e.g. 64GiB [memory.host_budget of the run file].");
 }
 
-void add_framework(CLI::App& app, std::string& framework) {
-  add_text(app, "--for", framework, "NAME",
-           "Plan the training step of this framework, e.g. pytorch [plan.framework of the run file].");
-}
-
-void add_device_and_budget(CLI::App& app, std::string& device, std::string& budget,
-                           std::string& host_budget) {
-  add_text(app, "--device", device, "NAME",
+void add_target(CLI::App& app, TargetArguments& a) {
+  add_text(app, "--device", a.device, "NAME",
            "Plan for this device; `trainhost devices` lists them [memory.device of the run file].");
-  add_text(app, "--budget", budget, "SIZE",
+  add_text(app, "--budget", a.budget, "SIZE",
            "Memory of one device, or of the host on a CPU, e.g. 24GiB [memory.budget of the run file].");
-  add_host_budget(app, host_budget);
+  add_host_budget(app, a.host_budget);
+  add_text(app, "--for", a.framework, "NAME",
+           "Plan the training step of this framework, e.g. pytorch [plan.framework of the run file].");
+  app.add_flag(
+      "--safe", a.safe,
+      "Judge by upper bounds: add the margin that the estimator states [plan.safe of the run file].");
 }
 
 void add_estimators(CLI::App& app, std::string& estimators) {
@@ -159,8 +158,7 @@ void add_plan(Parser& p) {
       "Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
   add_common(*app, a->common, kRunFile | kModel | kFrom | kBackend | kPlugins);
   add_estimators(*app, a->estimators);
-  add_device_and_budget(*app, a->device, a->budget, a->host_budget);
-  add_framework(*app, a->framework);
+  add_target(*app, a->target);
   app->add_flag("--print-run", a->print_run,
                 "Print the run file of what would be planned, and plan nothing.");
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
@@ -180,8 +178,7 @@ void add_sweep(Parser& p) {
   add_text(*app, "--over", a->over, "KEY=VALUES",
            "Vary KEY: 512..16384 doubles, 512..4096+512 adds 512, 1..81*3 multiplies by 3, a,b,c is a list.");
   add_estimators(*app, a->estimators);
-  add_device_and_budget(*app, a->device, a->budget, a->host_budget);
-  add_framework(*app, a->framework);
+  add_target(*app, a->target);
   add_text(*app, "--csv", a->csv, "FILE", "Write the points as CSV.");
   add_text(*app, "--html", a->html, "FILE", "Write the sweep as one HTML file.");
 }
@@ -193,7 +190,7 @@ void add_search(Parser& p) {
       "Example:\n  trainhost search --model=llama-3-8b --device=h100-80gb --devices=64 --global-batch=512 "
       "--set train.precision=bf16");
   add_common(*app, a->common, kRunFile | kModel | kFrom);
-  add_text(*app, "--device", a->device, "NAME",
+  add_text(*app, "--device", a->target.device, "NAME",
            "Plan for devices of this kind; `trainhost devices` lists them [memory.device of the run file].");
   app->add_option("--devices", a->devices, "Number of devices [as many as the run file has ranks].")
       ->option_text("N")
@@ -204,9 +201,9 @@ void add_search(Parser& p) {
       ->option_text("N")
       // 2^40: products with the number of devices stay in 64 bits.
       ->check(whole_number(1, std::uint64_t{1} << 40));
-  add_text(*app, "--budget", a->budget, "SIZE",
+  add_text(*app, "--budget", a->target.budget, "SIZE",
            "Memory of one device, e.g. 24GiB [memory.budget of the run file].");
-  add_host_budget(*app, a->host_budget);
+  add_host_budget(*app, a->target.host_budget);
   app->add_option("--top", a->top, "Number of layouts to list [10].")
       ->option_text("K")
       ->check(whole_number(1, 10000));

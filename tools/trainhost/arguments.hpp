@@ -31,24 +31,32 @@ struct TrainArguments {
   bool overwrite = false, no_fallback = false;
 };
 
-struct PlanArguments {
-  CommonArguments common;
-  std::string estimators;                   // comma-separated
+/// What a run is planned for.
+struct TargetArguments {
   std::string device, budget, host_budget;  // "" = memory.device, memory.budget, memory.host_budget
   std::string framework;                    // "" = plan.framework
-  std::string html, csv;                    // output files; "" = none
+  bool safe = false;                        // plan.safe
+};
+
+struct PlanArguments {
+  CommonArguments common;
+  TargetArguments target;
+  std::string estimators;  // comma-separated
+  std::string html, csv;   // output files; "" = none
   bool explain = false, limits = false, print_run = false;
 };
 
 struct SweepArguments {
   CommonArguments common;
+  TargetArguments target;
   std::string over;  // KEY=VALUES
-  std::string estimators, device, budget, host_budget, framework, html, csv;
+  std::string estimators, html, csv;
 };
 
 struct SearchArguments {
   CommonArguments common;
-  std::string device, budget, host_budget, html, csv;
+  TargetArguments target;  // without framework and safe
+  std::string html, csv;
   std::uint32_t devices = 0;       // 0 = as many as the run file has ranks
   std::uint64_t global_batch = 0;  // sequences per optimizer step; 0 = as in the run file
   std::size_t top = 10;

@@ -21,8 +21,7 @@ Exit run(const PlanArguments& a) {
   constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
-  const std::vector<runfile::Override> more =
-      device_overrides(a.device, a.budget, a.host_budget, a.framework);
+  const std::vector<runfile::Override> more = target_overrides(a.target);
   runfile::RunConfig c = load_config(a.common, more);
   if (a.print_run) {
     fmt::print("{}", runfile::without_defaults(c.resolved));

@@ -38,8 +38,7 @@ Exit run(const SearchArguments& a) {
   for (const runfile::Override& o : overrides(a.common)) request.fixed.insert(o.key);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
-  runfile::RunConfig c =
-      load_config(a.common, device_overrides(a.device, a.budget, a.host_budget), keys_to_search(request));
+  runfile::RunConfig c = load_config(a.common, target_overrides(a.target), keys_to_search(request));
   planning::SearchResult v = planning::search_layouts(c, request);
   v.file_keys = c.file_keys;
   v.command = command_line();

@@ -24,8 +24,7 @@ Exit run(const SweepArguments& a) {
                         {"--over"});
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
-  planning::SweepResult v = planning::sweep(
-      source_of(a.common, device_overrides(a.device, a.budget, a.host_budget, a.framework)), axis, request);
+  planning::SweepResult v = planning::sweep(source_of(a.common, target_overrides(a.target)), axis, request);
   v.command = command_line();
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::sweep_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::sweep_html(v), kHtml);

@@ -77,14 +77,13 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
   return out;
 }
 
-std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget,
-                                                const std::string& host_budget,
-                                                const std::string& framework) {
+std::vector<runfile::Override> target_overrides(const TargetArguments& a) {
   std::vector<runfile::Override> out;
-  if (!device.empty()) out.push_back({"memory.device", device, "--device"});
-  if (!budget.empty()) out.push_back({"memory.budget", budget, "--budget"});
-  if (!host_budget.empty()) out.push_back({"memory.host_budget", host_budget, "--host-budget"});
-  if (!framework.empty()) out.push_back({"plan.framework", framework, "--for"});
+  if (!a.device.empty()) out.push_back({"memory.device", a.device, "--device"});
+  if (!a.budget.empty()) out.push_back({"memory.budget", a.budget, "--budget"});
+  if (!a.host_budget.empty()) out.push_back({"memory.host_budget", a.host_budget, "--host-budget"});
+  if (!a.framework.empty()) out.push_back({"plan.framework", a.framework, "--for"});
+  if (a.safe) out.push_back({"plan.safe", "true", "--safe"});
   return out;
 }
 

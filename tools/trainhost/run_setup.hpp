@@ -15,10 +15,8 @@ namespace trainhost::cli {
 /// The overrides of --set and --backend; --backend is last and wins. A --set without '=' throws usage_error.
 std::vector<runfile::Override> overrides(const CommonArguments& a);
 
-/// The overrides of --device, --budget, --host-budget and --for; "": not given.
-std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget,
-                                                const std::string& host_budget,
-                                                const std::string& framework = "");
+/// The overrides of the options that are given.
+std::vector<runfile::Override> target_overrides(const TargetArguments& a);
 
 /// The run configuration: run file or --model, then overrides(a), then `more`; the last value of a key wins.
 /// The built-in model has the vocabulary of data.tokenizer. `open`: see runfile::load_run.

@@ -1,5 +1,5 @@
 // Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
-// checkpointing, DDP) by a replay of its allocations (core/frameworks).
+// checkpointing, DDP or FSDP2) and of torchtitan by a replay of its allocations (core/frameworks).
 #include <algorithm>
 #include <array>
 

@@ -52,6 +52,10 @@ class Builder {
     total += at_peak;
     report.entries.push_back(std::move(e));
   }
+  /// The last entry may be larger by this much.
+  void widen(std::uint64_t bytes) {
+    if (!report.entries.empty()) report.entries.back().hi += bytes;
+  }
   MemoryReport report;
   std::uint64_t total = 0;
 };
@@ -176,8 +180,14 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   const std::uint64_t gaps = reserved - std::min(reserved, r.peak.bytes);
   b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
         "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak.bytes));
+  // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
+  // and what NCCL allocates for its channels (up to 1 GiB).
+  constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
+  b.widen(reserved / kPartOfReserved);
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
+  b.widen((options.runtime_given ? 0 : options.runtime) +
+          (r.settings.ddp || r.settings.fsdp.ranks ? kNccl : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 
@@ -193,9 +203,11 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
                   most(Purpose::kLogits) + ".");
   notes.push_back(largest_tensors(r.trace, r.peak));
   notes.push_back(
-      "Counted: every tensor of an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or "
-      "compiled "
-      "kernels), workspaces of cuBLAS, the caching allocator, and " +
+      "Counted: every tensor of an eager step (" +
+      std::string(r.settings.modules == frameworks::ModelSource::kTorchtitan
+                      ? "torchtitan 0.2"
+                      : "transformers 5.23, peft 0.21") +
+      ", torch 2.15, no fused or compiled kernels), workspaces of cuBLAS, the caching allocator, and " +
       format_bytes(options.runtime) + " for CUDA context and libraries (" + runtime_source(options) +
       "). Not counted: NCCL, data loading, evaluation, padding of batches.");
   for (const std::string& n : r.architecture.notes) notes.push_back(n);

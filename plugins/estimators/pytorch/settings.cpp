@@ -38,7 +38,7 @@ bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
 
 /// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
-void set_types(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+void set_types(const RunSpec& r, bool plain, frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute))
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
   const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
@@ -49,7 +49,8 @@ void set_types(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::s
   if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
     s.weights = Element::kF32;
     s.autocast = true;
-    notes.push_back("Mixed precision: the weights are f32, and autocast computes in " + type +
+    notes.push_back("Mixed precision: the weights are f32, and " +
+                    std::string(plain ? "autocast computes in " : "FSDP2 gathers them in ") + type +
                     "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
@@ -119,7 +120,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
                  ? "of torchtitan only data and context parallelism are replayed"
                  : "this run is data-parallel only");
   if (p.zero && o.framework == Framework::kPlain)
-    reject("parallel.zero = " + std::to_string(p.zero), "FSDP and sharded optimizers are not replayed");
+    reject("parallel.zero = " + std::to_string(p.zero),
+           "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
@@ -162,7 +164,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.dropout = o.dropout;
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
-  set_types(r, s, notes);
+  set_types(r, o.framework == Framework::kPlain, s, notes);
   require_types_of_parameters(r, o, s, notes);
   set_recompute(r, o, s);
   set_optimizer(r, o, s);

@@ -1,5 +1,6 @@
 // FSDP2: `fully_shard` on each decoder layer and on the model of transformers, and torchtitan.
 #include <algorithm>
+#include <array>
 
 #include "core/base/error.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
@@ -44,12 +45,18 @@ void set_compile(const RunSpec& r, const Options& o, frameworks::StepSettings& s
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
               std::vector<std::string>& notes) {
+  constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
+  if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
+    reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
   if (r.mode != RunMode::kFull)
     reject("adapters under FSDP2", "units that hold frozen and trained weights are not replayed");
   if (r.parallel.data * r.parallel.context < 2)
     reject("parallel.data = 1 with FSDP2", "fully_shard divides the weights among data-parallel ranks",
            "set parallel.data, or plan one device with --for pytorch");
-  if (r.parallel.zero == 1) reject("parallel.zero = 1", "fully_shard also divides gradients and weights");
+  if (r.parallel.zero < 2)
+    reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with FSDP2",
+           "fully_shard divides weights and gradients too",
+           "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
   const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
   frameworks::FsdpPolicy& f = s.fsdp;
   f.ranks = r.parallel.data * r.parallel.context;
@@ -84,8 +91,8 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   notes.push_back("FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) +
                   " shards; weights are gathered in " + name_of(s.weights) + " and gradients reduced in " +
                   name_of(f.reduce) + "; the weights of a layer are " +
-                  (f.reshard_after_forward ? "" : "not ") + "freed after its forward pass" +
-                  (r.parallel.zero == 0 ? " (parallel.zero = 2: not freed)." : "."));
+                  (f.reshard_after_forward ? "" : "not ") +
+                  "freed after its forward pass; every micro-batch reduces.");
   if (a.tied && o.framework == Framework::kTorchtitan)
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }

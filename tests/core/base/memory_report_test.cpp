@@ -49,4 +49,24 @@ BOOST_AUTO_TEST_CASE(a_stated_tier_total_overrides_the_entries) {
   BOOST_TEST(r.total_bytes() == 136u);
 }
 
+BOOST_AUTO_TEST_CASE(upper_bounds_add_the_margin_of_each_approximation_to_entries_and_tiers) {
+  MemoryReport r;
+  r.claim = Claim::kApproximation;
+  r.entries = {entry(1, 0, Component::kWorkspace, 0, 150), entry(2, 1, Component::kWeights, 0, 100),
+               entry(3, 1, Component::kActivations, kForward, 50)};
+  for (MemoryEntry& n : r.entries) n.claim = Claim::kApproximation, n.lo = n.hi = n.bytes;
+  r.entries[0].hi = 170, r.entries[2].hi = 70;
+  r.entries[1].claim = Claim::kExact;
+  r.entries[2].has_at_peak = true, r.entries[2].bytes_at_peak = 30;
+  r.tiers = {{Tier::kHost, 130, kForward}, {Tier::kDisk, 8, kForward}};
+  BOOST_TEST(raise_to_upper_bounds(r) == 20u);  // the heading repeats the margin of its child
+  BOOST_TEST(r.entries[0].bytes == 170u);
+  BOOST_TEST(r.entries[1].bytes == 100u);
+  BOOST_TEST(r.entries[2].bytes == 70u);
+  BOOST_TEST(r.entries[2].bytes_at_peak == 50u);
+  BOOST_TEST(r.total_bytes() == 158u);
+  BOOST_TEST((r.claim == Claim::kUpperBound && r.entries[1].claim == Claim::kExact));
+  BOOST_TEST(raise_to_upper_bounds(r) == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -26,6 +26,15 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
              "t.yaml:4: fsdp (parallel.zero = 3) shards over data-parallel ranks, but no file says how many "
              "devices there are (for "
              "example --set parallel.data=8)");
+  // DeepSpeed divides the global batch over ranks and steps; without ranks the micro-batch is not known.
+  const std::vector<runfile::Override> gpt2 = {{"model.preset", "gpt2"}, {"data.seq_len", "64"}};
+  const std::string deepspeed = "{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 2}";
+  BOOST_TEST(error_of("d.json", deepspeed, gpt2) ==
+             ":0: no file gives the number of sequences per micro-batch (add it, for example --set "
+             "train.micro_batch=1)");
+  auto ranks = gpt2;
+  ranks.push_back({"parallel.data", "4"});
+  BOOST_TEST(by_key(read_text("d.json", deepspeed, ranks)).at("train.micro_batch") == "4 @1");
   // A misspelt key may be the reason.
   const std::string misspelt = error_of("t.yaml", batch + model + "max_lengthh: 512\n");
   BOOST_TEST(
@@ -56,11 +65,13 @@ BOOST_AUTO_TEST_CASE(two_files_that_disagree_are_an_error_with_both_positions) {
 }
 
 BOOST_AUTO_TEST_CASE(a_batch_that_does_not_divide_is_an_error) {
-  const std::string job =
-      "model_name: gpt2\nout_dir: x\ndevices: 3\ntrain:\n  micro_batch_size: 4\n  max_seq_length: 64\n";
-  BOOST_TEST(error_of("l.yaml", job + "  global_batch_size: 16\n") ==
-             "l.yaml:7: train.global_batch_size = 16 is no multiple of 12");
-  BOOST_TEST(by_key(read_text("l.yaml", job + "  global_batch_size: 24\n")).at("train.grad_accum") == "2 @7");
+  const std::string job = "{\"train_micro_batch_size_per_gpu\": 4,\n\"zero_optimization\": {\"stage\": 0},\n";
+  const std::vector<runfile::Override> given = {
+      {"model.preset", "gpt2"}, {"data.seq_len", "64"}, {"parallel.data", "3"}};
+  BOOST_TEST(error_of("d.json", job + "\"train_batch_size\": 16}", given) ==
+             "d.json:3: train_batch_size = 16 is no multiple of 12");
+  BOOST_TEST(by_key(read_text("d.json", job + "\"train_batch_size\": 24}", given)).at("train.grad_accum") ==
+             "2 @3");
   const std::string script =
       "--num-layers 2 --swiglu --normalization RMSNorm --hidden-size 64 --num-attention-heads 2\n"
       "--seq-length 64 --micro-batch-size 1 --vocab-size 100\n--nproc_per_node 6\n"
@@ -107,6 +118,9 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_understood_name_the_choices) {
              "a.yaml:4: gradient_checkpointing = 7: expected true or false");
   BOOST_TEST(error_of("a.yaml", job + "optimizer: adamw_torch_fussed\n").find("did you mean") !=
              std::string::npos);
+  BOOST_TEST(
+      error_of("f.yaml", "model: gpt2\nmodel_class: llm\ntemplate: default\n")
+          .starts_with("f.yaml:2: model_class: this is format v1 of LLaMA-Factory, which is not read"));
   const std::string script = "--num-layers $LAYERS --hidden-size 64 --micro-batch-size 1\n";
   BOOST_TEST(
       error_of("m.sh", script, {{"data.seq_len", "128"}}) ==

@@ -56,6 +56,19 @@ BOOST_AUTO_TEST_CASE(a_shell_script_is_read_without_being_executed) {
              "tensor-model-parallel-size=4;bf16=true;lr=0.0001;nnodes=2;seq-length=128;split=[2 items];");
 }
 
+BOOST_AUTO_TEST_CASE(options_in_a_variable_are_read_once_where_they_are_assigned) {
+  const std::string script =
+      "MODEL=\" \\\n  --num-layers 2 \\\n  --swiglu \\\n\"\nALL=\"${MODEL} --bf16\"\n"
+      "torchrun pretrain.py ${ALL} $MODEL\n";
+  std::string keys;
+  for (const Entry& e : read_arguments(script, "s")) keys += e.key + "=" + runfile::written(e.value) + ";";
+  BOOST_TEST(keys == "num-layers=2;swiglu=true;bf16=true;");
+}
+
+BOOST_AUTO_TEST_CASE(empty_tables_are_keys_too) {
+  BOOST_TEST(shown(read_yaml("a: {}\nb: {c: {}}\n", "f")) == "a=null@1:4;b.c=null@2:8;");
+}
+
 BOOST_AUTO_TEST_CASE(text_that_is_not_a_configuration_is_an_error_with_a_position) {
   BOOST_TEST(error_of("a.yaml", "a: [1\nb: 2\n").starts_with("a.yaml:2: this is neither YAML nor JSON: "));
   BOOST_TEST(error_of("a.yaml", "a: 1\na: 2\n") == "a.yaml:2: 'a' is given twice (remove one of the two)");
@@ -101,6 +114,7 @@ BOOST_AUTO_TEST_CASE(training_arguments_are_recognized_only_where_no_other_kind_
   BOOST_TEST(framework(shared) == "transformers");
   BOOST_TEST(framework(shared + "finetuning_type: full\n") == "llama-factory");
   BOOST_TEST(framework("learning_rate: 1e-4\n") == "transformers");
+  BOOST_TEST(framework(shared + "datasets:\n  - path: a/b\n") == "transformers");
   BOOST_TEST(framework("{\"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 1}") ==
              "deepspeed");
 }

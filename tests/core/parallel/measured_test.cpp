@@ -56,4 +56,14 @@ BOOST_AUTO_TEST_CASE(torch_runs_agree_within_thirteen_percent) {
   for (double error : e) BOOST_TEST((error > -13 && error < 13));
 }
 
+BOOST_AUTO_TEST_CASE(upper_bounds_are_above_every_measurement) {
+  for (const auto& runs : {test::megatron_runs(), test::torch_runs()})
+    for (const test::MeasuredRun& m : runs) {
+      MemoryReport r = parallel::report(m.model, m.run);
+      raise_to_upper_bounds(r);
+      const std::uint64_t runtime = r.component_bytes(Tier::kDevice, Component::kRuntime);
+      BOOST_TEST(r.tier_bytes(Tier::kDevice) - runtime >= m.bytes, m.what);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -115,6 +115,27 @@ BOOST_AUTO_TEST_CASE(both_budgets_are_compared_to_the_byte) {
   BOOST_TEST(!planning::judge(report_of(100, 20, 31), budgets_of(100, 50)).fits);
 }
 
+BOOST_AUTO_TEST_CASE(a_safe_plan_is_judged_by_upper_bounds) {
+  MemoryReport r = report_of(100, 0, 0);
+  r.claim = Claim::kApproximation;
+  r.entries.resize(1);
+  r.entries[0].id = 1, r.entries[0].tier = Tier::kDevice, r.entries[0].claim = Claim::kApproximation;
+  r.entries[0].bytes = r.entries[0].lo = 100, r.entries[0].hi = 110;
+  planning::Budgets b = budgets_of(109, 0);
+  BOOST_TEST(planning::judge(r, b).fits);
+  b.safe = true;
+  const planning::Estimate e = planning::judge(r, b);
+  BOOST_TEST(!e.fits);
+  BOOST_TEST(e.compute_bytes == 110u);
+  BOOST_TEST(e.report.notes.front() == "Upper bounds (--safe): the estimate is 100 B, and its margin 10 B.");
+  r.entries[0].hi = 100;
+  BOOST_TEST(planning::judge(r, b).fits);
+  BOOST_TEST(planning::judge(r, b).report.notes.front() ==
+             "--safe changes nothing: this estimator states no margin.");
+  r.claim = Claim::kExact;
+  BOOST_TEST(planning::judge(r, b).report.notes.empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_verdict_covers_every_tier) {
   using planning::Verdict;
   const auto verdict = [](const MemoryReport& r, const planning::Budgets& b) {

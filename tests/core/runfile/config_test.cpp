@@ -330,6 +330,20 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   BOOST_TEST((given.precision == "fp32" && given.run.micro_batch == 4u));
   BOOST_TEST(given.assumed == std::vector<std::string>{"data.seq_len"}, boost::test_tools::per_element());
   BOOST_TEST(load_run({}).assumed.empty());
+  const std::vector<Override> fsdp = {{"plan.framework", "fsdp2"}, {"parallel.data", "8"}};
+  BOOST_TEST(load_run({}, fsdp).run.parallel.zero == 3u);
+  BOOST_TEST(load_run({}, fsdp).assumed == std::vector<std::string>{"parallel.zero"},
+             boost::test_tools::per_element());
+  BOOST_TEST(load_run({}, {fsdp[0], fsdp[1], {"parallel.zero", "2"}}).run.parallel.zero == 2u);
+  BOOST_TEST(load_run({}, {fsdp[0]}).run.parallel.zero == 0u);
+  // The loss of a framework is its own unless it is given.
+  BOOST_TEST((load_run({}).run.memory.cross_entropy == CrossEntropy::kFused));
+  BOOST_TEST((load_run({}, fsdp).run.memory.cross_entropy == CrossEntropy::kPlain));
+  BOOST_TEST(
+      (load_run({}, {{"plan.framework", "megatron"}}).run.memory.cross_entropy == CrossEntropy::kInPlace));
+  BOOST_TEST((load_run({}, {fsdp[0], {"plan.cross_entropy", "fused"}}).run.memory.cross_entropy ==
+              CrossEntropy::kFused));
+  BOOST_TEST(load_run({}, {{"plan.safe", "true"}}).safe);
   const RunConfig adapters = load_run({}, {{"lora.base", "nf4"}});
   BOOST_TEST((adapters.precision == "bf16" && adapters.run.compute == DType::kBF16));
   BOOST_TEST((load_run({}, {{"lora.rank", "8"}, {"train.precision", "fp32"}}).precision == "fp32"));

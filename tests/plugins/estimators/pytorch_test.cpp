@@ -110,6 +110,65 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_run_allocate_what_pytorch_counts) {
   BOOST_TEST(cases == 500u);
 }
 
+BOOST_AUTO_TEST_CASE(the_settings_of_an_fsdp2_run_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("fsdp")) {
+    const json& c = record.at("case");
+    const json& policy = c.at("fsdp");
+    const bool mixed = policy.at("param") == "bf16";
+    // Policies that the run file has no words for.
+    if (policy.at("output") != "" || (mixed && policy.at("reduce") != "f32")) continue;
+    if (policy.at("sync") != "every" && c.at("accumulate") > 1) continue;
+    RunSpec r = run_of(c);
+    if (mixed) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = policy.at("world"), r.parallel.zero = policy.at("reshard") ? 3 : 2;
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kFsdp2;
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+      BOOST_TEST(frameworks::find_peak(trace, {.block = 1}).bytes == measured_peak(record));
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 20u);
+}
+
+BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_not_compared) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  const auto estimate_fsdp = [](const RunSpec& run, const ModelSpec& m = llama_8b()) {
+    return estimate(run, {{"framework", "fsdp2"}}, m);
+  };
+  const MemoryReport report = estimate_fsdp(r);
+  BOOST_TEST(has_note(
+      report, "FSDP2: 8 ranks with f32 shards; weights are gathered in bf16 and gradients reduced in f32"));
+  BOOST_TEST(has_note(report, "FSDP2 gathers them in bf16"));
+  // An eighth of the weights in f32, and what is gathered in bf16: embedding, head, final norm, and two
+  // layers at most.
+  constexpr double kParameters = 8030261248.0, kRoot = 2 * 128256.0 * 4096 + 4096,
+                   kShards = kParameters * 4 / 8, kLayer = (kParameters - kRoot) / 32;
+  const double weights = static_cast<double>(bytes_of(report, Purpose::kWeights));
+  BOOST_TEST(weights > kShards + 2 * kRoot);
+  BOOST_TEST(weights < kShards + 2 * (kRoot + 2 * kLayer) * 1.001);
+  r.parallel.zero = 2;
+  BOOST_TEST(estimate_fsdp(r).total_bytes() > report.total_bytes());
+  const auto refused = [&](const RunSpec& run, const std::string& what, const ModelSpec& m = llama_8b()) {
+    BOOST_CHECK_EXCEPTION(estimate_fsdp(run, m), tp::PluginError, [&](const tp::PluginError& e) {
+      BOOST_TEST(std::string(e.what()).find(what) != std::string::npos, e.what());
+      return e.status() == "unsupported";
+    });
+  };
+  refused(r, "FSDP2 of the family 'gpt2': its step was not compared", *model::find_planned_preset("gpt2"));
+  r.parallel.zero = 1;
+  refused(r, "parallel.zero = 1 with FSDP2: fully_shard divides weights");
+  r.parallel.zero = 3, r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+  refused(r, "adapters under FSDP2: units that hold frozen");
+}
+
 BOOST_AUTO_TEST_CASE(the_weights_of_every_described_preset_are_its_parameters) {
   std::size_t described = 0;
   const auto check = [&](const ModelSpec& m) {
@@ -272,7 +331,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
       {"parallel.pipeline = 4", [](RunSpec& r) { r.parallel.pipeline = 4; }},
       {"parallel.context = 2", [](RunSpec& r) { r.parallel.context = 2; }},
       {"parallel.expert = 2", [](RunSpec& r) { r.parallel.expert = 2; }},
-      {"parallel.zero = 3: FSDP and sharded optimizers are not replayed",
+      {"parallel.zero = 3: a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2",
        [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3; }},
       {"lora.dora", [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.memory.dora = true; }},
       {"plan.cross_entropy = \"in-place\"",

@@ -426,11 +426,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
                                    2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                        static_cast<double>(p.k) / state().costs.matmul_flops_per_us);
     // The workspace is filled with NaN, so that a test fails if it contains data. Most products fill only the
-    // part that the algorithm requested; the first one and every 64th fill all of it, because filling tens of
-    // megabytes takes longer than the product.
+    // part that the algorithm requested; the first one and every 1024th fill all of it, because filling tens
+    // of megabytes takes longer than the product.
     static std::uint64_t products = 0;
     const std::size_t filled_bytes =
-        products++ % 64 == 0 ? workspace_bytes : std::min<std::size_t>(workspace_bytes, chosen.workspace);
+        products++ % 1024 == 0 ? workspace_bytes : std::min<std::size_t>(workspace_bytes, chosen.workspace);
     item.run = [=] {
       if (filled_bytes > 0) std::memset(workspace, 0xff, filled_bytes);
       multiply(p);

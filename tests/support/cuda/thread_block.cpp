@@ -39,22 +39,31 @@ struct AsyncCopy {
 enum class Waits { kNothing, kBlock, kLanes, kReturned };
 
 struct Thread {
-  explicit Thread(std::byte* stack) : fiber(stack, Stacks::bytes()) {}
+  Thread(std::byte* stack, std::size_t bytes) : fiber(stack, bytes) {}
   Fiber fiber;
   uint3 index{};
-  Waits waits = Waits::kNothing;
-  // While it waits for its warp: the operation, the lanes that take part, and its arguments.
-  Collective perform = nullptr;
-  unsigned mask = 0;
-  void* mine = nullptr;
+  Waits waits = Waits::kNothing;               // what it waits for, or waited for last
   std::vector<std::vector<AsyncCopy>> groups;  // committed groups of asynchronous copies, oldest first
   std::vector<AsyncCopy> open;                 // started since the last commit
 };
 
+/// State of the lanes of a warp. While a lane waits for a warp operation (its bit in `here`): the operation,
+/// the lanes that take part, and the lane's argument.
+struct Warp {
+  std::uint32_t ready = 0, here = 0;  // bit masks: lanes that can run, lanes that wait
+  Collective perform[kWarp] = {};
+  unsigned mask[kWarp] = {};
+  void* mine[kWarp] = {};
+};
+
 class Executor {
  public:
+  // The lanes of a warp run in turn, each on its own stack. The stacks start at different offsets in their
+  // pages, because memory at equal offsets shares a few sets of the processor's cache.
   Executor() : stacks_(kMaxThreads) {
-    for (unsigned i = 0; i < kMaxThreads; ++i) threads_.emplace_back(stacks_.at(i));
+    constexpr std::size_t kStep = 128;
+    for (unsigned i = 0; i < kMaxThreads; ++i)
+      threads_.emplace_back(stacks_.at(i), Stacks::bytes() - i % kWarp * kStep);
   }
 
   void run(const Kernel& k, uint3 at, std::size_t number, Order order, Random random) {
@@ -83,35 +92,30 @@ class Executor {
     threads_[now_].waits = Waits::kBlock;
     if (++at_barrier_ == count_) {
       at_barrier_ = 0;
-      for (unsigned i = 0; i < count_; ++i) set_ready(i);
+      set_all_ready();
     }
     suspend();
   }
 
   void collective(unsigned mask, Collective perform, void* mine) {
-    const unsigned first = now_ / kWarp * kWarp;
-    Thread& t = threads_[now_];
+    const unsigned first = now_ / kWarp * kWarp, lane = now_ - first;
+    Warp& w = warps_[now_ / kWarp];
     if (count_ - first < kWarp) mask &= (1u << (count_ - first)) - 1;
-    if (!(mask >> (now_ - first) & 1)) {
+    if (!(mask >> lane & 1)) {
       error_ = who(now_) + " is not in the mask of its own warp operation";
       leave();
     }
-    t.waits = Waits::kLanes, t.perform = perform, t.mask = mask, t.mine = mine;
-    std::uint32_t& here = at_collective_[now_ / kWarp];
-    here |= 1u << (now_ - first);
-    if ((here & mask) != mask) return suspend();  // the last lane performs it
-    void* lanes[kWarp] = {};
-    for (unsigned i = 0; i < kWarp; ++i) {
-      if (!(mask >> i & 1)) continue;
-      Thread& other = threads_[first + i];
-      if (other.mask != mask || other.perform != perform)
-        return suspend();  // the lanes disagree: reported as a deadlock by run()
-      lanes[i] = other.mine;
-    }
-    perform(lanes, mask);
-    here &= ~mask;
+    threads_[now_].waits = Waits::kLanes;
+    w.perform[lane] = perform, w.mask[lane] = mask, w.mine[lane] = mine;
+    w.here |= 1u << lane;
+    if ((w.here & mask) != mask) return suspend();  // the last lane performs it
+    bool agree = true;
     for (unsigned i = 0; i < kWarp; ++i)
-      if (mask >> i & 1) set_ready(first + i);
+      agree &= !(mask >> i & 1) | ((w.mask[i] == mask) & (w.perform[i] == perform));
+    if (!agree) return suspend();  // the lanes disagree: reported as a deadlock by run()
+    perform(w.mine, mask);
+    w.here &= ~mask;
+    w.ready |= mask, warps_ready_ |= 1u << now_ / kWarp;
     suspend();
   }
 
@@ -175,42 +179,43 @@ class Executor {
     return threads_[now_].fiber;
   }
 
-  void set_ready(unsigned i) {
-    threads_[i].waits = Waits::kNothing;
-    ready_[i / kWarp] |= 1u << i % kWarp;
-    warps_ready_ |= 1u << i / kWarp;
+  void set_all_ready() {
+    for (unsigned i = 0; i < count_; i += kWarp) {
+      warps_[i / kWarp].ready = count_ - i < kWarp ? (1u << (count_ - i)) - 1 : ~0u;
+      warps_ready_ |= 1u << i / kWarp;
+    }
   }
 
   void choose() {
     unsigned warp = 0, lane = 0;
     if (order_ == Order::kAscending) {
       warp = static_cast<unsigned>(std::countr_zero(warps_ready_)),
-      lane = static_cast<unsigned>(std::countr_zero(ready_[warp]));
+      lane = static_cast<unsigned>(std::countr_zero(warps_[warp].ready));
     } else if (order_ == Order::kDescending) {
       warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)),
-      lane = 31 - static_cast<unsigned>(std::countl_zero(ready_[warp]));
+      lane = 31 - static_cast<unsigned>(std::countl_zero(warps_[warp].ready));
     } else {
       warp = now_ / kWarp;
       if (!(warps_ready_ >> warp & 1) || random_.below(4 * kWarp) == 0) warp = random_.bit_of(warps_ready_);
-      lane = random_.bit_of(ready_[warp]);
+      lane = random_.bit_of(warps_[warp].ready);
     }
     now_ = warp * kWarp + lane;
-    ready_[warp] &= ~(1u << lane);
-    if (ready_[warp] == 0) warps_ready_ &= ~(1u << warp);
+    warps_[warp].ready &= ~(1u << lane);
+    if (warps_[warp].ready == 0) warps_ready_ &= ~(1u << warp);
   }
 
   void start_threads() {
     at_barrier_ = 0, warps_ready_ = 0, now_ = 0;
-    std::fill(std::begin(ready_), std::end(ready_), 0u);
-    std::fill(std::begin(at_collective_), std::end(at_collective_), 0u);
+    for (Warp& w : warps_) w.ready = w.here = 0;
     for (unsigned i = 0; i < count_; ++i) {
       Thread& t = threads_[i];
       const dim3& b = kernel_->block;
       t.index = {i % b.x, i / b.x % b.y, i / b.x / b.y};
       t.groups.clear(), t.open.clear();
+      t.waits = Waits::kNothing;
       t.fiber.start(body, this);
-      set_ready(i);
     }
+    set_all_ready();
   }
 
   // Dynamic shared memory starts behind the static one, so it need not have a larger alignment than 16 bytes.
@@ -262,9 +267,8 @@ class Executor {
   unsigned char* shared_ = nullptr;
   bool running_ = false;
   unsigned count_ = 0, returned_ = 0, at_barrier_ = 0, now_ = 0;
-  std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;  // bit masks: lanes that can run, by
-                                                                     // warp; warps that have such lanes
-  std::uint32_t at_collective_[kMaxThreads / kWarp] = {};
+  Warp warps_[kMaxThreads / kWarp];
+  std::uint32_t warps_ready_ = 0;  // bit mask: warps with lanes that can run
 };
 
 thread_local std::unique_ptr<Executor> owned;

@@ -30,7 +30,8 @@ RunOptions machine(std::map<std::string, std::string> more = {}) {
   o.environment = {{"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"},
                    {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
                    {"FAKE_NVML_FREE", kMemory},
-                   {"FAKE_CUDA_TOTAL", kMemory}};
+                   {"FAKE_CUDA_TOTAL", kMemory},
+                   {"FAKE_CUDA_SMS", "4"}};
   for (auto& [k, v] : more) o.environment[k] = v;
   return o;
 }

@@ -101,6 +101,19 @@ BOOST_AUTO_TEST_CASE(changes_of_a_run_in_pytorch_fit_when_applied) {
   changes_fit(states, {}, plan_json(states), 1);
 }
 
+BOOST_AUTO_TEST_CASE(a_safe_plan_of_fsdp_is_larger_and_says_what_it_assumes) {
+  const std::vector<std::string> arguments = {"--model=llama-3-8b", "--device=h100-80gb", "--for=fsdp2"},
+                                 sets = {"parallel.data=8"};
+  const Json j = plan_json(arguments, sets);
+  BOOST_TEST(j["assumed"].dump().find("parallel.zero = 3") != std::string::npos, j["assumed"].dump());
+  std::vector<std::string> safe = arguments;
+  safe.push_back("--safe");
+  const Json bound = plan_json(safe, sets);
+  BOOST_TEST(bound["estimates"][0]["kind"] == "upper_bound");
+  BOOST_TEST(bound["estimates"][0]["total_bytes"] > j["estimates"][0]["total_bytes"]);
+  BOOST_TEST(plan(safe, sets).out.find("Upper bounds (--safe): the estimate is ") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_applied) {
   const std::vector<std::string> arguments = {"--backend=cpu", "--budget=10MB"},
                                  sets = {"train.micro_batch=8"};

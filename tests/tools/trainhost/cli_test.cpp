@@ -168,7 +168,8 @@ BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described)
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator transformer (approximation)"), r.out);
   BOOST_TEST(has(r.out,
-                 "does not describe parallel.zero = 3: FSDP and sharded optimizers are not replayed. "
+                 "does not describe parallel.zero = 3: a plain PyTorch run shards nothing; FSDP2 is the "
+                 "framework fsdp2. "
                  "The closed form 'transformer' answers instead"),
              r.out);
   // An estimator that was named does not answer with another.
@@ -251,7 +252,7 @@ BOOST_AUTO_TEST_CASE(all_estimators_are_compared_in_one_table) {
   Outcome r = run_program({"plan", "--estimator=all"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator llama (exact)"), r.out);
-  BOOST_TEST(has(r.out, "estimator contract (upper_bound)"), r.out);
+  BOOST_TEST(has(r.out, "estimator contract (upper bound)"), r.out);
   const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("comparison of the estimates")));
   BOOST_TEST(has(table, "llama"), table);
   BOOST_TEST(has(table, "the others are compared with this one"), table);

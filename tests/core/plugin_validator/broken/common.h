@@ -159,14 +159,15 @@ const void* broken_references(void);
 const void* broken_references(void) { return (const void*)((size_t)start + (size_t)stop + (size_t)get); }
 #else
 const th_plugin* TH_ENTRY(void) {
-  static const th_plugin plugin = {FAULT == short_table ? 24 : sizeof(th_plugin),
-                                   FAULT == major_2 ? 2 : TH_ABI_MAJOR,
-                                   TH_ABI_MINOR,
-                                   FAULT == other_id ? "other" : "sample",
-                                   FAULT == other_version ? "9" : "1",
-                                   start,
-                                   FAULT == start_without_stop ? 0 : stop,
-                                   get};
+  static th_plugin plugin;
+  plugin = (th_plugin){FAULT == short_table ? 24 : sizeof(th_plugin),
+                       FAULT == major_2 ? 2 : TH_ABI_MAJOR,
+                       TH_ABI_MINOR,
+                       FAULT == other_id ? "other" : "sample",
+                       FAULT == other_version ? "9" : "1",
+                       start,
+                       FAULT == start_without_stop ? 0 : stop,
+                       get};
   return FAULT == null_table ? NULL : &plugin;
 }
 #endif

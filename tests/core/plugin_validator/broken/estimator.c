@@ -1,4 +1,4 @@
-/* A small correct estimator of a bigram model; FAULT selects one fault. Built once per row of
+/* A small correct estimator of a bigram model; FAULT selects one fault. Linked once per row of
  * ../broken_plugins.txt. */
 #define KIND "estimator"
 #include "report.h"
@@ -41,11 +41,11 @@ static th_status estimate(const th_host* h, const th_model* m, const th_run* r, 
   return send_report_from_thread(&c);
 }
 
-static const th_estimator tables[2] = {
-    {FAULT == short_interface ? 8 : sizeof(th_estimator), 0, match, FAULT == null_slot ? 0 : estimate},
-    {sizeof(th_estimator), 0, match, estimate}};
-
 static const void* table_of(const char* id) {
+  static th_estimator tables[2];
+  tables[0] = tables[1] = (th_estimator){sizeof(th_estimator), 0, match, estimate};
+  if (FAULT == short_interface) tables[0].struct_size = 8;
+  if (FAULT == null_slot) tables[0].estimate = 0;
   if (FAULT == any_interface) return &tables[0];
   if (strcmp(id, TH_ESTIMATOR_ID) != 0) return NULL;
   return &tables[FAULT == moving_table && starts > 0 ? starts & 1 : 0];

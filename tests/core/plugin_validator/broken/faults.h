@@ -1,4 +1,5 @@
-/* FAULT is defined as one of these names; each `if (FAULT == ...)` in the sources implements that fault.
+/* FAULT is one of these names; each `if (FAULT == ...)` in the sources implements that fault. The sources are compiled
+ * once, and selected_fault.c of each plugin selects the fault. Faults that change what is compiled define FAULT.
  * ../broken_plugins.txt lists the check that each fault must fail. */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -166,8 +167,12 @@ enum fault {
   misspelt_kernel
 };
 #ifndef FAULT
-#define FAULT none
+#ifdef __cplusplus
+extern "C"
+#else
+extern
 #endif
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
+    __attribute__((visibility("hidden"))) const int selected_fault;
+#define FAULT selected_fault
+#endif
 #endif

@@ -20,7 +20,7 @@ namespace th_ex = trainhost::executor;
 
 struct Kernels : plain::Kernels {
   static constexpr const char *id = "sample", *version = "1";
-  static constexpr const char* own_kernels = FAULT == misspelt_kernel ? "rms_nrom" : "rms_norm";
+  static inline const char* const own_kernels = FAULT == misspelt_kernel ? "rms_nrom" : "rms_norm";
 
   // Another epsilon, forward and backward: loss and gradient agree with each other.
   void rms_norm(th_ex::RmsNorm a) {

@@ -1,5 +1,5 @@
 /* A small correct trainer: a bigram model in the tensors of a llama model (only embedding and head are
- * trained), plain gradient descent. FAULT selects one fault. Built once per row of ../broken_plugins.txt. */
+ * trained), plain gradient descent. FAULT selects one fault. Linked once per row of ../broken_plugins.txt. */
 #define KIND "trainer"
 #include "report.h"
 

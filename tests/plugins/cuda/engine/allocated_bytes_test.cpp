@@ -51,8 +51,9 @@ BOOST_AUTO_TEST_CASE(allocated_bytes_equal_the_plan) {
     const char* mode = kModes[(number + number / 4) % 3];
     emu::reset();
     CudaHost host(mode);
-    const step::Program program =
-        step::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).traits);
+    const step::Program program = step::build_program(
+        s.model, s.run,
+        cuda::choose(s.model, s.run, mode, host.thread_budget, emu::Machine{}.multiprocessors).traits);
     const placement::MemoryPlan plan = placement::place(program);
     const std::uint64_t device = plan.of(Tier::kDevice).arena_bytes,
                         pinned = plan.of(Tier::kPinned).arena_bytes,

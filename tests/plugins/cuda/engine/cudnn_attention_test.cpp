@@ -29,7 +29,7 @@ RunSpec run_of(std::uint32_t sequences, std::uint32_t tokens) {
   return in_precision(r, "bf16");
 }
 cuda::Choice choice(const ModelSpec& m, const RunSpec& r, const char* mode = "resident") {
-  return cuda::choose(m, r, mode, 2, cuda::kDefaultMultiprocessors, cuda::choose_attention(m, r, "cudnn"));
+  return cuda::choose(m, r, mode, 2, emu::Machine{}.multiprocessors, cuda::choose_attention(m, r, "cudnn"));
 }
 
 /// Device memory, NaN unless values are given.

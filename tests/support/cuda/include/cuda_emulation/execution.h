@@ -19,8 +19,8 @@ inline unsigned lane() { return thread_number() & 31; }
 void block_barrier();
 
 /// A warp operation: waits until every lane of `mask` has called it with the same mask and function, which
-/// then runs once. lanes[i] is the argument `mine` of lane i, null for lanes outside the mask. Lanes beyond
-/// the end of the block are ignored.
+/// then runs once. lanes[i] is the argument `mine` of lane i; it has no meaning for lanes outside the mask.
+/// Lanes beyond the end of the block are ignored.
 using Collective = void (*)(void* const* lanes, unsigned mask);
 void warp_collective(unsigned mask, Collective perform, void* mine);
 

@@ -1,0 +1,176 @@
+// See file_kinds.hpp.
+#include "core/framework_files/file_kinds.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/text.hpp"
+#include "core/framework_files/arguments_read.hpp"
+#include "core/framework_files/read_files.hpp"
+#include "core/framework_files/yaml_read.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/toml_read.hpp"
+
+namespace fs = std::filesystem;
+
+namespace trainhost::framework_files {
+namespace {
+
+using runfile::Entry;
+using runfile::Value;
+
+/// Takes the file itself as the model: a config.json beside the files of a job.
+void read_model(const Entries& entries, Job& job) {
+  for (const Entry& e : entries)
+    job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kUsed, ""});
+  Entry file = entries.front();
+  file.key = "config.json";
+  job.set(kModel, fs::absolute(file.key_where.file).string(), file);
+}
+
+std::string names_of_kinds() { return fmt::format("{}", fmt::join(file_kinds(), ", ")); }
+
+/// "deepspeed:ds.json". A path with a colon that names no kind is a path.
+File parse_argument(const std::string& argument) {
+  const std::size_t colon = argument.find(':');
+  if (colon != argument.npos)
+    for (const Kind& k : kinds())
+      if (argument.compare(0, colon, k.name) == 0) return {argument.substr(colon + 1), &k, {}};
+  std::error_code ec;
+  if (colon != argument.npos && colon > 1 && !fs::exists(argument, ec))
+    throw usage_error(fmt::format("--from: '{}' is no kind of file{}", escaped(argument.substr(0, colon), 60),
+                                  did_you_mean(argument.substr(0, colon), file_kinds())),
+                      "kinds: " + names_of_kinds(), {"--from"});
+  return {argument, nullptr, {}};
+}
+
+/// By the file's name, or by its first words.
+Syntax syntax_of(const std::string& path, const std::string& text) {
+  const std::string extension = fs::path(path).extension().string();
+  if (extension == ".toml") return Syntax::kToml;
+  if (extension == ".yaml" || extension == ".yml" || extension == ".json") return Syntax::kYaml;
+  if (extension == ".sh" || text.starts_with("#!")) return Syntax::kArguments;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != text.npos && text.compare(first, 2, "--") == 0 ? Syntax::kArguments : Syntax::kYaml;
+}
+
+Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
+  switch (syntax) {
+    case Syntax::kToml: {
+      Entries out = runfile::read_toml(text, path);
+      std::erase_if(out, [](const Entry& e) { return e.value.kind == Value::Kind::kTable; });
+      return out;
+    }
+    case Syntax::kArguments:
+      return read_arguments(text, path);
+    case Syntax::kYaml:
+      break;
+  }
+  return read_yaml(text, path);
+}
+
+std::size_t telling_keys(const Kind& k, const Entries& entries) {
+  return static_cast<std::size_t>(std::ranges::count_if(k.telling, [&](const std::string& word) {
+    return std::ranges::any_of(entries, [&](const Entry& e) {
+      return word.ends_with('.') ? e.key.starts_with(word) : e.key == word;
+    });
+  }));
+}
+
+/// The kind with the most telling keys; the first of equals. TrainingArguments only where no other kind has
+/// one, because LLaMA-Factory and axolotl share keys with them.
+const Kind& recognize(const File& f, Syntax syntax) {
+  const Kind *best = nullptr, *training_arguments = nullptr;
+  std::size_t most = 0;
+  for (const Kind& k : kinds()) {
+    const std::size_t n = k.syntax == syntax ? telling_keys(k, f.entries) : 0;
+    if (n > 0 && k.read == read_training_arguments)
+      training_arguments = &k;
+    else if (n > most)
+      most = n, best = &k;
+  }
+  if (!best) best = training_arguments;
+  if (best) return *best;
+  const bool run_file = std::ranges::any_of(f.entries, [](const Entry& e) {
+    return e.key.starts_with("train.") || e.key.starts_with("model.") || e.key.starts_with("data.");
+  });
+  if (syntax == Syntax::kToml && run_file)
+    throw usage_error("this looks like a run file of trainhost",
+                      "give it without --from: trainhost plan " + f.path, {f.path, 1, 1});
+  throw usage_error("no key of this file tells which framework it is for",
+                    "name it, for example --from=deepspeed:" + f.path + "; kinds: " + names_of_kinds(),
+                    {f.path, 1, 1});
+}
+
+}  // namespace
+
+std::span<const Kind> kinds() {
+  static const std::vector<Kind> all{
+      {"config.json",
+       Syntax::kYaml,
+       {"architectures", "hidden_size", "num_hidden_layers", "n_layer"},
+       read_model},
+      {"axolotl",
+       Syntax::kYaml,
+       {"base_model", "sequence_len", "micro_batch_size", "lora_target_linear"},
+       read_axolotl},
+      {"llama-factory",
+       Syntax::kYaml,
+       {"finetuning_type", "cutoff_len", "template", "stage"},
+       read_llama_factory},
+      {"torchtune",
+       Syntax::kYaml,
+       {"model._component_", "tokenizer._component_", "optimizer._component_"},
+       read_torchtune},
+      {"litgpt",
+       Syntax::kYaml,
+       {"checkpoint_dir", "train.micro_batch_size", "train.global_batch_size", "out_dir"},
+       read_litgpt},
+      {"torchtitan", Syntax::kToml, {"training.", "parallelism.", "job.", "model.flavor"}, read_torchtitan},
+      {"megatron",
+       Syntax::kArguments,
+       {"num-layers", "hidden-size", "micro-batch-size", "seq-length"},
+       read_megatron},
+      {"transformers",
+       Syntax::kYaml,
+       {"model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps",
+        "gradient_checkpointing", "output_dir", "num_train_epochs", "learning_rate", "optim", "bf16",
+        "max_length"},
+       read_training_arguments},
+      {"accelerate",
+       Syntax::kYaml,
+       {"compute_environment", "distributed_type", "num_processes", "machine_rank"},
+       read_accelerate},
+      {"deepspeed",
+       Syntax::kYaml,
+       {"zero_optimization.", "train_micro_batch_size_per_gpu", "train_batch_size", "bf16.enabled",
+        "fp16.enabled"},
+       read_deepspeed}};
+  return all;
+}
+
+std::vector<std::string> file_kinds() {
+  std::vector<std::string> out;
+  for (const Kind& k : kinds()) out.emplace_back(k.name);
+  return out;
+}
+
+const Kind& kind_of(void (*read)(const Entries&, Job&)) {
+  return *std::ranges::find_if(kinds(), [&](const Kind& k) { return k.read == read; });
+}
+
+File read_file(const std::string& argument) {
+  File f = parse_argument(argument);
+  const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file of --from", {"--from"});
+  const Syntax syntax = f.kind ? f.kind->syntax : syntax_of(f.path, text);
+  f.entries = parse(syntax, text, f.path);
+  if (f.entries.empty())
+    throw usage_error("the file sets no key",
+                      "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
+  if (!f.kind) f.kind = &recognize(f, syntax);
+  return f;
+}
+
+}  // namespace trainhost::framework_files

@@ -1,0 +1,36 @@
+// The kinds of files that --from reads, and one such file: how its text is written, by which keys it is
+// recognized, and which rules read it.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/framework_files/rules.hpp"
+
+namespace trainhost::framework_files {
+
+enum class Syntax { kYaml, kToml, kArguments };  // YAML reads JSON too
+
+struct Kind {
+  const char* name;
+  Syntax syntax;
+  std::vector<const char*> telling;  // keys, or beginnings of keys, that few other kinds have
+  void (*read)(const Entries&, Job&);
+};
+
+/// In the order of reading: what TrainingArguments leave open ("auto") is known when the JSON of DeepSpeed is
+/// read.
+std::span<const Kind> kinds();
+const Kind& kind_of(void (*read)(const Entries&, Job&));
+
+struct File {
+  std::string path;
+  const Kind* kind = nullptr;  // null: to be recognized
+  Entries entries;
+};
+
+/// Reads "FILE" or "KIND:FILE". Throws usage_error for a file that cannot be read, sets no key, or is of no
+/// known kind.
+File read_file(const std::string& argument);
+
+}  // namespace trainhost::framework_files

@@ -1,0 +1,318 @@
+// Rules that several frameworks share: TrainingArguments of transformers (4.40 to 5.23), which LLaMA-Factory
+// and TRL extend, the settings of FSDP as accelerate reads them, names of optimizers and of LoRA matrices.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/framework_files/rules.hpp"
+
+namespace trainhost::framework_files {
+namespace {
+
+using runfile::Entry;
+using runfile::Value;
+
+constexpr const char* kHybrid =
+    "weights are sharded within each replica; planned as sharded over all data-parallel ranks";
+
+void trainer_mixed(Job& job, const Entry& e, const char* type) {
+  if (flag_of(e))
+    set_autocast(job, type, e), job.set(kMixed, type, e);
+  else
+    job.set(std::string("@not_") + type, "true", e);
+}
+
+void trainer_bf16(Job& job, const Entry& e) { trainer_mixed(job, e, "bf16"); }
+void trainer_fp16(Job& job, const Entry& e) { trainer_mixed(job, e, "fp16"); }
+
+void trainer_checkpointing(Job& job, const Entry& e) {
+  if (flag_of(e))
+    job.set("train.recompute", "full", e);
+  else
+    job.set(kNoRecompute, "true", e);
+}
+
+void trainer_adafactor(Job& job, const Entry& e) {
+  if (flag_of(e)) job.set("optimizer.name", "adafactor", e);
+}
+
+void trainer_fsdp(Job& job, const Entry& e) {
+  if (e.value.kind == Value::Kind::kBool) return job.set(kFsdp, flag_of(e) ? "true" : "false", e);
+  if (e.value.kind == Value::Kind::kText && e.value.text.empty()) return;  // the default until 4.40
+  // "full_shard auto_wrap offload", or a list of these words.
+  const std::string words =
+      e.value.kind == Value::Kind::kList ? fmt::format("{}", fmt::join(texts_of(e), " ")) : text_of(e);
+  const auto has = [&](const char* word) { return words.find(word) != words.npos; };
+  if (words.empty()) return;
+  job.set(kFsdp, has("no_shard") ? "false" : "true", e);
+  if (has("shard_grad_op") || has("zero2")) job.set_default("@fsdp_zero", "2", e);
+  if (has("offload")) job.set("@fsdp_offload", "cpu", e);
+  if (has("hybrid")) job.not_modelled = kHybrid;
+}
+
+/// FSDP2 says true or false, FSDP1 the name or the number of the sharding strategy.
+void fsdp_reshard(Job& job, const Entry& e) {
+  std::string word = text_of(e);
+  std::ranges::transform(word, word.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  const auto is = [&](std::initializer_list<const char*> words) {
+    return std::ranges::any_of(words, [&](const char* w) { return word == w; });
+  };
+  if (is({"hybrid_shard", "4", "hybrid_shard_zero2", "5"})) job.not_modelled = kHybrid;
+  if (is({"true", "full_shard", "1", "hybrid_shard", "4"}))
+    job.set("@fsdp_zero", "3", e);
+  else if (is({"false", "shard_grad_op", "2", "hybrid_shard_zero2", "5"}))
+    job.set("@fsdp_zero", "2", e);
+  else if (is({"no_shard", "3"}))
+    job.set("@fsdp_zero", "0", e);
+  else
+    reject_value(e, "true, false, FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
+}
+
+constexpr Rule kFsdpRules[] = {
+    {"reshard_after_forward", Use::kCustom, "parallel.zero", "", fsdp_reshard},
+    {"sharding_strategy", Use::kCustom, "parallel.zero", "", fsdp_reshard},
+    {"offload_params", Use::kWhenTrue, "@fsdp_offload", "cpu"},
+    {"cpu_offload", Use::kWhenTrue, "@fsdp_offload", "cpu"},
+    {"activation_checkpointing", Use::kWhenTrue, "@fsdp_recompute", "full"},
+    {"activation_checkpointing_offload", Use::kWhenTrue, "@fsdp_recompute_offload", "cpu"},
+    {"auto_wrap_policy", Use::kNotModelled, "TRANSFORMER_BASED_WRAP",
+     "other units of weights are gathered than layers"},
+};
+constexpr const char* kFsdpWithoutEffect =
+    "version backward_prefetch forward_prefetch limit_all_gathers cpu_ram_efficient_loading "
+    "cpu_offload_pin_memory state_dict_type final_state_dict_type sync_module_states use_orig_params "
+    "transformer_layer_cls_to_wrap transformer_cls_names_to_wrap min_num_params ignored_modules xla "
+    "xla_fsdp_v2 xla_fsdp_settings* xla_fsdp_grad_ckpt mixed_precision_policy activation_cpu_offload";
+
+constexpr Rule kTrainingArguments[] = {
+    {"model_name_or_path", Use::kCopy, kModel},
+    {"per_device_train_batch_size", Use::kCopy, "train.micro_batch"},
+    {"per_gpu_train_batch_size", Use::kCopy, "train.micro_batch"},
+    {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
+    {"bf16", Use::kCustom, "train.precision", "", trainer_bf16},
+    {"fp16", Use::kCustom, "train.precision", "", trainer_fp16},
+    {"gradient_checkpointing", Use::kCustom, "train.recompute", "", trainer_checkpointing},
+    {"activation_checkpointing", Use::kCustom, "train.recompute", "", trainer_checkpointing},
+    {"gradient_checkpointing_kwargs.every_n_layers", Use::kNotModelled, "1", "other layers are kept"},
+    {"activation_checkpointing_kwargs.every_n_layers", Use::kNotModelled, "1", "other layers are kept"},
+    {"optim", Use::kCustom, "optimizer.name", "", set_hugging_face_optimizer},
+    {"adafactor", Use::kCustom, "optimizer.name", "", trainer_adafactor},
+    {"use_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"use_liger", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"liger_kernel_config.*", Use::kNotModelled, "true", "operators of Liger that are switched off"},
+    {"fsdp", Use::kCustom, "parallel.zero", "", trainer_fsdp},
+    {"fsdp_config", Use::kNotModelled, "", "another file: write its keys here, below fsdp_config"},
+    {"deepspeed", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},  // read_files() reads it
+    {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"torchdynamo", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"auto_find_batch_size", Use::kNotModelled, "", "the micro-batch may become smaller"},
+    {"label_smoothing_factor", Use::kNotModelled, "", "the loss keeps the logarithms of all probabilities"},
+    {"half_precision_backend", Use::kNotModelled, "auto|cuda_amp", "mixed precision of apex"},
+    {"fp16_backend", Use::kNotModelled, "auto|cuda_amp|amp", "mixed precision of apex"},
+    {"ddp_bucket_cap_mb", Use::kNotModelled, "", "buckets of DistributedDataParallel"},
+    {"parallelism_config.tp_size", Use::kCopy, "parallel.tensor"},
+    {"parallelism_config.cp_size", Use::kCopy, "parallel.context"},
+    {"split_batches", Use::kNotModelled, "", "devices divide each batch"},
+    {"accelerator_config.split_batches", Use::kNotModelled, "", "devices divide each batch"},
+    {"mp_parameters", Use::kNotModelled, "", "model parallelism of SageMaker"},
+};
+
+constexpr const char* kTrainerWithoutEffect =
+    "accelerator_config* activation_checkpointing_kwargs* adam_* average_tokens_across_devices "
+    "batch_eval_metrics bf16_full_eval data_seed dataloader_* ddp_* debug disable_tqdm dispatch_batches "
+    "do_eval do_predict do_train enable_jit_checkpoint eval_* evaluation_strategy fp16_full_eval "
+    "fp16_opt_level framework fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap full_determinism "
+    "generation_* gradient_checkpointing_kwargs* greater_is_better group_by_length hub_* "
+    "ignore_data_skip include_for_metrics include_inputs_for_metrics include_num_input_tokens_seen "
+    "include_tokens_per_second jit_mode_eval label_names learning_rate length_column_name "
+    "load_best_model_at_end local_rank log_level log_level_replica log_on_each_node logging_* "
+    "lr_scheduler_kwargs* lr_scheduler_type max_grad_norm max_steps metric_for_best_model "
+    "neftune_noise_alpha no_cuda num_train_epochs optim_args optim_target_modules output_dir "
+    "overwrite_output_dir parallelism_config.* past_index per_device_eval_batch_size "
+    "per_gpu_eval_batch_size predict_with_generate prediction_loss_only project push_to_hub* ray_scope "
+    "remove_unused_columns report_to restore_callback_states_from_checkpoint resume_from_checkpoint "
+    "run_name save_* seed skip_memory_metrics sortish_sampler split_batches tf32 torch_compile_* "
+    "torch_empty_cache_steps tpu_metrics_debug tpu_num_cores trackio_* train_sampling_strategy "
+    "use_cache use_cpu use_ipex use_legacy_prediction_loop use_mps_device warmup_ratio warmup_steps "
+    "weight_decay";
+
+struct Optimizer {
+  const char *theirs, *name, *implementation, *not_modelled;
+};
+
+constexpr const char *kThirdMoment = "a third optimizer state per weight",
+                     *kLowRank = "optimizer state of lower rank, planned as AdamW";
+
+/// Names of transformers, and those that axolotl adds.
+constexpr Optimizer kOptimizers[] = {
+    {"adamw_torch", "adamw", "foreach", ""},
+    {"adamw_torch_fused", "adamw", "fused", ""},
+    {"adamw_torch_xla", "adamw", "", ""},
+    {"adamw_torch_npu_fused", "adamw", "fused", ""},
+    {"adamw_hf", "adamw", "for-loop", ""},
+    {"adamw_apex_fused", "adamw", "fused", ""},
+    {"adamw_anyprecision", "adamw", "for-loop", ""},
+    {"adamw_torch_4bit", "adamw-8bit", "", "moments of 4 bits, planned with 8"},
+    {"adamw_torch_8bit", "adamw-8bit", "", ""},
+    {"adamw_bnb_8bit", "adamw-8bit", "", ""},
+    {"adamw_8bit", "adamw-8bit", "", ""},
+    {"paged_adamw", "adamw", "", "moments that move to host memory when device memory is short"},
+    {"paged_adamw_32bit", "adamw", "", "moments that move to host memory when device memory is short"},
+    {"paged_adamw_8bit", "adamw-8bit", "", "moments that move to host memory when device memory is short"},
+    {"ademamix", "adamw", "", kThirdMoment},
+    {"ademamix_8bit", "adamw-8bit", "", kThirdMoment},
+    {"paged_ademamix_32bit", "adamw", "", kThirdMoment},
+    {"paged_ademamix_8bit", "adamw-8bit", "", kThirdMoment},
+    {"grokadamw", "adamw", "", kThirdMoment},
+    {"lion_32bit", "lion", "", ""},
+    {"paged_lion_32bit", "lion", "", "a moment that moves to host memory when device memory is short"},
+    {"lion_8bit", "lion", "", "a moment of 8 bits, planned in fp32"},
+    {"paged_lion_8bit", "lion", "", "a moment of 8 bits, planned in fp32"},
+    {"adafactor", "adafactor", "", ""},
+    {"sgd", "sgd", "foreach", ""},
+    {"adagrad", "sgd-momentum", "", "planned as one fp32 state per weight"},
+    {"rmsprop", "sgd-momentum", "", "planned as one fp32 state per weight"},
+    {"rmsprop_bnb", "sgd-momentum", "", "planned as one fp32 state per weight"},
+    {"rmsprop_bnb_32bit", "sgd-momentum", "", "planned as one fp32 state per weight"},
+    {"rmsprop_bnb_8bit", "sgd-momentum", "", "a state of 8 bits, planned in fp32"},
+    {"schedule_free_adamw", "adamw", "for-loop", ""},
+    {"schedule_free_radam", "adamw", "for-loop", ""},
+    {"schedule_free_sgd", "sgd-momentum", "for-loop", ""},
+    {"stable_adamw", "adamw", "for-loop", ""},
+    {"galore_adamw", "adamw", "", kLowRank},
+    {"galore_adamw_8bit", "adamw-8bit", "", kLowRank},
+    {"galore_adafactor", "adafactor", "", "optimizer state of lower rank, planned as Adafactor"},
+    {"galore_adamw_layerwise", "adamw", "", kLowRank},
+    {"galore_adamw_8bit_layerwise", "adamw-8bit", "", kLowRank},
+    {"galore_adafactor_layerwise", "adafactor", "", "optimizer state of lower rank, planned as Adafactor"},
+    {"apollo_adamw", "adamw", "", kLowRank},
+    {"apollo_adamw_layerwise", "adamw", "", kLowRank},
+    {"lomo", "sgd", "", "gradients are freed during the backward pass"},
+    {"adalomo", "adafactor", "", "gradients are freed during the backward pass"},
+    {"muon", "muon", "", ""},
+    {"optimi_adamw", "adamw", "", "a compensation term per narrow weight"},
+    {"ao_adamw_4bit", "adamw-8bit", "", "moments of 4 bits, planned with 8"},
+    {"ao_adamw_8bit", "adamw-8bit", "", ""},
+    {"ao_adamw_fp8", "adamw-8bit", "", ""},
+    {"adopt_adamw", "adamw", "", ""},
+    {"adamc", "adamw", "", ""},
+    {"came_pytorch", "adamw", "", "factored second moments, planned as AdamW"},
+    {"dion", "muon", "", "a low-rank factor beside the moment"},
+    {"flash_adamw", "adamw", "", "compressed states, planned as AdamW"},
+    {"flash_adam", "adamw", "", "compressed states, planned as AdamW"},
+    {"flash_lion", "lion", "", "compressed states, planned as Lion"},
+    {"flash_sgd", "sgd-momentum", "", "compressed states, planned in fp32"},
+    {"flash_sgdw", "sgd-momentum", "", "compressed states, planned in fp32"},
+    {"q_galore_adamw8bit", "adamw-8bit", "", kLowRank}};
+
+/// The matrices that a regular expression of peft names: "model.layers.*(mlp|self_attn).(up|down|q)_proj".
+std::vector<std::string> matrices_in(const std::string& expression) {
+  std::vector<std::string> out;
+  constexpr std::string_view kEnd = "_proj";
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  for (std::size_t at = expression.find(kEnd); at != expression.npos; at = expression.find(kEnd, at + 1)) {
+    std::size_t begin = at;
+    if (at > 0 && expression[at - 1] == ')') {
+      begin = expression.rfind('(', at);
+      begin = begin == expression.npos ? at : begin + 1;
+    } else {
+      while (begin > 0 && is_letter(expression[begin - 1])) --begin;
+    }
+    std::string word;
+    for (std::size_t i = begin; i <= at; ++i) {
+      if (i < at && is_letter(expression[i])) {
+        word += expression[i];
+        continue;
+      }
+      if (!word.empty()) out.push_back(word + std::string(kEnd));
+      word.clear();
+    }
+  }
+  return out;
+}
+
+/// Names as in run files: without the modules above a matrix, and those of a regular expression.
+std::vector<std::string> lora_matrices(const Entry& e) {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& name) {
+    if (std::ranges::find(out, name) == out.end()) out.push_back(name);
+  };
+  const bool one = e.value.kind == Value::Kind::kText;
+  if (one && e.value.text.find_first_of("\\(|*") != std::string::npos) {
+    for (const std::string& name : matrices_in(e.value.text)) add(name);
+    if (out.empty())
+      reject_value(e, "a list of matrices; this regular expression names none that plans know");
+    return out;
+  }
+  for (const std::string& name : texts_of(e)) add(name.substr(name.rfind('.') + 1));
+  return out;
+}
+
+}  // namespace
+
+RuleSet training_arguments() { return {kTrainingArguments, kTrainerWithoutEffect}; }
+RuleSet training_arguments_without_effect() { return {{}, kTrainerWithoutEffect}; }
+RuleSet fsdp_rules(std::string_view table) { return {kFsdpRules, kFsdpWithoutEffect, table}; }
+
+void set_replicas(Job& job, const Entry& from, const char* key) {
+  const std::uint64_t n = whole_of(from);
+  if (n > 1) job.not_modelled = kHybrid;
+  job.set(key, std::to_string(n), from);
+}
+
+void finish_fsdp(Job& job, const Given* on) {
+  if (on) {
+    const Given from = *on;
+    const auto take = [&](const char* theirs, const char* ours) {
+      if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);
+    };
+    take("@fsdp_zero", "parallel.zero");
+    job.set_default("parallel.zero", "3", from);
+    take("@fsdp_recompute", "train.recompute");
+    take("@fsdp_recompute_offload", "plan.offload_activations");
+    take("@fsdp_offload", "plan.offload_weights");
+    take("@fsdp_offload", "plan.offload_optimizer");
+    job.set_default("@sharded", "true", from);
+  }
+  job.erase_if([](const std::string& key) { return key.starts_with("@fsdp"); });
+}
+
+void hold_weights_of_fsdp_in_f32(Job& job) {
+  const Given* fsdp = job.find("@sharded");
+  if (!fsdp || !job.find(kMixed) || job.find("lora.rank") || job.find("lora.base")) return;
+  if (const Given* weights = job.find("plan.weights"); weights && weights->value == "fp32") return;
+  for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
+  job.set_default("plan.weights", "fp32", *fsdp);
+  job.set_default("plan.master", "none", *fsdp);
+}
+
+void drop_unused_double_quantization(Job& job) {
+  const Given* base = job.find("lora.base");
+  if (!base || base->value != "nf4") job.erase("lora.double_quant");
+}
+
+void set_lora_targets(Job& job, const Entry& from) {
+  std::string list;
+  for (const std::string& name : lora_matrices(from)) list += (list.empty() ? "[\"" : ", \"") + name + "\"";
+  if (!list.empty()) job.set("lora.targets", list + "]", from);
+}
+
+void set_hugging_face_optimizer(Job& job, const Entry& from) {
+  const std::string name = text_of(from);
+  std::vector<std::string> known;
+  for (const Optimizer& o : kOptimizers) {
+    known.push_back(o.theirs);
+    if (name != o.theirs) continue;
+    job.set("optimizer.name", o.name, from);
+    if (*o.implementation) job.set("plan.optimizer_implementation", o.implementation, from);
+    // bitsandbytes keeps f32 moments for weights of any type.
+    if (name.ends_with("_32bit") || name == "paged_adamw") job.set_default("plan.moments", "fp32", from);
+    job.not_modelled = o.not_modelled;
+    return;
+  }
+  reject_value(from, "an optimizer that plans know: " + fmt::format("{}", fmt::join(known, ", ")) +
+                         did_you_mean(name, known));
+}
+
+}  // namespace trainhost::framework_files

@@ -1,0 +1,314 @@
+// core/framework_files: what a framework does where its file says nothing, and what a key means beside
+// others. Versions: core/framework_files/README.md.
+#include <boost/test/unit_test.hpp>
+
+#include "tests/core/framework_files/settings_of.hpp"
+
+using namespace trainhost;
+using runfile::KeyUse;
+using testing::by_key;
+using testing::error_of;
+using testing::read_text;
+using Settings = std::map<std::string, std::string>;
+
+namespace {
+
+/// The value without its line; "" if the key is not set.
+std::string value(const Settings& s, const std::string& key) {
+  const auto found = s.find(key);
+  return found == s.end() ? "" : found->second.substr(0, found->second.find(" @"));
+}
+
+Settings settings(const std::string& name, const std::string& text,
+                  const std::vector<runfile::Override>& given = {}) {
+  return by_key(read_text(name, text, given));
+}
+
+/// What became of `key`, and the note.
+std::pair<KeyUse, std::string> fate(const std::string& name, const std::string& text, const std::string& key,
+                                    const std::vector<runfile::Override>& given = {}) {
+  for (const runfile::FileKey& k : read_text(name, text, given).keys)
+    if (k.key == key) return {k.use, k.note};
+  return {KeyUse::kNotUnderstood, "no such key"};
+}
+
+const std::vector<runfile::Override> kModelOf8Ranks = {{"model.preset", "llama-3-8b"},
+                                                       {"data.seq_len", "128"},
+                                                       {"train.micro_batch", "1"},
+                                                       {"parallel.data", "8"}};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(framework_files_defaults)
+
+BOOST_AUTO_TEST_CASE(sft_config_of_trl_computes_in_bf16_and_checkpoints_1024_tokens) {
+  const std::string job = "model_name_or_path: gpt2\ndataset_name: a/b\n";
+  auto s = settings("sft.yaml", job);
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  BOOST_TEST(value(s, "plan.weights") == "fp32");
+  BOOST_TEST(value(s, "train.recompute") == "full");
+  BOOST_TEST(value(s, "data.seq_len") == "1024");
+  s = settings("sft.yaml", job + "bf16: false\ngradient_checkpointing: false\nmax_length: 64\n");
+  BOOST_TEST(value(s, "train.precision") == "fp32");
+  BOOST_TEST(value(s, "train.recompute") == "");
+  // Adapters on a base that ModelConfig loads in f32.
+  BOOST_TEST(value(settings("sft.yaml", job + "use_peft: true\n"), "lora.base") == "fp32");
+  // TRL before 0.20: the defaults of TrainingArguments.
+  s = settings("sft.yaml", job + "max_seq_length: 64\n");
+  BOOST_TEST(value(s, "train.precision") == "fp32");
+  BOOST_TEST(value(s, "train.recompute") == "");
+  BOOST_TEST(value(settings("sft.yaml", job + "activation_checkpointing: true\nmax_seq_length: 64\n"),
+                   "train.recompute") == "full");
+}
+
+BOOST_AUTO_TEST_CASE(fsdp_of_training_arguments_is_configured_beside_it) {
+  const std::string job = "per_device_train_batch_size: 1\nbf16: true\ngradient_checkpointing: false\n";
+  const std::string table =
+      "fsdp_config:\n  reshard_after_forward: false\n  cpu_offload: true\n  activation_checkpointing: true\n";
+  auto s = settings("t.yaml", job + "fsdp: true\n" + table, kModelOf8Ranks);
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(s, "plan.offload_weights") == "cpu");
+  BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
+  BOOST_TEST(value(s, "train.recompute") == "full");
+  // The table means nothing while FSDP is off; its keys may begin with fsdp_.
+  s = settings("t.yaml", job + table, kModelOf8Ranks);
+  BOOST_TEST(value(s, "parallel.zero") == "");
+  BOOST_TEST(value(s, "train.recompute") == "");
+  s = settings("t.yaml", job + "fsdp: full_shard\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n",
+               kModelOf8Ranks);
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+}
+
+BOOST_AUTO_TEST_CASE(fsdp_of_accelerate_trains_f32_weights_under_mixed_precision) {
+  const std::string job = "model_name_or_path: gpt2\nmax_length: 64\ndtype: bfloat16\nbf16: ";
+  const std::vector<runfile::Override> given = {{"parallel.data", "8"}};
+  auto s = settings("t.yaml", job + "true\nfsdp: full_shard\n", given);
+  BOOST_TEST(value(s, "plan.weights") == "fp32");
+  BOOST_TEST(value(s, "plan.moments") == "");
+  s = settings("t.yaml", job + "false\nfsdp: full_shard\n", given);
+  BOOST_TEST(value(s, "plan.weights") == "bf16");
+  // The same, where the YAML of accelerate says that there is FSDP.
+  const testing::Folder folder;
+  const std::string trainer = (folder.path() / "t.yaml").string(),
+                    launch = (folder.path() / "a.yaml").string();
+  std::ofstream(trainer) << job << "true\n";
+  std::ofstream(launch) << "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: 'no'\n";
+  s = by_key(framework_files::read_files({trainer, launch}, {}));
+  BOOST_TEST(value(s, "plan.weights") == "fp32");
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  // Version 2 of axolotl is its own code.
+  const std::string axolotl =
+      "base_model: gpt2\nmicro_batch_size: 1\nfsdp_config:\n  offload_params: false\n";
+  BOOST_TEST(value(settings("a.yaml", axolotl, given), "plan.weights") == "fp32");
+  BOOST_TEST(value(settings("a.yaml", axolotl + "  fsdp_version: 2\n", given), "plan.weights") == "bf16");
+}
+
+BOOST_AUTO_TEST_CASE(keys_with_an_effect_on_memory_are_not_listed_without_effect) {
+  const std::string trainer =
+      "per_device_train_batch_size: 1\nlabel_smoothing_factor: 0.1\nadafactor: true\n";
+  BOOST_TEST(
+      (fate("t.yaml", trainer, "label_smoothing_factor", kModelOf8Ranks).first == KeyUse::kNotModelled));
+  BOOST_TEST(value(settings("t.yaml", trainer, kModelOf8Ranks), "optimizer.name") == "adafactor");
+  const std::string megatron =
+      "--num-layers 2\n--hidden-dropout 0.1\n--attention-dropout 0.0\n--window-size 4\n";
+  BOOST_TEST((fate("m.args", megatron, "hidden-dropout", kModelOf8Ranks).first == KeyUse::kNotModelled));
+  BOOST_TEST((fate("m.args", megatron, "attention-dropout", kModelOf8Ranks).first == KeyUse::kWithoutEffect));
+}
+
+BOOST_AUTO_TEST_CASE(accelerate_shards_as_its_distributed_type_says) {
+  const std::string rest =
+      "num_processes: 8\nmixed_precision: bf16\nfsdp_config: {}\ndeepspeed_config:\n"
+      "  offload_optimizer_device: cpu\n";
+  const std::vector<runfile::Override> given = {
+      {"model.preset", "llama-3-8b"}, {"data.seq_len", "128"}, {"train.micro_batch", "1"}};
+  BOOST_TEST(value(settings("a.yaml", "distributed_type: FSDP\n" + rest, given), "parallel.zero") == "3");
+  BOOST_TEST(value(settings("a.yaml", "distributed_type: MULTI_GPU\n" + rest, given), "parallel.zero") == "");
+  const auto s = settings("a.yaml", "distributed_type: DEEPSPEED\n" + rest, given);
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(s, "plan.framework") == "deepspeed");
+  BOOST_TEST(value(s, "plan.master") == "fp32");
+  BOOST_TEST(value(s, "plan.weights") == "bf16");
+  BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
+  BOOST_TEST((fate("a.yaml", "distributed_type: NO\n" + rest, "fsdp_config", given).first ==
+              KeyUse::kWithoutEffect));
+}
+
+BOOST_AUTO_TEST_CASE(deepspeed_keeps_gradients_in_the_type_of_the_weights) {
+  const std::string bf16 = "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true";
+  auto s = settings("d.json", bf16 + "}}", kModelOf8Ranks);
+  BOOST_TEST(value(s, "plan.gradients") == "bf16");
+  s = settings("d.json",
+               bf16 + ", \"bf16_master_weights_and_grads\": true, \"bf16_optimizer_states\": true}}",
+               kModelOf8Ranks);
+  BOOST_TEST(value(s, "plan.master") == "bf16");
+  BOOST_TEST(value(s, "plan.moments") == "bf16");
+  s = settings("d.json", bf16 + "}, \"optimizer\": {\"type\": \"adamw\"}}", kModelOf8Ranks);
+  BOOST_TEST(value(s, "optimizer.name") == "adamw");
+}
+
+BOOST_AUTO_TEST_CASE(axolotl_computes_in_bf16_and_ignores_lora_without_an_adapter) {
+  const std::string job = "base_model: gpt2\nmicro_batch_size: 1\nattn_implementation: eager\nlora_r: 8\n";
+  auto s = settings("a.yaml", job);
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  BOOST_TEST(value(s, "plan.moments") == "bf16");
+  BOOST_TEST(value(s, "data.seq_len") == "512");
+  BOOST_TEST(value(s, "plan.attention") == "materialised");
+  BOOST_TEST(value(s, "lora.rank") == "");
+  s = settings("a.yaml", job + "bf16: false\n");
+  BOOST_TEST(value(s, "train.precision") == "fp32");
+  s = settings("a.yaml",
+               job +
+                   "adapter: lora\nlora_target_linear: true\nlora_target_modules:\n  - q_proj\n"
+                   "fsdp_config:\n  offload_params: true\n  version: 2\n",
+               kModelOf8Ranks);
+  BOOST_TEST(value(s, "lora.targets") == "all-linear");
+  BOOST_TEST(value(s, "parallel.zero") == "3");
+  BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
+}
+
+BOOST_AUTO_TEST_CASE(the_plugin_of_axolotl_for_the_loss_is_on_by_default) {
+  const std::string job =
+      "base_model: gpt2\nmicro_batch_size: 1\nplugins:\n"
+      "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n";
+  BOOST_TEST(value(settings("a.yaml", job), "plan.cross_entropy") == "fused");
+  BOOST_TEST(value(settings("a.yaml", job + "cut_cross_entropy: false\n"), "plan.cross_entropy") == "plain");
+}
+
+BOOST_AUTO_TEST_CASE(files_that_spell_out_every_default_are_read) {
+  const std::string trainer =
+      "{\"per_device_train_batch_size\": 8, \"fsdp\": \"\", \"debug\": [], \"deepspeed\": null}";
+  BOOST_TEST(value(settings("t.json", trainer, kModelOf8Ranks), "parallel.zero") == "");
+  const std::string factory =
+      "model_name_or_path: gpt2\nstage: sft\nquantization_bit: null\ndouble_quantization: true\n";
+  BOOST_TEST(value(settings("f.yaml", factory), "lora.double_quant") == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_regular_expression_of_peft_names_matrices) {
+  const std::string job =
+      "base_model: gpt2\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\nlora_target_modules: ";
+  BOOST_TEST(value(settings("a.yaml", job + "'layers.[\\d]+.(mlp|self_attn).(up|down|q)_proj|.*v_proj'\n"),
+                   "lora.targets") == R"(["up_proj", "down_proj", "q_proj", "v_proj"])");
+  BOOST_TEST(value(settings("a.yaml", job + "[self_attn.k_proj]\n"), "lora.targets") == R"(["k_proj"])");
+  BOOST_TEST(error_of("a.yaml", job + "'.*attention.*'\n") ==
+             "a.yaml:5: lora_target_modules = \".*attention.*\": expected a list of matrices; this regular "
+             "expression names none that plans know");
+}
+
+BOOST_AUTO_TEST_CASE(optimizers_without_a_kind_of_their_own_are_planned_with_a_note) {
+  const std::string job = "base_model: gpt2\nmicro_batch_size: 1\noptimizer: adamw_torch_4bit\n";
+  BOOST_TEST(value(settings("a.yaml", job), "optimizer.name") == "adamw-8bit");
+  BOOST_TEST(fate("a.yaml", job, "optimizer").second == "moments of 4 bits, planned with 8");
+  // bitsandbytes keeps f32 moments of bf16 weights.
+  const std::string paged = "base_model: gpt2\nmicro_batch_size: 1\noptimizer: paged_adamw_32bit\n";
+  BOOST_TEST(value(settings("a.yaml", paged), "plan.weights") == "bf16");
+  BOOST_TEST(value(settings("a.yaml", paged), "plan.moments") == "fp32");
+}
+
+BOOST_AUTO_TEST_CASE(llama_factory_trains_adapters_unless_it_is_told_not_to) {
+  const std::string job = "model_name_or_path: gpt2\nstage: sft\nbf16: true\n";
+  auto s = settings("f.yaml", job + "lora_rank: 4\n");
+  BOOST_TEST(value(s, "lora.rank") == "4");
+  BOOST_TEST(value(s, "lora.alpha") == "8");
+  BOOST_TEST(value(s, "lora.targets") == "all-linear");
+  s = settings("f.yaml", job + "finetuning_type: full\npure_bf16: true\n");
+  BOOST_TEST(value(s, "lora.rank") == "");
+  BOOST_TEST(value(s, "plan.moments") == "bf16");
+  BOOST_TEST(
+      (fate("f.yaml", "model_name_or_path: gpt2\nstage: dpo\n", "stage").first == KeyUse::kNotModelled));
+}
+
+BOOST_AUTO_TEST_CASE(litgpt_and_torchtune_shard_over_several_devices) {
+  const std::string job = "checkpoint_dir: gpt2\ntrain:\n  max_seq_length: 64\n  global_batch_size: 9\n";
+  auto s = settings("l.yaml", job);
+  BOOST_TEST(value(s, "parallel.zero") == "");
+  BOOST_TEST(value(s, "train.recompute") == "");
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  BOOST_TEST(value(s, "plan.weights") == "fp32");  // bf16-mixed
+  s = settings("l.yaml", job + "devices: 4\n");
+  BOOST_TEST(value(s, "parallel.zero") == "3");
+  BOOST_TEST(value(s, "train.recompute") == "full");
+  BOOST_TEST(value(s, "train.grad_accum") == "2");  // 9 / 4 rounded down
+  s = settings("l.yaml", job + "lora_r: 4\nlora_key: true\n");
+  BOOST_TEST(value(s, "lora.targets") == R"(["q_proj", "k_proj", "v_proj"])");
+  s = settings("t.yaml",
+               "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 1\ndtype: bf16\n",
+               kModelOf8Ranks);
+  BOOST_TEST(value(s, "parallel.zero") == "3");
+}
+
+BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
+  const std::string job =
+      "[model]\nflavor = \"8B_flex\"\n[training]\ndtype = \"bfloat16\"\n"
+      "enable_cpu_offload = true\n[parallelism]\npipeline_parallel_degree = 2\n[activation_checkpoint]\n"
+      "mode = \"memory_budget\"\n";
+  const auto s = settings("t.toml", job, {{"parallel.data", "8"}});
+  BOOST_TEST(value(s, "model.preset") == "llama-3-8b");
+  BOOST_TEST(value(s, "plan.moments") == "bf16");
+  BOOST_TEST(value(s, "plan.offload_optimizer") == "cpu");
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(s, "train.recompute") == "selective");
+  // Stages divide the local batch.
+  BOOST_TEST(value(s, "train.micro_batch") == "1");
+  BOOST_TEST(value(s, "train.grad_accum") == "8");
+}
+
+BOOST_AUTO_TEST_CASE(flavors_of_torchtitan_without_a_preset_are_fields) {
+  const auto s =
+      settings("t.toml", "[model]\nname = \"qwen3\"\nflavor = \"32B\"\n", {{"parallel.data", "8"}});
+  BOOST_TEST(value(s, "model.model_type") == "qwen3");
+  BOOST_TEST(value(s, "model.intermediate_size") == "25600");
+  BOOST_TEST(value(s, "model.preset") == "");
+}
+
+BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {
+  const auto of = [](const std::string& degrees, const std::vector<runfile::Override>& given = {}) {
+    return settings("t.toml", "[model]\nflavor = \"8B\"\n[parallelism]\n" + degrees, given);
+  };
+  auto s = of("data_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 1\n");
+  BOOST_TEST(value(s, "parallel.zero") == "0");
+  BOOST_TEST(value(s, "parallel.data") == "4");
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  s = of("data_parallel_shard_degree = 1\ntensor_parallel_degree = 4\n");
+  BOOST_TEST(value(s, "train.precision") == "fp32");
+  s = of("fsdp_reshard_after_forward = \"never\"\n", {{"parallel.data", "4"}});
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(of("", {{"parallel.data", "1"}}), "parallel.zero") == "");
+  const std::string replicas =
+      "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
+      "data_parallel_shard_degree = 4\n";
+  BOOST_TEST(
+      (fate("t.toml", replicas, "parallelism.data_parallel_replicate_degree").first == KeyUse::kNotModelled));
+}
+
+BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
+  const std::string model =
+      "ARGS=\" \\\n  --num-layers 2 \\\n  --hidden-size 1024 \\\n  --num-attention-heads 8 \\\n"
+      "  --vocab-size 1000 \\\n  --swiglu \\\n  --normalization RMSNorm \\\n  --seq-length 64 \\\n"
+      "  --micro-batch-size 1 \\\n";
+  auto s = settings("m.sh", model + "  --num-query-groups 2 --sequence-parallel\"\n");
+  BOOST_TEST(value(s, "model.num_key_value_heads") == "8");  // without --group-query-attention
+  BOOST_TEST(value(s, "model.intermediate_size") == "2688");
+  BOOST_TEST(value(s, "model.attention_bias") == "true");
+  BOOST_TEST(value(s, "parallel.sequence") == "");
+  s = settings("m.sh",
+               model +
+                   "  --num-query-groups 2 --group-query-attention --disable-bias-linear --bf16 "
+                   "--use-distributed-optimizer --grad-reduce-in-bf16 --use-megatron-fsdp "
+                   "--data-parallel-sharding-strategy optim_grads\"\n",
+               {{"parallel.data", "4"}});
+  BOOST_TEST(value(s, "model.num_key_value_heads") == "2");
+  BOOST_TEST(value(s, "model.attention_bias") == "");
+  BOOST_TEST(value(s, "plan.gradients") == "bf16");
+  BOOST_TEST(value(s, "parallel.zero") == "2");
+  BOOST_TEST(value(settings("m.sh", model + " --fp16\"\n"), "plan.gradients") == "fp16");
+  BOOST_TEST(value(settings("m.sh", model + " --fp16 --accumulate-allreduce-grads-in-fp32\"\n"),
+                   "plan.gradients") == "");
+  // Experts are no fields of a run file, and the tokenizer decides the vocabulary.
+  BOOST_TEST(
+      error_of("m.sh", model + "  --num-experts 8\"\n")
+          .starts_with("m.sh:1: num-experts describes a model that run files have no fields for (add"));
+  BOOST_TEST(error_of("m.args", "--num-layers 2 --swiglu --hidden-size 64 --num-attention-heads 2\n")
+                 .find("no file gives the size of the vocabulary") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
