@@ -151,7 +151,20 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
 
 Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
-  return rms_norm(t_, x, weight);
+  const bool compiled = s_.compiles_layers && t_.layer >= 0;
+  if (!s_.composite_norms || compiled) return rms_norm(t_, x, weight);
+  Tensor scaled;
+  {
+    const Tensor wide = to(t_, x, Element::kF32);
+    Tensor scale = pow(t_, wide);
+    scale = mean(t_, scale);
+    scale = add_number(t_, scale);
+    scale = rsqrt(t_, scale);
+    scaled = mul(t_, wide, scale);
+  }
+  const Tensor narrow = to(t_, scaled, x->type);
+  scaled.reset();
+  return mul(t_, narrow, weight);
 }
 
 Tensor TorchtitanDecoder::repeated(const Tensor& x, std::int64_t times) {

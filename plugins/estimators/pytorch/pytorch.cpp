@@ -18,7 +18,7 @@ kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"]
-options = ["framework", "execution", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
+options = ["framework", "framework_version", "execution", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
 priority = 80
 )");
 
@@ -55,6 +55,11 @@ frameworks::AllocatorConfig allocator_of(const std::string& text) {
   }
 }
 
+pytorch::TorchtitanVersion version_of(const rules::Options& given) {
+  const auto index = given.choice("framework_version", {"0.0", "0.1", "0.2"});
+  return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
+}
+
 pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
@@ -65,10 +70,13 @@ pytorch::Options options_of(const th_host* host) {
           .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
-  o.loop = usual_loop(given);
+  if (o.framework == pytorch::Framework::kTorchtitan) o.version = version_of(given);
+  o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place"});
-  o.compiles_loss = o.compile && o.framework == pytorch::Framework::kTorchtitan && (!loss || loss == "fused");
+  // 0.0 turned the compilation of the loss off.
+  o.compiles_loss = o.compile && o.framework == pytorch::Framework::kTorchtitan &&
+                    (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
   if (loss == "fused" && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "

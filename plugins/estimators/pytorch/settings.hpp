@@ -13,11 +13,15 @@ namespace trainhost::pytorch {
 /// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
 enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan };
 
+/// 0.0: December 2024 to March 2025. 0.1: to July 2025. 0.2: since then.
+enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
+
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
   bool compile = false;        // torch.compile; otherwise eager execution
   bool compiles_loss = false;  // of torchtitan
+  TorchtitanVersion version = TorchtitanVersion::k02;
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator

@@ -71,7 +71,9 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (o.framework == Framework::kTorchtitan) {
     require_plain_llama(a);
     s.modules = frameworks::ModelSource::kTorchtitan;
-    f.separate_ends = true;
+    f.separate_ends = o.version == TorchtitanVersion::k02;
+    f.keeps_last_layer = !f.separate_ends;
+    s.composite_norms = o.version == TorchtitanVersion::k00;
     set_compile(r, o, s, notes);
     // Each rank has its share of the tokens, and a shard of the weights.
     if (const std::uint32_t ranks = r.parallel.context; ranks > 1) {
