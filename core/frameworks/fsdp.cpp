@@ -13,7 +13,8 @@ Fsdp::Unit& Fsdp::unit(std::int32_t index) {
   return units_[index == kFirst ? 1 : static_cast<std::size_t>(index) + 2];
 }
 
-Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module) {
+Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module,
+                             Element gradient) {
   // Chunks of the first dimension; rank 0 has one of the largest.
   Shape part = shape;
   part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
@@ -21,13 +22,13 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
   Tensor shard = t_.parameter(part, policy_.shards, module, true);
   Tensor full = t_.absent_parameter(shape, type);
   Unit& u = unit(index);
-  u.parameters.push_back({full, shard, module, t_.layer});
-  u.shard_elements += part.count();
+  u.parameters.push_back({full, shard, module, t_.layer, gradient});
+  u.gathered_bytes += part.count() * bytes_of(type);
   return {full, shard};
 }
 
-Tensor Fsdp::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream) {
-  Tensor b = t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "", name);
+Tensor Fsdp::buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stream stream) {
+  Tensor b = t_.new_storage({static_cast<std::int64_t>(bytes)}, Element::kByte, purpose, "", name);
   t_.storage(b).stream = stream;
   return b;
 }
@@ -38,10 +39,9 @@ void Fsdp::gather(Unit& u) {
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   Tensor input;
   if (type != policy_.shards)
-    input =
-        buffer(u.shard_elements, type, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
-  u.gathered = buffer(u.shard_elements * policy_.ranks, type, Purpose::kCommunication, "gathered weights",
-                      Stream::kGather);
+    input = buffer(u.gathered_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
+  u.gathered =
+      buffer(u.gathered_bytes * policy_.ranks, Purpose::kCommunication, "gathered weights", Stream::kGather);
   t_.layer = layer;
 }
 
@@ -106,7 +106,7 @@ void Fsdp::before_backward(bool reduces) {
   // it.
   for (Unit& u : units_)
     for (const Parameter& p : u.parameters)
-      p.full->grad_type = !reduces && !p.full->grad ? policy_.reduce : p.full->type;
+      p.full->grad_type = !reduces && !p.full->grad ? policy_.reduce : p.gradient;
 }
 
 void Fsdp::unit_before_backward(Unit& u) {
@@ -136,16 +136,19 @@ void Fsdp::reduce(Unit& u) {
     if (p.full->grad) elements += p.shard->shape.count();
   if (elements == 0) return;
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
-  reduced_ = buffer(elements * policy_.ranks, policy_.reduce, Purpose::kCommunication, "gradients to reduce",
-                    Stream::kCompute);
+  reduced_ = buffer(elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
+                    "gradients to reduce", Stream::kCompute);
   std::vector<const Parameter*> with_gradient;
   for (const Parameter& p : u.parameters)
     if (p.full->grad) with_gradient.push_back(&p);
   for (const Parameter* p : with_gradient) p->full->grad.reset();
-  Tensor sharded =
-      buffer(elements, policy_.reduce, Purpose::kGradients, "sharded gradients", Stream::kReduce);
-  if (policy_.reduce != policy_.shards)
-    sharded = buffer(elements, policy_.shards, Purpose::kGradients, "sharded gradients", Stream::kReduce);
+  const auto result = [&](Element type) {
+    Tensor t = buffer(elements * bytes_of(type), Purpose::kGradients, "sharded gradients", Stream::kReduce);
+    t->type = type;
+    return t;
+  };
+  Tensor sharded = result(policy_.reduce);
+  if (policy_.reduce != policy_.shards) sharded = result(policy_.shards);
   for (const Parameter* p : with_gradient)
     if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
   t_.layer = layer;

@@ -42,8 +42,8 @@ class Fsdp {
   };
   /// Units that are no layer: the root, the embedding, the last norm with the head.
   static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
-  /// type: of the gathered weight. Tape::layer names it.
-  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module);
+  /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it.
+  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient);
 
   void before_forward(std::int32_t unit);
   /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
@@ -59,12 +59,13 @@ class Fsdp {
     Tensor full, shard;
     const char* module;
     std::int32_t layer;
+    Element gradient;
   };
   enum class State : std::uint8_t { kIdle, kBeforeBackward, kAfterBackward };
   struct Unit {
     std::vector<Parameter> parameters;
-    std::uint64_t shard_elements = 0;
-    Tensor gathered;  // not yet copied into the weights
+    std::uint64_t gathered_bytes = 0;  // from this rank
+    Tensor gathered;                   // not yet copied into the weights
     bool whole = false;
     State state = State::kIdle;
     std::vector<std::size_t> uses;  // indices of order_
@@ -72,7 +73,7 @@ class Fsdp {
 
   Unit& unit(std::int32_t index);
   bool stays_gathered(std::int32_t index) const;
-  Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream);
+  Tensor buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stream stream);
   void gather(Unit& u);
   void copy_out(Unit& u, bool forward);
   void free_weights(Unit& u);

@@ -38,8 +38,10 @@ bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
 
 /// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
-void set_types(const RunSpec& r, bool plain, frameworks::StepSettings& s, std::vector<std::string>& notes) {
-  if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute))
+void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+               std::vector<std::string>& notes) {
+  const bool float8 = r.compute == DType::kF8 && o.framework == Framework::kTorchtitan;
+  if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute) && !float8)
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
   const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
   s.weights = element_of(base, adapts(r) ? "lora.base" : "plan.weights");
@@ -49,9 +51,10 @@ void set_types(const RunSpec& r, bool plain, frameworks::StepSettings& s, std::v
   if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
     s.weights = Element::kF32;
     s.autocast = true;
-    notes.push_back("Mixed precision: the weights are f32, and " +
-                    std::string(plain ? "autocast computes in " : "FSDP2 gathers them in ") + type +
-                    "; plan.master = \"none\" plans weights in " + type + ".");
+    notes.push_back(
+        "Mixed precision: the weights are f32, and " +
+        std::string(o.framework == Framework::kPlain ? "autocast computes in " : "FSDP2 gathers them in ") +
+        type + "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
 
@@ -164,7 +167,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.dropout = o.dropout;
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
-  set_types(r, o.framework == Framework::kPlain, s, notes);
+  set_types(r, o, s, notes);
   require_types_of_parameters(r, o, s, notes);
   set_recompute(r, o, s);
   set_optimizer(r, o, s);

@@ -41,6 +41,21 @@ void set_compile(const RunSpec& r, const Options& o, frameworks::StepSettings& s
       ". Temporaries inside of compiled layers are counted as in eager execution.");
 }
 
+/// torchao's Float8Linear with dynamic scales: it keeps its input in bf16, and computes its product in 8
+/// bits.
+void set_float8(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                std::vector<std::string>& notes) {
+  if (r.compute != DType::kF8) return;
+  if (!o.compile)
+    reject("train.precision = \"fp8\" in eager execution",
+           "the casts of Float8Linear are fused only by torch.compile", "set plan.execution to \"compile\"");
+  s.float8_layers = true;
+  notes.push_back(
+      "float8: the linear layers of the decoder layers multiply in 8 bits, and FSDP2 gathers their weights "
+      "so; "
+      "they keep their inputs and results in bf16. The head stays in bf16.");
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -57,7 +72,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with FSDP2",
            "fully_shard divides weights and gradients too",
            "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
-  const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
+  const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16 || r.compute == DType::kF8;
   frameworks::FsdpPolicy& f = s.fsdp;
   f.ranks = r.parallel.data * r.parallel.context;
   f.reshard_after_forward = r.parallel.zero != 2;
@@ -75,6 +90,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     f.keeps_last_layer = !f.separate_ends;
     s.composite_norms = o.version == TorchtitanVersion::k00;
     set_compile(r, o, s, notes);
+    set_float8(r, o, s, notes);
     // Each rank has its share of the tokens, and a shard of the weights.
     if (const std::uint32_t ranks = r.parallel.context; ranks > 1) {
       if (s.sequence % ranks)
