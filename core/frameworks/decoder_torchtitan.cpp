@@ -11,13 +11,17 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
     : t_(tape),
       s_(settings),
       batch_(settings.batch),
-      sequence_(settings.sequence),
+      sequence_(settings.sequence / settings.context),
       hidden_(a.hidden),
       vocab_(a.vocab) {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
   embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
-  angles_ = t_.new_storage({sequence_, head_dim / 2}, Element::kComplex, Purpose::kBuffers, "", "freqs_cis");
+  // Of all tokens. Context parallelism keeps a copy while the ranks have their parts.
+  const Shape angles{settings.sequence, head_dim / 2};
+  for (std::uint32_t i = 0; i < (settings.context > 1 ? 2u : 1u); ++i)
+    all_angles_.push_back(t_.new_storage(angles, Element::kComplex, Purpose::kBuffers, "", "freqs_cis"));
+  angles_ = t_.alias(all_angles_.front(), {sequence_, head_dim / 2});
   for (const model::LayerRun& run : a.layers)
     for (std::uint32_t i = 0; i < run.count; ++i) {
       t_.layer = static_cast<std::int32_t>(layers_.size());

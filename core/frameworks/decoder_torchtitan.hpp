@@ -33,6 +33,7 @@ class TorchtitanDecoder : public StepModel {
   const StepSettings& s_;
   std::int64_t batch_, sequence_, hidden_, vocab_;
   Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;
+  std::vector<Tensor> all_angles_;
   std::vector<Layer> layers_;
 };
 

@@ -83,7 +83,7 @@ pytorch::Options options_of(const th_host* host) {
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
-  if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
+  if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

@@ -171,6 +171,15 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
+/// run_train.sh of torchtitan sets expandable_segments, and multinode_trainer.slurm does not: bytes that the
+/// first reserves beyond the second.
+std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std::uint64_t reserved) {
+  if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
+  frameworks::AllocatorConfig expandable = r.allocator;
+  expandable.expandable_segments = true;
+  return std::max(reserved, frameworks::replay_allocator(r.trace, expandable).reserved) - reserved;
+}
+
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
   for (const Line& l : kLines) {
     const auto i = static_cast<std::size_t>(l.purpose);
@@ -183,7 +192,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
-  b.widen(reserved / kPartOfReserved);
+  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +

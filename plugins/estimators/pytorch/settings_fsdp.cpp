@@ -97,9 +97,9 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
         reject("data.seq_len = " + std::to_string(s.sequence) +
                    " with parallel.context = " + std::to_string(ranks),
                "the context-parallel ranks share the tokens evenly");
-      s.sequence /= ranks;
+      s.context = ranks;
       notes.push_back(
-          "Context parallelism: " + std::to_string(s.sequence) +
+          "Context parallelism: " + std::to_string(s.sequence / ranks) +
           " tokens per rank; buffers of its attention, which are smaller than those of the loss, do not "
           "count.");
     }
