@@ -13,7 +13,9 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
       batch_(settings.batch),
       sequence_(settings.sequence / settings.context),
       hidden_(a.hidden),
-      vocab_(a.vocab) {
+      vocab_(static_cast<std::int64_t>(a.vocab) / settings.tensor),
+      exchange_{settings.tensor, settings.float8_layers},
+      outside_{settings.tensor, false} {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
   embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
@@ -50,14 +52,16 @@ Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const ch
 
 void TorchtitanDecoder::add_layer(const model::Layer& l) {
   const model::Attention& a = l.attention;
-  const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
-  const std::int64_t width = l.mlp.width;
+  const std::int64_t ranks = s_.tensor;
+  const auto q = static_cast<std::int64_t>(a.q_width()) / ranks,
+             kv = static_cast<std::int64_t>(a.k_width()) / ranks;
+  const std::int64_t width = l.mlp.width / ranks;
   const auto add = [&](std::int64_t outputs, std::int64_t inputs, const char* module) {
     return weight(t_.layer, {outputs, inputs}, module);
   };
   Layer w;
-  w.heads = a.heads;
-  w.kv_heads = a.kv_heads;
+  w.heads = a.heads / ranks;
+  w.kv_heads = a.kv_heads / ranks;
   w.head_dim = a.head_dim;
   w.wq = add(q, hidden_, "attention.wq");
   w.wk = add(kv, hidden_, "attention.wk");
@@ -79,8 +83,12 @@ Tensor TorchtitanDecoder::loss() {
   t_.in_loss = true;
   const Tensor rows = view(t_, output, {batch_ * sequence_, vocab_});
   const Tensor targets = t_.alias(labels_, {batch_ * sequence_});
-  Tensor result = s_.compiles_loss ? fused_cross_entropy(t_, rows, targets)
-                                   : cross_entropy(t_, to(t_, rows, Element::kF32), targets);
+  const auto computed = [&] {
+    if (s_.compiles_loss) return fused_cross_entropy(t_, rows, targets);
+    const Tensor wide = to(t_, rows, Element::kF32);
+    return s_.tensor > 1 ? parallel_cross_entropy(t_, wide, targets) : cross_entropy(t_, wide, targets);
+  };
+  Tensor result = computed();
   t_.in_loss = false;
   t_.purpose = before;
   return result;
@@ -92,7 +100,7 @@ Tensor TorchtitanDecoder::logits() {
   {
     const ModuleScope scope(t_, "tok_embeddings");
     if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
-    x = embedding(t_, ids_, embedding_);
+    x = scatter_tokens(t_, embedding(t_, ids_, embedding_), outside_);
     if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -108,6 +116,7 @@ Tensor TorchtitanDecoder::logits() {
   }
   const ModuleScope scope(t_, "output");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  x = gather_tokens(t_, x, outside_);
   Tensor output = linear(t_, x, head_);
   t_.purpose = before;
   if (fsdp_) {
@@ -146,12 +155,14 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
   // An argument is freed when the function that it was computed for returns.
   const auto attended = [&] {
     const Tensor input = norm(x, w.attention_norm, "attention_norm");
-    return attention(input, w);
+    const Tensor output = attention(gather_tokens(t_, input, exchange_), w);
+    return scatter_tokens(t_, output, exchange_);
   };
   const Tensor h = add(t_, x, attended());
   const auto fed = [&] {
     const Tensor input = norm(h, w.ffn_norm, "ffn_norm");
-    return feed_forward(input, w);
+    const Tensor output = feed_forward(gather_tokens(t_, input, exchange_), w);
+    return scatter_tokens(t_, output, exchange_);
   };
   return add(t_, h, fed());
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/frameworks/step_model.hpp"
+#include "core/frameworks/tensor_parallel.hpp"
 #include "core/frameworks/training_step.hpp"
 
 namespace trainhost::frameworks {
@@ -31,7 +32,8 @@ class TorchtitanDecoder : public StepModel {
 
   Tape& t_;
   const StepSettings& s_;
-  std::int64_t batch_, sequence_, hidden_, vocab_;
+  std::int64_t batch_, sequence_, hidden_, vocab_;  // vocab_: of this rank
+  TokenExchange exchange_, outside_;                // in the layers, and outside of them
   Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;
   std::vector<Tensor> all_angles_;
   std::vector<Layer> layers_;

@@ -114,14 +114,15 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
   const Parallelism& p = r.parallel;
-  const std::uint32_t context = o.framework == Framework::kTorchtitan ? 1 : p.context;
-  for (const auto& [ranks, key] :
-       {std::pair{p.tensor, "tensor"}, {p.pipeline, "pipeline"}, {context, "context"}, {p.expert, "expert"}})
-    if (ranks > 1)
+  const bool titan = o.framework == Framework::kTorchtitan;
+  for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan},
+                                              {p.pipeline, "pipeline", false},
+                                              {p.context, "context", titan},
+                                              {p.expert, "expert", false}})
+    if (ranks > 1 && !described)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
-             o.framework == Framework::kTorchtitan
-                 ? "of torchtitan only data and context parallelism are replayed"
-                 : "this run is data-parallel only");
+             titan ? "of torchtitan data, context and tensor parallelism are replayed"
+                   : "this run is data-parallel only");
   if (p.zero && o.framework == Framework::kPlain)
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");

@@ -56,6 +56,31 @@ void set_float8(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
       "they keep their inputs and results in bf16. The head stays in bf16.");
 }
 
+/// Sequence parallelism between the matrices, and logits whose vocabulary is divided.
+void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s) {
+  const std::uint32_t ranks = r.parallel.tensor;
+  if (ranks < 2) return;
+  if (!r.parallel.sequence)
+    reject("parallel.tensor = " + std::to_string(ranks) + " without sequence parallelism",
+           "torchtitan divides the tokens between the matrices", "set parallel.sequence = true");
+  if (s.selective)
+    reject("selective recomputation with parallel.tensor", "which collectives it keeps was not compared",
+           "set train.recompute to \"none\" or \"full\"");
+  const auto divides = [&](std::uint64_t n, const std::string& what) {
+    if (n % ranks)
+      reject("parallel.tensor = " + std::to_string(ranks) + " with " + std::to_string(n) + " " + what,
+             "the ranks have equal parts");
+  };
+  divides(r.seq_len / r.parallel.context, "tokens");
+  divides(a.vocab, "tokens of the vocabulary");
+  for (const model::LayerRun& run : a.layers) {
+    divides(run.layer.attention.heads, "heads");
+    divides(run.layer.attention.kv_heads, "key and value heads");
+    divides(run.layer.mlp.width, "features of the MLP");
+  }
+  s.tensor = ranks;
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -91,6 +116,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     s.composite_norms = o.version == TorchtitanVersion::k00;
     set_compile(r, o, s, notes);
     set_float8(r, o, s, notes);
+    set_tensor_parallelism(a, r, s);
     // Each rank has its share of the tokens, and a shard of the weights.
     if (const std::uint32_t ranks = r.parallel.context; ranks > 1) {
       if (s.sequence % ranks)
