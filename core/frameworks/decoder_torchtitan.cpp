@@ -17,21 +17,26 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
       exchange_{settings.tensor, settings.float8_layers},
       outside_{settings.tensor, false} {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
-  embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
+  if (s_.stage.first()) embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
   // Of all tokens. Context parallelism keeps a copy while the ranks have their parts.
   const Shape angles{settings.sequence, head_dim / 2};
   for (std::uint32_t i = 0; i < (settings.context > 1 ? 2u : 1u); ++i)
     all_angles_.push_back(t_.new_storage(angles, Element::kComplex, Purpose::kBuffers, "", "freqs_cis"));
   angles_ = t_.alias(all_angles_.front(), {sequence_, head_dim / 2});
+  const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
+  std::uint32_t index = 0;
   for (const model::LayerRun& run : a.layers)
-    for (std::uint32_t i = 0; i < run.count; ++i) {
+    for (std::uint32_t i = 0; i < run.count; ++i, ++index) {
+      if (index < begin || index >= end) continue;
       t_.layer = static_cast<std::int32_t>(layers_.size());
       add_layer(run.layer);
     }
   t_.layer = -1;
-  final_norm_ = weight(Fsdp::kLast, {hidden_}, "norm");
-  head_ = weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+  if (s_.stage.last()) {
+    final_norm_ = weight(Fsdp::kLast, {hidden_}, "norm");
+    head_ = weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+  }
   const Shape tokens{batch_, sequence_};
   ids_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "token ids");
   labels_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "labels");
@@ -75,9 +80,15 @@ void TorchtitanDecoder::add_layer(const model::Layer& l) {
   layers_.push_back(std::move(w));
 }
 
-Tensor TorchtitanDecoder::loss() {
+StageModel::Pass TorchtitanDecoder::pass(const Tensor& input) {
   const AutocastScope autocast(t_, s_.autocast);
-  const Tensor output = logits();
+  Tensor output = output_of(input);
+  if (!s_.stage.last()) return {std::move(output), {}};
+  Tensor result = loss_of(output);
+  return {std::move(output), std::move(result)};
+}
+
+Tensor TorchtitanDecoder::loss_of(const Tensor& output) {
   const ModuleScope scope(t_, "loss");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   t_.in_loss = true;
@@ -94,35 +105,36 @@ Tensor TorchtitanDecoder::loss() {
   return result;
 }
 
-Tensor TorchtitanDecoder::logits() {
+Tensor TorchtitanDecoder::output_of(const Tensor& input) {
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
-  Tensor x;
-  {
-    const ModuleScope scope(t_, "tok_embeddings");
-    if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
-    x = scatter_tokens(t_, embedding(t_, ids_, embedding_), outside_);
-    if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
-  }
+  Tensor x = s_.stage.first() ? embedded() : input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
     x = unit_of_layer(x, layers_[i]);
   }
   t_.layer = -1;
-  if (fsdp_) {
-    fsdp_->before_forward(Fsdp::kLast);
-    x = norm(fsdp_->input(Fsdp::kLast, x), final_norm_, "norm");
-  } else {
-    x = norm(x, final_norm_, "norm");
-  }
+  if (s_.stage.last()) x = logits(x);
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, x);
+  return x;
+}
+
+Tensor TorchtitanDecoder::embedded() {
+  const ModuleScope scope(t_, "tok_embeddings");
+  if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
+  Tensor x = scatter_tokens(t_, embedding(t_, ids_, embedding_), outside_);
+  if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
+  return x;
+}
+
+Tensor TorchtitanDecoder::logits(const Tensor& hidden) {
+  if (fsdp_) fsdp_->before_forward(Fsdp::kLast);
+  Tensor x = norm(fsdp_ ? fsdp_->input(Fsdp::kLast, hidden) : hidden, final_norm_, "norm");
   const ModuleScope scope(t_, "output");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   x = gather_tokens(t_, x, outside_);
   Tensor output = linear(t_, x, head_);
   t_.purpose = before;
-  if (fsdp_) {
-    fsdp_->after_forward(Fsdp::kLast, output);
-    fsdp_->after_forward(Fsdp::kRoot, output);
-  }
+  if (fsdp_) fsdp_->after_forward(Fsdp::kLast, output);
   return output;
 }
 

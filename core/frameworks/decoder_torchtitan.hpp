@@ -8,11 +8,14 @@
 
 namespace trainhost::frameworks {
 
-class TorchtitanDecoder : public StepModel {
+class TorchtitanDecoder : public StageModel {
  public:
   /// Allocates weights, angles, token ids and labels.
   TorchtitanDecoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
-  Tensor loss() override;
+  Tensor loss() override { return pass({}).loss; }
+  Pass pass(const Tensor& input) override;
+  Shape boundary() const override { return {batch_, sequence_ / s_.tensor, hidden_}; }
+  Element boundary_type() const override { return s_.weights; }
 
  private:
   struct Layer {
@@ -22,7 +25,10 @@ class TorchtitanDecoder : public StepModel {
 
   Tensor weight(std::int32_t unit, const Shape& shape, const char* module);
   void add_layer(const model::Layer& layer);
-  Tensor logits();
+  Tensor output_of(const Tensor& input);
+  Tensor loss_of(const Tensor& logits);
+  Tensor embedded();
+  Tensor logits(const Tensor& hidden);
   Tensor unit_of_layer(const Tensor& x, const Layer& w);
   Tensor block(const Tensor& x, const Layer& w);
   Tensor attention(const Tensor& x, const Layer& w);

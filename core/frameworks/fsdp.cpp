@@ -96,7 +96,7 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
 
 bool Fsdp::stays_gathered(std::int32_t index) const {
   const auto last_layer = static_cast<std::int32_t>(units_.size()) - 4;
-  return !policy_.reshard_after_forward || index == kRoot || index == kLast ||
+  return !policy_.reshard_after_forward || policy_.reduces_at_end || index == kRoot || index == kLast ||
          (index == last_layer && policy_.keeps_last_layer);
 }
 
@@ -121,6 +121,7 @@ void Fsdp::unit_before_backward(Unit& u) {
 
 void Fsdp::unit_after_backward(Unit& u) {
   u.state = State::kAfterBackward;
+  if (policy_.reduces_at_end) return;
   if (!reduces_) {
     free_weights(u);
     return;
@@ -152,6 +153,15 @@ void Fsdp::reduce(Unit& u) {
   for (const Parameter* p : with_gradient)
     if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
   t_.layer = layer;
+}
+
+void Fsdp::reduce_all() {
+  for (Unit& u : units_) {
+    free_weights(u);
+    reduced_.reset();
+    reduce(u);
+  }
+  reduced_.reset();
 }
 
 void Fsdp::after_backward() {

@@ -27,6 +27,8 @@ struct FsdpPolicy {
   /// The embedding, and the last norm with the head, are units of their own; the second of them is not freed
   /// after its forward pass. Otherwise both belong to the root.
   bool separate_ends = false;
+  /// All weights stay gathered and no gradient is reduced until reduce_all(), as in a pipeline stage.
+  bool reduces_at_end = false;
   /// The last layer stays gathered after its forward pass.
   bool keeps_last_layer = false;
   bool operator==(const FsdpPolicy&) const = default;
@@ -53,6 +55,8 @@ class Fsdp {
   /// reduces: this micro-batch ends with reduced gradients.
   void before_backward(bool reduces);
   void after_backward();
+  /// Frees all gathered weights and reduces all gradients.
+  void reduce_all();
 
  private:
   struct Parameter {

@@ -221,8 +221,9 @@ class Tape {
   /// Allocated and freed inside of one operator.
   void kernel_temporary(std::uint64_t bytes, const char* tensor);
 
-  /// at_end runs after the last node, while `loss` and its gradient exist.
-  void run_backward(const Tensor& loss, const std::function<void()>& at_end = {});
+  /// at_end runs after the last node, while `loss` and its gradient exist. gradient: of `loss`; none: ones.
+  void run_backward(const Tensor& loss, const std::function<void()>& at_end = {},
+                    const Tensor& gradient = {});
   /// Runs `layer` and keeps of it only what `compute_again` needs.
   Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again,
                       const CheckpointOptions& checkpoint = {});

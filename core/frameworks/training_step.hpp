@@ -7,6 +7,7 @@
 
 #include "core/base/types.hpp"
 #include "core/frameworks/fsdp.hpp"
+#include "core/frameworks/pipeline.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/model/architecture.hpp"
 
@@ -40,6 +41,7 @@ struct StepSettings {
   /// torch.compile of each layer, and of the loss; torchtitan only, where layers are recomputed.
   bool compiles_layers = false, compiles_loss = false;
   std::uint32_t tensor = 1;      // tensor-parallel ranks, with sequence parallelism; torchtitan only
+  StageOfPipeline stage;         // its `accumulate` micro-batches run as 1F1B; torchtitan only
   std::uint32_t context = 1;     // context-parallel ranks, which share the tokens evenly; torchtitan only
   bool float8_layers = false;    // FSDP2 gathers the weights of linear layers in 8 bits; torchtitan only
   bool composite_norms = false;  // RMSNorm of separate operators, which compute in f32; torchtitan only

@@ -222,6 +222,30 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
+/// The pipeline stage that reserves most. Between the first two and the last, every stage has fewer
+/// micro-batches in flight than the second, and not more layers.
+ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
+                            std::vector<std::string>& notes) {
+  const std::uint32_t stages = s.stage.stages;
+  ReplayPointer largest = replay(a, s, options.allocator);
+  if (stages == 1) return largest;
+  for (std::uint32_t index : {1u, stages - 1}) {
+    s.stage.index = index;
+    const ReplayPointer r = replay(a, s, options.allocator);
+    if (r->reserved > largest->reserved) largest = r;
+  }
+  const auto& stage = largest->settings.stage;
+  const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
+  notes.push_back("Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
+                  " needs the most. It has the layers " + std::to_string(begin) + " to " +
+                  std::to_string(end - 1) +
+                  (stage.first()  ? " and the embedding"
+                   : stage.last() ? ", the last norm and the head"
+                                  : "") +
+                  "; tensors are named with layers counted within the stage.");
+  return largest;
+}
+
 }  // namespace
 
 MemoryReport report(const model::Architecture& given, const RunSpec& run, const Options& options) {
@@ -232,7 +256,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
-  const ReplayPointer r = replay(a, settings, options.allocator);
+  const ReplayPointer r = largest_stage(a, settings, options, notes);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   add_entries(b, *r, reserved, options);
   add_notes(notes, *r, reserved, options, run);

@@ -116,12 +116,12 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   const Parallelism& p = r.parallel;
   const bool titan = o.framework == Framework::kTorchtitan;
   for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan},
-                                              {p.pipeline, "pipeline", false},
+                                              {p.pipeline, "pipeline", titan},
                                               {p.context, "context", titan},
                                               {p.expert, "expert", false}})
     if (ranks > 1 && !described)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
-             titan ? "of torchtitan data, context and tensor parallelism are replayed"
+             titan ? "of torchtitan data, context, tensor and pipeline parallelism are replayed"
                    : "this run is data-parallel only");
   if (p.zero && o.framework == Framework::kPlain)
     reject("parallel.zero = " + std::to_string(p.zero),

@@ -81,6 +81,33 @@ void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, fram
   s.tensor = ranks;
 }
 
+/// 1F1B; the estimator asks for each stage in turn.
+void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options& o,
+                  frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  const std::uint32_t stages = r.parallel.pipeline;
+  if (stages < 2) return;
+  if (r.parallel.virtual_stages > 1)
+    reject("parallel.interleave = " + std::to_string(r.parallel.virtual_stages),
+           "of the pipeline schedules only 1F1B is replayed");
+  constexpr std::uint32_t kMostMicroBatches = 1024;
+  if (r.accumulate > kMostMicroBatches)
+    reject("train.grad_accum = " + std::to_string(r.accumulate) + " with parallel.pipeline",
+           "at most 1,024 micro-batches of a pipeline are replayed");
+  s.stage.stages = stages;
+  s.stage.ends_count = o.version != TorchtitanVersion::k00;
+  if (a.layer_count() + (s.stage.ends_count ? 2 : 0) < 2 * stages)
+    reject("parallel.pipeline = " + std::to_string(stages) + " with " + std::to_string(a.layer_count()) +
+               " layers",
+           "each stage has two layers at least, of which embedding and head may be one");
+  s.accumulate = r.accumulate;
+  s.fsdp.reduces_at_end = true;
+  s.fsdp.keeps_last_layer = false;
+  notes.push_back(
+      "Pipeline: 1F1B with " + std::to_string(r.accumulate) +
+      " micro-batches per step; the weights of a stage stay gathered, and its gradients are summed in f32 "
+      "and reduced at the end.");
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -117,6 +144,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     set_compile(r, o, s, notes);
     set_float8(r, o, s, notes);
     set_tensor_parallelism(a, r, s);
+    set_pipeline(a, r, o, s, notes);
     // Each rank has its share of the tokens, and a shard of the weights.
     if (const std::uint32_t ranks = r.parallel.context; ranks > 1) {
       if (s.sequence % ranks)

@@ -51,9 +51,10 @@ const std::vector<Run> kRuns = {
     {"titan-8b-b200-BF16", "8B", "pytorch", compiled("0.2"), 4, 1, 1, 1, 32, 2048, 1, kSelective, kBF16,
      174.49, -6, 6},
     {"titan-70b-2D", "70B", "pytorch", compiled("0.0"), 32, 8, 1, 1, 16, 8192, 1, kFull, kF8, 71.9, -13, 0},
-    {"titan-405b-1F1B", "405B", "transformer", {}, 8, 8, 8, 1, 4, 8192, 8, kFull, kBF16, 82.5, -13, 0},
-    {"titan-405b-cp1", "405B", "transformer", {}, 8, 8, 8, 1, 1, 32768, 8, kFull, kBF16, 75.3, -13, 0},
-    {"titan-405b-cp4", "405B", "transformer", {}, 2, 8, 8, 4, 1, 131072, 8, kFull, kBF16, 77.1, -13, 0},
+    {"titan-405b-1F1B", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 4, 8192, 8, kFull, kF8, 82.5, -13, 0},
+    {"titan-405b-cp1", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 1, 32768, 8, kFull, kF8, 75.3, -13, 0},
+    {"titan-405b-cp4", "405B", "pytorch", compiled("0.0"), 2, 8, 8, 4, 1, 131072, 8, kFull, kF8, 77.1, -13,
+     0},
 };
 
 RunSpec run_of(const Run& t) {
