@@ -22,7 +22,7 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
   Tensor shard = t_.parameter(part, policy_.shards, module, true);
   Tensor full = t_.absent_parameter(shape, type);
   Unit& u = unit(index);
-  u.parameters.push_back({full, shard, module, t_.layer, gradient});
+  u.parameters.push_back({full, shard, module, t_.layer, gradient, {}});
   u.gathered_bytes += part.count() * bytes_of(type);
   return {full, shard};
 }
@@ -102,11 +102,11 @@ bool Fsdp::stays_gathered(std::int32_t index) const {
 
 void Fsdp::before_backward(bool reduces) {
   reduces_ = reduces;
-  // Gradients that are kept for a later reduction have its type; others are cast when they are copied into
-  // it.
   for (Unit& u : units_)
-    for (const Parameter& p : u.parameters)
-      p.full->grad_type = !reduces && !p.full->grad ? policy_.reduce : p.gradient;
+    for (const Parameter& p : u.parameters) {
+      const bool casts = !reduces && !p.full->grad && !policy_.sums_by_unit;
+      p.full->grad_type = casts ? policy_.reduce : p.gradient_type;
+    }
 }
 
 void Fsdp::unit_before_backward(Unit& u) {
@@ -121,28 +121,40 @@ void Fsdp::unit_before_backward(Unit& u) {
 
 void Fsdp::unit_after_backward(Unit& u) {
   u.state = State::kAfterBackward;
-  if (policy_.reduces_at_end) return;
+  for (Parameter& p : u.parameters)
+    if (p.sum) p.full->grad.reset();
+  if (!policy_.reduces_at_end) free_weights(u);
   if (!reduces_) {
-    free_weights(u);
+    if (policy_.sums_by_unit) sum_gradients(u);
     return;
   }
-  free_weights(u);
   reduced_.reset();
   reduce(u);
+}
+
+/// The first gradients are cast, one after the other.
+void Fsdp::sum_gradients(Unit& u) {
+  for (Parameter& p : u.parameters) {
+    if (!p.full->grad || p.full->grad->type == policy_.reduce) continue;
+    const std::int32_t layer = std::exchange(t_.layer, p.layer);
+    p.sum = t_.new_storage(p.full->shape, policy_.reduce, Purpose::kGradients, p.module, "gradient, summed");
+    t_.layer = layer;
+    p.full->grad.reset();
+  }
 }
 
 void Fsdp::reduce(Unit& u) {
   std::uint64_t elements = 0;
   for (const Parameter& p : u.parameters)
-    if (p.full->grad) elements += p.shard->shape.count();
+    if (p.gradient()) elements += p.shard->shape.count();
   if (elements == 0) return;
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   reduced_ = buffer(elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
                     "gradients to reduce", Stream::kCompute);
   std::vector<const Parameter*> with_gradient;
   for (const Parameter& p : u.parameters)
-    if (p.full->grad) with_gradient.push_back(&p);
-  for (const Parameter* p : with_gradient) p->full->grad.reset();
+    if (p.gradient()) with_gradient.push_back(&p);
+  for (Parameter& p : u.parameters) p.sum.reset(), p.full->grad.reset();
   const auto result = [&](Element type) {
     Tensor t = buffer(elements * bytes_of(type), Purpose::kGradients, "sharded gradients", Stream::kReduce);
     t->type = type;

@@ -29,6 +29,9 @@ struct FsdpPolicy {
   bool separate_ends = false;
   /// All weights stay gathered and no gradient is reduced until reduce_all(), as in a pipeline stage.
   bool reduces_at_end = false;
+  /// Gradients that are kept are cast and summed after the backward pass of their unit, as in torch of 2024;
+  /// otherwise where each is computed.
+  bool sums_by_unit = false;
   /// The last layer stays gathered after its forward pass.
   bool keeps_last_layer = false;
   bool operator==(const FsdpPolicy&) const = default;
@@ -63,7 +66,9 @@ class Fsdp {
     Tensor full, shard;
     const char* module;
     std::int32_t layer;
-    Element gradient;
+    Element gradient_type;
+    Tensor sum;  // of the gradients of earlier micro-batches, in the type of the reduction
+    const Tensor& gradient() const { return sum ? sum : full->grad; }
   };
   enum class State : std::uint8_t { kIdle, kBeforeBackward, kAfterBackward };
   struct Unit {
@@ -83,6 +88,7 @@ class Fsdp {
   void free_weights(Unit& u);
   void unit_before_backward(Unit& u);
   void unit_after_backward(Unit& u);
+  void sum_gradients(Unit& u);
   void reduce(Unit& u);
 
   Tape& t_;

@@ -140,6 +140,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     s.modules = frameworks::ModelSource::kTorchtitan;
     f.separate_ends = o.version == TorchtitanVersion::k02;
     f.keeps_last_layer = !f.separate_ends;
+    f.sums_by_unit = !f.separate_ends;
     s.composite_norms = o.version == TorchtitanVersion::k00;
     set_compile(r, o, s, notes);
     set_float8(r, o, s, notes);
