@@ -44,8 +44,8 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
 
 Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const char* module) {
   if (fsdp_) {
-    // Float8Linear: every linear layer but the head. Its gradient has the compute type.
-    const bool narrow = s_.float8_layers && unit >= 0 && shape.dims == 2;
+    // Of every linear layer but the head. The gradient has the compute type.
+    const bool narrow = s_.float8_gather && unit >= 0 && shape.dims == 2;
     const Fsdp::Weight w =
         fsdp_->parameter(unit, shape, narrow ? Element::kByte : s_.weights, module, s_.weights);
     trained_.push_back(w.shard);

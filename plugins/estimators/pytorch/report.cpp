@@ -180,6 +180,21 @@ std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std:
   return std::max(reserved, frameworks::replay_allocator(r.trace, expandable).reserved) - reserved;
 }
 
+/// Tensors that one layer's backward pass allocates, with recomputation. How many of them a compiled layer
+/// with collectives keeps at the same time is not known.
+std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
+  std::uint64_t bytes = 0, phase = 0;
+  for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
+    while (phase + 1 < trace.phases.size() && trace.phases[phase + 1].event <= i) ++phase;
+    const frameworks::TracePhase& p = trace.phases[phase];
+    const frameworks::TraceStorage& s = trace.storages[trace.events[i].storage];
+    if (p.step == 1 && p.phase == kBackward && p.micro_batch == 1 && trace.events[i].allocation &&
+        s.layer == 0 && (s.purpose == Purpose::kActivations || s.purpose == Purpose::kBackward))
+      bytes += s.bytes;
+  }
+  return bytes;
+}
+
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
   for (const Line& l : kLines) {
     const auto i = static_cast<std::size_t>(l.purpose);
@@ -192,7 +207,9 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
-  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved));
+  const bool exchanges = r.settings.compiles_layers && r.settings.tensor > 1;
+  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) +
+          (exchanges ? tensors_of_one_layer(r.trace) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +

@@ -50,10 +50,13 @@ void set_float8(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
     reject("train.precision = \"fp8\" in eager execution",
            "the casts of Float8Linear are fused only by torch.compile", "set plan.execution to \"compile\"");
   s.float8_layers = true;
+  // enable_fsdp_float8_all_gather has an effect with data_parallel_shard_degree > 1 only.
+  s.float8_gather = r.parallel.data > 1;
   notes.push_back(
-      "float8: the linear layers of the decoder layers multiply in 8 bits, and FSDP2 gathers their weights "
-      "so; "
-      "they keep their inputs and results in bf16. The head stays in bf16.");
+      "float8: the linear layers of the decoder layers multiply in 8 bits, and keep their inputs and results "
+      "in "
+      "bf16; FSDP2 gathers their weights in " +
+      std::string(s.float8_gather ? "8 bits" : "bf16, as parallel.data is 1") + ". The head stays in bf16.");
 }
 
 /// Sequence parallelism between the matrices, and logits whose vocabulary is divided.
