@@ -217,6 +217,18 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 
+/// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
+std::string described_software(const Replay& r, const Options& options) {
+  const char* software = "transformers 5.23, peft 0.21, torch 2.15";
+  if (options.framework == Framework::kTorchtitan) {
+    constexpr const char* kVersions[] = {"torchtitan 0.0, torch of December 2024",
+                                         "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};
+    software = kVersions[static_cast<std::size_t>(options.version)];
+  }
+  if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
+  return std::string("an eager step (") + software + ", no fused or compiled kernels)";
+}
+
 void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,
                const Options& options, const RunSpec& run) {
   const auto most = [&](Purpose p) {
@@ -228,14 +240,10 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
                   most(Purpose::kLogits) + ".");
   notes.push_back(largest_tensors(r.trace, r.peak));
-  notes.push_back(
-      "Counted: every tensor of an eager step (" +
-      std::string(r.settings.modules == frameworks::ModelSource::kTorchtitan
-                      ? "torchtitan 0.2"
-                      : "transformers 5.23, peft 0.21") +
-      ", torch 2.15, no fused or compiled kernels), workspaces of cuBLAS, the caching allocator, and " +
-      format_bytes(options.runtime) + " for CUDA context and libraries (" + runtime_source(options) +
-      "). Not counted: NCCL, data loading, evaluation, padding of batches.");
+  notes.push_back("Counted: every tensor of " + described_software(r, options) +
+                  ", workspaces of cuBLAS, the caching allocator, and " + format_bytes(options.runtime) +
+                  " for CUDA context and libraries (" + runtime_source(options) +
+                  "). Not counted: NCCL, data loading, evaluation, padding of batches.");
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 

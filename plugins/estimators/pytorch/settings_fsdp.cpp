@@ -165,10 +165,11 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
       reject("plan.attention = \"materialised\"", "torchtitan calls scaled_dot_product_attention");
   }
   notes.push_back("FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) +
-                  " shards; weights are gathered in " + name_of(s.weights) + " and gradients reduced in " +
-                  name_of(f.reduce) + "; the weights of a layer are " +
-                  (f.reshard_after_forward ? "" : "not ") +
-                  "freed after its forward pass; every micro-batch reduces.");
+                  " shards; weights are gathered in " + name_of(s.weights) +
+                  (s.float8_gather ? ", those of linear layers in 8 bits," : "") +
+                  " and gradients reduced in " + name_of(f.reduce) + "; the weights of a layer are " +
+                  (f.reshard_after_forward ? "" : "not ") + "freed after its forward pass" +
+                  (s.stage.stages > 1 ? "." : "; every micro-batch reduces."));
   if (a.tied && o.framework == Framework::kTorchtitan)
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }
