@@ -46,7 +46,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
   if (fsdp_) {
-    const Fsdp::Weight w = fsdp_->parameter(t_.layer, shape, s_.weights, module);
+    const Fsdp::Weight w = fsdp_->parameter(t_.layer, shape, s_.weights, module, s_.weights);
     trained_.push_back(w.shard);
     return w.full;
   }

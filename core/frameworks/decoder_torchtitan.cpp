@@ -11,21 +11,32 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
     : t_(tape),
       s_(settings),
       batch_(settings.batch),
-      sequence_(settings.sequence),
+      sequence_(settings.sequence / settings.context),
       hidden_(a.hidden),
-      vocab_(a.vocab) {
+      vocab_(static_cast<std::int64_t>(a.vocab) / settings.tensor),
+      exchange_{settings.tensor, settings.float8_layers},
+      outside_{settings.tensor, false} {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
-  embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
+  if (s_.stage.first()) embedding_ = weight(Fsdp::kFirst, {vocab_, hidden_}, "tok_embeddings");
   const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
-  angles_ = t_.new_storage({sequence_, head_dim / 2}, Element::kComplex, Purpose::kBuffers, "", "freqs_cis");
+  // Of all tokens. Context parallelism keeps a copy while the ranks have their parts.
+  const Shape angles{settings.sequence, head_dim / 2};
+  for (std::uint32_t i = 0; i < (settings.context > 1 ? 2u : 1u); ++i)
+    all_angles_.push_back(t_.new_storage(angles, Element::kComplex, Purpose::kBuffers, "", "freqs_cis"));
+  angles_ = t_.alias(all_angles_.front(), {sequence_, head_dim / 2});
+  const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
+  std::uint32_t index = 0;
   for (const model::LayerRun& run : a.layers)
-    for (std::uint32_t i = 0; i < run.count; ++i) {
+    for (std::uint32_t i = 0; i < run.count; ++i, ++index) {
+      if (index < begin || index >= end) continue;
       t_.layer = static_cast<std::int32_t>(layers_.size());
       add_layer(run.layer);
     }
   t_.layer = -1;
-  final_norm_ = weight(Fsdp::kLast, {hidden_}, "norm");
-  head_ = weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+  if (s_.stage.last()) {
+    final_norm_ = weight(Fsdp::kLast, {hidden_}, "norm");
+    head_ = weight(Fsdp::kLast, {vocab_, hidden_}, "output");
+  }
   const Shape tokens{batch_, sequence_};
   ids_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "token ids");
   labels_ = t_.new_storage(tokens, Element::kI64, Purpose::kBuffers, "", "labels");
@@ -33,7 +44,10 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
 
 Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const char* module) {
   if (fsdp_) {
-    const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module);
+    // Of every linear layer but the head. The gradient has the compute type.
+    const bool narrow = s_.float8_gather && unit >= 0 && shape.dims == 2;
+    const Fsdp::Weight w =
+        fsdp_->parameter(unit, shape, narrow ? Element::kByte : s_.weights, module, s_.weights);
     trained_.push_back(w.shard);
     return w.full;
   }
@@ -43,14 +57,16 @@ Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const ch
 
 void TorchtitanDecoder::add_layer(const model::Layer& l) {
   const model::Attention& a = l.attention;
-  const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
-  const std::int64_t width = l.mlp.width;
+  const std::int64_t ranks = s_.tensor;
+  const auto q = static_cast<std::int64_t>(a.q_width()) / ranks,
+             kv = static_cast<std::int64_t>(a.k_width()) / ranks;
+  const std::int64_t width = l.mlp.width / ranks;
   const auto add = [&](std::int64_t outputs, std::int64_t inputs, const char* module) {
     return weight(t_.layer, {outputs, inputs}, module);
   };
   Layer w;
-  w.heads = a.heads;
-  w.kv_heads = a.kv_heads;
+  w.heads = a.heads / ranks;
+  w.kv_heads = a.kv_heads / ranks;
   w.head_dim = a.head_dim;
   w.wq = add(q, hidden_, "attention.wq");
   w.wk = add(kv, hidden_, "attention.wk");
@@ -64,48 +80,61 @@ void TorchtitanDecoder::add_layer(const model::Layer& l) {
   layers_.push_back(std::move(w));
 }
 
-Tensor TorchtitanDecoder::loss() {
+StageModel::Pass TorchtitanDecoder::pass(const Tensor& input) {
   const AutocastScope autocast(t_, s_.autocast);
-  const Tensor output = logits();
+  Tensor output = output_of(input);
+  if (!s_.stage.last()) return {std::move(output), {}};
+  Tensor result = loss_of(output);
+  return {std::move(output), std::move(result)};
+}
+
+Tensor TorchtitanDecoder::loss_of(const Tensor& output) {
   const ModuleScope scope(t_, "loss");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   t_.in_loss = true;
   const Tensor rows = view(t_, output, {batch_ * sequence_, vocab_});
-  const Tensor wide = to(t_, rows, Element::kF32);
-  Tensor result = cross_entropy(t_, wide, t_.alias(labels_, {batch_ * sequence_}));
+  const Tensor targets = t_.alias(labels_, {batch_ * sequence_});
+  const auto computed = [&] {
+    if (s_.compiles_loss) return fused_cross_entropy(t_, rows, targets);
+    const Tensor wide = to(t_, rows, Element::kF32);
+    return s_.tensor > 1 ? parallel_cross_entropy(t_, wide, targets) : cross_entropy(t_, wide, targets);
+  };
+  Tensor result = computed();
   t_.in_loss = false;
   t_.purpose = before;
   return result;
 }
 
-Tensor TorchtitanDecoder::logits() {
+Tensor TorchtitanDecoder::output_of(const Tensor& input) {
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
-  Tensor x;
-  {
-    const ModuleScope scope(t_, "tok_embeddings");
-    if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
-    x = embedding(t_, ids_, embedding_);
-    if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
-  }
+  Tensor x = s_.stage.first() ? embedded() : input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     t_.layer = static_cast<std::int32_t>(i);
     x = unit_of_layer(x, layers_[i]);
   }
   t_.layer = -1;
-  if (fsdp_) {
-    fsdp_->before_forward(Fsdp::kLast);
-    x = norm(fsdp_->input(Fsdp::kLast, x), final_norm_, "norm");
-  } else {
-    x = norm(x, final_norm_, "norm");
-  }
+  if (s_.stage.last()) x = logits(x);
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, x);
+  return x;
+}
+
+Tensor TorchtitanDecoder::embedded() {
+  const ModuleScope scope(t_, "tok_embeddings");
+  if (fsdp_) fsdp_->before_forward(Fsdp::kFirst);
+  Tensor x = scatter_tokens(t_, embedding(t_, ids_, embedding_), outside_);
+  if (fsdp_) fsdp_->after_forward(Fsdp::kFirst, x);
+  return x;
+}
+
+Tensor TorchtitanDecoder::logits(const Tensor& hidden) {
+  if (fsdp_) fsdp_->before_forward(Fsdp::kLast);
+  Tensor x = norm(fsdp_ ? fsdp_->input(Fsdp::kLast, hidden) : hidden, final_norm_, "norm");
   const ModuleScope scope(t_, "output");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  x = gather_tokens(t_, x, outside_);
   Tensor output = linear(t_, x, head_);
   t_.purpose = before;
-  if (fsdp_) {
-    fsdp_->after_forward(Fsdp::kLast, output);
-    fsdp_->after_forward(Fsdp::kRoot, output);
-  }
+  if (fsdp_) fsdp_->after_forward(Fsdp::kLast, output);
   return output;
 }
 
@@ -124,7 +153,9 @@ Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
                           t_.module = "";
                           block(input, w);
                         },
-                        {.keeps_products = s_.selective, .stops_early = false});
+                        {.keeps_products = s_.selective,
+                         .keeps_last_product = !s_.compiles_layers,
+                         .stops_early = s_.compiles_layers});
   } else {
     y = block(input, w);
   }
@@ -136,19 +167,34 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
   // An argument is freed when the function that it was computed for returns.
   const auto attended = [&] {
     const Tensor input = norm(x, w.attention_norm, "attention_norm");
-    return attention(input, w);
+    const Tensor output = attention(gather_tokens(t_, input, exchange_), w);
+    return scatter_tokens(t_, output, exchange_);
   };
   const Tensor h = add(t_, x, attended());
   const auto fed = [&] {
     const Tensor input = norm(h, w.ffn_norm, "ffn_norm");
-    return feed_forward(input, w);
+    const Tensor output = feed_forward(gather_tokens(t_, input, exchange_), w);
+    return scatter_tokens(t_, output, exchange_);
   };
   return add(t_, h, fed());
 }
 
 Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
-  return rms_norm(t_, x, weight);
+  const bool compiled = s_.compiles_layers && t_.layer >= 0;
+  if (!s_.composite_norms || compiled) return rms_norm(t_, x, weight);
+  Tensor scaled;
+  {
+    const Tensor wide = to(t_, x, Element::kF32);
+    Tensor scale = pow(t_, wide);
+    scale = mean(t_, scale);
+    scale = add_number(t_, scale);
+    scale = rsqrt(t_, scale);
+    scaled = mul(t_, wide, scale);
+  }
+  const Tensor narrow = to(t_, scaled, x->type);
+  scaled.reset();
+  return mul(t_, narrow, weight);
 }
 
 Tensor TorchtitanDecoder::repeated(const Tensor& x, std::int64_t times) {

@@ -3,15 +3,19 @@
 #include <vector>
 
 #include "core/frameworks/step_model.hpp"
+#include "core/frameworks/tensor_parallel.hpp"
 #include "core/frameworks/training_step.hpp"
 
 namespace trainhost::frameworks {
 
-class TorchtitanDecoder : public StepModel {
+class TorchtitanDecoder : public StageModel {
  public:
   /// Allocates weights, angles, token ids and labels.
   TorchtitanDecoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
-  Tensor loss() override;
+  Tensor loss() override { return pass({}).loss; }
+  Pass pass(const Tensor& input) override;
+  Shape boundary() const override { return {batch_, sequence_ / s_.tensor, hidden_}; }
+  Element boundary_type() const override { return s_.weights; }
 
  private:
   struct Layer {
@@ -21,7 +25,10 @@ class TorchtitanDecoder : public StepModel {
 
   Tensor weight(std::int32_t unit, const Shape& shape, const char* module);
   void add_layer(const model::Layer& layer);
-  Tensor logits();
+  Tensor output_of(const Tensor& input);
+  Tensor loss_of(const Tensor& logits);
+  Tensor embedded();
+  Tensor logits(const Tensor& hidden);
   Tensor unit_of_layer(const Tensor& x, const Layer& w);
   Tensor block(const Tensor& x, const Layer& w);
   Tensor attention(const Tensor& x, const Layer& w);
@@ -31,8 +38,10 @@ class TorchtitanDecoder : public StepModel {
 
   Tape& t_;
   const StepSettings& s_;
-  std::int64_t batch_, sequence_, hidden_, vocab_;
+  std::int64_t batch_, sequence_, hidden_, vocab_;  // vocab_: of this rank
+  TokenExchange exchange_, outside_;                // in the layers, and outside of them
   Tensor embedding_, head_, final_norm_, ids_, labels_, angles_;
+  std::vector<Tensor> all_angles_;
   std::vector<Layer> layers_;
 };
 

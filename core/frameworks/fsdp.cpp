@@ -13,7 +13,8 @@ Fsdp::Unit& Fsdp::unit(std::int32_t index) {
   return units_[index == kFirst ? 1 : static_cast<std::size_t>(index) + 2];
 }
 
-Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module) {
+Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module,
+                             Element gradient) {
   // Chunks of the first dimension; rank 0 has one of the largest.
   Shape part = shape;
   part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
@@ -21,13 +22,13 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
   Tensor shard = t_.parameter(part, policy_.shards, module, true);
   Tensor full = t_.absent_parameter(shape, type);
   Unit& u = unit(index);
-  u.parameters.push_back({full, shard, module, t_.layer});
-  u.shard_elements += part.count();
+  u.parameters.push_back({full, shard, module, t_.layer, gradient, {}});
+  u.gathered_bytes += part.count() * bytes_of(type);
   return {full, shard};
 }
 
-Tensor Fsdp::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream) {
-  Tensor b = t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "", name);
+Tensor Fsdp::buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stream stream) {
+  Tensor b = t_.new_storage({static_cast<std::int64_t>(bytes)}, Element::kByte, purpose, "", name);
   t_.storage(b).stream = stream;
   return b;
 }
@@ -38,10 +39,9 @@ void Fsdp::gather(Unit& u) {
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   Tensor input;
   if (type != policy_.shards)
-    input =
-        buffer(u.shard_elements, type, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
-  u.gathered = buffer(u.shard_elements * policy_.ranks, type, Purpose::kCommunication, "gathered weights",
-                      Stream::kGather);
+    input = buffer(u.gathered_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
+  u.gathered =
+      buffer(u.gathered_bytes * policy_.ranks, Purpose::kCommunication, "gathered weights", Stream::kGather);
   t_.layer = layer;
 }
 
@@ -96,17 +96,17 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
 
 bool Fsdp::stays_gathered(std::int32_t index) const {
   const auto last_layer = static_cast<std::int32_t>(units_.size()) - 4;
-  return !policy_.reshard_after_forward || index == kRoot || index == kLast ||
+  return !policy_.reshard_after_forward || policy_.reduces_at_end || index == kRoot || index == kLast ||
          (index == last_layer && policy_.keeps_last_layer);
 }
 
 void Fsdp::before_backward(bool reduces) {
   reduces_ = reduces;
-  // Gradients that are kept for a later reduction have its type; others are cast when they are copied into
-  // it.
   for (Unit& u : units_)
-    for (const Parameter& p : u.parameters)
-      p.full->grad_type = !reduces && !p.full->grad ? policy_.reduce : p.full->type;
+    for (const Parameter& p : u.parameters) {
+      const bool casts = !reduces && !p.full->grad && !policy_.sums_by_unit;
+      p.full->grad_type = casts ? policy_.reduce : p.gradient_type;
+    }
 }
 
 void Fsdp::unit_before_backward(Unit& u) {
@@ -121,34 +121,59 @@ void Fsdp::unit_before_backward(Unit& u) {
 
 void Fsdp::unit_after_backward(Unit& u) {
   u.state = State::kAfterBackward;
+  for (Parameter& p : u.parameters)
+    if (p.sum) p.full->grad.reset();
+  if (!policy_.reduces_at_end) free_weights(u);
   if (!reduces_) {
-    free_weights(u);
+    if (policy_.sums_by_unit) sum_gradients(u);
     return;
   }
-  free_weights(u);
   reduced_.reset();
   reduce(u);
+}
+
+/// The first gradients are cast, one after the other.
+void Fsdp::sum_gradients(Unit& u) {
+  for (Parameter& p : u.parameters) {
+    if (!p.full->grad || p.full->grad->type == policy_.reduce) continue;
+    const std::int32_t layer = std::exchange(t_.layer, p.layer);
+    p.sum = t_.new_storage(p.full->shape, policy_.reduce, Purpose::kGradients, p.module, "gradient, summed");
+    t_.layer = layer;
+    p.full->grad.reset();
+  }
 }
 
 void Fsdp::reduce(Unit& u) {
   std::uint64_t elements = 0;
   for (const Parameter& p : u.parameters)
-    if (p.full->grad) elements += p.shard->shape.count();
+    if (p.gradient()) elements += p.shard->shape.count();
   if (elements == 0) return;
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
-  reduced_ = buffer(elements * policy_.ranks, policy_.reduce, Purpose::kCommunication, "gradients to reduce",
-                    Stream::kCompute);
+  reduced_ = buffer(elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
+                    "gradients to reduce", Stream::kCompute);
   std::vector<const Parameter*> with_gradient;
   for (const Parameter& p : u.parameters)
-    if (p.full->grad) with_gradient.push_back(&p);
-  for (const Parameter* p : with_gradient) p->full->grad.reset();
-  Tensor sharded =
-      buffer(elements, policy_.reduce, Purpose::kGradients, "sharded gradients", Stream::kReduce);
-  if (policy_.reduce != policy_.shards)
-    sharded = buffer(elements, policy_.shards, Purpose::kGradients, "sharded gradients", Stream::kReduce);
+    if (p.gradient()) with_gradient.push_back(&p);
+  for (Parameter& p : u.parameters) p.sum.reset(), p.full->grad.reset();
+  const auto result = [&](Element type) {
+    Tensor t = buffer(elements * bytes_of(type), Purpose::kGradients, "sharded gradients", Stream::kReduce);
+    t->type = type;
+    return t;
+  };
+  Tensor sharded = result(policy_.reduce);
+  if (policy_.reduce != policy_.shards) sharded = result(policy_.shards);
   for (const Parameter* p : with_gradient)
     if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
   t_.layer = layer;
+}
+
+void Fsdp::reduce_all() {
+  for (Unit& u : units_) {
+    free_weights(u);
+    reduced_.reset();
+    reduce(u);
+  }
+  reduced_.reset();
 }
 
 void Fsdp::after_backward() {

@@ -27,6 +27,11 @@ struct FsdpPolicy {
   /// The embedding, and the last norm with the head, are units of their own; the second of them is not freed
   /// after its forward pass. Otherwise both belong to the root.
   bool separate_ends = false;
+  /// All weights stay gathered and no gradient is reduced until reduce_all(), as in a pipeline stage.
+  bool reduces_at_end = false;
+  /// Gradients that are kept are cast and summed after the backward pass of their unit, as in torch of 2024;
+  /// otherwise where each is computed.
+  bool sums_by_unit = false;
   /// The last layer stays gathered after its forward pass.
   bool keeps_last_layer = false;
   bool operator==(const FsdpPolicy&) const = default;
@@ -42,8 +47,8 @@ class Fsdp {
   };
   /// Units that are no layer: the root, the embedding, the last norm with the head.
   static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
-  /// type: of the gathered weight. Tape::layer names it.
-  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module);
+  /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it.
+  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient);
 
   void before_forward(std::int32_t unit);
   /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
@@ -53,18 +58,23 @@ class Fsdp {
   /// reduces: this micro-batch ends with reduced gradients.
   void before_backward(bool reduces);
   void after_backward();
+  /// Frees all gathered weights and reduces all gradients.
+  void reduce_all();
 
  private:
   struct Parameter {
     Tensor full, shard;
     const char* module;
     std::int32_t layer;
+    Element gradient_type;
+    Tensor sum;  // of the gradients of earlier micro-batches, in the type of the reduction
+    const Tensor& gradient() const { return sum ? sum : full->grad; }
   };
   enum class State : std::uint8_t { kIdle, kBeforeBackward, kAfterBackward };
   struct Unit {
     std::vector<Parameter> parameters;
-    std::uint64_t shard_elements = 0;
-    Tensor gathered;  // not yet copied into the weights
+    std::uint64_t gathered_bytes = 0;  // from this rank
+    Tensor gathered;                   // not yet copied into the weights
     bool whole = false;
     State state = State::kIdle;
     std::vector<std::size_t> uses;  // indices of order_
@@ -72,12 +82,13 @@ class Fsdp {
 
   Unit& unit(std::int32_t index);
   bool stays_gathered(std::int32_t index) const;
-  Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name, Stream stream);
+  Tensor buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stream stream);
   void gather(Unit& u);
   void copy_out(Unit& u, bool forward);
   void free_weights(Unit& u);
   void unit_before_backward(Unit& u);
   void unit_after_backward(Unit& u);
+  void sum_gradients(Unit& u);
   void reduce(Unit& u);
 
   Tape& t_;

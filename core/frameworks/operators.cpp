@@ -428,4 +428,17 @@ Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
                  {}, Element::kF32);
 }
 
+Tensor fused_cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
+  const Shape rows{logits->shape[0], 1};
+  const Tensor largest = t.make(rows, Element::kF32, "maxima of the rows");
+  const Tensor sums = t.make(rows, Element::kF32, "logarithms of the sums of the rows");
+  const std::array saved{logits, targets, largest, sums};
+  return t.apply({"loss", one(logits), saved, false,
+                  [](BackwardCall& c) {
+                    const Tensor& x = c.saved[0];
+                    c.results[0] = c.tape.make(x->shape, x->type, "gradient of the logits");
+                  }},
+                 {}, Element::kF32);
+}
+
 }  // namespace trainhost::frameworks

@@ -65,6 +65,8 @@ Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);
 Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w);
 /// logits: [rows, classes] in f32.
 Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
+/// As torch.compile runs it: kernels that read the logits in their own type and keep two f32 numbers per row.
+Tensor fused_cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
 
 /// Result type of an operator on two tensors.
 Element promoted(const Tensor& a, const Tensor& b);

@@ -22,4 +22,18 @@ class StepModel {
   std::vector<Tensor> trained_;
 };
 
+/// A model of which training_step() may run one pipeline stage.
+class StageModel : public StepModel {
+ public:
+  /// The loss: in the last stage.
+  struct Pass {
+    Tensor output, loss;
+  };
+  /// input: of the stage; none for the first.
+  virtual Pass pass(const Tensor& input) = 0;
+  /// Activations between two stages.
+  virtual Shape boundary() const = 0;
+  virtual Element boundary_type() const = 0;
+};
+
 }  // namespace trainhost::frameworks

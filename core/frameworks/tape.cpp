@@ -259,6 +259,7 @@ Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<v
   frame_ = frame.get();
   Tensor out = region();
   frame_ = nullptr;
+  if (!checkpoint.keeps_last_product && !frame->kept.empty()) frame->kept.pop_back();
   return out;
 }
 
@@ -350,7 +351,7 @@ void Tape::accumulate(const Tensor& leaf, Tensor g) {
   if (after_gradient && leaf->parameter) after_gradient(leaf);
 }
 
-void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end) {
+void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end, const Tensor& gradient) {
   const auto older = [](const Ref<Node>& a, const Ref<Node>& b) { return a->sequence < b->sequence; };
   std::vector<Node*> stack{loss->node.get()};
   loss->node->visited = true;
@@ -364,7 +365,7 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end)
       if (!std::exchange(e.node->visited, true)) stack.push_back(e.node.get());
     }
   }
-  const Tensor ones = make(loss->shape, loss->type, "ones");
+  const Tensor ones = gradient ? gradient : make(loss->shape, loss->type, "ones");
   loss->node->arrived[0] = alias(ones);
   ready_.push_back(std::exchange(loss->node, {}));
   std::vector<Tensor> results;

@@ -143,6 +143,8 @@ struct Node {
 struct CheckpointOptions {
   /// Keeps the results of attention and of every second product of matrices, from the first on.
   bool keeps_products = false;
+  /// Of these, also the last one, which no backward pass needs.
+  bool keeps_last_product = true;
   /// Recomputation ends with the last tensor that is needed; otherwise with the region.
   bool stops_early = true;
 };
@@ -219,8 +221,9 @@ class Tape {
   /// Allocated and freed inside of one operator.
   void kernel_temporary(std::uint64_t bytes, const char* tensor);
 
-  /// at_end runs after the last node, while `loss` and its gradient exist.
-  void run_backward(const Tensor& loss, const std::function<void()>& at_end = {});
+  /// at_end runs after the last node, while `loss` and its gradient exist. gradient: of `loss`; none: ones.
+  void run_backward(const Tensor& loss, const std::function<void()>& at_end = {},
+                    const Tensor& gradient = {});
   /// Called when the gradient of a leaf is complete; none where it is empty.
   std::function<void(const Tensor& leaf)> after_gradient;
   /// Runs `layer` and keeps of it only what `compute_again` needs.

@@ -1,6 +1,7 @@
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/base/checked.hpp"
@@ -99,8 +100,14 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
   checked_mul(largest, kBytes, kStoragesPerLayer, a.layer_count() + 1);
 }
 
-std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s) {
-  if (s.modules == ModelSource::kTorchtitan) return std::make_unique<TorchtitanDecoder>(tape, a, s);
+/// pipeline: filled where the model is one stage of several.
+std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s,
+                                      std::optional<Pipeline>& pipeline) {
+  if (s.modules == ModelSource::kTorchtitan) {
+    auto model = std::make_unique<TorchtitanDecoder>(tape, a, s);
+    if (s.stage.stages > 1) pipeline.emplace(tape, *model, s.stage, s.accumulate);
+    return model;
+  }
   return std::make_unique<Decoder>(tape, a, s);
 }
 
@@ -120,7 +127,8 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   Tape tape(result.trace, s.machine);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
-  const std::unique_ptr<StepModel> model = make_model(tape, architecture, s);
+  std::optional<Pipeline> pipeline;
+  const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
   OptimizerStep optimizer(tape, s, model->trained());
   std::vector<Tensor> kept;
   std::unique_ptr<Zero> zero;
@@ -134,7 +142,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
     if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
       kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
   };
-  const auto run_step = [&](std::uint32_t step) {
+  const auto run_micro_batches = [&](std::uint32_t step) {
     for (std::uint32_t i = 1; i <= s.accumulate; ++i) {
       tape.begin(kForward, step, i);
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
@@ -150,9 +158,17 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
         if (model->fsdp()) model->fsdp()->after_backward();
       });
     }
+  };
+  const auto run_step = [&](std::uint32_t step) {
+    if (pipeline)
+      pipeline->run(step);
+    else
+      run_micro_batches(step);
     tape.begin(kUpdate, step, 0);
     zero ? zero->step() : optimizer.run();
   };
+  if (pipeline)
+    for (int thread = 0; thread < 2; ++thread) add_workspace();
   const Mark before = mark(result.trace);
   run_step(1);
   const bool copied = s.steps == 2 && s.copies_step && copy_step(result.trace, before);

@@ -7,6 +7,7 @@
 
 #include "core/base/types.hpp"
 #include "core/frameworks/fsdp.hpp"
+#include "core/frameworks/pipeline.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/frameworks/zero.hpp"
 #include "core/model/architecture.hpp"
@@ -38,6 +39,14 @@ struct StepSettings {
   bool checkpoint = false;  // every layer, non-reentrant
   bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
   ModelSource modules = ModelSource::kTransformers;
+  /// torch.compile of each layer, and of the loss; torchtitan only, where layers are recomputed.
+  bool compiles_layers = false, compiles_loss = false;
+  std::uint32_t tensor = 1;   // tensor-parallel ranks, with sequence parallelism; torchtitan only
+  StageOfPipeline stage;      // its `accumulate` micro-batches run as 1F1B; torchtitan only
+  std::uint32_t context = 1;  // context-parallel ranks, which share the tokens evenly; torchtitan only
+  /// Float8Linear in the layers; float8_gather: FSDP2 gathers their weights in 8 bits. torchtitan only.
+  bool float8_layers = false, float8_gather = false;
+  bool composite_norms = false;  // RMSNorm of separate operators, which compute in f32; torchtitan only
   Optimizer optimizer = Optimizer::kAdamW;
   OptimizerLoop loop = OptimizerLoop::kForeach;
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place

@@ -368,8 +368,10 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 
 /// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
 /// follows "plan.".
-constexpr const char* kFrameworkKeys[] = {"plan.optimizer_implementation", "plan.allocator", "plan.runtime",
-                                          "plan.reduce_bucket", "plan.overlap_reduce"};
+constexpr const char* kFrameworkKeys[] = {
+    "plan.framework_version", "plan.execution", "plan.optimizer_implementation",
+    "plan.allocator",         "plan.runtime",   "plan.reduce_bucket",
+    "plan.overlap_reduce"};
 
 /// The loss that a framework computes unless it is told otherwise.
 CrossEntropy usual_cross_entropy(std::string_view framework) {

@@ -18,7 +18,7 @@ kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "deepspeed"]
-options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
+options = ["framework", "framework_version", "execution", "optimizer_implementation", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
 priority = 80
 )");
 
@@ -55,6 +55,11 @@ frameworks::AllocatorConfig allocator_of(const std::string& text) {
   }
 }
 
+pytorch::TorchtitanVersion version_of(const rules::Options& given) {
+  const auto index = given.choice("framework_version", {"0.0", "0.1", "0.2"});
+  return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
+}
+
 pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
@@ -65,18 +70,21 @@ pytorch::Options options_of(const th_host* host) {
                                                         "fsdp2", "torchtitan", "deepspeed"})
                                     .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
-  if (framework == "torchtitan") {
-    o.framework = pytorch::Framework::kTorchtitan;
-    o.allocator.expandable_segments = true;  // as its start script sets
-  }
-  o.loop = usual_loop(given);
-  if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
+  if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
+  if (o.framework == pytorch::Framework::kTorchtitan) o.version = version_of(given);
+  o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
+  o.compile = given.word("execution", {"eager", "compile"}) == "compile";
+  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place"});
+  // 0.0 turned the compilation of the loss off.
+  o.compiles_loss = o.compile && o.framework == pytorch::Framework::kTorchtitan &&
+                    (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
+  if (loss == "fused" && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
-  if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text);
+  if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (framework == "deepspeed") {
     o.framework = pytorch::Framework::kDeepSpeed;
     if (given.text("reduce_bucket") == "0")

@@ -172,6 +172,30 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
+/// run_train.sh of torchtitan sets expandable_segments, and multinode_trainer.slurm does not: bytes that the
+/// first reserves beyond the second.
+std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std::uint64_t reserved) {
+  if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
+  frameworks::AllocatorConfig expandable = r.allocator;
+  expandable.expandable_segments = true;
+  return std::max(reserved, frameworks::replay_allocator(r.trace, expandable).reserved) - reserved;
+}
+
+/// Tensors that one layer's backward pass allocates, with recomputation. How many of them a compiled layer
+/// with collectives keeps at the same time is not known.
+std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
+  std::uint64_t bytes = 0, phase = 0;
+  for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
+    while (phase + 1 < trace.phases.size() && trace.phases[phase + 1].event <= i) ++phase;
+    const frameworks::TracePhase& p = trace.phases[phase];
+    const frameworks::TraceStorage& s = trace.storages[trace.events[i].storage];
+    if (p.step == 1 && p.phase == kBackward && p.micro_batch == 1 && trace.events[i].allocation &&
+        s.layer == 0 && (s.purpose == Purpose::kActivations || s.purpose == Purpose::kBackward))
+      bytes += s.bytes;
+  }
+  return bytes;
+}
+
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
   for (const Line& l : kLines) {
     const auto i = static_cast<std::size_t>(l.purpose);
@@ -184,12 +208,26 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
-  b.widen(reserved / kPartOfReserved);
+  const bool exchanges = r.settings.compiles_layers && r.settings.tensor > 1;
+  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) +
+          (exchanges ? tensors_of_one_layer(r.trace) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
           (r.settings.ddp || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ? kNccl : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
+}
+
+/// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
+std::string described_software(const Replay& r, const Options& options) {
+  const char* software = "transformers 5.23, peft 0.21, torch 2.15";
+  if (options.framework == Framework::kTorchtitan) {
+    constexpr const char* kVersions[] = {"torchtitan 0.0, torch of December 2024",
+                                         "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};
+    software = kVersions[static_cast<std::size_t>(options.version)];
+  }
+  if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
+  return std::string("an eager step (") + software + ", no fused or compiled kernels)";
 }
 
 void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,
@@ -203,15 +241,35 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
                   most(Purpose::kLogits) + ".");
   notes.push_back(largest_tensors(r.trace, r.peak));
-  notes.push_back(
-      "Counted: every tensor of an eager step (" +
-      std::string(r.settings.modules == frameworks::ModelSource::kTorchtitan
-                      ? "torchtitan 0.2"
-                      : "transformers 5.23, peft 0.21") +
-      ", torch 2.15, no fused or compiled kernels), workspaces of cuBLAS, the caching allocator, and " +
-      format_bytes(options.runtime) + " for CUDA context and libraries (" + runtime_source(options) +
-      "). Not counted: NCCL, data loading, evaluation, padding of batches.");
+  notes.push_back("Counted: every tensor of " + described_software(r, options) +
+                  ", workspaces of cuBLAS, the caching allocator, and " + format_bytes(options.runtime) +
+                  " for CUDA context and libraries (" + runtime_source(options) +
+                  "). Not counted: NCCL, data loading, evaluation, padding of batches.");
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
+}
+
+/// The pipeline stage that reserves most. Between the first two and the last, every stage has fewer
+/// micro-batches in flight than the second, and not more layers.
+ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
+                            std::vector<std::string>& notes) {
+  const std::uint32_t stages = s.stage.stages;
+  ReplayPointer largest = replay(a, s, options.allocator);
+  if (stages == 1) return largest;
+  for (std::uint32_t index : {1u, stages - 1}) {
+    s.stage.index = index;
+    const ReplayPointer r = replay(a, s, options.allocator);
+    if (r->reserved > largest->reserved) largest = r;
+  }
+  const auto& stage = largest->settings.stage;
+  const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
+  notes.push_back("Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
+                  " needs the most. It has the layers " + std::to_string(begin) + " to " +
+                  std::to_string(end - 1) +
+                  (stage.first()  ? " and the embedding"
+                   : stage.last() ? ", the last norm and the head"
+                                  : "") +
+                  "; tensors are named with layers counted within the stage.");
+  return largest;
 }
 
 }  // namespace
@@ -224,7 +282,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
-  const ReplayPointer r = replay(a, settings, options.allocator);
+  const ReplayPointer r = largest_stage(a, settings, options, notes);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   add_entries(b, *r, reserved, options);
   add_notes(notes, *r, reserved, options, run);

@@ -38,8 +38,10 @@ bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
 
 /// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
-void set_types(const RunSpec& r, bool plain, frameworks::StepSettings& s, std::vector<std::string>& notes) {
-  if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute))
+void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+               std::vector<std::string>& notes) {
+  const bool float8 = r.compute == DType::kF8 && o.framework == Framework::kTorchtitan;
+  if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute) && !float8)
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
   const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
   s.weights = element_of(base, adapts(r) ? "lora.base" : "plan.weights");
@@ -49,9 +51,10 @@ void set_types(const RunSpec& r, bool plain, frameworks::StepSettings& s, std::v
   if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
     s.weights = Element::kF32;
     s.autocast = true;
-    notes.push_back("Mixed precision: the weights are f32, and " +
-                    std::string(plain ? "autocast computes in " : "FSDP2 gathers them in ") + type +
-                    "; plan.master = \"none\" plans weights in " + type + ".");
+    notes.push_back(
+        "Mixed precision: the weights are f32, and " +
+        std::string(o.framework == Framework::kPlain ? "autocast computes in " : "FSDP2 gathers them in ") +
+        type + "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
 
@@ -111,13 +114,15 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
   const Parallelism& p = r.parallel;
-  for (const auto& [ranks, key] : {std::pair{p.tensor, "tensor"},
-                                   {p.pipeline, "pipeline"},
-                                   {p.context, "context"},
-                                   {p.expert, "expert"}})
-    if (ranks > 1)
+  const bool titan = o.framework == Framework::kTorchtitan;
+  for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan},
+                                              {p.pipeline, "pipeline", titan},
+                                              {p.context, "context", titan},
+                                              {p.expert, "expert", false}})
+    if (ranks > 1 && !described)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
-             "a plain PyTorch run is data-parallel only");
+             titan ? "of torchtitan data, context, tensor and pipeline parallelism are replayed"
+                   : "this run is data-parallel only");
   if (p.zero && o.framework == Framework::kPlain)
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
@@ -128,7 +133,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
                                   {r.memory.optimizer_in, "optimizer"},
                                   {r.memory.activations_in, "activations"}})
     if (tier != Tier::kDevice)
-      reject("plan.offload_" + std::string(key), "a plain PyTorch run keeps everything on the device");
+      reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }
 
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
@@ -164,11 +169,13 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
   if (o.framework != Framework::kDeepSpeed) {
-    set_types(r, o.framework == Framework::kPlain, s, notes);
+    set_types(r, o, s, notes);
     require_types_of_parameters(r, o, s, notes);
   }
   set_recompute(r, o, s);
   set_optimizer(r, o, s);
+  if (o.compile && o.framework != Framework::kTorchtitan)
+    reject("plan.execution = \"compile\"", "what compiled graphs keep is only described for torchtitan");
   if (o.framework == Framework::kFsdp2 || o.framework == Framework::kTorchtitan) set_fsdp(a, r, o, s, notes);
   if (o.framework == Framework::kDeepSpeed) set_deepspeed(a, r, o, s, notes);
   return s;

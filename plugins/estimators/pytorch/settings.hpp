@@ -15,11 +15,18 @@ namespace trainhost::pytorch {
 /// DeepSpeed: the same module with its engine.
 enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kDeepSpeed };
 
+/// 0.0: December 2024 to March 2025. 0.1: to July 2025. 0.2: since then.
+enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
+
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
+  bool compile = false;        // torch.compile; otherwise eager execution
+  bool compiles_loss = false;  // of torchtitan
+  TorchtitanVersion version = TorchtitanVersion::k02;
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;
+  bool allocator_given = false;
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2

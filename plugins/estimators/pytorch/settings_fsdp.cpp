@@ -24,6 +24,93 @@ void require_plain_llama(const model::Architecture& a) {
     reject("this model in torchtitan", "of its models only Llama 3 is replayed");
 }
 
+void set_compile(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                 std::vector<std::string>& notes) {
+  if (!o.compile) return;
+  if (r.recompute == Recompute::kNone)
+    reject("plan.execution = \"compile\" without recomputation", "the compiler chooses what a layer keeps",
+           "set train.recompute to \"selective\" or \"full\"");
+  s.compiles_layers = true;
+  s.compiles_loss = o.compiles_loss;
+  notes.push_back(
+      std::string(
+          "torch.compile: selective recomputation keeps no result that the backward pass does not need") +
+      (o.compiles_loss
+           ? ", and the loss is computed from logits in bf16 (plan.cross_entropy = \"plain\": in f32)"
+           : "") +
+      ". Temporaries inside of compiled layers are counted as in eager execution.");
+}
+
+/// torchao's Float8Linear with dynamic scales: it keeps its input in bf16, and computes its product in 8
+/// bits.
+void set_float8(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
+                std::vector<std::string>& notes) {
+  if (r.compute != DType::kF8) return;
+  if (!o.compile)
+    reject("train.precision = \"fp8\" in eager execution",
+           "the casts of Float8Linear are fused only by torch.compile", "set plan.execution to \"compile\"");
+  s.float8_layers = true;
+  // enable_fsdp_float8_all_gather has an effect with data_parallel_shard_degree > 1 only.
+  s.float8_gather = r.parallel.data > 1;
+  notes.push_back(
+      "float8: the linear layers of the decoder layers multiply in 8 bits, and keep their inputs and results "
+      "in "
+      "bf16; FSDP2 gathers their weights in " +
+      std::string(s.float8_gather ? "8 bits" : "bf16, as parallel.data is 1") + ". The head stays in bf16.");
+}
+
+/// Sequence parallelism between the matrices, and logits whose vocabulary is divided.
+void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s) {
+  const std::uint32_t ranks = r.parallel.tensor;
+  if (ranks < 2) return;
+  if (!r.parallel.sequence)
+    reject("parallel.tensor = " + std::to_string(ranks) + " without sequence parallelism",
+           "torchtitan divides the tokens between the matrices", "set parallel.sequence = true");
+  if (s.selective)
+    reject("selective recomputation with parallel.tensor", "which collectives it keeps was not compared",
+           "set train.recompute to \"none\" or \"full\"");
+  const auto divides = [&](std::uint64_t n, const std::string& what) {
+    if (n % ranks)
+      reject("parallel.tensor = " + std::to_string(ranks) + " with " + std::to_string(n) + " " + what,
+             "the ranks have equal parts");
+  };
+  divides(r.seq_len / r.parallel.context, "tokens");
+  divides(a.vocab, "tokens of the vocabulary");
+  for (const model::LayerRun& run : a.layers) {
+    divides(run.layer.attention.heads, "heads");
+    divides(run.layer.attention.kv_heads, "key and value heads");
+    divides(run.layer.mlp.width, "features of the MLP");
+  }
+  s.tensor = ranks;
+}
+
+/// 1F1B; the estimator asks for each stage in turn.
+void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options& o,
+                  frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  const std::uint32_t stages = r.parallel.pipeline;
+  if (stages < 2) return;
+  if (r.parallel.virtual_stages > 1)
+    reject("parallel.interleave = " + std::to_string(r.parallel.virtual_stages),
+           "of the pipeline schedules only 1F1B is replayed");
+  constexpr std::uint32_t kMostMicroBatches = 1024;
+  if (r.accumulate > kMostMicroBatches)
+    reject("train.grad_accum = " + std::to_string(r.accumulate) + " with parallel.pipeline",
+           "at most 1,024 micro-batches of a pipeline are replayed");
+  s.stage.stages = stages;
+  s.stage.ends_count = o.version != TorchtitanVersion::k00;
+  if (a.layer_count() + (s.stage.ends_count ? 2 : 0) < 2 * stages)
+    reject("parallel.pipeline = " + std::to_string(stages) + " with " + std::to_string(a.layer_count()) +
+               " layers",
+           "each stage has two layers at least, of which embedding and head may be one");
+  s.accumulate = r.accumulate;
+  s.fsdp.reduces_at_end = true;
+  s.fsdp.keeps_last_layer = false;
+  notes.push_back(
+      "Pipeline: 1F1B with " + std::to_string(r.accumulate) +
+      " micro-batches per step; the weights of a stage stay gathered, and its gradients are summed in f32 "
+      "and reduced at the end.");
+}
+
 }  // namespace
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -33,17 +120,17 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
   if (r.mode != RunMode::kFull)
     reject("adapters under FSDP2", "units that hold frozen and trained weights are not replayed");
-  if (r.parallel.data < 2)
+  if (r.parallel.data * r.parallel.context < 2)
     reject("parallel.data = 1 with FSDP2", "fully_shard divides the weights among data-parallel ranks",
            "set parallel.data, or plan one device with --for pytorch");
   if (r.parallel.zero < 2)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with FSDP2",
            "fully_shard divides weights and gradients too",
            "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
-  const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
+  const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16 || r.compute == DType::kF8;
   frameworks::FsdpPolicy& f = s.fsdp;
-  f.ranks = r.parallel.data;
-  f.reshard_after_forward = r.parallel.zero == 3;
+  f.ranks = r.parallel.data * r.parallel.context;
+  f.reshard_after_forward = r.parallel.zero != 2;
   f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
   s.autocast = false;
   s.ddp = false;
@@ -54,15 +141,35 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (o.framework == Framework::kTorchtitan) {
     require_plain_llama(a);
     s.modules = frameworks::ModelSource::kTorchtitan;
-    f.separate_ends = true;
+    f.separate_ends = o.version == TorchtitanVersion::k02;
+    f.keeps_last_layer = !f.separate_ends;
+    f.sums_by_unit = !f.separate_ends;
+    s.composite_norms = o.version == TorchtitanVersion::k00;
+    set_compile(r, o, s, notes);
+    set_float8(r, o, s, notes);
+    set_tensor_parallelism(a, r, s);
+    set_pipeline(a, r, o, s, notes);
+    // Each rank has its share of the tokens, and a shard of the weights.
+    if (const std::uint32_t ranks = r.parallel.context; ranks > 1) {
+      if (s.sequence % ranks)
+        reject("data.seq_len = " + std::to_string(s.sequence) +
+                   " with parallel.context = " + std::to_string(ranks),
+               "the context-parallel ranks share the tokens evenly");
+      s.context = ranks;
+      notes.push_back(
+          "Context parallelism: " + std::to_string(s.sequence / ranks) +
+          " tokens per rank; buffers of its attention, which are smaller than those of the loss, do not "
+          "count.");
+    }
     if (s.attention == frameworks::AttentionKernel::kEager)
       reject("plan.attention = \"materialised\"", "torchtitan calls scaled_dot_product_attention");
   }
   notes.push_back("FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) +
-                  " shards; weights are gathered in " + name_of(s.weights) + " and gradients reduced in " +
-                  name_of(f.reduce) + "; the weights of a layer are " +
-                  (f.reshard_after_forward ? "" : "not ") +
-                  "freed after its forward pass; every micro-batch reduces.");
+                  " shards; weights are gathered in " + name_of(s.weights) +
+                  (s.float8_gather ? ", those of linear layers in 8 bits," : "") +
+                  " and gradients reduced in " + name_of(f.reduce) + "; the weights of a layer are " +
+                  (f.reshard_after_forward ? "" : "not ") + "freed after its forward pass" +
+                  (s.stage.stages > 1 ? "." : "; every micro-batch reduces."));
   if (a.tied && o.framework == Framework::kTorchtitan)
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }

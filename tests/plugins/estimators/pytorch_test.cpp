@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
       {"plan.moments = \"bf16\": gradients and moments of torch.optim have the type of the parameter",
        [](RunSpec& r) { r.moment = DType::kBF16; }},
       {"plan.gradients = \"bf16\"", [](RunSpec& r) { r.grad = DType::kBF16; }},
-      {"parallel.tensor = 2: a plain PyTorch run is data-parallel only",
+      {"parallel.tensor = 2: this run is data-parallel only",
        [](RunSpec& r) { r.parallel.tensor = 2; }},
       {"parallel.pipeline = 4", [](RunSpec& r) { r.parallel.pipeline = 4; }},
       {"parallel.context = 2", [](RunSpec& r) { r.parallel.context = 2; }},

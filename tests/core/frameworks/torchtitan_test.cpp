@@ -1,0 +1,179 @@
+// What releases, compilation, float8 and parallelism of torchtitan change in the replay. Published runs are
+// compared in tests/plugins/estimators/torchtitan_runs_test.cpp.
+#include <boost/test/unit_test.hpp>
+#include <functional>
+
+#include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/training_step.hpp"
+
+using namespace trainhost;
+using namespace trainhost::frameworks;
+
+namespace {
+
+constexpr std::int64_t kHidden = 64, kWidth = 192, kVocabulary = 8192, kTokens = 2 * 128;
+constexpr std::uint32_t kLayers = 6;
+
+model::Architecture small_llama() {
+  model::Architecture a;
+  a.family = "llama", a.vocab = kVocabulary, a.hidden = kHidden;
+  model::Layer l;
+  l.attention.heads = 4, l.attention.kv_heads = 2, l.attention.head_dim = 16, l.mlp.width = kWidth;
+  a.layers = {{l, kLayers}};
+  return a;
+}
+
+StepSettings recomputing() {
+  StepSettings s;
+  s.modules = ModelSource::kTorchtitan, s.weights = Element::kBF16;
+  s.batch = 2, s.sequence = 128, s.checkpoint = true;
+  return s;
+}
+
+Trace trace_of(const StepSettings& s) { return training_step(small_llama(), s).trace; }
+std::uint64_t peak_of(const StepSettings& s) { return find_peak(trace_of(s), {.block = 1}).bytes; }
+
+/// Most storages for which `counts` holds that are allocated at the same time in phases of `kind`.
+std::size_t most_at_once(const Trace& t, Phase kind, const std::function<bool(const TraceStorage&)>& counts) {
+  std::size_t now = 0, most = 0, phase = 0;
+  for (std::size_t i = 0; i < t.events.size(); ++i) {
+    while (phase + 1 < t.phases.size() && t.phases[phase + 1].event <= i) ++phase;
+    if (!counts(t.storages[t.events[i].storage])) continue;
+    now += t.events[i].allocation ? 1 : -1;
+    if (t.phases[phase].phase == kind) most = std::max(most, now);
+  }
+  return most;
+}
+
+std::uint64_t bytes_named(const Trace& t, const std::string& tensor) {
+  std::uint64_t bytes = 0;
+  for (const TraceStorage& s : t.storages)
+    if (t.names[s.tensor] == tensor) bytes += s.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(torchtitan)
+
+BOOST_AUTO_TEST_CASE(compiled_layers_do_not_keep_their_last_product) {
+  StepSettings s = recomputing();
+  s.checkpoint = false, s.selective = true;
+  const std::uint64_t eager = peak_of(s);
+  s.compiles_layers = true;
+  BOOST_TEST(eager - peak_of(s) == kLayers * kTokens * kHidden * 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_compiled_loss_has_the_logits_and_their_gradient_in_the_compute_type) {
+  const auto logits = [](const TraceStorage& x) { return x.bytes == kTokens * kVocabulary * 4; };
+  const auto narrow = [](const TraceStorage& x) { return x.bytes == kTokens * kVocabulary * 2; };
+  StepSettings s = recomputing();
+  BOOST_TEST(most_at_once(trace_of(s), kBackward, logits) == 3u);
+  s.compiles_layers = s.compiles_loss = true;
+  BOOST_TEST(most_at_once(trace_of(s), kBackward, logits) == 0u);
+  BOOST_TEST(most_at_once(trace_of(s), kBackward, narrow) == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_norm_of_separate_operators_keeps_its_input_in_f32) {
+  StepSettings s = recomputing();
+  const std::uint64_t fused = peak_of(s);
+  s.composite_norms = true;
+  // The last norm: its input in f32 and the product with 1/rms in bf16, not the input itself.
+  BOOST_TEST(peak_of(s) - fused == kTokens * kHidden * 4u);
+}
+
+BOOST_AUTO_TEST_CASE(float8_layers_are_gathered_in_one_byte) {
+  StepSettings s = recomputing();
+  s.fsdp.ranks = 4;
+  const std::uint64_t wide = bytes_named(trace_of(s), "gathered weight");
+  s.float8_gather = true;
+  const std::uint64_t matrices = 2 * kHidden * kHidden + 2 * kHidden * kHidden / 2 + 3 * kHidden * kWidth;
+  // Gathered for the forward and the backward pass of two steps.
+  BOOST_TEST(wide - bytes_named(trace_of(s), "gathered weight") == 4 * kLayers * matrices);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_that_are_kept_are_summed_where_computed_or_per_unit) {
+  StepSettings s = recomputing();
+  s.fsdp.ranks = 4, s.accumulate = 2, s.fsdp.reduce_every_micro_batch = false;
+  const auto matrices = [](const TraceStorage& x) {
+    return x.layer == 1 && x.bytes == kHidden * kWidth * 2 &&
+           (x.purpose == Purpose::kGradients || x.purpose == Purpose::kBackward);
+  };
+  BOOST_TEST(most_at_once(trace_of(s), kBackward, matrices) == 1u);
+  s.fsdp.sums_by_unit = true;
+  BOOST_TEST(most_at_once(trace_of(s), kBackward, matrices) == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(tensor_parallel_ranks_divide_matrices_tokens_and_vocabulary) {
+  StepSettings s = recomputing();
+  s.tensor = 2;
+  const Trace t = trace_of(s);
+  std::uint64_t weights = 0;
+  for (const TraceStorage& x : t.storages)
+    if (x.purpose == Purpose::kWeights) weights += x.bytes;
+  const std::uint64_t matrices = 3 * kHidden * kHidden + 3 * kHidden * kWidth, norms = 2 * kHidden;
+  BOOST_TEST(weights == 2 * (kLayers * (matrices / 2 + norms) + 2 * kVocabulary * kHidden / 2 + kHidden));
+  // Log-probabilities, the gradient of the targets, exponentials, and a product.
+  const auto logits = [](const TraceStorage& x) { return x.bytes == kTokens * kVocabulary / 2 * 4; };
+  BOOST_TEST(most_at_once(t, kBackward, logits) == 4u);
+  const auto inputs = [&](const TraceStorage& x) { return x.saved && t.names[x.tensor] == "sum"; };
+  BOOST_TEST(most_at_once(t, kForward, inputs) == kLayers);
+  for (const TraceStorage& x : t.storages)
+    if (inputs(x)) BOOST_TEST(x.bytes == kTokens / 2 * kHidden * 2u);
+}
+
+BOOST_AUTO_TEST_CASE(context_parallel_ranks_keep_the_angles_of_all_tokens_twice) {
+  StepSettings s = recomputing();
+  s.batch = 1, s.sequence = 256;
+  const std::uint64_t angles = 256 * 8 * 8;
+  BOOST_TEST(bytes_named(trace_of(s), "freqs_cis") == angles);
+  s.context = 2;
+  BOOST_TEST(bytes_named(trace_of(s), "freqs_cis") == 2 * angles);
+  BOOST_TEST(bytes_named(trace_of(s), "token ids") == 128u * 8);
+}
+
+BOOST_AUTO_TEST_CASE(stages_share_the_layers) {
+  const auto sizes = [](std::uint32_t layers, std::uint32_t stages, bool ends_count) {
+    std::vector<std::uint32_t> out;
+    std::uint32_t before = 0;
+    for (std::uint32_t i = 0; i < stages; ++i) {
+      const auto [begin, end] = layers_of_stage(layers, {stages, i, ends_count});
+      BOOST_TEST(begin == before);
+      before = end;
+      out.push_back(end - begin);
+    }
+    BOOST_TEST(before == layers);
+    return out;
+  };
+  using Sizes = std::vector<std::uint32_t>;
+  const auto each = boost::test_tools::per_element();
+  BOOST_TEST(sizes(126, 8, false) == (Sizes{15, 16, 16, 16, 16, 16, 16, 15}), each);
+  BOOST_TEST(sizes(126, 8, true) == (Sizes{15, 16, 16, 16, 16, 16, 16, 15}), each);
+  BOOST_TEST(sizes(32, 4, false) == (Sizes{8, 8, 8, 8}), each);
+  BOOST_TEST(sizes(32, 4, true) == (Sizes{8, 9, 8, 7}), each);
+  BOOST_TEST(sizes(5, 1, true) == Sizes{5}, each);
+}
+
+BOOST_AUTO_TEST_CASE(a_stage_has_as_many_micro_batches_in_flight_as_stages_follow) {
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    StepSettings s = recomputing();
+    s.fsdp.ranks = 2, s.fsdp.reduces_at_end = true, s.accumulate = 5, s.stage = {3, index, false};
+    const Trace t = trace_of(s);
+    // Two layers per stage: the output of the first is kept for the second.
+    const auto kept = [&](const TraceStorage& x) {
+      return x.layer == 0 && x.saved && t.names[x.tensor] == "sum";
+    };
+    BOOST_TEST(most_at_once(t, kForward, kept) == 3 - index, index);
+    const auto count = [&](const char* name) {
+      return std::ranges::count_if(t.storages,
+                                   [&](const TraceStorage& x) { return t.names[x.tensor] == name; });
+    };
+    BOOST_TEST(count("received activations") == (index == 0 ? 0 : 5));
+    BOOST_TEST(count("received gradients") == (index == 2 ? 0 : 5));
+    BOOST_TEST(count("logits of all micro-batches") == (index == 2 ? 2 : 0));  // two steps
+    // Each unit is gathered once per step: the embedding or the head, and two layers.
+    BOOST_TEST(count("gathered weights") == 2 * (index == 1 ? 2 : 3));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,123 @@
+// Published peaks of torchtitan runs (bytes that the allocator reserved) compared with the estimate: prints
+// the error of each run, and bounds it by what docs/pytorch-memory.md states. Upper bounds are above each of
+// them.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstdio>
+
+#include "core/plugin/registry.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+using OptionMap = std::map<std::string, std::string>;
+
+struct Run {
+  const char *id, *model;
+  const char* estimator;  // "pytorch": the replay; "transformer": the closed form
+  OptionMap options;
+  std::uint32_t data, tensor, pipeline, context;
+  std::uint32_t batch, sequence, accumulate;
+  Recompute recompute;
+  DType compute;
+  double measured;         // GiB
+  double lowest, highest;  // error, percent
+};
+
+constexpr Recompute kSelective = Recompute::kSelective, kFull = Recompute::kFull;
+constexpr DType kBF16 = DType::kBF16, kF8 = DType::kF8;
+
+OptionMap version(const char* number) { return {{"framework_version", number}}; }
+OptionMap compiled(const char* number) { return {{"framework_version", number}, {"execution", "compile"}}; }
+/// As run_llama_train.sh starts it.
+OptionMap on_one_host(const char* number) {
+  OptionMap o = compiled(number);
+  o["allocator"] = "expandable_segments:True";
+  return o;
+}
+
+const std::vector<Run> kRuns = {
+    {"titan-8b-8gpu-0", "8B", "pytorch", version("0.0"), 8, 1, 1, 1, 2, 8192, 1, kSelective, kBF16, 82.4,
+     -0.5, 0.5},
+    {"titan-8b-8gpu-2", "8B", "pytorch", compiled("0.0"), 8, 1, 1, 1, 2, 8192, 1, kSelective, kF8, 76.8, -0.5,
+     0.5},
+    {"titan-8b-128gpu-1", "8B", "pytorch", compiled("0.0"), 128, 1, 1, 1, 2, 8192, 1, kSelective, kBF16, 62.0,
+     -1, 1},
+    {"titan-8b-cp2", "8B", "pytorch", on_one_host("0.0"), 4, 1, 1, 2, 1, 65536, 1, kFull, kF8, 84.2, -1, 1},
+    {"titan-8b-cp8", "8B", "pytorch", on_one_host("0.0"), 1, 1, 1, 8, 1, 262144, 1, kFull, kF8, 84.5, -1, 1},
+    {"titan-8b-h200-32", "8B", "pytorch", compiled("0.1"), 32, 1, 1, 1, 2, 8192, 1, kSelective, kF8, 47.96,
+     -0.5, 0.5},
+    {"titan-8b-b200-BF16", "8B", "pytorch", compiled("0.2"), 4, 1, 1, 1, 32, 2048, 1, kSelective, kBF16,
+     174.49, -6, 6},
+    {"titan-70b-2D", "70B", "pytorch", compiled("0.0"), 32, 8, 1, 1, 16, 8192, 1, kFull, kF8, 71.9, -7, 0},
+    {"titan-405b-1F1B", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 4, 8192, 8, kFull, kF8, 82.5, -16, 0},
+    {"titan-405b-cp1", "405B", "pytorch", compiled("0.0"), 8, 8, 8, 1, 1, 32768, 8, kFull, kF8, 75.3, -8, 0},
+    {"titan-405b-cp4", "405B", "pytorch", compiled("0.0"), 2, 8, 8, 4, 1, 131072, 8, kFull, kF8, 77.1, -10,
+     0},
+};
+
+RunSpec run_of(const Run& t) {
+  RunSpec r;
+  r.weight = r.grad = r.moment = DType::kF32, r.compute = t.compute;
+  r.micro_batch = t.batch, r.seq_len = t.sequence, r.accumulate = t.accumulate;
+  r.recompute = t.recompute;
+  r.parallel.data = t.data, r.parallel.tensor = t.tensor, r.parallel.pipeline = t.pipeline;
+  r.parallel.context = t.context, r.parallel.sequence = t.tensor > 1;
+  r.parallel.zero = t.pipeline > 1 ? 2 : 3;
+  r.memory.cross_entropy = CrossEntropy::kPlain;
+  return r;
+}
+
+/// Llama 3.1 of 8, 70 or 405 billion parameters.
+ModelSpec llama(std::string_view size) {
+  ModelSpec m;
+  m.family = "llama", m.vocab = 128256, m.kv_heads = 8, m.head_dim = 128;
+  m.hidden = 4096, m.layers = 32, m.intermediate = 14336;
+  if (size == "70B") m.hidden = 8192, m.layers = 80, m.intermediate = 28672;
+  if (size == "405B") m.hidden = 16384, m.layers = 126, m.intermediate = 53248;
+  m.heads = m.hidden / 128;
+  return m;
+}
+
+MemoryReport report_of(const Run& t) {
+  plugin::HostOptions o;
+  o.plugin_options[""]["framework"] = "torchtitan";
+  if (std::string_view(t.estimator) == "pytorch") o.plugin_options["pytorch"] = t.options;
+  plugin::Registry plugins({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(o));
+  return plugins.estimator(t.estimator).estimate(llama(t.model), run_of(t), nullptr);
+}
+
+/// GiB that the allocator reserves: without the CUDA context.
+double reserved_gib(const MemoryReport& r) {
+  return static_cast<double>(r.tier_bytes(Tier::kDevice) -
+                             r.component_bytes(Tier::kDevice, Component::kRuntime)) /
+         0x1p30;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(torchtitan_runs)
+
+BOOST_AUTO_TEST_CASE(the_error_of_each_published_run_is_what_the_documentation_states) {
+  double sum = 0, without_pipeline = 0, runs = 0;
+  for (const Run& t : kRuns) {
+    MemoryReport r = report_of(t);
+    const double ours = reserved_gib(r), error = 100 * (ours / t.measured - 1);
+    raise_to_upper_bounds(r);
+    const double bound = reserved_gib(r);
+    std::printf("%-20s %-12s measured %7.2f GiB, computed %7.2f GiB, %+6.2f %%, upper bound %7.2f GiB\n",
+                t.id, t.estimator, t.measured, ours, error, bound);
+    BOOST_TEST(error >= t.lowest, t.id);
+    BOOST_TEST(error <= t.highest, t.id);
+    BOOST_TEST(bound >= t.measured, t.id);
+    sum += std::abs(error);
+    if (t.pipeline == 1) without_pipeline += std::abs(error), ++runs;
+  }
+  const double mean = sum / static_cast<double>(kRuns.size());
+  std::printf("mean %.2f %%, without pipelines %.2f %%\n", mean, without_pipeline / runs);
+  BOOST_TEST(mean <= 4.5);
+  BOOST_TEST(without_pipeline / runs <= 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,172 @@
+// Keys of a torchtitan run that the estimator of PyTorch reads, and what it refuses.
+#include <boost/test/unit_test.hpp>
+#include <functional>
+
+#include "core/base/error.hpp"
+#include "core/plugin/registry.hpp"
+#include "plugins/estimators/pytorch/report.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
+
+using namespace trainhost;
+using test::has_note;
+
+namespace {
+
+model::Architecture small_llama() {
+  model::Architecture a;
+  a.family = "llama", a.vocab = 8192, a.hidden = 256;
+  model::Layer l;
+  l.attention.heads = 8, l.attention.kv_heads = 4, l.attention.head_dim = 32, l.mlp.width = 768;
+  a.layers = {{l, 8}};
+  return a;
+}
+
+RunSpec sharded() {
+  RunSpec r;
+  r.weight = DType::kF32, r.compute = DType::kBF16;
+  r.micro_batch = 2, r.seq_len = 512, r.accumulate = 4, r.recompute = Recompute::kFull;
+  r.parallel.data = 4, r.parallel.zero = 3;
+  return r;
+}
+
+pytorch::Options titan(pytorch::TorchtitanVersion version = pytorch::TorchtitanVersion::k02) {
+  pytorch::Options o;
+  o.framework = pytorch::Framework::kTorchtitan, o.version = version;
+  o.loop = frameworks::OptimizerLoop::kFused;
+  return o;
+}
+
+pytorch::Options compiled() {
+  pytorch::Options o = titan();
+  o.compile = o.compiles_loss = true;
+  return o;
+}
+
+std::uint64_t bytes(const RunSpec& r, const pytorch::Options& o) {
+  return pytorch::report(small_llama(), r, o).total_bytes();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(torchtitan_settings)
+
+BOOST_AUTO_TEST_CASE(releases_differ_in_units_norms_and_gradients_that_are_kept) {
+  const auto settings = [](pytorch::TorchtitanVersion v) {
+    std::vector<std::string> notes;
+    return pytorch::step_settings(small_llama(), sharded(), titan(v), notes);
+  };
+  using V = pytorch::TorchtitanVersion;
+  for (const V v : {V::k00, V::k01, V::k02}) {
+    const frameworks::StepSettings s = settings(v);
+    BOOST_TEST(s.composite_norms == (v == V::k00));
+    BOOST_TEST(s.fsdp.separate_ends == (v == V::k02));
+    BOOST_TEST(s.fsdp.keeps_last_layer == (v != V::k02));
+    BOOST_TEST(s.fsdp.sums_by_unit == (v != V::k02));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_plugin_reads_release_and_execution) {
+  const auto estimate = [](std::map<std::string, std::string> options) {
+    plugin::HostOptions o;
+    options["framework"] = "torchtitan";
+    o.plugin_options["pytorch"] = std::move(options);
+    plugin::Registry plugins({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(o));
+    ModelSpec m;
+    m.family = "llama", m.vocab = 8192, m.hidden = 256, m.layers = 8, m.heads = 8, m.kv_heads = 4,
+    m.head_dim = 32, m.intermediate = 768;
+    return plugins.estimator("pytorch").estimate(m, sharded(), nullptr);
+  };
+  const std::uint64_t newest = estimate({}).total_bytes();
+  BOOST_TEST(estimate({{"framework_version", "0.2"}}).total_bytes() == newest);
+  BOOST_TEST(estimate({{"framework_version", "0.0"}}).total_bytes() > newest);
+  const MemoryReport r = estimate({{"execution", "compile"}});
+  BOOST_TEST(r.total_bytes() < newest);
+  BOOST_TEST(has_note(r, "the loss is computed from logits in bf16"));
+  // 0.0 compiled no loss.
+  BOOST_TEST(!has_note(estimate({{"execution", "compile"}, {"framework_version", "0.0"}}), "logits in bf16"));
+  BOOST_CHECK_EXCEPTION(estimate({{"framework_version", "0.4"}}), plugin::PluginError,
+                        [](const plugin::PluginError& e) {
+                          return std::string(e.what()).find("framework_version") != std::string::npos;
+                        });
+}
+
+BOOST_AUTO_TEST_CASE(parallelism_divides_what_a_rank_holds) {
+  const std::uint64_t alone = bytes(sharded(), titan());
+  RunSpec r = sharded();
+  r.parallel.tensor = 4, r.parallel.sequence = true;
+  BOOST_TEST(bytes(r, titan()) < alone);
+  r = sharded(), r.parallel.pipeline = 4;
+  const MemoryReport report = pytorch::report(small_llama(), r, titan());
+  BOOST_TEST(has_note(report, "Pipeline: 1F1B with 4 micro-batches per step"));
+  BOOST_TEST(
+      has_note(report, "Stage 4 of 4 needs the most. It has the layers 7 to 7, the last norm and the head"));
+  r = sharded(), r.compute = DType::kF8;
+  BOOST_TEST(has_note(pytorch::report(small_llama(), r, compiled()), "gathers their weights in 8 bits"));
+  r.parallel.data = 1, r.parallel.context = 4;
+  BOOST_TEST(has_note(pytorch::report(small_llama(), r, compiled()), "in bf16, as parallel.data is 1"));
+}
+
+BOOST_AUTO_TEST_CASE(upper_bounds_cover_the_other_start_script_and_compiled_collectives) {
+  const auto margin = [](const RunSpec& r, const pytorch::Options& o) {
+    MemoryReport report = pytorch::report(small_llama(), r, o);
+    return raise_to_upper_bounds(report);
+  };
+  RunSpec r = sharded();
+  pytorch::Options given = titan();
+  given.allocator_given = true;
+  BOOST_TEST(margin(r, titan()) >= margin(r, given));
+  r.parallel.tensor = 2, r.parallel.sequence = true;
+  pytorch::Options compiles = given;
+  compiles.compile = true;
+  // At least the inputs and results of one layer, gathered.
+  BOOST_TEST(margin(r, compiles) > margin(r, given) + 4 * 2 * 512 * 256 * 2);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
+  struct Row {
+    const char* message;
+    bool compile;
+    std::function<void(RunSpec&)> set;
+  };
+  const Row rows[] = {
+      {"plan.execution = \"compile\" without recomputation", true,
+       [](RunSpec& r) { r.recompute = Recompute::kNone; }},
+      {"train.precision = \"fp8\" in eager execution", false, [](RunSpec& r) { r.compute = DType::kF8; }},
+      {"parallel.tensor = 2 without sequence parallelism", false, [](RunSpec& r) { r.parallel.tensor = 2; }},
+      {"parallel.tensor = 8 with 4 key and value heads", false,
+       [](RunSpec& r) { r.parallel.tensor = 8, r.parallel.sequence = true; }},
+      {"selective recomputation with parallel.tensor", false,
+       [](RunSpec& r) {
+         r.parallel.tensor = 2, r.parallel.sequence = true, r.recompute = Recompute::kSelective;
+       }},
+      {"parallel.interleave = 2", false,
+       [](RunSpec& r) { r.parallel.pipeline = 2, r.parallel.virtual_stages = 2; }},
+      {"parallel.pipeline = 8 with 8 layers", false, [](RunSpec& r) { r.parallel.pipeline = 8; }},
+      {"train.grad_accum = 2000 with parallel.pipeline", false,
+       [](RunSpec& r) { r.parallel.pipeline = 2, r.accumulate = 2000; }},
+      {"parallel.expert = 2: of torchtitan data, context, tensor and pipeline parallelism", false,
+       [](RunSpec& r) { r.parallel.expert = 2; }},
+      {"data.seq_len = 512 with parallel.context = 3", false, [](RunSpec& r) { r.parallel.context = 3; }},
+  };
+  for (const Row& row : rows) {
+    RunSpec r = sharded();
+    row.set(r);
+    std::vector<std::string> notes;
+    BOOST_CHECK_EXCEPTION(pytorch::step_settings(small_llama(), r, row.compile ? compiled() : titan(), notes),
+                          Error, [&](const Error& e) {
+                            BOOST_TEST(std::string(e.what()).find(row.message) != std::string::npos,
+                                       e.what());
+                            return true;
+                          });
+  }
+  pytorch::Options o;
+  o.compile = true;
+  std::vector<std::string> notes;
+  RunSpec r = sharded();
+  r.parallel = {};
+  BOOST_CHECK_EXCEPTION(pytorch::step_settings(small_llama(), r, o, notes), Error, [](const Error& e) {
+    return std::string(e.what()).find("only described for torchtitan") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
