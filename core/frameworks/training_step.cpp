@@ -1,11 +1,14 @@
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
+#include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/operators.hpp"
 
 namespace trainhost::frameworks {
@@ -20,13 +23,27 @@ class OptimizerStep {
   OptimizerStep(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
       : t_(tape), s_(settings), trained_(trained) {}
 
+  /// The step of one parameter, when its gradient is complete.
+  void run(const Tensor& p) { run(std::span(&p, 1)); }
+
+  /// The step of all parameters, after the gradients of torchtune are divided by the number of tokens.
   void run() {
+    if (s_.modules == ModelSource::kTorchtune && !s_.update_in_backward) {
+      const Tensor tokens = t_.new_storage({}, Element::kI64, Purpose::kUpdate, "", "number of tokens");
+      const Tensor inverse = t_.new_storage({}, Element::kF32, Purpose::kUpdate, "", "1/tokens");
+      const Tensor scale = t_.new_storage({}, Element::kF32, Purpose::kUpdate, "", "1/tokens");
+    }
+    run(trained_);
+  }
+
+ private:
+  void run(std::span<const Tensor> parameters) {
     const bool adam = s_.optimizer == Optimizer::kAdamW;
     const int moments = adam ? 2 : s_.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
     const bool counts = adam && (s_.loop == OptimizerLoop::kFused || t_.options.counters_on_device);
-    if (state_.empty())
-      for (const Tensor& p : trained_) {
-        if (!p->grad) continue;
+    if (state_.empty() || s_.update_in_backward)
+      for (const Tensor& p : parameters) {
+        if (!p->grad || !updated_.insert(p.get()).second) continue;
         for (int i = 0; i < moments; ++i)
           state_.push_back(like(p, p->shape, Purpose::kOptimizerState, "moment"));
         if (counts) state_.push_back(like(p, {}, Purpose::kOptimizerState, "step counter"));
@@ -34,11 +51,11 @@ class OptimizerStep {
     if (adam && s_.loop == OptimizerLoop::kForeach) {
       // The square roots of all second moments exist at the same time.
       std::vector<Tensor> roots;
-      for (const Tensor& p : trained_)
+      for (const Tensor& p : parameters)
         if (p->grad) roots.push_back(like(p, p->shape, Purpose::kUpdate, "square root of the second moment"));
     }
     if (adam && s_.loop == OptimizerLoop::kForLoop)
-      for (const Tensor& p : trained_) {
+      for (const Tensor& p : parameters) {
         if (!p->grad) continue;
         const Tensor root = like(p, p->shape, Purpose::kUpdate, "square root of the second moment");
         like(p, p->shape, Purpose::kUpdate, "square root of the second moment, corrected");
@@ -46,13 +63,12 @@ class OptimizerStep {
     if (!adam && s_.weight_decay && s_.loop == OptimizerLoop::kForeach) {
       // Weight decay is added to copies of all gradients.
       std::vector<Tensor> decayed;
-      for (const Tensor& p : trained_)
+      for (const Tensor& p : parameters)
         if (p->grad) decayed.push_back(like(p, p->shape, Purpose::kUpdate, "gradient with weight decay"));
     }
-    for (const Tensor& p : trained_) p->grad.reset();
+    for (const Tensor& p : parameters) p->grad.reset();
   }
 
- private:
   Tensor like(const Tensor& p, const Shape& shape, Purpose purpose, const char* tensor) {
     const TraceStorage own = t_.storage(p);
     t_.layer = own.layer;
@@ -66,6 +82,7 @@ class OptimizerStep {
   const StepSettings& s_;
   const std::vector<Tensor>& trained_;
   std::vector<Tensor> state_;
+  std::set<const TensorBody*> updated_;  // that have their state
 };
 
 /// Gradients are reduced from buckets of 25 MiB, the first of 1 MiB, that exist during the whole run.
@@ -153,13 +170,14 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
 
 std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s) {
   if (s.modules == ModelSource::kTorchtitan) return std::make_unique<TorchtitanDecoder>(tape, a, s);
+  if (s.modules == ModelSource::kTorchtune) return std::make_unique<TorchtuneDecoder>(tape, a, s);
   return std::make_unique<Decoder>(tape, a, s);
 }
 
 }  // namespace
 
 bool has_builder(std::string_view family, ModelSource modules) {
-  if (modules == ModelSource::kTorchtitan) return family == "llama";
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune) return family == "llama";
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 
@@ -174,6 +192,10 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   tape.begin(kLoad, 0, 0);
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s);
   OptimizerStep optimizer(tape, s, model->trained());
+  if (s.update_in_backward)
+    tape.after_gradient = [&](TensorBody& leaf) {
+      if (leaf.parameter) optimizer.run(Tensor(&leaf));
+    };
   std::vector<Tensor> kept;
   if (s.ddp) kept = ddp_buckets(tape, model->trained());
   // Each of the two threads has a handle of cuBLAS with a workspace.
@@ -187,7 +209,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
       Tensor loss = model->loss();
       const bool first = std::exchange(tape.recording, false);
-      if (s.accumulate > 1) loss = div_number(tape, loss);
+      if (s.accumulate > 1 && s.modules != ModelSource::kTorchtune) loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
       if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);

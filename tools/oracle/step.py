@@ -9,8 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import differences
 import fsdp
 import models
-import titan
 import saved
+import titan
+import tune
 from cases import Case
 from memory import Phases
 
@@ -20,9 +21,13 @@ STEPS = 2  # the first allocates the optimizer's state, all others are like the 
 def optimizer_of(c: Case, model):
     trained = [p for p in model.parameters() if p.requires_grad]
     if c.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=1e-3, foreach=True)
-    kind = {"adamw-foreach": {"foreach": True}, "adamw-fused": {"fused": True}}[c.optimizer]
-    return torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01, **kind)
+        make = lambda parameters: torch.optim.SGD(parameters, lr=1e-3, foreach=True)
+    else:
+        kind = {"adamw-foreach": {"foreach": True}, "adamw-fused": {"fused": True}}[c.optimizer]
+        make = lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, **kind)
+    if c.tune and c.tune["in_backward"]:
+        return tune.InBackward(model, make)
+    return make(trained)
 
 
 def mixed(c: Case):
@@ -39,12 +44,14 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
         fsdp.before_micro_batch(model, c, i)
         with record if i == 0 else contextlib.nullcontext(), mixed(c):
             loss = model(input_ids=inputs, labels=inputs).loss
-        if c.accumulate > 1:
+        if c.accumulate > 1 and not c.tune:
             loss = loss / c.accumulate
         tracker.begin(name + "backward")
         loss.backward()
         del loss
     tracker.begin(name + "optimizer")
+    if c.tune:
+        tune.scale_gradients(model.model, c)
     optimizer.step()
     optimizer.zero_grad()  # sets the gradients to None
 
@@ -53,19 +60,22 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     with differences.removed(kernels, real), fsdp.ranks(c) as mesh, mode:
-        called = model = models.build(c) if not fsdp.is_titan(c) else titan.build(c, mesh)
+        called = model = tune.build(c) if c.tune else models.build(c) if not fsdp.is_titan(c) else titan.build(c, mesh)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         given = [inputs]
-        if fsdp.is_titan(c):
+        if fsdp.is_titan(c) or c.tune:
             model = called.model
             called.labels = torch.zeros_like(inputs)
             given.append(called.labels)
+            if c.tune:
+                called.positions = torch.zeros_like(inputs)
+                given.append(called.positions)
         elif c.fsdp:
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
         notes = saved.Saved(model)
         tracker = Phases()
-        tracker.track_external(model, optimizer, *given)
+        tracker.track_external(model, *(optimizer.each.values() if isinstance(optimizer, tune.InBackward) else [optimizer]), *given)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance
