@@ -41,12 +41,12 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
 }
 
 Tensor TorchtuneDecoder::weight(std::int32_t unit, const Shape& shape, const char* module, bool adapter) {
+  const bool trained = adapter || s_.lora_rank == 0;
   if (fsdp_) {
-    const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module);
-    trained_.push_back(w.shard);
+    const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module, trained);
+    if (trained) trained_.push_back(w.shard);
     return w.full;
   }
-  const bool trained = adapter || s_.lora_rank == 0;
   Tensor w = t_.parameter(shape, s_.weights, module, trained);
   if (trained) trained_.push_back(w);
   return w;
@@ -104,7 +104,10 @@ Tensor TorchtuneDecoder::loss() {
     Tensor last = last_layer();
     Tensor hidden = norm(last, final_norm_, "norm");
     offload({}, 0);  // what the last norm saves takes their place
-    if (s_.loss == LossKind::kChunkedHead) last.reset();
+    if (s_.loss == LossKind::kChunkedHead) {
+      last.reset();
+      after_forward(hidden);
+    }
     switch (s_.loss) {
       case LossKind::kPlain: {
         result = plain_loss(std::move(hidden), std::move(last));
@@ -121,7 +124,6 @@ Tensor TorchtuneDecoder::loss() {
   t_.in_loss = true;
   t_.module = "loss";
   if (!s_.update_in_backward) result = mul(t_, result, tokens);
-  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
   t_.in_loss = false;
   t_.purpose = before;
   t_.module = "";
@@ -162,6 +164,11 @@ Tensor TorchtuneDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
   if (fsdp_) fsdp_->after_forward(index, y);
   if (s_.checkpoint && s_.offload_inputs) offload(input, kInFlight);
   return y;
+}
+
+/// `output`: of the model; of several chunks the last one, whose gradient is the first.
+void TorchtuneDecoder::after_forward(const Tensor& output) {
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, output);
 }
 
 /// Copies an input to host memory; at most `kept` inputs are on the device until their copy is complete.

@@ -33,6 +33,7 @@ class TorchtuneDecoder : public StepModel {
   Tensor last_layer();
   Tensor unit_of_layer(const Tensor& x, const Layer& w);
   Tensor block(const Tensor& x, const Layer& w);
+  void after_forward(const Tensor& output);
   void offload(const Tensor& input, std::size_t kept);
   void bring_back(const Tensor& input, std::int32_t layer);
   Tensor attention(const Tensor& x, const Layer& w);

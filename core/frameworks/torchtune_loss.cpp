@@ -50,11 +50,13 @@ Tensor TorchtuneDecoder::plain_loss(Tensor hidden, Tensor last) {
   }
   hidden.reset();
   last.reset();
+  after_forward(logits);
   t_.in_loss = true;
   t_.module = "loss";
   const std::int64_t rows = batch_ * sequence_;
   logits = view(t_, logits, {rows, vocab_});
-  return loss_of_rows(logits, t_.alias(labels_, {rows}));
+  // The recipes compile this loss, but call the one that is not compiled.
+  return cross_entropy(t_, logits, t_.alias(labels_, {rows}));
 }
 
 Tensor TorchtuneDecoder::chunked_loss(Tensor hidden, Tensor last) {
@@ -65,6 +67,7 @@ Tensor TorchtuneDecoder::chunked_loss(Tensor hidden, Tensor last) {
   }
   hidden.reset();
   last.reset();
+  after_forward(outputs.back());
   t_.in_loss = true;
   t_.module = "loss";
   Tensor count;

@@ -38,6 +38,10 @@ class OptimizerStep {
 
  private:
   void run(std::span<const Tensor> parameters) {
+    if (s_.optimizer == Optimizer::kAdamW8bit) {
+      run_8bit(parameters);
+      return;
+    }
     const bool adam = s_.optimizer == Optimizer::kAdamW;
     const int moments = adam ? 2 : s_.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
     const bool counts = adam && (s_.loop == OptimizerLoop::kFused || t_.options.counters_on_device);
@@ -67,6 +71,46 @@ class OptimizerStep {
         if (p->grad) decayed.push_back(like(p, p->shape, Purpose::kUpdate, "gradient with weight decay"));
     }
     for (const Tensor& p : parameters) p->grad.reset();
+  }
+
+  /// AdamW8bit of torchao, or PagedAdamW8bit of bitsandbytes: moments of one byte with a scale per 256
+  /// elements; those of fewer than 4,096 elements are not rounded. Paged moments, of 100,000 elements or
+  /// more, are memory of the driver, which moves them to the host.
+  void run_8bit(std::span<const Tensor> parameters) {
+    constexpr std::uint64_t kSmall = 4096, kPaged = 100'000, kBlock = 256;
+    for (const Tensor& p : parameters) {
+      if (!p->grad || !updated_.insert(p.get()).second) continue;
+      const std::uint64_t n = p->shape.count();
+      const auto blocks = static_cast<std::int64_t>((n + kBlock - 1) / kBlock);
+      const auto state = [&](Element type, const Shape& shape, const char* name) {
+        state_.push_back(moment(p, type, shape, Purpose::kOptimizerState, name));
+      };
+      for (int i = 0; i < 2; ++i) {
+        if (n < kSmall) {
+          state(s_.paged_optimizer ? Element::kF32 : p->type, p->shape, "moment");
+          continue;
+        }
+        if (!s_.paged_optimizer || n < kPaged) state(Element::kByte, p->shape, "moment of one byte");
+        state(Element::kF32, {blocks}, "scales of the moment");
+      }
+    }
+    // The compiled step of torchao writes both moments in f32, divided by their scales, before it rounds
+    // them.
+    for (const Tensor& p : parameters)
+      if (p->grad && !s_.paged_optimizer && p->shape.count() >= kSmall) {
+        const Tensor first = moment(p, Element::kF32, p->shape, Purpose::kUpdate, "first moment in f32");
+        const Tensor second = moment(p, Element::kF32, p->shape, Purpose::kUpdate, "second moment in f32");
+      }
+    for (const Tensor& p : parameters) p->grad.reset();
+  }
+
+  Tensor moment(const Tensor& p, Element type, const Shape& shape, Purpose purpose, const char* tensor) {
+    const TraceStorage own = t_.storage(p);
+    t_.layer = own.layer;
+    Tensor out = t_.new_storage(shape, type, purpose, "", tensor);
+    t_.storage(out).module = own.module;
+    t_.layer = -1;
+    return out;
   }
 
   Tensor like(const Tensor& p, const Shape& shape, Purpose purpose, const char* tensor) {
@@ -177,7 +221,8 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
 }  // namespace
 
 bool has_builder(std::string_view family, ModelSource modules) {
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune) return family == "llama";
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
+    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 

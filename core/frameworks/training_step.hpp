@@ -56,8 +56,9 @@ struct StepSettings {
   bool nf4 = false;                 // frozen linear layers are NF4Tensors of torchao
   bool packed = false;              // positions are given, because a row holds several sequences
   bool compiled = false;            // layers and loss are graphs of torch.compile
-  bool offload_inputs = false;      // the inputs of checkpointed layers are in host memory until they are needed
-  std::uint32_t positions = 0;      // that the table of angles has; 0: `sequence`
+  bool offload_inputs = false;   // the inputs of checkpointed layers are in host memory until they are needed
+  bool paged_optimizer = false;  // 8-bit moments of large parameters are not allocated by PyTorch
+  std::uint32_t positions = 0;   // that the table of angles has; 0: `sequence`
   TapeOptions machine;
   bool operator==(const StepSettings&) const = default;
 };

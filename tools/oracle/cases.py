@@ -176,4 +176,6 @@ def draw_tune(seed: int, number: int) -> Case:
         optimizer=OPTIMIZERS[number // 2 % 3], checkpoint=r.random() < 0.6, batch=r.randint(1, 4),
         sequence=between(r, 48, 1500), accumulate=1 if in_backward else r.choice([1, 1, 2]),
         lora=r.choice([4, 8, 16, 64]) if lora else 0, lora_targets=targets if lora else "", lora_dropout=0.0,
+        fsdp={"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": r.random() < 0.75,
+              "sync": "every"} if number >= 54 and not nf4 and not in_backward else None,
         tune={"loss": loss, "in_backward": in_backward, "nf4": nf4, "packed": r.random() < 0.5})

@@ -70,7 +70,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             if c.tune:
                 called.positions = torch.zeros_like(inputs)
                 given.append(called.positions)
-        elif c.fsdp:
+        if c.fsdp and not fsdp.is_titan(c):
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
         notes = saved.Saved(model)

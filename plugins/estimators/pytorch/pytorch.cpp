@@ -17,8 +17,9 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"]
-options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune"]
+options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy", "execution",
+  "optimizer_in_backward", "optimizer_paged"]
 priority = 80
 )");
 
@@ -60,16 +61,38 @@ pytorch::Options options_of(const th_host* host) {
   const rules::Options given(host, kId);
   pytorch::Options o;
   // Rejects any other value.
-  const std::string framework =
-      given.word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan"})
-          .value_or("pytorch");
+  const std::string framework = given
+                                    .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory",
+                                                        "fsdp2", "torchtitan", "torchtune"})
+                                    .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") {
     o.framework = pytorch::Framework::kTorchtitan;
     o.allocator.expandable_segments = true;  // as its run_train.sh does
   }
   o.loop = usual_loop(given);
-  if (given.word("cross_entropy", {"fused", "plain", "in-place"}) == "fused")
+  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});
+  if (framework == "torchtune") {
+    o.framework = pytorch::Framework::kTorchtune;
+    o.allocator.expandable_segments = true;  // as its __init__.py does
+    o.loss = loss == "plain"     ? frameworks::LossKind::kPlain
+             : loss == "chunked" ? frameworks::LossKind::kChunkedLogits
+                                 : frameworks::LossKind::kChunkedHead;
+    o.compiled = given.word("execution", {"eager", "compile"}) == "compile";
+    o.update_in_backward = given.word("optimizer_in_backward", {"true", "false"}) == "true";
+    o.paged_optimizer = given.word("optimizer_paged", {"true", "false"}) == "true";
+  } else if (given.word("execution", {"eager", "compile"}) == "compile") {
+    throw usage_error("the estimator 'pytorch' does not describe plan.execution = \"compile\" of " +
+                      framework +
+                      ": compiled graphs keep other activations; they are replayed for torchtune only");
+  } else if (given.word("optimizer_in_backward", {"true", "false"}) == "true") {
+    throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_in_backward of " + framework +
+                      ": it is replayed for torchtune only");
+  }
+  if (loss == "chunked" && framework != "torchtune")
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
+                      framework + ": it is a loss of torchtune");
+  if (loss == "fused" && framework != "torchtune")
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");

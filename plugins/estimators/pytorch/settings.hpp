@@ -11,7 +11,8 @@
 namespace trainhost::pytorch {
 
 /// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
-enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan };
+/// torchtitan, torchtune: their own modules.
+enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune };
 
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
@@ -21,6 +22,9 @@ struct Options {
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2
+  // torchtune only.
+  frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
+  bool compiled = false, update_in_backward = false, paged_optimizer = false;
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
@@ -30,6 +34,10 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 
 /// `what`: the setting; `why`: the reason, or what PyTorch has instead. Throws usage_error.
 [[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {});
+
+/// torchtune's recipes. Throws usage_error.
+void set_torchtune(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// FSDP2 of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,
