@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/frameworks/attention.hpp"
+#include "core/frameworks/fused.hpp"
 #include "core/frameworks/operators.hpp"
 
 namespace trainhost::frameworks {

@@ -14,13 +14,14 @@ Fsdp::Unit& Fsdp::unit(std::int32_t index) {
 }
 
 Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module,
-                             Element gradient) {
+                             Element gradient, bool trained) {
   // Chunks of the first dimension; rank 0 has one of the largest.
   Shape part = shape;
   part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
   part = part.made_contiguous();
-  Tensor shard = t_.parameter(part, policy_.shards, module, true);
+  Tensor shard = t_.parameter(part, policy_.shards, module, trained);
   Tensor full = t_.absent_parameter(shape, type);
+  full->requires_grad = trained;
   Unit& u = unit(index);
   u.parameters.push_back({full, shard, module, t_.layer, gradient, {}});
   u.gathered_bytes += part.count() * bytes_of(type);

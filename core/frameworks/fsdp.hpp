@@ -48,7 +48,8 @@ class Fsdp {
   /// Units that are no layer: the root, the embedding, the last norm with the head.
   static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
   /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it.
-  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient);
+  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
+                   bool trained = true);
 
   void before_forward(std::int32_t unit);
   /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.

@@ -192,6 +192,47 @@ Tensor add(Tape& t, const Tensor& a, const Tensor& b) {
                  elementwise(a->shape, b->shape), promoted(a, b));
 }
 
+Tensor subtract(Tape& t, const Tensor& a, const Tensor& b) {
+  const std::array inputs{a, b};
+  return t.apply({"difference",
+                  inputs,
+                  {},
+                  false,
+                  [](BackwardCall& c) {
+                    if (c.needs(1)) c.results[1] = like(c.tape, c.grads[0]);
+                    if (c.needs(0)) c.results[0] = c.take();
+                  }},
+                 elementwise(a->shape, b->shape), promoted(a, b));
+}
+
+Tensor add_in_place(Tape& t, const Tensor& a, const Tensor& b) {
+  const std::array inputs{a, b};
+  return t.apply_view({"sum",
+                       inputs,
+                       {},
+                       false,
+                       [](BackwardCall& c) {
+                         if (c.needs(0)) c.results[0] = c.tape.alias(c.grads[0]);
+                         if (c.needs(1)) c.results[1] = c.take();
+                       }},
+                      a, a->shape);
+}
+
+Tensor divide(Tape& t, const Tensor& a, const Tensor& b) {
+  const std::array inputs{a, b};
+  return t.apply({"quotient", inputs, one(b), false, elementwise_gradient()}, elementwise(a->shape, b->shape),
+                 promoted(a, b));
+}
+
+Tensor index_rows(Tape& t, const Tensor& x, const Tensor& at) {
+  return t.apply({"rows", one(x), one(at), false,
+                  [before = x->shape](BackwardCall& c) {
+                    c.results[0] =
+                        c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient of rows");
+                  }},
+                 {at->shape[0], x->shape[1]}, x->type);
+}
+
 Tensor mul(Tape& t, const Tensor& a, const Tensor& b) {
   const std::array inputs{a, b};
   std::array<Tensor, 2> saved;
@@ -424,19 +465,6 @@ Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
   return t.apply({"loss", one(probabilities), saved, false,
                   [shape = probabilities->shape](BackwardCall& c) {
                     c.results[0] = c.tape.make(shape, Element::kF32, "gradient of the log-probabilities");
-                  }},
-                 {}, Element::kF32);
-}
-
-Tensor fused_cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
-  const Shape rows{logits->shape[0], 1};
-  const Tensor largest = t.make(rows, Element::kF32, "maxima of the rows");
-  const Tensor sums = t.make(rows, Element::kF32, "logarithms of the sums of the rows");
-  const std::array saved{logits, targets, largest, sums};
-  return t.apply({"loss", one(logits), saved, false,
-                  [](BackwardCall& c) {
-                    const Tensor& x = c.saved[0];
-                    c.results[0] = c.tape.make(x->shape, x->type, "gradient of the logits");
                   }},
                  {}, Element::kF32);
 }

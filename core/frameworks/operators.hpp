@@ -32,7 +32,12 @@ Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple);
 
 // Elementwise.
 Tensor add(Tape& t, const Tensor& a, const Tensor& b);
+Tensor subtract(Tape& t, const Tensor& a, const Tensor& b);
+/// a += b. The result is the memory of a.
+Tensor add_in_place(Tape& t, const Tensor& a, const Tensor& b);
 Tensor mul(Tape& t, const Tensor& a, const Tensor& b);
+/// a / b, where b needs no gradient.
+Tensor divide(Tape& t, const Tensor& a, const Tensor& b);
 Tensor mul_number(Tape& t, const Tensor& x);
 Tensor div_number(Tape& t, const Tensor& x);
 Tensor add_number(Tape& t, const Tensor& x);
@@ -62,11 +67,11 @@ Tensor conv1d(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias);
 /// Batches of matrices in four dimensions.
 Tensor matmul(Tape& t, const Tensor& a, const Tensor& b);
 
+/// index_select() of rows: x: [N, width]; at: [n, 1].
+Tensor index_rows(Tape& t, const Tensor& x, const Tensor& at);
 Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w);
 /// logits: [rows, classes] in f32.
 Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
-/// As torch.compile runs it: kernels that read the logits in their own type and keep two f32 numbers per row.
-Tensor fused_cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
 
 /// Result type of an operator on two tensors.
 Element promoted(const Tensor& a, const Tensor& b);

@@ -1,27 +1,40 @@
-// torch.optim's step(): state that its first call allocates, temporary tensors, and gradients that are freed.
+// The step of an optimizer of torch.optim, torchao or bitsandbytes: state that its first call allocates,
+// temporary tensors, and gradients that are freed.
 #pragma once
+#include <set>
+#include <span>
 #include <vector>
 
 #include "core/frameworks/training_step.hpp"
 
 namespace trainhost::frameworks {
 
+/// optimizer.step() and zero_grad(set_to_none=True).
 class OptimizerStep {
  public:
   /// All arguments must outlive it. trained: the tensors that the optimizer updates.
   OptimizerStep(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
       : t_(tape), s_(settings), trained_(trained) {}
 
-  /// optimizer.step() and zero_grad(set_to_none=True).
+  /// The step of all parameters, after the gradients of torchtune are divided by the number of tokens.
   void run();
+  /// The step of one parameter, when its gradient is complete.
+  void run(const Tensor& p) { run(std::span(&p, 1)); }
 
  private:
+  void run(std::span<const Tensor> parameters);
+  /// AdamW8bit of torchao, or PagedAdamW8bit of bitsandbytes: moments of one byte with a scale per 256
+  /// elements; those of fewer than 4,096 elements are not rounded. Paged moments, of 100,000 elements or
+  /// more, are memory of the driver, which moves them to the host.
+  void run_8bit(std::span<const Tensor> parameters);
+  Tensor moment(const Tensor& p, Element type, const Shape& shape, Purpose purpose, const char* tensor);
   Tensor like(const Tensor& p, const Shape& shape, Purpose purpose, const char* tensor);
 
   Tape& t_;
   const StepSettings& s_;
   const std::vector<Tensor>& trained_;
   std::vector<Tensor> state_;
+  std::set<const TensorBody*> updated_;  // that have their state
 };
 
 }  // namespace trainhost::frameworks

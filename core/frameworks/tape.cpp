@@ -85,8 +85,8 @@ Tensor Tape::absent_parameter(const Shape& shape, Element type) {
 }
 
 void Tape::make_present(const Tensor& t, std::uint64_t bytes, std::int32_t layer_index,
-                        const char* module_name, const char* tensor) {
-  t->storage->index = writer_.allocate(bytes, Purpose::kWeights, layer_index, module_name, tensor);
+                        const char* module_name, const char* tensor, Purpose p) {
+  t->storage->index = writer_.allocate(bytes, p, layer_index, module_name, tensor);
   t->storage->present = true;
 }
 

@@ -197,7 +197,7 @@ class Tape {
   /// A trained parameter without memory, until make_present(); `bytes` may exceed its size.
   Tensor absent_parameter(const Shape& shape, Element type);
   void make_present(const Tensor& t, std::uint64_t bytes, std::int32_t layer_index, const char* module_name,
-                    const char* tensor);
+                    const char* tensor, Purpose p = Purpose::kWeights);
   void make_absent(const Tensor& t);
 
   /// Operator: allocates its result (or views `of`), and records a node if an input needs a gradient.

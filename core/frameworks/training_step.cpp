@@ -7,6 +7,7 @@
 #include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
+#include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/operators.hpp"
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/zero.hpp"
@@ -108,13 +109,15 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
     if (s.stage.stages > 1) pipeline.emplace(tape, *model, s.stage, s.accumulate);
     return model;
   }
+  if (s.modules == ModelSource::kTorchtune) return std::make_unique<TorchtuneDecoder>(tape, a, s);
   return std::make_unique<Decoder>(tape, a, s);
 }
 
 }  // namespace
 
 bool has_builder(std::string_view family, ModelSource modules) {
-  if (modules == ModelSource::kTorchtitan) return family == "llama";
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
+    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 
@@ -130,6 +133,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   std::optional<Pipeline> pipeline;
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
   OptimizerStep optimizer(tape, s, model->trained());
+  if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
   std::vector<Tensor> kept;
   std::unique_ptr<Zero> zero;
   if (s.zero.stage) {
@@ -148,7 +152,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
       Tensor loss = model->loss();
       const bool first = std::exchange(tape.recording, false);
-      if (s.accumulate > 1) loss = div_number(tape, loss);
+      if (s.accumulate > 1 && s.modules != ModelSource::kTorchtune) loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
       if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);

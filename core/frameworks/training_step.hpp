@@ -15,9 +15,13 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
-/// Whose modules run: those of transformers, or the Llama of torchtitan.
-enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan };
+/// Whose modules run: those of transformers, the Llama of torchtitan, or that of torchtune.
+enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
+
+/// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), or of the hidden
+/// states in chunks (LinearCrossEntropyLoss).
+enum class LossKind : std::uint8_t { kPlain, kChunkedLogits, kChunkedHead };
 
 /// Bits of StepSettings::lora_targets, as in RunSpec::lora_targets.
 enum LoraTarget : std::uint32_t {
@@ -39,7 +43,7 @@ struct StepSettings {
   bool checkpoint = false;  // every layer, non-reentrant
   bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
   ModelSource modules = ModelSource::kTransformers;
-  /// torch.compile of each layer, and of the loss; torchtitan only, where layers are recomputed.
+  /// torch.compile of each layer, and of the loss; torchtitan (where layers are recomputed) and torchtune.
   bool compiles_layers = false, compiles_loss = false;
   std::uint32_t tensor = 1;   // tensor-parallel ranks, with sequence parallelism; torchtitan only
   StageOfPipeline stage;      // its `accumulate` micro-batches run as 1F1B; torchtitan only
@@ -57,6 +61,14 @@ struct StepSettings {
   ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
+  // torchtune only.
+  LossKind loss = LossKind::kPlain;
+  bool update_in_backward = false;  // each parameter is updated when its gradient is complete
+  bool nf4 = false;                 // frozen linear layers are NF4Tensors of torchao
+  bool packed = false;              // positions are given, because a row holds several sequences
+  bool offload_inputs = false;   // the inputs of checkpointed layers are in host memory until they are needed
+  bool paged_optimizer = false;  // 8-bit moments of large parameters are not allocated by PyTorch
+  std::uint32_t positions = 0;   // that the table of angles has; 0: `sequence`
   TapeOptions machine;
   bool operator==(const StepSettings&) const = default;
 };

@@ -255,7 +255,8 @@ void set_plan(const Settings& s, RunConfig& c) {
   if (s.given("plan.master")) r.master = parse_type(s.text("plan.master"));
   if (s.given("plan.moments")) r.moment = parse_type(s.text("plan.moments"));
   if (s.text("plan.attention") == "materialised") memory.attention = AttentionMemory::kMaterialised;
-  if (s.text("plan.cross_entropy") == "plain") memory.cross_entropy = CrossEntropy::kPlain;
+  if (s.text("plan.cross_entropy") == "plain" || s.text("plan.cross_entropy") == "chunked")
+    memory.cross_entropy = CrossEntropy::kPlain;
   if (s.text("plan.cross_entropy") == "in-place") memory.cross_entropy = CrossEntropy::kInPlace;
   memory.weights_in = parse_tier(s, "plan.offload_weights");
   memory.optimizer_in = parse_tier(s, "plan.offload_optimizer");
@@ -368,10 +369,15 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 
 /// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
 /// follows "plan.".
-constexpr const char* kFrameworkKeys[] = {
-    "plan.framework_version", "plan.execution", "plan.optimizer_implementation",
-    "plan.allocator",         "plan.runtime",   "plan.reduce_bucket",
-    "plan.overlap_reduce"};
+constexpr const char* kFrameworkKeys[] = {"plan.framework_version",
+                                          "plan.execution",
+                                          "plan.optimizer_implementation",
+                                          "plan.optimizer_in_backward",
+                                          "plan.optimizer_paged",
+                                          "plan.allocator",
+                                          "plan.runtime",
+                                          "plan.reduce_bucket",
+                                          "plan.overlap_reduce"};
 
 /// The loss that a framework computes unless it is told otherwise.
 CrossEntropy usual_cross_entropy(std::string_view framework) {

@@ -45,6 +45,7 @@ class Case:
     accumulate: int        # micro-batches per step
     fsdp: dict | None = None   # fsdp.py; None: one device
     zero: dict | None = None   # zero.py
+    tune: dict | None = None   # tune.py; None: not torchtune
 
     @staticmethod
     def from_json(record: dict):
@@ -175,3 +176,24 @@ def draw_zero(seed: int, number: int) -> Case:
         optimizer=OPTIMIZERS[number // 5 % 2], accumulate=r.choice([1, 1, 2, 3]),
         zero={"stage": r.choice([1, 2]), "world": world, "rank": r.randrange(world),
               "bucket": between(r, 50_000, 8_000_000), "overlap": r.random() < 0.5, "groups": r.choice([1, 2])})
+def draw_tune(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the modules of torchtune."""
+    r = random.Random(f"tune/{seed}/{number}")
+    heads, kv = draw_heads(r, "llama")
+    # A block of block scales of NF4 has 64 * 256 elements; every weight is a multiple of it.
+    nf4 = number % 3 == 2
+    head_dim, multiple = (r.choice([64, 128]), 256) if nf4 else (r.choice([16, 32, 64, 80, 128]), 8)
+    heads, kv = (4, r.choice([2, 4])) if nf4 else (heads, kv)
+    hidden, lora, loss = heads * head_dim, number % 3 > 0, ("plain", "chunked", "linear")[number // 3 % 3]
+    in_backward = not lora and number // 9 % 2 == 1
+    targets = r.choice(["qv", "most", "all"]) + r.choice(["", "+mlp"])
+    base = dataclasses.replace(draw(seed, 0), attention="sdpa", precision="bf16", window=0)
+    return dataclasses.replace(
+        base, family="llama", layers=r.choice([2, 3, 4]), hidden=hidden, heads=heads, kv_heads=kv, head_dim=head_dim,
+        intermediate=between(r, 256 if nf4 else 64, 4096, multiple), vocab=between(r, 500, 60000), tied=r.random() < 0.4,
+        optimizer=OPTIMIZERS[number // 2 % 3], checkpoint=r.random() < 0.6, batch=r.randint(1, 4),
+        sequence=between(r, 48, 1500), accumulate=1 if in_backward else r.choice([1, 1, 2]),
+        lora=r.choice([4, 8, 16, 64]) if lora else 0, lora_targets=targets if lora else "", lora_dropout=0.0,
+        fsdp={"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": r.random() < 0.75,
+              "sync": "every"} if number >= 54 and not nf4 and not in_backward else None,
+        tune={"loss": loss, "in_backward": in_backward, "nf4": nf4, "packed": r.random() < 0.5})

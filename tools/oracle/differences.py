@@ -63,6 +63,10 @@ def values_that_fake_tensors_lack(stack):
     # transformers looks for several sequences in one row, and makes a mask if it cannot read the positions.
     stack.enter_context(mock.patch.object(importlib.import_module("transformers.masking_utils"),
                                           "find_packed_sequence_indices", lambda position_ids: None))
+    # The loss of torchtune leaves out tokens that have no label.
+    where = torch.where
+    stack.enter_context(mock.patch.object(torch, "where", lambda condition, *given: where(condition, *given) if given
+                                          else torch.zeros(condition.numel(), condition.dim(), dtype=torch.int64).unbind(1)))
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ def is_titan(c) -> bool:
 
 
 def decoder_layers(model):
-    body = getattr(model, "model", None) or model.transformer
+    body = getattr(model, "model", None) or getattr(model, "transformer", None) or model
     return body.layers if hasattr(body, "layers") else body.h
 
 

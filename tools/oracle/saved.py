@@ -64,8 +64,10 @@ class Saved:
         if is_copy_of_parameter(tensor, module):
             operator += ".weight"
         found = LAYER.search(path)
+        # The layer that runs: a module that layers share has the name of its first place.
+        running = next(filter(None, (LAYER.search(p) for p, _ in self._modules)), None)
         self.records.append({
-            "layer": int(found.group(1)) if found else -1,
+            "layer": int(running.group(1)) if running else -1,
             "module": path[found.end():] if found else path,
             "operator": operator,
             "shape": tuple(tensor.shape),

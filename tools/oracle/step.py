@@ -12,6 +12,7 @@ import fsdp
 import models
 import saved
 import titan
+import tune
 import zero
 from cases import Case
 from memory import Phases
@@ -22,9 +23,13 @@ STEPS = 2  # the first allocates the optimizer's state, all others are like the 
 def optimizer_of(c: Case, model):
     trained = zero.groups_of(c, model) if c.zero else [p for p in model.parameters() if p.requires_grad]
     if c.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=1e-3, foreach=True)
-    kind = {"adamw-foreach": {"foreach": True}, "adamw-fused": {"fused": True}}[c.optimizer]
-    return torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01, **kind)
+        make = lambda parameters: torch.optim.SGD(parameters, lr=1e-3, foreach=True)
+    else:
+        kind = {"adamw-foreach": {"foreach": True}, "adamw-fused": {"fused": True}}[c.optimizer]
+        make = lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, **kind)
+    if c.tune and c.tune["in_backward"]:
+        return tune.InBackward(model, make)
+    return make(trained)
 
 
 def mixed(c: Case):
@@ -49,7 +54,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
                 tracker.begin(name + "optimizer")
             model.step()
             continue
-        if c.accumulate > 1:
+        if c.accumulate > 1 and not c.tune:
             loss = loss / c.accumulate
         tracker.begin(name + "backward")
         loss.backward()
@@ -57,6 +62,8 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
     if c.zero:
         return
     tracker.begin(name + "optimizer")
+    if c.tune:
+        tune.scale_gradients(model.model, c)
     optimizer.step()
     optimizer.zero_grad()  # sets the gradients to None
 
@@ -65,14 +72,17 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     with differences.removed(kernels, real), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
-        called = model = models.build(c) if not fsdp.is_titan(c) else titan.build(c, mesh)
+        called = model = tune.build(c) if c.tune else titan.build(c, mesh) if fsdp.is_titan(c) else models.build(c)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         given = [inputs]
-        if fsdp.is_titan(c):
+        if fsdp.is_titan(c) or c.tune:
             model = called.model
             called.labels = torch.zeros_like(inputs)
             given.append(called.labels)
-        elif c.fsdp:
+            if c.tune:
+                called.positions = torch.zeros_like(inputs)
+                given.append(called.positions)
+        if c.fsdp and not fsdp.is_titan(c):
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
         tracker = Phases()
@@ -80,7 +90,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             with tracker:
                 called = zero.engine(c, model, optimizer)
         notes = saved.Saved(model)
-        tracker.track_external(model, optimizer, *given)
+        optimizers = optimizer.each.values() if isinstance(optimizer, tune.InBackward) else [optimizer]
+        tracker.track_external(model, *optimizers, *given)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance

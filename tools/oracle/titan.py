@@ -1,65 +1,20 @@
 """The Llama of torchtitan 0.2 with its activation checkpointing, its units of FSDP2 and its loss.
 
-The modules are those of the installed package. What they import beside torch (data sets, tokenizers, configuration) is
-not needed here, and is replaced by empty modules.
+The modules are those of the installed package.
 """
-import importlib.abc
-import importlib.machinery
-import os
-import sys
-import sysconfig
 import types
-from unittest import mock
 
-PACKAGES = ("torchtitan", "torchtitan.models", "torchtitan.models.llama3", "torchtitan.models.llama3.model",
-            "torchtitan.models.llama3.infra", "torchtitan.distributed")
+import packages
+
 USED = ("torchtitan.models.attention", "torchtitan.models.llama3.model.args", "torchtitan.models.llama3.model.model",
         "torchtitan.models.llama3.infra.parallelize", "torchtitan.distributed.activation_checkpoint",
         "torchtitan.components.loss")
 
 
-class Empty(types.ModuleType):
-    """A module whose attributes are empty classes."""
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = mock.MagicMock() if name.islower() else type(name, (), {})
-        setattr(self, name, value)
-        return value
-
-
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the packages without their __init__.py, and every other module of torchtitan as an empty one."""
-
-    def __init__(self, root: str):
-        self._root = root
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] != "torchtitan" or name in USED:
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        module = Empty(spec.name)
-        folder = os.path.join(self._root, *spec.name.split("."))
-        module.__path__ = [folder] if os.path.isdir(folder) else []
-        return module
-
-    def exec_module(self, module):
-        pass
-
-
 def modules():
     """(args, model, parallelize, loss) of torchtitan."""
-    if not any(isinstance(f, Finder) for f in sys.meta_path):
-        folders = [p for p in [*sys.path, sysconfig.get_path("purelib")] if os.path.isdir(os.path.join(p, "torchtitan"))]
-        if not folders:
-            raise ImportError("torchtitan is not installed: pip install --no-deps torchtitan==0.2.0")
-        sys.meta_path.insert(0, Finder(folders[0]))
-    # Flexible attention is compiled when its module is imported; it is not used here.
-    with mock.patch("torch.compile", lambda function=None, **options: function):
-        return tuple(importlib.import_module(USED[i]) for i in (1, 2, 3, 5))
+    found = packages.modules("torchtitan", USED, "pip install --no-deps torchtitan==0.2.0")
+    return tuple(found[i] for i in (1, 2, 3, 5))
 
 
 class Trained:

@@ -17,8 +17,9 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "deepspeed"]
-options = ["framework", "framework_version", "execution", "optimizer_implementation", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "deepspeed"]
+options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
+  "optimizer_paged", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
 priority = 80
 )");
 
@@ -67,18 +68,34 @@ pytorch::Options options_of(const th_host* host) {
   // Rejects any other value.
   const std::string framework = given
                                     .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory",
-                                                        "fsdp2", "torchtitan", "deepspeed"})
+                                                        "fsdp2", "torchtitan", "torchtune", "deepspeed"})
                                     .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
-  if (o.framework == pytorch::Framework::kTorchtitan) o.version = version_of(given);
+  const bool titan = framework == "torchtitan", tune = framework == "torchtune";
+  if (titan) o.version = version_of(given);
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
-  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place"});
+  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});
   // 0.0 turned the compilation of the loss off.
-  o.compiles_loss = o.compile && o.framework == pytorch::Framework::kTorchtitan &&
-                    (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
-  if (loss == "fused" && !o.compiles_loss)
+  o.compiles_loss =
+      o.compile && titan && (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
+  o.update_in_backward = given.flag("optimizer_in_backward", false);
+  if (tune) {
+    o.framework = pytorch::Framework::kTorchtune;
+    o.allocator.expandable_segments = true;  // as the package sets when it is imported
+    o.loss = loss == "plain"     ? frameworks::LossKind::kPlain
+             : loss == "chunked" ? frameworks::LossKind::kChunkedLogits
+                                 : frameworks::LossKind::kChunkedHead;
+    o.paged_optimizer = given.flag("optimizer_paged", false);
+  } else if (o.update_in_backward) {
+    throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_in_backward of " + framework +
+                      ": it is replayed for torchtune only");
+  }
+  if (loss == "chunked" && !tune)
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
+                      framework + ": it is a loss of torchtune");
+  if (loss == "fused" && !tune && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "
         "materialises logits and gradient; fused losses, as of Liger, are not replayed");

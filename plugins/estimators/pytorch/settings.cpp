@@ -35,7 +35,7 @@ Element element_of(DType t, const char* key) {
 bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 
 /// A run that trains adapters on a frozen base.
-bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora; }
+bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
 
 /// Types of weights and of the computation: f32 weights under autocast, or everything in one type.
 void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
@@ -110,7 +110,8 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
 
 void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (r.mode == RunMode::kInference) reject("inference", "it replays a training step");
-  if (r.mode == RunMode::kQlora)
+  const bool torchtune = o.framework == Framework::kTorchtune;
+  if (r.mode == RunMode::kQlora && !torchtune)
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
   const Parallelism& p = r.parallel;
@@ -132,7 +133,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   for (const auto& [tier, key] : {std::pair{r.memory.weights_in, "weights"},
                                   {r.memory.optimizer_in, "optimizer"},
                                   {r.memory.activations_in, "activations"}})
-    if (tier != Tier::kDevice)
+    if (tier != Tier::kDevice && !(torchtune && std::string_view(key) == "activations"))
       reject("plan.offload_" + std::string(key), "this run keeps everything on the device");
 }
 
@@ -168,6 +169,11 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.dropout = o.dropout;
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
+  if (o.framework == Framework::kTorchtune) {
+    set_recompute(r, o, s);
+    set_torchtune(a, r, o, s, notes);
+    return s;
+  }
   if (o.framework != Framework::kDeepSpeed) {
     set_types(r, o, s, notes);
     require_types_of_parameters(r, o, s, notes);
@@ -175,7 +181,8 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   set_recompute(r, o, s);
   set_optimizer(r, o, s);
   if (o.compile && o.framework != Framework::kTorchtitan)
-    reject("plan.execution = \"compile\"", "what compiled graphs keep is only described for torchtitan");
+    reject("plan.execution = \"compile\"",
+           "what compiled graphs keep is described for torchtitan and torchtune only");
   if (o.framework == Framework::kFsdp2 || o.framework == Framework::kTorchtitan) set_fsdp(a, r, o, s, notes);
   if (o.framework == Framework::kDeepSpeed) set_deepspeed(a, r, o, s, notes);
   return s;

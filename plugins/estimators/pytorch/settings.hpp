@@ -12,8 +12,8 @@
 namespace trainhost::pytorch {
 
 /// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
-/// DeepSpeed: the same module with its engine.
-enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kDeepSpeed };
+/// torchtitan, torchtune: their own modules. DeepSpeed: a module of transformers with its engine.
+enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kDeepSpeed };
 
 /// 0.0: December 2024 to March 2025. 0.1: to July 2025. 0.2: since then.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
@@ -30,6 +30,9 @@ struct Options {
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   bool runtime_given = false;          // false: the constant above, which is not measured
   double dropout = 0;                  // of GPT-2
+  // torchtune only.
+  frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
+  bool update_in_backward = false, paged_optimizer = false;
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".
   std::optional<std::uint64_t> reduce_bucket = 500'000'000;
   bool overlap_reduce = false;
@@ -42,6 +45,10 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 
 /// `what`: the setting; `why`: the reason, or what PyTorch has instead. Throws usage_error.
 [[noreturn]] void reject(const std::string& what, const std::string& why, const std::string& hint = {});
+
+/// torchtune's recipes. Throws usage_error.
+void set_torchtune(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// FSDP2 of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,

@@ -11,7 +11,7 @@
 
 namespace trainhost::test {
 
-/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "deepspeed".
+/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtune", "deepspeed".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -72,7 +72,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.optimizer = c.at("optimizer") == "sgd" ? Optimizer::kSgd : Optimizer::kAdamW;
   s.loop = c.at("optimizer") == "adamw-fused" ? OptimizerLoop::kFused : OptimizerLoop::kForeach;
   s.lora_rank = c.at("lora");
-  const std::string targets = c.at("lora_targets");
+  std::string targets = c.at("lora_targets");
   const std::uint32_t all = c.at("experts") == 0 ? 127 : kLoraQ | kLoraK | kLoraV | kLoraO;
   s.lora_targets = targets == "qv" ? kLoraQ | kLoraV : targets == "all" ? all : 0;
   s.lora_dropout = c.at("lora_dropout");
@@ -104,6 +104,23 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.zero.bucket = z.at("bucket");
     s.zero.overlap = z.at("overlap");
     s.zero.separate_vectors = z.at("groups") == 2;
+  }
+  if (c.contains("tune")) {
+    const nlohmann::json& tune = c.at("tune");
+    s.modules = ModelSource::kTorchtune;
+    s.loss = tune.at("loss") == "plain"     ? LossKind::kPlain
+             : tune.at("loss") == "chunked" ? LossKind::kChunkedLogits
+                                            : LossKind::kChunkedHead;
+    s.update_in_backward = tune.at("in_backward");
+    s.nf4 = tune.at("nf4");
+    s.packed = tune.at("packed");
+    s.positions = s.sequence + 7;
+    const bool mlp = targets.ends_with("+mlp");
+    targets = targets.substr(0, targets.find('+'));
+    s.lora_targets = targets.empty() ? 0u : kLoraQ | kLoraV;
+    if (targets == "most" || targets == "all") s.lora_targets |= kLoraO;
+    if (targets == "all") s.lora_targets |= kLoraK;
+    if (mlp) s.lora_targets |= kLoraGate | kLoraUp | kLoraDown;
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};

@@ -10,8 +10,8 @@
 #include "core/base/text.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
 #include "plugins/estimators/memory-equation/equation.hpp"
-#include "tests/plugins/estimators/sources_cases.hpp"
 #include "tests/plugins/estimators/report_notes.hpp"
+#include "tests/plugins/estimators/sources_cases.hpp"
 
 using namespace trainhost;
 using namespace trainhost::sources;

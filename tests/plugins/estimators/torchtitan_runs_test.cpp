@@ -13,7 +13,7 @@ namespace {
 
 using OptionMap = std::map<std::string, std::string>;
 
-struct Run {
+struct TitanRun {
   const char *id, *model;
   const char* estimator;  // "pytorch": the replay; "transformer": the closed form
   OptionMap options;
@@ -30,14 +30,14 @@ constexpr DType kBF16 = DType::kBF16, kF8 = DType::kF8;
 
 OptionMap version(const char* number) { return {{"framework_version", number}}; }
 OptionMap compiled(const char* number) { return {{"framework_version", number}, {"execution", "compile"}}; }
-/// As run_llama_train.sh starts it.
+/// As its start script for one host.
 OptionMap on_one_host(const char* number) {
   OptionMap o = compiled(number);
   o["allocator"] = "expandable_segments:True";
   return o;
 }
 
-const std::vector<Run> kRuns = {
+const std::vector<TitanRun> kTitanRuns = {
     {"titan-8b-8gpu-0", "8B", "pytorch", version("0.0"), 8, 1, 1, 1, 2, 8192, 1, kSelective, kBF16, 82.4,
      -0.5, 0.5},
     {"titan-8b-8gpu-2", "8B", "pytorch", compiled("0.0"), 8, 1, 1, 1, 2, 8192, 1, kSelective, kF8, 76.8, -0.5,
@@ -57,7 +57,7 @@ const std::vector<Run> kRuns = {
      0},
 };
 
-RunSpec run_of(const Run& t) {
+RunSpec run_of(const TitanRun& t) {
   RunSpec r;
   r.weight = r.grad = r.moment = DType::kF32, r.compute = t.compute;
   r.micro_batch = t.batch, r.seq_len = t.sequence, r.accumulate = t.accumulate;
@@ -80,7 +80,7 @@ ModelSpec llama(std::string_view size) {
   return m;
 }
 
-MemoryReport report_of(const Run& t) {
+MemoryReport report_of(const TitanRun& t) {
   plugin::HostOptions o;
   o.plugin_options[""]["framework"] = "torchtitan";
   if (std::string_view(t.estimator) == "pytorch") o.plugin_options["pytorch"] = t.options;
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_SUITE(torchtitan_runs)
 
 BOOST_AUTO_TEST_CASE(the_error_of_each_published_run_is_what_the_documentation_states) {
   double sum = 0, without_pipeline = 0, runs = 0;
-  for (const Run& t : kRuns) {
+  for (const TitanRun& t : kTitanRuns) {
     MemoryReport r = report_of(t);
     const double ours = reserved_gib(r), error = 100 * (ours / t.measured - 1);
     raise_to_upper_bounds(r);
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(the_error_of_each_published_run_is_what_the_documentation_s
     sum += std::abs(error);
     if (t.pipeline == 1) without_pipeline += std::abs(error), ++runs;
   }
-  const double mean = sum / static_cast<double>(kRuns.size());
+  const double mean = sum / static_cast<double>(kTitanRuns.size());
   std::printf("mean %.2f %%, without pipelines %.2f %%\n", mean, without_pipeline / runs);
   BOOST_TEST(mean <= 4.5);
   BOOST_TEST(without_pipeline / runs <= 2);

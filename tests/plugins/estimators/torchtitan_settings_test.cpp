@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   RunSpec r = sharded();
   r.parallel = {};
   BOOST_CHECK_EXCEPTION(pytorch::step_settings(small_llama(), r, o, notes), Error, [](const Error& e) {
-    return std::string(e.what()).find("only described for torchtitan") != std::string::npos;
+    return std::string(e.what()).find("described for torchtitan and torchtune") != std::string::npos;
   });
 }
 

@@ -7,8 +7,8 @@
 #include "core/model/architecture.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
-#include "tests/support/shipped.hpp"
 #include "tests/plugins/estimators/report_notes.hpp"
+#include "tests/support/shipped.hpp"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;

@@ -1,0 +1,335 @@
+#include "core/frameworks/decoder_torchtune.hpp"
+
+#include <utility>
+
+#include "core/frameworks/attention.hpp"
+#include "core/frameworks/fused.hpp"
+
+namespace trainhost::frameworks {
+
+/// Tensors whose copy to host memory may be incomplete: max_fwd_stash_size of OffloadActivations.
+constexpr std::size_t kInFlight = 5;
+
+TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, const StepSettings& settings)
+    : t_(tape),
+      s_(settings),
+      batch_(settings.batch),
+      sequence_(settings.sequence),
+      hidden_(a.hidden),
+      vocab_(a.vocab),
+      tied_(a.tied) {
+  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
+  embedding_ = weight(Fsdp::kRoot, {vocab_, hidden_}, "tok_embeddings");
+  for (const model::LayerRun& run : a.layers)
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      t_.layer = static_cast<std::int32_t>(layers_.size());
+      add_layer(run.layer);
+    }
+  t_.layer = -1;
+  final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
+  head_ = tied_ ? embedding_ : weight(Fsdp::kRoot, {vocab_, hidden_}, "output");
+  const std::int64_t half = layers_.front().head_dim / 2;
+  const std::int64_t positions = s_.positions ? s_.positions : sequence_;
+  const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* name) {
+    return t_.new_storage(shape, type, Purpose::kBuffers, module, name);
+  };
+  buffers_.push_back(buffer({half}, Element::kF32, "pos_embeddings", "inverse frequencies"));
+  angles_ = buffer({positions, half, 2}, Element::kF32, "pos_embeddings", "cos and sin of every position");
+  ids_ = buffer({batch_, sequence_}, Element::kI64, "", "token ids");
+  labels_ = buffer({batch_, sequence_}, Element::kI64, "", "labels");
+  positions_ = buffer({batch_, sequence_}, Element::kI64, "", "positions");
+}
+
+Tensor TorchtuneDecoder::weight(std::int32_t unit, const Shape& shape, const char* module, bool adapter) {
+  const bool trained = adapter || s_.lora_rank == 0;
+  if (fsdp_) {
+    const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module, s_.weights, trained);
+    if (trained) trained_.push_back(w.shard);
+    return w.full;
+  }
+  Tensor w = t_.parameter(shape, s_.weights, module, trained);
+  if (trained) trained_.push_back(w);
+  return w;
+}
+
+TorchtuneDecoder::Linear TorchtuneDecoder::linear_weights(const char* module, std::int64_t inputs,
+                                                          std::int64_t outputs, bool bias,
+                                                          std::uint32_t target) {
+  Linear w;
+  w.module = module;
+  if (s_.nf4)
+    w.nf4 = nf4_weight(t_, {outputs, inputs}, s_.weights, module);
+  else
+    w.weight = weight(t_.layer, {outputs, inputs}, module);
+  if (bias) w.bias = weight(t_.layer, {outputs}, module);
+  if (s_.lora_rank && (s_.lora_targets & target)) {
+    w.lora_a = weight(t_.layer, {s_.lora_rank, inputs}, module, true);
+    w.lora_b = weight(t_.layer, {outputs, s_.lora_rank}, module, true);
+  }
+  return w;
+}
+
+void TorchtuneDecoder::add_layer(const model::Layer& l) {
+  const model::Attention& a = l.attention;
+  const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
+  const std::int64_t width = l.mlp.width;
+  Layer w;
+  w.heads = a.heads;
+  w.kv_heads = a.kv_heads;
+  w.head_dim = a.head_dim;
+  w.q = linear_weights("attn.q_proj", hidden_, q, a.q_bias, kLoraQ);
+  w.k = linear_weights("attn.k_proj", hidden_, kv, a.k_bias, kLoraK);
+  w.v = linear_weights("attn.v_proj", hidden_, kv, a.v_bias, kLoraV);
+  w.output = linear_weights("attn.output_proj", q, hidden_, false, kLoraO);
+  w.gate = linear_weights("mlp.w1", hidden_, width, false, kLoraGate);
+  w.down = linear_weights("mlp.w2", width, hidden_, false, kLoraDown);
+  w.up = linear_weights("mlp.w3", hidden_, width, false, kLoraUp);
+  w.attention_norm = weight(t_.layer, {hidden_}, "sa_norm");
+  w.mlp_norm = weight(t_.layer, {hidden_}, "mlp_norm");
+  layers_.push_back(std::move(w));
+}
+
+Tensor TorchtuneDecoder::loss() {
+  t_.module = "";
+  Tensor tokens;
+  {
+    const Tensor counted = t_.make({batch_, sequence_}, Element::kBool, "labels that count");
+    tokens = t_.make({}, Element::kI64, "tokens of the micro-batch");
+  }
+  if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
+  const Purpose before = t_.purpose;
+  Tensor result;
+  {
+    // The model's function keeps the output of the last layer until it returns.
+    Tensor last = last_layer();
+    Tensor hidden = norm(last, final_norm_, "norm");
+    offload({}, 0);  // what the last norm saves takes their place
+    if (s_.loss == LossKind::kChunkedHead) {
+      last.reset();
+      after_forward(hidden);
+    }
+    switch (s_.loss) {
+      case LossKind::kPlain: {
+        result = plain_loss(std::move(hidden), std::move(last));
+        break;
+      }
+      case LossKind::kChunkedLogits:
+        result = chunked_loss(std::move(hidden), std::move(last));
+        break;
+      case LossKind::kChunkedHead:
+        result = linear_loss(hidden);
+        break;
+    }
+  }
+  t_.in_loss = true;
+  t_.module = "loss";
+  if (!s_.update_in_backward) result = mul(t_, result, tokens);
+  t_.in_loss = false;
+  t_.purpose = before;
+  t_.module = "";
+  return result;
+}
+
+Tensor TorchtuneDecoder::last_layer() {
+  Tensor x;
+  {
+    const ModuleScope scope(t_, "tok_embeddings");
+    x = embedding(t_, ids_, embedding_);
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    t_.layer = static_cast<std::int32_t>(i);
+    x = unit_of_layer(x, layers_[i]);
+  }
+  t_.layer = -1;
+  return x;
+}
+
+Tensor TorchtuneDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
+  const std::int32_t index = t_.layer;
+  if (fsdp_) fsdp_->before_forward(index);
+  const Tensor input = fsdp_ ? fsdp_->input(index, x) : x;
+  Tensor y;
+  if (s_.checkpoint) {
+    t_.note_saved(input);
+    y = t_.checkpointed([&] { return block(input, w); },
+                        [this, input, &w, index] {
+                          if (s_.offload_inputs) bring_back(input, index);
+                          t_.layer = index;
+                          t_.module = "";
+                          block(input, w);
+                        });
+  } else {
+    y = block(input, w);
+  }
+  if (fsdp_) fsdp_->after_forward(index, y);
+  if (s_.checkpoint && s_.offload_inputs) offload(input, kInFlight);
+  return y;
+}
+
+/// `output`: of the model; of several chunks the last one, whose gradient is the first.
+void TorchtuneDecoder::after_forward(const Tensor& output) {
+  if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, output);
+}
+
+/// Copies an input to host memory; at most `kept` inputs are on the device until their copy is complete.
+void TorchtuneDecoder::offload(const Tensor& input, std::size_t kept) {
+  if (input) offloading_.push_back(input);
+  while (offloading_.size() > kept) {
+    t_.make_absent(offloading_.front());
+    offloading_.erase(offloading_.begin());
+  }
+}
+
+void TorchtuneDecoder::bring_back(const Tensor& input, std::int32_t layer) {
+  if (!input->storage->present)
+    t_.make_present(input, input->bytes(), layer, "", "layer input, copied from host memory",
+                    Purpose::kActivations);
+}
+
+Tensor TorchtuneDecoder::block(const Tensor& x, const Layer& w) {
+  Tensor h = norm(x, w.attention_norm, "sa_norm");
+  const Tensor attended = attention(h, w);
+  {
+    const ModuleScope scope(t_, "attn");
+    h = add(t_, attended, x);
+  }
+  const auto fed = [&] {
+    const Tensor input = norm(h, w.mlp_norm, "mlp_norm");
+    return feed_forward(input, w);
+  };
+  const Tensor out = fed();
+  const ModuleScope scope(t_, "mlp");
+  return add(t_, h, out);
+}
+
+Tensor TorchtuneDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
+  const ModuleScope scope(t_, module);
+  if (s_.compiles_layers && t_.layer >= 0) return rms_norm(t_, x, weight);
+  const Tensor wide = to(t_, x, Element::kF32);
+  Tensor scale;
+  {
+    Tensor squares = pow(t_, wide);
+    const Tensor variance = mean(t_, squares);
+    squares.reset();
+    scale = add_number(t_, variance);
+  }
+  scale = rsqrt(t_, scale);
+  Tensor scaled = mul(t_, wide, scale);
+  scale.reset();
+  const Tensor narrow = to(t_, scaled, x->type);
+  scaled.reset();
+  return mul(t_, narrow, weight);
+}
+
+Tensor TorchtuneDecoder::run(const Linear& w, const Tensor& x) {
+  const ModuleScope scope(t_, w.module);
+  Tensor out = s_.nf4 ? nf4_linear(t_, x, w.nf4, s_.compiles_layers) : linear(t_, x, w.weight, w.bias);
+  if (!w.lora_a) return out;
+  Tensor change = linear(t_, dropout(t_, x, s_.lora_dropout), w.lora_a);
+  if (s_.compiles_layers) return fused_add(t_, out, linear(t_, change, w.lora_b));
+  {
+    const Tensor wide = linear(t_, change, w.lora_b);
+    change = mul_number(t_, wide);
+  }
+  return add(t_, out, change);
+}
+
+/// Pairs of elements are rotated in f32.
+Tensor TorchtuneDecoder::rotated(const Tensor& x, const Layer& w) {
+  const ModuleScope scope(t_, "attn.pos_embeddings");
+  const std::int64_t half = w.head_dim / 2;
+  Tensor table = angles_;
+  if (s_.packed) table = t_.make({batch_, sequence_, half, 2}, Element::kF32, "cos and sin of the tokens");
+  const Shape& s = x->shape;
+  const Tensor wide = to(t_, x, Element::kF32);
+  const Tensor pairs = view(t_, wide, {s[0], s[1], s[2], half, 2});
+  const Tensor angles = t_.alias(table, {s_.packed ? batch_ : 1, sequence_, 1, half, 2});
+  const auto one = [&](const Tensor& of) { return slice(t_, of, -1, 1); };
+  const auto combined = [&](bool difference) {
+    const Tensor left = mul(t_, one(pairs), one(angles));
+    const Tensor right = mul(t_, one(pairs), one(angles));
+    return difference ? subtract(t_, left, right) : add(t_, left, right);
+  };
+  Tensor out;
+  {
+    const Tensor first = combined(true), second = combined(false);
+    out = concatenate(t_, {first, second});
+  }
+  out = view(t_, out, s);
+  return to(t_, out, x->type);
+}
+
+Tensor TorchtuneDecoder::repeated(const Tensor& x, std::int64_t times) {
+  if (times == 1) return x;
+  const Tensor wide = expand(t_, unsqueeze(t_, x, 2), 2, times);
+  return reshape(t_, wide, {x->shape[0], x->shape[1] * times, x->shape[2], x->shape[3]});
+}
+
+Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
+  const auto heads = [&](const Tensor& flat, std::int64_t count) {
+    return view(t_, flat, {batch_, sequence_, count, w.head_dim});
+  };
+  Tensor q = run(w.q, x);
+  if (s_.compiles_layers) {
+    q = fused_map(t_, q, Shape{batch_, sequence_, w.heads, w.head_dim}.transposed(1, 2));
+  } else {
+    q = heads(q, w.heads);
+    q = transpose(t_, rotated(q, w), 1, 2);
+  }
+  Tensor k = run(w.k, x), v = run(w.v, x);
+  const ModuleScope scope(t_, "attn");
+  if (s_.compiles_layers) {
+    const Shape all = Shape{batch_, sequence_, w.heads, w.head_dim}.transposed(1, 2);
+    k = fused_map(t_, k, all);
+    if (w.heads != w.kv_heads)
+      v = fused_map(t_, v, all);
+    else
+      v = transpose(t_, heads(v, w.heads), 1, 2);
+    AttentionInputs in;
+    in.q = std::exchange(q, {});
+    in.k = std::exchange(k, {});
+    in.v = std::exchange(v, {});
+    const Tensor attended = sdpa_attention(t_, in).output;
+    in = {};
+    return run(w.output, view(t_, attended, {batch_, sequence_, w.heads * w.head_dim}));
+  }
+  k = heads(k, w.kv_heads);
+  v = heads(v, w.kv_heads);
+  k = transpose(t_, rotated(k, w), 1, 2);
+  v = transpose(t_, v, 1, 2);
+  const std::int64_t times = w.heads / w.kv_heads;
+  k = repeated(k, times);
+  v = repeated(v, times);
+  AttentionInputs in;
+  in.q = q;
+  in.k = k;
+  in.v = v;
+  Tensor output = sdpa_attention(t_, in).output;
+  output = view(t_, output, {batch_, sequence_, w.heads * w.head_dim});
+  return run(w.output, output);
+}
+
+Tensor TorchtuneDecoder::feed_forward(const Tensor& x, const Layer& w) {
+  if (s_.compiles_layers) {
+    Tensor gate = run(w.gate, x), up = run(w.up, x);
+    const ModuleScope scope(t_, "mlp");
+    const Tensor product = fused_swiglu(t_, gate, up);
+    gate.reset();
+    up.reset();
+    return run(w.down, product);
+  }
+  Tensor h;
+  {
+    const Tensor gate = run(w.gate, x);
+    const ModuleScope scope(t_, "mlp");
+    h = silu(t_, gate);
+  }
+  {
+    const Tensor up = run(w.up, x);
+    const ModuleScope scope(t_, "mlp");
+    h = mul(t_, h, up);
+  }
+  return run(w.down, h);
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,60 @@
+// The Llama of torchtune: full training, LoRA and QLoRA, with its losses.
+#pragma once
+#include <vector>
+
+#include "core/frameworks/nf4.hpp"
+#include "core/frameworks/step_model.hpp"
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+
+class TorchtuneDecoder : public StepModel {
+ public:
+  /// Allocates weights, angles, token ids, labels and positions.
+  TorchtuneDecoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
+  Tensor loss() override;
+
+ private:
+  struct Linear {
+    const char* module = "";
+    Tensor weight, bias, lora_a, lora_b;
+    Nf4Weight nf4;
+  };
+  struct Layer {
+    Linear q, k, v, output, gate, down, up;
+    Tensor attention_norm, mlp_norm;
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  };
+
+  Tensor weight(std::int32_t unit, const Shape& shape, const char* module, bool adapter = false);
+  Linear linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
+                        std::uint32_t target);
+  void add_layer(const model::Layer& layer);
+  Tensor last_layer();
+  Tensor unit_of_layer(const Tensor& x, const Layer& w);
+  Tensor block(const Tensor& x, const Layer& w);
+  void after_forward(const Tensor& output);
+  void offload(const Tensor& input, std::size_t kept);
+  void bring_back(const Tensor& input, std::int32_t layer);
+  Tensor attention(const Tensor& x, const Layer& w);
+  Tensor feed_forward(const Tensor& x, const Layer& w);
+  Tensor rotated(const Tensor& x, const Layer& w);
+  Tensor repeated(const Tensor& x, std::int64_t times);
+  Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
+  Tensor run(const Linear& w, const Tensor& x);
+  Tensor head(const Tensor& x);
+  Tensor loss_of_rows(const Tensor& logits, const Tensor& labels);
+  Tensor plain_loss(Tensor hidden, Tensor last);
+  Tensor chunked_loss(Tensor hidden, Tensor last);
+  Tensor linear_loss(const Tensor& hidden);
+
+  Tape& t_;
+  const StepSettings& s_;
+  std::int64_t batch_, sequence_, hidden_, vocab_;
+  bool tied_;
+  Tensor embedding_, head_, final_norm_, ids_, labels_, positions_, angles_;
+  std::vector<Tensor> buffers_, offloading_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,66 @@
+#include "core/frameworks/nf4.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+constexpr std::int64_t kBlock = 64, kBlockOfScales = 256, kTable = 16;
+
+/// NF4Tensor::get_original_weight(): every element becomes an index of 8 bytes first. The two halves are the
+/// high and the low bits of each byte.
+Tensor dequantized(Tape& t, const Shape& shape, Element type, bool compiled) {
+  const auto elements = static_cast<std::int64_t>(shape.count());
+  const std::int64_t half = elements / 2, scales = elements / kBlock;
+  if (compiled) return t.make(shape, type, "dequantized weight");
+  const auto indices = [&] {
+    const Tensor bits = t.make({half}, Element::kByte, "bits of the indices");
+    return t.make({half}, Element::kI64, "indices of the NF4 table");
+  };
+  const Tensor first = indices(), second = indices();
+  const Tensor first_value = t.make({half}, type, "values of the NF4 table");
+  const Tensor second_value = t.make({half}, type, "values of the NF4 table");
+  Tensor scale;
+  {
+    const Tensor quotient = t.make({scales}, type, "scales without their mean");
+    scale = t.make({scales}, type, "scales");
+  }
+  const auto scaled = [&] {
+    const Tensor repeated = t.make({half}, type, "scales, repeated");
+    return t.make({half}, type, "scaled values");
+  };
+  const Tensor first_scaled = scaled(), second_scaled = scaled();
+  return t.make(shape, type, "dequantized weight");
+}
+
+}  // namespace
+
+Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* module) {
+  const auto elements = static_cast<std::int64_t>(shape.count());
+  const std::int64_t scales = elements / kBlock;
+  Nf4Weight w{shape, type, {}};
+  const auto add = [&](const Shape& size, Element e, const char* name) {
+    w.parts.push_back(t.new_storage(size, e, Purpose::kWeights, module, name));
+  };
+  add({elements / 2}, Element::kByte, "NF4 weight");
+  add({scales}, Element::kByte, "NF4 scales");
+  add({scales / kBlockOfScales}, type, "scales of the NF4 scales");
+  add({}, type, "mean of the NF4 scales");
+  add({kTable}, type, "NF4 table");
+  return w;
+}
+
+Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
+  const Tensor weight = dequantized(t, w.shape, w.type, compiled);
+  Shape shape = x->shape;
+  shape.size[shape.dims - 1] = w.shape[0];
+  const Tensor out = t.make(shape.made_contiguous(), x->type, "output");
+  // What is saved is the NF4 weight, when the result exists.
+  return t.apply_view({"output", std::span(&x, 1), std::span(&w.parts.front(), 1), false,
+                       [x_shape = x->shape, w_shape = w.shape, type = w.type, compiled](BackwardCall& c) {
+                         const Tensor again = dequantized(c.tape, w_shape, type, compiled);
+                         c.results[0] = c.tape.make(x_shape.made_contiguous(), c.grads[0]->type,
+                                                    "gradient of the input");
+                       }},
+                      out, out->shape);
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,23 @@
+// Frozen weights in NF4 as torchao keeps them (NF4Tensor): what is stored, and what a product with one
+// allocates. Describes torchao 0.18 in eager execution.
+#pragma once
+#include <vector>
+
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+
+/// Two elements per byte, an 8-bit scale per 64 elements, and a scale of these scales per 256 of them.
+struct Nf4Weight {
+  Shape shape;  // [outputs, inputs]
+  Element type = Element::kBF16;
+  std::vector<Tensor> parts;
+};
+
+Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* module);
+
+/// The product dequantizes the weight in the forward pass and again in the backward pass; autograd keeps
+/// neither the input nor the dequantized weight. `compiled`: one kernel dequantizes, without temporaries.
+Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled);
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,122 @@
+// The losses of torchtune: of all logits, of the logits in eight chunks, and of the hidden states in eight
+// chunks whose logits exist one after another.
+#include <algorithm>
+
+#include "core/frameworks/decoder_torchtune.hpp"
+#include "core/frameworks/fused.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+constexpr std::int64_t kChunks = 8;
+
+/// Lengths of torch.tensor_split().
+std::vector<std::int64_t> chunks_of(std::int64_t n) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < kChunks; ++i) out.push_back(n / kChunks + (i < n % kChunks ? 1 : 0));
+  return out;
+}
+
+std::vector<Tensor> tensor_split(Tape& t, const Tensor& x, int dim) {
+  std::vector<Tensor> out;
+  for (const std::int64_t n : chunks_of(x->shape[dim])) out.push_back(slice(t, x, dim, n));
+  return out;
+}
+
+}  // namespace
+
+Tensor TorchtuneDecoder::head(const Tensor& x) {
+  const ModuleScope scope(t_, "output");
+  const std::int64_t rows = static_cast<std::int64_t>(x->shape.count()) / hidden_;
+  t_.purpose = Purpose::kLogits;
+  Shape shape = x->shape;
+  shape.size[shape.dims - 1] = vocab_;
+  // A chunk of several sequences is copied before the product.
+  const Tensor logits = linear(t_, reshape(t_, x, {rows, hidden_}), head_);
+  return view(t_, logits, shape.made_contiguous());
+}
+
+Tensor TorchtuneDecoder::loss_of_rows(const Tensor& logits, const Tensor& labels) {
+  if (s_.compiles_loss) return fused_cross_entropy(t_, logits, labels);
+  return cross_entropy(t_, to(t_, logits, Element::kF32), labels);
+}
+
+Tensor TorchtuneDecoder::plain_loss(Tensor hidden, Tensor last) {
+  Tensor logits;
+  {
+    const Tensor narrow = head(hidden);
+    const ModuleScope scope(t_, "output");
+    logits = to(t_, narrow, Element::kF32);
+  }
+  hidden.reset();
+  last.reset();
+  after_forward(logits);
+  t_.in_loss = true;
+  t_.module = "loss";
+  const std::int64_t rows = batch_ * sequence_;
+  logits = view(t_, logits, {rows, vocab_});
+  // The recipes compile this loss, but call the one that is not compiled.
+  return cross_entropy(t_, logits, t_.alias(labels_, {rows}));
+}
+
+Tensor TorchtuneDecoder::chunked_loss(Tensor hidden, Tensor last) {
+  std::vector<Tensor> outputs;
+  {
+    std::vector<Tensor> parts = tensor_split(t_, hidden, 1);
+    for (const Tensor& part : parts) outputs.push_back(head(part));
+  }
+  hidden.reset();
+  last.reset();
+  after_forward(outputs.back());
+  t_.in_loss = true;
+  t_.module = "loss";
+  Tensor count;
+  {
+    const Tensor counted = t_.make({batch_, sequence_}, Element::kBool, "labels that count");
+    count = t_.make({}, Element::kI64, "number of labels");
+  }
+  std::vector<Tensor> labels, logits;
+  for (const std::int64_t n : chunks_of(sequence_))
+    labels.push_back(batch_ == 1 ? t_.alias(labels_, {n}) : t_.make({batch_ * n}, Element::kI64, "labels"));
+  for (const Tensor& chunk : outputs) {
+    const std::int64_t rows = static_cast<std::int64_t>(chunk->shape.count()) / vocab_;
+    logits.push_back(view(t_, chunk, {rows, vocab_}));
+  }
+  Tensor total;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const Tensor each = loss_of_rows(logits[i], labels[i]);
+    total = total ? add_in_place(t_, total, each) : add_number(t_, each);
+  }
+  return divide(t_, total, count);
+}
+
+Tensor TorchtuneDecoder::linear_loss(const Tensor& hidden) {
+  t_.in_loss = true;
+  t_.module = "loss";
+  const std::int64_t rows = batch_ * sequence_;
+  const auto indices = [&](const Shape& mask) {
+    const Tensor counted = t_.make(mask, Element::kBool, "labels that count");
+    return t_.make({rows, mask.dims}, Element::kI64, "tokens with a label");
+  };
+  indices({batch_, sequence_});
+  Tensor chosen, labels;
+  {
+    const Tensor at = indices({rows});
+    chosen = index_rows(t_, view(t_, hidden, {rows, hidden_}), at);
+    labels = t_.make({rows}, Element::kI64, "labels");
+  }
+  const std::vector<Tensor> parts = tensor_split(t_, chosen, 0);
+  Tensor total = t_.make({}, Element::kF32, "sum of the losses");
+  Tensor each;
+  for (const Tensor& part : parts) {
+    const auto loss_of = [&] {
+      const Tensor logits = head(part);
+      return loss_of_rows(logits, t_.alias(labels, {part->shape[0]}));
+    };
+    each = loss_of();
+    total = add_in_place(t_, total, each);
+  }
+  return div_number(t_, total);
+}
+
+}  // namespace trainhost::frameworks

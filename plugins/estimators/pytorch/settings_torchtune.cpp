@@ -1,0 +1,110 @@
+// torchtune: its recipes for full training, LoRA and QLoRA, on one device or under FSDP2.
+#include <algorithm>
+
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+using frameworks::Element;
+
+void require_llama(const model::Architecture& a) {
+  const auto plain = [](const model::LayerRun& run) {
+    const model::Layer& l = run.layer;
+    return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
+           l.attention.qk_norm == model::NormKind::kNone && l.experts.count == 0 && l.norms == 2;
+  };
+  if (!frameworks::has_builder(a.family, frameworks::ModelSource::kTorchtune) ||
+      !std::ranges::all_of(a.layers, plain))
+    reject("this model in torchtune", "of its models only Llama and Mistral are replayed");
+}
+
+void require_bf16(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  const auto is = [](DType t, DType other) { return t == other || t == DType::kNone; };
+  if (r.compute != DType::kBF16)
+    reject("train.precision other than \"bf16\" in torchtune", "its recipes were compared in bf16",
+           "set train.precision to \"bf16\"");
+  for (const auto& [type, key] :
+       {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}, {r.weight, "plan.weights"}})
+    // f32 is the default of the run file, so it may not have been asked for.
+    if (!is(type, DType::kBF16) && type != DType::kF32 && r.mode == RunMode::kFull)
+      reject(std::string(key) + " = \"" + std::string(run_file_name(type)) + "\"",
+             "with dtype: bf16 torchtune has every tensor in bf16");
+  s.weights = Element::kBF16;
+  notes.push_back(
+      "torchtune has weights, gradients and moments in bf16, without a copy in f32 (dtype: bf16).");
+}
+
+void choose_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
+  if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kAdamW8bit &&
+      r.optimizer != Optimizer::kSgd && r.optimizer != Optimizer::kSgdMomentum)
+    reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\"", "its temporaries are not replayed",
+           "set it to \"adamw\", \"adamw-8bit\" or \"sgd\"");
+  s.optimizer = r.optimizer;
+  s.loop = o.loop;
+  s.weight_decay = r.weight_decay != 0;
+  s.paged_optimizer = o.paged_optimizer;
+  s.update_in_backward = o.update_in_backward;
+  if (s.update_in_backward && r.mode != RunMode::kFull)
+    reject("plan.optimizer_in_backward with adapters", "the LoRA recipes of torchtune have no such setting");
+  if (s.update_in_backward && r.accumulate > 1)
+    reject("plan.optimizer_in_backward with train.grad_accum > 1",
+           "a gradient is freed before the next micro-batch");
+}
+
+void choose_adapters(const RunSpec& r, frameworks::StepSettings& s) {
+  if (r.mode == RunMode::kQlora) {
+    if (r.memory.frozen != DType::kNF4)
+      reject("a base in another type than nf4", "QLoRA of torchtune has NF4 tensors of torchao");
+    s.nf4 = true;
+  } else if (r.mode == RunMode::kLora && r.memory.frozen != DType::kNone && r.memory.frozen != DType::kBF16) {
+    reject("lora.base = \"" + std::string(run_file_name(r.memory.frozen)) + "\"",
+           "torchtune has a base in bf16 or nf4");
+  }
+}
+
+void choose_offload(const RunSpec& r, frameworks::StepSettings& s) {
+  if (r.memory.activations_in == Tier::kDevice) return;
+  if (!s.checkpoint)
+    reject("plan.offload_activations without recomputation",
+           "which copies to host memory are complete at the peak depends on the speed of the device",
+           "set train.recompute to \"full\"");
+  s.offload_inputs = true;
+}
+
+void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (r.parallel.data < 2) return;
+  if (r.parallel.zero < 2)
+    reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with several ranks in torchtune",
+           "its distributed recipes shard with fully_shard",
+           "set parallel.zero to 3, or to 2 for fsdp_reshard_after_forward: False");
+  if (r.mode == RunMode::kQlora)
+    reject("NF4 weights on several ranks", "units that hold NF4 tensors are not replayed");
+  s.ddp = false;
+  s.fsdp.ranks = r.parallel.data;
+  s.fsdp.reshard_after_forward = r.parallel.zero == 3;
+  s.fsdp.shards = s.fsdp.reduce = s.weights;
+  notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) +
+                  " ranks; every layer and the model are units, in bf16.");
+}
+
+}  // namespace
+
+void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options& o,
+                   frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  require_llama(a);
+  if (s.attention == frameworks::AttentionKernel::kEager)
+    reject("plan.attention = \"materialised\"", "torchtune calls scaled_dot_product_attention");
+  s.modules = frameworks::ModelSource::kTorchtune;
+  require_bf16(r, s, notes);
+  choose_adapters(r, s);
+  choose_optimizer(r, o, s);
+  choose_offload(r, s);
+  choose_ranks(r, s, notes);
+  s.loss = o.loss;
+  s.compiles_layers = s.compiles_loss = o.compile;
+  s.packed = true;
+  s.positions = static_cast<std::uint32_t>(std::max<std::uint64_t>(a.max_positions, s.sequence));
+}
+
+}  // namespace trainhost::pytorch

@@ -1,0 +1,140 @@
+// The replay of torchtune compared with the runs that its README publishes, on one GPU and eight. Settings:
+// docs/pytorch-memory.md.
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "core/frameworks/evaluate.hpp"
+#include "core/model/presets.hpp"
+#include "plugins/estimators/pytorch/report.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+struct Run {
+  const char* name;
+  double measured_gib;  // peak of torch's active bytes
+  double replay_gib;    // as documented
+  const char* preset;
+  std::function<void(RunSpec&, pytorch::Options&)> set;
+};
+
+constexpr std::uint32_t kLoraQv = frameworks::kLoraQ | frameworks::kLoraV;
+constexpr std::uint32_t kLoraMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
+
+/// Two packed sequences, activation checkpointing, logits in chunks, fused AdamW, compiled.
+RunSpec usual(std::uint32_t tokens) {
+  RunSpec r;
+  r.micro_batch = 2, r.seq_len = tokens;
+  r.weight = r.compute = DType::kBF16, r.master = DType::kNone;
+  r.recompute = Recompute::kFull;
+  return r;
+}
+
+pytorch::Options usual_options() {
+  pytorch::Options o;
+  o.framework = pytorch::Framework::kTorchtune;
+  o.loop = frameworks::OptimizerLoop::kFused;
+  o.loss = frameworks::LossKind::kChunkedLogits;
+  o.compile = true;
+  return o;
+}
+
+void adapters(RunSpec& r, bool nf4, std::uint32_t rank, std::uint32_t targets) {
+  r.mode = nf4 ? RunMode::kQlora : RunMode::kLora;
+  r.memory.frozen = nf4 ? DType::kNF4 : DType::kBF16;
+  r.lora_rank = rank, r.lora_targets = targets;
+}
+
+const Run kRuns[] = {
+    {"8B full, 4090", 18.9, 0, "llama-3.1-8b",
+     [](RunSpec& r, pytorch::Options& o) {
+       r.optimizer = Optimizer::kAdamW8bit;
+       o.paged_optimizer = o.update_in_backward = true;
+     }},
+    {"8B LoRA, 4090", 16.2, 0, "llama-3.1-8b",
+     [](RunSpec& r, pytorch::Options&) { adapters(r, false, 8, kLoraQv); }},
+    {"8B QLoRA, 4090", 7.4, 0, "llama-3.1-8b",
+     [](RunSpec& r, pytorch::Options&) {
+       adapters(r, true, 8, kLoraQv | frameworks::kLoraK | frameworks::kLoraO | kLoraMlp);
+     }},
+    {"70B LoRA, 8 A100", 27.6, 0, "llama-3.1-70b",
+     [](RunSpec& r, pytorch::Options&) {
+       adapters(r, false, 16, kLoraQv | frameworks::kLoraK);
+       r.parallel.data = 8, r.parallel.zero = 3;
+     }},
+    {"3B packed", 60.0, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options& o) {
+       r.recompute = Recompute::kNone;
+       o.loss = frameworks::LossKind::kPlain, o.compile = false;
+     }},
+    {"3B compile", 51.0, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options& o) {
+       r.recompute = Recompute::kNone;
+       o.loss = frameworks::LossKind::kPlain;
+     }},
+    {"3B chunked cross entropy", 42.9, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options&) { r.recompute = Recompute::kNone; }},
+    {"3B activation checkpointing", 24.9, 0, "llama-3.2-3b", [](RunSpec&, pytorch::Options&) {}},
+    {"3B optimizer in backward", 23.1, 0, "llama-3.2-3b",
+     [](RunSpec&, pytorch::Options& o) { o.update_in_backward = true; }},
+    {"3B activation offloading", 21.8, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options& o) {
+       o.update_in_backward = true;
+       r.memory.activations_in = Tier::kPinned;
+     }},
+    {"3B 8-bit AdamW", 17.6, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options& o) {
+       o.update_in_backward = true;
+       r.optimizer = Optimizer::kAdamW8bit;
+       r.memory.activations_in = Tier::kPinned;
+     }},
+    {"3B LoRA", 8.5, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options&) {
+       adapters(r, false, 64, kLoraQv | frameworks::kLoraO | kLoraMlp);
+       r.memory.activations_in = Tier::kPinned;
+     }},
+    {"3B QLoRA", 4.6, 0, "llama-3.2-3b",
+     [](RunSpec& r, pytorch::Options&) {
+       adapters(r, true, 64, kLoraQv | frameworks::kLoraO | kLoraMlp);
+       r.memory.activations_in = Tier::kPinned;
+     }},
+};
+
+model::Architecture architecture(const char* preset) {
+  const ModelSpec* trained = find_model_preset(preset);
+  return model::from_model(trained ? *trained : *model::find_planned_preset(preset));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(published_runs)
+
+BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_is_close_to_its_published_runs) {
+  for (const Run& run : kRuns) {
+    RunSpec r = usual(std::string(run.name).starts_with("3B") ? 4096 : 2048);
+    pytorch::Options o = usual_options();
+    run.set(r, o);
+    std::vector<std::string> notes;
+    try {
+      const model::Architecture a = architecture(run.preset);
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine.cublas_workspace = 8'519'680;  // compute capability 8.0 and 8.9
+      const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+      const frameworks::Peak peak = frameworks::find_peak(trace);
+      const double gib = static_cast<double>(peak.bytes) / (1u << 30);
+      std::printf("%-30s %6.1f %7.2f %+6.1f %% %s\n", run.name, run.measured_gib, gib,
+                  100 * (gib / run.measured_gib - 1), frameworks::time_of(trace, peak).c_str());
+      for (std::size_t i = 0; i < frameworks::kPurposes; ++i)
+        if (peak.by_purpose[i])
+          std::printf("   %s %.2f", std::string(frameworks::name(frameworks::Purpose(i))).c_str(),
+                      double(peak.by_purpose[i]) / (1u << 30));
+      std::printf("\n");
+    } catch (const std::exception& e) {
+      std::printf("%s: %s\n", run.name, e.what());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
