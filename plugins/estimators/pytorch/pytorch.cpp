@@ -68,13 +68,13 @@ pytorch::Options options_of(const th_host* host) {
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") {
     o.framework = pytorch::Framework::kTorchtitan;
-    o.allocator.expandable_segments = true;  // as its run_train.sh does
+    o.allocator.expandable_segments = true;  // as its start script does
   }
   o.loop = usual_loop(given);
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});
   if (framework == "torchtune") {
     o.framework = pytorch::Framework::kTorchtune;
-    o.allocator.expandable_segments = true;  // as its __init__.py does
+    o.allocator.expandable_segments = true;  // as importing it does
     o.loss = loss == "plain"     ? frameworks::LossKind::kPlain
              : loss == "chunked" ? frameworks::LossKind::kChunkedLogits
                                  : frameworks::LossKind::kChunkedHead;

@@ -171,6 +171,16 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
+/// The compiled 8-bit step of torchao writes both moments of a parameter in f32 (torch 2.15). Other versions
+/// may write the parameter and its gradient too.
+std::uint64_t more_of_the_8bit_step(const Replay& r) {
+  if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer) return 0;
+  std::uint64_t largest = 0;
+  for (const frameworks::TraceStorage& s : r.trace.storages)
+    if (s.purpose == Purpose::kUpdate) largest = std::max(largest, s.bytes);
+  return 2 * largest;
+}
+
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
   for (const Line& l : kLines) {
     const auto i = static_cast<std::size_t>(l.purpose);
@@ -183,7 +193,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
-  b.widen(reserved / kPartOfReserved);
+  b.widen(reserved / kPartOfReserved + more_of_the_8bit_step(r));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
@@ -202,7 +212,7 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
                   most(Purpose::kLogits) + ".");
   notes.push_back(largest_tensors(r.trace, r.peak));
-  notes.push_back("Counted: every tensor of an eager step (" +
+  notes.push_back("Counted: every tensor of a step (" +
                   std::string(r.settings.modules == frameworks::ModelSource::kTorchtitan ? "torchtitan 0.2"
                               : r.settings.modules == frameworks::ModelSource::kTorchtune
                                   ? "torchtune of April 2026"
