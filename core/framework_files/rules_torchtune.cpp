@@ -36,6 +36,7 @@ void torchtune_type(Job& job, const Entry& e) {
 
 void torchtune_optimizer(Job& job, const Entry& e) {
   const std::string name = last_part(text_of(e));
+  if (name.starts_with("Paged")) job.set("plan.optimizer_paged", "true", e);
   if (name == "AdamW" || name == "Adam" || name == "PagedAdamW")
     job.set("optimizer.name", "adamw", e);
   else if (name == "CPUOffloadOptimizer")
@@ -56,7 +57,11 @@ void torchtune_loss(Job& job, const Entry& e) {
   if (!plain && name.find("CrossEntropy") == name.npos && name.find("CEWithChunked") == name.npos)
     job.not_modelled = "another training method";
   else
-    job.set("plan.cross_entropy", plain ? "plain" : "fused", e);
+    job.set("plan.cross_entropy",
+            plain                               ? "plain"
+            : name.starts_with("CEWithChunked") ? "chunked"
+                                                : "fused",
+            e);
 }
 
 void torchtune_nf4(Job& job, const Entry& e) {
@@ -91,7 +96,7 @@ constexpr Rule kTorchtune[] = {
     {"enable_activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
     {"optimizer._component_", Use::kCustom, "optimizer.name", "", torchtune_optimizer},
     {"optimizer.fused", Use::kWhenTrue, "plan.optimizer_implementation", "fused"},
-    {"optimizer_in_bwd", Use::kNotModelled, "", "gradients are freed during the backward pass"},
+    {"optimizer_in_bwd", Use::kWhenTrue, "plan.optimizer_in_backward", "true"},
     {"loss._component_", Use::kCustom, "plan.cross_entropy", "", torchtune_loss},
     {"model.lora_rank", Use::kCopy, "lora.rank"},
     {"model.lora_alpha", Use::kCopy, "lora.alpha"},
@@ -116,7 +121,8 @@ constexpr Rule kTorchtune[] = {
      "FULL_SHARD=3|SHARD_GRAD_OP=2|NO_SHARD=0|HYBRID_SHARD=3"},
     {"memory_efficient_fsdp_wrap", Use::kNotModelled, "", "the embedding is gathered alone"},
     {"custom_sharded_layers", Use::kNotModelled, "", "layers that are gathered alone"},
-    {"compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"compile", Use::kWhenTrue, "plan.execution", "compile"},
+    {"compile.model", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.*", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"enable_fp8_training", Use::kNotModelled, "", "8-bit products"},
     {"quantizer.*", Use::kNotModelled, "", "simulated or later quantization"},
@@ -136,7 +142,7 @@ constexpr const char* kTorchtuneWithoutEffect =
     "fp8_recipe_name gamma grpo_samples image include_path instruct_template chat_format kd_ratio "
     "kl_coeff limit lmbda log_every_n_steps log_level log_peak_memory_stats loss.* low_cpu_ram "
     "lr_scheduler.* max_generated_tokens max_new_tokens max_seq_length max_steps_per_epoch "
-    "metric_logger.* min_response_length model_type num_steps optimizer.* optimizer_in_bwd output_dir "
+    "metric_logger.* min_response_length model_type num_steps optimizer.* output_dir "
     "packed penalise_no_eos ppo_batch_size ppo_epochs profile_memory profiler.* prompt prompt.* "
     "resume_from_checkpoint run_val_every_n_steps save_adapter_weights_only save_every_n_epochs seed "
     "shuffle stop_token_ids tasks temperature tensor_parallel_plan.* tokenizer.* top_k whiten_rewards "

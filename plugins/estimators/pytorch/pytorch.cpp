@@ -73,7 +73,8 @@ pytorch::Options options_of(const th_host* host) {
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   const bool titan = framework == "torchtitan", tune = framework == "torchtune";
-  if (titan) o.version = version_of(given);
+  const pytorch::TorchtitanVersion version = version_of(given);  // rejects any other value
+  if (titan) o.version = version;
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});
@@ -81,15 +82,16 @@ pytorch::Options options_of(const th_host* host) {
   o.compiles_loss =
       o.compile && titan && (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
   o.update_in_backward = given.flag("optimizer_in_backward", false);
+  o.paged_optimizer = given.flag("optimizer_paged", false);
   if (tune) {
     o.framework = pytorch::Framework::kTorchtune;
-    o.allocator.expandable_segments = true;  // as the package sets when it is imported
+    o.allocator.expandable_segments = true;  // as importing it does
     o.loss = loss == "plain"     ? frameworks::LossKind::kPlain
              : loss == "chunked" ? frameworks::LossKind::kChunkedLogits
                                  : frameworks::LossKind::kChunkedHead;
-    o.paged_optimizer = given.flag("optimizer_paged", false);
-  } else if (o.update_in_backward) {
-    throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_in_backward of " + framework +
+  } else if (o.update_in_backward || o.paged_optimizer) {
+    throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_" +
+                      std::string(o.paged_optimizer ? "paged" : "in_backward") + " of " + framework +
                       ": it is replayed for torchtune only");
   }
   if (loss == "chunked" && !tune)
@@ -102,14 +104,12 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
-  if (framework == "deepspeed") {
-    o.framework = pytorch::Framework::kDeepSpeed;
-    if (given.text("reduce_bucket") == "0")
-      o.reduce_bucket.reset();
-    else if (const auto elements = given.count("reduce_bucket"))
-      o.reduce_bucket = elements;
-    o.overlap_reduce = given.flag("overlap_reduce", false);
-  }
+  if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
+  if (given.text("reduce_bucket") == "0")
+    o.reduce_bucket.reset();
+  else if (const auto elements = given.count("reduce_bucket"))
+    o.reduce_bucket = elements;
+  o.overlap_reduce = given.flag("overlap_reduce", false);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

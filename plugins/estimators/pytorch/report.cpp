@@ -172,8 +172,18 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
-/// the start script of torchtitan sets expandable_segments, and multinode_trainer.slurm does not: bytes that
-/// the first reserves beyond the second.
+/// The compiled 8-bit step of torchao writes both moments of a parameter in f32 (torch 2.15). Other versions
+/// may write the parameter and its gradient too.
+std::uint64_t more_of_the_8bit_step(const Replay& r) {
+  if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer) return 0;
+  std::uint64_t largest = 0;
+  for (const frameworks::TraceStorage& s : r.trace.storages)
+    if (s.purpose == Purpose::kUpdate) largest = std::max(largest, s.bytes);
+  return 2 * largest;
+}
+
+/// The start script of torchtitan sets expandable_segments, and that for Slurm does not: bytes that the first
+/// reserves beyond the second.
 std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std::uint64_t reserved) {
   if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
   frameworks::AllocatorConfig expandable = r.allocator;
@@ -209,7 +219,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
   const bool exchanges = r.settings.compiles_layers && r.settings.tensor > 1;
-  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) +
+  b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) + more_of_the_8bit_step(r) +
           (exchanges ? tensors_of_one_layer(r.trace) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
@@ -226,6 +236,8 @@ std::string described_software(const Replay& r, const Options& options) {
                                          "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};
     software = kVersions[static_cast<std::size_t>(options.version)];
   }
+  if (options.framework == Framework::kTorchtune) software = "torchtune of April 2026, torch 2.15";
+  if (options.framework == Framework::kDeepSpeed) software = "transformers 5.23, DeepSpeed 0.19, torch 2.15";
   if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
   return std::string("an eager step (") + software + ", no fused or compiled kernels)";
 }

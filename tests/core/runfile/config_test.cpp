@@ -98,8 +98,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
     if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
-    for (const char* setting :
-         {"framework_version", "execution", "optimizer_implementation", "allocator", "runtime"})
+    for (const char* setting : {"framework_version", "execution", "optimizer_implementation",
+                                "optimizer_in_backward", "optimizer_paged", "allocator", "runtime"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     for (const char* setting : {"reduce_bucket", "overlap_reduce"})
       if (line.starts_with(setting)) with += "framework = \"deepspeed\"\n";
@@ -300,13 +300,14 @@ BOOST_AUTO_TEST_CASE(settings_of_a_framework_are_options_of_the_estimators_that_
   BOOST_TEST(load_run({}, {{"plan.framework", "trainhost"}}).framework.empty());
   const RunConfig c = load_run({}, {{"plan.framework", "pytorch"},
                                     {"plan.optimizer_implementation", "fused"},
+                                    {"plan.optimizer_in_backward", "true"},
+                                    {"plan.execution", "compile"},
                                     {"plan.allocator", "expandable_segments:True"},
                                     {"plan.runtime", "600MiB"}});
   BOOST_TEST(c.framework == "pytorch");
-  const std::map<std::string, std::string> expected = {{"framework", "pytorch"},
-                                                       {"optimizer_implementation", "fused"},
-                                                       {"allocator", "expandable_segments:True"},
-                                                       {"runtime", "629145600"}};
+  const std::map<std::string, std::string> expected = {
+      {"framework", "pytorch"}, {"optimizer_implementation", "fused"},     {"optimizer_in_backward", "true"},
+      {"execution", "compile"}, {"allocator", "expandable_segments:True"}, {"runtime", "629145600"}};
   BOOST_TEST((c.plugin_options.at("") == expected));
   BOOST_CHECK_EXCEPTION(load_run({}, {{"plan.allocator", "x"}}), Error, [](const Error& e) {
     return std::string(e.what()).find("plan.framework is not given") != std::string::npos;

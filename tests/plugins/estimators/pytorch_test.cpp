@@ -456,6 +456,56 @@ BOOST_AUTO_TEST_CASE(sizes_that_cannot_be_summed_are_refused) {
   BOOST_TEST(estimate(r).total_bytes() > std::uint64_t{1} << 40);
 }
 
+BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared) {
+  RunSpec r = mixed_precision();
+  r.recompute = Recompute::kFull;
+  const auto estimate_torchtune = [](const RunSpec& run, std::map<std::string, std::string> options = {},
+                                     const ModelSpec& m = llama_8b()) {
+    options["framework"] = "torchtune";
+    return estimate(run, std::move(options), m);
+  };
+  const MemoryReport plain = estimate_torchtune(r);
+  BOOST_TEST(plain.component_bytes(Component::kWeights) == 2u * 8'030'261'248);
+  BOOST_TEST(has_note(plain, "without a copy in f32"));
+  // A gradient is freed when its parameter is updated.
+  const MemoryReport inside = estimate_torchtune(r, {{"optimizer_in_backward", "true"}});
+  BOOST_TEST(inside.component_bytes(Component::kGradients) <
+             plain.component_bytes(Component::kGradients) / 4);
+  r.optimizer = Optimizer::kAdamW8bit;
+  const std::uint64_t bytes = estimate_torchtune(r).component_bytes(Component::kOptimizerState);
+  BOOST_TEST(bytes > 2u * 8'030'261'248);
+  BOOST_TEST(bytes < 2.1 * 8'030'261'248);
+  BOOST_TEST(
+      estimate_torchtune(r, {{"optimizer_paged", "true"}}).component_bytes(Component::kOptimizerState) <
+      bytes / 10);
+  const auto refused = [&](const std::string& what, const auto& set, const ModelSpec& m = llama_8b()) {
+    RunSpec run = mixed_precision();
+    std::map<std::string, std::string> options;
+    set(run, options);
+    BOOST_CHECK_EXCEPTION(estimate_torchtune(run, options, m), tp::PluginError,
+                          [&](const tp::PluginError& e) {
+                            BOOST_TEST(std::string(e.what()).find(what) != std::string::npos, e.what());
+                            return e.status() == "unsupported";
+                          });
+  };
+  using Options = std::map<std::string, std::string>;
+  refused(
+      "of its models only Llama and Mistral", [](RunSpec&, Options&) {}, *model::find_planned_preset("gpt2"));
+  refused("train.precision other than",
+          [](RunSpec& run, Options&) { run.compute = run.weight = DType::kF32; });
+  refused("a gradient is freed before the next micro-batch",
+          [](RunSpec& run, Options& o) { run.accumulate = 2, o["optimizer_in_backward"] = "true"; });
+  refused("plan.offload_activations without recomputation",
+          [](RunSpec& run, Options&) { run.memory.activations_in = Tier::kPinned; });
+  refused("with several ranks in torchtune", [](RunSpec& run, Options&) { run.parallel.data = 8; });
+  refused("NF4 weights on several ranks", [](RunSpec& run, Options&) {
+    run.parallel.data = 8, run.parallel.zero = 3, run.lora_rank = 8, run.lora_targets = 1;
+    run.mode = RunMode::kQlora, run.memory.frozen = DType::kNF4;
+  });
+  BOOST_CHECK_EXCEPTION(estimate(mixed_precision(), {{"execution", "compile"}}), tp::PluginError,
+                        [](const tp::PluginError& e) { return e.status() == "unsupported"; });
+}
+
 BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_described) {
   for (const auto& [key, value] : {std::pair{"allocator", "max_split_size_mb:x"},
                                    {"optimizer_implementation", "foreach2"},
