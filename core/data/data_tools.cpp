@@ -121,7 +121,7 @@ std::vector<FileInfo> info(const InfoOptions& o) {
 /// The order protects existing files: all inputs are opened and checked before the writer is created, and the
 /// output is renamed into its place only after the last id.
 Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string& tokenizer,
-                          const fs::path& out, const std::string& dtype) {
+                          const fs::path& out, const std::string& dtype, bool any_text) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
     throw usage_error("dtype is '" + escaped(dtype) + "'; expected uint16 or uint32" +
@@ -136,6 +136,7 @@ Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string&
     if (p.extension() == ".bin")
       throw usage_error("data file " + in_quotes(p) + " already contains token ids (extension .bin)");
     if (files.back().size() == 0) throw usage_error("data file " + in_quotes(p) + " is empty");
+    if (!any_text) require_text(p, "--tokenizer=bytes");
   }
   // No llm.c header: tools other than llm.c expect raw ids.
   TokenWriter writer(out, wide, false);

@@ -56,9 +56,11 @@ struct Tokenized {
 };
 
 /// Writes the ids of the texts, concatenated, as a raw little-endian .bin; replaces `out` only after all ids
-/// are written. `dtype`: "" = uint32 if the tokenizer has more than 65536 ids, otherwise uint16. Errors: a
-/// text that is a .bin or is `out`, an `out` that does not end in .bin, and those of files and tokenizers.
+/// are written. any_text: also a file whose name says that it is no text. `dtype`: "" = uint32 if the
+/// tokenizer has more than 65536 ids, otherwise uint16. Errors: a text that is a .bin or is `out`, an `out`
+/// that does not end in .bin, and those of files and tokenizers.
 Tokenized tokenize_to_bin(const std::vector<std::filesystem::path>& texts, const std::string& tokenizer,
-                          const std::filesystem::path& out, const std::string& dtype = "");
+                          const std::filesystem::path& out, const std::string& dtype = "",
+                          bool any_text = false);
 
 }  // namespace trainhost::data

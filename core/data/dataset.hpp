@@ -59,6 +59,11 @@ struct OpenOptions {
 };
 Source open_source(const OpenOptions& o);
 
+/// Throws usage_error if the name of a file says that it is not text: the model would learn the syntax of the
+/// format, or compressed bytes, and nothing would look wrong. `bytes`: the setting that reads it all the
+/// same.
+void require_text(const std::filesystem::path& path, const std::string& bytes);
+
 /// Host memory in bytes that open_source() would need, without opening anything; for plans.
 std::uint64_t planned_held_bytes(const OpenOptions& o);
 

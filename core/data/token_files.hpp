@@ -26,8 +26,8 @@ inline constexpr std::int32_t kLlmcMagic16 = 20240520,
 inline constexpr std::uint64_t kLlmcHeaderBytes = 1024;
 
 /// Layout of a .bin file: llm.c's if it starts with that magic number, otherwise raw. `dtype`: "uint16",
-/// "uint32" or "" (uint32 if vocab > 65536, otherwise uint16). Errors: Error(kUsage) with the file if its size
-/// is not a multiple of the id size, the header has an unknown version or a wrong count, or `dtype`
+/// "uint32" or "" (uint32 if vocab > 65536, otherwise uint16). Errors: Error(kUsage) with the file if its
+/// size is not a multiple of the id size, the header has an unknown version or a wrong count, or `dtype`
 /// contradicts the header.
 TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uint64_t vocab);
 

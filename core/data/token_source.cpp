@@ -24,36 +24,6 @@ void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t
                     "use a longer text, a smaller data.seq_len or another data.valid_fraction");
 }
 
-/// Throws usage_error if the name says that the file is not text. The model would learn the syntax of the
-/// format, or compressed bytes, and nothing would look wrong.
-void require_text(const fs::path& path) {
-  struct Format {
-    const char *extension, *name, *hint;
-  };
-  static constexpr const char* kConvert = "write its texts into a .txt file";
-  static constexpr Format kFormats[] = {
-      {".jsonl", "JSON Lines", kConvert},
-      {".ndjson", "JSON Lines", kConvert},
-      {".json", "JSON", kConvert},
-      {".parquet", "a Parquet table", kConvert},
-      {".arrow", "an Arrow table", kConvert},
-      {".gz", "compressed", "decompress it first"},
-      {".zst", "compressed", "decompress it first"},
-      {".xz", "compressed", "decompress it first"},
-      {".bz2", "compressed", "decompress it first"},
-      {".zip", "an archive", "unpack it first"},
-      {".tar", "an archive", "unpack it first"},
-      {".npy", "a NumPy array", "write its ids as uint16 or uint32 into a .bin file"},
-      {".safetensors", "a file of tensors", "give a text or a .bin file of token ids"},
-      {".pt", "a pickle", "give a text or a .bin file of token ids"}};
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  for (const Format& f : kFormats)
-    if (extension == f.extension)
-      throw usage_error("data file " + in_quotes(path) + " is " + f.name + ", which is not read as text",
-                        std::string(f.hint) + "; data.tokenizer = \"bytes\" trains on its raw bytes");
-}
-
 // Tokenized texts are cached as token files whose name is the hash of text and tokenizer model, so a changed
 // text or model never uses an old file. Beside KEY.bin, KEY.xxh3 has the hash of its content, which is
 // compared each time it is opened: a damaged file is written again. The cache may be shared by concurrent
@@ -153,7 +123,7 @@ class FileOpener {
         *content_ += std::string(name(layout.form)) + " " + kept_content_hash(file, o_.cache_dir) + "\n";
       return file_tokens(std::move(file), layout, o_.vocab);
     }
-    if (!o_.any_text) require_text(path);
+    if (!o_.any_text) require_text(path, "data.tokenizer = \"bytes\"");
     if (o_.tokenizer == "bytes") {
       const TokenLayout layout{TokenForm::kBytes, 1, 0, file.size()};
       if (content_) *content_ += "bytes " + kept_content_hash(file, o_.cache_dir) + "\n";
@@ -224,6 +194,34 @@ void split_validation(Source& s, double fraction) {
 
 /// Errors about combinations of keys come before any file is opened, so that the first message is the most
 /// useful one.
+void require_text(const fs::path& path, const std::string& bytes) {
+  struct Format {
+    const char *extension, *name, *hint;
+  };
+  static constexpr const char* kConvert = "write its texts into a .txt file";
+  static constexpr Format kFormats[] = {
+      {".jsonl", "JSON Lines", kConvert},
+      {".ndjson", "JSON Lines", kConvert},
+      {".json", "JSON", kConvert},
+      {".parquet", "a Parquet table", kConvert},
+      {".arrow", "an Arrow table", kConvert},
+      {".gz", "compressed", "decompress it first"},
+      {".zst", "compressed", "decompress it first"},
+      {".xz", "compressed", "decompress it first"},
+      {".bz2", "compressed", "decompress it first"},
+      {".zip", "an archive", "unpack it first"},
+      {".tar", "an archive", "unpack it first"},
+      {".npy", "a NumPy array", "write its ids as uint16 or uint32 into a .bin file"},
+      {".safetensors", "a file of tensors", "give a text or a .bin file of token ids"},
+      {".pt", "a pickle", "give a text or a .bin file of token ids"}};
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  for (const Format& f : kFormats)
+    if (extension == f.extension)
+      throw usage_error("data file " + in_quotes(path) + " is " + f.name + ", which is not read as text",
+                        std::string(f.hint) + "; " + bytes + " reads its raw bytes");
+}
+
 Source open_source(const OpenOptions& o) {
   if (o.seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
   if (o.train.empty() && !o.valid.empty())

@@ -126,6 +126,7 @@ struct PlanResult {
   std::vector<FrameworkAnswer> framework_answers;
   std::string no_framework_answer;  // why there are none; "" = not asked for, or there are some
   std::vector<Change> changes;      // filled where the run does not fit; cheapest first
+  bool looked_for_changes = false;  // `changes` has all that were found
   std::string changes_note;         // why fewer than three single changes are enough; or ""
   std::vector<Limit> limits;
   std::vector<StepPhase> timeline;          // of one step, in order; empty where no step program is known

@@ -323,7 +323,10 @@ void add_changes_and_limits(PlanResult& v, Replanner& replan, const TrainerTrait
                             const PlanDetails& wanted) {
   if (v.estimates.empty()) return;
   const Estimate& decides = v.estimates.front();
-  if (!decides.fits && v.budget_known) v.changes = suggest_changes(v, replan);
+  if (!decides.fits && v.budget_known) {
+    v.changes = suggest_changes(v, replan);
+    v.looked_for_changes = true;
+  }
   if (wanted.limits && v.budget_known) v.limits = find_limits(replan);
   if (wanted.timeline) v.timeline = step_timeline(replan.base().config, traits, decides);
 }

@@ -50,6 +50,9 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.estimates.empty() || v.estimates.front().fits) return {};
   constexpr unsigned kWidth = 120;  // where the terminal width is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
+  if (!v.looked_for_changes)
+    return v.budget_known ? "  trainhost plan, with the same arguments, lists changes that make it fit.\n"
+                          : "";
   if (v.changes.empty() && !v.framework.empty())
     return wrapped("  No change of a run of " + escaped(v.framework, 80) + " that the estimator " +
                        escaped(v.estimates.front().report.source, 80) +

@@ -132,7 +132,9 @@ static std::optional<fs::path> first_file(const fs::path& folder, std::span<cons
 std::optional<fs::path> weights_beside(const fs::path& folder) { return first_file(folder, kWeightFiles); }
 
 std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
-  static constexpr const char* kNames[] = {"tokenizer.model", "tokenizer.json", "vocab.json"};
+  static constexpr const char* kNames[] = {"tokenizer.model", "tokenizer.json", "vocab.json",
+                                           "tekken.json",     "spiece.model",   "sentencepiece.bpe.model",
+                                           "vocab.txt",       "merges.txt",     "tokenizer_config.json"};
   return first_file(folder, kNames);
 }
 

@@ -128,7 +128,7 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
 
 /// The weights in a folder, by the names in kWeightFiles; nullopt if there are none or `folder` is "".
 std::optional<std::filesystem::path> weights_beside(const std::filesystem::path& folder);
-/// The tokenizer in a folder: tokenizer.model, tokenizer.json or vocab.json; nullopt as above.
+/// A file of the tokenizer in a folder, by the names that transformers and Mistral give it; nullopt as above.
 std::optional<std::filesystem::path> tokenizer_beside(const std::filesystem::path& folder);
 
 /// Reads a Hugging Face config.json. A family that cannot be trained is returned with its name and the known

@@ -84,8 +84,8 @@ struct GenerateArguments {
 struct DataArguments {
   CommonArguments common;
   std::vector<std::string> files;  // at least one
-  std::string tokenizer = "bytes";
-  std::string dtype;  // "", uint16 or uint32
+  std::string tokenizer;           // "" = bytes, of files that are text by their names
+  std::string dtype;               // "", uint16 or uint32
 };
 struct DataInfoArguments : DataArguments {
   std::uint64_t vocab = 0;

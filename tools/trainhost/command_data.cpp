@@ -48,7 +48,7 @@ std::string file_table(const data::FileInfo& f, std::uint64_t vocab) {
 Exit run(const DataInfoArguments& a) {
   data::InfoOptions options;
   options.files.assign(a.files.begin(), a.files.end());
-  options.tokenizer = a.tokenizer;
+  options.tokenizer = a.tokenizer.empty() ? "bytes" : a.tokenizer;
   options.dtype = a.dtype;
   options.vocab = a.vocab;
   const std::vector<data::FileInfo> files = data::info(options);
@@ -68,7 +68,8 @@ Exit run(const DataTokenizeArguments& a) {
   // Next to the text.
   if (out.empty()) out = std::filesystem::path(a.files.front()).replace_extension(".bin");
   const data::Tokenized r =
-      data::tokenize_to_bin({a.files.begin(), a.files.end()}, a.tokenizer, out, a.dtype);
+      data::tokenize_to_bin({a.files.begin(), a.files.end()}, a.tokenizer.empty() ? "bytes" : a.tokenizer,
+                            out, a.dtype, a.tokenizer == "bytes");
   if (a.common.json)
     fmt::print(
         "{}\n",

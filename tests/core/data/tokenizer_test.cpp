@@ -126,6 +126,9 @@ BOOST_AUTO_TEST_CASE(tokenizing_rejects_ambiguous_arguments) {
   check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.txt"); }), {"out.txt", "must end in .bin"});
   check_says(failure([&] { tokenize_to_bin({f.text("x.bin", "ab")}, "bytes", f / "out.bin"); }),
              {"x.bin", "already contains token ids"});
+  check_says(failure([&] { tokenize_to_bin({f.text("x.jsonl", "ab")}, "bytes", f / "out.bin"); }),
+             {"x.jsonl", "JSON Lines", "--tokenizer=bytes reads its raw bytes"});
+  BOOST_TEST(tokenize_to_bin({f / "x.jsonl"}, "bytes", f / "raw.bin", "", true).tokens == 2u);
   check_says(failure([&] { tokenize_to_bin({f.text("e.txt", "")}, "bytes", f / "out.bin"); }),
              {"e.txt", "is empty"});
   check_says(failure([&] { tokenize_to_bin({}, "bytes", f / "out.bin"); }), {"no text"});
@@ -192,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_file_whose_name_says_that_it_is_not_text_is_only_read_as_
     o.train = {f.text(name, "some text")};
     o.any_text = false;
     check_says(failure([&] { open_source(o); }),
-               {name, format, "data.tokenizer = \"bytes\" trains on its raw bytes"});
+               {name, format, "data.tokenizer = \"bytes\" reads its raw bytes"});
     o.any_text = true;
     BOOST_TEST(open_source(o).train->size() == 9u);
   }
