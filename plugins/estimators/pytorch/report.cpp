@@ -171,8 +171,8 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
-/// run_train.sh of torchtitan sets expandable_segments, and multinode_trainer.slurm does not: bytes that the
-/// first reserves beyond the second.
+/// The start script of torchtitan for one host sets expandable_segments, the one for several hosts does not:
+/// bytes that the first reserves beyond the second.
 std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std::uint64_t reserved) {
   if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
   frameworks::AllocatorConfig expandable = r.allocator;
