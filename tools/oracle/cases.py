@@ -156,3 +156,9 @@ def draw_titan(seed: int, number: int) -> Case:
         fsdp={"world": r.randint(2, 8), "param": "bf16", "reduce": "f32", "output": "",
               "reshard": r.random() < 0.75, "sync": "every", "modules": "torchtitan",
               "recompute": ("selective", "full", "none")[number % 3]})
+
+
+def draw_titan_2024(seed: int, number: int) -> Case:
+    """Case `number` of a seed as torchtitan was in December 2024."""
+    case = draw_titan(f"{seed}/2024", number)
+    return dataclasses.replace(case, fsdp=case.fsdp | {"release": "0.0", "reshard": True})

@@ -11,6 +11,9 @@ import sysconfig
 import types
 from unittest import mock
 
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
 PACKAGES = ("torchtitan", "torchtitan.models", "torchtitan.models.llama3", "torchtitan.models.llama3.model",
             "torchtitan.models.llama3.infra", "torchtitan.distributed")
 USED = ("torchtitan.models.attention", "torchtitan.models.llama3.model.args", "torchtitan.models.llama3.model.model",
@@ -76,6 +79,31 @@ class Trained:
         return types.SimpleNamespace(loss=loss)
 
 
+class SeparateNorm(torch.nn.Module):
+    """RMSNorm of separate operators, which compute in f32, as in torchtitan of December 2024."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.eps, self.weight = norm.eps, norm.weight
+
+    def scaled(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + self.eps)
+
+    def forward(self, x):
+        return self.scaled(x.to(torch.float32)).to(x.dtype) * self.weight
+
+
+def shard_as_2024(m, mesh, policy):
+    """Embedding, last norm and head belong to the root; the last layer stays gathered."""
+    for parent in list(m.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, torch.nn.RMSNorm):
+                setattr(parent, name, SeparateNorm(child))
+    for index, layer in enumerate(m.layers.values()):
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=index + 1 < len(m.layers))
+    fully_shard(m, mesh=mesh, mp_policy=policy)
+
+
 def build(c, mesh):
     import fsdp
 
@@ -87,6 +115,10 @@ def build(c, mesh):
         checkpointing = types.SimpleNamespace(mode=c.fsdp["recompute"], selective_ac_option="op", early_stop=False,
                                               per_op_sac_force_recompute_mm_shapes_by_fqns=[])
         parallelize.apply_ac(m, checkpointing, op_sac_save_list=parallelize._op_sac_save_list)
+    if c.fsdp.get("release") == "0.0":
+        shard_as_2024(m, mesh, MixedPrecisionPolicy(param_dtype=fsdp.TYPES[c.fsdp["param"]],
+                                                    reduce_dtype=fsdp.TYPES[c.fsdp["reduce"]]))
+        return Trained(m.train(), loss.cross_entropy_loss)
     parallelize.apply_fsdp(m, mesh, param_dtype=fsdp.TYPES[c.fsdp["param"]], reduce_dtype=fsdp.TYPES[c.fsdp["reduce"]],
                            pp_enabled=False, reshard_after_forward_policy="default" if c.fsdp["reshard"] else "never")
     return Trained(m.train(), loss.cross_entropy_loss)

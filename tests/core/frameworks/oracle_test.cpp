@@ -66,11 +66,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_agrees_with_pytorch_in_every_stored_cas
 
 BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
+  BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
 }
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp", "torchtitan"})
+  for (const char* folder : {"fsdp", "torchtitan", "torchtitan-2024"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));
