@@ -3,6 +3,7 @@
 The modules are those of the installed package. What they import beside torch (data sets, tokenizers, configuration) is
 not needed here, and is replaced by empty modules.
 """
+import contextlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -12,7 +13,10 @@ import types
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import loss_parallel
 
 PACKAGES = ("torchtitan", "torchtitan.models", "torchtitan.models.llama3", "torchtitan.models.llama3.model",
             "torchtitan.models.llama3.infra", "torchtitan.distributed")
@@ -93,15 +97,31 @@ class SeparateNorm(torch.nn.Module):
         return self.scaled(x.to(torch.float32)).to(x.dtype) * self.weight
 
 
-def shard_as_2024(m, mesh, policy):
-    """Embedding, last norm and head belong to the root; the last layer stays gathered."""
+def separate_norms(m):
     for parent in list(m.modules()):
         for name, child in parent.named_children():
             if isinstance(child, torch.nn.RMSNorm):
                 setattr(parent, name, SeparateNorm(child))
+
+
+def shard_as_2024(m, mesh, policy):
+    """Embedding, last norm and head belong to the root; the last layer stays gathered."""
     for index, layer in enumerate(m.layers.values()):
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=index + 1 < len(m.layers))
     fully_shard(m, mesh=mesh, mp_policy=policy)
+
+
+def loss_of(c):
+    """The context of a step: with tensor parallelism, the loss of a divided vocabulary."""
+    return loss_parallel() if c.fsdp.get("tensor", 1) > 1 else contextlib.nullcontext()
+
+
+def with_values(function):
+    """The ranks of a mesh are tensors with values."""
+    def call(*args, **kwargs):
+        with unset_fake_temporarily():
+            return function(*args, **kwargs)
+    return call
 
 
 def build(c, mesh):
@@ -111,6 +131,13 @@ def build(c, mesh):
     m = model.Transformer(args.TransformerModelArgs(
         dim=c.hidden, n_layers=c.layers, n_heads=c.heads, n_kv_heads=c.kv_heads, vocab_size=c.vocab, multiple_of=64,
         max_seq_len=c.sequence))
+    if c.fsdp.get("release") == "0.0":
+        separate_norms(m)
+    DeviceMesh.__init__ = with_values(DeviceMesh.__init__)
+    DeviceMesh.mesh = property(with_values(DeviceMesh.mesh.fget))
+    if c.fsdp.get("tensor", 1) > 1:
+        parallelize.apply_tp(m, mesh["tensor"], loss_parallel=True, enable_float8_tensorwise_tp=False)
+    mesh = mesh["shards"]
     if c.fsdp["recompute"] != "none":
         checkpointing = types.SimpleNamespace(mode=c.fsdp["recompute"], selective_ac_option="op", early_stop=False,
                                               per_op_sac_force_recompute_mm_shapes_by_fqns=[])

@@ -91,6 +91,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.fsdp.reduce_every_micro_batch = f.at("sync") == "every";
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;
+      s.tensor = f.value("tensor", 1u);
       const bool early = f.value("release", "0.2") == "0.0";
       s.fsdp.separate_ends = !early;
       s.fsdp.keeps_last_layer = s.composite_norms = early;
