@@ -98,7 +98,8 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
     if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
-    for (const char* setting : {"optimizer_implementation", "allocator", "runtime"})
+    for (const char* setting :
+         {"framework_version", "execution", "optimizer_implementation", "allocator", "runtime"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     if (line.starts_with("dtype")) with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
