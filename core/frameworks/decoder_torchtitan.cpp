@@ -114,7 +114,7 @@ Tensor TorchtitanDecoder::output_of(const Tensor& input) {
     x = unit_of_layer(x, layers_[i]);
   }
   t_.layer = -1;
-  if (s_.stage.last()) x = logits(x);
+  if (s_.stage.last()) x = logits(std::move(x));
   if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, x);
   return x;
 }
@@ -127,9 +127,11 @@ Tensor TorchtitanDecoder::embedded() {
   return x;
 }
 
-Tensor TorchtitanDecoder::logits(const Tensor& hidden) {
+Tensor TorchtitanDecoder::logits(Tensor hidden) {
   if (fsdp_) fsdp_->before_forward(Fsdp::kLast);
-  Tensor x = norm(fsdp_ ? fsdp_->input(Fsdp::kLast, hidden) : hidden, final_norm_, "norm");
+  if (fsdp_) hidden = fsdp_->input(Fsdp::kLast, hidden);
+  Tensor x = norm(hidden, final_norm_, "norm");
+  hidden.reset();
   const ModuleScope scope(t_, "output");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   x = gather_tokens(t_, x, outside_);

@@ -28,7 +28,7 @@ class TorchtitanDecoder : public StageModel {
   Tensor output_of(const Tensor& input);
   Tensor loss_of(const Tensor& logits);
   Tensor embedded();
-  Tensor logits(const Tensor& hidden);
+  Tensor logits(Tensor hidden);
   Tensor unit_of_layer(const Tensor& x, const Layer& w);
   Tensor block(const Tensor& x, const Layer& w);
   Tensor attention(const Tensor& x, const Layer& w);

@@ -160,6 +160,24 @@ def draw_titan(seed: int, number: int) -> Case:
               "recompute": ("selective", "full", "none")[number % 3]})
 
 
+def draw_titan_2024(seed: int, number: int) -> Case:
+    """Case `number` of a seed as torchtitan was in December 2024."""
+    case = draw_titan(f"{seed}/2024", number)
+    return dataclasses.replace(case, fsdp=case.fsdp | {"release": "0.0", "reshard": True})
+
+
+def draw_titan_tensor(seed: int, number: int) -> Case:
+    """Case `number` of a seed as torchtitan was in December 2024, on 2 tensor-parallel ranks."""
+    r = random.Random(f"titan/tensor/{seed}/{number}")
+    case = draw_titan_2024(seed, number)
+    heads, head_dim = r.choice([4, 8]), r.choice([16, 32, 64])
+    return dataclasses.replace(
+        case, heads=heads, kv_heads=r.choice([2, 4]), head_dim=head_dim, hidden=heads * head_dim,
+        intermediate=-(-int(2 * 4 * heads * head_dim / 3) // 64) * 64, vocab=case.vocab // 2 * 2,
+        sequence=case.sequence // 2 * 2, accumulate=1,
+        fsdp=case.fsdp | {"tensor": 2, "world": r.choice([2, 4]), "recompute": ("full", "none")[number % 2]})
+
+
 ZERO_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "mixtral", "gemma2", "gemma3")
 
 
@@ -176,6 +194,8 @@ def draw_zero(seed: int, number: int) -> Case:
         optimizer=OPTIMIZERS[number // 5 % 2], accumulate=r.choice([1, 1, 2, 3]),
         zero={"stage": r.choice([1, 2]), "world": world, "rank": r.randrange(world),
               "bucket": between(r, 50_000, 8_000_000), "overlap": r.random() < 0.5, "groups": r.choice([1, 2])})
+
+
 def draw_tune(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtune."""
     r = random.Random(f"tune/{seed}/{number}")

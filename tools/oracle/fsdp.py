@@ -25,9 +25,11 @@ def ranks(c):
     if not c.fsdp:
         yield None
         return
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=c.fsdp["world"])
+    tensor = c.fsdp.get("tensor", 1)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=c.fsdp["world"] * tensor)
     try:
-        yield init_device_mesh("cpu", (c.fsdp["world"],))
+        mesh = init_device_mesh("cpu", (c.fsdp["world"], tensor), mesh_dim_names=("shards", "tensor"))
+        yield {"shards": mesh["shards"], "tensor": mesh["tensor"]}
     finally:
         dist.destroy_process_group()
 
@@ -46,8 +48,8 @@ def shard(model, c, mesh):
     policy = MixedPrecisionPolicy(param_dtype=TYPES[c.fsdp["param"]], reduce_dtype=TYPES[c.fsdp["reduce"]],
                                   output_dtype=TYPES[c.fsdp["output"]])
     for layer in decoder_layers(model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=c.fsdp["reshard"])
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(layer, mesh=mesh["shards"], mp_policy=policy, reshard_after_forward=c.fsdp["reshard"])
+    fully_shard(model, mesh=mesh["shards"], mp_policy=policy)
 
 
 def before_micro_batch(model, c, index: int):

@@ -95,7 +95,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance
-        with tracker, fsdp.counted_as_on_a_device(notes, tracker):
+        parallel = titan.loss_of(c) if fsdp.is_titan(c) else contextlib.nullcontext()
+        with tracker, fsdp.counted_as_on_a_device(notes, tracker), parallel:
             for i in range(STEPS):
                 first = contextlib.nullcontext() if i else notes.recording()
                 step(c, called, optimizer, inputs, tracker, f"{i + 1} ", first)

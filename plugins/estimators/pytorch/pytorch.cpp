@@ -73,8 +73,13 @@ pytorch::Options options_of(const th_host* host) {
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   const bool titan = framework == "torchtitan", tune = framework == "torchtune";
-  const pytorch::TorchtitanVersion version = version_of(given);  // rejects any other value
-  if (titan) o.version = version;
+  if (titan)
+    o.version = version_of(given);
+  else if (const auto version = given.text("framework_version"))
+    throw abi::StatusError(TH_E_ARG,
+                           "plan.framework_version = \"" + *version + "\": one release of " + framework +
+                               " is described, and several of torchtitan only",
+                           "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});

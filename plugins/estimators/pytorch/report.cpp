@@ -182,8 +182,8 @@ std::uint64_t more_of_the_8bit_step(const Replay& r) {
   return 2 * largest;
 }
 
-/// The start script of torchtitan sets expandable_segments, and that for Slurm does not: bytes that the first
-/// reserves beyond the second.
+/// The start script of torchtitan for one host sets expandable_segments, the one for several hosts does not:
+/// bytes that the first reserves beyond the second.
 std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std::uint64_t reserved) {
   if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
   frameworks::AllocatorConfig expandable = r.allocator;

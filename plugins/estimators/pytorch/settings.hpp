@@ -15,7 +15,7 @@ namespace trainhost::pytorch {
 /// torchtitan, torchtune: their own modules. DeepSpeed: a module of transformers with its engine.
 enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kDeepSpeed };
 
-/// 0.0: December 2024 to March 2025. 0.1: to July 2025. 0.2: since then.
+/// As of December 2024, of June 2025, and from October 2025 on.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
 
 /// What the run file says for a framework, beyond RunSpec.

@@ -11,7 +11,8 @@
 
 namespace trainhost::test {
 
-/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtune", "deepspeed".
+/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
+/// "torchtune", "deepspeed".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -91,7 +92,10 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.fsdp.reduce_every_micro_batch = f.at("sync") == "every";
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;
-      s.fsdp.separate_ends = true;
+      s.tensor = f.value("tensor", 1u);
+      const bool early = f.value("release", "0.2") == "0.0";
+      s.fsdp.separate_ends = !early;
+      s.fsdp.keeps_last_layer = s.composite_norms = early;
       s.checkpoint = f.at("recompute") == "full";
       s.selective = f.at("recompute") == "selective";
     }

@@ -30,7 +30,7 @@ constexpr DType kBF16 = DType::kBF16, kF8 = DType::kF8;
 
 OptionMap version(const char* number) { return {{"framework_version", number}}; }
 OptionMap compiled(const char* number) { return {{"framework_version", number}, {"execution", "compile"}}; }
-/// As its start script for one host.
+/// As its start script for one host does.
 OptionMap on_one_host(const char* number) {
   OptionMap o = compiled(number);
   o["allocator"] = "expandable_segments:True";

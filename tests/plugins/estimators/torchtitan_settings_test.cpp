@@ -21,6 +21,13 @@ model::Architecture small_llama() {
   return a;
 }
 
+ModelSpec small_model() {
+  ModelSpec m;
+  m.family = "llama", m.vocab = 8192, m.hidden = 256, m.layers = 8, m.heads = 8, m.kv_heads = 4,
+  m.head_dim = 32, m.intermediate = 768;
+  return m;
+}
+
 RunSpec sharded() {
   RunSpec r;
   r.weight = DType::kF32, r.compute = DType::kBF16;
@@ -71,10 +78,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_reads_release_and_execution) {
     options["framework"] = "torchtitan";
     o.plugin_options["pytorch"] = std::move(options);
     plugin::Registry plugins({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(o));
-    ModelSpec m;
-    m.family = "llama", m.vocab = 8192, m.hidden = 256, m.layers = 8, m.heads = 8, m.kv_heads = 4,
-    m.head_dim = 32, m.intermediate = 768;
-    return plugins.estimator("pytorch").estimate(m, sharded(), nullptr);
+    return plugins.estimator("pytorch").estimate(small_model(), sharded(), nullptr);
   };
   const std::uint64_t newest = estimate({}).total_bytes();
   BOOST_TEST(estimate({{"framework_version", "0.2"}}).total_bytes() == newest);
@@ -84,6 +88,14 @@ BOOST_AUTO_TEST_CASE(the_plugin_reads_release_and_execution) {
   BOOST_TEST(has_note(r, "the loss is computed from logits in bf16"));
   // 0.0 compiled no loss.
   BOOST_TEST(!has_note(estimate({{"execution", "compile"}, {"framework_version", "0.0"}}), "logits in bf16"));
+  plugin::HostOptions other;
+  other.plugin_options["pytorch"] = {{"framework", "fsdp2"}, {"framework_version", "0.1"}};
+  plugin::Registry fsdp2({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, std::move(other));
+  BOOST_CHECK_EXCEPTION(fsdp2.estimator("pytorch").estimate(small_model(), sharded(), nullptr),
+                        plugin::PluginError, [](const plugin::PluginError& e) {
+                          return std::string(e.what()).find("one release of fsdp2 is described") !=
+                                 std::string::npos;
+                        });
   BOOST_CHECK_EXCEPTION(estimate({{"framework_version", "0.4"}}), plugin::PluginError,
                         [](const plugin::PluginError& e) {
                           return std::string(e.what()).find("framework_version") != std::string::npos;
