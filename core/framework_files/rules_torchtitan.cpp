@@ -1,6 +1,7 @@
 // The TOML of torchtitan (0.1.0 to 0.2.2; 0.3 has Python instead), by its class JobConfig. FSDP2 keeps f32
 // shards and computes in training.mixed_precision_param.
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "core/framework_files/rules.hpp"
 
@@ -29,6 +30,12 @@ void torchtitan_type(Job& job, const Entry& e) {
 
 void torchtitan_offload(Job& job, const Entry& e) {
   if (flag_of(e)) set_fsdp_offload(job, e);
+}
+
+/// A loss that is not compiled has its logits in f32.
+void torchtitan_components(Job& job, const Entry& e) {
+  const std::vector<std::string> compiled = texts_of(e);
+  if (std::ranges::find(compiled, "loss") == compiled.end()) job.set("plan.cross_entropy", "plain", e);
 }
 
 /// Flavors of dense models that are no presets.
@@ -115,7 +122,7 @@ constexpr Rule kTorchtitan[] = {
     {"training.mixed_precision_reduce", Use::kNotModelled, "float32", "type of the reduced gradients"},
     {"training.dtype", Use::kCustom, "plan.weights", "", torchtitan_type},
     {"training.enable_cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtitan_offload},
-    {"training.compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"training.compile", Use::kWhenTrue, "plan.execution", "compile"},
     {"training.data_parallel_shard_degree", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtitan_degree(j, e, "@shard"); }},
     {"training.data_parallel_replicate_degree", Use::kCustom, "parallel.data", "",
@@ -147,8 +154,8 @@ constexpr Rule kTorchtitan[] = {
     {"activation_checkpoint.mode", Use::kChoice, "train.recompute",
      "none=none|full=full|selective=selective|memory_budget=selective"},
     {"activation_checkpoint.memory_budget", Use::kNotModelled, "", "planned as selective recomputation"},
-    {"activation_checkpoint.selective_ac_option", Use::kNotModelled, "",
-     "planned as selective recomputation"},
+    {"activation_checkpoint.selective_ac_option", Use::kNotModelled, "op",
+     "planned as selective recomputation by operator"},
     {"optimizer.name", Use::kChoice, "optimizer.name", "Adam=adamw|AdamW=adamw|SGD=sgd"},
     {"optimizer.implementation", Use::kCopy, "plan.optimizer_implementation"},
     {"optimizer.early_step_in_backward", Use::kNotModelled, "",
@@ -157,7 +164,8 @@ constexpr Rule kTorchtitan[] = {
     {"mx.*", Use::kNotModelled, "", "8-bit products"},
     {"quantize.*", Use::kNotModelled, "", "8-bit products"},
     {"model.converters", Use::kNotModelled, "", "8-bit products, or another converter of the model"},
-    {"compile.enable", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    {"compile.enable", Use::kWhenTrue, "plan.execution", "compile"},
+    {"compile.components", Use::kCustom, "plan.cross_entropy", "", torchtitan_components},
     {"memory_estimation.disable_fake_mode", Use::kNoEffect},
     {"fault_tolerance.semi_sync_method", Use::kNotModelled, "", "a second copy of the weights"},
     {"encoder.*", Use::kNotModelled, "", "further models"},
@@ -202,7 +210,8 @@ void read_torchtitan(const Entries& entries, Job& job) {
   job.set_default("plan.optimizer_implementation", "fused", "default of torchtitan");
   job.set_default("plan.weights", "fp32", "default of torchtitan (FSDP2)");
   job.set_default("plan.master", "none", "default of torchtitan (FSDP2)");
-  job.set_default("plan.cross_entropy", "plain", "default of torchtitan");
+  // A compiled loss has no name of its own: the estimator of torchtitan knows it.
+  if (!job.find("plan.execution")) job.set_default("plan.cross_entropy", "plain", "default of torchtitan");
 }
 
 }  // namespace trainhost::framework_files

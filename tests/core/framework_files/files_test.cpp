@@ -191,6 +191,16 @@ BOOST_AUTO_TEST_CASE(torchtitan_shards_f32_weights_and_computes_in_bf16) {
                                         {"parallel.zero", "3"}}));
 }
 
+BOOST_AUTO_TEST_CASE(torchtitan_compiles_layers_and_loss_unless_components_are_named) {
+  const std::string model = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[compile]\nenable = true\n";
+  const auto both = by_key(testing::read_text("t.toml", model, {{"parallel.data", "8"}}));
+  BOOST_TEST(both.at("plan.execution") == "compile @5");
+  BOOST_TEST(both.count("plan.cross_entropy") == 0u);
+  const auto layers =
+      by_key(testing::read_text("t.toml", model + "components = [\"model\"]\n", {{"parallel.data", "8"}}));
+  BOOST_TEST(layers.at("plan.cross_entropy") == "plain @6");
+}
+
 BOOST_AUTO_TEST_CASE(tensor_parallelism_of_torchtitan_shares_the_tokens) {
   const auto s = by_key(testing::read_text(
       "t.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\ntensor_parallel_degree = 4\n",
