@@ -13,8 +13,9 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
-/// Whose modules run: those of transformers, the Llama of torchtitan, or that of torchtune.
-enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune };
+/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, or that
+/// of litgpt with LoRA on q and v.
+enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
 /// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), or of the hidden
