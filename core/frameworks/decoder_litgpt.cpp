@@ -50,12 +50,10 @@ void LitgptDecoder::add_layer(const model::Layer& l) {
   const std::int64_t width = l.mlp.width, rank = s_.lora_rank;
   Layer w;
   w.heads = a.heads;
-  w.groups = a.kv_heads;
   w.head_dim = a.head_dim;
-  const std::int64_t kv = w.groups * w.head_dim;
-  w.qkv = weight({hidden_ + 2 * kv, hidden_}, "attn.attn");
+  w.qkv = weight({3 * hidden_, hidden_}, "attn.attn");
   w.lora_a = weight({2 * rank, hidden_}, "attn.attn", true);
-  w.lora_b = weight({hidden_ + kv, rank}, "attn.attn", true);
+  w.lora_b = weight({2 * hidden_, rank}, "attn.attn", true);
   w.proj = weight({hidden_, hidden_}, "attn.proj");
   w.fc_1 = weight({width, hidden_}, "mlp.fc_1");
   w.fc_2 = weight({width, hidden_}, "mlp.fc_2");
@@ -158,39 +156,31 @@ Tensor LitgptDecoder::block(const Tensor& input, const Layer& w) {
   return add(t_, x, out);
 }
 
-/// conv1d() of after_A with lora_B: one group for q and one for v, or two convolutions that are concatenated.
+/// conv1d() of the output of lora_A with lora_B, with one group for q and one for v.
 Tensor LitgptDecoder::convolution(const Tensor& x, const Layer& w) {
-  const std::int64_t rank = s_.lora_rank, kv = w.groups * w.head_dim;
-  const auto convolve = [&](const Tensor& in, const Tensor& filter) {
-    const std::array inputs{in, filter};
-    return t_.apply({"output", inputs, inputs, false,
-                     [](BackwardCall& c) {
-                       for (std::size_t i = 0; i < 2; ++i)
-                         if (c.needs(i))
-                           c.results[i] =
-                               c.tape.make(c.saved[i]->shape.made_contiguous(), c.saved[i]->type, "gradient");
-                     }},
-                    {batch_, filter->shape[0], sequence_}, in->type);
-  };
   const Tensor filter = unsqueeze(t_, w.lora_b, 2);
-  if (w.heads == w.groups) return convolve(x, filter);
-  const Tensor q = slice(t_, x, 1, rank), v = slice(t_, x, 1, rank);
-  const Tensor q_filter = slice(t_, filter, 0, hidden_), v_filter = slice(t_, filter, 0, kv);
-  const Tensor q_out = convolve(q, q_filter), v_out = convolve(v, v_filter);
-  return concatenate_at(t_, q_out, v_out, 1);
+  const std::array inputs{x, filter};
+  return t_.apply({"output", inputs, inputs, false,
+                   [](BackwardCall& c) {
+                     for (std::size_t i = 0; i < 2; ++i)
+                       if (c.needs(i))
+                         c.results[i] =
+                             c.tape.make(c.saved[i]->shape.made_contiguous(), c.saved[i]->type, "gradient");
+                   }},
+                  {batch_, filter->shape[0], sequence_}, x->type);
 }
 
 Tensor LitgptDecoder::fused_qkv(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "attn.attn");
-  const std::int64_t width = w.qkv->shape[0], kv = w.groups * w.head_dim;
+  const std::int64_t width = w.qkv->shape[0], both = 2 * hidden_;
   const Tensor pretrained = linear(t_, x, w.qkv);
   const Tensor after_a = linear(t_, dropout(t_, x, s_.lora_dropout), w.lora_a);
   const Tensor after_b = transpose(t_, convolution(transpose(t_, after_a, 1, 2), w), 1, 2);
   const auto zero_padded = [&] {
     const Tensor turned = transpose(t_, after_b, 0, 1);  // [T, B, q and v]
     const Tensor zeros = t_.make({sequence_ * batch_, width}, s_.weights, "zeros");
-    Tensor index = t_.make({hidden_ + kv}, Element::kI64, "columns of q and v");
-    const Tensor rows = reshape(t_, turned, {sequence_ * batch_, hidden_ + kv});
+    Tensor index = t_.make({both}, Element::kI64, "columns of q and v");
+    const Tensor rows = reshape(t_, turned, {sequence_ * batch_, both});
     const Tensor copied = copy_columns(t_, zeros, index, rows);
     return transpose(t_, view(t_, copied, {sequence_, batch_, width}), 0, 1);
   };
@@ -216,19 +206,17 @@ Tensor LitgptDecoder::rotated(const Tensor& x) {
 }
 
 Tensor LitgptDecoder::attention(const Tensor& x, const Layer& w) {
-  const std::int64_t per_group = w.heads / w.groups;
   Tensor qkv = fused_qkv(x, w);
   const ModuleScope scope(t_, "attn");
-  qkv = view(t_, qkv, {batch_, sequence_, w.groups, per_group + 2, w.head_dim});
+  qkv = view(t_, qkv, {batch_, sequence_, w.heads, 3, w.head_dim});
   // permute(0, 2, 3, 1, 4)
   const Tensor grouped = transpose(t_, transpose(t_, qkv, 1, 2), 2, 3);
   qkv = grouped;
-  const std::vector<Tensor> parts = split_at(t_, grouped, 2, {per_group, 1, 1});
-  const auto heads = [&](const Tensor& part, bool repeats) {
-    const Tensor wide = repeats && w.groups != 1 ? expand(t_, part, 2, per_group) : part;
-    return reshape(t_, wide, {batch_, wide->shape[1] * wide->shape[2], sequence_, w.head_dim});
+  const std::vector<Tensor> parts = split_at(t_, grouped, 2, {1, 1, 1});
+  const auto heads = [&](const Tensor& part) {
+    return reshape(t_, part, {batch_, w.heads, sequence_, w.head_dim});
   };
-  Tensor q = heads(parts[0], false), k = heads(parts[1], true), v = heads(parts[2], true);
+  Tensor q = heads(parts[0]), k = heads(parts[1]), v = heads(parts[2]);
   const Tensor q_roped = rotated(slice(t_, q, -1, w.head_dim));
   const Tensor k_roped = rotated(slice(t_, k, -1, w.head_dim));
   q = concatenate(t_, {q_roped, slice(t_, q, -1, 0)});

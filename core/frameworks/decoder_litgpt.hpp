@@ -1,4 +1,4 @@
-// The GPT of litgpt with LoRA on its fused q, k and v: the Llama of finetune/lora.py.
+// The GPT of litgpt with LoRA on its fused q, k and v: the Llama of its LoRA command.
 #pragma once
 #include <vector>
 
@@ -17,7 +17,7 @@ class LitgptDecoder : public StepModel {
  private:
   struct Layer {
     Tensor qkv, lora_a, lora_b, proj, fc_1, fc_2, mlp_proj, norm_1, norm_2;
-    std::int64_t heads = 0, groups = 0, head_dim = 0;
+    std::int64_t heads = 0, head_dim = 0;
   };
 
   Tensor weight(const Shape& shape, const char* module, bool adapter = false);

@@ -27,8 +27,6 @@ Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n);
 std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes);
 /// Along the last dimension.
 Tensor concatenate(Tape& t, std::initializer_list<Tensor> parts);
-/// Of two tensors along another dimension.
-Tensor concatenate_at(Tape& t, const Tensor& a, const Tensor& b, int dim);
 /// Of tensors with one dimension.
 Tensor concatenate_rows(Tape& t, const std::vector<Tensor>& parts);
 /// split() along any dimension.

@@ -5,22 +5,6 @@
 
 namespace trainhost::frameworks {
 
-Tensor concatenate_at(Tape& t, const Tensor& a, const Tensor& b, int dim) {
-  const std::array inputs{a, b};
-  Shape shape = a->shape;
-  shape.size[dim] += b->shape[dim];
-  return t.apply({"cat",
-                  inputs,
-                  {},
-                  false,
-                  [dim, widths = std::array{a->shape[dim], b->shape[dim]}](BackwardCall& c) {
-                    const Tensor g = c.take();
-                    for (std::size_t i = 0; i < 2; ++i)
-                      if (c.needs(i)) c.results[i] = c.tape.alias(g, g->shape.sliced(dim, widths[i]));
-                  }},
-                 shape.made_contiguous(), a->type);
-}
-
 Tensor concatenate_rows(Tape& t, const std::vector<Tensor>& parts) {
   std::int64_t rows = 0;
   for (const Tensor& p : parts) rows += p->shape[0];
@@ -67,7 +51,8 @@ Tensor cross_entropy_of_rows(Tape& t, const Tensor& logits, const Tensor& target
   const Tensor probabilities = softmax(t, logits, "log-probabilities");
   const Tensor total = t.make({}, Element::kF32, "sum of weights");
   const std::array saved{probabilities, targets, total};
-  return t.apply({"loss", std::span(&probabilities, 1), saved, false,
+  const std::size_t count = logits->shape[0] ? 3 : 2;  // no rows: without the sum
+  return t.apply({"loss", std::span(&probabilities, 1), std::span(saved.data(), count), false,
                   [shape = probabilities->shape](BackwardCall& c) {
                     c.results[0] = c.tape.make(shape, Element::kF32, "gradient of the log-probabilities");
                   }},

@@ -185,13 +185,10 @@ def draw_tune(seed: int, number: int) -> Case:
 def draw_litgpt(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of litgpt."""
     r = random.Random(f"litgpt/{seed}/{number}")
-    heads, kv = draw_heads(r, "llama")
-    if number % 3:
-        kv = heads
-    head_dim = r.choice([16, 32, 64, 80, 128])
+    heads, head_dim = r.randint(1, 12), r.choice([16, 32, 64, 80, 128])
     base = dataclasses.replace(draw(seed, 0), attention="sdpa", precision="bf16", window=0)
     return dataclasses.replace(
-        base, family="llama", layers=r.choice([2, 3, 4]), hidden=heads * head_dim, heads=heads, kv_heads=kv,
+        base, family="llama", layers=r.choice([2, 3, 4]), hidden=heads * head_dim, heads=heads, kv_heads=heads,
         head_dim=head_dim, intermediate=between(r, 64, 4096, 8), vocab=between(r, 500, 60000), tied=False,
         optimizer=OPTIMIZERS[number % 3], checkpoint=False, batch=r.choice([1, 1, 2, 3]), sequence=between(r, 48, 1500),
         accumulate=r.choice([1, 2]), lora=r.choice([4, 8, 16]), lora_targets="qv", lora_dropout=r.choice([0.0, 0.05]),

@@ -1,6 +1,6 @@
 """The GPT of litgpt (October 2023) with LoRA on its fused q, k and v, and its loss in chunks of 128 tokens.
 
-A case with `litgpt` holds {"layers_of": "llama"}. The step is that of finetune/lora.py with Fabric's precision `bf16-true`, which
+A case with `litgpt` is its Llama: {"layers_of": "llama"}. The step is that of finetune/lora.py with Fabric's precision `bf16-true`, which
 returns the logits in f32. `logits` stays a variable until the next micro-batch has its own.
 """
 import functools

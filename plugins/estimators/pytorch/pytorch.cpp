@@ -17,7 +17,7 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt"]
 options = ["framework", "optimizer_implementation", "allocator", "runtime", "cross_entropy", "execution",
   "optimizer_in_backward", "optimizer_paged"]
 priority = 80
@@ -43,7 +43,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
 /// "adamw_torch_fused", and so has torchtitan; torch.optim takes foreach on a GPU.
 frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
   const std::string framework = given.text("framework").value_or("pytorch");
-  const bool own_loop = framework == "pytorch" || framework == "fsdp2";
+  const bool own_loop = framework == "pytorch" || framework == "fsdp2" || framework == "litgpt";
   return own_loop ? frameworks::OptimizerLoop::kForeach : frameworks::OptimizerLoop::kFused;
 }
 
@@ -63,13 +63,14 @@ pytorch::Options options_of(const th_host* host) {
   // Rejects any other value.
   const std::string framework = given
                                     .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory",
-                                                        "fsdp2", "torchtitan", "torchtune"})
+                                                        "fsdp2", "torchtitan", "torchtune", "litgpt"})
                                     .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") {
     o.framework = pytorch::Framework::kTorchtitan;
     o.allocator.expandable_segments = true;  // as its start script does
   }
+  if (framework == "litgpt") o.framework = pytorch::Framework::kLitgpt;
   o.loop = usual_loop(given);
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});
   if (framework == "torchtune") {

@@ -212,16 +212,17 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
                   most(Purpose::kLogits) + ".");
   notes.push_back(largest_tensors(r.trace, r.peak));
-  notes.push_back("Counted: every tensor of a step (" +
-                  std::string(r.settings.modules == frameworks::ModelSource::kTorchtitan ? "torchtitan 0.2"
-                              : r.settings.modules == frameworks::ModelSource::kTorchtune
-                                  ? "torchtune of April 2026"
-                                  : "transformers 5.23, peft 0.21") +
-                  ", torch 2.15" +
-                  (r.settings.compiled ? ", layers and loss compiled" : ", no fused or compiled kernels") +
-                  "), workspaces of cuBLAS, the caching allocator, and " + format_bytes(options.runtime) +
-                  " for CUDA context and libraries (" + runtime_source(options) +
-                  "). Not counted: NCCL, data loading, evaluation, padding of batches.");
+  notes.push_back(
+      "Counted: every tensor of a step (" +
+      std::string(r.settings.modules == frameworks::ModelSource::kTorchtitan  ? "torchtitan 0.2"
+                  : r.settings.modules == frameworks::ModelSource::kTorchtune ? "torchtune of April 2026"
+                  : r.settings.modules == frameworks::ModelSource::kLitgpt    ? "litgpt of October 2023"
+                                                                           : "transformers 5.23, peft 0.21") +
+      ", torch 2.15" +
+      (r.settings.compiled ? ", layers and loss compiled" : ", no fused or compiled kernels") +
+      "), workspaces of cuBLAS, the caching allocator, and " + format_bytes(options.runtime) +
+      " for CUDA context and libraries (" + runtime_source(options) +
+      "). Not counted: NCCL, data loading, evaluation, padding of batches.");
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
