@@ -20,7 +20,7 @@ LitgptDecoder::LitgptDecoder(Tape& tape, const model::Architecture& a, const Ste
       sequence_(settings.sequence),
       hidden_(a.hidden),
       vocab_(static_cast<std::int64_t>(a.vocab)) {
-  head_ = weight({vocab_, hidden_}, "lm_head");
+  head_ = frozen_weight({vocab_, hidden_}, "lm_head");
   embedding_ = weight({vocab_, hidden_}, "wte");
   for (const model::LayerRun& run : a.layers)
     for (std::uint32_t i = 0; i < run.count; ++i) {
@@ -51,21 +51,26 @@ void LitgptDecoder::add_layer(const model::Layer& l) {
   Layer w;
   w.heads = a.heads;
   w.head_dim = a.head_dim;
-  w.qkv = weight({3 * hidden_, hidden_}, "attn.attn");
+  w.qkv = frozen_weight({3 * hidden_, hidden_}, "attn.attn");
   w.lora_a = weight({2 * rank, hidden_}, "attn.attn", true);
   w.lora_b = weight({2 * hidden_, rank}, "attn.attn", true);
-  w.proj = weight({hidden_, hidden_}, "attn.proj");
-  w.fc_1 = weight({width, hidden_}, "mlp.fc_1");
-  w.fc_2 = weight({width, hidden_}, "mlp.fc_2");
-  w.mlp_proj = weight({hidden_, width}, "mlp.proj");
+  w.proj = frozen_weight({hidden_, hidden_}, "attn.proj");
+  w.fc_1 = frozen_weight({width, hidden_}, "mlp.fc_1");
+  w.fc_2 = frozen_weight({width, hidden_}, "mlp.fc_2");
+  w.mlp_proj = frozen_weight({hidden_, width}, "mlp.proj");
   w.norm_1 = weight({hidden_}, "norm_1");
   w.norm_2 = weight({hidden_}, "norm_2");
   layers_.push_back(std::move(w));
 }
 
-Tensor LitgptDecoder::frozen(const Tensor& x, const Tensor& weight, const char* module) {
+LitgptDecoder::Frozen LitgptDecoder::frozen_weight(const Shape& shape, const char* module) {
+  if (s_.nf4) return {{}, bitsandbytes_weight(t_, shape, s_.weights, module, s_.double_quantized)};
+  return {weight(shape, module), {}};
+}
+
+Tensor LitgptDecoder::frozen(const Tensor& x, const Frozen& w, const char* module) {
   const ModuleScope scope(t_, module);
-  return linear(t_, x, weight);
+  return s_.nf4 ? bitsandbytes_linear(t_, x, w.nf4) : linear(t_, x, w.weight);
 }
 
 Tensor LitgptDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
@@ -172,8 +177,8 @@ Tensor LitgptDecoder::convolution(const Tensor& x, const Layer& w) {
 
 Tensor LitgptDecoder::fused_qkv(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "attn.attn");
-  const std::int64_t width = w.qkv->shape[0], both = 2 * hidden_;
-  const Tensor pretrained = linear(t_, x, w.qkv);
+  const std::int64_t width = 3 * hidden_, both = 2 * hidden_;
+  const Tensor pretrained = frozen(x, w.qkv, "attn.attn");
   const Tensor after_a = linear(t_, dropout(t_, x, s_.lora_dropout), w.lora_a);
   const Tensor after_b = transpose(t_, convolution(transpose(t_, after_a, 1, 2), w), 1, 2);
   const auto zero_padded = [&] {

@@ -15,8 +15,13 @@ class LitgptDecoder : public StepModel {
   Tensor loss() override;
 
  private:
+  struct Frozen {
+    Tensor weight;  // or
+    Nf4Weight nf4;
+  };
   struct Layer {
-    Tensor qkv, lora_a, lora_b, proj, fc_1, fc_2, mlp_proj, norm_1, norm_2;
+    Frozen qkv, proj, fc_1, fc_2, mlp_proj;
+    Tensor lora_a, lora_b, norm_1, norm_2;
     std::int64_t heads = 0, head_dim = 0;
   };
 
@@ -29,12 +34,14 @@ class LitgptDecoder : public StepModel {
   Tensor rotated(const Tensor& x);
   Tensor feed_forward(const Tensor& x, const Layer& w);
   Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
-  Tensor frozen(const Tensor& x, const Tensor& weight, const char* module);
+  Frozen frozen_weight(const Shape& shape, const char* module);
+  Tensor frozen(const Tensor& x, const Frozen& w, const char* module);
 
   Tape& t_;
   const StepSettings& s_;
   std::int64_t batch_, sequence_, hidden_, vocab_;
-  Tensor embedding_, head_, final_norm_, ids_, labels_, positions_, cos_, sin_;
+  Frozen head_;
+  Tensor embedding_, final_norm_, ids_, labels_, positions_, cos_, sin_;
   std::vector<Tensor> logits_;  // a variable of the training loop
   std::vector<Layer> layers_;
 };

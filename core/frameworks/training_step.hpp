@@ -51,10 +51,11 @@ struct StepSettings {
   FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
-  // torchtune only.
+  // torchtune, and nf4 also litgpt.
   LossKind loss = LossKind::kPlain;
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
-  bool nf4 = false;                 // frozen linear layers are NF4Tensors of torchao
+  bool nf4 = false;                 // frozen linear layers are in NF4: of torchao, in litgpt of bitsandbytes
+  bool double_quantized = false;    // the scales of bitsandbytes' NF4 have 8 bits
   bool packed = false;              // positions are given, because a row holds several sequences
   bool compiled = false;            // layers and loss are graphs of torch.compile
   bool offload_inputs = false;   // the inputs of checkpointed layers are in host memory until they are needed

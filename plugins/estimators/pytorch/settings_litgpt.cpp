@@ -14,10 +14,13 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::Step
   };
   if (a.family != "llama" || !std::ranges::all_of(a.layers, llama))
     reject("this model in litgpt", "of its models only Llama without grouped heads is replayed");
-  if (r.mode != RunMode::kLora)
-    reject(r.mode == RunMode::kQlora ? "quantized base weights in litgpt" : "full training in litgpt",
-           "of its training commands only LoRA on a base in bf16 is replayed");
-  if (r.compute != DType::kBF16 || (r.memory.frozen != DType::kNone && r.memory.frozen != DType::kBF16))
+  s.nf4 = r.mode == RunMode::kQlora && r.memory.frozen == DType::kNF4;
+  s.double_quantized = r.memory.double_quantized;
+  if (r.mode != RunMode::kLora && !s.nf4)
+    reject(r.mode == RunMode::kQlora ? "this base of litgpt" : "full training in litgpt",
+           "of its training commands only LoRA on a base in bf16 or nf4 is replayed");
+  if (r.compute != DType::kBF16 ||
+      (!s.nf4 && r.memory.frozen != DType::kNone && r.memory.frozen != DType::kBF16))
     reject("a precision other than \"bf16\" in litgpt", "its precision bf16-true was compared");
   if (r.lora_targets != (frameworks::kLoraQ | frameworks::kLoraV))
     reject("these lora.targets in litgpt", "its adapters of q and v were compared",

@@ -457,14 +457,19 @@ BOOST_AUTO_TEST_CASE(lora_of_litgpt_is_replayed_and_other_runs_of_it_are_refused
   refused(
       "full training in litgpt", [](RunSpec& run) { run.mode = RunMode::kFull; }, llama);
   refused(
-      "quantized base weights in litgpt",
-      [](RunSpec& run) { run.mode = RunMode::kQlora, run.memory.frozen = DType::kNF4; }, llama);
+      "this base of litgpt", [](RunSpec& run) { run.mode = RunMode::kQlora, run.memory.frozen = DType::kI8; },
+      llama);
   refused(
       "these lora.targets in litgpt", [](RunSpec& run) { run.lora_targets = 127; }, llama);
   refused(
       "several ranks in litgpt", [](RunSpec& run) { run.parallel.data = 2; }, llama);
   refused(
       "recomputation in litgpt", [](RunSpec& run) { run.recompute = Recompute::kFull; }, llama);
+  r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
+  const std::uint64_t linear = 6'738'415'616 - 32000ull * 4096 - 65 * 4096;  // with the head
+  const std::uint64_t nf4 = estimate_litgpt(r, llama).component_bytes(Component::kWeights);
+  BOOST_TEST(nf4 > linear / 2 + linear / 16);  // a scale of 4 bytes per 64 elements
+  BOOST_TEST(nf4 < linear / 2 + linear / 16 + 300'000'000);
 }
 
 BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_described) {
