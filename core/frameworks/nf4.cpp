@@ -1,5 +1,7 @@
 #include "core/frameworks/nf4.hpp"
 
+#include <array>
+
 namespace trainhost::frameworks {
 namespace {
 
@@ -61,6 +63,38 @@ Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
                                                     "gradient of the input");
                        }},
                       out, out->shape);
+}
+
+Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled) {
+  const auto elements = static_cast<std::int64_t>(shape.count());
+  const std::int64_t scales = (elements + kBlock - 1) / kBlock;
+  Nf4Weight w{shape, type, {}};
+  const auto add = [&](const Shape& size, Element e, const char* name) {
+    w.parts.push_back(t.new_storage(size, e, Purpose::kWeights, module, name));
+  };
+  add({(elements + 1) / 2}, Element::kByte, "NF4 weight");
+  add({scales}, doubled ? Element::kByte : Element::kF32, "NF4 scales");
+  add({kTable}, Element::kF32, "NF4 table");
+  if (doubled) {
+    add({(scales + kBlockOfScales - 1) / kBlockOfScales}, Element::kF32, "scales of the NF4 scales");
+    add({kBlockOfScales}, Element::kF32, "table of the NF4 scales");
+    add({}, Element::kF32, "mean of the NF4 scales");
+  }
+  return w;
+}
+
+Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w) {
+  const Tensor weight = dequantized(t, w.shape, w.type, true);
+  Shape shape = x->shape;
+  shape.size[shape.dims - 1] = w.shape[0];
+  const std::array saved{x, w.parts.front()};
+  return t.apply({"output", std::span(&x, 1), saved, false,
+                  [w_shape = w.shape, type = w.type](BackwardCall& c) {
+                    const Tensor again = dequantized(c.tape, w_shape, type, true);
+                    c.results[0] = c.tape.make(c.saved[0]->shape.made_contiguous(), c.grads[0]->type,
+                                               "gradient of the input");
+                  }},
+                 shape.made_contiguous(), x->type);
 }
 
 }  // namespace trainhost::frameworks

@@ -1,5 +1,5 @@
-// Frozen weights in NF4 as torchao keeps them (NF4Tensor): what is stored, and what a product with one
-// allocates. Describes torchao 0.18 in eager execution.
+// Frozen weights in NF4 as torchao (NF4Tensor) and bitsandbytes (Params4bit) keep them: what is stored, and
+// what a product with one allocates. Describes torchao 0.18 and bitsandbytes 0.41.
 #pragma once
 #include <vector>
 
@@ -19,5 +19,12 @@ Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* modu
 /// The product dequantizes the weight in the forward pass and again in the backward pass; autograd keeps
 /// neither the input nor the dequantized weight. `compiled`: one kernel dequantizes, without temporaries.
 Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled);
+
+/// doubled: the scales have 8 bits, with f32 scales per 256 of them.
+Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled);
+
+/// MatMul4Bit: one kernel dequantizes the weight in each pass; autograd keeps the input, although its
+/// gradient does not need it.
+Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w);
 
 }  // namespace trainhost::frameworks

@@ -6,6 +6,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
+#include "core/frameworks/decoder_litgpt.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/operators.hpp"
@@ -109,6 +110,7 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
     if (s.stage.stages > 1) pipeline.emplace(tape, *model, s.stage, s.accumulate);
     return model;
   }
+  if (s.modules == ModelSource::kLitgpt) return std::make_unique<LitgptDecoder>(tape, a, s);
   if (s.modules == ModelSource::kTorchtune) return std::make_unique<TorchtuneDecoder>(tape, a, s);
   return std::make_unique<Decoder>(tape, a, s);
 }
@@ -116,7 +118,8 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
 }  // namespace
 
 bool has_builder(std::string_view family, ModelSource modules) {
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kLitgpt ||
+      modules == ModelSource::kTorchtune)
     return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }

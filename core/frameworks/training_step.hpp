@@ -15,8 +15,9 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
-/// Whose modules run: those of transformers, the Llama of torchtitan, or that of torchtune.
-enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune };
+/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, or that
+/// of litgpt with LoRA on q and v.
+enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
 /// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), or of the hidden
@@ -61,10 +62,11 @@ struct StepSettings {
   ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model
   std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
   bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
-  // torchtune only.
+  // torchtune, and nf4 also litgpt.
   LossKind loss = LossKind::kPlain;
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
-  bool nf4 = false;                 // frozen linear layers are NF4Tensors of torchao
+  bool nf4 = false;                 // frozen linear layers are in NF4: of torchao, in litgpt of bitsandbytes
+  bool double_quantized = false;    // the scales of bitsandbytes' NF4 have 8 bits
   bool packed = false;              // positions are given, because a row holds several sequences
   bool offload_inputs = false;   // the inputs of checkpointed layers are in host memory until they are needed
   bool paged_optimizer = false;  // 8-bit moments of large parameters are not allocated by PyTorch

@@ -46,6 +46,7 @@ class Case:
     fsdp: dict | None = None   # fsdp.py; None: one device
     zero: dict | None = None   # zero.py
     tune: dict | None = None   # tune.py; None: not torchtune
+    litgpt: dict | None = None # litgpt.py; None: not litgpt
 
     @staticmethod
     def from_json(record: dict):
@@ -217,3 +218,16 @@ def draw_tune(seed: int, number: int) -> Case:
         fsdp={"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": r.random() < 0.75,
               "sync": "every"} if number >= 54 and not nf4 and not in_backward else None,
         tune={"loss": loss, "in_backward": in_backward, "nf4": nf4, "packed": r.random() < 0.5})
+
+
+def draw_litgpt(seed: int, number: int) -> Case:
+    """Case `number` of a seed with the modules of litgpt."""
+    r = random.Random(f"litgpt/{seed}/{number}")
+    heads, head_dim = r.randint(1, 12), r.choice([16, 32, 64, 80, 128])
+    base = dataclasses.replace(draw(seed, 0), attention="sdpa", precision="bf16", window=0)
+    return dataclasses.replace(
+        base, family="llama", layers=r.choice([2, 3, 4]), hidden=heads * head_dim, heads=heads, kv_heads=heads,
+        head_dim=head_dim, intermediate=between(r, 64, 4096, 8), vocab=between(r, 500, 60000), tied=False,
+        optimizer=OPTIMIZERS[number % 3], checkpoint=False, batch=r.choice([1, 1, 2, 3]), sequence=between(r, 48, 1500),
+        accumulate=r.choice([1, 2]), lora=r.choice([4, 8, 16]), lora_targets="qv", lora_dropout=r.choice([0.0, 0.05]),
+        litgpt={"layers_of": "llama"})

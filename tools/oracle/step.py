@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import differences
 import fsdp
+import litgpt
 import models
 import saved
 import titan
@@ -72,10 +73,11 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     with differences.removed(kernels, real), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
-        called = model = tune.build(c) if c.tune else titan.build(c, mesh) if fsdp.is_titan(c) else models.build(c)
+        called = model = tune.build(c) if c.tune else litgpt.build(c) if c.litgpt else titan.build(c, mesh) if fsdp.is_titan(c) \
+            else models.build(c)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         given = [inputs]
-        if fsdp.is_titan(c) or c.tune:
+        if fsdp.is_titan(c) or c.tune or c.litgpt:
             model = called.model
             called.labels = torch.zeros_like(inputs)
             given.append(called.labels)
@@ -100,6 +102,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             for i in range(STEPS):
                 first = contextlib.nullcontext() if i else notes.recording()
                 step(c, called, optimizer, inputs, tracker, f"{i + 1} ", first)
+            if c.litgpt:
+                called.logits = None
             left = tracker.current()
         notes.release()
         gc.enable()

@@ -17,7 +17,8 @@ version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"]
-frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "deepspeed"]
+frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
+  "deepspeed"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
 priority = 80
@@ -43,7 +44,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
 /// "adamw_torch_fused", and so has torchtitan; torch.optim takes foreach on a GPU.
 frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
   const std::string framework = given.text("framework").value_or("pytorch");
-  const bool own_loop = framework == "pytorch" || framework == "fsdp2";
+  const bool own_loop = framework == "pytorch" || framework == "fsdp2" || framework == "litgpt";
   return own_loop ? frameworks::OptimizerLoop::kForeach : frameworks::OptimizerLoop::kFused;
 }
 
@@ -66,12 +67,14 @@ pytorch::Options options_of(const th_host* host) {
   const rules::Options given(host, kId);
   pytorch::Options o;
   // Rejects any other value.
-  const std::string framework = given
-                                    .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory",
-                                                        "fsdp2", "torchtitan", "torchtune", "deepspeed"})
-                                    .value_or("pytorch");
+  const std::string framework =
+      given
+          .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan",
+                              "torchtune", "litgpt", "deepspeed"})
+          .value_or("pytorch");
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
+  if (framework == "litgpt") o.framework = pytorch::Framework::kLitgpt;
   const bool titan = framework == "torchtitan", tune = framework == "torchtune";
   if (titan)
     o.version = version_of(given);

@@ -110,8 +110,8 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
 
 void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (r.mode == RunMode::kInference) reject("inference", "it replays a training step");
-  const bool torchtune = o.framework == Framework::kTorchtune;
-  if (r.mode == RunMode::kQlora && !torchtune)
+  const bool torchtune = o.framework == Framework::kTorchtune, litgpt = o.framework == Framework::kLitgpt;
+  if (r.mode == RunMode::kQlora && !torchtune && !litgpt)
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
   const Parallelism& p = r.parallel;
@@ -169,6 +169,12 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.dropout = o.dropout;
   s.ddp = r.parallel.data > 1;
   s.machine.cublas_workspace = kWorkspace;
+  if (o.framework == Framework::kLitgpt) {
+    set_recompute(r, o, s);
+    set_optimizer(r, o, s);
+    set_litgpt(a, r, s, notes);
+    return s;
+  }
   if (o.framework == Framework::kTorchtune) {
     set_recompute(r, o, s);
     set_torchtune(a, r, o, s, notes);

@@ -12,8 +12,8 @@
 namespace trainhost::pytorch {
 
 /// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
-/// torchtitan, torchtune: their own modules. DeepSpeed: a module of transformers with its engine.
-enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kDeepSpeed };
+/// torchtitan, torchtune, litgpt: their own modules. DeepSpeed: a module of transformers with its engine.
+enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kLitgpt, kDeepSpeed };
 
 /// As of December 2024, of June 2025, and from October 2025 on.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
@@ -49,6 +49,10 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 /// torchtune's recipes. Throws usage_error.
 void set_torchtune(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
+
+/// LoRA of litgpt. Throws usage_error.
+void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
+                frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// FSDP2 of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,

@@ -12,7 +12,7 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "deepspeed".
+/// "torchtune", "litgpt", "deepspeed".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -126,6 +126,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     if (targets == "all") s.lora_targets |= kLoraK;
     if (mlp) s.lora_targets |= kLoraGate | kLoraUp | kLoraDown;
   }
+  if (c.contains("litgpt")) s.modules = ModelSource::kLitgpt;
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
   return s;

@@ -102,9 +102,13 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_agrees_with_pytorch_in_every_stored
   BOOST_TEST(compare("torchtune").at("llama") >= 80u);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_agrees_with_pytorch_in_every_stored_case) {
+  BOOST_TEST(compare("litgpt").at("llama") >= 30u);
+}
+
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp", "torchtitan", "torchtitan-2024", "torchtune", "deepspeed"})
+  for (const char* folder : {"fsdp", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));

@@ -142,4 +142,46 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_is_close_to_its_published_runs) {
   BOOST_TEST(sum / static_cast<double>(std::size(kRuns)) < 4);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_is_close_to_its_published_runs) {
+  struct LoraRun {
+    const char* preset;
+    std::uint32_t micro_batch;
+    double measured_gb, replay_gb;
+    bool nf4 = false;
+  };
+  // The longest example of Alpaca has 1,304 tokens; the other examples of the micro-batch are padded.
+  constexpr LoraRun kLoraRuns[] = {{"llama-2-7b", 1, 21.30, 20.56},
+                                   {"llama-2-7b", 2, 29.07, 27.62},
+                                   {"llama-2-13b", 1, 38.12, 36.91},
+                                   {"llama-2-7b", 1, 13.84, 12.85, true},
+                                   {"llama-2-13b", 1, 22.55, 21.09, true}};
+  for (const LoraRun& run : kLoraRuns) {
+    RunSpec r;
+    r.micro_batch = run.micro_batch, r.seq_len = 1304;
+    r.weight = r.compute = DType::kBF16;
+    adapters(r, run.nf4, 8, kLoraQv);
+    r.memory.double_quantized = run.nf4;
+    pytorch::Options o;
+    o.framework = pytorch::Framework::kLitgpt;
+    std::vector<std::string> notes;
+    const model::Architecture a = architecture(run.preset);
+    frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+    s.machine.cublas_workspace = 8'519'680;
+    s.steps = 1;  // only the first micro-batch has the longest example
+    const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+    const double gb = static_cast<double>(frameworks::find_peak(trace).bytes) / 1e9;
+    const double error = 100 * (gb / run.measured_gb - 1);
+    std::printf("litgpt %-12s %u x 1304 %6.2f GB measured, %6.2f GB by the replay, %+5.1f %%\n", run.preset,
+                run.micro_batch, run.measured_gb, gb, error);
+    BOOST_TEST_CONTEXT(run.preset << ' ' << run.micro_batch) {
+      BOOST_TEST(std::abs(gb - run.replay_gb) < 0.006, gb);
+      BOOST_TEST(std::abs(error) < 7.3, error);
+      std::uint64_t bound = 0;
+      for (const MemoryEntry& e : pytorch::report(a, r, o).entries)
+        if (e.component != Component::kRuntime) bound += e.at_peak() + (e.hi - e.bytes);
+      BOOST_TEST(static_cast<double>(bound) / 1e9 >= run.measured_gb);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -506,6 +506,46 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
                         [](const tp::PluginError& e) { return e.status() == "unsupported"; });
 }
 
+BOOST_AUTO_TEST_CASE(lora_of_litgpt_is_replayed_and_other_runs_of_it_are_refused) {
+  const ModelSpec llama = *find_model_preset("llama-2-7b");
+  RunSpec r = mixed_precision();
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ | frameworks::kLoraV;
+  const auto estimate_litgpt = [](const RunSpec& run, const ModelSpec& m) {
+    return estimate(run, {{"framework", "litgpt"}, {"cross_entropy", "plain"}}, m);
+  };
+  const MemoryReport report = estimate_litgpt(r, llama);
+  // 4,194,304 trained parameters, and their moments.
+  BOOST_TEST(report.component_bytes(Component::kWeights) == 2u * (6'738'415'616 + 4'194'304));
+  BOOST_TEST(report.component_bytes(Component::kOptimizerState) == 4u * 4'194'304);
+  BOOST_TEST(has_note(report, "litgpt has weights, adapters and moments in bf16"));
+  const auto refused = [&](const std::string& what, const auto& set, const ModelSpec& m) {
+    RunSpec run = r;
+    set(run);
+    BOOST_CHECK_EXCEPTION(estimate_litgpt(run, m), tp::PluginError, [&](const tp::PluginError& e) {
+      BOOST_TEST(std::string(e.what()).find(what) != std::string::npos, e.what());
+      return e.status() == "unsupported";
+    });
+  };
+  refused(
+      "only Llama without grouped heads", [](RunSpec&) {}, llama_8b());
+  refused(
+      "full training in litgpt", [](RunSpec& run) { run.mode = RunMode::kFull; }, llama);
+  refused(
+      "this base of litgpt", [](RunSpec& run) { run.mode = RunMode::kQlora, run.memory.frozen = DType::kI8; },
+      llama);
+  refused(
+      "these lora.targets in litgpt", [](RunSpec& run) { run.lora_targets = 127; }, llama);
+  refused(
+      "several ranks in litgpt", [](RunSpec& run) { run.parallel.data = 2; }, llama);
+  refused(
+      "recomputation in litgpt", [](RunSpec& run) { run.recompute = Recompute::kFull; }, llama);
+  r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
+  const std::uint64_t linear = 6'738'415'616 - 32000ull * 4096 - 65 * 4096;  // with the head
+  const std::uint64_t nf4 = estimate_litgpt(r, llama).component_bytes(Component::kWeights);
+  BOOST_TEST(nf4 > linear / 2 + linear / 16);  // a scale of 4 bytes per 64 elements
+  BOOST_TEST(nf4 < linear / 2 + linear / 16 + 300'000'000);
+}
+
 BOOST_AUTO_TEST_CASE(a_wrong_option_is_a_mistake_and_not_a_run_that_is_not_described) {
   for (const auto& [key, value] : {std::pair{"allocator", "max_split_size_mb:x"},
                                    {"optimizer_implementation", "foreach2"},

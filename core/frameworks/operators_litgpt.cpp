@@ -1,0 +1,73 @@
+// Operators that only litgpt uses.
+#include <array>
+
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+
+Tensor concatenate_rows(Tape& t, const std::vector<Tensor>& parts) {
+  std::int64_t rows = 0;
+  for (const Tensor& p : parts) rows += p->shape[0];
+  return t.apply({"cat",
+                  parts,
+                  {},
+                  false,
+                  [parts_rows =
+                       [&] {
+                         std::vector<std::int64_t> n;
+                         for (const Tensor& p : parts) n.push_back(p->shape[0]);
+                         return n;
+                       }()](BackwardCall& c) {
+                    const Tensor g = c.take();
+                    for (std::size_t i = 0; i < parts_rows.size(); ++i)
+                      if (c.needs(i)) c.results[i] = c.tape.alias(g, g->shape.sliced(0, parts_rows[i]));
+                  }},
+                 {rows}, parts.front()->type);
+}
+
+std::vector<Tensor> split_at(Tape& t, const Tensor& x, int dim, std::initializer_list<std::int64_t> sizes) {
+  std::vector<Shape> shapes;
+  for (const std::int64_t n : sizes) shapes.push_back(x->shape.sliced(dim, n));
+  return t.apply_views({"split",
+                        std::span(&x, 1),
+                        {},
+                        false,
+                        [before = x->shape, type = x->type](BackwardCall& c) {
+                          c.results[0] = c.tape.make(before.made_contiguous(), type, "gradient of the parts");
+                        }},
+                       x, shapes);
+}
+
+Tensor copy_columns(Tape& t, const Tensor& x, const Tensor& index, const Tensor& source) {
+  const std::array saved{index, source};  // of the source only the sizes are needed
+  return t.apply({"padded with zeros", std::span(&source, 1), saved, false,
+                  [shape = source->shape](BackwardCall& c) {
+                    c.results[0] = c.tape.make(shape.made_contiguous(), c.grads[0]->type, "gradient");
+                  }},
+                 x->shape, x->type);
+}
+
+Tensor cross_entropy_of_rows(Tape& t, const Tensor& logits, const Tensor& targets) {
+  const Tensor probabilities = softmax(t, logits, "log-probabilities");
+  const Tensor total = t.make({}, Element::kF32, "sum of weights");
+  const std::array saved{probabilities, targets, total};
+  const std::size_t count = logits->shape[0] ? 3 : 2;  // no rows: without the sum
+  return t.apply({"loss", std::span(&probabilities, 1), std::span(saved.data(), count), false,
+                  [shape = probabilities->shape](BackwardCall& c) {
+                    c.results[0] = c.tape.make(shape, Element::kF32, "gradient of the log-probabilities");
+                  }},
+                 {logits->shape[0]}, Element::kF32);
+}
+
+Tensor mean_of_all(Tape& t, const Tensor& x) {
+  return t.apply({"mean",
+                  std::span(&x, 1),
+                  {},
+                  false,
+                  [shape = x->shape](BackwardCall& c) {
+                    c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient");
+                  }},
+                 {}, x->type);
+}
+
+}  // namespace trainhost::frameworks
