@@ -11,7 +11,8 @@
 
 namespace trainhost::test {
 
-/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "deepspeed".
+/// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "deepspeed",
+/// "deepspeed3".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -104,6 +105,13 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.zero.bucket = z.at("bucket");
     s.zero.overlap = z.at("overlap");
     s.zero.separate_vectors = z.at("groups") == 2;
+    if (z.at("stage") == 3) {
+      s.zero.sub_group = z.at("sub_group");
+      s.zero.prefetch = z.at("prefetch");
+      s.zero.persistence = z.at("persistence");
+      s.zero.max_live = z.at("max_live");
+      s.zero.reuse_distance = z.at("reuse");
+    }
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
