@@ -82,11 +82,8 @@ void Zero3::start() {
            buffer(parts, s_.weights, Purpose::kGradients, "part of the gradients"),
            buffer(policy_.bucket, s_.weights, Purpose::kCommunication, "bucket of gradients")};
   for (Group& g : groups_) {
-    // f32 weights are updated where they are.
-    const std::uint64_t elements = part_of(g.parameters);
-    g.master.push_back(s_.weights == Element::kF32
-                           ? t_.alias(kept_.front(), {static_cast<std::int64_t>(elements)})
-                           : buffer(elements, Element::kF32, Purpose::kMasterWeights, "f32 weights"));
+    // Also where the model is f32.
+    g.master.push_back(buffer(part_of(g.parameters), Element::kF32, Purpose::kMasterWeights, "f32 weights"));
     g.optimizer = std::make_unique<OptimizerStep>(t_, s_, g.master);
   }
 }
