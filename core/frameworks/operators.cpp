@@ -330,9 +330,11 @@ Tensor linear(Tape& t, const Tensor& x_, const Tensor& w_, const Tensor& bias_) 
                     [x_shape = x->shape, w_shape = w->shape](BackwardCall& c) {
                       const Tensor g = c.take();
                       if (c.needs(0))
-                        c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
+                        c.results[0] =
+                            c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
                       if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-                      if (c.needs(2)) c.results[2] = c.tape.make({w_shape[0]}, g->type, "gradient of the bias");
+                      if (c.needs(2))
+                        c.results[2] = c.tape.make({w_shape[0]}, g->type, "gradient of the bias");
                     },
                     false, true},
                    shape.made_contiguous(), x->type);

@@ -205,7 +205,7 @@ class Tape {
     std::span<const Tensor> saved;  // of the inputs and of earlier results
     bool saves_output = false;      // after `saved`
     Backward backward;
-    bool kept = false;  // make_result()
+    bool kept = false;        // make_result()
     bool saves_late = false;  // `saved` when the result exists
   };
   Tensor apply(const Operation& operation, const Shape& shape, Element type);

@@ -30,12 +30,12 @@ struct ZeroPolicy {
   bool overlap = false;                // overlap_comm: a second bucket
   bool separate_vectors = true;        // norms and biases are a group of their own, without weight decay
   // Stage 3; elements. The defaults are those of DeepSpeed.
-  std::uint64_t sub_group = 1'000'000'000;             // of a rank, that are updated together
-  std::uint64_t prefetch = 50'000'000;                 // gathered early
-  std::uint64_t persistence = 100'000;                 // parameters up to this size stay gathered,
-  std::uint64_t persistence_sum = ~std::uint64_t{0};   // up to this sum
-  std::uint64_t max_live = 1'000'000'000;              // gathered at the same time
-  std::uint64_t reuse_distance = 1'000'000'000;        // until the next use of a parameter that stays gathered
+  std::uint64_t sub_group = 1'000'000'000;            // of a rank, that are updated together
+  std::uint64_t prefetch = 50'000'000;                // gathered early
+  std::uint64_t persistence = 100'000;                // parameters up to this size stay gathered,
+  std::uint64_t persistence_sum = ~std::uint64_t{0};  // up to this sum
+  std::uint64_t max_live = 1'000'000'000;             // gathered at the same time
+  std::uint64_t reuse_distance = 1'000'000'000;       // until the next use of a parameter that stays gathered
   bool operator==(const ZeroPolicy&) const = default;
 };
 

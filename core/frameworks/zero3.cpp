@@ -92,6 +92,7 @@ Tensor Zero3::weight_memory(const Parameter& p, std::uint64_t elements) {
   const std::int32_t layer = std::exchange(t_.layer, p.layer);
   Tensor t = t_.new_storage({static_cast<std::int64_t>(elements)}, p.tensor->type, Purpose::kWeights,
                             p.module, "gathered weight");
+  t_.storage(t).stream = Stream::kGather;
   t_.layer = layer;
   return t;
 }
@@ -114,6 +115,7 @@ void Zero3::gather(const std::set<std::size_t>& parameters) {
     p.tensor->storage = weight_memory(p, elements)->storage;
   } else if (!handle->parameters.empty()) {
     handle->flat = buffer(elements, s_.weights, Purpose::kCommunication, "gathered weights");
+    t_.storage(handle->flat).stream = Stream::kGather;
   }
 }
 
@@ -165,9 +167,10 @@ void Zero3::fetch(std::size_t m) {
 
 void Zero3::prefetch(std::size_t m) {
   std::set<std::size_t> passed;
-  const auto own = static_cast<std::size_t>(
-      std::count_if(modules_[m].begin(), modules_[m].end(),
-                    [&](std::size_t i) { return parameters_[i].fetched_for < call_; }));
+  const auto own =
+      static_cast<std::size_t>(std::count_if(modules_[m].begin(), modules_[m].end(), [&](std::size_t i) {
+        return parameters_[i].fetched_for < call_;
+      }));
   while (!uses_.empty() && passed.size() < own) {
     parameters_[uses_.front().parameter].fetched_for = uses_.front().call;
     passed.insert(uses_.front().parameter);
@@ -278,6 +281,7 @@ void Zero3::reduce_bucket() {
   if (in_bucket_.size() > 1 || padding) {
     if (padding) pads = buffer(padding, s_.weights, Purpose::kCommunication, "padding of the gradients");
     flat = buffer(elements, s_.weights, Purpose::kCommunication, "gradients to reduce");
+    t_.storage(flat).stream = Stream::kReduce;
     pads.reset();
   }
   for (const std::size_t i : in_bucket_) parameters_[i].tensor->grad.reset();

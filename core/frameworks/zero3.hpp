@@ -40,7 +40,8 @@ class Zero3 {
   void start();
 
   void begin_micro_batch();
-  /// Calls a module. The backward pass of the module begins at its result and ends at its input, if `of_input`.
+  /// Calls a module. The backward pass of the module begins at its result and ends at its input, if
+  /// `of_input`.
   Tensor call(const char* module, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
               bool of_input = true);
   void after_gradient(const Tensor& parameter);

@@ -75,14 +75,14 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         elif c.fsdp:
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
+        counts = {"all": sum(p.numel() for p in model.parameters()),
+                  "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         tracker = Phases()
         if c.zero:
             with tracker:
                 called = zero.engine(c, model, optimizer)
         notes = saved.Saved(model)
         tracker.track_external(model, optimizer, *given)
-        counts = {"all": sum(p.numel() for p in model.parameters()),
-                  "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance
         with tracker, fsdp.counted_as_on_a_device(notes, tracker):
             for i in range(STEPS):

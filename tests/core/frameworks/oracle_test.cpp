@@ -26,8 +26,8 @@ std::map<std::string, std::uint64_t> phase_peaks(const Trace& trace) {
   return peaks;
 }
 
-/// Compares saved bytes, where they are measured, and peaks; returns the cases of each family. within: bytes that a
-/// peak may differ by.
+/// Compares saved bytes, where they are measured, and peaks; returns the cases of each family. within: bytes
+/// that a peak may differ by.
 std::map<std::string, std::size_t> compare(const std::string& folder, std::uint64_t within = 0,
                                            bool saved_bytes = true) {
   std::map<std::string, std::size_t> cases_of_family;
