@@ -1,6 +1,6 @@
 """DeepSpeed's ZeRO of a case, for one rank of a process group that does not communicate.
 
-A case with `zero` holds {"stage": 1 or 2, "world": ranks, "rank": the one that is measured, "bucket": reduce_bucket_size in
+A case with `zero` holds {"stage": 1 to 3, "world": ranks, "rank": the one that is measured, "bucket": reduce_bucket_size in
 elements, "overlap": overlap_comm, "groups": 1, or 2 with norms and biases in a group without weight decay}; stage 3
 also sub_group, prefetch, persistence, max_live and reuse, in elements. The engine and
 the optimizer are those of the installed package; the model is bf16 or f32, the optimizer one of torch.optim.

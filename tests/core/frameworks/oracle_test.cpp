@@ -84,6 +84,18 @@ BOOST_AUTO_TEST_CASE(the_replay_of_stage_3_of_deepspeed_agrees_with_pytorch_in_e
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
+  for (const Json& r : test::oracle_records("deepspeed3")) {
+    StepSettings s = test::settings_of(r.at("case"));
+    s.steps = 3;
+    std::map<std::string, std::uint64_t> peaks =
+        phase_peaks(training_step(test::architecture_of(r.at("case")), s).trace);
+    for (const char* phase : {" forward", " backward", " optimizer"})
+      BOOST_TEST(peaks.at(std::string("3") + phase) == peaks.at(std::string("2") + phase),
+                 "case " << r.at("n") << phase);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
   for (const char* folder : {"fsdp", "torchtitan", "deepspeed"})
