@@ -1,6 +1,7 @@
 // The JSON configuration of DeepSpeed (0.16 to 0.19), by its runtime and ZeRO configuration classes.
 // The value "auto" is filled in by transformers from TrainingArguments.
 #include <algorithm>
+#include <cmath>
 
 #include "core/framework_files/rules.hpp"
 
@@ -58,9 +59,30 @@ void deepspeed_optimizer(Job& job, const Entry& e) {
   reject_value(e, "one of " + known);
 }
 
-/// Elements; transformers replaces "auto" by the square of the hidden size.
+/// DeepSpeed also accepts 1e9. Above 10^15 nothing changes.
+std::string elements_of(const Entry& e) {
+  constexpr double kMost = 1e15;
+  const double n = e.value.number;
+  if (e.value.kind == runfile::Value::Kind::kNumber && n >= 0 && n == std::floor(n))
+    return std::to_string(static_cast<std::uint64_t>(std::min(n, kMost)));
+  return std::to_string(std::min(whole_of(e), static_cast<std::uint64_t>(kMost)));
+}
+
+/// transformers replaces "auto" by sizes that follow from the hidden size.
 void reduce_bucket(Job& job, const Entry& e) {
-  job.set("plan.reduce_bucket", is_auto(e) ? "0" : std::to_string(whole_of(e)), e);
+  job.set("plan.reduce_bucket", is_auto(e) ? "0" : elements_of(e), e);
+}
+void prefetch_bucket(Job& job, const Entry& e) {
+  job.set("plan.prefetch_bucket", is_auto(e) ? "-1" : elements_of(e), e);
+}
+void persistence_threshold(Job& job, const Entry& e) {
+  job.set("plan.persistence_threshold", is_auto(e) ? "-1" : elements_of(e), e);
+}
+void max_live(Job& job, const Entry& e) {
+  if (!is_auto(e)) job.set("plan.max_live", elements_of(e), e);
+}
+void reuse_distance(Job& job, const Entry& e) {
+  if (!is_auto(e)) job.set("plan.reuse_distance", elements_of(e), e);
 }
 
 constexpr Rule kDeepSpeed[] = {
@@ -81,15 +103,17 @@ constexpr Rule kDeepSpeed[] = {
     {"zero_optimization.reduce_bucket_size", Use::kCustom, "plan.reduce_bucket", "", reduce_bucket},
     {"zero_optimization.overlap_comm", Use::kCopy, "plan.overlap_reduce"},
     {"zero_optimization.allgather_bucket_size", Use::kNotModelled, "", "buckets of collectives"},
-    {"zero_optimization.prefetch_bucket_size", Use::kNotModelled, "", "weights gathered ahead"},
-    {"zero_optimization.stage3_prefetch_bucket_size", Use::kNotModelled, "", "weights gathered ahead"},
-    {"zero_optimization.max_live_parameters", Use::kNotModelled, "", "weights gathered ahead"},
-    {"zero_optimization.stage3_max_live_parameters", Use::kNotModelled, "", "weights gathered ahead"},
-    {"zero_optimization.max_reuse_distance", Use::kNotModelled, "", "weights kept for their next use"},
-    {"zero_optimization.stage3_max_reuse_distance", Use::kNotModelled, "", "weights kept for their next use"},
-    {"zero_optimization.param_persistence_threshold", Use::kNotModelled, "", "small weights are not sharded"},
-    {"zero_optimization.stage3_param_persistence_threshold", Use::kNotModelled, "",
-     "small weights are not sharded"},
+    {"zero_optimization.prefetch_bucket_size", Use::kCustom, "plan.prefetch_bucket", "", prefetch_bucket},
+    {"zero_optimization.stage3_prefetch_bucket_size", Use::kCustom, "plan.prefetch_bucket", "",
+     prefetch_bucket},
+    {"zero_optimization.max_live_parameters", Use::kCustom, "plan.max_live", "", max_live},
+    {"zero_optimization.stage3_max_live_parameters", Use::kCustom, "plan.max_live", "", max_live},
+    {"zero_optimization.max_reuse_distance", Use::kCustom, "plan.reuse_distance", "", reuse_distance},
+    {"zero_optimization.stage3_max_reuse_distance", Use::kCustom, "plan.reuse_distance", "", reuse_distance},
+    {"zero_optimization.param_persistence_threshold", Use::kCustom, "plan.persistence_threshold", "",
+     persistence_threshold},
+    {"zero_optimization.stage3_param_persistence_threshold", Use::kCustom, "plan.persistence_threshold", "",
+     persistence_threshold},
     {"zero_optimization.model_persistence_threshold", Use::kNotModelled, "", "small weights are not sharded"},
     {"zero_optimization.stage3_model_persistence_threshold", Use::kNotModelled, "",
      "small weights are not sharded"},

@@ -21,6 +21,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       gpt2_(architecture.family == "gpt2"),
       phi3_(architecture.family == "phi3") {
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
+  if (s_.zero.stage == 3) zero3_ = std::make_unique<Zero3>(tape, s_);
   const auto vocab = static_cast<std::int64_t>(a_.vocab);
   embedding_ = weight({vocab, hidden_}, "embed_tokens");
   if (a_.learned_positions)
@@ -34,6 +35,10 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   final_norm_ = weight({hidden_}, "norm");
   if (gpt2_) final_shift_ = weight({hidden_}, "norm");
   if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head");
+  if (zero3_) {
+    if (a_.tied) zero3_->share(embedding_, "lm_head");
+    zero3_->start();
+  }
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* tensor) {
     buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
   };
@@ -49,6 +54,10 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
     const Fsdp::Weight w = fsdp_->parameter(t_.layer, shape, s_.weights, module, s_.weights);
     trained_.push_back(w.shard);
     return w.full;
+  }
+  if (zero3_) {
+    trained_.push_back(zero3_->parameter(shape, s_.weights, module));
+    return trained_.back();
   }
   const bool trained = !base || s_.lora_rank == 0;
   // peft keeps adapters in f32 where the base is in bf16 or f16.
@@ -134,13 +143,26 @@ void Decoder::add_layer(const model::Layer& l) {
 }
 
 Tensor Decoder::loss() {
+  if (!zero3_) return loss_of_model();
+  zero3_->begin_micro_batch();
+  return zero3_->call("", {}, [this](const Tensor&) { return loss_of_model(); });
+}
+
+Tensor Decoder::module(const char* name, const Tensor& x, const std::function<Tensor(const Tensor&)>& body,
+                       bool by_position) {
+  return zero3_ ? zero3_->call(name, x, body, by_position) : body(x);
+}
+
+Tensor Decoder::loss_of_model() {
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   const AutocastScope autocast(t_, s_.autocast);
   t_.module = "";
-  const Tensor x = hidden_states();
+  const Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   t_.module = "lm_head";
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
-  Tensor logits = linear(t_, x, a_.tied ? embedding_ : head_);
+  Tensor logits = module("lm_head", x, [this](const Tensor& states) {
+    return linear(t_, states, a_.tied ? embedding_ : head_);
+  });
   t_.in_loss = true;
   if (a_.family == "gemma2") {
     logits = div_number(t_, logits);
@@ -171,6 +193,7 @@ bool Decoder::two_rotaries() const {
 }
 
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
+  if (zero3_) zero3_->call("rotary_emb", {}, [](const Tensor&) { return Tensor(); });
   const ModuleScope scope(t_, "rotary_emb");
   const Shape shape{1, sequence_, head_dim};
   const Tensor frequencies = t_.make({1, sequence_, head_dim / 2}, Element::kF32, "angles");
@@ -201,8 +224,10 @@ Tensor Decoder::hidden_states() {
   Tensor x;
   {
     const ModuleScope scope(t_, "embed_tokens");
-    x = embedding(t_, ids_, embedding_);
-    if (gemma_) x = mul(t_, x, buffers_.back());
+    x = module("embed_tokens", ids_, [this](const Tensor& ids) {
+      const Tensor rows = embedding(t_, ids, embedding_);
+      return gemma_ ? mul(t_, rows, buffers_.back()) : rows;
+    });
     if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
   }
   const Tensor tokens = x;  // variables of the Python function: they exist until it returns
@@ -233,7 +258,9 @@ Tensor Decoder::hidden_states() {
     const LayerWeights& w = layers_[i];
     const bool window = gemma_ ? w.window : windowed(w);
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
-    x = s_.checkpoint ? checkpointed_layer(x, w, context) : sharded_layer(x, w, context);
+    x = module("", x, [&](const Tensor& in) {
+      return s_.checkpoint ? checkpointed_layer(in, w, context) : sharded_layer(in, w, context);
+    });
   }
   t_.layer = -1;
   if (gpt2_) {
@@ -265,8 +292,12 @@ Tensor Decoder::sharded_layer(const Tensor& x, const LayerWeights& w, const Cont
   return y;
 }
 
-Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
-  const ModuleScope scope(t_, module);
+Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* name) {
+  return module(name, x, [&](const Tensor& in) { return norm_of(in, weight, name); });
+}
+
+Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name) {
+  const ModuleScope scope(t_, name);
   if (gemma_) return gemma_norm(x, weight);
   Tensor h = to(t_, x, Element::kF32);
   Tensor squares = pow(t_, h);
@@ -300,7 +331,11 @@ Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
 
 Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
   const ModuleScope scope(t_, w.module);
-  const auto base = [&] { return gpt2_ ? conv1d(t_, x, w.weight, w.bias) : linear(t_, x, w.weight, w.bias); };
+  const auto base = [&] {
+    return module(w.module, x, [&](const Tensor& in) {
+      return gpt2_ ? conv1d(t_, in, w.weight, w.bias) : linear(t_, in, w.weight, w.bias);
+    });
+  };
   if (!w.lora_a) return base();
   Tensor result = base();
   const Element type = result->type;
@@ -333,6 +368,19 @@ Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {
       slice(t_, x, -1, 0);  // Phi-3 concatenates the part that it does not rotate, here nothing
   const Tensor turned = rotate(x);
   return concatenate(t_, {turned, rest});
+}
+
+AttentionOutputs Decoder::attended(const Tensor& x, const LayerWeights& w, const Context& context) {
+  if (!zero3_) return attention(x, w, context);
+  AttentionOutputs out;
+  out.output = zero3_->call(
+      "self_attn", x,
+      [&](const Tensor& in) {
+        out = attention(in, w, context);
+        return std::move(out.output);
+      },
+      false);
+  return out;
 }
 
 AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, const Context& context) {
@@ -374,6 +422,10 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   return out;
 }
 
+Tensor Decoder::activated(const Tensor& x) {
+  return module("mlp.act_fn", x, [this](const Tensor& in) { return gemma_ ? gelu(t_, in) : silu(t_, in); });
+}
+
 Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
   Tensor product;
   Tensor half;  // Phi-3's variable `gate`, a view that keeps the fused output until the function returns
@@ -382,13 +434,13 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
     const ModuleScope scope(t_, "mlp");
     const std::vector<Tensor> parts = split(t_, fused, {fused->shape[-1] / 2, fused->shape[-1] / 2});
     half = parts[0];
-    const Tensor active = silu(t_, half);
+    const Tensor active = activated(half);
     product = mul(t_, parts[1], active);
   } else {
     Tensor gate = run(w.gate, x);
     {
       const ModuleScope scope(t_, "mlp.act_fn");
-      gate = gemma_ ? gelu(t_, gate) : silu(t_, gate);
+      gate = activated(gate);
     }
     const Tensor up = run(w.up, x);
     const ModuleScope scope(t_, "mlp");
@@ -402,8 +454,10 @@ Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context&
   const bool four = w.norms.size() == 4;
   Tensor residual = input;
   Tensor x = norm(input, w.norms[0], kNormModules[0]);
-  AttentionOutputs attended = attention(x, w, context);
-  x = std::move(attended.output);
+  AttentionOutputs attention_outputs = attended(x, w, context);
+  x = std::move(attention_outputs.output);
+  const auto unchanged = [](const Tensor& in) { return in; };
+  if (phi3_) x = module("resid_attn_dropout", x, unchanged);
   if (four) x = norm(x, w.norms[1], kNormModules[1]);
   {
     const ModuleScope scope(t_, "self_attn");
@@ -411,7 +465,8 @@ Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context&
   }
   residual = x;
   x = norm(x, w.norms[four ? 2 : 1], kNormModules[four ? 2 : 1]);
-  x = w.router ? experts(x, w) : mlp(x, w);
+  x = module("mlp", x, [&](const Tensor& in) { return w.router ? experts(in, w) : mlp(in, w); });
+  if (phi3_) x = module("resid_mlp_dropout", x, unchanged);
   if (four) x = norm(x, w.norms[3], kNormModules[3]);
   const ModuleScope scope(t_, "mlp");
   return add(t_, residual, x);

@@ -1,6 +1,7 @@
 // The models of transformers, written with the operators of the tape. The functions have the local variables
 // of the Python code, because their lifetimes are part of the memory.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
@@ -49,7 +50,11 @@ class Decoder : public StepModel {
   void add_attention(LayerWeights& w, const model::Attention& a);
   void add_mlp(LayerWeights& w, const model::Layer& l);
 
+  /// A module of torch, whose weights stage 3 of ZeRO gathers. by_position: its input is no keyword argument.
+  Tensor module(const char* name, const Tensor& x, const std::function<Tensor(const Tensor&)>& body,
+                bool by_position = true);
   Tensor hidden_states();
+  Tensor loss_of_model();
   bool two_rotaries() const;
   Rotary rotary_tables(std::int64_t head_dim);
   Tensor mask(bool window);
@@ -57,11 +62,14 @@ class Decoder : public StepModel {
   Tensor sharded_layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor layer(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor gpt2_layer(const Tensor& x, const LayerWeights& w, const Context& context);
-  Tensor norm(const Tensor& x, const Tensor& weight, const char* module);
+  Tensor norm(const Tensor& x, const Tensor& weight, const char* name);
+  Tensor norm_of(const Tensor& x, const Tensor& weight, const char* name);
   Tensor gemma_norm(const Tensor& x, const Tensor& weight);
   Tensor run(const LinearWeights& w, const Tensor& x);
+  AttentionOutputs attended(const Tensor& x, const LayerWeights& w, const Context& context);
   AttentionOutputs attention(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor rotated(const Tensor& x, const Rotary& rotary);
+  Tensor activated(const Tensor& x);
   Tensor mlp(const Tensor& x, const LayerWeights& w);
   Tensor experts(const Tensor& x, const LayerWeights& w);
 

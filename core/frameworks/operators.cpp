@@ -365,6 +365,21 @@ Tensor linear(Tape& t, const Tensor& x_, const Tensor& w_, const Tensor& bias_) 
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = w->shape[0];
   const std::array inputs{x, w, bias};
+  if (t.linear_is_function) {
+    const std::array kept{x, w, bias};
+    return t.apply({"output", inputs, std::span(kept.data(), bias ? 3 : 2), false,
+                    [x_shape = x->shape, w_shape = w->shape](BackwardCall& c) {
+                      const Tensor g = c.take();
+                      if (c.needs(0))
+                        c.results[0] =
+                            c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
+                      if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
+                      if (c.needs(2))
+                        c.results[2] = c.tape.make({w_shape[0]}, g->type, "gradient of the bias");
+                    },
+                    false, true},
+                   shape.made_contiguous(), x->type);
+  }
   std::array<Tensor, 2> saved;
   std::size_t count = 0;
   if (w->needs_grad()) saved[count++] = x;

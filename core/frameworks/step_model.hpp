@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/frameworks/fsdp.hpp"
+#include "core/frameworks/zero3.hpp"
 
 namespace trainhost::frameworks {
 
@@ -16,9 +17,12 @@ class StepModel {
   const std::vector<Tensor>& trained() const { return trained_; }
   /// None on one device.
   Fsdp* fsdp() { return fsdp_.get(); }
+  /// Only with stage 3 of ZeRO.
+  Zero3* zero3() { return zero3_.get(); }
 
  protected:
   std::unique_ptr<Fsdp> fsdp_;
+  std::unique_ptr<Zero3> zero3_;
   std::vector<Tensor> trained_;
 };
 

@@ -145,7 +145,7 @@ Ref<Node> Tape::record(const Operation& operation, std::span<const Tensor> outpu
   } else {
     node->saved.reserve(node->saved_count);
     for (const Tensor& t : operation.saved) {
-      node->saved.push_back(alias(t));
+      node->saved.push_back(t->parameter ? t : alias(t));  // a parameter may get other memory
       note_saved(t);
     }
     if (own) {
@@ -180,11 +180,13 @@ std::vector<Tensor> Tape::apply_many(const Operation& operation,
 
 Tensor Tape::apply(const Operation& operation, const Shape& shape, Element type) {
   const bool needed = needs(operation);
-  if (needed && refilling_)
+  if (needed && refilling_ && !operation.saves_late)
     for (const Tensor& t : operation.saved) refill(t);
   Tensor out = make_result(shape, type, operation.name, operation.kept);
   if (!needed) return out;
   if (refilling_) {
+    if (operation.saves_late)
+      for (const Tensor& t : operation.saved) refill(t);
     out->requires_grad = true;
     if (operation.saves_output) refill(out);
   } else {

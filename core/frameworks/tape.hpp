@@ -207,7 +207,8 @@ class Tape {
     std::span<const Tensor> saved;  // of the inputs and of earlier results
     bool saves_output = false;      // after `saved`
     Backward backward;
-    bool kept = false;  // make_result()
+    bool kept = false;        // make_result()
+    bool saves_late = false;  // `saved` when the result exists
   };
   Tensor apply(const Operation& operation, const Shape& shape, Element type);
   Tensor apply_view(const Operation& operation, const Tensor& of, const Shape& shape);
@@ -249,6 +250,9 @@ class Tape {
                      const char* tensor);
 
   TapeOptions options;
+  /// linear() is the function of DeepSpeed's stage 3: it saves its inputs last, and its input's gradient is
+  /// computed first.
+  bool linear_is_function = false;
   bool grad_enabled = true, autocast_on = false, recording = false, in_loss = false;
   Element autocast_type = Element::kBF16;
   /// Names of what is allocated now.

@@ -139,7 +139,10 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
   std::vector<Tensor> kept;
   std::unique_ptr<Zero> zero;
-  if (s.zero.stage) {
+  Zero3* const zero3 = model->zero3();
+  if (zero3) {
+    tape.after_gradient = [&](const Tensor& p) { zero3->after_gradient(p); };
+  } else if (s.zero.stage) {
     zero = std::make_unique<Zero>(tape, s, model->trained());
     tape.after_gradient = [&](const Tensor& p) { zero->after_gradient(p); };
   }
@@ -162,6 +165,7 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
       if (zero) zero->before_backward(i == s.accumulate);
       tape.run_backward(loss, [&] {
         if (zero) zero->after_backward();
+        if (zero3) zero3->after_backward();
         if (model->fsdp()) model->fsdp()->after_backward();
       });
     }
@@ -172,13 +176,14 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
     else
       run_micro_batches(step);
     tape.begin(kUpdate, step, 0);
-    zero ? zero->step() : optimizer.run();
+    zero3 ? zero3->step() : zero ? zero->step() : optimizer.run();
   };
   if (pipeline)
     for (int thread = 0; thread < 2; ++thread) add_workspace();
   const Mark before = mark(result.trace);
   run_step(1);
-  const bool copied = s.steps == 2 && s.copies_step && copy_step(result.trace, before);
+  // The first micro-batch of stage 3 only records the order of the modules.
+  const bool copied = s.steps == 2 && s.copies_step && !zero3 && copy_step(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   result.saved_bytes = tape.saved_bytes;
   result.saved_bytes.resize(architecture.layer_count() + 1);

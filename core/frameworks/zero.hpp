@@ -23,12 +23,19 @@ class OptimizerStep;
 inline constexpr std::uint32_t kFullestRank = ~std::uint32_t{0};
 
 struct ZeroPolicy {
-  std::uint32_t stage = 0;             // 1 or 2; 0: no DeepSpeed
+  std::uint32_t stage = 0;             // 1 to 3; 0: no DeepSpeed
   std::uint32_t ranks = 1;             // data-parallel ranks
   std::uint32_t rank = kFullestRank;   // that is described
   std::uint64_t bucket = 500'000'000;  // elements: reduce_bucket_size
   bool overlap = false;                // overlap_comm: a second bucket
   bool separate_vectors = true;        // norms and biases are a group of their own, without weight decay
+  // Stage 3; elements. The defaults are those of DeepSpeed.
+  std::uint64_t sub_group = 1'000'000'000;            // of a rank, that are updated together
+  std::uint64_t prefetch = 50'000'000;                // gathered early
+  std::uint64_t persistence = 100'000;                // parameters up to this size stay gathered,
+  std::uint64_t persistence_sum = ~std::uint64_t{0};  // up to this sum
+  std::uint64_t max_live = 1'000'000'000;             // gathered at the same time
+  std::uint64_t reuse_distance = 1'000'000'000;       // until the next use of a parameter that stays gathered
   bool operator==(const ZeroPolicy&) const = default;
 };
 

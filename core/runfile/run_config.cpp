@@ -377,7 +377,18 @@ constexpr const char* kFrameworkKeys[] = {"plan.framework_version",
                                           "plan.allocator",
                                           "plan.runtime",
                                           "plan.reduce_bucket",
-                                          "plan.overlap_reduce"};
+                                          "plan.overlap_reduce",
+                                          "plan.prefetch_bucket",
+                                          "plan.persistence_threshold",
+                                          "plan.max_live",
+                                          "plan.reuse_distance"};
+
+/// Those of them that only DeepSpeed has.
+bool of_deepspeed(std::string_view option) {
+  constexpr std::string_view kNames[] = {"reduce_bucket",         "overlap_reduce", "prefetch_bucket",
+                                         "persistence_threshold", "max_live",       "reuse_distance"};
+  return std::find(std::begin(kNames), std::end(kNames), option) != std::end(kNames);
+}
 
 /// The loss that a framework computes unless it is told otherwise.
 CrossEntropy usual_cross_entropy(std::string_view framework) {
@@ -396,7 +407,7 @@ void set_framework(const Settings& s, RunConfig& c) {
       throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
                         "example: --for pytorch", s.where(key));
     const std::string name = std::string(key).substr(5);
-    if ((name == "reduce_bucket" || name == "overlap_reduce") && c.framework != "deepspeed")
+    if (of_deepspeed(name) && c.framework != "deepspeed")
       throw usage_error(
           fmt::format("{} is a setting of DeepSpeed, but plan.framework is {}", key, c.framework),
           "example: --for deepspeed", s.where(key));

@@ -87,6 +87,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         if c.fsdp and not fsdp.is_titan(c):
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
+        counts = {"all": sum(p.numel() for p in model.parameters()),
+                  "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         tracker = Phases()
         if c.zero:
             with tracker:
@@ -94,13 +96,12 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         notes = saved.Saved(model)
         optimizers = optimizer.each.values() if isinstance(optimizer, tune.InBackward) else [optimizer]
         tracker.track_external(model, *optimizers, *given)
-        counts = {"all": sum(p.numel() for p in model.parameters()),
-                  "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}
         gc.disable()  # no tensor is freed at a time that depends on chance
         parallel = titan.loss_of(c) if fsdp.is_titan(c) else contextlib.nullcontext()
         with tracker, fsdp.counted_as_on_a_device(notes, tracker), parallel:
             for i in range(STEPS):
-                first = contextlib.nullcontext() if i else notes.recording()
+                # Hooks on saved tensors would keep the gathered weights of stage 3.
+                first = contextlib.nullcontext() if i or (c.zero or {}).get("stage") == 3 else notes.recording()
                 step(c, called, optimizer, inputs, tracker, f"{i + 1} ", first)
             if c.litgpt:
                 called.logits = None

@@ -1,7 +1,8 @@
 """DeepSpeed's ZeRO of a case, for one rank of a process group that does not communicate.
 
-A case with `zero` holds {"stage": 1 or 2, "world": ranks, "rank": the one that is measured, "bucket": reduce_bucket_size in
-elements, "overlap": overlap_comm, "groups": 1, or 2 with norms and biases in a group without weight decay}. The engine and
+A case with `zero` holds {"stage": 1 to 3, "world": ranks, "rank": the one that is measured, "bucket": reduce_bucket_size in
+elements, "overlap": overlap_comm, "groups": 1, or 2 with norms and biases in a group without weight decay}; stage 3
+also sub_group, prefetch, persistence, max_live and reuse, in elements. The engine and
 the optimizer are those of the installed package; the model is bf16 or f32, the optimizer one of torch.optim.
 """
 import contextlib
@@ -32,8 +33,10 @@ def ranks(c):
     comm = importlib.import_module("deepspeed.comm.comm")
     dist.init_process_group("fake", store=FakeStore(), rank=c.zero["rank"], world_size=c.zero["world"])
     values = {torch.ops.aten._local_scalar_dense.default: number}
+    coordinator = importlib.import_module("deepspeed.runtime.zero.partitioned_param_coordinator")
     try:
         with (mock.patch.object(backend, "build_shm_op", lambda: None),
+              mock.patch.object(coordinator, "assert_ints_same_as_other_ranks", lambda *values: None),
               mock.patch.object(torch.nn.Module, "to", lambda module, *args, **kwargs: module),
               mock.patch.object(torch.nn.Module, "bfloat16", lambda module: module),
               mock.patch.dict(fake_impls.op_implementations_dict, values)):
@@ -65,4 +68,8 @@ def engine(c, model, optimizer):
                               "overlap_comm": c.zero["overlap"]},
         "zero_allow_untested_optimizer": True,
     }
+    names = {"sub_group": "sub_group_size", "prefetch": "stage3_prefetch_bucket_size",
+             "persistence": "stage3_param_persistence_threshold", "max_live": "stage3_max_live_parameters",
+             "reuse": "stage3_max_reuse_distance"}
+    config["zero_optimization"] |= {name: c.zero[key] for key, name in names.items() if key in c.zero}
     return deepspeed.initialize(model=model, config=config, optimizer=optimizer)[0]

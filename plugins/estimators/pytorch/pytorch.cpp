@@ -20,7 +20,8 @@ families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "llama", "mistral", "mixt
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "optimizer_paged", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce"]
+  "optimizer_paged", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce",
+  "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance"]
 priority = 80
 )");
 
@@ -118,6 +119,16 @@ pytorch::Options options_of(const th_host* host) {
   else if (const auto elements = given.count("reduce_bucket"))
     o.reduce_bucket = elements;
   o.overlap_reduce = given.flag("overlap_reduce", false);
+  // -1: what transformers takes for "auto".
+  const auto elements_of = [&](const char* key, std::optional<std::uint64_t> otherwise) {
+    const std::optional<double> given_elements = given.number(key, -1, 1e15);
+    if (!given_elements) return otherwise;
+    return *given_elements < 0 ? std::nullopt : std::optional(static_cast<std::uint64_t>(*given_elements));
+  };
+  o.prefetch = elements_of("prefetch_bucket", o.prefetch);
+  o.persistence = elements_of("persistence_threshold", o.persistence);
+  o.max_live = elements_of("max_live", o.max_live).value_or(o.max_live);
+  o.reuse_distance = elements_of("reuse_distance", o.reuse_distance).value_or(o.reuse_distance);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

@@ -36,6 +36,9 @@ struct Options {
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".
   std::optional<std::uint64_t> reduce_bucket = 500'000'000;
   bool overlap_reduce = false;
+  /// Stage 3, elements; none: what transformers takes for "auto".
+  std::optional<std::uint64_t> prefetch = 50'000'000, persistence = 100'000;
+  std::uint64_t max_live = 1'000'000'000, reuse_distance = 1'000'000'000;
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the

@@ -1,4 +1,4 @@
-// DeepSpeed: a module of transformers with its engine, ZeRO stage 1 or 2.
+// DeepSpeed: a module of transformers with its engine, ZeRO stage 1 to 3.
 #include <algorithm>
 #include <array>
 
@@ -28,6 +28,25 @@ void require_types(const RunSpec& r, bool half) {
            "bf16_master_weights_and_grads of DeepSpeed is not replayed", "set it to \"fp32\"");
 }
 
+void require_stage_3(const model::Architecture& a, const RunSpec& r) {
+  if (a.family == "mixtral")
+    reject("ZeRO 3 of DeepSpeed with the family 'mixtral'",
+           "its experts keep views of gathered weights, which was not compared",
+           "set parallel.zero to 1 or 2");
+  if (r.compute == DType::kF16)
+    reject("train.precision = \"fp16\" with ZeRO 3 of DeepSpeed", "its check for overflow was not compared",
+           "set train.precision to \"bf16\"");
+  if (r.parallel.data < 2)
+    reject("ZeRO 3 of DeepSpeed on one rank", "it gathers nothing there, which was not compared",
+           "set parallel.data to 2 or more");
+}
+
+std::string stage_3_note(const frameworks::ZeroPolicy& z) {
+  return "stage3_prefetch_bucket_size " + format_count(z.prefetch) + ", stage3_param_persistence_threshold " +
+         format_count(z.persistence) + ", stage3_max_live_parameters " + format_count(z.max_live) +
+         ", stage3_max_reuse_distance " + format_count(z.reuse_distance) + " elements";
+}
+
 }  // namespace
 
 void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options& o,
@@ -38,9 +57,10 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
     reject("DeepSpeed with the family '" + a.family + "'", "its step was not compared with DeepSpeed");
   if (r.mode != RunMode::kFull)
     reject("adapters under DeepSpeed", "partitions of adapters alone are not replayed");
-  if (r.parallel.zero != 1 && r.parallel.zero != 2)
+  if (r.parallel.zero < 1 || r.parallel.zero > 3)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with DeepSpeed",
-           "its stages 1 and 2 are replayed", "set parallel.zero to 1 or 2");
+           "its stages 1 to 3 are replayed", "set parallel.zero to 1, 2 or 3");
+  if (r.parallel.zero == 3) require_stage_3(a, r);
   const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16;
   require_types(r, half);
   s.weights = !half ? Element::kF32 : r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
@@ -51,6 +71,16 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
   z.ranks = r.parallel.data;
   z.overlap = o.overlap_reduce;
   z.bucket = o.reduce_bucket.value_or(a.hidden * a.hidden);
+  z.prefetch = o.prefetch.value_or(a.hidden * a.hidden * 9 / 10);
+  z.persistence = o.persistence.value_or(10 * std::uint64_t{a.hidden});
+  z.max_live = o.max_live;
+  z.reuse_distance = o.reuse_distance;
+  if (z.stage == 3) {
+    notes.push_back("ZeRO 3 on " + std::to_string(z.ranks) + " ranks; reduce_bucket_size " +
+                    format_count(z.bucket) + ", " + stage_3_note(z) +
+                    ". Memory that other streams still use after its last use is not counted.");
+    return;
+  }
   notes.push_back("ZeRO " + std::to_string(z.stage) + " on " + std::to_string(z.ranks) +
                   " ranks, for the rank with most gradients; reduce_bucket_size " + format_count(z.bucket) +
                   " elements" + (z.overlap ? ", twice (overlap_comm)" : "") +

@@ -12,7 +12,7 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "deepspeed".
+/// "torchtune", "litgpt", "deepspeed", "deepspeed3".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -108,6 +108,13 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.zero.bucket = z.at("bucket");
     s.zero.overlap = z.at("overlap");
     s.zero.separate_vectors = z.at("groups") == 2;
+    if (z.at("stage") == 3) {
+      s.zero.sub_group = z.at("sub_group");
+      s.zero.prefetch = z.at("prefetch");
+      s.zero.persistence = z.at("persistence");
+      s.zero.max_live = z.at("max_live");
+      s.zero.reuse_distance = z.at("reuse");
+    }
   }
   if (c.contains("tune")) {
     const nlohmann::json& tune = c.at("tune");

@@ -200,6 +200,67 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_count
   BOOST_TEST(cases >= 15u);
 }
 
+BOOST_AUTO_TEST_CASE(the_settings_of_stage_3_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("deepspeed3")) {
+    const json &c = record.at("case"), &zero = c.at("zero");
+    if (zero.at("groups") != 2) continue;  // transformers always makes two
+    RunSpec r = run_of(c);
+    if (c.at("precision") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = zero.at("world"), r.parallel.zero = 3;
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kDeepSpeed;
+    o.reduce_bucket = zero.at("bucket"), o.prefetch = zero.at("prefetch"),
+    o.persistence = zero.at("persistence");
+    o.max_live = zero.at("max_live"), o.reuse_distance = zero.at("reuse");
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      s.zero.sub_group = zero.at("sub_group");
+      const std::uint64_t measured = measured_peak(record);
+      const std::uint64_t own =
+          frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
+      BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 20u);
+}
+
+BOOST_AUTO_TEST_CASE(stage_3_of_deepspeed_keeps_a_part_of_the_weights_and_has_settings) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  const auto estimate_zero = [](const RunSpec& run, std::map<std::string, std::string> more = {}) {
+    more["framework"] = "deepspeed";
+    return estimate(run, std::move(more));
+  };
+  constexpr std::uint64_t kParameters = 8030261248;
+  const MemoryReport report = estimate_zero(r);
+  BOOST_TEST(bytes_of(report, Purpose::kMasterWeights) == 4 * kParameters / 8);
+  BOOST_TEST(
+      has_note(report, "stage3_prefetch_bucket_size 50,000,000, stage3_param_persistence_threshold 100,000"));
+  const MemoryReport automatic =
+      estimate_zero(r, {{"prefetch_bucket", "-1"}, {"persistence_threshold", "-1"}});
+  BOOST_TEST(has_note(automatic,
+                      "stage3_prefetch_bucket_size 15,099,494, stage3_param_persistence_threshold 40,960"));
+  // Weights are not kept for their next use, and none are gathered early.
+  const MemoryReport lean = estimate_zero(r, {{"prefetch_bucket", "0"}, {"reuse_distance", "0"}});
+  BOOST_TEST(lean.total_bytes() < report.total_bytes());
+  const auto refused = [&](const RunSpec& run, const std::string& what) {
+    BOOST_CHECK_EXCEPTION(estimate_zero(run), tp::PluginError, [&](const tp::PluginError& e) {
+      BOOST_TEST(std::string(e.what()).find(what) != std::string::npos, e.what());
+      return e.status() == "unsupported";
+    });
+  };
+  RunSpec other = r;
+  other.parallel.data = 1;
+  refused(other, "ZeRO 3 of DeepSpeed on one rank");
+  other = r, other.compute = other.weight = DType::kF16;
+  refused(other, "train.precision = \"fp16\" with ZeRO 3 of DeepSpeed");
+}
+
 BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_was_not_compared) {
   RunSpec r = mixed_precision();
   r.parallel.data = 8, r.parallel.zero = 2;
@@ -230,8 +291,8 @@ BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_w
     });
   };
   RunSpec other = r;
-  other.parallel.zero = 3;
-  refused(other, "parallel.zero = 3 with DeepSpeed: its stages 1 and 2 are replayed");
+  other.parallel.zero = 0;
+  refused(other, "parallel.zero = 0 with DeepSpeed: its stages 1 to 3 are replayed");
   other = r, other.moment = DType::kBF16;
   refused(other, "plan.moments = \"bf16\": bf16_optimizer_states");
   other = r, other.master = DType::kBF16;

@@ -1,0 +1,331 @@
+#include "core/frameworks/zero3.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/frameworks/optimizer_step.hpp"
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+
+Zero3::Zero3(Tape& tape, const StepSettings& settings) : t_(tape), s_(settings), policy_(settings.zero) {
+  t_.linear_is_function = true;
+}
+
+Zero3::~Zero3() = default;
+
+Tensor Zero3::parameter(const Shape& shape, Element type, const char* name) {
+  Parameter p;
+  p.tensor = t_.absent_parameter(shape, type);
+  p.elements = shape.count();
+  p.part = (p.elements + policy_.ranks - 1) / policy_.ranks;
+  p.layer = t_.layer;
+  p.module = name;
+  index_of_[p.tensor.get()] = parameters_.size();
+  modules_[module(name)].insert(parameters_.size());
+  parameters_.push_back(p);
+  return p.tensor;
+}
+
+void Zero3::share(const Tensor& parameter, const char* name) {
+  modules_[module(name)].insert(index_of_.at(parameter.get()));
+}
+
+std::size_t Zero3::module(const char* name) {
+  const auto [at, added] = module_index_.try_emplace({t_.layer, name}, modules_.size());
+  if (added) modules_.emplace_back();
+  return at->second;
+}
+
+Tensor Zero3::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name) {
+  return t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "", name);
+}
+
+std::uint64_t Zero3::part_of(const std::vector<std::size_t>& parameters) const {
+  std::uint64_t sum = 0;
+  for (const std::size_t i : parameters) sum += parameters_[i].part;
+  return sum;
+}
+
+/// Groups are cut where they reach a number of elements.
+void Zero3::add_groups(const std::vector<std::size_t>& parameters) {
+  const bool whole = policy_.sub_group >= part_of(parameters);
+  Group g;
+  for (const std::size_t i : parameters) {
+    g.parameters.push_back(i);
+    const bool last = i == parameters.back();
+    if (last || (!whole && part_of(g.parameters) >= policy_.sub_group))
+      groups_.push_back(std::exchange(g, Group{}));
+  }
+}
+
+void Zero3::mark_persistent() {
+  std::uint64_t sum = 0;
+  for (Parameter& p : parameters_) {
+    if (p.elements > policy_.persistence || p.elements + sum > policy_.persistence_sum) continue;
+    p.persists = true;
+    sum += p.elements;
+  }
+}
+
+void Zero3::start() {
+  mark_persistent();
+  std::vector<std::size_t> matrices, vectors, all;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    all.push_back(i);
+    (policy_.separate_vectors && parameters_[i].tensor->shape.dims < 2 ? vectors : matrices).push_back(i);
+  }
+  add_groups(matrices);
+  add_groups(vectors);
+  const std::uint64_t parts = part_of(all);
+  kept_ = {buffer(parts, s_.weights, Purpose::kWeights, "part of the weights"),
+           buffer(parts, s_.weights, Purpose::kGradients, "part of the gradients"),
+           buffer(policy_.bucket, s_.weights, Purpose::kCommunication, "bucket of gradients")};
+  for (Group& g : groups_) {
+    // Also where the model is f32.
+    g.master.push_back(buffer(part_of(g.parameters), Element::kF32, Purpose::kMasterWeights, "f32 weights"));
+    g.optimizer = std::make_unique<OptimizerStep>(t_, s_, g.master);
+  }
+}
+
+Tensor Zero3::weight_memory(const Parameter& p, std::uint64_t elements) {
+  const std::int32_t layer = std::exchange(t_.layer, p.layer);
+  Tensor t = t_.new_storage({static_cast<std::int64_t>(elements)}, p.tensor->type, Purpose::kWeights,
+                            p.module, "gathered weight");
+  t_.storage(t).stream = Stream::kGather;
+  t_.layer = layer;
+  return t;
+}
+
+/// One parameter is gathered into its memory, which is padded; several into one flat buffer.
+void Zero3::gather(const std::set<std::size_t>& parameters) {
+  const auto handle = std::make_shared<Gather>();
+  std::uint64_t elements = 0;
+  for (const std::size_t i : parameters) {
+    Parameter& p = parameters_[i];
+    if (p.state != State::kAbsent) continue;
+    p.state = State::kInFlight;
+    p.gather = handle;
+    handle->parameters.push_back(i);
+    elements += p.part * policy_.ranks;
+    gathered_elements_ += static_cast<std::int64_t>(p.elements);
+  }
+  if (handle->parameters.size() == 1) {
+    const Parameter& p = parameters_[handle->parameters.front()];
+    p.tensor->storage = weight_memory(p, elements)->storage;
+  } else if (!handle->parameters.empty()) {
+    handle->flat = buffer(elements, s_.weights, Purpose::kCommunication, "gathered weights");
+    t_.storage(handle->flat).stream = Stream::kGather;
+  }
+}
+
+/// The flat buffer stays until all of its parameters have been waited for.
+void Zero3::wait(std::size_t parameter) {
+  const std::shared_ptr<Gather> handle = std::move(parameters_[parameter].gather);
+  if (!handle || std::exchange(handle->complete, true)) return;
+  for (const std::size_t i : handle->parameters) {
+    Parameter& p = parameters_[i];
+    if (handle->flat) p.tensor->storage = weight_memory(p, p.elements)->storage;
+    p.state = State::kPresent;
+  }
+}
+
+void Zero3::free_weight(Parameter& p) {
+  if (p.state != State::kPresent || !p.users.empty()) return;
+  Ref<StorageBody> absent(new StorageBody(t_, p.tensor->storage->index));  // with the names of what was there
+  absent->present = false;
+  p.tensor->storage = absent;
+  p.state = State::kAbsent;
+  gathered_elements_ -= static_cast<std::int64_t>(p.elements);
+}
+
+void Zero3::begin_micro_batch() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].gather) {
+      wait(i);
+      free_weight(parameters_[i]);
+    }
+  if (order_ != Order::kKnown) order_ = order_ == Order::kUnknown ? Order::kRecorded : Order::kKnown;
+  uses_.clear();
+  if (order_ == Order::kKnown)
+    for (std::size_t c = 0; c < calls_.size(); ++c)
+      for (const std::size_t p : modules_[calls_[c]]) uses_.push_back({p, static_cast<std::int64_t>(c)});
+  for (Parameter& p : parameters_) p.fetched_for = -1;
+  call_ = gathered_elements_ = 0;
+}
+
+void Zero3::fetch(std::size_t m) {
+  if (order_ == Order::kRecorded) calls_.push_back(m);
+  gather(modules_[m]);
+  for (const std::size_t i : modules_[m]) {
+    parameters_[i].users.insert(m);
+    wait(i);
+  }
+  if (order_ == Order::kKnown) prefetch(m);
+  ++call_;
+}
+
+void Zero3::prefetch(std::size_t m) {
+  std::set<std::size_t> passed;
+  const auto own =
+      static_cast<std::size_t>(std::count_if(modules_[m].begin(), modules_[m].end(), [&](std::size_t i) {
+        return parameters_[i].fetched_for < call_;
+      }));
+  while (!uses_.empty() && passed.size() < own) {
+    parameters_[uses_.front().parameter].fetched_for = uses_.front().call;
+    passed.insert(uses_.front().parameter);
+    uses_.pop_front();
+  }
+  const std::int64_t limit = std::min(static_cast<std::int64_t>(policy_.max_live) - gathered_elements_,
+                                      static_cast<std::int64_t>(policy_.prefetch));
+  std::set<std::size_t> next;
+  std::int64_t elements = 0;
+  while (!uses_.empty() && elements < limit) {
+    const Use use = uses_.front();
+    uses_.pop_front();
+    Parameter& p = parameters_[use.parameter];
+    p.fetched_for = std::max(p.fetched_for, use.call);
+    if (p.state == State::kAbsent && next.insert(use.parameter).second)
+      elements += static_cast<std::int64_t>(p.elements);
+  }
+  if (!next.empty()) gather(next);
+}
+
+/// Decided at the first call with this number, and kept for all later micro-batches.
+const std::set<std::size_t>& Zero3::released_by(std::size_t m) {
+  const auto [at, added] = released_.try_emplace({m, call_});
+  std::set<std::size_t>& out = at->second;
+  if (!added) return out;
+  for (const std::size_t i : modules_[m])
+    if (!parameters_[i].persists && parameters_[i].fetched_for <= call_) out.insert(i);
+  std::uint64_t passed = 0;
+  for (auto c = static_cast<std::size_t>(call_); c < calls_.size() && passed < policy_.reuse_distance; ++c)
+    for (const std::size_t i : modules_[calls_[c]]) {
+      out.erase(i);
+      passed += parameters_[i].elements;
+    }
+  return out;
+}
+
+void Zero3::release(std::size_t m) {
+  const std::set<std::size_t>& out = order_ == Order::kKnown ? released_by(m) : modules_[m];
+  for (const std::size_t i : modules_[m]) {
+    parameters_[i].users.erase(m);
+    if (out.contains(i)) free_weight(parameters_[i]);
+  }
+}
+
+Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
+                   bool of_input) {
+  const std::size_t m = module(name);
+  fetch(m);
+  Tensor x = input;
+  if (of_input && input && input->needs_grad())
+    x = t_.apply_view({"input",
+                       std::span(&input, 1),
+                       {},
+                       false,
+                       [this, m](BackwardCall& c) {
+                         after_backward_of(m);
+                         c.results[0] = c.take();
+                       }},
+                      input, input->shape);
+  const Tensor y = body(x);
+  release(m);
+  if (!y || !y->needs_grad()) return y;
+  return t_.apply_view({"output",
+                        std::span(&y, 1),
+                        {},
+                        false,
+                        [this, m](BackwardCall& c) {
+                          before_backward(m);
+                          c.results[0] = c.take();
+                        }},
+                       y, y->shape);
+}
+
+void Zero3::before_backward(std::size_t m) {
+  if (std::find(in_backward_.begin(), in_backward_.end(), m) == in_backward_.end()) in_backward_.push_back(m);
+  fetch(m);
+}
+
+void Zero3::after_backward_of(std::size_t m) {
+  release(m);
+  std::erase(in_backward_, m);
+}
+
+void Zero3::after_gradient(const Tensor& parameter) {
+  const std::size_t i = index_of_.at(parameter.get());
+  const std::uint64_t elements = parameters_[i].elements;
+  if (bucket_elements_ > 0 && bucket_elements_ + elements > policy_.bucket) reduce_bucket();
+  // A gradient that is larger than the bucket is reduced from where it is.
+  if (bucket_elements_ + elements <= policy_.bucket) parameter->grad.reset();
+  in_bucket_.push_back(i);
+  bucket_elements_ += elements;
+  if (++gradients_ == parameters_.size()) {
+    reduce_bucket();
+    gradients_ = 0;
+  }
+}
+
+/// Gradients are cut into the parts of the ranks, padded, in one flat tensor. A single one that needs no
+/// padding is reduced where it is.
+void Zero3::reduce_bucket() {
+  std::uint64_t elements = 0, padding = 0;
+  for (const std::size_t i : in_bucket_) {
+    const std::uint64_t padded = parameters_[i].part * policy_.ranks;
+    elements += padded;
+    padding += padded - parameters_[i].elements;
+  }
+  Tensor flat, pads;
+  if (in_bucket_.size() > 1 || padding) {
+    if (padding) pads = buffer(padding, s_.weights, Purpose::kCommunication, "padding of the gradients");
+    flat = buffer(elements, s_.weights, Purpose::kCommunication, "gradients to reduce");
+    t_.storage(flat).stream = Stream::kReduce;
+    pads.reset();
+  }
+  for (const std::size_t i : in_bucket_) parameters_[i].tensor->grad.reset();
+  in_bucket_.clear();
+  bucket_elements_ = 0;
+}
+
+/// Modules whose input needed no gradient, or was passed by name.
+void Zero3::after_backward() {
+  while (!in_backward_.empty()) {
+    const std::size_t m = in_backward_.back();
+    in_backward_.pop_back();
+    for (const std::size_t i : modules_[m]) {
+      parameters_[i].users.erase(m);
+      if (!parameters_[i].persists) free_weight(parameters_[i]);
+    }
+  }
+}
+
+void Zero3::step() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    wait(i);
+    parameters_[i].users.clear();
+    free_weight(parameters_[i]);
+  }
+  // The norm is computed in f64, part by part.
+  for (const Group& g : groups_)
+    for (const std::size_t i : g.parameters)
+      buffer(2 * parameters_[i].part, Element::kF32, Purpose::kUpdate, "gradient in f64");
+  for (Group& g : groups_) {
+    const std::uint64_t elements = part_of(g.parameters);
+    Tensor gradient = g.parameters.size() > 1
+                          ? buffer(elements, s_.weights, Purpose::kUpdate, "gradients of the group, flat")
+                          : t_.alias(kept_[1], {static_cast<std::int64_t>(elements)});
+    if (s_.weights != Element::kF32)
+      gradient = buffer(elements, Element::kF32, Purpose::kUpdate, "f32 gradients");
+    g.master.front()->grad = std::move(gradient);
+    g.optimizer->run();
+  }
+  for (Parameter& p : parameters_)
+    if (p.persists) {
+      p.tensor->storage = weight_memory(p, p.part * policy_.ranks)->storage;
+      p.state = State::kPresent;
+    }
+}
+
+}  // namespace trainhost::frameworks

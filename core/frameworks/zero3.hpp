@@ -1,0 +1,119 @@
+// ZeRO stage 3 of DeepSpeed: when the weights of a module are gathered and freed on one rank, and what the
+// reduction of gradients and the step allocate. Describes DeepSpeed 0.19 with torch 2.15.
+//
+// A rank keeps a part of each parameter. A module gathers its own parameters before its forward pass and
+// before its backward pass, and frees them after it. The first micro-batch records the order of the modules.
+// Later ones also gather parameters of the modules that follow, several in one flat buffer from which they
+// are copied, and keep parameters that are used again soon. Small parameters are kept between steps.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/frameworks/tape.hpp"
+
+namespace trainhost::frameworks {
+
+struct StepSettings;
+struct ZeroPolicy;
+class OptimizerStep;
+
+/// The parameters of one model, in the order of model.parameters(). Tape and settings must outlive it.
+class Zero3 {
+ public:
+  Zero3(Tape& tape, const StepSettings& settings);
+  ~Zero3();
+  Zero3(const Zero3&) = delete;
+  Zero3& operator=(const Zero3&) = delete;
+
+  /// A parameter without memory until a module gathers it. Modules are named by Tape::layer and a name.
+  Tensor parameter(const Shape& shape, Element type, const char* module);
+  /// Another module that uses a parameter.
+  void share(const Tensor& parameter, const char* module);
+  /// Allocates the parts of the rank, when all parameters are known.
+  void start();
+
+  void begin_micro_batch();
+  /// Calls a module. The backward pass of the module begins at its result and ends at its input, if
+  /// `of_input`.
+  Tensor call(const char* module, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
+              bool of_input = true);
+  void after_gradient(const Tensor& parameter);
+  void after_backward();
+  void step();
+
+ private:
+  enum class State : std::uint8_t { kAbsent, kInFlight, kPresent };
+  struct Gather {
+    Tensor flat;  // of several parameters, until they are copied out
+    std::vector<std::size_t> parameters;
+    bool complete = false;
+  };
+  struct Parameter {
+    Tensor tensor;
+    std::uint64_t elements = 0, part = 0;  // part: elements of a rank
+    std::int32_t layer = -1;
+    const char* module = "";
+    bool persists = false;
+    State state = State::kAbsent;
+    std::set<std::size_t> users;     // modules that run
+    std::shared_ptr<Gather> gather;  // not yet waited for
+    std::int64_t fetched_for = -1;   // the last use, in calls, that a gather looked at
+  };
+  struct Use {
+    std::size_t parameter;
+    std::int64_t call;
+  };
+  struct Group {
+    std::vector<std::size_t> parameters;
+    std::vector<Tensor> master;  // one
+    std::unique_ptr<OptimizerStep> optimizer;
+  };
+
+  std::size_t module(const char* name);
+  Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name);
+  void add_groups(const std::vector<std::size_t>& parameters);
+  std::uint64_t part_of(const std::vector<std::size_t>& parameters) const;
+  Tensor weight_memory(const Parameter& p, std::uint64_t elements);
+  void mark_persistent();
+
+  void fetch(std::size_t module);
+  void prefetch(std::size_t module);
+  void gather(const std::set<std::size_t>& parameters);
+  void wait(std::size_t parameter);
+  void release(std::size_t module);
+  const std::set<std::size_t>& released_by(std::size_t module);
+  void free_weight(Parameter& p);
+  void before_backward(std::size_t module);
+  void after_backward_of(std::size_t module);
+  void reduce_bucket();
+
+  Tape& t_;
+  const StepSettings& s_;
+  const ZeroPolicy& policy_;
+  std::vector<Parameter> parameters_;
+  std::map<const TensorBody*, std::size_t> index_of_;
+  std::map<std::pair<std::int32_t, std::string>, std::size_t> module_index_;
+  std::vector<std::set<std::size_t>> modules_;  // parameters of each
+
+  enum class Order : std::uint8_t { kUnknown, kRecorded, kKnown } order_ = Order::kUnknown;
+  std::vector<std::size_t> calls_;  // modules in the order of their forward and backward passes
+  std::deque<Use> uses_;            // that are not gathered yet
+  std::int64_t call_ = 0, gathered_elements_ = 0;
+  std::map<std::pair<std::size_t, std::int64_t>, std::set<std::size_t>> released_;  // decided once
+  std::vector<std::size_t> in_backward_;  // modules whose backward pass has begun
+
+  std::vector<Tensor> kept_;  // for the whole run
+  std::vector<Group> groups_;
+  std::vector<std::size_t> in_bucket_;
+  std::uint64_t bucket_elements_ = 0;
+  std::size_t gradients_ = 0;  // complete in this micro-batch
+};
+
+}  // namespace trainhost::frameworks
