@@ -265,6 +265,12 @@ BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_allocation) {
   BOOST_TEST(r.code == 3);
   BOOST_TEST(r.err.find("memory.budget") != std::string::npos, r.err);
   BOOST_TEST(!fs::exists(tmp.path() / "out"));
+  // Training looks for no changes, so it does not say that there are none.
+  r = run_program({"train", "--set", "memory.budget=100KB"});
+  BOOST_TEST(r.code == 3);
+  BOOST_TEST(r.err.find("trainhost plan, with the same arguments, lists changes") != std::string::npos,
+             r.err);
+  BOOST_TEST(r.err.find("No change makes it fit") == std::string::npos, r.err);
 }
 
 // Budgets from the bytes of "full" up to those of "none": no run exceeds its budget, and all train the same
