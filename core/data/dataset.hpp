@@ -42,6 +42,7 @@ struct Source {
   std::optional<double> entropy_error;   // its standard error over the windows
   bool unknown_text = false;             // ids of a .bin file without a tokenizer cannot be decoded to text
   std::string content;             // hash over the training files and the tokenizer, if OpenOptions::identify
+  std::string valid_content;       // the same of OpenOptions::valid; "" without
   std::vector<std::string> notes;  // what the user should know, for example that a damaged file was replaced
 };
 

@@ -192,8 +192,6 @@ void split_validation(Source& s, double fraction) {
 
 }  // namespace
 
-/// Errors about combinations of keys come before any file is opened, so that the first message is the most
-/// useful one.
 void require_text(const fs::path& path, const std::string& bytes) {
   struct Format {
     const char *extension, *name, *hint;
@@ -222,6 +220,8 @@ void require_text(const fs::path& path, const std::string& bytes) {
                         std::string(f.hint) + "; " + bytes + " reads its raw bytes");
 }
 
+/// Errors about combinations of keys come before any file is opened, so that the first message is the most
+/// useful one.
 Source open_source(const OpenOptions& o) {
   if (o.seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
   if (o.train.empty() && !o.valid.empty())
@@ -239,10 +239,12 @@ Source open_source(const OpenOptions& o) {
   s.unknown_text =
       o.tokenizer == "bytes" && o.vocab > 256 &&
       std::any_of(o.train.begin(), o.train.end(), [](const fs::path& p) { return p.extension() == ".bin"; });
-  if (!o.valid.empty())
-    s.valid = opener.open(o.valid);
-  else if (o.valid_fraction != 0)
+  if (!o.valid.empty()) {
+    s.valid = opener.open(o.valid, o.identify ? &s.valid_content : nullptr);
+    if (o.identify) s.valid_content = content_hash(s.valid_content);
+  } else if (o.valid_fraction != 0) {
     split_validation(s, o.valid_fraction);
+  }
   require_sample("the training text '" + escaped(s.name) + "'", s.train->size(), o.seq_len);
   if (s.valid)
     require_sample(o.valid.empty() ? "the validation part of '" + escaped(s.name) + "'"

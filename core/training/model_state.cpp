@@ -28,7 +28,7 @@ constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMom
 
 /// Members of the manifest's extras; see Progress.
 constexpr const char *kRunKey = "run", *kOffsetKey = "batch_offset", *kLossesKey = "recent_losses",
-                     *kValidationKey = "validation_loss";
+                     *kValidationKey = "validation_loss", *kValidationContentKey = "validation_content";
 
 constexpr const char* kContentKey = "data.content";
 
@@ -218,6 +218,8 @@ checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c
   if (progress.batch_offset) meta.extra[kOffsetKey] = std::to_string(progress.batch_offset);
   if (!progress.recent_losses.empty()) meta.extra[kLossesKey] = progress.recent_losses;
   if (progress.validation_loss) meta.extra[kValidationKey] = fmt::format("{}", *progress.validation_loss);
+  if (progress.validation_loss && !progress.validation_content.empty())
+    meta.extra[kValidationContentKey] = progress.validation_content;
   return meta;
 }
 
@@ -232,6 +234,7 @@ Progress progress_of(const checkpoint::Meta& meta) {
   p.recent_losses = text(kLossesKey);
   if (const std::string loss = text(kValidationKey); !loss.empty())
     p.validation_loss = std::strtod(loss.c_str(), nullptr);
+  p.validation_content = text(kValidationContentKey);
   return p;
 }
 

@@ -34,6 +34,7 @@ struct Progress {
   std::uint64_t batch_offset = 0;         // step t reads batch t + batch_offset: rollbacks left some out
   std::string recent_losses;              // SpikeDetector::text()
   std::optional<double> validation_loss;  // measured after `step`
+  std::string validation_content;         // of the text that it was measured on: data::Source::valid_content
 };
 Progress progress_of(const checkpoint::Meta& meta);
 

@@ -150,12 +150,25 @@ void TrainingRun::create_session() {
   assert(first_step_ == 0 || resumes_);
   if (resumes_) checkpointed_after_ = first_step_;
   if (const auto best = config_.output.keep_best ? store_->best() : std::nullopt)
-    if (const Progress p = progress_of(best->meta); p.validation_loss)
-      history_.best_step = p.step, history_.best_loss = *p.validation_loss;
+    compare_with_best(progress_of(best->meta));
   device_ = {session_->info("device_name"), session_->info("device_uuid"), session_->info("engine")};
   if (!device_.name.empty()) report(device_message());
   report(weights_message());
   if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
+}
+
+/// Losses of two validation texts are not compared: the best checkpoint of another text is replaced by the
+/// first one of this text.
+void TrainingRun::compare_with_best(const Progress& best) {
+  if (!best.validation_loss) return;
+  if (!best.validation_content.empty() && best.validation_content != source_.valid_content) {
+    report(
+        fmt::format("the validation text is another one than that of the best checkpoint, after step {}: "
+                    "their losses are not compared",
+                    best.step));
+    return;
+  }
+  history_.best_step = best.step, history_.best_loss = *best.validation_loss;
 }
 
 /// Sets the state from the newest checkpoint, or from model.weights or random values, and what the run has

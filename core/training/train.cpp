@@ -204,7 +204,7 @@ void TrainingRun::write_checkpoint() {
 void TrainingRun::start_save() {
   if (checkpointed_after_ == steps_done_ || saving_step_ == steps_done_) return;
   finish_save();
-  Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt};
+  Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt, source_.valid_content};
   if (evaluated_after_ == steps_done_) progress.validation_loss = validation_loss_;
   const checkpoint::Meta meta = checkpoint_meta(*session_, config_, choice_.id, source_.content, progress);
   checkpointed_ns_ = now_ns();

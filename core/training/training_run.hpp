@@ -58,6 +58,7 @@ class TrainingRun {
   bool open_output();  // false: --resume=auto, and the run is finished
   void open_data();
   void create_session();
+  void compare_with_best(const Progress& best);
   void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);
   std::string device_message() const;
   std::string weights_message() const;

@@ -297,6 +297,28 @@ BOOST_AUTO_TEST_CASE(the_best_checkpoint_is_kept_beside_the_last_ones) {
   BOOST_TEST(train({"output.keep_best=true", "--overwrite"}).code == 2);  // no validation text
 }
 
+BOOST_AUTO_TEST_CASE(losses_of_two_validation_texts_are_not_compared) {
+  data({});
+  const std::string valid = "data.valid=" + (tmp / "valid.txt").string();
+  tmp.write("valid.txt", text);
+  const std::vector<std::string> settings = {"output.checkpoint_every=4", "output.keep_best=true",
+                                             "train.eval_every=4", valid};
+  BOOST_REQUIRE(train(settings).code == 0);
+  const auto resumed = [&](const char* steps) {
+    std::vector<std::string> more = settings;
+    more.insert(more.end(), {"--resume", steps});
+    const Outcome r = train(more);
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    return r.err;
+  };
+  BOOST_TEST(!has(resumed("--steps=24"), "is another one"));
+  tmp.write("valid.txt", text + text);
+  const std::string said = resumed("--steps=28");
+  BOOST_TEST(has(said, "the validation text is another one than that of the best checkpoint, after step 4"),
+             said);
+  BOOST_TEST(read_file(out / "checkpoints/best") == "step-28\n");
+}
+
 BOOST_AUTO_TEST_CASE(checkpoints_are_written_by_time) {
   data({});
   const Outcome r = train({"train.checkpoint_minutes=1e-9"});
