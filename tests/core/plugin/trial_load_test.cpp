@@ -1,12 +1,18 @@
 // Plugins that harm the process that loads them: the host loads them only in a child, survives, and lists
 // the reason. Each row is one small library; the last column is what a user reads.
+#include <unistd.h>
+
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <csignal>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "core/process/child.hpp"
+#include "core/process/orphans.hpp"
 #include "plugin_fixture.hpp"
 
 using namespace plugin_fixture;
@@ -76,12 +82,19 @@ const Warned kWarned[] = {
      "host restored it"},
 };
 
-/// Processes of the whole machine that run the prober.
+/// Processes that run the prober for this test: the mark that run_child() sets begins with the pid of its
+/// caller. Other tests that run at the same time start probers of their own. A dead process has no
+/// environment.
 int running_child_processes() {
+  const std::string mark = std::string(trainhost::kChildMark) + "=" + std::to_string(::getpid()) + ".";
   int n = 0;
   std::error_code failed;
-  for (const auto& e : fs::directory_iterator("/proc", failed))
-    n += fs::read_symlink(e.path() / "exe", failed) == TRIAL_LOADER && !failed;
+  for (const auto& e : fs::directory_iterator("/proc", failed)) {
+    if (fs::read_symlink(e.path() / "exe", failed) != TRIAL_LOADER || failed) continue;
+    std::ifstream in(e.path() / "environ", std::ios::binary);
+    const std::string environment{std::istreambuf_iterator<char>(in), {}};
+    n += ('\0' + environment).find('\0' + mark) != std::string::npos;
+  }
   return n;
 }
 
