@@ -44,11 +44,7 @@ constexpr struct {
   int vocabulary, width, layers, heads, kv_heads, head, mlp;
   bool tied;
 } kFlavors[] = {{"llama3-debugmodel", "llama", 2048, 256, 6, 16, 16, 16, 768, false},
-                {"qwen3-debugmodel", "qwen3", 2048, 256, 8, 16, 8, 128, 3072, true},
-                {"qwen3-4B", "qwen3", 151936, 2560, 36, 32, 8, 128, 9728, true},
-                {"qwen3-8B", "qwen3", 151936, 4096, 36, 32, 8, 128, 12288, false},
-                {"qwen3-14B", "qwen3", 151936, 5120, 40, 40, 8, 128, 17408, false},
-                {"qwen3-32B", "qwen3", 151936, 5120, 64, 64, 8, 128, 25600, false}};
+                {"qwen3-debugmodel", "qwen3", 2048, 256, 8, 16, 8, 128, 3072, true}};
 
 /// A preset, or the fields of a flavor.
 void torchtitan_model(Job& job) {

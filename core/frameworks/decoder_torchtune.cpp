@@ -226,7 +226,7 @@ Tensor TorchtuneDecoder::run(const Linear& w, const Tensor& x) {
   Tensor out = s_.nf4 ? nf4_linear(t_, x, w.nf4, s_.compiles_layers) : linear(t_, x, w.weight, w.bias);
   if (!w.lora_a) return out;
   Tensor change = linear(t_, dropout(t_, x, s_.lora_dropout), w.lora_a);
-  if (s_.compiles_layers) return fused_add(t_, out, linear(t_, change, w.lora_b));
+  if (s_.compiles_layers) return add_in_place(t_, out, linear(t_, change, w.lora_b));
   {
     const Tensor wide = linear(t_, change, w.lora_b);
     change = mul_number(t_, wide);

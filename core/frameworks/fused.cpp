@@ -26,8 +26,6 @@ Tensor fused_swiglu(Tape& t, const Tensor& gate, const Tensor& up) {
                  gate->shape, gate->type);
 }
 
-Tensor fused_add(Tape& t, const Tensor& a, const Tensor& b) { return add_in_place(t, a, b); }
-
 Tensor fused_cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
   const Shape rows{logits->shape[0]};
   const Tensor largest = t.make(rows, Element::kF32, "largest logit of each row");

@@ -10,8 +10,6 @@ namespace trainhost::frameworks {
 Tensor fused_map(Tape& t, const Tensor& x, const Shape& shape);
 /// silu(gate) * up.
 Tensor fused_swiglu(Tape& t, const Tensor& gate, const Tensor& up);
-/// a + b, written over a.
-Tensor fused_add(Tape& t, const Tensor& a, const Tensor& b);
 /// Cross-entropy of logits in their own type: keeps the logits and two f32 values per row.
 Tensor fused_cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
 

@@ -368,30 +368,26 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 }
 
 /// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
-/// follows "plan.".
-constexpr const char* kFrameworkKeys[] = {"plan.framework_version",
-                                          "plan.execution",
-                                          "plan.optimizer_implementation",
-                                          "plan.optimizer_in_backward",
-                                          "plan.optimizer_paged",
-                                          "plan.allocator",
-                                          "plan.runtime",
-                                          "plan.reduce_bucket",
-                                          "plan.overlap_reduce",
-                                          "plan.prefetch_bucket",
-                                          "plan.persistence_threshold",
-                                          "plan.max_live",
-                                          "plan.reuse_distance"};
+/// follows "plan.". `only`: the framework that has the setting; "": several have it.
+struct FrameworkKey {
+  const char *key, *only = "";
+};
+constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
+                                           {"plan.execution"},
+                                           {"plan.optimizer_implementation"},
+                                           {"plan.optimizer_in_backward"},
+                                           {"plan.optimizer_paged"},
+                                           {"plan.allocator"},
+                                           {"plan.runtime"},
+                                           {"plan.reduce_bucket", "deepspeed"},
+                                           {"plan.overlap_reduce", "deepspeed"},
+                                           {"plan.prefetch_bucket", "deepspeed"},
+                                           {"plan.persistence_threshold", "deepspeed"},
+                                           {"plan.max_live", "deepspeed"},
+                                           {"plan.reuse_distance", "deepspeed"}};
 
-/// Those of them that only DeepSpeed has.
-bool of_deepspeed(std::string_view option) {
-  constexpr std::string_view kNames[] = {"reduce_bucket",         "overlap_reduce", "prefetch_bucket",
-                                         "persistence_threshold", "max_live",       "reuse_distance"};
-  return std::find(std::begin(kNames), std::end(kNames), option) != std::end(kNames);
-}
-
-/// The loss that a framework computes unless it is told otherwise.
-CrossEntropy usual_cross_entropy(std::string_view framework) {
+/// The default cross-entropy of a framework.
+CrossEntropy default_cross_entropy(std::string_view framework) {
   if (framework == "megatron") return CrossEntropy::kInPlace;
   if (framework == "torchtune" || framework == "unsloth") return CrossEntropy::kFused;  // in chunks of tokens
   return CrossEntropy::kPlain;
@@ -401,16 +397,16 @@ void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();
   std::map<std::string, std::string> options;
-  for (const char* key : kFrameworkKeys) {
+  for (const auto& [key, only] : kFrameworkKeys) {
     if (!s.given(key)) continue;
     if (c.framework.empty())
       throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
                         "example: --for pytorch", s.where(key));
     const std::string name = std::string(key).substr(5);
-    if (of_deepspeed(name) && c.framework != "deepspeed")
+    if (*only && c.framework != only)
       throw usage_error(
-          fmt::format("{} is a setting of DeepSpeed, but plan.framework is {}", key, c.framework),
-          "example: --for deepspeed", s.where(key));
+          fmt::format("{} is a setting of {}, but plan.framework is {}", key, only, c.framework),
+          fmt::format("leave it out, or plan with --for {}", only), s.where(key));
     const Type type = find_key(key)->type;
     options[name] = type == Type::kSize      ? std::to_string(s.size(key).value())
                     : type == Type::kInteger ? std::to_string(s.integer(key))
@@ -423,7 +419,7 @@ void set_framework(const Settings& s, RunConfig& c) {
   if (s.given("plan.cross_entropy"))
     options["cross_entropy"] = s.text("plan.cross_entropy");
   else
-    c.run.memory.cross_entropy = usual_cross_entropy(c.framework);
+    c.run.memory.cross_entropy = default_cross_entropy(c.framework);
   c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
 }
 

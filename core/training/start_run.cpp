@@ -157,14 +157,14 @@ void TrainingRun::create_session() {
   if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
 }
 
-/// Losses of two validation texts are not compared: the best checkpoint of another text is replaced by the
-/// first one of this text.
+/// Losses of two validation texts are not compared: after a change of data.valid the first checkpoint is the
+/// best one.
 void TrainingRun::compare_with_best(const Progress& best) {
   if (!best.validation_loss) return;
   if (!best.validation_content.empty() && best.validation_content != source_.valid_content) {
     report(
-        fmt::format("the validation text is another one than that of the best checkpoint, after step {}: "
-                    "their losses are not compared",
+        fmt::format("the best checkpoint, of step {}, was measured on another data.valid: losses are not "
+                    "compared with it",
                     best.step));
     return;
   }

@@ -180,43 +180,44 @@ def draw_titan_tensor(seed: int, number: int) -> Case:
 
 
 ZERO_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "mixtral", "gemma2", "gemma3")
+ZERO3_FAMILIES = tuple(f for f in ZERO_FAMILIES if f != "mixtral")
 
 
-def draw_zero(seed: int, number: int) -> Case:
-    """Case `number` of a seed under DeepSpeed: the model of another case, trained as a whole. The bucket has a size that
-    some gradients exceed, that a few fill, or that holds all of them."""
-    r = random.Random(f"zero/{seed}/{number}")
-    family = ZERO_FAMILIES[number % len(ZERO_FAMILIES)]
-    base = draw(seed, number // len(ZERO_FAMILIES) * 9 + FAMILIES.index(family) + 2000 * 9)
+def under_deepspeed(r: random.Random, seed: int, number: int, families: tuple, first: int, cycle: int) -> tuple:
+    """(case, ranks): the model of a case after `first`, trained as a whole, with checkpointing in every second of
+    `cycle` cases."""
+    family = families[number % len(families)]
+    base = draw(seed, number // len(families) * 9 + FAMILIES.index(family) + first)
     world = r.randint(2, 8)
     return dataclasses.replace(
         base, precision=("bf16", "bf16", "fp32")[number % 3], lora=0, lora_targets="", lora_dropout=0.0,
-        attention="eager" if family == "gemma2" else ("sdpa", "eager")[number % 4 == 3], checkpoint=bool(number % 7 % 2),
-        optimizer=OPTIMIZERS[number // 5 % 2], accumulate=r.choice([1, 1, 2, 3]),
-        zero={"stage": r.choice([1, 2]), "world": world, "rank": r.randrange(world),
-              "bucket": between(r, 50_000, 8_000_000), "overlap": r.random() < 0.5, "groups": r.choice([1, 2])})
+        attention="eager" if family == "gemma2" else ("sdpa", "eager")[number % 4 == 3],
+        checkpoint=bool(number % cycle % 2), optimizer=OPTIMIZERS[number // 5 % 2],
+        accumulate=r.choice([1, 1, 2, 3])), world
 
 
-ZERO3_FAMILIES = tuple(f for f in ZERO_FAMILIES if f != "mixtral")
+def draw_zero(seed: int, number: int) -> Case:
+    """Case `number` of a seed under DeepSpeed's stages 1 and 2. The bucket has a size that some gradients exceed, that a
+    few fill, or that holds all of them."""
+    r = random.Random(f"zero/{seed}/{number}")
+    case, world = under_deepspeed(r, seed, number, ZERO_FAMILIES, 2000 * 9, 7)
+    return dataclasses.replace(
+        case, zero={"stage": r.choice([1, 2]), "world": world, "rank": r.randrange(world),
+                    "bucket": between(r, 50_000, 8_000_000), "overlap": r.random() < 0.5, "groups": r.choice([1, 2])})
 
 
 def draw_zero3(seed: int, number: int) -> Case:
     """Case `number` of a seed under stage 3. Sizes are such that each rule matters: some parameters stay, some are gathered
     early, some are used again soon enough."""
     r = random.Random(f"zero3/{seed}/{number}")
-    family = ZERO3_FAMILIES[number % len(ZERO3_FAMILIES)]
-    base = draw(seed, number // len(ZERO3_FAMILIES) * 9 + FAMILIES.index(family) + 3000 * 9)
-    world = r.randint(2, 8)
+    case, world = under_deepspeed(r, seed, number, ZERO3_FAMILIES, 3000 * 9, 5)
     return dataclasses.replace(
-        base, precision=("bf16", "bf16", "fp32")[number % 3], lora=0, lora_targets="", lora_dropout=0.0,
-        attention="eager" if family == "gemma2" else ("sdpa", "eager")[number % 4 == 3], checkpoint=bool(number % 5 % 2),
-        optimizer=OPTIMIZERS[number // 5 % 2], accumulate=r.choice([1, 1, 2, 3]),
-        zero={"stage": 3, "world": world, "rank": r.randrange(world), "bucket": between(r, 50_000, 8_000_000),
-              "overlap": True, "groups": r.choice([1, 2]), "sub_group": between(r, 20_000, 5_000_000),
-              "prefetch": r.choice([0, between(r, 1_000, 1_000_000), between(r, 100_000, 50_000_000)]),
-              "persistence": r.choice([0, between(r, 500, 500_000)]),
-              "max_live": r.choice([between(r, 100_000, 10_000_000), 1_000_000_000]),
-              "reuse": r.choice([0, between(r, 100_000, 10_000_000), 1_000_000_000])})
+        case, zero={"stage": 3, "world": world, "rank": r.randrange(world), "bucket": between(r, 50_000, 8_000_000),
+                    "overlap": True, "groups": r.choice([1, 2]), "sub_group": between(r, 20_000, 5_000_000),
+                    "prefetch": r.choice([0, between(r, 1_000, 1_000_000), between(r, 100_000, 50_000_000)]),
+                    "persistence": r.choice([0, between(r, 500, 500_000)]),
+                    "max_live": r.choice([between(r, 100_000, 10_000_000), 1_000_000_000]),
+                    "reuse": r.choice([0, between(r, 100_000, 10_000_000), 1_000_000_000])})
 
 
 def draw_tune(seed: int, number: int) -> Case:

@@ -53,8 +53,7 @@ void set_float8(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
   // enable_fsdp_float8_all_gather has an effect with data_parallel_shard_degree > 1 only.
   s.float8_gather = r.parallel.data > 1;
   notes.push_back(
-      "float8: the linear layers of the decoder layers multiply in 8 bits, and keep their inputs and results "
-      "in "
+      "float8: the linear layers of the decoder layers multiply in 8 bits and keep inputs and results in "
       "bf16; FSDP2 gathers their weights in " +
       std::string(s.float8_gather ? "8 bits" : "bf16, as parallel.data is 1") + ". The head stays in bf16.");
 }

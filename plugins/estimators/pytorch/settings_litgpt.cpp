@@ -33,9 +33,8 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::Step
   s.weights = frameworks::Element::kBF16;
   s.lora_dropout = 0.05;
   notes.push_back(
-      "litgpt has weights, adapters and moments in bf16 (bf16-true), returns its logits in f32, and keeps "
-      "those "
-      "of a micro-batch until the next one has its own; dropout of the adapters 0.05.");
+      "litgpt has weights, adapters and moments in bf16 (bf16-true). Its f32 logits are kept until the next "
+      "micro-batch has computed its own. Dropout of the adapters: 0.05.");
 }
 
 }  // namespace trainhost::pytorch

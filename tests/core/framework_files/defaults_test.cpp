@@ -253,11 +253,15 @@ BOOST_AUTO_TEST_CASE(torchtitan_reads_the_type_of_all_tensors) {
 }
 
 BOOST_AUTO_TEST_CASE(flavors_of_torchtitan_without_a_preset_are_fields) {
-  const auto s =
-      settings("t.toml", "[model]\nname = \"qwen3\"\nflavor = \"32B\"\n", {{"parallel.data", "8"}});
+  const auto of = [](const std::string& flavor) {
+    return settings("t.toml", "[model]\nname = \"qwen3\"\nflavor = \"" + flavor + "\"\n",
+                    {{"parallel.data", "8"}});
+  };
+  const auto s = of("debugmodel");
   BOOST_TEST(value(s, "model.model_type") == "qwen3");
-  BOOST_TEST(value(s, "model.intermediate_size") == "25600");
+  BOOST_TEST(value(s, "model.intermediate_size") == "3072");
   BOOST_TEST(value(s, "model.preset") == "");
+  BOOST_TEST(value(of("32B"), "model.preset") == "qwen3-32b");
 }
 
 BOOST_AUTO_TEST_CASE(torchtitan_shards_over_several_devices_only) {

@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(settings_of_a_framework_are_options_of_the_estimators_that_
   BOOST_TEST(zero.plugin_options.at("").at("overlap_reduce") == "true");
   BOOST_CHECK_EXCEPTION(load_run({}, {{"plan.framework", "pytorch"}, {"plan.reduce_bucket", "0"}}), Error,
                         [](const Error& e) {
-                          return std::string(e.what()).find("is a setting of DeepSpeed") != std::string::npos;
+                          return std::string(e.what()).find("is a setting of deepspeed") != std::string::npos;
                         });
 }
 

@@ -1,0 +1,97 @@
+// The estimator of PyTorch on torchtune and litgpt, which have modules of their own: what it plans, and what
+// it refuses. torchtitan: torchtitan_settings_test.cpp.
+#include <boost/test/unit_test.hpp>
+
+#include "core/model/presets.hpp"
+#include "tests/plugins/estimators/pytorch_runs.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
+
+using namespace trainhost;
+using namespace trainhost::test;
+
+BOOST_AUTO_TEST_SUITE(own_modules)
+
+BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared) {
+  RunSpec r = mixed_precision();
+  r.recompute = Recompute::kFull;
+  const auto estimate_torchtune = [](const RunSpec& run, std::map<std::string, std::string> options = {},
+                                     const ModelSpec& m = llama_8b()) {
+    options["framework"] = "torchtune";
+    return estimate(run, std::move(options), m);
+  };
+  const MemoryReport plain = estimate_torchtune(r);
+  BOOST_TEST(plain.component_bytes(Component::kWeights) == 2u * 8'030'261'248);
+  BOOST_TEST(has_note(plain, "without a copy in f32"));
+  // A gradient is freed when its parameter is updated.
+  const MemoryReport inside = estimate_torchtune(r, {{"optimizer_in_backward", "true"}});
+  BOOST_TEST(inside.component_bytes(Component::kGradients) <
+             plain.component_bytes(Component::kGradients) / 4);
+  r.optimizer = Optimizer::kAdamW8bit;
+  const std::uint64_t bytes = estimate_torchtune(r).component_bytes(Component::kOptimizerState);
+  BOOST_TEST(bytes > 2u * 8'030'261'248);
+  BOOST_TEST(bytes < 2.1 * 8'030'261'248);
+  BOOST_TEST(
+      estimate_torchtune(r, {{"optimizer_paged", "true"}}).component_bytes(Component::kOptimizerState) <
+      bytes / 10);
+  const auto refused = [&](const std::string& what, const auto& set, const ModelSpec& m = llama_8b()) {
+    RunSpec run = mixed_precision();
+    std::map<std::string, std::string> options{{"framework", "torchtune"}};
+    set(run, options);
+    check_refused(run, options, what, m);
+  };
+  using Options = std::map<std::string, std::string>;
+  refused(
+      "of its models only Llama and Mistral", [](RunSpec&, Options&) {}, *model::find_planned_preset("gpt2"));
+  refused("train.precision other than",
+          [](RunSpec& run, Options&) { run.compute = run.weight = DType::kF32; });
+  refused("a gradient is freed before the next micro-batch",
+          [](RunSpec& run, Options& o) { run.accumulate = 2, o["optimizer_in_backward"] = "true"; });
+  refused("plan.offload_activations without recomputation",
+          [](RunSpec& run, Options&) { run.memory.activations_in = Tier::kPinned; });
+  refused("with several ranks in torchtune", [](RunSpec& run, Options&) { run.parallel.data = 8; });
+  refused("NF4 weights on several ranks", [](RunSpec& run, Options&) {
+    run.parallel.data = 8, run.parallel.zero = 3, run.lora_rank = 8, run.lora_targets = 1;
+    run.mode = RunMode::kQlora, run.memory.frozen = DType::kNF4;
+  });
+  BOOST_CHECK_EXCEPTION(estimate(mixed_precision(), {{"execution", "compile"}}), plugin::PluginError,
+                        [](const plugin::PluginError& e) { return e.status() == "unsupported"; });
+}
+
+BOOST_AUTO_TEST_CASE(lora_of_litgpt_is_replayed_and_other_runs_of_it_are_refused) {
+  const ModelSpec llama = *find_model_preset("llama-2-7b");
+  RunSpec r = mixed_precision();
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ | frameworks::kLoraV;
+  const auto estimate_litgpt = [](const RunSpec& run, const ModelSpec& m) {
+    return estimate(run, {{"framework", "litgpt"}, {"cross_entropy", "plain"}}, m);
+  };
+  const MemoryReport report = estimate_litgpt(r, llama);
+  // 4,194,304 trained parameters, and their moments.
+  BOOST_TEST(report.component_bytes(Component::kWeights) == 2u * (6'738'415'616 + 4'194'304));
+  BOOST_TEST(report.component_bytes(Component::kOptimizerState) == 4u * 4'194'304);
+  BOOST_TEST(has_note(report, "litgpt has weights, adapters and moments in bf16"));
+  const auto refused = [&](const std::string& what, const auto& set, const ModelSpec& m) {
+    RunSpec run = r;
+    set(run);
+    check_refused(run, {{"framework", "litgpt"}, {"cross_entropy", "plain"}}, what, m);
+  };
+  refused(
+      "only Llama without grouped heads", [](RunSpec&) {}, llama_8b());
+  refused(
+      "full training in litgpt", [](RunSpec& run) { run.mode = RunMode::kFull; }, llama);
+  refused(
+      "this base of litgpt", [](RunSpec& run) { run.mode = RunMode::kQlora, run.memory.frozen = DType::kI8; },
+      llama);
+  refused(
+      "these lora.targets in litgpt", [](RunSpec& run) { run.lora_targets = 127; }, llama);
+  refused(
+      "several ranks in litgpt", [](RunSpec& run) { run.parallel.data = 2; }, llama);
+  refused(
+      "recomputation in litgpt", [](RunSpec& run) { run.recompute = Recompute::kFull; }, llama);
+  r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
+  const std::uint64_t linear = 6'738'415'616 - 32000ull * 4096 - 65 * 4096;  // with the head
+  const std::uint64_t nf4 = estimate_litgpt(r, llama).component_bytes(Component::kWeights);
+  BOOST_TEST(nf4 > linear / 2 + linear / 16);  // a scale of 4 bytes per 64 elements
+  BOOST_TEST(nf4 < linear / 2 + linear / 16 + 300'000'000);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

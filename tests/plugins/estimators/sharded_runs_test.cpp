@@ -1,0 +1,198 @@
+// The estimator of PyTorch on FSDP2 and DeepSpeed: its settings allocate what PyTorch counts, and what was
+// not compared is refused.
+#include <boost/test/unit_test.hpp>
+#include <functional>
+
+#include "core/model/presets.hpp"
+#include "tests/plugins/estimators/pytorch_runs.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
+
+using namespace trainhost;
+using namespace trainhost::test;
+using frameworks::Purpose;
+using nlohmann::json;
+
+namespace {
+
+MemoryReport estimate_zero(const RunSpec& run, std::map<std::string, std::string> more = {}) {
+  more["framework"] = "deepspeed";
+  return estimate(run, std::move(more));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(sharded_runs)
+
+BOOST_AUTO_TEST_CASE(the_settings_of_an_fsdp2_run_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("fsdp")) {
+    const json& c = record.at("case");
+    const json& policy = c.at("fsdp");
+    const bool mixed = policy.at("param") == "bf16";
+    // Policies that the run file has no words for.
+    if (policy.at("output") != "" || (mixed && policy.at("reduce") != "f32")) continue;
+    if (policy.at("sync") != "every" && c.at("accumulate") > 1) continue;
+    RunSpec r = run_of(c);
+    if (mixed) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = policy.at("world"), r.parallel.zero = policy.at("reshard") ? 3 : 2;
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kFsdp2;
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+      BOOST_TEST(frameworks::find_peak(trace, {.block = 1}).bytes == measured_peak(record));
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 20u);
+}
+
+BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_not_compared) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  const auto estimate_fsdp = [](const RunSpec& run, const ModelSpec& m = llama_8b()) {
+    return estimate(run, {{"framework", "fsdp2"}}, m);
+  };
+  const MemoryReport report = estimate_fsdp(r);
+  BOOST_TEST(has_note(
+      report, "FSDP2: 8 ranks with f32 shards; weights are gathered in bf16 and gradients reduced in f32"));
+  BOOST_TEST(has_note(report, "FSDP2 gathers them in bf16"));
+  // An eighth of the weights in f32, and what is gathered in bf16: embedding, head, final norm, and two
+  // layers at most.
+  constexpr double kParameters = 8030261248.0, kRoot = 2 * 128256.0 * 4096 + 4096,
+                   kShards = kParameters * 4 / 8, kLayer = (kParameters - kRoot) / 32;
+  const double weights = static_cast<double>(bytes_of(report, Purpose::kWeights));
+  BOOST_TEST(weights > kShards + 2 * kRoot);
+  BOOST_TEST(weights < kShards + 2 * (kRoot + 2 * kLayer) * 1.001);
+  r.parallel.zero = 2;
+  BOOST_TEST(estimate_fsdp(r).total_bytes() > report.total_bytes());
+  check_refused(r, {{"framework", "fsdp2"}}, "FSDP2 of the family 'gpt2': its step was not compared",
+                *model::find_planned_preset("gpt2"));
+  r.parallel.zero = 1;
+  check_refused(r, {{"framework", "fsdp2"}}, "parallel.zero = 1 with FSDP2: fully_shard divides weights");
+  r.parallel.zero = 3, r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+  check_refused(r, {{"framework", "fsdp2"}}, "adapters under FSDP2: units that hold frozen");
+}
+
+BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("deepspeed")) {
+    const json &c = record.at("case"), &zero = c.at("zero");
+    if (zero.at("groups") != 2) continue;  // transformers always makes two
+    RunSpec r = run_of(c);
+    if (c.at("precision") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = zero.at("world"), r.parallel.zero = zero.at("stage");
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kDeepSpeed;
+    o.reduce_bucket = zero.at("bucket"), o.overlap_reduce = zero.at("overlap");
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      const auto peak = [&] {
+        return frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
+      };
+      // In f32 a rank with a part of one parameter alone does not copy its gradient, but keeps all of it.
+      const std::uint64_t fullest = peak(), measured = measured_peak(record);
+      if (c.at("precision") == "bf16") BOOST_TEST(fullest + measured / 100 >= measured);
+      s.zero.rank = zero.at("rank");
+      const std::uint64_t own = peak();
+      BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 15u);
+}
+
+BOOST_AUTO_TEST_CASE(the_settings_of_stage_3_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("deepspeed3")) {
+    const json &c = record.at("case"), &zero = c.at("zero");
+    if (zero.at("groups") != 2) continue;  // transformers always makes two
+    RunSpec r = run_of(c);
+    if (c.at("precision") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = zero.at("world"), r.parallel.zero = 3;
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kDeepSpeed;
+    o.reduce_bucket = zero.at("bucket"), o.prefetch = zero.at("prefetch"),
+    o.persistence = zero.at("persistence");
+    o.max_live = zero.at("max_live"), o.reuse_distance = zero.at("reuse");
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      s.zero.sub_group = zero.at("sub_group");
+      const std::uint64_t measured = measured_peak(record);
+      const std::uint64_t own =
+          frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
+      BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 20u);
+}
+
+BOOST_AUTO_TEST_CASE(stage_3_of_deepspeed_keeps_a_part_of_the_weights_and_has_settings) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  constexpr std::uint64_t kParameters = 8030261248;
+  const MemoryReport report = estimate_zero(r);
+  BOOST_TEST(bytes_of(report, Purpose::kMasterWeights) == 4 * kParameters / 8);
+  BOOST_TEST(
+      has_note(report, "stage3_prefetch_bucket_size 50,000,000, stage3_param_persistence_threshold 100,000"));
+  const MemoryReport automatic =
+      estimate_zero(r, {{"prefetch_bucket", "-1"}, {"persistence_threshold", "-1"}});
+  BOOST_TEST(has_note(automatic,
+                      "stage3_prefetch_bucket_size 15,099,494, stage3_param_persistence_threshold 40,960"));
+  // Weights are not kept for their next use, and none are gathered early.
+  const MemoryReport lean = estimate_zero(r, {{"prefetch_bucket", "0"}, {"reuse_distance", "0"}});
+  BOOST_TEST(lean.total_bytes() < report.total_bytes());
+  RunSpec other = r;
+  other.parallel.data = 1;
+  check_refused(other, {{"framework", "deepspeed"}}, "ZeRO 3 of DeepSpeed on one rank");
+  other = r, other.compute = other.weight = DType::kF16;
+  check_refused(other, {{"framework", "deepspeed"}}, "train.precision = \"fp16\" with ZeRO 3 of DeepSpeed");
+}
+
+BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_was_not_compared) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 2;
+  const MemoryReport report = estimate_zero(r);
+  constexpr std::uint64_t kParameters = 8030261248;
+  BOOST_TEST(bytes_of(report, Purpose::kWeights) == 2 * kParameters);
+  BOOST_TEST(bytes_of(report, Purpose::kMasterWeights) == 4 * kParameters / 8);
+  // Two moments, and a counter in a block for each group of parameters.
+  BOOST_TEST(bytes_of(report, Purpose::kOptimizerState) == 8 * kParameters / 8 + 2 * 512);
+  BOOST_TEST(has_note(report,
+                      "ZeRO 2 on 8 ranks, for the rank with most gradients; reduce_bucket_size 500,000,000"));
+  BOOST_TEST(!has_note(report, "FSDP2"));
+  // "auto" is 4096 squared, two bytes each, twice.
+  const MemoryReport small = estimate_zero(r, {{"reduce_bucket", "0"}, {"overlap_reduce", "true"}});
+  BOOST_TEST(has_note(small, "reduce_bucket_size 16,777,216 elements, twice (overlap_comm)"));
+  RunSpec one = r;
+  one.parallel.zero = 1;
+  // Stage 1 keeps all gradients until the backward pass has ended.
+  BOOST_TEST(bytes_of(estimate_zero(one), Purpose::kGradients) >= 2 * kParameters);
+  RunSpec other = r;
+  other.parallel.zero = 0;
+  check_refused(other, {{"framework", "deepspeed"}},
+                "parallel.zero = 0 with DeepSpeed: its stages 1 to 3 are replayed");
+  other = r, other.moment = DType::kBF16;
+  check_refused(other, {{"framework", "deepspeed"}}, "plan.moments = \"bf16\": bf16_optimizer_states");
+  other = r, other.master = DType::kBF16;
+  check_refused(other, {{"framework", "deepspeed"}}, "plan.master = \"bf16\": bf16_master_weights_and_grads");
+  other = r, other.weight = DType::kF32, other.master = DType::kNone;
+  check_refused(other, {{"framework", "deepspeed"}},
+                "plan.weights = \"fp32\" under DeepSpeed: its torch_autocast");
+  other = r, other.mode = RunMode::kLora, other.lora_rank = 8, other.lora_targets = 1;
+  check_refused(other, {{"framework", "deepspeed"}}, "adapters under DeepSpeed");
+  other = r, other.memory.optimizer_in = Tier::kHost;
+  check_refused(other, {{"framework", "deepspeed"}}, "plan.offload_optimizer");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
