@@ -1,5 +1,5 @@
 // Frozen weights in NF4 as torchao (NF4Tensor) and bitsandbytes (Params4bit) keep them: what is stored, and
-// what a product with one allocates. Describes torchao 0.18 and bitsandbytes 0.41.
+// what a product with one allocates. Describes torchao 0.18 and bitsandbytes 0.42.
 #pragma once
 #include <vector>
 

@@ -27,11 +27,10 @@ Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n);
 std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes);
 /// Along the last dimension.
 Tensor concatenate(Tape& t, std::initializer_list<Tensor> parts);
-/// Of tensors with one dimension.
-Tensor concatenate_rows(Tape& t, const std::vector<Tensor>& parts);
-/// split() along any dimension.
-std::vector<Tensor> split_at(Tape& t, const Tensor& x, int dim, std::initializer_list<std::int64_t> sizes);
-/// index_copy(1, index, source) into a copy of x, which needs no gradient.
+/// Along any dimension.
+Tensor concatenate_at(Tape& t, const std::vector<Tensor>& parts, int dim);
+std::vector<Tensor> split_at(Tape& t, const Tensor& x, int dim, const std::vector<std::int64_t>& sizes);
+/// index_copy_(-1, index, source) into x, which needs no gradient. The result is the memory of x.
 Tensor copy_columns(Tape& t, const Tensor& x, const Tensor& index, const Tensor& source);
 /// The last dimension padded with zeros to a multiple.
 Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple);
@@ -80,8 +79,6 @@ Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w);
 Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets);
 /// The loss of each row.
 Tensor cross_entropy_of_rows(Tape& t, const Tensor& logits, const Tensor& targets);
-/// Mean of a tensor with one dimension.
-Tensor mean_of_all(Tape& t, const Tensor& x);
 
 /// Result type of an operator on two tensors.
 Element promoted(const Tensor& a, const Tensor& b);

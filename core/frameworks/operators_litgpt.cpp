@@ -1,31 +1,30 @@
 // Operators that only litgpt uses.
 #include <array>
+#include <numeric>
 
 #include "core/frameworks/operators.hpp"
 
 namespace trainhost::frameworks {
 
-Tensor concatenate_rows(Tape& t, const std::vector<Tensor>& parts) {
-  std::int64_t rows = 0;
-  for (const Tensor& p : parts) rows += p->shape[0];
+Tensor concatenate_at(Tape& t, const std::vector<Tensor>& parts, int dim) {
+  Shape whole = parts.front()->shape;
+  std::vector<std::int64_t> lengths;
+  for (const Tensor& p : parts) lengths.push_back(p->shape[dim]);
+  whole.size[static_cast<std::size_t>(dim)] =
+      std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   return t.apply({"cat",
                   parts,
                   {},
                   false,
-                  [parts_rows =
-                       [&] {
-                         std::vector<std::int64_t> n;
-                         for (const Tensor& p : parts) n.push_back(p->shape[0]);
-                         return n;
-                       }()](BackwardCall& c) {
+                  [lengths, dim](BackwardCall& c) {
                     const Tensor g = c.take();
-                    for (std::size_t i = 0; i < parts_rows.size(); ++i)
-                      if (c.needs(i)) c.results[i] = c.tape.alias(g, g->shape.sliced(0, parts_rows[i]));
+                    for (std::size_t i = 0; i < lengths.size(); ++i)
+                      if (c.needs(i)) c.results[i] = c.tape.alias(g, g->shape.sliced(dim, lengths[i]));
                   }},
-                 {rows}, parts.front()->type);
+                 whole.made_contiguous(), parts.front()->type);
 }
 
-std::vector<Tensor> split_at(Tape& t, const Tensor& x, int dim, std::initializer_list<std::int64_t> sizes) {
+std::vector<Tensor> split_at(Tape& t, const Tensor& x, int dim, const std::vector<std::int64_t>& sizes) {
   std::vector<Shape> shapes;
   for (const std::int64_t n : sizes) shapes.push_back(x->shape.sliced(dim, n));
   return t.apply_views({"split",
@@ -40,11 +39,11 @@ std::vector<Tensor> split_at(Tape& t, const Tensor& x, int dim, std::initializer
 
 Tensor copy_columns(Tape& t, const Tensor& x, const Tensor& index, const Tensor& source) {
   const std::array saved{index, source};  // of the source only the sizes are needed
-  return t.apply({"padded with zeros", std::span(&source, 1), saved, false,
-                  [shape = source->shape](BackwardCall& c) {
-                    c.results[0] = c.tape.make(shape.made_contiguous(), c.grads[0]->type, "gradient");
-                  }},
-                 x->shape, x->type);
+  return t.apply_view({"padded with zeros", std::span(&source, 1), saved, false,
+                       [shape = source->shape](BackwardCall& c) {
+                         c.results[0] = c.tape.make(shape.made_contiguous(), c.grads[0]->type, "gradient");
+                       }},
+                      x, x->shape);
 }
 
 Tensor cross_entropy_of_rows(Tape& t, const Tensor& logits, const Tensor& targets) {
@@ -57,17 +56,6 @@ Tensor cross_entropy_of_rows(Tape& t, const Tensor& logits, const Tensor& target
                     c.results[0] = c.tape.make(shape, Element::kF32, "gradient of the log-probabilities");
                   }},
                  {logits->shape[0]}, Element::kF32);
-}
-
-Tensor mean_of_all(Tape& t, const Tensor& x) {
-  return t.apply({"mean",
-                  std::span(&x, 1),
-                  {},
-                  false,
-                  [shape = x->shape](BackwardCall& c) {
-                    c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient");
-                  }},
-                 {}, x->type);
 }
 
 }  // namespace trainhost::frameworks

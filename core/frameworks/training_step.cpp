@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
                                           "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
+constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
+                                                "phi3",     "qwen2", "qwen3"};
 
 /// Gradients are reduced from buckets of 25 MiB, the first of 1 MiB, that exist during the whole run.
 std::vector<Tensor> ddp_buckets(Tape& tape, const std::vector<Tensor>& trained) {
@@ -118,8 +120,9 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
 }  // namespace
 
 bool has_builder(std::string_view family, ModelSource modules) {
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kLitgpt ||
-      modules == ModelSource::kTorchtune)
+  if (modules == ModelSource::kLitgpt)
+    return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
     return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }

@@ -15,8 +15,8 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
-/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, or that
-/// of litgpt with LoRA on q and v.
+/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, or the GPT of
+/// litgpt.
 enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
@@ -76,7 +76,7 @@ struct StepSettings {
 };
 
 /// Whether training_step() knows the family: llama, mistral, qwen2, qwen3, gemma2, gemma3, gemma3_text, gpt2,
-/// phi3, mixtral.
+/// phi3, mixtral. litgpt: also gpt_neox and phi, but no Gemma, GPT-2 and Mixtral.
 bool has_builder(std::string_view family, ModelSource modules = ModelSource::kTransformers);
 
 struct TrainingStep {

@@ -83,10 +83,11 @@ std::string backend_not_planned(const runfile::RunConfig& c) {
 std::vector<std::string> assumed_values(const runfile::RunConfig& c) {
   std::vector<std::string> out;
   for (const std::string& key : c.assumed)
-    out.push_back(key == "train.precision" ? fmt::format("{} = \"{}\"", key, c.precision)
-                  : key == "data.seq_len"  ? fmt::format("{} = {}", key, c.run.seq_len)
-                  : key == "parallel.zero" ? fmt::format("{} = {}", key, c.run.parallel.zero)
-                                           : fmt::format("{} = {}", key, c.run.micro_batch));
+    out.push_back(key == "train.precision"   ? fmt::format("{} = \"{}\"", key, c.precision)
+                  : key == "train.recompute" ? fmt::format("{} = \"{}\"", key, name(c.run.recompute))
+                  : key == "data.seq_len"    ? fmt::format("{} = {}", key, c.run.seq_len)
+                  : key == "parallel.zero"   ? fmt::format("{} = {}", key, c.run.parallel.zero)
+                                             : fmt::format("{} = {}", key, c.run.micro_batch));
   return out;
 }
 

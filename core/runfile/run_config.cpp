@@ -442,9 +442,12 @@ std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t
   };
   if (usual || s.table_given("lora")) assume("train.precision", text_value("bf16"));
   const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
-  if ((framework == "fsdp2" || framework == "torchtitan" || framework == "torchtune") &&
-      u32(s, "parallel.data") > 1)
+  if ((framework == "fsdp2" || framework == "torchtitan" || framework == "torchtune" ||
+       framework == "litgpt") &&
+      u32(s, "parallel.data") > 1) {
     assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
+    if (framework == "litgpt") assume("train.recompute", text_value("full"));
+  }
   if (!usual) return assumed;
   assume("data.seq_len", integer(max_positions ? std::min(kUsualTokens, max_positions) : kUsualTokens));
   assume("train.micro_batch", integer(1));

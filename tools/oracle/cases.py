@@ -46,7 +46,7 @@ class Case:
     fsdp: dict | None = None   # fsdp.py; None: one device
     zero: dict | None = None   # zero.py
     tune: dict | None = None   # tune.py; None: not torchtune
-    litgpt: dict | None = None # litgpt.py; None: not litgpt
+    litgpt: dict | None = None # lit.py; None: not litgpt
 
     @staticmethod
     def from_json(record: dict):
@@ -243,14 +243,28 @@ def draw_tune(seed: int, number: int) -> Case:
         tune={"loss": loss, "in_backward": in_backward, "nf4": nf4, "packed": r.random() < 0.5})
 
 
+LITGPT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi", "gpt_neox", "llama")
+
+
 def draw_litgpt(seed: int, number: int) -> Case:
-    """Case `number` of a seed with the modules of litgpt."""
+    """Case `number` of a seed with the modules of litgpt: adapters, from 49 on under FSDP2, and every fourth in full
+    training."""
     r = random.Random(f"litgpt/{seed}/{number}")
-    heads, head_dim = r.randint(1, 12), r.choice([16, 32, 64, 80, 128])
+    heads, kv = draw_heads(r, "llama")
+    head_dim, lora = r.choice([16, 32, 64, 80, 128]), number % 4 > 0
+    family = LITGPT_FAMILIES[number % len(LITGPT_FAMILIES)]
+    targets = "".join(t for t in "qkvo" if r.random() < 0.6) or "qv"
+    targets = r.choice(["qv", targets, targets + "+mlp"])
     base = dataclasses.replace(draw(seed, 0), attention="sdpa", precision="bf16", window=0)
+    if family in ("phi", "gpt_neox"):
+        kv = heads
+    sharded = lora and number >= 49
     return dataclasses.replace(
-        base, family="llama", layers=r.choice([2, 3, 4]), hidden=heads * head_dim, heads=heads, kv_heads=heads,
+        base, family=family, layers=r.choice([2, 3, 4]),
+        hidden=between(r, 64, 1536, 8) if family == "qwen3" else heads * head_dim, heads=heads, kv_heads=kv,
         head_dim=head_dim, intermediate=between(r, 64, 4096, 8), vocab=between(r, 500, 60000), tied=False,
-        optimizer=OPTIMIZERS[number % 3], checkpoint=False, batch=r.choice([1, 1, 2, 3]), sequence=between(r, 48, 1500),
-        accumulate=r.choice([1, 2]), lora=r.choice([4, 8, 16]), lora_targets="qv", lora_dropout=r.choice([0.0, 0.05]),
-        litgpt={"layers_of": "llama"})
+        optimizer=OPTIMIZERS[number % 3], checkpoint=sharded, batch=r.choice([1, 1, 2, 3]), sequence=between(r, 48, 1500),
+        accumulate=r.choice([1, 2]), lora=r.choice([4, 8, 16]) if lora else 0, lora_targets=targets if lora else "",
+        lora_dropout=r.choice([0.0, 0.05]) if lora else 0.0, litgpt={},
+        fsdp={"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": True, "sync": "last"}
+        if sharded else None)

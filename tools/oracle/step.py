@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import differences
 import fsdp
-import litgpt
+import lit
 import models
 import saved
 import titan
@@ -73,18 +73,20 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     with differences.removed(kernels, real), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
-        called = model = tune.build(c) if c.tune else litgpt.build(c) if c.litgpt else titan.build(c, mesh) if fsdp.is_titan(c) \
+        called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
         given = [inputs]
-        if fsdp.is_titan(c) or c.tune or c.litgpt:
+        if fsdp.is_titan(c) or c.tune or c.litgpt is not None:
             model = called.model
             called.labels = torch.zeros_like(inputs)
             given.append(called.labels)
             if c.tune:
                 called.positions = torch.zeros_like(inputs)
                 given.append(called.positions)
-        if c.fsdp and not fsdp.is_titan(c):
+        if c.fsdp and c.litgpt is not None:
+            lit.shard(model, mesh)
+        elif c.fsdp and not fsdp.is_titan(c):
             fsdp.shard(model, c, mesh)
         optimizer = optimizer_of(c, model)
         counts = {"all": sum(p.numel() for p in model.parameters()),
@@ -103,7 +105,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
                 # Hooks on saved tensors would keep the gathered weights of stage 3.
                 first = contextlib.nullcontext() if i or (c.zero or {}).get("stage") == 3 else notes.recording()
                 step(c, called, optimizer, inputs, tracker, f"{i + 1} ", first)
-            if c.litgpt:
+            if c.litgpt is not None:
                 called.logits = None
             left = tracker.current()
         notes.release()

@@ -237,7 +237,7 @@ std::string described_software(const Replay& r, const Options& options) {
     software = kVersions[static_cast<std::size_t>(options.version)];
   }
   if (options.framework == Framework::kTorchtune) software = "torchtune of April 2026, torch 2.15";
-  if (options.framework == Framework::kLitgpt) software = "litgpt of October 2023, torch 2.15";
+  if (options.framework == Framework::kLitgpt) software = "litgpt of June 2026, torch 2.15";
   if (options.framework == Framework::kDeepSpeed) software = "transformers 5.23, DeepSpeed 0.19, torch 2.15";
   if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
   return std::string("an eager step (") + software + ", no fused or compiled kernels)";

@@ -40,7 +40,13 @@ inline model::Layer layer_of(const nlohmann::json& c, const std::string& family)
   } else {
     l.mlp.width = c.at("intermediate");
   }
-  l.norms = family.starts_with("gemma") ? 4 : 2;
+  l.norms = family.starts_with("gemma") ? 4 : family == "phi" ? 1 : 2;
+  if (family == "phi" || family == "gpt_neox") {
+    l.norm = model::NormKind::kLayer;
+    a.q_bias = a.k_bias = a.v_bias = a.o_bias = true;
+    l.mlp.gated = false;
+    l.mlp.up_bias = l.mlp.down_bias = true;
+  }
   return l;
 }
 
@@ -53,6 +59,8 @@ inline model::Architecture architecture_of(const nlohmann::json& c) {
   a.tied = c.at("tied");
   if (a.family == "gpt2") a.learned_positions = c.at("sequence");
   const model::Layer l = layer_of(c, a.family);
+  if (a.family == "phi" || a.family == "gpt_neox") a.final_norm = l.norm;
+  a.head_bias = a.family == "phi";
   for (std::uint32_t i = 0; i < c.at("layers").get<std::uint32_t>(); ++i) {
     a.layers.push_back({l, 1});
     if (!a.family.starts_with("gemma") || i % 2 == 0) a.layers.back().layer.attention.window = c.at("window");
@@ -133,7 +141,12 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     if (targets == "all") s.lora_targets |= kLoraK;
     if (mlp) s.lora_targets |= kLoraGate | kLoraUp | kLoraDown;
   }
-  if (c.contains("litgpt")) s.modules = ModelSource::kLitgpt;
+  if (c.contains("litgpt")) {
+    s.modules = ModelSource::kLitgpt;
+    s.lora_targets = targets.ends_with("+mlp") ? kLoraGate | kLoraUp | kLoraDown : 0u;
+    for (const char target : targets.substr(0, targets.find('+')))
+      s.lora_targets |= target == 'q' ? kLoraQ : target == 'k' ? kLoraK : target == 'v' ? kLoraV : kLoraO;
+  }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};
   return s;

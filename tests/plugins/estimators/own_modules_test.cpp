@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(torchtune_is_replayed_and_refused_where_it_was_not_compared
                         [](const plugin::PluginError& e) { return e.status() == "unsupported"; });
 }
 
-BOOST_AUTO_TEST_CASE(lora_of_litgpt_is_replayed_and_other_runs_of_it_are_refused) {
+BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
   const ModelSpec llama = *find_model_preset("llama-2-7b");
   RunSpec r = mixed_precision();
   r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ | frameworks::kLoraV;
@@ -68,30 +68,45 @@ BOOST_AUTO_TEST_CASE(lora_of_litgpt_is_replayed_and_other_runs_of_it_are_refused
   // 4,194,304 trained parameters, and their moments.
   BOOST_TEST(report.component_bytes(Component::kWeights) == 2u * (6'738'415'616 + 4'194'304));
   BOOST_TEST(report.component_bytes(Component::kOptimizerState) == 4u * 4'194'304);
-  BOOST_TEST(has_note(report, "litgpt has weights, adapters and moments in bf16"));
+  BOOST_TEST(has_note(report, "litgpt has weights and moments in bf16"));
+  RunSpec full = r;
+  full.mode = RunMode::kFull, full.lora_rank = full.lora_targets = 0;
+  BOOST_TEST(estimate_litgpt(full, llama_8b()).component_bytes(Component::kOptimizerState) ==
+             4u * model::count(model::from_model(llama_8b())).total);
+  RunSpec sharded = r;
+  sharded.parallel.data = 8, sharded.parallel.zero = 3, sharded.recompute = Recompute::kFull;
+  BOOST_TEST(has_note(estimate_litgpt(sharded, llama_8b()), "FSDP2: 8 ranks"));
   const auto refused = [&](const std::string& what, const auto& set, const ModelSpec& m) {
     RunSpec run = r;
     set(run);
     check_refused(run, {{"framework", "litgpt"}, {"cross_entropy", "plain"}}, what, m);
   };
   refused(
-      "only Llama without grouped heads", [](RunSpec&) {}, llama_8b());
-  refused(
-      "full training in litgpt", [](RunSpec& run) { run.mode = RunMode::kFull; }, llama);
-  refused(
       "this base of litgpt", [](RunSpec& run) { run.mode = RunMode::kQlora, run.memory.frozen = DType::kI8; },
       llama);
   refused(
-      "these lora.targets in litgpt", [](RunSpec& run) { run.lora_targets = 127; }, llama);
-  refused(
-      "several ranks in litgpt", [](RunSpec& run) { run.parallel.data = 2; }, llama);
+      "these lora.targets in litgpt", [](RunSpec& run) { run.lora_targets = frameworks::kLoraUp; }, llama);
   refused(
       "recomputation in litgpt", [](RunSpec& run) { run.recompute = Recompute::kFull; }, llama);
+  refused(
+      "several ranks without recomputation", [](RunSpec& run) { run.parallel.data = 2; }, llama);
+  refused(
+      "parallel.zero = 0 with several ranks",
+      [](RunSpec& run) { run.parallel.data = 2, run.recompute = Recompute::kFull; }, llama);
+  refused(
+      "full training on several ranks",
+      [](RunSpec& run) {
+        run.mode = RunMode::kFull, run.lora_rank = run.lora_targets = 0, run.parallel.data = 2;
+      }, llama);
+  const ModelSpec gemma = *model::find_planned_preset("gemma-2-2b");
+  refused(
+      "this model in litgpt", [](RunSpec&) {}, gemma);
   r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
   const std::uint64_t linear = 6'738'415'616 - 32000ull * 4096 - 65 * 4096;  // with the head
   const std::uint64_t nf4 = estimate_litgpt(r, llama).component_bytes(Component::kWeights);
-  BOOST_TEST(nf4 > linear / 2 + linear / 16);  // a scale of 4 bytes per 64 elements
-  BOOST_TEST(nf4 < linear / 2 + linear / 16 + 300'000'000);
+  const std::uint64_t embedding = 2 * 32000ull * 4096;  // bytes; counted as it was and as it replaces itself
+  BOOST_TEST(nf4 > 2 * embedding + linear / 2 + linear / 16);  // a scale of 4 bytes per 64 elements
+  BOOST_TEST(nf4 < 2 * embedding + linear / 2 + linear / 16 + 30'000'000);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

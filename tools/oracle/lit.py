@@ -1,0 +1,90 @@
+"""The GPT of litgpt (June 2026), with LoRA or in full training, and its loss in chunks of 128 tokens.
+
+The `litgpt` of a case is empty. The step is that of finetune/lora.py and finetune/full.py with Fabric's precision `bf16-true`,
+which returns the logits in f32. `logits` stays a variable until the next micro-batch has its own. litgpt never ties the head to
+the embedding. All elements of a head are rotated; fewer would change no tensor that is saved.
+"""
+import functools
+import types
+
+import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper, checkpoint_wrapper
+from torch.distributed.fsdp import fully_shard
+
+import packages
+
+USED = ("litgpt.config", "litgpt.model", "litgpt.lora")
+CHUNK = 128
+
+
+@functools.cache
+def modules():
+    return packages.modules("litgpt", USED, "put litgpt's folder (commit 26857050) on PYTHONPATH")
+
+
+class Trained:
+    """The model of a case with the training loop's forward pass and loss."""
+
+    def __init__(self, model):
+        self.model, self.labels, self.logits = model, None, None
+
+    def set_requires_gradient_sync(self, reduces):
+        self.model.set_requires_gradient_sync(reduces)
+
+    def __call__(self, input_ids, labels):
+        logits = self.model(input_ids, lm_head_chunk_size=CHUNK)
+        logits = [t.float() for t in logits]  # convert_output() of Fabric
+        self.logits = logits
+        logits[-1] = logits[-1][..., :-1, :]
+        targets = self.labels[..., 1:]
+        rows = [t.reshape(-1, t.size(-1)) for t in logits]
+        chosen = [t.reshape(-1) for t in targets.split(logits[0].size(1), dim=1)]
+        losses = [torch.nn.functional.cross_entropy(r, t, ignore_index=-100, reduction="none")
+                  for r, t in zip(rows, chosen)]
+        count = (targets != -100).sum()
+        return types.SimpleNamespace(loss=torch.cat(losses).sum() / count.maximum(torch.ones_like(count)))
+
+
+def config(c):
+    kinds, _, mlp = c.lora_targets.partition("+")
+    neox, phi = c.family in ("gpt_neox", "phi"), c.family == "phi"
+    return dict(
+        block_size=c.sequence + 7, vocab_size=c.vocab, padded_vocab_size=c.vocab, n_layer=c.layers, n_head=c.heads,
+        head_size=c.head_dim, n_query_groups=c.kv_heads, n_embd=c.hidden, rotary_percentage=1.0, parallel_residual=neox,
+        shared_attention_norm=phi, lm_head_bias=phi, bias=neox, attn_bias=c.family == "qwen2", norm_qk=c.family == "qwen3", norm_class_name="LayerNorm" if neox else "RMSNorm",
+        mlp_class_name="GptNeoxMLP" if neox else "LLaMAMLP", intermediate_size=c.intermediate, lora_r=c.lora, lora_alpha=16,
+        lora_dropout=c.lora_dropout, lora_query="q" in kinds, lora_key="k" in kinds, lora_value="v" in kinds,
+        lora_projection="o" in kinds, lora_mlp=bool(mlp))
+
+
+def build(c):
+    _, plain, lora = modules()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        settings = config(c)
+        if c.lora:
+            model = lora.GPT(lora.Config(**settings))
+        else:
+            base = {k: v for k, v in settings.items() if not k.startswith("lora_")}
+            model = plain.GPT(modules()[0].Config(**base))
+    finally:
+        torch.set_default_dtype(before)
+    if c.lora:
+        lora.mark_only_lora_as_trainable(model)
+        for module in model.modules():
+            if isinstance(module, lora.LoRAQKVLinear) and any(module.enable_lora) and not all(module.enable_lora):
+                module.lora_ind  # a buffer that the first forward pass makes, in the check before training
+    model.max_seq_length = c.sequence
+    if c.checkpoint:
+        model.transformer.h = torch.nn.ModuleList(
+            checkpoint_wrapper(layer, preserve_rng_state=False) for layer in model.transformer.h)
+    return Trained(model.train())
+
+
+def shard(model, mesh):
+    """What finetune_lora does on several devices: the layers inside their checkpoint wrappers, the wrappers, the model."""
+    for module in reversed(list(model.modules())):
+        if isinstance(module, (CheckpointWrapper, modules()[1].Block)):
+            fully_shard(module, mesh=mesh["shards"])
+    fully_shard(model, mesh=mesh["shards"])
