@@ -27,13 +27,23 @@ struct BrokenPlugin {
   std::string name, kind, check;
 };
 
+/// AddressSanitizer replaces malloc(), whose counters the checks of leaks read.
+bool is_counted(const std::string& name) {
+#ifdef __SANITIZE_ADDRESS__
+  return !name.starts_with("leaks_") && name != "unreported_memory";
+#else
+  return !name.empty();
+#endif
+}
+
 std::vector<BrokenPlugin> broken_plugins() {
   std::ifstream in(fs::path(TRAINHOST_SOURCE_DIR) / "tests/core/plugin_validator/broken_plugins.txt");
   std::vector<BrokenPlugin> all;
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     BrokenPlugin a;
-    if (!line.empty() && line[0] != '#' && words >> a.name >> a.kind >> a.check) all.push_back(a);
+    if (!line.empty() && line[0] != '#' && words >> a.name >> a.kind >> a.check && is_counted(a.name))
+      all.push_back(a);
   }
   return all;
 }

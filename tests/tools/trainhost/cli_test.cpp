@@ -300,7 +300,8 @@ BOOST_AUTO_TEST_CASE(the_native_error_code_of_a_rejection_is_in_the_json) {
                              tmp.path() / (std::string(name) + ".so"));
   const Outcome r = run_program({"plugins", "list", "--json", "--plugin-path", tmp.path().string()});
   BOOST_REQUIRE(r.code == 0);
-  for (const auto& p : nlohmann::json::parse(r.out)["plugins"]) {
+  const nlohmann::json listed = nlohmann::json::parse(r.out);
+  for (const auto& p : listed.at("plugins")) {
     const bool own = p["name"] == "sample";
     BOOST_TEST(p["native_code"] == (own ? 28 : 0));
     BOOST_TEST(p["native_domain"] == (own ? "errno" : ""));

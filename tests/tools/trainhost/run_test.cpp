@@ -349,6 +349,7 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
   BOOST_TEST(again.out == r.out);
 }
 
+#ifndef __SANITIZE_ADDRESS__  // ASan's shadow memory would be counted
 BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bound) {
   TemporaryDirectory tmp;
   fs::path text =
@@ -366,5 +367,6 @@ BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bo
   BOOST_TEST(peak <= predicted + (64.0 + 2 * 40) * 1048576);
   BOOST_TEST(peak >= 0.97 * predicted);
 }
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -90,7 +90,8 @@ BOOST_AUTO_TEST_CASE(a_key_can_be_fixed_without_the_ranks_that_it_needs) {
       run_program({"search", "--model=deepseek-v2-lite", "--device=h100-80gb", "--devices=8", "--json",
                    "--set", "parallel.expert=4", "--set", "parallel.sequence=true"});
   BOOST_REQUIRE_MESSAGE(both.code == 0, both.err);
-  for (const Json& row : Json::parse(both.out)["best"])
+  const Json found = Json::parse(both.out);
+  for (const Json& row : found.at("best"))
     BOOST_TEST((row["expert"] == 4 && row["sequence"] == true), row.dump());
   const Outcome r = run_program({"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set",
                                  "parallel.tensor=1", "--set", "parallel.sequence=true"});
