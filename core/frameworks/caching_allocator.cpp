@@ -23,6 +23,7 @@ struct Block {
   std::uint64_t address = 0, size = 0;
   std::uint32_t previous = kNone, next = kNone;  // in the segment
   std::uint64_t since = 0;                       // searches before it became free
+  std::uint32_t list = kNone;                    // of FreeBlocks
   bool used = false, mapped = true;
   std::uint8_t pool = 0;
 };
@@ -67,6 +68,18 @@ class Allocator {
     return block;
   }
 
+  /// Allocates and frees at once, where that leaves the blocks as they were: part of a free block is taken,
+  /// and joined with the rest again. Returns false where it would not, and does nothing.
+  bool touch(std::uint64_t bytes, Stream stream) {
+    if (collects()) return false;  // counts searches
+    const std::uint64_t size = rounded_request(bytes, config_);
+    const auto found = find_free(pool_of(stream, size <= kSmallSize), size);
+    if (!found) return false;
+    result.allocated =
+        std::max(result.allocated, allocated_ + (splits(blocks_[found->block], size) ? size : found->size));
+    return true;
+  }
+
   void release(std::uint32_t index) {
     blocks_[index].used = false;
     allocated_ -= blocks_[index].size;
@@ -79,11 +92,13 @@ class Allocator {
 
  private:
   bool collects() const { return config_.garbage_collection_threshold > 0 && capacity_ != UINT64_MAX; }
-  FreeBlocks::Key key(std::uint32_t i) const { return {blocks_[i].size, blocks_[i].address, i}; }
+  FreeBlocks::Key key(std::uint32_t i) const {
+    return {blocks_[i].size, blocks_[i].address, i, blocks_[i].list};
+  }
 
   void make_free(std::uint32_t i) {
     blocks_[i].since = searches_;
-    pools_[blocks_[i].pool].free.insert(key(i));
+    blocks_[i].list = pools_[blocks_[i].pool].free.insert(key(i));
   }
 
   std::uint32_t add(const Block& b) {
@@ -108,22 +123,29 @@ class Allocator {
     return b.size + (b.next != kNone && !blocks_[b.next].mapped ? blocks_[b.next].size : 0);
   }
 
-  std::uint32_t take_free(std::uint8_t pool, std::uint64_t size) {
-    Pool& p = pools_[pool];
-    if (collects() && !is_small(pool)) ++searches_;
-    std::optional<FreeBlocks::Key> it = p.free.at_least(size);
-    if (!it) return kNone;
+  /// The free block that serves the request.
+  std::optional<FreeBlocks::Key> find_free(std::uint8_t pool, std::uint64_t size) {
+    FreeBlocks& free = pools_[pool].free;
+    std::optional<FreeBlocks::Key> it = free.at_least(size);
+    if (!it) return it;
     // Blocks are in the order of their size: only one before unmapped pages can be larger than its successor.
-    while (growable_size(it->block) > it->size) {
-      const auto next = p.free.after(*it);
+    while (config_.expandable_segments && growable_size(it->block) > it->size) {
+      const auto next = free.after(*it);
       if (!next || growable_size(next->block) >= growable_size(it->block)) break;
       it = next;
     }
-    if (size < config_.max_split_size && it->size >= config_.max_split_size) return kNone;
-    if (size >= config_.max_split_size && it->size >= size + config_.max_non_split_rounding) return kNone;
-    const std::uint32_t block = it->block;
-    p.free.erase(key(block));
-    return block;
+    if (size < config_.max_split_size && it->size >= config_.max_split_size) return std::nullopt;
+    if (size >= config_.max_split_size && it->size >= size + config_.max_non_split_rounding)
+      return std::nullopt;
+    return it;
+  }
+
+  std::uint32_t take_free(std::uint8_t pool, std::uint64_t size) {
+    if (collects() && !is_small(pool)) ++searches_;
+    const std::optional<FreeBlocks::Key> found = find_free(pool, size);
+    if (!found) return kNone;
+    pools_[pool].free.erase(*found);
+    return found->block;
   }
 
   bool splits(const Block& b, std::uint64_t size) const {
@@ -380,6 +402,11 @@ AllocatorResult replay_allocator(const Trace& trace, const AllocatorConfig& conf
       continue;
     }
     const TraceStorage& storage = trace.storages[e.storage];
+    const bool freed_at_once = i + 1 < trace.events.size() && trace.events[i + 1].storage == e.storage;
+    if (freed_at_once && allocator.touch(storage.bytes, storage.stream)) {
+      ++i;
+      continue;
+    }
     block_of[e.storage] = allocator.allocate(storage.bytes, storage.stream);
     if (block_of[e.storage] == kNone) {
       allocator.result.out_of_memory = true;

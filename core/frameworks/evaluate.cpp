@@ -1,6 +1,7 @@
 #include "core/frameworks/evaluate.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace trainhost::frameworks {
 namespace {
@@ -17,6 +18,7 @@ std::vector<std::uint32_t> live_at(const Trace& trace, std::uint64_t event) {
 }  // namespace
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block) {
+  if (std::has_single_bit(block)) return (bytes + block - 1) & ~(block - 1);
   return (bytes + block - 1) / block * block;
 }
 

@@ -2,47 +2,51 @@
 // caching_allocator.cpp.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace trainhost::frameworks {
 
-/// Free blocks by size, then address. A training step has few different sizes, so each has a list.
+/// Free blocks by size, then address. A training step has few different sizes, so each has a list, which a
+/// hash table finds. The lists have places in the order of their sizes, with gaps for new ones; a bit for
+/// each place says whether its list has blocks.
 class FreeBlocks {
  public:
   struct Key {
     std::uint64_t size, address;
     std::uint32_t block;
+    std::uint32_t list = UINT32_MAX;  // result of insert()
   };
 
-  void insert(const Key& k) {
-    auto of_size = lower_bound(k.size);
-    if (of_size == sizes_.end() || of_size->size != k.size) {
-      of_size = sizes_.insert(of_size, {k.size, static_cast<std::uint32_t>(lists_.size())});
-      lists_.emplace_back();
-    }
-    std::vector<Entry>& blocks = lists_[of_size->list];
+  /// Returns the list, which erase() needs.
+  std::uint32_t insert(const Key& k) {
+    const std::uint32_t list = list_of(k.size);
+    std::vector<Entry>& blocks = lists_[list].blocks;
+    if (blocks.empty()) mark(lists_[list].place, true);
     blocks.insert(position(blocks, k.address), {k.address, k.block});
+    return list;
   }
   void erase(const Key& k) {
-    std::vector<Entry>& blocks = lists_[lower_bound(k.size)->list];
+    std::vector<Entry>& blocks = lists_[k.list].blocks;
     blocks.erase(position(blocks, k.address));
+    if (blocks.empty()) mark(lists_[k.list].place, false);
   }
   /// The smallest block of at least this size, at the lowest address.
-  std::optional<Key> at_least(std::uint64_t size) const { return first_from(lower_bound(size)); }
+  std::optional<Key> at_least(std::uint64_t size) { return first_from(lists_[list_of(size)].place); }
   /// The block that follows in the order.
   std::optional<Key> after(const Key& k) const {
-    auto of_size = lower_bound(k.size);
-    const std::vector<Entry>& blocks = lists_[of_size->list];
-    const auto next = position(blocks, k.address) + 1;
-    if (next != blocks.end()) return Key{k.size, next->address, next->block};
-    return first_from(++of_size);
+    const List& list = lists_[k.list];
+    const auto at = position(list.blocks, k.address);
+    if (at != list.blocks.begin()) return Key{k.size, (at - 1)->address, (at - 1)->block, k.list};
+    return first_from(list.place + 1);
   }
   std::vector<Key> all() const {
     std::vector<Key> keys;
-    for (const Size& s : sizes_)
-      for (const Entry& e : lists_[s.list]) keys.push_back({s.size, e.address, e.block});
+    for (const std::uint32_t list : order_)
+      for (auto e = lists_[list].blocks.rbegin(); e != lists_[list].blocks.rend(); ++e)
+        keys.push_back({lists_[list].size, e->address, e->block, list});
     return keys;
   }
 
@@ -51,29 +55,103 @@ class FreeBlocks {
     std::uint64_t address;
     std::uint32_t block;
   };
-  struct Size {
+  struct List {
     std::uint64_t size;
-    std::uint32_t list;  // index of lists_; the list may be empty
+    std::uint32_t place;
+    std::vector<Entry> blocks;  // by descending addresses: the block that is taken first is the last one
   };
 
-  std::vector<Size>::const_iterator lower_bound(std::uint64_t size) const {
-    return std::lower_bound(sizes_.begin(), sizes_.end(), size,
-                            [](const Size& s, std::uint64_t least) { return s.size < least; });
-  }
   template <class Blocks>
   static auto position(Blocks& blocks, std::uint64_t address) -> decltype(blocks.begin()) {
     return std::lower_bound(blocks.begin(), blocks.end(), address,
-                            [](const Entry& e, std::uint64_t a) { return e.address < a; });
-  }
-  std::optional<Key> first_from(std::vector<Size>::const_iterator s) const {
-    while (s != sizes_.end() && lists_[s->list].empty()) ++s;
-    if (s == sizes_.end()) return std::nullopt;
-    const Entry& first = lists_[s->list].front();
-    return Key{s->size, first.address, first.block};
+                            [](const Entry& e, std::uint64_t a) { return e.address > a; });
   }
 
-  std::vector<Size> sizes_;  // ascending
-  std::vector<std::vector<Entry>> lists_;
+  void mark(std::uint32_t place, bool filled) {
+    const auto set = [filled](std::uint64_t& word, std::size_t i) {
+      const std::uint64_t bit = std::uint64_t{1} << i % 64;
+      filled ? word |= bit : word &= ~bit;
+    };
+    std::uint64_t& word = filled_[place / 64];
+    set(word, place);
+    if (filled || word == 0) set(words_[place / 64 / 64], place / 64);
+  }
+
+  std::optional<Key> first_from(std::uint32_t place) const {
+    std::size_t word = place / 64;
+    if (word >= filled_.size()) return std::nullopt;
+    std::uint64_t bits = filled_[word] >> place % 64 << place % 64;
+    if (!bits) {
+      std::size_t group = ++word / 64;
+      if (group >= words_.size()) return std::nullopt;
+      std::uint64_t words = words_[group] >> word % 64 << word % 64;
+      while (!words) {
+        if (++group == words_.size()) return std::nullopt;
+        words = words_[group];
+      }
+      word = 64 * group + static_cast<std::size_t>(std::countr_zero(words));
+      bits = filled_[word];
+    }
+    const std::uint32_t list = list_at_[64 * word + static_cast<std::size_t>(std::countr_zero(bits))];
+    const Entry& first = lists_[list].blocks.back();
+    return Key{lists_[list].size, first.address, first.block, list};
+  }
+
+  std::size_t slot_of(std::uint64_t size) const {
+    std::size_t slot = (size * 0x9E3779B97F4A7C15u) >> shift_;
+    while (table_[slot] != kEmpty && lists_[table_[slot]].size != size) slot = (slot + 1) % table_.size();
+    return slot;
+  }
+
+  std::uint32_t list_of(std::uint64_t size) {
+    const std::uint32_t list = table_[slot_of(size)];
+    return list != kEmpty ? list : add_list(size);
+  }
+
+  std::uint32_t add_list(std::uint64_t size) {
+    const auto index = static_cast<std::uint32_t>(lists_.size());
+    const auto at = std::lower_bound(order_.begin(), order_.end(), size,
+                                     [&](std::uint32_t l, std::uint64_t s) { return lists_[l].size < s; });
+    // Between the places of its neighbours.
+    const std::uint32_t low = at == order_.begin() ? 0 : lists_[*(at - 1)].place + 1;
+    const auto high = at == order_.end() ? static_cast<std::uint32_t>(list_at_.size()) : lists_[*at].place;
+    order_.insert(at, index);
+    lists_.push_back({size, low + (high - low) / 2, {}});
+    if (low == high)
+      spread();
+    else
+      list_at_[lists_.back().place] = index;
+    if (2 * lists_.size() > table_.size()) {
+      table_.assign(4 * table_.size(), kEmpty);
+      shift_ -= 2;
+      for (std::uint32_t i = 0; i < index; ++i) table_[slot_of(lists_[i].size)] = i;
+    }
+    table_[slot_of(size)] = index;
+    return index;
+  }
+
+  /// Gives the lists new places at equal distances.
+  void spread() {
+    constexpr std::uint32_t kDistance = 8;
+    list_at_.assign((order_.size() + 1) * kDistance, 0);
+    filled_.assign(list_at_.size() / 64 + 1, 0);
+    words_.assign(filled_.size() / 64 + 1, 0);
+    for (std::uint32_t i = 0; i < order_.size(); ++i) {
+      List& list = lists_[order_[i]];
+      list.place = i * kDistance + kDistance / 2;
+      list_at_[list.place] = order_[i];
+      if (!list.blocks.empty()) mark(list.place, true);
+    }
+  }
+
+  static constexpr std::uint32_t kEmpty = UINT32_MAX;
+  std::vector<List> lists_;
+  std::vector<std::uint32_t> order_;    // indices of lists_, ascending sizes
+  std::vector<std::uint32_t> list_at_;  // of each place that is taken
+  std::vector<std::uint64_t> filled_;   // a bit for each place
+  std::vector<std::uint64_t> words_;    // a bit for each word of filled_
+  std::vector<std::uint32_t> table_ = std::vector<std::uint32_t>(256, kEmpty);
+  int shift_ = 64 - 8;  // 64 - log2(table_.size())
 };
 
 }  // namespace trainhost::frameworks

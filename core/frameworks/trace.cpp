@@ -61,7 +61,7 @@ std::uint32_t TraceWriter::allocate(std::uint64_t bytes, Purpose purpose, std::i
   const auto index = static_cast<std::uint32_t>(trace_.storages.size());
   const std::uint32_t module_name = intern(module);
   trace_.storages.push_back({bytes, module_name, intern(tensor), layer, purpose, false, Stream::kCompute});
-  trace_.events.push_back({index, true});
+  add({index, true});
   return index;
 }
 

@@ -70,23 +70,32 @@ struct Trace {
 class TraceWriter {
  public:
   explicit TraceWriter(Trace& trace) : trace_(trace) {}
+  /// From now on the layer that runs, `*layer`, is noted for every event; `layer` outlives the writer.
+  void note_layers(const std::int32_t* layer) { layer_ = layer; }
+  const std::vector<std::int32_t>& noted_layers() const { return noted_layers_; }
 
   void begin(Phase phase, std::uint32_t step, std::uint32_t micro_batch);
   /// Returns the index of the storage. `layer` -1: outside of the layers.
   std::uint32_t allocate(std::uint64_t bytes, Purpose purpose, std::int32_t layer, std::string_view module,
                          std::string_view tensor);
-  void free(std::uint32_t storage) { trace_.events.push_back({storage, false}); }
+  void free(std::uint32_t storage) { add({storage, false}); }
   TraceStorage& operator[](std::uint32_t storage) { return trace_.storages[storage]; }
   Trace& trace() { return trace_; }
 
  private:
   std::uint32_t intern(std::string_view text);
+  void add(TraceEvent e) {
+    trace_.events.push_back(e);
+    if (layer_) noted_layers_.push_back(*layer_);
+  }
 
   struct Interned {
     const char* data;
     std::uint32_t index;
   };
   Trace& trace_;
+  const std::int32_t* layer_ = nullptr;
+  std::vector<std::int32_t> noted_layers_;
   std::vector<Interned> recent_ = std::vector<Interned>(64);
 };
 

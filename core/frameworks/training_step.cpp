@@ -11,6 +11,7 @@
 #include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/operators.hpp"
 #include "core/frameworks/optimizer_step.hpp"
+#include "core/frameworks/repeat_layers.hpp"
 #include "core/frameworks/zero.hpp"
 
 namespace trainhost::frameworks {
@@ -117,23 +118,12 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
   return std::make_unique<Decoder>(tape, a, s);
 }
 
-}  // namespace
-
-bool has_builder(std::string_view family, ModelSource modules) {
-  if (modules == ModelSource::kLitgpt)
-    return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
-    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
-  return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
-}
-
-TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
-  if (!has_builder(architecture.family, s.modules))
-    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
-                      "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
-  require_countable(architecture, s);
-  TrainingStep result;
+/// Calculates the steps event by event, and after them the frees of everything that is left. Returns the
+/// number of events before those. layers: filled with the layer that each event is of, if it is given.
+std::size_t calculate(const model::Architecture& architecture, const StepSettings& s, TrainingStep& result,
+                      std::vector<std::int32_t>* layers) {
   Tape tape(result.trace, s.machine);
+  if (layers) tape.writer().note_layers(&tape.layer);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
   std::optional<Pipeline> pipeline;
@@ -190,7 +180,61 @@ TrainingStep training_step(const model::Architecture& architecture, const StepSe
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   result.saved_bytes = tape.saved_bytes;
   result.saved_bytes.resize(architecture.layer_count() + 1);
+  if (layers) *layers = tape.writer().noted_layers();
+  return result.trace.events.size();
+}
+
+TrainingStep run_steps(const model::Architecture& architecture, const StepSettings& s,
+                       std::vector<std::int32_t>* layers) {
+  TrainingStep result;
+  const std::size_t events = calculate(architecture, s, result, layers);
+  result.trace.events.resize(events);
   return result;
+}
+
+/// Runs a model with few layers and repeats their events; nullopt where layers are not equal, or where a step
+/// depends on the number of layers, as buckets of gradients and pipeline stages do.
+std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
+  if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
+      !s.repeats_layers || s.ddp || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1)
+    return std::nullopt;
+  model::Architecture small = a;
+  small.layers.front().count = kRepeatedFrom;
+  StepSettings first = s;
+  first.steps = 1;
+  std::vector<std::int32_t> layers;
+  TrainingStep step = run_steps(small, first, &layers);
+  std::optional<Trace> trace = repeat_layers(step.trace, layers, a.layer_count());
+  if (!trace || step.saved_bytes[2] != step.saved_bytes[3]) return std::nullopt;
+  const auto begin = std::ranges::find(trace->phases, 1u, &TracePhase::step);
+  const auto end_of_load = trace->events.begin() + static_cast<std::ptrdiff_t>(begin->event);
+  const Mark before{static_cast<std::size_t>(std::count_if(trace->events.begin(), end_of_load,
+                                                           [](const TraceEvent& e) { return e.allocation; })),
+                    begin->event, static_cast<std::size_t>(begin - trace->phases.begin())};
+  if (!copy_step(*trace, before)) return std::nullopt;
+  step.trace = std::move(*trace);
+  step.repeated = true;
+  step.saved_bytes.insert(step.saved_bytes.begin() + 2, a.layer_count() - kRepeatedFrom, step.saved_bytes[2]);
+  return step;
+}
+
+}  // namespace
+
+bool has_builder(std::string_view family, ModelSource modules) {
+  if (modules == ModelSource::kLitgpt)
+    return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
+    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
+  return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
+}
+
+TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
+  if (!has_builder(architecture.family, s.modules))
+    throw usage_error("the training step of the family '" + architecture.family + "' is not described",
+                      "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
+  require_countable(architecture, s);
+  if (std::optional<TrainingStep> step = repeated_step(architecture, s)) return std::move(*step);
+  return run_steps(architecture, s, nullptr);
 }
 
 }  // namespace trainhost::frameworks

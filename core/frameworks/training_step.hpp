@@ -57,11 +57,12 @@ struct StepSettings {
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
-  bool ddp = false;         // several data-parallel ranks; gradients are not views of the buckets
-  FsdpPolicy fsdp;          // `weights` is then the type of the gathered weights
-  ZeroPolicy zero;          // DeepSpeed; `weights` is then the type of the model
-  std::uint32_t steps = 2;  // the first allocates the optimizer state; all others are like the second
-  bool copies_step = true;  // the second step is a copy of the events of the first where both are the same
+  bool ddp = false;            // several data-parallel ranks; gradients are not views of the buckets
+  FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
+  ZeroPolicy zero;             // DeepSpeed; `weights` is then the type of the model
+  std::uint32_t steps = 2;     // the first allocates the optimizer state; all others are like the second
+  bool copies_step = true;     // the second step is a copy of the events of the first where both are the same
+  bool repeats_layers = true;  // the events of equal layers are copies where each layer has the same
   // torchtune, and nf4 also litgpt.
   LossKind loss = LossKind::kPlain;
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
@@ -84,6 +85,7 @@ struct TrainingStep {
   /// Bytes that the first micro-batch saves for the backward pass; [0]: outside of the layers, [1]: in layer
   /// 0.
   std::vector<std::uint64_t> saved_bytes;
+  bool repeated = false;  // most layers are copies of one
 };
 
 /// Throws usage_error for a family without a builder and for sizes whose sum may exceed 63 bits.

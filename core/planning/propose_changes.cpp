@@ -45,8 +45,9 @@ class ChangeProposer {
  private:
   /// `falling`: memory never grows along the series, which lets the caller bisect it. A series in which a
   /// value may be invalid, or may cost memory elsewhere, is not falling and is planned value by value.
-  void add(Price price, std::vector<CandidateChange> changes, bool falling = true) {
-    if (!changes.empty()) out_.push_back({price, falling, std::move(changes)});
+  void add(Price price, std::vector<CandidateChange> changes, bool falling = true,
+           std::uint64_t frees_at_most = UINT64_MAX) {
+    if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most});
   }
 
   /// Tensors that a fused kernel does not materialise.
@@ -335,7 +336,7 @@ class ChangeProposer {
          change("adafactor", "second moment factored into rows and columns", 0.35, "another optimizer"),
          change("sgd-momentum", "one moment instead of two", 0.6, "usually a higher loss for transformers"),
          change("sgd", "no optimizer state", 0.8, "usually a much higher loss for transformers")},
-        false);
+        false, 2 * s_.trained_bytes);
   }
 
   /// Parameters are frozen, so gradients and optimizer state shrink to those of the adapters. A run that
@@ -365,7 +366,8 @@ class ChangeProposer {
                        fmt::format("adapters of rank {} instead of {}", rank, r_.lora_rank),
                        0.05 + 0.01 * double(ranks.size()),
                        "trains fewer parameters"});
-    add(Price::kResult, std::move(ranks));
+    // The weights of adapters, and what they save, are much smaller than the activations of the model.
+    add(Price::kResult, std::move(ranks), true, 2 * s_.trained_bytes + s_.activation_bytes / 4);
     if (bits_of(r_.weight) > 4)
       add(Price::kResult, {{{{"lora.base", "nf4"}, {"lora.double_quant", "true"}},
                             "frozen 4-bit weights (QLoRA)",

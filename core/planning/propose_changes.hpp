@@ -26,6 +26,8 @@ struct CandidateSeries {
   Price price = Price::kFree;
   bool falling = true;  // memory never grows along the series: if the last value does not fit, none does
   std::vector<CandidateChange> changes;
+  /// No change frees more bytes of the run: generous, because it leaves changes out without a plan.
+  std::uint64_t frees_at_most = UINT64_MAX;
 };
 
 /// The run that does not fit, and what the costs are computed from.
@@ -37,6 +39,7 @@ struct ChangeContext {
   std::uint64_t parameters = 0;        // used per token; 0 = not known
   std::uint64_t activation_bytes = 0;  // of the plan that does not fit
   std::uint64_t all_parameters = 0;  // including experts that a token does not use; 0 = same as `parameters`
+  std::uint64_t trained_bytes = 0;   // gradients, optimizer state and workspace of the plan
   std::uint64_t devices = 1;         // of the run as the user wrote it: the number in "instead of N"
 };
 

@@ -29,6 +29,20 @@ RunSpec without_budgets(RunSpec run) {
   return run;
 }
 
+/// Estimators may save themselves the bytes of a run that does not fit.
+class OnlyIfItFits {
+ public:
+  OnlyIfItFits(plugin::Registry& registry, bool on) : registry_(registry) {
+    registry_.set_only_if_it_fits(on);
+  }
+  ~OnlyIfItFits() { registry_.set_only_if_it_fits(false); }
+  OnlyIfItFits(const OnlyIfItFits&) = delete;
+  OnlyIfItFits& operator=(const OnlyIfItFits&) = delete;
+
+ private:
+  plugin::Registry& registry_;
+};
+
 bool leaves_mode_open(const runfile::RunConfig& c) {
   const auto table = c.plugin_options.find(kModeSearchingTrainer);
   if (table == c.plugin_options.end()) return true;
@@ -91,6 +105,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   request.estimators = {decides_this ? decides_ : "auto"};
   const std::string id = choose_estimators(r.config, registry, request).ids.front();
   const TrainerTraits traits = planned_traits(r, registry, request);
+  const OnlyIfItFits scope(registry, only_if_it_fits && r.budgets.compute.known);
   // Counted before the cache is asked: this is the number of estimates requested.
   ++planned_;
   // Reports of these two do not depend on a budget, so they are cached and judged again for another device.

@@ -47,11 +47,15 @@ ChangeContext context_of(const PlanResult& v, const runfile::RunConfig& c, const
                   v.active_parameters ? v.active_parameters : v.parameters.total,
                   0,
                   0,
+                  0,
                   devices_of(asked)};
   if (s.parameters == 0 && model::known_family(c.model.family))
     s.parameters = model::count(model::from_model(c.model)).active;
   s.all_parameters = v.parameters_known ? v.parameters.total : 0;
-  s.activation_bytes = v.estimates.front().report.component_bytes(Component::kActivations);
+  const MemoryReport& r = v.estimates.front().report;
+  s.activation_bytes = r.component_bytes(Component::kActivations);
+  s.trained_bytes = r.component_bytes(Component::kGradients) + r.component_bytes(Component::kOptimizerState) +
+                    r.component_bytes(Component::kWorkspace);
   return s;
 }
 
@@ -77,10 +81,30 @@ Change make_change(const Settings& settings, const CandidateChange& r, Price pri
   return c;
 }
 
+/// Where to begin in a falling series: most series halve the size of the activations, again and again. Saves
+/// plans where it is right, and nothing else depends on it.
+struct FirstGuess {
+  std::uint64_t states = 0, others = 0, budget = 0;  // bytes of the run as it is
+  bool counts_missing = false;
+
+  /// Bytes beyond the budget; 0 for a placed program and for a run with a prefix, where they are not known.
+  std::uint64_t missing() const {
+    return counts_missing && states + others > budget ? states + others - budget : 0;
+  }
+  /// Index of the mildest change that should fit; none: the last.
+  std::optional<std::size_t> index(std::size_t changes) const {
+    for (std::size_t i = 0; i < std::min<std::size_t>(changes, 32); ++i)
+      if (states + (others >> (i + 1)) <= budget) return i;
+    return std::nullopt;
+  }
+};
+
 /// The first change of the series that fits; nullopt where it is one of `known`, which fit without the
-/// prefix. Bisects a falling series, after planning its last change: if that does not fit, none does.
+/// prefix. Bisects a falling series, after planning one change that should fit and the last change: if that
+/// does not fit, none does.
 std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Prefix& prefix,
-                                        const std::vector<Change>& known, Replanner& replan) {
+                                        const std::vector<Change>& known, Replanner& replan,
+                                        const FirstGuess& guess) {
   assert(!family.changes.empty());
   // Sets `found` to the last plan that fits; reset where the value is already suggested without the prefix.
   std::optional<Estimate> found;
@@ -96,8 +120,20 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
   };
   std::size_t low = 0, high = family.changes.size();
   if (family.falling) {
-    if (!fits(high - 1)) return std::nullopt;
-    for (--high; low < high;) {
+    const std::size_t first = guess.index(high).value_or(high - 1);
+    if (fits(first)) {
+      high = first;
+      // Right if the change before it does not fit.
+      if (high > 0 && !fits(high - 1))
+        low = high;
+      else if (high > 0)
+        --high;
+    } else {
+      low = first + 1;
+      if (low == high || !fits(high - 1)) return std::nullopt;
+      --high;
+    }
+    while (low < high) {
       const std::size_t middle = low + (high - low) / 2;
       if (fits(middle))
         high = middle;
@@ -143,10 +179,14 @@ void drop_same_data_ranks(std::vector<Change>& changes) {
 }
 
 std::vector<Change> find_single_changes(const ChangeContext& s, const Prefix& prefix,
-                                        const std::vector<Change>& known, Replanner& replan) {
+                                        const std::vector<Change>& known, Replanner& replan,
+                                        const FirstGuess& guess) {
   std::vector<Change> out;
-  for (const CandidateSeries& f : propose_changes(s))
-    if (std::optional<Change> c = mildest_that_fits(f, prefix, known, replan)) out.push_back(std::move(*c));
+  for (const CandidateSeries& f : propose_changes(s)) {
+    if (guess.missing() > f.frees_at_most) continue;
+    if (std::optional<Change> c = mildest_that_fits(f, prefix, known, replan, guess))
+      out.push_back(std::move(*c));
+  }
   return out;
 }
 
@@ -210,7 +250,8 @@ runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
 /// Appends the prefix alone, if it fits, and every candidate combined with the prefix that `out` does not
 /// have. Candidates are proposed for the small run but planned as prefix plus change, so their settings and
 /// sentences contain the prefix.
-void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out) {
+void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out,
+                       const FirstGuess& guess) {
   const runfile::RunConfig& c = replan.base().config;
   const Prefix prefix = smallest_step(c.run, ranks);
   if (prefix.settings.empty()) return;
@@ -233,7 +274,7 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
                       more_ranks ? Price::kHardware : Price::kTime, *e));
     if (out.size() >= kEnough) return;  // the prefix alone fits, so no combination is needed
   }
-  for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan)) {
+  for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan, guess)) {
     assert(!more.set.empty());
     const bool known =
         std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
@@ -290,23 +331,26 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   const runfile::RunConfig& c = replan.base().config;
   // Trainers of trainhost move states between tiers; frameworks keep them where they are.
   if (!c.framework.empty()) replan.set_states(states_of(v.estimates.front().report));
-  std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan);
+  const std::uint64_t states = states_of(v.estimates.front().report), all = v.estimates.front().compute_bytes;
+  FirstGuess guess{states, all - std::min(all, states), v.budget_bytes, !c.framework.empty()};
+  std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan, guess);
+  guess.counts_missing = false;
   // Changes that need another backend do not count: a user who selected one wants an answer for it.
   const auto on_selected_backend = [&] {
     return static_cast<std::size_t>(
         std::count_if(out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; }));
   };
   const std::size_t singles = on_selected_backend();
-  if (on_selected_backend() < kEnough) find_combinations(v, {}, replan, out);
+  if (on_selected_backend() < kEnough) find_combinations(v, {}, replan, out, guess);
   const bool device = v.compute_tier != Tier::kHost;
   // Widening steps: full recomputation first, then tensor ranks, then tensor ranks and pipeline stages. Each
   // is tried only while too few changes are known, since each plans up to a dozen runs.
   const Ranks tensor{most_tensor_ranks(c), 1},
       both{c.run.parallel.tensor < 8 ? tensor.tensor : 1, most_stages(c)};
   if (on_selected_backend() < kEnough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
-    find_combinations(v, tensor, replan, out);
+    find_combinations(v, tensor, replan, out, guess);
   if (on_selected_backend() < kEnough && device && c.run.parallel.pipeline < both.pipeline)
-    find_combinations(v, both, replan, out);
+    find_combinations(v, both, replan, out, guess);
   // Stable, so that changes of equal cost keep the order of propose_changes().
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {
     return std::tuple(a.leaves_backend, order_of(a), a.cost) <

@@ -17,7 +17,8 @@ namespace trainhost::plugin {
 struct HostContext {
   HostOptions options;
   Ledger ledger;
-  std::uint32_t threads = 1;  // the thread budget, resolved
+  std::uint32_t threads = 1;                 // the thread budget, resolved
+  std::atomic<bool> only_if_it_fits{false};  // Registry::set_only_if_it_fits()
 
   void log(int level, const std::string& where, const std::string& text) noexcept;
   void enter(const char* stage) const {

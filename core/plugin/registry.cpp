@@ -288,5 +288,6 @@ void Registry::probe_all() {
 }
 
 Ledger& Registry::ledger() { return impl_->context->ledger; }
+void Registry::set_only_if_it_fits(bool on) { impl_->context->only_if_it_fits = on; }
 
 }  // namespace trainhost::plugin

@@ -33,6 +33,8 @@ struct Candidate {
 /// Not an id of a plugin: the entry of HostOptions::plugin_options with the settings of a framework, its name
 /// among them ("framework"). Estimators whose manifest lists that framework get them as options.
 inline constexpr const char* kFrameworkOptions = "";
+/// Option of every plugin, "true" while set_only_if_it_fits(true) holds.
+inline constexpr const char* kOnlyIfItFits = "only_if_it_fits";
 
 struct HostOptions {
   std::uint32_t thread_budget = 0;                                           // 0 = all cores
@@ -96,6 +98,10 @@ class Registry {
   void probe_all();
 
   Ledger& ledger();
+
+  /// Says whether the bytes of an estimate that exceeds the budget are of interest. If not, an estimator may
+  /// report any number of bytes beyond the budget, without notes.
+  void set_only_if_it_fits(bool on);
 
  private:
   struct Impl;

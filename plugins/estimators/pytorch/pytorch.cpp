@@ -132,6 +132,7 @@ pytorch::Options options_of(const th_host* host) {
   o.persistence = elements_of("persistence_threshold", o.persistence);
   o.max_live = elements_of("max_live", o.max_live).value_or(o.max_live);
   o.reuse_distance = elements_of("reuse_distance", o.reuse_distance).value_or(o.reuse_distance);
+  o.only_if_it_fits = given.flag("only_if_it_fits", false);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;
 }

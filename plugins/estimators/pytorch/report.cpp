@@ -75,49 +75,58 @@ std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Pe
 }
 
 /// What does not depend on the budget.
-struct Replay {
+class Replay {
+ public:
   model::Architecture architecture;
   frameworks::StepSettings settings;
   frameworks::AllocatorConfig allocator;
   frameworks::Trace trace;
   frameworks::Peak peak;
-  std::uint64_t reserved = 0;
+  /// By an allocator without a limit; calculated when it is first asked for.
+  std::uint64_t reserved() const {
+    std::call_once(once_, [this] { reserved_ = frameworks::replay_allocator(trace, allocator).reserved; });
+    return reserved_;
+  }
+
+ private:
+  mutable std::once_flag once_;
+  mutable std::uint64_t reserved_ = 0;
 };
 
 using ReplayPointer = std::shared_ptr<const Replay>;
 
 ReplayPointer make_replay(const model::Architecture& a, const frameworks::StepSettings& s,
                           const frameworks::AllocatorConfig& c) {
-  const auto r = std::make_shared<Replay>();
+  auto r = std::make_shared<Replay>();
   r->architecture = a;
   r->settings = s;
   r->allocator = c;
   r->trace = frameworks::training_step(a, s).trace;
   r->peak = frameworks::find_peak(r->trace);
-  r->reserved = frameworks::replay_allocator(r->trace, c).reserved;
   return r;
 }
 
-/// Keeps the last results: advice about other devices asks for the same run again.
+/// Keeps the first result and the last ones: advice about other devices asks for the same run again.
 ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
                      const frameworks::AllocatorConfig& c) {
   constexpr std::size_t kKept = 4;
   static std::mutex lock;
-  static std::vector<ReplayPointer> kept;  // the last one used first
+  static std::vector<ReplayPointer> kept;  // the first one, then the others, the last one used first
   {
     const std::lock_guard guard(lock);
     const auto found = std::find_if(kept.begin(), kept.end(), [&](const ReplayPointer& r) {
       return r->settings == s && r->allocator == c && r->architecture == a;
     });
     if (found != kept.end()) {
-      std::rotate(kept.begin(), found, found + 1);
-      return kept.front();
+      const ReplayPointer r = *found;
+      if (found != kept.begin()) std::rotate(kept.begin() + 1, found, found + 1);
+      return r;
     }
   }
   const ReplayPointer made = make_replay(a, s, c);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
-  kept.insert(kept.begin(), made);
+  kept.insert(kept.begin() + (kept.empty() ? 0 : 1), made);
   return made;
 }
 
@@ -127,29 +136,35 @@ std::uint64_t reserved_on_device(const Replay& r, const Options& options, const 
                                  std::vector<std::string>& notes) {
   const std::uint64_t capacity =
       run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
+  const bool fits_exactly = capacity >= r.peak.bytes;
   const bool collects = r.allocator.garbage_collection_threshold > 0;
-  if (capacity < r.peak.bytes || (r.reserved <= capacity && !collects)) return r.reserved;
-  const frameworks::AllocatorResult limited = frameworks::replay_allocator(r.trace, r.allocator, capacity);
-  if (limited.out_of_memory) return r.reserved;
-  if (limited.retries)
+  if (options.only_if_it_fits && run.device_budget && !fits_exactly)
+    return std::max(r.peak.bytes, capacity + 1);
+  // An allocator that never reaches its limit is like one without.
+  if (!options.only_if_it_fits && (!fits_exactly || (r.reserved() <= capacity && !collects)))
+    return r.reserved();
+  const frameworks::AllocatorResult limited =
+      frameworks::replay_allocator(r.trace, r.allocator, fits_exactly ? capacity : 0);
+  if (limited.out_of_memory) return options.only_if_it_fits ? capacity + 1 : r.reserved();
+  if (limited.retries && !options.only_if_it_fits)
     notes.push_back(
         "It fits because the allocator returns its cached memory to the driver when the device is full, " +
         std::to_string(limited.retries) +
         " times in two steps, which takes time; with more memory it would reserve " +
-        format_bytes(r.reserved) + ".");
+        format_bytes(r.reserved()) + ".");
   return limited.reserved;
 }
 
 /// Gaps of a twentieth of the reserved memory are worth a note, unless it fits or nothing would make it fit.
 void suggest_expandable_segments(const Replay& r, const Options& options, const RunSpec& run,
                                  std::vector<std::string>& notes) {
-  if (r.allocator.expandable_segments || r.reserved - r.peak.bytes < r.reserved / 20) return;
+  if (r.allocator.expandable_segments || r.reserved() - r.peak.bytes < r.reserved() / 20) return;
   const std::uint64_t budget = run.device_budget;
-  if (budget && (r.peak.bytes + options.runtime > budget || r.reserved + options.runtime <= budget)) return;
+  if (budget && (r.peak.bytes + options.runtime > budget || r.reserved() + options.runtime <= budget)) return;
   frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
   const std::uint64_t other = frameworks::replay_allocator(r.trace, expandable).reserved;
-  if (other < r.reserved)
+  if (other < r.reserved())
     notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
                     ".");
 }
@@ -271,7 +286,7 @@ ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettin
   for (std::uint32_t index : {1u, stages - 1}) {
     s.stage.index = index;
     const ReplayPointer r = replay(a, s, options.allocator);
-    if (r->reserved > largest->reserved) largest = r;
+    if (r->reserved() > largest->reserved()) largest = r;
   }
   const auto& stage = largest->settings.stage;
   const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
@@ -298,7 +313,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   const ReplayPointer r = largest_stage(a, settings, options, notes);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   add_entries(b, *r, reserved, options);
-  add_notes(notes, *r, reserved, options, run);
+  if (!options.only_if_it_fits) add_notes(notes, *r, reserved, options, run);
   b.report.claim = Claim::kApproximation;
   return std::move(b.report);
 }

@@ -148,4 +148,36 @@ BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   }
 }
 
+// The stored cases have up to four layers, which are not repeated. A third of them is enough here.
+BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
+  const auto storage = [](const Trace& t, std::uint32_t i) {
+    const TraceStorage& s = t.storages[i];
+    return std::tuple(s.bytes, t.name_of(s), s.purpose, s.stream);
+  };
+  std::size_t repeated = 0;
+  for (const char* folder : {"", "torchtitan", "torchtitan-2024", "torchtune", "litgpt"})
+    for (const Json& r : test::oracle_records(folder)) {
+      model::Architecture a = test::architecture_of(r.at("case"));
+      if (a.layers.back() != a.layers.front() || r.at("n").get<int>() % 3) continue;
+      a.layers.resize(1);
+      a.layers.front().count = 7;
+      StepSettings s = test::settings_of(r.at("case"));
+      const TrainingStep copied = training_step(a, s);
+      s.repeats_layers = false;
+      const TrainingStep computed = training_step(a, s);
+      const Trace &t = copied.trace, &u = computed.trace;
+      bool same = t.events.size() == u.events.size() && t.phases.size() == u.phases.size() &&
+                  copied.saved_bytes == computed.saved_bytes;
+      for (std::size_t i = 0; same && i < t.events.size(); ++i)
+        same = t.events[i].allocation == u.events[i].allocation &&
+               storage(t, t.events[i].storage) == storage(u, u.events[i].storage);
+      for (std::size_t i = 0; same && i < t.phases.size(); ++i)
+        same = t.phases[i].event == u.phases[i].event && t.phases[i].phase == u.phases[i].phase &&
+               t.phases[i].step == u.phases[i].step && t.phases[i].micro_batch == u.phases[i].micro_batch;
+      BOOST_TEST(same, folder << " case " << r.at("n") << ": " << r.at("case").dump());
+      repeated += copied.repeated ? 1 : 0;
+    }
+  BOOST_TEST(repeated >= 130u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

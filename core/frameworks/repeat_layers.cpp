@@ -1,0 +1,203 @@
+#include "core/frameworks/repeat_layers.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace trainhost::frameworks {
+namespace {
+
+constexpr std::int32_t kLast = kRepeatedFrom - 1;
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+/// Consecutive events of one layer in one phase. Layers 1 and 2 are two neighbouring runs, a pair.
+struct Run {
+  std::size_t begin = 0, end = 0;  // events
+  std::int32_t layer = -1;
+  std::uint32_t pair = kNone;
+  std::uint32_t first_storage = 0, storages = 0;  // that the run allocates: consecutive indices
+};
+
+/// An event of a pair: the storage that it allocates or frees, for any layer.
+struct Reference {
+  std::uint32_t pair = kNone;                        // that allocates it
+  std::int32_t distance = 0;                         // its layer minus the layer of the event: -1, 0 or 1
+  std::uint32_t ordinal = 0;                         // of the allocations of its run
+  std::uint32_t edge_run = kNone, edge_ordinal = 0;  // of layer 0 or the last one instead of the pair
+  bool allocation = false;
+};
+
+class Repeater {
+ public:
+  Repeater(const Trace& small, std::span<const std::int32_t> executed, std::uint32_t layers)
+      : small_(small), executed_(executed), layers_(static_cast<std::int32_t>(layers)) {}
+
+  std::optional<Trace> run() {
+    if (!find_runs() || !find_pairs()) return std::nullopt;
+    templates_.resize(pairs_.size());
+    for (std::uint32_t p = 0; p < pairs_.size(); ++p)
+      if (!compare(p)) return std::nullopt;
+    out_.names = small_.names;
+    const auto times = static_cast<std::size_t>(layers_) / kRepeatedFrom + 1;
+    out_.events.reserve(small_.events.size() * times);
+    out_.storages.reserve(small_.storages.size() * times);
+    base_of_run_.resize(runs_.size());
+    bases_.assign(pairs_.size(), std::vector<std::uint32_t>(static_cast<std::size_t>(layers_)));
+    std::size_t phase = 0;
+    for (std::uint32_t r = 0; r < runs_.size(); ++r) {
+      for (; phase < small_.phases.size() && small_.phases[phase].event <= runs_[r].begin; ++phase)
+        add_phase(phase);
+      if (runs_[r].pair == kNone) {
+        if (!emit_once(r)) return std::nullopt;
+      } else {
+        emit_pair(runs_[r].pair, runs_[r].layer == 1);
+        ++r;  // the other run of the pair
+      }
+    }
+    for (; phase < small_.phases.size(); ++phase) add_phase(phase);
+    return std::move(out_);
+  }
+
+ private:
+  std::int32_t layer_of(std::size_t event) const {
+    return executed_[event] >= 0 ? executed_[event] : small_.storages[small_.events[event].storage].layer;
+  }
+
+  bool find_runs() {
+    home_.resize(small_.storages.size());
+    std::size_t phase = 0;
+    std::uint32_t storages = 0;
+    for (std::size_t i = 0; i < small_.events.size(); ++i) {
+      bool new_phase = false;
+      for (; phase < small_.phases.size() && small_.phases[phase].event <= i; ++phase) new_phase = true;
+      const std::int32_t layer = layer_of(i);
+      if (layer > kLast) return false;
+      if (runs_.empty() || new_phase || runs_.back().layer != layer)
+        runs_.push_back({i, i, layer, kNone, storages, 0});
+      Run& run = runs_.back();
+      run.end = i + 1;
+      if (!small_.events[i].allocation) continue;
+      if (small_.events[i].storage != storages) return false;
+      home_[storages++] = static_cast<std::uint32_t>(runs_.size() - 1);
+      ++run.storages;
+    }
+    return true;
+  }
+
+  bool find_pairs() {
+    for (std::uint32_t r = 0; r < runs_.size(); ++r) {
+      if (runs_[r].layer != 1 && runs_[r].layer != 2) continue;
+      if (r + 1 == runs_.size() || runs_[r + 1].layer != 3 - runs_[r].layer) return false;
+      const Run &a = runs_[r], &b = runs_[r + 1];
+      if (a.end - a.begin != b.end - b.begin || a.storages != b.storages) return false;
+      runs_[r].pair = runs_[r + 1].pair = static_cast<std::uint32_t>(pairs_.size());
+      pairs_.push_back(runs_[r].layer == 1 ? std::pair(r, r + 1) : std::pair(r + 1, r));
+      ++r;
+    }
+    return true;
+  }
+
+  /// Makes the template of a pair.
+  bool compare(std::uint32_t p) {
+    const Run &one = runs_[pairs_[p].first], &two = runs_[pairs_[p].second];
+    for (std::size_t k = 0; k < one.end - one.begin; ++k) {
+      const TraceEvent a = small_.events[one.begin + k], b = small_.events[two.begin + k];
+      if (a.allocation != b.allocation || !same(small_.storages[a.storage], small_.storages[b.storage]))
+        return false;
+      const Run &home_a = runs_[home_[a.storage]], &home_b = runs_[home_[b.storage]];
+      Reference r;
+      r.allocation = a.allocation;
+      r.distance = home_a.layer - 1;
+      if (home_b.layer - 2 != r.distance || r.distance < -1 || r.distance > 1) return false;
+      // Of the two storages one may be of layer 0 or of the last layer.
+      const bool edge_a = home_a.pair == kNone, edge_b = home_b.pair == kNone;
+      if ((edge_a && edge_b) || (!edge_a && !edge_b && home_a.pair != home_b.pair)) return false;
+      const std::uint32_t in_pair = edge_a ? b.storage : a.storage, edge = edge_a ? a.storage : b.storage;
+      r.pair = edge_a ? home_b.pair : home_a.pair;
+      r.ordinal = in_pair - runs_[home_[in_pair]].first_storage;
+      if (edge_a || edge_b) {
+        r.edge_run = home_[edge];
+        r.edge_ordinal = edge - runs_[r.edge_run].first_storage;
+      } else if (b.storage - home_b.first_storage != r.ordinal) {
+        return false;
+      }
+      templates_[p].push_back(r);
+    }
+    return true;
+  }
+
+  static bool same(const TraceStorage& a, const TraceStorage& b) {
+    return a.bytes == b.bytes && a.module == b.module && a.tensor == b.tensor && a.purpose == b.purpose &&
+           a.saved == b.saved && a.stream == b.stream &&
+           (b.layer == a.layer + 1 || (a.layer == -1 && b.layer == -1));
+  }
+
+  void add_phase(std::size_t index) {
+    TracePhase p = small_.phases[index];
+    p.event = out_.events.size();
+    out_.phases.push_back(p);
+  }
+
+  void add_storages(const Run& run, std::int32_t shift) {
+    for (std::uint32_t i = 0; i < run.storages; ++i) {
+      TraceStorage s = small_.storages[run.first_storage + i];
+      if (s.layer >= 0) s.layer += shift;
+      out_.storages.push_back(s);
+    }
+  }
+
+  /// Events outside of the layers, of the first, or of the last layer.
+  bool emit_once(std::uint32_t index) {
+    const Run& run = runs_[index];
+    base_of_run_[index] = static_cast<std::uint32_t>(out_.storages.size());
+    add_storages(run, run.layer == kLast ? layers_ - 1 - kLast : 0);
+    for (std::size_t i = run.begin; i < run.end; ++i) {
+      const TraceEvent e = small_.events[i];
+      const Run& home = runs_[home_[e.storage]];
+      const std::uint32_t ordinal = e.storage - home.first_storage;
+      if (home.pair == kNone) {
+        out_.events.push_back({base_of_run_[home_[e.storage]] + ordinal, e.allocation});
+        continue;
+      }
+      if (run.layer < 0) return false;
+      const std::int32_t layer = home.layer + (run.layer == kLast ? layers_ - 1 - kLast : 0);
+      out_.events.push_back({bases_[home.pair][static_cast<std::size_t>(layer)] + ordinal, e.allocation});
+    }
+    return true;
+  }
+
+  void emit_pair(std::uint32_t p, bool ascending) {
+    const Run& one = runs_[pairs_[p].first];
+    for (std::int32_t n = 1; n < layers_ - 1; ++n) {
+      const std::int32_t layer = ascending ? n : layers_ - 1 - n;
+      bases_[p][static_cast<std::size_t>(layer)] = static_cast<std::uint32_t>(out_.storages.size());
+      add_storages(one, layer - 1);
+      for (const Reference& r : templates_[p]) {
+        const std::int32_t of = layer + r.distance;
+        const std::uint32_t storage = of == 0 || of == layers_ - 1
+                                          ? base_of_run_[r.edge_run] + r.edge_ordinal
+                                          : bases_[r.pair][static_cast<std::size_t>(of)] + r.ordinal;
+        out_.events.push_back({storage, r.allocation});
+      }
+    }
+  }
+
+  const Trace& small_;
+  std::span<const std::int32_t> executed_;
+  std::int32_t layers_;
+  std::vector<Run> runs_;
+  std::vector<std::uint32_t> home_;                             // run that allocates a storage
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs_;  // runs of layer 1 and of layer 2
+  std::vector<std::vector<Reference>> templates_;
+  std::vector<std::uint32_t> base_of_run_;         // first storage in the result, of runs in no pair
+  std::vector<std::vector<std::uint32_t>> bases_;  // the same of each pair and layer
+  Trace out_;
+};
+
+}  // namespace
+
+std::optional<Trace> repeat_layers(const Trace& small, std::span<const std::int32_t> executed,
+                                   std::uint32_t layers) {
+  return Repeater(small, executed, layers).run();
+}
+
+}  // namespace trainhost::frameworks
