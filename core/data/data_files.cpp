@@ -3,6 +3,7 @@
 #include "core/data/data_files.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@
 namespace trainhost::data {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr char kRandomSuffix[] = ".XXXXXX";  // of temporary files, as mkostemp() replaces it
 
 /// Reads errno, so it must be called before anything else that can change it.
 std::string reason() { return std::strerror(errno); }
@@ -132,11 +135,37 @@ std::string read_whole(const fs::path& path, std::uint64_t limit) {
 
 /// The temporary file is in the folder of the target, because rename() cannot cross file systems. Its random
 /// name keeps two processes that write the same file from writing into each other's data.
-OutputFile::OutputFile(const fs::path& path) : path_(path), temporary_(path.string() + ".XXXXXX") {
-  descriptor_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
-  if (descriptor_ < 0) fail("cannot be created");
+/// While it is written it is locked, which tells it apart from what a dead process left: remove_abandoned().
+OutputFile::OutputFile(const fs::path& path) : path_(path) {
+  while (true) {
+    temporary_ = path.string() + kRandomSuffix;
+    descriptor_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+    if (descriptor_ < 0) fail("cannot be created");
+    struct stat s {};
+    // A file system without locks: nothing is ever removed there.
+    if (::flock(descriptor_, LOCK_EX) != 0 || ::fstat(descriptor_, &s) != 0 || s.st_nlink > 0) break;
+    ::close(std::exchange(descriptor_, -1));  // removed before it was locked
+  }
   // mkostemp() creates the file with mode 0600; data files are readable like files written with a shell.
   ::fchmod(descriptor_, 0644);
+}
+
+void remove_abandoned(const fs::path& folder) {
+  constexpr std::size_t kSuffix = std::char_traits<char>::length(kRandomSuffix);
+  std::error_code failed;
+  for (const std::string& name : names_in_directory(folder, failed)) {
+    const std::size_t dot = name.rfind('.');
+    if (dot == std::string::npos || name.size() - dot != kSuffix) continue;
+    const std::string target = name.substr(0, dot);
+    if (!target.ends_with(".bin") && !target.ends_with(".xxh3") && !target.ends_with(".json")) continue;
+    const fs::path file = folder / name;
+    const int d = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (d < 0) continue;
+    struct stat s {};
+    if (::fstat(d, &s) == 0 && S_ISREG(s.st_mode) && ::flock(d, LOCK_EX | LOCK_NB) == 0)
+      ::unlink(file.c_str());
+    ::close(d);
+  }
 }
 
 OutputFile::~OutputFile() {

@@ -67,6 +67,11 @@ class OutputFile {
   std::uint64_t size_ = 0;
 };
 
+/// Removes temporary files of OutputFile that no process writes any more: those of a process that was killed.
+/// Of other files only those are touched that have such a name (NAME.bin.XXXXXX, .xxh3., .json.). Reports no
+/// error.
+void remove_abandoned(const std::filesystem::path& folder);
+
 /// XXH3-128 of the content as 32 hexadecimal digits.
 std::string content_hash(const InputFile& file);
 std::string content_hash(std::string_view bytes);

@@ -51,6 +51,7 @@ class TokenCache {
     if (ec)
       throw run_error("folder " + in_quotes(folder_) +
                       " for tokenized text cannot be created: " + ec.message());
+    remove_abandoned(folder_);
     TokenWriter writer(path, needs_uint32(tokenizer_.vocab()), true);
     encode_file(text, tokenizer_, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
     if (writer.count() == 0)

@@ -357,6 +357,20 @@ BOOST_AUTO_TEST_CASE(damaged_models_never_crash) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_a_killed_process_left_is_removed_and_what_is_being_written_is_not) {
+  Folder f;
+  const fs::path left = f.text("key.bin.aB3dE9", "half"), other = f.text("notes.bin.tar.gz", "mine"),
+                 short_name = f.text("key.bin.12345", "mine");
+  OutputFile writing(f / "key.bin");
+  remove_abandoned(f / "");
+  BOOST_TEST(!fs::exists(left));
+  BOOST_TEST(fs::exists(other));
+  BOOST_TEST(fs::exists(short_name));
+  writing.commit();
+  BOOST_TEST(fs::exists(f / "key.bin"));
+  remove_abandoned(f / "nowhere");
+}
+
 BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model) {
   const Folder f;
   const std::string text = story_text(2, StoryStream::kTrain, 1, 5000);

@@ -42,8 +42,7 @@ std::vector<BrokenPlugin> broken_plugins() {
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     BrokenPlugin a;
-    if (!line.empty() && line[0] != '#' && words >> a.name >> a.kind >> a.check && is_counted(a.name))
-      all.push_back(a);
+    if (!line.empty() && line[0] != '#' && words >> a.name >> a.kind >> a.check) all.push_back(a);
   }
   return all;
 }
@@ -175,7 +174,8 @@ BOOST_AUTO_TEST_CASE(every_check_is_failed_by_a_broken_plugin) {
 }
 
 BOOST_AUTO_TEST_CASE(each_broken_plugin_fails_its_check_and_no_other) {
-  const std::vector<BrokenPlugin> all = broken_plugins();
+  std::vector<BrokenPlugin> all = broken_plugins();
+  std::erase_if(all, [](const BrokenPlugin& p) { return !is_counted(p.name); });
   FileVariants variants;
   std::vector<fs::path> files;
   for (const BrokenPlugin& a : all)
