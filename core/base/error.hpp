@@ -16,7 +16,7 @@ enum class Exit : int {
   kDoesNotFit = 3,  ///< the plan exceeds the budget
   kNoBackend = 4,   ///< the requested backend is unavailable and fallback is off
   kFalsified = 5,   ///< a contract does not hold
-  kStopped = 75,    ///< stopped by a signal after writing a checkpoint: continue with --resume
+  kStopped = 75,    ///< stopped by a signal after writing a checkpoint, or before the first step
 };
 
 /// Source position of a mistake. Empty file = none; line and column count from 1, 0 = unknown.

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,7 +58,10 @@ struct OpenOptions {
   std::filesystem::path cache_dir;  // folder for tokenized text, which is then read from there
   bool identify = false;            // compute Source::content; reads every file once
   bool any_text = false;  // also read files as text whose names say that they are something else (.jsonl)
+  std::function<bool()> cancelled;  // asked while a text is tokenized; true: open_source() throws Cancelled
 };
+/// What open_source() throws when OpenOptions::cancelled says so. Nothing was written.
+struct Cancelled {};
 Source open_source(const OpenOptions& o);
 
 /// Throws usage_error if the name of a file says that it is not text: the model would learn the syntax of the

@@ -31,7 +31,7 @@ void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t
 class TokenCache {
  public:
   TokenCache(const Tokenizer& tokenizer, const OpenOptions& o)
-      : tokenizer_(tokenizer), folder_(o.cache_dir), vocab_(o.vocab) {
+      : tokenizer_(tokenizer), folder_(o.cache_dir), vocab_(o.vocab), cancelled_(o.cancelled) {
     if (folder_.empty()) throw usage_error("the text must be tokenized, but no cache folder is set");
     model_hash_ = content_hash(InputFile(o.tokenizer));
   }
@@ -53,7 +53,10 @@ class TokenCache {
                       " for tokenized text cannot be created: " + ec.message());
     remove_abandoned(folder_);
     TokenWriter writer(path, needs_uint32(tokenizer_.vocab()), true);
-    encode_file(text, tokenizer_, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
+    encode_file(text, tokenizer_, [&](std::span<const std::int32_t> ids) {
+      if (cancelled_ && cancelled_()) throw Cancelled{};
+      writer.append(ids);
+    });
     if (writer.count() == 0)
       throw usage_error("data file " + in_quotes(text.path()) + " has no tokens under " + tokenizer_.name());
     text.require_unchanged();
@@ -95,6 +98,7 @@ class TokenCache {
   const Tokenizer& tokenizer_;
   fs::path folder_;
   std::uint64_t vocab_;
+  std::function<bool()> cancelled_;
   std::string model_hash_;
 };
 

@@ -129,6 +129,7 @@ void TrainingRun::open_data() {
   tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
   data::OpenOptions options = planning::open_options(config_);
   options.identify = true;
+  options.cancelled = [] { return StopSignals::received() != 0; };
   source_ = data::open_source(options);
   for (const std::string& note : source_.notes) report(note);
   batches_.emplace(*source_.train, config_);

@@ -27,6 +27,7 @@ constexpr std::array<StopSignal, 6> kSignals = {{{SIGINT, "SIGINT"},
 std::array<struct sigaction, kSignals.size()> g_previous;
 std::atomic<int> g_received{0};
 
+std::atomic<const char*> g_consequence{"stopping"};
 char g_loss[2][200];
 std::atomic<int> g_current{0};  // index of the text that the handler prints
 
@@ -41,7 +42,9 @@ void on_signal(int which) {
   if (g_received.exchange(which) == 0) {
     print("\ntrainhost: ");
     print(StopSignals::name(which));
-    print(": stopping with a checkpoint; a second signal ends the run at once\n");
+    print(": ");
+    print(g_consequence.load());
+    print("; a second signal ends the run at once\n");
   } else {
     const char* loss = g_loss[g_current.load()];
     print("\ntrainhost: ended by ");
@@ -82,6 +85,8 @@ const char* StopSignals::name(int signal) {
     if (s.number == signal) return s.name;
   return "no signal";
 }
+
+void StopSignals::set_consequence(const char* text) { g_consequence = text; }
 
 void StopSignals::set_loss(std::string_view text) {
   const int other = 1 - g_current.load();

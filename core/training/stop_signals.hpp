@@ -19,6 +19,8 @@ class StopSignals {
   static int received();
   /// "SIGTERM"; "no signal" for 0.
   static const char* name(int signal);
+  /// What the first signal leads to, for the line that it prints: "stopping with a checkpoint". A literal.
+  static void set_consequence(const char* text);
   /// What a second signal would lose, for the line that it prints: "nothing: the last checkpoint is of this
   /// step", or "the work since step 100". Longer than 200 bytes is truncated.
   static void set_loss(std::string_view text);

@@ -20,14 +20,24 @@ namespace trainhost::training {
 namespace fs = std::filesystem;
 
 /// Order: the plan needs no files; the output directory is locked before data and weights are read, so a
-/// second run fails at once; signals are handled from the moment at which work could be lost.
+/// second run fails at once; a signal that comes before the first step leaves nothing behind.
 Exit TrainingRun::run() {
   plan();
   if (!open_output()) return Exit::kDone;
-  open_data();
-  StopSignals signals;  // from here on Ctrl-C ends the run after the current step
-  create_session();
+  StopSignals signals;
+  StopSignals::set_consequence("stopping before the first step");
+  StopSignals::set_loss("nothing: no step was computed");
+  try {
+    open_data();
+    if (StopSignals::received()) return stop_before_first_step();
+    create_session();
+  } catch (const data::Cancelled&) {
+  } catch (const plugin::PluginError& e) {
+    if (!ended_by_signal(e)) throw;
+  }
+  if (StopSignals::received()) return stop_before_first_step();
   open_metrics();
+  StopSignals::set_consequence("stopping with a checkpoint");  // after the current step
   state_loss();
   bool running = true;
   // A run that is resumed after its last step trains nothing and only writes the model.
@@ -278,6 +288,13 @@ void TrainingRun::report_sample() try {
     report("sample of generated text:\n" + *text);
 } catch (const Error& e) {
   report(std::string("no sample of generated text: ") + e.what());
+}
+
+/// Ends the run after a signal that came while data or weights were read.
+Exit TrainingRun::stop_before_first_step() {
+  report(fmt::format("stopped by {} before a step was computed; the same command starts again",
+                     StopSignals::name(StopSignals::received())));
+  return Exit::kStopped;
 }
 
 /// Ends the run after a signal, with a checkpoint to resume from.

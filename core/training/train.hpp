@@ -23,8 +23,8 @@ struct TrainOptions {
   std::string command_line;  // kept in the folder of the run
 };
 
-/// Returns kDone, or kStopped if a signal or a lost device ended the run and a checkpoint is intact. All
-/// other failures throw Error. `observer` receives what is printed for people.
+/// Returns kDone, or kStopped if a signal or a lost device ended the run and a checkpoint is intact, or no
+/// step was computed. All other failures throw Error. `observer` receives what is printed for people.
 Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
            RunObserver& observer);
 

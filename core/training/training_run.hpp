@@ -78,6 +78,7 @@ class TrainingRun {
   void save_if_best(double loss);
   void report_sample();
   bool finish();  // false: a signal came before the model was written
+  Exit stop_before_first_step();
   Exit stop();
   void checkpoint_after_failure();
   std::string finish_profile();  // the JSON object; "" without --profile

@@ -371,6 +371,19 @@ BOOST_AUTO_TEST_CASE(what_a_killed_process_left_is_removed_and_what_is_being_wri
   remove_abandoned(f / "nowhere");
 }
 
+BOOST_AUTO_TEST_CASE(tokenizing_ends_when_it_is_cancelled_and_leaves_no_file) {
+  const Folder f;
+  OpenOptions o;
+  o.train = {f.text("a.txt", story_text(2, StoryStream::kTrain, 1, 5000))};
+  o.tokenizer = small_model("bpe").string();
+  o.vocab = 500, o.seq_len = 16, o.cache_dir = f / "cache";
+  o.cancelled = [] { return true; };
+  BOOST_CHECK_THROW(open_source(o), Cancelled);
+  BOOST_TEST(std::distance(fs::directory_iterator(o.cache_dir), {}) == 0);
+  o.cancelled = [] { return false; };
+  BOOST_TEST(open_source(o).train->size() > 100u);
+}
+
 BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model) {
   const Folder f;
   const std::string text = story_text(2, StoryStream::kTrain, 1, 5000);
