@@ -300,7 +300,8 @@ BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_w
   other = r, other.weight = DType::kF32, other.master = DType::kNone;
   refused(other, "plan.weights = \"fp32\" under DeepSpeed: its torch_autocast");
   other = r, other.mode = RunMode::kLora, other.lora_rank = 8, other.lora_targets = 1;
-  refused(other, "adapters under DeepSpeed");
+  other.parallel.zero = 3;
+  refused(other, "adapters under ZeRO 3 of DeepSpeed");
   other = r, other.memory.optimizer_in = Tier::kHost;
   refused(other, "plan.offload_optimizer");
 }
