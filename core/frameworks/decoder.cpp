@@ -60,8 +60,9 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
     return trained_.back();
   }
   const bool trained = !base || s_.lora_rank == 0;
-  // peft keeps adapters in f32 where the base is in bf16 or f16.
-  Tensor w = t_.parameter(shape, base ? s_.weights : Element::kF32, module, trained);
+  // peft keeps adapters in f32 where the base is in bf16 or f16; the engine of DeepSpeed casts the whole
+  // model.
+  Tensor w = t_.parameter(shape, base || s_.zero.stage ? s_.weights : Element::kF32, module, trained);
   if (trained) trained_.push_back(w);
   return w;
 }

@@ -220,6 +220,16 @@ def draw_zero3(seed: int, number: int) -> Case:
                     "reuse": r.choice([0, between(r, 100_000, 10_000_000), 1_000_000_000])})
 
 
+def draw_zero_lora(seed: int, number: int) -> Case:
+    """Case `number` of a seed under stage 1 or 2 of DeepSpeed with adapters. The bucket has a size that some gradients exceed,
+    that a few fill, or that holds all of them."""
+    r = random.Random(f"zero/lora/{seed}/{number}")
+    case = draw_zero(f"{seed}/lora", number)
+    return dataclasses.replace(
+        case, lora=r.choice([4, 8, 12, 16, 32]), lora_targets=TARGETS[number % 2], lora_dropout=r.choice([0.0, 0.05]),
+        zero=case.zero | {"bucket": between(r, 3_000, 1_000_000)})
+
+
 def draw_tune(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtune."""
     r = random.Random(f"tune/{seed}/{number}")

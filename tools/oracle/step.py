@@ -88,6 +88,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             lit.shard(model, mesh)
         elif c.fsdp and not fsdp.is_titan(c):
             fsdp.shard(model, c, mesh)
+        if c.zero:
+            zero.cast(c, model)
         optimizer = optimizer_of(c, model)
         counts = {"all": sum(p.numel() for p in model.parameters()),
                   "trained": sum(p.numel() for p in model.parameters() if p.requires_grad)}

@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch._subclasses import fake_impls
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import models
+
 
 def number(mode, function, tensor):
     """The value of a fake scalar: no overflow, norm 0."""
@@ -49,11 +51,20 @@ def ranks(c):
 
 def groups_of(c, model):
     """The groups of parameters that the Trainer of transformers makes."""
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     if c.zero["groups"] == 1:
         return parameters
-    return [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.01},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+    groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.01},
+              {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def cast(c, model):
+    """Casts adapters to the type of the model, as the engine does with Module.bfloat16()."""
+    for module in model.modules() if c.lora else ():
+        for name, p in module._parameters.items():
+            if p is not None and p.dtype != models.DTYPES[c.precision]:
+                module._parameters[name] = torch.nn.Parameter(torch.empty_like(p, dtype=models.DTYPES[c.precision]))
 
 
 def engine(c, model, optimizer):

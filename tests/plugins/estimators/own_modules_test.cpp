@@ -97,7 +97,8 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
       "full training on several ranks",
       [](RunSpec& run) {
         run.mode = RunMode::kFull, run.lora_rank = run.lora_targets = 0, run.parallel.data = 2;
-      }, llama);
+      },
+      llama);
   const ModelSpec gemma = *model::find_planned_preset("gemma-2-2b");
   refused(
       "this model in litgpt", [](RunSpec&) {}, gemma);

@@ -190,7 +190,8 @@ BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_w
   check_refused(other, {{"framework", "deepspeed"}},
                 "plan.weights = \"fp32\" under DeepSpeed: its torch_autocast");
   other = r, other.mode = RunMode::kLora, other.lora_rank = 8, other.lora_targets = 1;
-  check_refused(other, {{"framework", "deepspeed"}}, "adapters under DeepSpeed");
+  other.parallel.zero = 3;
+  check_refused(other, {{"framework", "deepspeed"}}, "adapters under ZeRO 3 of DeepSpeed");
   other = r, other.memory.optimizer_in = Tier::kHost;
   check_refused(other, {{"framework", "deepspeed"}}, "plan.offload_optimizer");
 }
