@@ -36,8 +36,8 @@ Exit TrainingRun::run() {
     if (!ended_by_signal(e)) throw;
   }
   if (StopSignals::received()) return stop_before_first_step();
-  open_metrics();
   StopSignals::set_consequence("stopping with a checkpoint");  // after the current step
+  open_metrics();
   state_loss();
   bool running = true;
   // A run that is resumed after its last step trains nothing and only writes the model.
