@@ -27,7 +27,7 @@ constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;
 VendorLibrary g_driver("libcuda.so.1", "TRAINHOST_CUDA_DRIVER");
 
 [[noreturn]] void unavailable(const std::string& why, const std::string& hint = {}, Result code = 0) {
-  throw abi::StatusError(TH_E_UNAVAILABLE, why, hint).of("cuda", code);
+  throw abi::StatusError(TH_E_UNAVAILABLE, why, hint).of(code ? "cuda" : "", code);
 }
 
 /// A function that every CUDA driver exports; throws if the library has none.
