@@ -104,7 +104,8 @@ void return_result(Outcome outcome, const UpdateResult& result, th_step_out& out
   if (outcome == Outcome::kNonFinite)
     throw abi::StatusError(TH_E_NONFINITE,
                            "loss " + std::to_string(result.loss) + ", gradient norm " +
-                               std::to_string(result.grad_norm) + ": the update was not applied",
+                               std::to_string(result.grad_norm) + ": the update was not applied" +
+                               (result.cause.empty() ? "" : "; " + result.cause),
                            "reduce optimizer.lr, or increase optimizer.warmup_steps");
 }
 

@@ -46,6 +46,7 @@ struct UpdateInput {
 struct UpdateResult {
   double loss = 0.0, grad_norm = 0.0;
   std::uint64_t counted = 0;
+  std::string cause;  // of kNonFinite: see nonfinite.hpp; "" if it was not looked for
 };
 enum class Outcome { kDone, kCancelled, kNonFinite };
 

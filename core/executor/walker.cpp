@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/executor/nonfinite.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
@@ -64,24 +65,28 @@ bool Walker::run(step::Section section, const std::function<bool()>& cancelled, 
   return true;
 }
 
+/// The loss is a mean over all counted targets of the step, so the scale is the same in every micro-batch and
+/// gradients of micro-batches simply add up.
+StepState Walker::state_of_micro(const UpdateInput& in, std::uint64_t micro, std::uint64_t counted) const {
+  const std::uint64_t tokens = program_.run.tokens_per_micro_batch();
+  return {in.tokens + micro * tokens,
+          in.targets + micro * tokens,
+          tokens,
+          micro == 0,
+          static_cast<float>(1.0 / static_cast<double>(counted)),
+          in.lr,
+          in.step_index,
+          0};
+}
+
 Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
   const step::Program& p = program_;
-  const std::uint64_t micro = p.run.tokens_per_micro_batch(), total = p.run.tokens_per_step();
-  out.counted = counted_targets(in.targets, total);
+  out.counted = counted_targets(in.targets, p.run.tokens_per_step());
   scalars()[step::kLossSum] = 0.0;
   scalars()[step::kNorm2] = 0.0;
   if (timer_) timer_->begin_update();
-  // The loss is a mean over all counted targets of the step, so the scale is the same in every micro-batch
-  // and gradients of micro-batches simply add up.
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
-    step_ = {in.tokens + i * micro,
-             in.targets + i * micro,
-             micro,
-             i == 0,
-             static_cast<float>(1.0 / static_cast<double>(out.counted)),
-             in.lr,
-             in.step_index,
-             0};
+    step_ = state_of_micro(in, i, out.counted);
     if (!run(p.section(SectionKind::kMicro), cancelled, timer_)) return Outcome::kCancelled;
   }
   out.loss = scalars()[step::kLossSum] / static_cast<double>(out.counted);
@@ -95,7 +100,10 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   assert(norms.begin < norms.end && weights.begin < weights.end);
   run(norms, nullptr, timer_);
   out.grad_norm = std::sqrt(scalars()[step::kNorm2]);
-  if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) return Outcome::kNonFinite;
+  if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) {
+    out.cause = find_nonfinite(in, cancelled, out.counted);
+    return Outcome::kNonFinite;
+  }
   // torch.nn.utils.clip_grad_norm_: factor = min(1, max_norm / (norm + 1e-6)).
   const double clip = p.run.clip_norm;
   scalars()[step::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
@@ -105,6 +113,34 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   half_updated_ = false;
   if (timer_) timer_->end_update();
   return Outcome::kDone;
+}
+
+// Repeats the micro-batches of a failed update, which has changed no weight, and looks at the outputs of each
+// operation: those of all earlier operations were finite. One operation per call: the backend may fuse
+// operations only where that changes no result.
+std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled,
+                                   std::uint64_t counted) {
+  const step::Section section = program_.section(SectionKind::kMicro);
+  scalars()[step::kLossSum] = 0.0;
+  scalars()[step::kNorm2] = 0.0;
+  for (std::uint64_t micro = 0; micro < program_.run.accumulate; ++micro) {
+    step_ = state_of_micro(in, micro, counted);
+    for (std::uint32_t i = section.begin; i < section.end; ++i) {
+      if (cancelled && cancelled()) return {};
+      const step::Op& op = program_.ops[i];
+      storage_.enter(i);
+      backend_.run({&op, 1}, step_);
+      step::BufferId bad = step::kNoBuffer;
+      for (step::BufferId b : op.outputs())
+        if (const step::Buffer& o = program_[b]; bad == step::kNoBuffer) {
+          const std::uint64_t elements = o.rows * o.cols;
+          if (first_nonfinite(o.dtype, storage_.at(b), elements) < elements) bad = b;
+        }
+      storage_.leave(i);
+      if (bad != step::kNoBuffer) return describe_nonfinite(program_, op, bad, micro);
+    }
+  }
+  return describe_not_repeated();
 }
 
 Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,

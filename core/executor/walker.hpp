@@ -1,5 +1,6 @@
 // Runs a step program section by section: one update, one evaluation, or one generated token. Handles
-// sections and scalars; the operations are executed by the backend. Allocates nothing after construction.
+// sections and scalars; the operations are executed by the backend. Allocates nothing after construction,
+// except the text of an error.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,7 +18,8 @@ class Walker {
   Walker(const step::Program& program, Storage& storage, Backend& backend);
 
   /// One optimizer update. `cancelled` is called between operations until the gradients are complete. If the
-  /// result is not kDone, no weight and no moment has changed.
+  /// result is not kDone, no weight and no moment has changed. If it is kNonFinite, the gradients are
+  /// computed a second time to find the first tensor that is not finite (UpdateResult::cause).
   Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
 
   /// Mean loss over the counted targets of `sequences` <= micro_batch sequences. Changes no weight.
@@ -35,6 +37,9 @@ class Walker {
 
  private:
   bool run(step::Section section, const std::function<bool()>& cancelled, OperationTimer* timer = nullptr);
+  StepState state_of_micro(const UpdateInput& in, std::uint64_t micro, std::uint64_t counted) const;
+  std::string find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled,
+                             std::uint64_t counted);
   void fill_rope_tables();
   double* scalars() { return storage_.f64(scalars_); }
 

@@ -113,6 +113,8 @@ def in_products(c, row):
         measured += r.code == 0
         if r.code == 0:
             why = base.difference(folder)
+        elif not why and "computed again, all values are finite" not in r.err:
+            why = f"that the values of a second computation are finite is not said: {r.summary()}"
         elif not why:
             again, _ = finish_run(c.program, folder, LARGE)
             why = again.summary() if again.code else base.difference(folder)

@@ -1,6 +1,7 @@
 // The order of work in an update: all micro-batches, then the gradient norm and the check for finite values,
 // then the weights. Work is only queued here; the host blocks at the end of an update (Scope::finish). How
-// queues wait for each other: executor_queues.cpp; the update section: executor_update.cpp.
+// queues wait for each other: executor_queues.cpp; the update section: executor_update.cpp; the search for a
+// value that is not finite: executor_nonfinite.cpp.
 #include "plugins/cuda/engine/executor.hpp"
 
 #include <algorithm>
@@ -34,39 +35,6 @@ bool uses_host_memory(const step::Program& p) {
 }
 
 }  // namespace
-
-class Executor::Scope {
- public:
-  explicit Scope(Executor& e) : e_(e) {}
-  ~Scope() {
-    if (!done_) {
-      try {
-        e_.wait_for_all_queues();
-        done_ = true;
-      } catch (...) {  // the device is lost; its pending work will not complete
-      }
-    }
-    // Only now may events and tasks be reused: no queued work refers to them, or none of it will run.
-    e_.in_update_ = false;
-    e_.order_.all_done();
-    e_.events_.reset();
-    for (auto& events : e_.event_of_) events.clear();
-    e_.kernel_event_sequence_ = 0, e_.kernel_event_ = nullptr;
-    if (done_)
-      e_.host_tasks_->tasks.clear();
-    else
-      e_.abandon_host_tasks();
-  }
-  /// Waits for all queues; throws errors of queued work, which the destructor would discard.
-  void finish() {
-    e_.wait_for_all_queues();
-    done_ = true;
-  }
-
- private:
-  Executor& e_;
-  bool done_ = false;
-};
 
 Executor::Executor(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
                    const Arenas& arenas, Gemm& gemm, ThreadPool& pool)
@@ -144,30 +112,33 @@ void Executor::abandon_host_tasks() {
 
 // ---- micro-batches
 
-/// Queues operations [begin, end) in order. Consecutive operations of the update are queued together, and the
-/// language-model head of the hybrid mode as a pipeline of pieces.
-void Executor::queue_range(std::uint32_t begin, std::uint32_t end) {
+/// Queues the operation `i` of a section that ends at `end`, and those that belong to it: consecutive
+/// operations of the update that are one launch, and the language-model head of the hybrid mode, a pipeline
+/// of pieces. Returns the index of the operation after them.
+std::uint32_t Executor::queue_next(std::uint32_t i, std::uint32_t end) {
   const std::vector<step::Op>& ops = program_.ops;
-  for (std::uint32_t i = begin, next = i; i < end; i = next) {
-    next = i + 1;
-    // The profiler records the kernel queue only: copies and host operations run concurrently with it.
-    const bool timed = timer_ && in_update_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
-                       !step::runs_on_host(program_, ops[i]);
-    // The hybrid head is always the four operations kHeadLogits, kCopy, kCrossEntropy, kCopy.
-    if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
-      if (timed) timer_->enter(i, kernels_);
-      queue_head_in_pieces(&ops[i]);
-      if (timed) timer_->leave(1, kernels_);
-      next = i + 4;
-      continue;
-    }
-    while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
-           step::runs_on_host(program_, ops[next]) == step::runs_on_host(program_, ops[i]))
-      ++next;
+  // The profiler records the kernel queue only: copies and host operations run concurrently with it.
+  const bool timed = timer_ && in_update_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
+                     !step::runs_on_host(program_, ops[i]);
+  // The hybrid head is always the four operations kHeadLogits, kCopy, kCrossEntropy, kCopy.
+  if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
     if (timed) timer_->enter(i, kernels_);
-    queue_one({&ops[i], next - i});
-    if (timed) timer_->leave(next - i, kernels_);
+    queue_head_in_pieces(&ops[i]);
+    if (timed) timer_->leave(1, kernels_);
+    return i + 4;
   }
+  std::uint32_t next = i + 1;
+  while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
+         step::runs_on_host(program_, ops[next]) == step::runs_on_host(program_, ops[i]))
+    ++next;
+  if (timed) timer_->enter(i, kernels_);
+  queue_one({&ops[i], next - i});
+  if (timed) timer_->leave(next - i, kernels_);
+  return next;
+}
+
+void Executor::queue_range(std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t i = begin; i < end;) i = queue_next(i, end);
 }
 
 void Executor::queue_forward(std::uint32_t micro) {
@@ -220,17 +191,14 @@ bool Executor::queue_micro_batches(const std::function<bool()>& cancelled) {
 
 // ---- updates
 
-Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
+// Constants of the step, computed in double. They are read from device memory by the kernels, not passed as
+// kernel arguments, so that a captured graph can be replayed in the next step.
+void Executor::set_inputs(const UpdateInput& in, std::uint64_t counted) {
   const RunSpec& r = program_.run;
-  out.counted = counted_targets(in.targets, r.tokens_per_step());
-  assert(out.counted > 0);  // checked by Instance::step()
-  Scope scope(*this);
-  // Constants of the step, computed in double. They are read from device memory by the kernels, not passed as
-  // kernel arguments, so that a captured graph can be replayed in the next step.
   double* s = inputs_.up();
   std::fill(s, s + step::kScalarCount, 0.0);
   const double t = static_cast<double>(in.step_index) + 1.0;
-  s[step::kLossScale] = 1.0 / static_cast<double>(out.counted);
+  s[step::kLossScale] = 1.0 / static_cast<double>(counted);
   s[step::kLr] = in.lr;
   s[step::kStepSize] = in.lr / (1.0 - std::pow(r.beta1, t));
   s[step::kInvSqrtBias2] = 1.0 / std::sqrt(1.0 - std::pow(r.beta2, t));
@@ -238,6 +206,13 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   if (host_scalars_ != step::kNoBuffer)
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
   inputs_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
+}
+
+Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
+  out.counted = counted_targets(in.targets, program_.run.tokens_per_step());
+  assert(out.counted > 0);  // checked by Instance::step()
+  Scope scope(*this);
+  set_inputs(in, out.counted);
 
   in_update_ = true;
   if (timer_) timer_->begin_update(kernels_);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/executor/host_arguments.hpp"
@@ -39,6 +40,9 @@ class Executor {
   /// One optimizer update. `cancelled` is called before each micro-batch. If the result is not kDone, no
   /// weight and no moment has changed.
   Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
+  /// After an update that was not finite: computes its micro-batches again and says where the first tensor
+  /// that is not finite comes from (core/executor/nonfinite.hpp). Changes gradients only.
+  std::string find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled);
   /// Mean loss over the counted targets of `sequences` <= micro_batch sequences. Changes no weight.
   Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
                    UpdateResult& out);
@@ -77,13 +81,14 @@ class Executor {
     std::mutex running = {};  // held by the callback that runs
     bool abandoned = false;   // protected by `running`
   };
-  /// Ends an update, an evaluation or a token, also after an exception: waits for all queues and resets the
-  /// bookkeeping, so that no queued work refers to it any more.
   class Scope;
   void abandon_host_tasks();
+  void set_inputs(const UpdateInput& in, std::uint64_t counted);
+  bool is_finite(step::BufferId b);
 
   bool resident() const { return !up_; }
   cudaStream_t stream_of(Queue q) const;
+  std::uint32_t queue_next(std::uint32_t i, std::uint32_t end);
   void queue_range(std::uint32_t begin, std::uint32_t end);
   void queue_one(std::span<const step::Op> ops);
   void queue_copy(const step::Op& op, std::uint64_t first, std::uint64_t rows);
@@ -131,6 +136,41 @@ class Executor {
   bool in_update_ = false;    // transfers and operations are counted and timed in updates only
   step::BufferId host_scalars_ = step::kNoBuffer;
   OpTimer* timer_ = nullptr;
+};
+
+/// Ends an update, an evaluation or a token, also after an exception: waits for all queues and resets the
+/// bookkeeping, so that no queued work refers to it any more.
+class Executor::Scope {
+ public:
+  explicit Scope(Executor& e) : e_(e) {}
+  ~Scope() {
+    if (!done_) {
+      try {
+        e_.wait_for_all_queues();
+        done_ = true;
+      } catch (...) {  // the device is lost; its pending work will not complete
+      }
+    }
+    // Only now may events and tasks be reused: no queued work refers to them, or none of it will run.
+    e_.in_update_ = false;
+    e_.order_.all_done();
+    e_.events_.reset();
+    for (auto& events : e_.event_of_) events.clear();
+    e_.kernel_event_sequence_ = 0, e_.kernel_event_ = nullptr;
+    if (done_)
+      e_.host_tasks_->tasks.clear();
+    else
+      e_.abandon_host_tasks();
+  }
+  /// Waits for all queues; throws errors of queued work, which the destructor would discard.
+  void finish() {
+    e_.wait_for_all_queues();
+    done_ = true;
+  }
+
+ private:
+  Executor& e_;
+  bool done_ = false;
 };
 
 }  // namespace trainhost::cuda

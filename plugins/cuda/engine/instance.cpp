@@ -156,12 +156,14 @@ void Instance::step(const th_step& in, th_step_out& out) {
   auto cancelled = [this] { return host_->cancelled && host_->cancelled(host_) != 0; };
   UpdateResult result;
   Outcome outcome = Outcome::kCancelled;
+  const bool evaluate = in.flags & TH_STEP_EVALUATE;
+  const UpdateInput update{in.tokens, in.targets, in.lr, in.step_index};
   if (!cancelled())
-    outcome = in.flags & TH_STEP_EVALUATE
-                  ? executor_.evaluate(in.tokens, in.targets, in.batch, result)
-                  : executor_.update({in.tokens, in.targets, in.lr, in.step_index}, cancelled, result);
+    outcome = evaluate ? executor_.evaluate(in.tokens, in.targets, in.batch, result)
+                       : executor_.update(update, cancelled, result);
   out.wall_ns = ns_since(start);
   out.device_ns = executor_.counters().compute_ns - compute_before;
+  if (!evaluate && outcome == Outcome::kNonFinite) result.cause = executor_.find_nonfinite(update, cancelled);
   executor::return_result(outcome, result, out);
 }
 

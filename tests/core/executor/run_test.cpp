@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/executor/trainer.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/golden_run.hpp"
 #include "tests/support/plugin_session.hpp"
 
@@ -63,6 +64,15 @@ struct Poisoned : First {
   }
 };
 
+// Every n-th call of one kernel gives an infinite gradient, with finite weights; 0: never.
+struct Overflows : First {
+  static inline int every = 0, calls = 0;
+  void swiglu_bwd(const executor::SwiGluBwd& a) {
+    First::swiglu_bwd(a);
+    if (every && ++calls % every == 0) a.gate_up[3] = HUGE_VALF;
+  }
+};
+
 template <class K>
 Plugin plugin() {
   return {KernelTrainer<K>::trainer(), KernelTrainer<K>::generate()};
@@ -87,6 +97,16 @@ th_status code_of(const std::function<void()>& f) {
     return e.code;
   }
   return TH_OK;
+}
+
+/// The message of the failure; "" if there is none.
+std::string text_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const StatusFailure& e) {
+    return e.what();
+  }
+  return {};
 }
 
 BOOST_AUTO_TEST_SUITE(executor_run)
@@ -168,6 +188,38 @@ BOOST_AUTO_TEST_CASE(a_non_finite_loss_changes_nothing) {
   BOOST_TEST((s.save() == w && s.save(TH_SCOPE_MOMENT1) == m && s.save(TH_SCOPE_MOMENT2) == v));
   BOOST_TEST(std::isfinite(fixture.step(s, 1).loss));
   BOOST_TEST((s.save() != w));
+}
+
+BOOST_AUTO_TEST_CASE(the_first_tensor_that_is_not_finite_is_named) {
+  RunFixture fixture;
+  fixture.g.run.accumulate = 2;
+  fixture.g.samples(0, std::uint64_t{fixture.g.run.micro_batch} * 2, fixture.ids, fixture.targets);
+  const int calls = 2 * static_cast<int>(fixture.g.model.layers);  // of a kernel, in one computation
+  const Plugin loss = plugin<Poisoned>(), gradient = plugin<Overflows>();
+  {
+    PluginSession s(loss, fixture.host, fixture.g.model, fixture.g.run);
+    fixture.start(s);
+    Poisoned::poison = true;
+    const std::string text = text_of([&] { fixture.step(s); });
+    Poisoned::poison = false;
+    BOOST_TEST(has(text,
+                   "the first value that is not finite is the loss, made by 'head_loss head' in micro-batch "
+                   "1 of 2 ("),
+               text);
+  }
+  PluginSession s(gradient, fixture.host, fixture.g.model, fixture.g.run);
+  fixture.start(s);
+  // The last micro-batch, the first layer: the last call of each computation.
+  Overflows::every = calls, Overflows::calls = 0;
+  std::string text = text_of([&] { fixture.step(s); });
+  BOOST_TEST(has(text, "is in layers.0.gate_up, made by 'layers.0 swiglu_bwd' in micro-batch 2 of 2 ("),
+             text);
+  // Only in the first computation: a fault of the machine, not of the model.
+  Overflows::every = 2 * calls, Overflows::calls = calls;
+  text = text_of([&] { fixture.step(s); });
+  BOOST_TEST(has(text, "computed again, all values are finite"), text);
+  Overflows::every = 0;
+  BOOST_TEST(std::isfinite(fixture.step(s).loss));
 }
 
 BOOST_AUTO_TEST_CASE(cancelling_changes_nothing) {
