@@ -50,20 +50,17 @@ Json memory_json(const MemoryResult& m) {
 }  // namespace
 
 /// Appends for a resumed run, whose file truncate_metrics() has cut back before.
-Events::Events(const std::filesystem::path& metrics, bool append, bool to_stdout)
-    : file_(open_metrics(metrics, O_APPEND | (append ? 0 : O_TRUNC))),
-      path_(metrics),
-      to_stdout_(to_stdout) {}
+Events::Events(const std::filesystem::path& metrics, bool append, std::FILE* copy)
+    : file_(open_metrics(metrics, O_APPEND | (append ? 0 : O_TRUNC))), path_(metrics), copy_(copy) {}
 
-/// The file comes first: it is the record of the run, and a closed pipe on stdout must not lose a line. Each
+/// The file comes first: it is the record of the run, and a closed pipe must not lose a line. Each
 /// line is written at once, so that another process can follow the run.
 void Events::line(const std::string& json) {
   const std::string text = json + '\n';
   checkpoint::write_all(file_.get(), std::as_bytes(std::span(text)), path_);
-  if (to_stdout_) {
-    std::fwrite(json.data(), 1, json.size(), stdout);
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
+  if (copy_) {
+    std::fwrite(text.data(), 1, text.size(), copy_);
+    std::fflush(copy_);
   }
 }
 

@@ -1,7 +1,8 @@
-// Writes the events of a run as JSON, one object per line: to metrics.jsonl, and to stdout under --json. The
-// field names are those of docs/cli.md; numbers keep full precision.
+// Writes the events of a run as JSON, one object per line: to metrics.jsonl, and to another stream (--json).
+// The field names are those of docs/cli.md; numbers keep full precision.
 #pragma once
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -36,8 +37,8 @@ struct RunHistory {
 
 class Events {
  public:
-  /// Appends to `metrics` if `append`, else replaces it. `to_stdout`: also prints every line.
-  Events(const std::filesystem::path& metrics, bool append, bool to_stdout);
+  /// Appends to `metrics` if `append`, else replaces it. `copy`: also receives every line; may be null.
+  Events(const std::filesystem::path& metrics, bool append, std::FILE* copy);
 
   /// `plan_json`: the trainhost.plan/1 object.
   void start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
@@ -64,7 +65,7 @@ class Events {
   void line(const std::string& json);
   checkpoint::Fd file_;
   std::filesystem::path path_;
-  bool to_stdout_;
+  std::FILE* copy_;
 };
 
 /// One line of the events as a JSON object; nullopt if it is not one, for example because a crash truncated

@@ -217,7 +217,7 @@ void TrainingRun::open_metrics() {
   checkpointed_ns_ = now_ns();
   const fs::path metrics = config_.output.dir / "metrics.jsonl";
   if (resumes_) truncate_metrics(metrics, first_step_);
-  events_.emplace(metrics, resumes_, options_.json);
+  events_.emplace(metrics, resumes_, options_.events);
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
                  observer_.plan_json(plan_), first_step_);
   std::string text =

@@ -2,6 +2,7 @@
 // checkpoints and the model, and compares predicted with measured memory. README.md lists the steps.
 #pragma once
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "core/base/error.hpp"
@@ -16,8 +17,8 @@ struct TrainOptions {
   Resume resume = Resume::kNo;
   bool overwrite = false;  // an earlier run in output.dir is replaced
   bool allow_fallback = true;
-  bool json = false;   // also write the events to stdout
-  bool quiet = false;  // send no messages to the observer
+  std::FILE* events = nullptr;  // also receives every line of metrics.jsonl
+  bool quiet = false;           // send no messages to the observer
   int verbosity = 0;
   std::string profile;       // file of the Chrome trace; "" = no profile
   std::string command_line;  // kept in the folder of the run

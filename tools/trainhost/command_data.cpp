@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/data/data_tools.hpp"
 #include "core/report/text_table.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -56,7 +57,7 @@ Exit run(const DataInfoArguments& a) {
     using Json = JsonValue;
     Json all = Json::array();
     for (const data::FileInfo& f : files) all.push_back(file_json(f));
-    fmt::print("{}\n", Json{{"files", all}}.dump(2));
+    fmt::print(result_stream(), "{}\n", Json{{"files", all}}.dump(2));
   } else {
     for (const data::FileInfo& f : files) fmt::print("{}\n", file_table(f, a.vocab));
   }

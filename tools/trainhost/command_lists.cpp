@@ -11,6 +11,7 @@
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/report/text_table.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -57,7 +58,7 @@ Exit run(const ModelsArguments& a) {
            std::to_string(m->heads), std::to_string(m->kv_heads), std::to_string(m->head_dim),
            std::to_string(m->intermediate), std::to_string(m->vocab)});
   }
-  fmt::print("{}", a.common.json ? Json{{"models", all}}.dump(2) + "\n" : t.str());
+  fmt::print(result_stream(), "{}", a.common.json ? Json{{"models", all}}.dump(2) + "\n" : t.str());
   return Exit::kDone;
 }
 
@@ -90,7 +91,7 @@ Exit run(const DevicesArguments& a) {
            number(d.fp8_tflops), number(d.tf32_tflops), number(d.fp32_tflops), number(d.link_gbs),
            std::to_string(d.node), number(d.network_gbs), number(d.host_gbs)});
   }
-  fmt::print("{}", a.common.json ? Json{{"devices", all}}.dump(2) + "\n" : t.str());
+  fmt::print(result_stream(), "{}", a.common.json ? Json{{"devices", all}}.dump(2) + "\n" : t.str());
   return Exit::kDone;
 }
 

@@ -12,6 +12,7 @@
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/batches.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -53,7 +54,7 @@ Exit run(const PlanArguments& a) {
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::plan_csv(v), kCsv);
   const report::Terminal terminal = report::terminal_of(1);
   if (a.common.json)
-    fmt::print("{}\n", report::plan_json(v));
+    fmt::print(result_stream(), "{}\n", report::plan_json(v));
   else if (!a.common.quiet)
     fmt::print("{}{}", report::memory_table(v, terminal),
                a.explain ? report::explain_table(v, terminal) : "");

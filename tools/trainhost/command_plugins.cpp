@@ -7,6 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -105,7 +106,7 @@ void add_optional_row(report::Table& t, const char* name, const std::vector<std:
 /// `if_ok`: appended to the status ok.
 /// json ignores if_ok: the field "status" has a fixed set of values.
 void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "") {
-  if (json) return fmt::print("{}\n", printed(to_json(c)));
+  if (json) return fmt::print(result_stream(), "{}\n", printed(to_json(c)));
   report::Table t("ll");
   t.row({"name", escaped(c.manifest.id)});
   t.row({"kind", c.manifest.kind});
@@ -138,7 +139,7 @@ Exit run(const PluginsListArguments& a) {
   if (a.common.json) {
     Json all = Json::array();
     for (const plugin::Candidate& c : registry->candidates()) all.push_back(to_json(c));
-    fmt::print("{}\n", printed({{"plugins", std::move(all)}}));
+    fmt::print(result_stream(), "{}\n", printed({{"plugins", std::move(all)}}));
     return Exit::kDone;
   }
   report::Table table("lllll");

@@ -9,6 +9,7 @@
 #include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/batches.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -45,7 +46,7 @@ Exit run(const SearchArguments& a) {
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::search_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::search_html(v), kHtml);
   if (a.common.json)
-    fmt::print("{}\n", report::search_json(v));
+    fmt::print(result_stream(), "{}\n", report::search_json(v));
   else if (!a.common.quiet)
     fmt::print("{}", report::search_table(v, report::terminal_of(1)));
   return v.best.empty() ? Exit::kDoesNotFit : Exit::kDone;

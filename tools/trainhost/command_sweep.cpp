@@ -6,6 +6,7 @@
 #include "core/planning/sweep.hpp"
 #include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -29,7 +30,7 @@ Exit run(const SweepArguments& a) {
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::sweep_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::sweep_html(v), kHtml);
   if (a.common.json)
-    fmt::print("{}\n", report::sweep_json(v));
+    fmt::print(result_stream(), "{}\n", report::sweep_json(v));
   else if (!a.common.quiet)
     fmt::print("{}", report::sweep_table(v, report::terminal_of(1)));
   return Exit::kDone;

@@ -3,6 +3,7 @@
 
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -20,7 +21,7 @@ Exit run(const TrainArguments& a) {
   options.overwrite = a.overwrite;
   options.command_line = command_line();
   options.allow_fallback = !a.no_fallback;
-  options.json = a.common.json;
+  if (a.common.json) options.events = result_stream();
   options.quiet = a.common.quiet;
   options.verbosity = a.common.verbosity;
   options.profile = a.profile;

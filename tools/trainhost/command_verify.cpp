@@ -10,6 +10,7 @@
 #include "core/verify/context.hpp"
 #include "core/verify/real_trainers.hpp"
 #include "core/verify/verify.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -65,7 +66,7 @@ Exit run(const VerifyArguments& a) {
     if (group.empty()) continue;
     for (verify::Result& r : run_checks(a, c, cuda_checks, group)) results.push_back(std::move(r));
   }
-  if (a.common.json) fmt::print("{}\n", report::verify_json(results));
+  if (a.common.json) fmt::print(result_stream(), "{}\n", report::verify_json(results));
   if (!a.common.quiet)
     fmt::print(a.common.json ? stderr : stdout, "{}",
                report::verify_table(results, report::terminal_of(a.common.json ? 2 : 1)));

@@ -19,6 +19,7 @@
 #include "core/plugin/trial_load.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/arguments.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -41,9 +42,9 @@ int report(const Error& e) noexcept {
   }
 }
 
-/// Whether stdout is a pipe whose reader has closed it (`| head`), which is not an error.
+/// Whether standard output is a pipe whose reader has closed it (`| head`), which is not an error.
 bool reader_closed_stdout() {
-  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  pollfd out{fileno(result_stream()), POLLOUT, 0};
   return poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
 }
 
@@ -53,17 +54,23 @@ int report_failed_output(const std::string& why) {
       run_error("cannot write to standard output" + (why.empty() ? "" : ": " + why), "is the disk full?"));
 }
 
-/// Flushes stdout and returns the exit code. A result that was not written completely is a failure, because a
-/// script would take the code of the command for a complete result. The codes of failures and of a run that
-/// stopped with a checkpoint stay.
+/// Flushes the result and returns the exit code. A result that was not written completely is a failure,
+/// because a script would take the code of the command for a complete result. The codes of failures and of a
+/// run that stopped with a checkpoint stay.
 int flush_and_exit_code(Exit code) {
   const bool result = code == Exit::kDone || code == Exit::kDoesNotFit || code == Exit::kFalsified;
   errno = 0;
   std::cout.flush();
-  const bool complete = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
+  const bool complete = std::fflush(result_stream()) == 0 && !std::ferror(result_stream()) && std::cout;
   const int why = errno;
   return complete || !result || reader_closed_stdout() ? static_cast<int>(code)
                                                        : report_failed_output(why ? std::strerror(why) : "");
+}
+
+template <class A>
+bool wants_json(const A& a) {
+  if constexpr (requires { a.common.json; }) return a.common.json;
+  return false;
 }
 
 /// --help and --version have no command to run.
@@ -74,6 +81,7 @@ int run_command(int argc, char** argv) {
   try {
     remember_command_line(argc, argv);
     const Arguments arguments = parse_arguments({argv + 1, argv + argc});
+    if (std::visit([](const auto& a) { return wants_json(a); }, arguments)) reserve_stdout_for_json();
     return flush_and_exit_code(std::visit([](const auto& a) { return run(a); }, arguments));
   } catch (const plugin::PluginError& e) {
     return report(Error(e.code(), e.message_with_plugin(), e.hint(), e.where()));
@@ -83,8 +91,9 @@ int run_command(int argc, char** argv) {
     return report_no_memory();
   } catch (const std::filesystem::filesystem_error& e) {
     return report(run_error(e.what()));
-  } catch (const std::system_error& e) {  // fmt::print throws it when stdout fails
-    return std::ferror(stdout) ? report_failed_output(e.code().message()) : report(run_error(e.what()));
+  } catch (const std::system_error& e) {  // fmt::print throws it when the output fails
+    return std::ferror(result_stream()) ? report_failed_output(e.code().message())
+                                        : report(run_error(e.what()));
   } catch (const std::exception& e) {
     return report(
         run_error(std::string("internal error: ") + e.what(), "please report it with the command line"));

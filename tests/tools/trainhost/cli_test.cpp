@@ -283,6 +283,18 @@ BOOST_AUTO_TEST_CASE(an_estimator_that_cannot_be_asked_is_in_the_plan_with_its_e
   BOOST_TEST(nlohmann::json::parse(run_program({"plan", "--json"}).out)["failed_estimators"].empty());
 }
 
+BOOST_AUTO_TEST_CASE(what_a_plugin_prints_does_not_reach_the_json) {
+  TemporaryDirectory tmp;
+  std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
+  std::filesystem::copy_file(
+      std::string(TRAINHOST_BINARY_DIR) + "/tests/broken_plugins/estimator-prints_when_used.so",
+      tmp.path() / "prints.so");
+  const Outcome r = run_program({"plan", "--estimator=all", "--json", "--plugin-path", tmp.path().string()});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(nlohmann::json::accept(r.out), r.out.substr(0, 200));
+  BOOST_TEST(has(r.err, "printed by the plugin"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_status) {
   Outcome r = run_program({"plugins", "list", "--json"});
   BOOST_TEST(r.code == 0, r.err);
