@@ -1,10 +1,12 @@
 // A trainer whose failures are in the data, for tests of train.on_nonfinite, train.on_spike and
 // train.verify_every. A batch with the byte 'N' has a loss that is not finite, one with 'S' a loss of 100;
 // 'I' makes the last weight infinite, so that the loss of the next step is not finite. The option `flip_at` =
-// N changes one bit of a weight after step N, the first time that this step is computed. Every weight gets
-// the same update, so one number shows which batches were trained:
+// N changes one bit of a weight after step N, the first time that this step is computed; with `stop_in_init`
+// the process gets SIGTERM while weights are initialised. Every weight gets the same update, so one number
+// shows which batches were trained:
 //   moment = 0.5 * moment + sum of the token ids / 1000;  weight -= lr * moment
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -14,7 +16,7 @@
 
 TH_MANIFEST(
     "\nid = \"failing\"\nversion = \"1\"\nkind = \"trainer\"\nsummary = \"fails at marked batches\"\n"
-    "options = [\"flip_at\"]\npriority = -1\n");
+    "options = [\"flip_at\", \"stop_in_init\"]\npriority = -1\n");
 
 namespace {
 
@@ -69,6 +71,7 @@ class Failing {
   Failing(const th_host& h, std::int32_t, const th_model& m, const th_run&)
       : host_(h), shapes_(shapes_of(m)), n_(parameters_of(m)) {
     if (const char* at = h.option(&h, "flip_at")) flip_at_ = std::strtoull(at, nullptr, 10);
+    stop_in_init_ = h.option(&h, "stop_in_init") != nullptr;
     state_ = static_cast<float*>(h.alloc(&h, 12 * n_, 64, TH_TIER_HOST, "state"));
     if (!state_) throw th::Error(TH_E_HOST_OOM, "no memory");
   }
@@ -85,7 +88,9 @@ class Failing {
     }
     throw th::Error(TH_E_ARG, "unknown tensor");
   }
-  void init(std::uint64_t) {}  // zeros
+  void init(std::uint64_t) {  // zeros
+    if (stop_in_init_) std::raise(SIGTERM);
+  }
   void step(const th_step& s, th_step_out& o) {
     const std::uint64_t n = std::uint64_t{s.batch} * s.seq;
     float sum = 0;
@@ -141,6 +146,7 @@ class Failing {
   const th_host& host_;
   std::vector<Shape> shapes_;
   std::uint64_t n_, flip_at_ = 0;
+  bool stop_in_init_ = false;
   float* state_ = nullptr;
 };
 

@@ -388,6 +388,20 @@ BOOST_AUTO_TEST_CASE(the_start_after_a_kill_names_the_cause) {
   BOOST_TEST(has(r.err, "the machine was restarted"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_signal_before_the_first_step_ends_the_run_at_once) {
+  data({});
+  const Outcome stopped = train({"plugin.failing.stop_in_init=1"});
+  BOOST_TEST(stopped.code == 75);
+  for (const char* part : {"SIGTERM: stopping before the first step", "before a step was computed"})
+    BOOST_TEST(has(stopped.err, part), stopped.err);
+  BOOST_TEST(metrics().empty());
+  BOOST_TEST(!fs::exists(out / "model"));
+  if (fs::exists(out / "checkpoints")) BOOST_TEST(fs::is_empty(out / "checkpoints"));
+  const Outcome again = train({});
+  BOOST_REQUIRE_MESSAGE(again.code == 0, again.err);
+  BOOST_TEST(weight() == weight_after(text, range(0, 20)));
+}
+
 BOOST_AUTO_TEST_CASE(a_profile_and_steps_that_are_repeated_exclude_each_other) {
   data({});
   const Outcome r = train({"--profile=" + (tmp / "trace.json").string(), "train.verify_every=2"});
