@@ -184,7 +184,7 @@ def flipped_bits(c, row):
     count = product_count(c, folder, sets)
     row.figure("products of the run", f"{count:,}")
     rounded = silent = 0
-    for i in range(c.count(3, 1000, 20000)):
+    for i in range(c.count(3, 1450, 20000)):
         random = seeded(c.seed, "F16", i)
         bit = random.randrange(23, 32) if i % 4 else random.randrange(23)
         fault = dict(PRODUCTS, CALL=random.randrange(1, count + 1), ELEMENT=random.randrange(1 << 20), BIT=bit)
