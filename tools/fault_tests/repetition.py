@@ -163,11 +163,10 @@ def slope(points):
 def soak(c, row):
     """A run that is killed and resumed about once a minute, for half of the time, ends with a checkpoint at a signal.
     Then the same run is left alone until it has written the checkpoint of that step; both are compared."""
-    minutes = c.minutes if c.minutes is not None else c.count(0, 60, 360)
-    if not minutes:
-        return row.not_run("tier 1 and above")
+    minutes = c.minutes if c.minutes is not None else c.count(0.15, 60, 360)
     half = 30 * minutes  # seconds
     interval = min(60, half / 5)  # mean seconds between kills
+    rest = min(5, half / 5)  # seconds of the run that ends at a signal, at least
     # Steps of about a millisecond, and more of them than there is time for.
     sets = {"train.steps": 1_000_000_000, "train.eval_every": 0, "model.hidden_size": 64, "data.seq_len": 32,
             "model.intermediate_size": 128, "model.num_attention_heads": 4, "model.head_dim": 16,
@@ -196,7 +195,7 @@ def soak(c, row):
         before, p = max(checkpoints(folder), default=0), start(folder, often)
         left = end - time.monotonic()
         seconds = random.uniform(interval / 3, interval * 5 / 3)
-        if left < seconds + 5:
+        if left < seconds + rest:
             break
         watch(p, seconds)
         row.case(p.poll() is None, f"the run ended with {p.returncode} after kill {kills}", "", folder, c.kept)
@@ -206,7 +205,7 @@ def soak(c, row):
         p.wait()
         kills += 1
         lost += max(checkpoints(folder), default=0) == before
-    watch(p, max(left, 5))
+    watch(p, max(left, rest))
     p.send_signal(signal.SIGTERM)
     row.case(p.wait() == 75, f"the run that was killed {kills} times ends at a signal with {p.returncode}")
     steps = max(checkpoints(folder), default=0)
