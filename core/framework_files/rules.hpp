@@ -16,8 +16,9 @@ RuleSet training_arguments();
 RuleSet training_arguments_without_effect();
 /// The settings of FSDP below `table`, as accelerate reads them: "fsdp_config.", "fsdp_config.fsdp_".
 RuleSet fsdp_rules(std::string_view table);
-/// Sets what the settings of FSDP mean if FSDP is `on`, a key of the file; null if it is off.
-void finish_fsdp(Job& job, const Given* on);
+/// Sets what the settings of FSDP mean if FSDP is `on`, a key of the file; null if it is off. version: of
+/// FSDP where the file names none.
+void finish_fsdp(Job& job, const Given* on, const char* version = "");
 /// With FSDP and mixed precision, accelerate converts trained weights to f32, whatever they were loaded in.
 /// For files that read the same job one after the other: does nothing until both are known.
 void hold_weights_of_fsdp_in_f32(Job& job);

@@ -201,7 +201,7 @@ void read_training_arguments(const Entries& entries, Job& job) {
                training_arguments()},
               entries, job);
   const Given* fsdp = job.find(kFsdp);
-  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr);
+  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
   if (key_of_trl(entries)) set_trl_defaults(job);
   trainer_loaded_type(job);
   drop_unused_double_quantization(job);
@@ -225,7 +225,7 @@ void read_accelerate(const Entries& entries, Job& job) {
   else
     apply_rules({base}, entries, job);
   const Given* given = job.find("@distributed");
-  finish_fsdp(job, type == "FSDP" ? given : nullptr);
+  finish_fsdp(job, type == "FSDP" ? given : nullptr, "1");
   if (type == "DEEPSPEED") {
     const bool other_file = std::ranges::any_of(
         entries, [](const Entry& e) { return e.key == "deepspeed_config.deepspeed_config_file"; });

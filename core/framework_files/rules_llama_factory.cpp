@@ -139,7 +139,7 @@ void read_llama_factory(const Entries& entries, Job& job) {
                training_arguments()},
               entries, job);
   const Given* fsdp = job.find(kFsdp);
-  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr);
+  finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
   if (const Given* pure = job.find("@pure")) {
     for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
     for (const char* key : {"train.precision", "plan.weights", "plan.gradients", "plan.moments"})

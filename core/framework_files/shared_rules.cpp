@@ -70,6 +70,7 @@ void fsdp_reshard(Job& job, const Entry& e) {
 }
 
 constexpr Rule kFsdpRules[] = {
+    {"version", Use::kCopy, "@fsdp_version"},
     {"reshard_after_forward", Use::kCustom, "parallel.zero", "", fsdp_reshard},
     {"sharding_strategy", Use::kCustom, "parallel.zero", "", fsdp_reshard},
     {"offload_params", Use::kWhenTrue, "@fsdp_offload", "cpu"},
@@ -80,7 +81,7 @@ constexpr Rule kFsdpRules[] = {
      "other units of weights are gathered than layers"},
 };
 constexpr const char* kFsdpWithoutEffect =
-    "version backward_prefetch forward_prefetch limit_all_gathers cpu_ram_efficient_loading "
+    "backward_prefetch forward_prefetch limit_all_gathers cpu_ram_efficient_loading "
     "cpu_offload_pin_memory state_dict_type final_state_dict_type sync_module_states use_orig_params "
     "transformer_layer_cls_to_wrap transformer_cls_names_to_wrap min_num_params ignored_modules xla "
     "xla_fsdp_v2 xla_fsdp_settings* xla_fsdp_grad_ckpt mixed_precision_policy activation_cpu_offload";
@@ -261,12 +262,14 @@ void set_replicas(Job& job, const Entry& from, const char* key) {
   job.set(key, std::to_string(n), from);
 }
 
-void finish_fsdp(Job& job, const Given* on) {
+void finish_fsdp(Job& job, const Given* on, const char* version) {
   if (on) {
     const Given from = *on;
     const auto take = [&](const char* theirs, const char* ours) {
       if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);
     };
+    take("@fsdp_version", "plan.fsdp_version");
+    if (*version) job.set_default("plan.fsdp_version", version, from);
     take("@fsdp_zero", "parallel.zero");
     job.set_default("parallel.zero", "3", from);
     take("@fsdp_recompute", "train.recompute");

@@ -23,7 +23,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
   if (s_.zero.stage == 3) zero3_ = std::make_unique<Zero3>(tape, s_);
   const auto vocab = static_cast<std::int64_t>(a_.vocab);
-  embedding_ = weight({vocab, hidden_}, "embed_tokens");
+  embedding_ = weight({vocab, hidden_}, "embed_tokens", true, a_.tied ? Fsdp::kLast : Fsdp::kFirst);
   if (a_.learned_positions)
     positions_ = weight({static_cast<std::int64_t>(a_.learned_positions), hidden_}, "wpe");
   for (const model::LayerRun& run : a_.layers)
@@ -32,9 +32,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       add_layer(run.layer);
     }
   t_.layer = -1;
-  final_norm_ = weight({hidden_}, "norm");
+  final_norm_ = weight({hidden_}, "norm", true, Fsdp::kLast);
   if (gpt2_) final_shift_ = weight({hidden_}, "norm");
-  if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head");
+  if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head", true, Fsdp::kLast);
   if (zero3_) {
     if (a_.tied) zero3_->share(embedding_, "lm_head");
     zero3_->start();
@@ -49,9 +49,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
 }
 
-Tensor Decoder::weight(const Shape& shape, const char* module, bool base) {
+Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::optional<std::int32_t> unit) {
   if (fsdp_) {
-    const Fsdp::Weight w = fsdp_->parameter(t_.layer, shape, s_.weights, module, s_.weights);
+    const Fsdp::Weight w = fsdp_->parameter(unit.value_or(t_.layer), shape, s_.weights, module, s_.weights);
     trained_.push_back(w.shard);
     return w.full;
   }
@@ -164,6 +164,7 @@ Tensor Decoder::loss_of_model() {
   Tensor logits = module("lm_head", x, [this](const Tensor& states) {
     return linear(t_, states, a_.tied ? embedding_ : head_);
   });
+  if (fsdp_) fsdp_->after_forward(Fsdp::kLast, logits);
   t_.in_loss = true;
   if (a_.family == "gemma2") {
     logits = div_number(t_, logits);
@@ -225,10 +226,12 @@ Tensor Decoder::hidden_states() {
   Tensor x;
   {
     const ModuleScope scope(t_, "embed_tokens");
+    if (fsdp_) fsdp_->before_forward(a_.tied ? Fsdp::kLast : Fsdp::kFirst);
     x = module("embed_tokens", ids_, [this](const Tensor& ids) {
       const Tensor rows = embedding(t_, ids, embedding_);
       return gemma_ ? mul(t_, rows, buffers_.back()) : rows;
     });
+    if (fsdp_ && !a_.tied) fsdp_->after_forward(Fsdp::kFirst, x);
     if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
   }
   const Tensor tokens = x;  // variables of the Python function: they exist until it returns
@@ -267,6 +270,10 @@ Tensor Decoder::hidden_states() {
   if (gpt2_) {
     const ModuleScope scope(t_, "norm");
     return layer_norm(t_, x, final_norm_, final_shift_);
+  }
+  if (fsdp_ && !a_.tied) {
+    fsdp_->before_forward(Fsdp::kLast);
+    x = fsdp_->input(Fsdp::kLast, x);
   }
   return norm(x, final_norm_, "norm");
 }

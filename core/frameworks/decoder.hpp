@@ -2,6 +2,7 @@
 // of the Python code, because their lifetimes are part of the memory.
 #pragma once
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
@@ -43,7 +44,9 @@ class Decoder : public StepModel {
     Tensor mask, position_ids;  // a checkpointed layer keeps its arguments
   };
 
-  Tensor weight(const Shape& shape, const char* module, bool base = true);
+  /// unit: of FSDP2; without one, the layer that Tape::layer names.
+  Tensor weight(const Shape& shape, const char* module, bool base = true,
+                std::optional<std::int32_t> unit = {});
   LinearWeights linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
                                bool adapter);
   void add_layer(const model::Layer& layer);

@@ -145,6 +145,17 @@ def draw_fsdp(seed: int, number: int) -> Case:
               "reshard": r.random() < 0.75, "sync": r.choice(["every", "last"])})
 
 
+def draw_accelerate(seed: int, number: int) -> Case:
+    """Case `number` of a seed under FSDP2 as accelerate prepares it: in bf16, in f32, or with weights in bf16 alone."""
+    r = random.Random(f"accelerate/{seed}/{number}")
+    case = draw_fsdp(seed + 1, number)
+    policy = ("bf16", "bf16", "bf16", "")[number // 6 % 4]
+    return dataclasses.replace(
+        case, precision="fp32" if policy or number % 2 else "bf16", optimizer=("adamw-fused", *OPTIMIZERS)[number // 5 % 4],
+        fsdp={"world": r.randint(2, 8), "param": policy, "reduce": policy, "output": policy,
+              "reshard": r.random() < 0.75, "sync": "last", "prepare": "accelerate"})
+
+
 def draw_titan(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtitan."""
     r = random.Random(f"titan/{seed}/{number}")

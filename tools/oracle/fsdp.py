@@ -4,8 +4,12 @@ A case with `fsdp` holds {"world": ranks, "param": type of the gathered weights 
 "", "output": type of the outputs or "", "reshard": weights are freed after the forward pass of a layer, "sync": "every"
 micro-batch reduces gradients, or the "last" one}. Every decoder layer is a unit, and the model, with what is left: the
 embedding, the last norm and the head. Rank 0 has the largest shard of every parameter.
+
+With "prepare": "accelerate" the model is sharded by accelerate, as the Trainer of transformers does it: embedding, and last
+norm with head, are units of their own, and shards have f32.
 """
 import contextlib
+import types
 from unittest import mock
 
 import torch
@@ -43,8 +47,25 @@ def decoder_layers(model):
     return body.layers if hasattr(body, "layers") else body.h
 
 
+def shard_by_accelerate(model, c, mesh):
+    import torch._dynamo.config  # accelerate sets one of its options
+    from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
+
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, reshard_after_forward=c.fsdp["reshard"], mixed_precision_policy=c.fsdp["param"] or None,
+        auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False)
+    accelerator = types.SimpleNamespace(
+        state=types.SimpleNamespace(fsdp_plugin=plugin), torch_device_mesh={("shards",): mesh["shards"]},
+        parallelism_config=types.SimpleNamespace(fsdp_dim_names=["shards"]), is_main_process=False,
+        mixed_precision=c.fsdp["param"] or "no", device=torch.device("cpu"))
+    with mock.patch.object(fsdp_utils.logger, "info"):
+        fsdp_utils.fsdp2_prepare_model(accelerator, model)
+
+
 def shard(model, c, mesh):
     """Replaces the parameters of the model by their shards."""
+    if c.fsdp.get("prepare") == "accelerate":
+        return shard_by_accelerate(model, c, mesh)
     policy = MixedPrecisionPolicy(param_dtype=TYPES[c.fsdp["param"]], reduce_dtype=TYPES[c.fsdp["reduce"]],
                                   output_dtype=TYPES[c.fsdp["output"]])
     for layer in decoder_layers(model):

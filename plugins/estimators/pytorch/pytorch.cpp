@@ -21,8 +21,8 @@ families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mis
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "optimizer_paged", "allocator", "runtime", "cross_entropy", "reduce_bucket", "overlap_reduce",
-  "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance"]
+  "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "reduce_bucket",
+  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance"]
 priority = 80
 )");
 
@@ -66,6 +66,16 @@ pytorch::TorchtitanVersion version_of(const rules::Options& given) {
   return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
 }
 
+void set_fsdp_options(const rules::Options& given, pytorch::Options& o) {
+  o.by_accelerate = o.name == "transformers" || o.name == "llama-factory";
+  o.no_sync = given.flag("no_sync", o.by_accelerate);
+  const auto version = given.number("fsdp_version", 1, 2);
+  if (version && !o.by_accelerate && o.name != "axolotl")
+    throw abi::StatusError(TH_E_ARG, "plan.fsdp_version of " + o.name + ": it is a setting of transformers",
+                           "leave it out");
+  o.flat_parameters = version == 1;
+}
+
 pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
@@ -76,6 +86,8 @@ pytorch::Options options_of(const th_host* host) {
           .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan",
                               "torchtune", "litgpt", "deepspeed"})
           .value_or("pytorch");
+  o.name = framework;
+  set_fsdp_options(given, o);
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   if (framework == "litgpt") o.framework = pytorch::Framework::kLitgpt;

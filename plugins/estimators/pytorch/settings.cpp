@@ -34,6 +34,11 @@ Element element_of(DType t, const char* key) {
 
 bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
 
+/// FSDP2, or torchtitan.
+bool sharded(const RunSpec& r, const Options& o) {
+  return o.framework == Framework::kPlain ? r.parallel.zero > 0 : true;
+}
+
 /// A run that trains adapters on a frozen base.
 bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
 
@@ -51,10 +56,9 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
   if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
     s.weights = Element::kF32;
     s.autocast = true;
-    notes.push_back(
-        "Mixed precision: the weights are f32, and " +
-        std::string(o.framework == Framework::kPlain ? "autocast computes in " : "FSDP2 gathers them in ") +
-        type + "; plan.master = \"none\" plans weights in " + type + ".");
+    notes.push_back("Mixed precision: the weights are f32, and " +
+                    std::string(sharded(r, o) ? "FSDP2 gathers them in " : "autocast computes in ") + type +
+                    "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
 
@@ -66,7 +70,7 @@ void require_types_of_parameters(const RunSpec& r, const Options& o, const frame
   for (const auto& [type, key] : {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}}) {
     if (type == DType::kNone) continue;
     // FSDP2 has a type for the reduction of gradients, and casts them to that of the shards.
-    if (o.framework != Framework::kPlain && key == std::string_view("plan.gradients")) continue;
+    if (sharded(r, o) && key == std::string_view("plan.gradients")) continue;
     // f32 is the default of the run file, so it may not have been asked for.
     if (type == DType::kF32)
       assumed |= trained != Element::kF32;
@@ -124,9 +128,12 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              titan ? "of torchtitan data, context, tensor and pipeline parallelism are replayed"
                    : "this run is data-parallel only");
-  if (p.zero && o.framework == Framework::kPlain)
+  if (p.zero && o.name == "axolotl")
+    reject("FSDP of axolotl", "its own preparation of the model was not compared");
+  if (p.zero && o.framework == Framework::kPlain && !o.by_accelerate)
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
+  if (p.zero && o.flat_parameters) reject("plan.fsdp_version = 1", "flat parameters are not replayed");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
@@ -189,8 +196,10 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.compile && o.framework != Framework::kTorchtitan)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
-  if (o.framework == Framework::kFsdp2 || o.framework == Framework::kTorchtitan) set_fsdp(a, r, o, s, notes);
-  if (o.framework == Framework::kDeepSpeed) set_deepspeed(a, r, o, s, notes);
+  if (o.framework == Framework::kDeepSpeed)
+    set_deepspeed(a, r, o, s, notes);
+  else if (sharded(r, o))
+    set_fsdp(a, r, o, s, notes);
   return s;
 }
 

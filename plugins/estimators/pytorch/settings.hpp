@@ -11,7 +11,8 @@
 
 namespace trainhost::pytorch {
 
-/// Plain: a module of transformers, on one device or with DDP. FSDP2: the same module under fully_shard.
+/// Plain: a module of transformers, on one device, with DDP, or sharded by accelerate. FSDP2: the same module
+/// under fully_shard.
 /// torchtitan, torchtune, litgpt: their own modules. DeepSpeed: a module of transformers with its engine.
 enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kLitgpt, kDeepSpeed };
 
@@ -21,8 +22,12 @@ enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
-  bool compile = false;        // torch.compile; otherwise eager execution
-  bool compiles_loss = false;  // of torchtitan
+  std::string name = "pytorch";  // of the framework, as in the run file
+  bool by_accelerate = false;    // parallel.zero: accelerate prepares the model for FSDP
+  bool flat_parameters = false;  // FSDP1
+  bool no_sync = false;          // FSDP2 reduces in the last micro-batch only
+  bool compile = false;          // torch.compile; otherwise eager execution
+  bool compiles_loss = false;    // of torchtitan
   TorchtitanVersion version = TorchtitanVersion::k02;
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;

@@ -1,4 +1,5 @@
-// FSDP2: `fully_shard` on each decoder layer and on the model of transformers, and torchtitan.
+// FSDP2: `fully_shard` on each decoder layer and on the model of transformers, by hand or by accelerate, and
+// torchtitan.
 #include <algorithm>
 #include <array>
 
@@ -137,6 +138,13 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   // MixedPrecisionPolicy without reduce_dtype reduces in the type of the shards.
   f.reduce = f.shards;
   if (r.grad == DType::kBF16) f.reduce = Element::kBF16;
+  f.reduce_every_micro_batch = !o.no_sync;
+  if (o.by_accelerate) {
+    // Its policy has one type for weights, reduction and outputs.
+    f.separate_ends = true;
+    f.casts_output = s.weights != f.shards;
+    f.reduce = s.weights;
+  }
   if (o.framework == Framework::kTorchtitan) {
     require_plain_llama(a);
     s.modules = frameworks::ModelSource::kTorchtitan;
@@ -168,7 +176,11 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
                   (s.float8_gather ? ", those of linear layers in 8 bits," : "") +
                   " and gradients reduced in " + name_of(f.reduce) + "; the weights of a layer are " +
                   (f.reshard_after_forward ? "" : "not ") + "freed after its forward pass" +
-                  (s.stage.stages > 1 ? "." : "; every micro-batch reduces."));
+                  (s.stage.stages > 1 ? "."
+                   : !o.no_sync || r.accumulate < 2
+                       ? "; every micro-batch reduces."
+                       : "; the last micro-batch reduces, and until then each rank keeps the "
+                         "gradients of all weights (plan.no_sync)."));
   if (a.tied && o.framework == Framework::kTorchtitan)
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }

@@ -79,6 +79,20 @@ BOOST_AUTO_TEST_CASE(fsdp_of_training_arguments_is_configured_beside_it) {
   BOOST_TEST(value(s, "parallel.zero") == "2");
 }
 
+BOOST_AUTO_TEST_CASE(accelerate_and_transformers_have_different_versions_of_fsdp_by_default) {
+  const std::string arguments = "per_device_train_batch_size: 8\nmodel_name_or_path: gpt2\nfsdp: true\n",
+                    accelerate = "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n";
+  BOOST_TEST(value(settings("t.yaml", arguments, kModelOf8Ranks), "plan.fsdp_version") == "2");
+  BOOST_TEST(value(settings("t.yaml", arguments + "fsdp_config:\n  version: 1\n", kModelOf8Ranks),
+                   "plan.fsdp_version") == "1");
+  std::vector<runfile::Override> given = kModelOf8Ranks;
+  given.pop_back();  // the file names the number of devices
+  BOOST_TEST(value(settings("a.yaml", accelerate + "  fsdp_offload_params: false\n", given),
+                   "plan.fsdp_version") == "1");
+  BOOST_TEST(value(settings("a.yaml", accelerate + "  fsdp_version: 2\n", given), "plan.fsdp_version") ==
+             "2");
+}
+
 BOOST_AUTO_TEST_CASE(fsdp_of_accelerate_trains_f32_weights_under_mixed_precision) {
   const std::string job = "model_name_or_path: gpt2\nmax_length: 64\ndtype: bfloat16\nbf16: ";
   const std::vector<runfile::Override> given = {{"parallel.data", "8"}};

@@ -95,6 +95,7 @@ BOOST_AUTO_TEST_CASE(accelerate_gives_the_devices_and_the_sharding) {
                                         {"plan.master", "none @16"},
                                         {"plan.cross_entropy", "plain"},
                                         {"train.recompute", "full @7"},
+                                        {"plan.fsdp_version", "2 @13"},
                                         {"parallel.data", "16 @18"},
                                         {"parallel.zero", "3 @11"}}));
 }

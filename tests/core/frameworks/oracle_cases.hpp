@@ -98,6 +98,7 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.fsdp.casts_output = f.at("output") != "";
     s.fsdp.reshard_after_forward = f.at("reshard");
     s.fsdp.reduce_every_micro_batch = f.at("sync") == "every";
+    s.fsdp.separate_ends = f.contains("prepare");  // by accelerate
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;
       s.tensor = f.value("tensor", 1u);

@@ -68,6 +68,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_agrees_with_pytorch_in_every_stored_cas
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 10u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_by_accelerate_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("accelerate");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 8u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
   BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
@@ -136,7 +142,8 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder : {"fsdp", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed"})
+  for (const char* folder :
+       {"fsdp", "accelerate", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));

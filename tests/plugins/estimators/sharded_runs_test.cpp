@@ -77,6 +77,59 @@ BOOST_AUTO_TEST_CASE(an_fsdp2_run_shards_its_states_and_is_refused_where_it_was_
   check_refused(r, {{"framework", "fsdp2"}}, "adapters under FSDP2: units that hold frozen");
 }
 
+BOOST_AUTO_TEST_CASE(the_settings_of_a_run_that_accelerate_shards_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("accelerate")) {
+    const json& c = record.at("case");
+    const json& policy = c.at("fsdp");
+    RunSpec r = run_of(c);
+    if (policy.at("param") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    r.parallel.data = policy.at("world"), r.parallel.zero = policy.at("reshard") ? 3 : 2;
+    pytorch::Options o = options_of(c);
+    o.name = "transformers", o.by_accelerate = o.no_sync = true;
+    const model::Architecture a = test::architecture_of(c);
+    std::vector<std::string> notes;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
+      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+      s.machine = test::settings_of(c).machine;
+      const frameworks::Trace trace = frameworks::training_step(a, s).trace;
+      BOOST_TEST(frameworks::find_peak(trace, {.block = 1}).bytes == measured_peak(record));
+    }
+    ++cases;
+  }
+  BOOST_TEST(cases >= 48u);
+}
+
+BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_batch) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3, r.accumulate = 4;
+  const auto of = [&](std::map<std::string, std::string> options) {
+    options.emplace("framework", "transformers");
+    return estimate(r, std::move(options), llama_8b());
+  };
+  const MemoryReport kept = of({}), reduced = of({{"no_sync", "false"}});
+  BOOST_TEST(has_note(kept, "gathered in bf16 and gradients reduced in bf16"));
+  BOOST_TEST(has_note(kept, "until then each rank keeps the gradients of all weights"));
+  BOOST_TEST(has_note(reduced, "every micro-batch reduces"));
+  // Without reduction a rank keeps gradients of all weights in bf16.
+  constexpr double kGradients = 2 * 8030261248.0;
+  const double more = static_cast<double>(kept.total_bytes()) - static_cast<double>(reduced.total_bytes());
+  BOOST_TEST(more > 0.8 * kGradients);
+  BOOST_TEST(more < 1.2 * kGradients);
+  check_refused(r, {{"framework", "transformers"}, {"fsdp_version", "1"}},
+                "plan.fsdp_version = 1: flat parameters are not replayed");
+  check_refused(r, {{"framework", "axolotl"}}, "FSDP of axolotl: its own preparation of the model");
+  BOOST_CHECK_EXCEPTION(estimate(r, {{"framework", "fsdp2"}, {"fsdp_version", "1"}}), plugin::PluginError,
+                        [](const plugin::PluginError& e) {
+                          return std::string(e.what()).find(
+                                     "plan.fsdp_version of fsdp2: it is a setting of "
+                                     "transformers") != std::string::npos;
+                        });
+  r.parallel.zero = 1;
+  check_refused(r, {{"framework", "transformers"}},
+                "parallel.zero = 1 with FSDP2: fully_shard divides weights");
+}
+
 BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
   for (const json& record : test::oracle_records("deepspeed")) {
