@@ -174,7 +174,7 @@ th_status Collector::on_node(th_mem_sink* sink, const th_mem* node) {
   try {
     return self->add(*node);
   } catch (...) {
-    self->problem_ = "out of memory while a node was added";
+    self->out_of_memory_ = true;
     return TH_E_HOST_OOM;
   }
 }
@@ -187,6 +187,7 @@ th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
     if (sentence) self->report_.notes.push_back(text_from(sentence));
     return TH_OK;
   } catch (...) {
+    self->out_of_memory_ = true;
     return TH_E_HOST_OOM;
   }
 }

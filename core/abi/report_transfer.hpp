@@ -32,6 +32,8 @@ class Collector {
 
   /// The first violation as a sentence; "" if there is none.
   const std::string& problem() const { return problem_; }
+  /// Whether the host had no memory for a node or a note, which the report therefore lacks.
+  bool out_of_memory() const { return out_of_memory_; }
 
   /// The report, with the peak of each tier: as stated in the summary, else computed from entries and
   /// phases. A computed peak is an upper bound unless all entries are live in every phase. If all entries
@@ -50,6 +52,7 @@ class Collector {
   ZeroPadded<th_mem_summary> summary_;
   MemoryReport report_;
   std::string problem_;
+  bool out_of_memory_ = false;
   std::size_t text_bytes_ = 0;  // of all names and formulas
   bool open_ = true;
 };

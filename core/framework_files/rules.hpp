@@ -23,6 +23,9 @@ void finish_fsdp(Job& job, const Given* on, const char* version = "");
 /// For files that read the same job one after the other: does nothing until both are known.
 void hold_weights_of_fsdp_in_f32(Job& job);
 
+/// ddp_bucket_cap_mb, in MiB.
+void set_ddp_bucket(Job& job, const runfile::Entry& from);
+
 /// Double quantization means nothing for a base that is not quantized to 4 bits.
 void drop_unused_double_quantization(Job& job);
 

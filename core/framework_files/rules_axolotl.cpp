@@ -155,7 +155,7 @@ constexpr Rule kAxolotl[] = {
     {"fsdp_config.fsdp_version", Use::kCopy, "@version"},
     {"deepspeed", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},  // read_files() reads it
     {"deepcompile", Use::kNotModelled, "", "compiled graphs keep other activations"},
-    {"ddp_bucket_cap_mb", Use::kNotModelled, "", "buckets of DistributedDataParallel"},
+    {"ddp_bucket_cap_mb", Use::kCustom, "plan.ddp_bucket", "", set_ddp_bucket},
     {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"unfrozen_parameters", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_mm_modules", Use::kNotModelled, "", "frozen weights have no gradients"},

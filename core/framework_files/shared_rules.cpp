@@ -111,7 +111,7 @@ constexpr Rule kTrainingArguments[] = {
     {"label_smoothing_factor", Use::kNotModelled, "", "the loss keeps the logarithms of all probabilities"},
     {"half_precision_backend", Use::kNotModelled, "auto|cuda_amp", "mixed precision of apex"},
     {"fp16_backend", Use::kNotModelled, "auto|cuda_amp|amp", "mixed precision of apex"},
-    {"ddp_bucket_cap_mb", Use::kNotModelled, "", "buckets of DistributedDataParallel"},
+    {"ddp_bucket_cap_mb", Use::kCustom, "plan.ddp_bucket", "", set_ddp_bucket},
     {"parallelism_config.tp_size", Use::kCopy, "parallel.tensor"},
     {"parallelism_config.cp_size", Use::kCopy, "parallel.context"},
     {"split_batches", Use::kNotModelled, "", "devices divide each batch"},
@@ -255,6 +255,10 @@ std::vector<std::string> lora_matrices(const Entry& e) {
 RuleSet training_arguments() { return {kTrainingArguments, kTrainerWithoutEffect}; }
 RuleSet training_arguments_without_effect() { return {{}, kTrainerWithoutEffect}; }
 RuleSet fsdp_rules(std::string_view table) { return {kFsdpRules, kFsdpWithoutEffect, table}; }
+
+void set_ddp_bucket(Job& job, const Entry& from) {
+  job.set("plan.ddp_bucket", std::to_string(whole_of(from)) + "MiB", from);
+}
 
 void set_replicas(Job& job, const Entry& from, const char* key) {
   const std::uint64_t n = whole_of(from);

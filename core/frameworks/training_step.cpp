@@ -22,25 +22,6 @@ constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 
-/// Gradients are reduced from buckets of 25 MiB, the first of 1 MiB, that exist during the whole run.
-std::vector<Tensor> ddp_buckets(Tape& tape, const std::vector<Tensor>& trained) {
-  std::vector<Tensor> buckets;
-  std::int64_t limit = 1 << 20, bytes = 0;
-  const auto close = [&] {
-    if (bytes)
-      buckets.push_back(
-          tape.new_storage({bytes}, Element::kByte, Purpose::kCommunication, "", "bucket of DDP"));
-    bytes = 0;
-    limit = 25 << 20;
-  };
-  for (auto p = trained.rbegin(); p != trained.rend(); ++p) {
-    bytes += static_cast<std::int64_t>((*p)->bytes());
-    if (bytes >= limit) close();
-  }
-  close();
-  return buckets;
-}
-
 /// Where a step begins in a trace.
 struct Mark {
   std::size_t storages, events, phases;
@@ -139,7 +120,11 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     zero = std::make_unique<Zero>(tape, s, model->trained());
     tape.after_gradient = [&](const Tensor& p) { zero->after_gradient(p); };
   }
-  if (s.ddp) kept = ddp_buckets(tape, model->trained());
+  std::optional<Ddp> ddp;
+  if (s.ddp.on) {
+    ddp.emplace(tape, s.ddp, model->trained());
+    tape.after_gradient = [&](const Tensor& p) { ddp->after_gradient(p); };
+  }
   // Each of the two threads has a handle of cuBLAS with a workspace.
   const auto add_workspace = [&] {
     if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
@@ -156,6 +141,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
       if (first) add_workspace();
       if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
       if (zero) zero->before_backward(i == s.accumulate);
+      if (ddp) ddp->before_backward(i == s.accumulate);
       tape.run_backward(loss, [&] {
         if (zero) zero->after_backward();
         if (zero3) zero3->after_backward();
@@ -196,7 +182,7 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
 /// depends on the number of layers, as buckets of gradients and pipeline stages do.
 std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
   if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.ddp || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1)
+      !s.repeats_layers || s.ddp.on || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1)
     return std::nullopt;
   model::Architecture small = a;
   small.layers.front().count = kRepeatedFrom;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/types.hpp"
+#include "core/frameworks/ddp.hpp"
 #include "core/frameworks/fsdp.hpp"
 #include "core/frameworks/pipeline.hpp"
 #include "core/frameworks/tape.hpp"
@@ -57,7 +58,7 @@ struct StepSettings {
   bool weight_decay = false;                      // of SGD; AdamW decays the weights in place
   std::uint32_t lora_rank = 0, lora_targets = 0;  // rank 0: full training
   double dropout = 0, lora_dropout = 0;           // dropout: of GPT-2
-  bool ddp = false;            // several data-parallel ranks; gradients are not views of the buckets
+  DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
   ZeroPolicy zero;             // DeepSpeed; `weights` is then the type of the model
   std::uint32_t steps = 2;     // the first allocates the optimizer state; all others are like the second

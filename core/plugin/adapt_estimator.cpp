@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "core/abi/convert_structs.hpp"
@@ -52,7 +53,8 @@ class EstimatorAdapter : public Estimator {
                                traits ? of_trainer.get() : nullptr, collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
-      if (collector.problem().empty()) throw;  // otherwise the rejected node is the more useful message
+      if (collector.problem().empty() && !collector.out_of_memory())
+        throw;  // otherwise the rejected node is the more useful message
     }
     return take_report(id(), "estimate", collector);
   }
@@ -80,6 +82,7 @@ std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
 
 /// Shared by estimators and trainers: both send reports through the same sink.
 MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Collector& collector) {
+  if (collector.out_of_memory()) throw std::bad_alloc();  // of the host, not of the plugin
   MemoryReport report = collector.take(plugin_id);
   if (!collector.problem().empty())
     throw PluginError(

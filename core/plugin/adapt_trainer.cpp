@@ -233,7 +233,7 @@ class TrainerAdapter : public Trainer {
                                collector.summary(), e);
       });
     } catch (const PluginError&) {
-      if (collector.problem().empty()) throw;
+      if (collector.problem().empty() && !collector.out_of_memory()) throw;
     }
     return take_report(id(), "plan", collector);
   }

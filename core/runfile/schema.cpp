@@ -111,6 +111,8 @@ constexpr Key kKeys[] = {
     {"plan.runtime", Type::kSize, "", 0, 0, "", "\"600MiB\"", "device memory of driver context and libraries under a framework; default: 512 MiB"},
     {"plan.fsdp_version", Type::kInteger, "", 1, 2, "", "1", "1 | 2: FSDP of transformers: 1 has flat parameters, 2 is fully_shard; default: 2"},
     {"plan.no_sync", Type::kBool, "", 0, 0, "", "true", "FSDP2 reduces gradients in the last micro-batch only, and keeps those of all weights until then; default: true under transformers, as its Trainer does, else false"},
+    {"plan.ddp_bucket", Type::kSize, "", 0, 0, "", "\"100MiB\"", "size of the buckets of gradients of DistributedDataParallel (bucket_cap_mb); default: 25 MiB"},
+    {"plan.gradient_as_bucket_view", Type::kBool, "", 0, 0, "", "true", "gradients are views of the buckets of DistributedDataParallel, so they exist once; default: false"},
     {"plan.reduce_bucket", Type::kInteger, "", 0, 1000000000000000, "", "200000000", "elements of gradients that DeepSpeed reduces together (reduce_bucket_size); 0 = the square of the hidden size, with which transformers replaces \"auto\"; default: 500000000"},
     {"plan.overlap_reduce", Type::kBool, "", 0, 0, "", "true", "DeepSpeed reduces gradients during the backward pass, with a second bucket (overlap_comm); default: false"},
     {"plan.prefetch_bucket", Type::kInteger, "", -1, 1000000000000000, "", "50000000", "elements of weights that stage 3 of DeepSpeed gathers early (stage3_prefetch_bucket_size); -1 = 0.9 times the square of the hidden size, with which transformers replaces \"auto\"; default: 50000000"},

@@ -47,6 +47,8 @@ def failing_allocations(c, row):
                 elif ok and r.code:
                     # 3 and 4: a plugin states that it has no memory, or cannot be loaded.
                     ok = "trainhost:" in r.err or "memory" in r.err.lower() or "allocat" in r.err.lower()
+                    if ok and "a bug in the plugin" in r.err:
+                        ok, why = False, "a plugin is blamed"
                     with_message += 1
                 elif ok:
                     went_on += 1

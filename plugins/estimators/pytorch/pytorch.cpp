@@ -21,7 +21,8 @@ families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mis
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "reduce_bucket",
+  "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
+  "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance"]
 priority = 80
 )");
@@ -66,7 +67,7 @@ pytorch::TorchtitanVersion version_of(const rules::Options& given) {
   return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
 }
 
-void set_fsdp_options(const rules::Options& given, pytorch::Options& o) {
+void set_data_parallel_options(const rules::Options& given, pytorch::Options& o) {
   o.by_accelerate = o.name == "transformers" || o.name == "llama-factory";
   o.no_sync = given.flag("no_sync", o.by_accelerate);
   const auto version = given.number("fsdp_version", 1, 2);
@@ -74,6 +75,8 @@ void set_fsdp_options(const rules::Options& given, pytorch::Options& o) {
     throw abi::StatusError(TH_E_ARG, "plan.fsdp_version of " + o.name + ": it is a setting of transformers",
                            "leave it out");
   o.flat_parameters = version == 1;
+  o.ddp_bucket = given.count("ddp_bucket").value_or(o.ddp_bucket);
+  o.gradient_as_bucket_view = given.flag("gradient_as_bucket_view", false);
 }
 
 pytorch::Options options_of(const th_host* host) {
@@ -87,7 +90,7 @@ pytorch::Options options_of(const th_host* host) {
                               "torchtune", "litgpt", "deepspeed"})
           .value_or("pytorch");
   o.name = framework;
-  set_fsdp_options(given, o);
+  set_data_parallel_options(given, o);
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   if (framework == "litgpt") o.framework = pytorch::Framework::kLitgpt;

@@ -239,7 +239,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
-          (r.settings.ddp || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ? kNccl : 0));
+          (r.settings.ddp.on || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ? kNccl : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 

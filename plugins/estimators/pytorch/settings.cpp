@@ -174,7 +174,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
   s.dropout = o.dropout;
-  s.ddp = r.parallel.data > 1;
+  s.ddp = {r.parallel.data > 1, o.ddp_bucket, o.gradient_as_bucket_view};
   s.machine.cublas_workspace = kWorkspace;
   if (o.framework == Framework::kLitgpt) {
     set_recompute(r, o, s);

@@ -22,12 +22,14 @@ enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
-  std::string name = "pytorch";  // of the framework, as in the run file
-  bool by_accelerate = false;    // parallel.zero: accelerate prepares the model for FSDP
-  bool flat_parameters = false;  // FSDP1
-  bool no_sync = false;          // FSDP2 reduces in the last micro-batch only
-  bool compile = false;          // torch.compile; otherwise eager execution
-  bool compiles_loss = false;    // of torchtitan
+  std::string name = "pytorch";          // of the framework, as in the run file
+  bool by_accelerate = false;            // parallel.zero: accelerate prepares the model for FSDP
+  bool flat_parameters = false;          // FSDP1
+  bool no_sync = false;                  // FSDP2 reduces in the last micro-batch only
+  std::uint64_t ddp_bucket = 25u << 20;  // bytes
+  bool gradient_as_bucket_view = false;
+  bool compile = false;        // torch.compile; otherwise eager execution
+  bool compiles_loss = false;  // of torchtitan
   TorchtitanVersion version = TorchtitanVersion::k02;
   frameworks::OptimizerLoop loop = frameworks::OptimizerLoop::kForeach;
   frameworks::AllocatorConfig allocator;

@@ -66,7 +66,7 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
   require_types(r, half);
   s.weights = !half ? Element::kF32 : r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
   s.autocast = false;
-  s.ddp = false;
+  s.ddp.on = false;
   frameworks::ZeroPolicy& z = s.zero;
   z.stage = r.parallel.zero;
   z.ranks = r.parallel.data;

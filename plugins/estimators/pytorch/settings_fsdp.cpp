@@ -133,7 +133,7 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   f.reshard_after_forward = r.parallel.zero != 2;
   f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
   s.autocast = false;
-  s.ddp = false;
+  s.ddp.on = false;
   if (half && f.shards == Element::kF32) s.weights = half_of(r.compute);
   // MixedPrecisionPolicy without reduce_dtype reduces in the type of the shards.
   f.reduce = f.shards;

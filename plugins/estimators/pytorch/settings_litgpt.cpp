@@ -47,7 +47,7 @@ void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<s
   if (r.parallel.zero != 3)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with several ranks in litgpt",
            "finetune_lora shards with fully_shard", "set parallel.zero to 3");
-  s.ddp = false;
+  s.ddp.on = false;
   s.fsdp.ranks = r.parallel.data;
   s.fsdp.shards = s.fsdp.reduce = frameworks::Element::kBF16;
   s.fsdp.reduce_every_micro_batch = false;

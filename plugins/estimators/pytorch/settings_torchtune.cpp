@@ -80,7 +80,7 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
            "set parallel.zero to 3, or to 2 for fsdp_reshard_after_forward: False");
   if (r.mode == RunMode::kQlora)
     reject("NF4 weights on several ranks", "units that hold NF4 tensors are not replayed");
-  s.ddp = false;
+  s.ddp.on = false;
   s.fsdp.ranks = r.parallel.data;
   s.fsdp.reshard_after_forward = r.parallel.zero == 3;
   s.fsdp.shards = s.fsdp.reduce = s.weights;

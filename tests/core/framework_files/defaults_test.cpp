@@ -93,6 +93,12 @@ BOOST_AUTO_TEST_CASE(accelerate_and_transformers_have_different_versions_of_fsdp
              "2");
 }
 
+BOOST_AUTO_TEST_CASE(buckets_of_ddp_are_given_in_mebibytes) {
+  BOOST_TEST(
+      value(settings("t.yaml", "per_device_train_batch_size: 8\nddp_bucket_cap_mb: 100\n", kModelOf8Ranks),
+            "plan.ddp_bucket") == "100MiB");
+}
+
 BOOST_AUTO_TEST_CASE(fsdp_of_accelerate_trains_f32_weights_under_mixed_precision) {
   const std::string job = "model_name_or_path: gpt2\nmax_length: 64\ndtype: bfloat16\nbf16: ";
   const std::vector<runfile::Override> given = {{"parallel.data", "8"}};

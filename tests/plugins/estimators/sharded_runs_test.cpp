@@ -130,6 +130,27 @@ BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_
                 "parallel.zero = 1 with FSDP2: fully_shard divides weights");
 }
 
+BOOST_AUTO_TEST_CASE(gradients_that_are_views_of_the_buckets_of_ddp_exist_once) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8;
+  const auto of = [&](const std::map<std::string, std::string>& options) { return estimate(r, options); };
+  const MemoryReport beside = of({}), views = of({{"gradient_as_bucket_view", "true"}}),
+                     large = of({{"ddp_bucket", "1073741824"}});
+  constexpr std::uint64_t kGradients = 4 * 8030261248;
+  for (const MemoryReport& report : {beside, views, large}) {
+    const std::uint64_t buckets = bytes_of(report, Purpose::kCommunication);
+    BOOST_TEST(buckets >= kGradients);
+    BOOST_TEST(buckets < kGradients + (1u << 20));
+  }
+  BOOST_TEST(bytes_of(beside, Purpose::kGradients) == kGradients);
+  // One at a time, until it is copied into its bucket: at most that of the embedding.
+  BOOST_TEST(bytes_of(views, Purpose::kGradients) <= 4u * 128256 * 4096);
+  BOOST_TEST(views.total_bytes() + kGradients * 9 / 10 < beside.total_bytes());
+  // With adapters only their gradients are in buckets; in one process there are none.
+  r.parallel.data = 1;
+  BOOST_TEST(bytes_of(of({{"gradient_as_bucket_view", "true"}}), Purpose::kCommunication) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_counts) {
   std::size_t cases = 0;
   for (const json& record : test::oracle_records("deepspeed")) {
