@@ -11,6 +11,10 @@
 
 namespace trainhost::frameworks {
 
+/// Modules of the norms of a layer, in the order of LayerWeights::norms.
+inline constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
+                                                "pre_feedforward_layernorm", "post_feedforward_layernorm"};
+
 /// A linear layer with its adapter, if it has one.
 struct LinearWeights {
   const char* module = "";

@@ -1,0 +1,140 @@
+// The weights of a Decoder, in the order of model.parameters().
+#include "core/frameworks/decoder.hpp"
+
+#include <utility>
+
+namespace trainhost::frameworks {
+Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings)
+    : t_(tape),
+      a_(architecture),
+      s_(settings),
+      batch_(settings.batch),
+      sequence_(settings.sequence),
+      hidden_(architecture.hidden),
+      gemma_(architecture.family.starts_with("gemma")),
+      gpt2_(architecture.family == "gpt2"),
+      phi3_(architecture.family == "phi3") {
+  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
+  if (s_.zero.stage == 3) zero3_ = std::make_unique<Zero3>(tape, s_);
+  const auto vocab = static_cast<std::int64_t>(a_.vocab);
+  embedding_ = weight({vocab, hidden_}, "embed_tokens", true, a_.tied ? Fsdp::kLast : Fsdp::kFirst);
+  if (a_.learned_positions)
+    positions_ = weight({static_cast<std::int64_t>(a_.learned_positions), hidden_}, "wpe");
+  for (const model::LayerRun& run : a_.layers)
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      t_.layer = static_cast<std::int32_t>(layers_.size());
+      add_layer(run.layer);
+    }
+  t_.layer = -1;
+  final_norm_ = weight({hidden_}, "norm", true, Fsdp::kLast);
+  if (gpt2_) final_shift_ = weight({hidden_}, "norm");
+  if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head", true, Fsdp::kLast);
+  if (zero3_) {
+    if (a_.tied) zero3_->share(embedding_, "lm_head");
+    zero3_->start();
+  }
+  const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* tensor) {
+    buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
+  };
+  if (!gpt2_)
+    for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
+      buffer({layers_.front().head_dim / 2}, Element::kF32, "rotary_emb", "inverse frequencies");
+  if (gemma_) buffer({}, s_.weights, "embed_tokens", "scale");
+  ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
+}
+
+Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::optional<std::int32_t> unit) {
+  if (fsdp_) {
+    const Fsdp::Weight w = fsdp_->parameter(unit.value_or(t_.layer), shape, s_.weights, module, s_.weights);
+    trained_.push_back(w.shard);
+    return w.full;
+  }
+  if (zero3_) {
+    trained_.push_back(zero3_->parameter(shape, s_.weights, module));
+    return trained_.back();
+  }
+  const bool trained = !base || s_.lora_rank == 0;
+  // peft keeps adapters in f32 where the base is in bf16 or f16; the engine of DeepSpeed casts the whole
+  // model.
+  Tensor w = t_.parameter(shape, base || s_.zero.stage ? s_.weights : Element::kF32, module, trained);
+  if (trained) trained_.push_back(w);
+  return w;
+}
+
+LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs,
+                                      bool bias, bool adapter) {
+  LinearWeights w;
+  w.module = module;
+  w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
+  if (bias) w.bias = weight({outputs}, module);
+  if (adapter && s_.lora_rank) {
+    w.lora_a = weight({s_.lora_rank, inputs}, module, false);
+    w.lora_b = weight({outputs, s_.lora_rank}, module, false);
+  }
+  return w;
+}
+
+void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
+  const auto q = static_cast<std::int64_t>(a.q_width()), kv = static_cast<std::int64_t>(a.k_width());
+  const std::uint32_t targets = s_.lora_targets;
+  w.heads = a.heads;
+  w.kv_heads = a.kv_heads;
+  w.head_dim = a.head_dim;
+  w.window = a.window;
+  // In the order of model.parameters().
+  const auto add_output = [&] {
+    w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
+                         targets & kLoraO);
+  };
+  if (phi3_) add_output();
+  if (phi3_ || gpt2_) {
+    w.qkv = linear_weights(gpt2_ ? "attn.c_attn" : "self_attn.qkv_proj", hidden_, q + 2 * kv, gpt2_,
+                           targets & (kLoraQ | kLoraK | kLoraV));
+  } else {
+    w.q = linear_weights("self_attn.q_proj", hidden_, q, a.q_bias, targets & kLoraQ);
+    w.k = linear_weights("self_attn.k_proj", hidden_, kv, a.k_bias, targets & kLoraK);
+    w.v = linear_weights("self_attn.v_proj", hidden_, kv, a.v_bias, targets & kLoraV);
+  }
+  if (!phi3_) add_output();
+  if (a.qk_norm != model::NormKind::kNone) {
+    w.q_norm = weight({w.head_dim}, "self_attn.q_norm");
+    w.k_norm = weight({w.head_dim}, "self_attn.k_norm");
+  }
+}
+
+void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
+  const std::uint32_t targets = s_.lora_targets;
+  if (l.experts.count) {
+    w.experts_per_token = l.experts.active;
+    const std::int64_t n = l.experts.count, width = l.experts.each.width;
+    w.router = weight({n, hidden_}, "mlp.gate");
+    w.experts_up = weight({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
+    w.experts_down = weight({n, hidden_, width}, "mlp.experts.down_proj");
+    return;
+  }
+  const std::int64_t width = l.mlp.width;
+  if (phi3_) {
+    w.gate_up =
+        linear_weights("mlp.gate_up_proj", hidden_, 2 * width, false, targets & (kLoraGate | kLoraUp));
+  } else if (gpt2_) {
+    w.up = linear_weights("mlp.c_fc", hidden_, width, true, targets & kLoraUp);
+  } else {
+    w.gate = linear_weights("mlp.gate_proj", hidden_, width, l.mlp.up_bias, targets & kLoraGate);
+    w.up = linear_weights("mlp.up_proj", hidden_, width, l.mlp.up_bias, targets & kLoraUp);
+  }
+  w.down = linear_weights(gpt2_ ? "mlp.c_proj" : "mlp.down_proj", width, hidden_, gpt2_ || l.mlp.down_bias,
+                          targets & kLoraDown);
+}
+
+void Decoder::add_layer(const model::Layer& l) {
+  LayerWeights w;
+  add_attention(w, l.attention);
+  add_mlp(w, l);
+  for (std::uint32_t i = 0; i < l.norms; ++i) {
+    w.norms.push_back(weight({hidden_}, kNormModules[i]));
+    if (gpt2_) w.norm_shifts.push_back(weight({hidden_}, kNormModules[i]));
+  }
+  layers_.push_back(std::move(w));
+}
+
+}  // namespace trainhost::frameworks
