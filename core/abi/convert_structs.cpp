@@ -163,7 +163,10 @@ th_run to_c(const RunSpec& r) {
   c.vocab_multiple = memory.vocab_multiple;
   c.recompute_every = memory.recompute_every;
   c.attention = static_cast<std::uint32_t>(memory.attention);
-  c.cross_entropy = static_cast<std::uint32_t>(memory.cross_entropy);
+  // The kinds that th_run does not have are nearest to the fused one: no logits of all tokens.
+  const CrossEntropy loss =
+      memory.cross_entropy > CrossEntropy::kInPlace ? CrossEntropy::kFused : memory.cross_entropy;
+  c.cross_entropy = static_cast<std::uint32_t>(loss);
   c.weights_tier = offloaded_to(memory.weights_in);
   c.optimizer_tier = offloaded_to(memory.optimizer_in);
   c.activations_tier = offloaded_to(memory.activations_in);

@@ -276,6 +276,7 @@ void set_pure(Job& job, const std::string& type, const Entry& from) {
 void set_fsdp_offload(Job& job, const Entry& from) {
   job.set("plan.offload_weights", "cpu", from);
   job.set("plan.offload_optimizer", "cpu", from);
+  job.set("plan.offload_gradients", "cpu", from);
 }
 
 }  // namespace trainhost::framework_files

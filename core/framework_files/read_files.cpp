@@ -170,20 +170,36 @@ const Entry* deepspeed_path(const File& f) {
   return found == f.entries.end() ? nullptr : &*found;
 }
 
-/// The path is relative to the file that names it, or else to the current directory.
-File read_deepspeed_file(const File& from, const Entry& named) {
+/// The file of a kind ("deepspeed") that a key names. Its path is relative to the file with the key, or else
+/// to the current directory.
+File read_named_file(const File& from, const Entry& named, const std::string& kind) {
   const fs::path path = named.value.text;
   const fs::path folder = fs::path(from.path).parent_path();
   for (const fs::path& candidate : {folder / path, path}) {
     std::error_code ec;
-    if (fs::is_regular_file(candidate, ec)) return read_file("deepspeed:" + candidate.string());
+    if (fs::is_regular_file(candidate, ec)) return read_file(kind + ":" + candidate.string());
   }
   const std::string above = folder.empty() ? "." : folder.string();
-  throw usage_error(
-      fmt::format("{} = {}: no such file in {} or in the current directory", named.key,
-                  runfile::written(named.value), escaped(above, 200)),
-      fmt::format("give the file too: --from {} deepspeed:FILE; or remove the key", escaped(from.path, 200)),
-      named.value.where);
+  throw usage_error(fmt::format("{} = {}: no such file in {} or in the current directory", named.key,
+                                runfile::written(named.value), escaped(above, 200)),
+                    kind == "deepspeed"
+                        ? fmt::format("give the file too: --from {} deepspeed:FILE; or remove the key",
+                                      escaped(from.path, 200))
+                        : fmt::format("correct the path, or write the keys of that file below {}", named.key),
+                    named.value.where);
+}
+
+/// TrainingArguments may name a file with the keys of `fsdp_config`: they are read as if they were below it.
+void add_fsdp_config(std::vector<File>& files) {
+  for (File& f : files) {
+    const auto named = std::ranges::find_if(f.entries, [](const Entry& e) {
+      return e.key == "fsdp_config" && e.value.kind == Value::Kind::kText && !e.value.text.empty();
+    });
+    if (f.kind->read != read_training_arguments || named == f.entries.end()) continue;
+    File config = read_named_file(f, *named, "transformers");
+    for (Entry& e : config.entries) e.key.insert(0, "fsdp_config.");
+    std::ranges::move(config.entries, std::back_inserter(f.entries));
+  }
 }
 
 /// A table `deepspeed:` inside a file, as a file of its own.
@@ -207,7 +223,7 @@ void add_deepspeed(std::vector<File>& files) {
     if (f.kind->read == read_deepspeed) continue;
     if (File table = deepspeed_table(f); !table.entries.empty()) more.push_back(std::move(table));
     const Entry* path = deepspeed_path(f);
-    if (path && !given) more.push_back(read_deepspeed_file(f, *path));
+    if (path && !given) more.push_back(read_named_file(f, *path, "deepspeed"));
   }
   std::ranges::move(more, std::back_inserter(files));
 }
@@ -219,6 +235,7 @@ FileSettings read_files(const std::vector<std::string>& arguments,
   std::vector<File> files;
   for (const std::string& a : arguments) files.push_back(read_file(a));
   add_deepspeed(files);
+  add_fsdp_config(files);
   std::ranges::stable_sort(files, {}, &File::kind);  // kinds() are in one array, in the order of reading
   Job job;
   for (const File& f : files) f.kind->read(f.entries, job);

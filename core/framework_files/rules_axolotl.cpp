@@ -121,9 +121,9 @@ constexpr Rule kAxolotl[] = {
     {"lora_o_kernel", Use::kNotModelled, "", kKernels},
     {"lora_embedding_kernel", Use::kNotModelled, "", kKernels},
     {"unsloth_*", Use::kNotModelled, "", kKernels},
-    {"liger_fused_linear_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"liger_fused_linear_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"plugins", Use::kCustom, "plan.cross_entropy", "", axolotl_plugins},
-    {"cut_cross_entropy", Use::kChoice, "@cut_loss", "true=fused|false=plain"},
+    {"cut_cross_entropy", Use::kChoice, "@cut_loss", "true=cut|false=plain"},
     {"chunked_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
     {"liger_*", Use::kNotModelled, "", kKernels},
     {"flash_attn_*", Use::kNotModelled, "", kKernels},
@@ -286,7 +286,7 @@ void read_axolotl(const Entries& entries, Job& job) {
   if (const Given* loss = job.find("@cut_loss"))
     job.set_default("plan.cross_entropy", loss->value, *loss);
   else if (const Given* plugin = job.find("@cut_cross_entropy"))
-    job.set_default("plan.cross_entropy", "fused", *plugin);
+    job.set_default("plan.cross_entropy", "cut", *plugin);
   axolotl_ranks(job, entries);
   for (const char* key : {"@cut_loss", "@cut_cross_entropy", "@adapter", "@all_linear", "@fp16", "@not_bf16",
                           "@shard", "@replicate"})

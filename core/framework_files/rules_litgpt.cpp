@@ -74,7 +74,8 @@ constexpr Rule kLitgpt[] = {
      [](Job& j, const Entry& e) { litgpt_target(j, e, "\"o_proj\""); }},
     {"lora_mlp", Use::kCustom, "lora.targets", "",
      [](Job& j, const Entry& e) { litgpt_target(j, e, R"("gate_proj", "up_proj", "down_proj")"); }},
-    {"lora_head", Use::kNotModelled, "", "an adapter of the LM head"},
+    {"lora_head", Use::kCustom, "lora.targets", "",
+     [](Job& j, const Entry& e) { litgpt_target(j, e, "\"lm_head\""); }},
     {"optimizer", Use::kCustom, "optimizer.name", "", litgpt_optimizer},
     {"optimizer.class_path", Use::kCustom, "optimizer.name", "", litgpt_optimizer},
     {"train.tie_embeddings", Use::kNotModelled, "", "the embedding and the LM head share weights"},
@@ -95,7 +96,8 @@ void litgpt_adapters(Job& job, const Entries& entries) {
                                        {"@lora.lora_key", ""},
                                        {"@lora.lora_value", "\"v_proj\""},
                                        {"@lora.lora_projection", ""},
-                                       {"@lora.lora_mlp", ""}}) {
+                                       {"@lora.lora_mlp", ""},
+                                       {"@lora.lora_head", ""}}) {
     const Given* given = job.find(key);
     const std::string names = given ? given->value : otherwise;
     if (!names.empty()) targets += (targets.empty() ? "" : ", ") + names;

@@ -48,7 +48,7 @@ constexpr Rule kLlamaFactory[] = {
     {"disable_gradient_checkpointing", Use::kWhenTrue, "@no_checkpointing", "true"},
     {"flash_attn", Use::kChoice, "plan.attention",
      "auto=flash|fa2=flash|fa3=flash|sdpa=flash|disabled=materialised"},
-    {"enable_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"enable_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"use_muon", Use::kWhenTrue, "@optimizer", "muon"},
     {"use_adam_mini", Use::kNotModelled, "", kStates},
     {"use_galore", Use::kNotModelled, "", kStates},

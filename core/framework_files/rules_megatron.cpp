@@ -133,11 +133,11 @@ constexpr Rule kMegatron[] = {
     {"outer-dp-sharding-strategy", Use::kNotModelled, "no_shard", "sharding over groups of replicas"},
     {"enable-full-sharding-in-hsdp", Use::kNotModelled, "", "sharding over groups of replicas"},
     {"use-nccl-ub", Use::kNotModelled, "", "buffers that are registered for communication"},
-    {"decoder-first-pipeline-num-layers", Use::kNotModelled, "", kStages},
-    {"decoder-last-pipeline-num-layers", Use::kNotModelled, "", kStages},
+    {"decoder-first-pipeline-num-layers", Use::kCopy, "plan.first_stage_layers"},
+    {"decoder-last-pipeline-num-layers", Use::kCopy, "plan.last_stage_layers"},
     {"pipeline-model-parallel-layout", Use::kNotModelled, "", kStages},
-    {"account-for-embedding-in-pipeline-split", Use::kNotModelled, "", kStages},
-    {"account-for-loss-in-pipeline-split", Use::kNotModelled, "", kStages},
+    {"account-for-embedding-in-pipeline-split", Use::kWhenTrue, "@counted_embedding", "true"},
+    {"account-for-loss-in-pipeline-split", Use::kWhenTrue, "@counted_loss", "true"},
     {"standalone-embedding-stage", Use::kNotModelled, "", kStages},
     {"pipeline-model-parallel-split-rank", Use::kNotModelled, "", kStages},
     {"microbatch-group-size-per-virtual-pipeline-stage", Use::kNotModelled, "", "another pipeline schedule"},
@@ -334,6 +334,23 @@ void megatron_finish_sharding(Job& job) {
   if (!tensor || tensor->value == "1") job.erase("parallel.sequence");  // Megatron-LM switches it off
 }
 
+/// The embedding, or the loss, counts as a layer when the layers are divided over the stages: the first, or
+/// the last, stage has one layer fewer than the others.
+void megatron_finish_stages(Job& job) {
+  const Given *embedding = job.find("@counted_embedding"), *loss = job.find("@counted_loss");
+  const std::uint64_t stages = megatron_number(job, "parallel.pipeline", 1),
+                      layers = megatron_number(job, "model.num_hidden_layers", 0);
+  if ((!embedding && !loss) || stages < 2 || layers == 0) return;
+  const std::uint64_t all = layers + (embedding != nullptr) + (loss != nullptr), each = all / stages;
+  const Given& from = embedding ? *embedding : *loss;
+  if (all % stages || each < 2)
+    throw usage_error(
+        fmt::format("{} counts as a layer, and {} cannot be divided over {} stages", from.key, all, stages),
+        {}, from.where);
+  if (embedding) job.set_default("plan.first_stage_layers", std::to_string(each - 1), *embedding);
+  if (loss) job.set_default("plan.last_stage_layers", std::to_string(each - 1), *loss);
+}
+
 }  // namespace
 
 void read_megatron(const Entries& entries, Job& job) {
@@ -351,10 +368,13 @@ void read_megatron(const Entries& entries, Job& job) {
   if (recompute && recompute->value == "full" && (!method || method->value == "uniform"))
     job.set_default("train.recompute_every", std::to_string(megatron_number(job, "@recompute_layers", 1)),
                     "because of --recompute-num-layers");
+  megatron_finish_stages(job);
   megatron_finish_model(job);
   megatron_finish_types(job);
   megatron_finish_sharding(job);
   for (const char* key : {"@layers_per_stage",
+                          "@counted_embedding",
+                          "@counted_loss",
                           "@recompute_method",
                           "@recompute_layers",
                           "@swiglu",

@@ -38,6 +38,26 @@ void torchtitan_components(Job& job, const Entry& e) {
   if (std::ranges::find(compiled, "loss") == compiled.end()) job.set("plan.cross_entropy", "plain", e);
 }
 
+void torchtitan_converters(Job& job, const Entry& e) {
+  for (const std::string& name : texts_of(e))
+    if (name == "float8")
+      job.set("@float8", "true", e);
+    else
+      job.not_modelled = "8-bit products, or another converter of the model";
+}
+
+/// Float8Linear keeps what bf16 keeps; only weights that FSDP2 gathers in 8 bits differ, which scales per row
+/// do not have.
+void torchtitan_float8(Job& job) {
+  const Given *gathers = job.find("@float8_gather"), *type = job.find("train.precision");
+  if (job.find("@float8") && gathers && !job.find("@float8_recipe") && type && type->value == "bf16") {
+    const Given from = *gathers;
+    job.erase("train.precision");
+    job.set_default("train.precision", "fp8", from);
+  }
+  for (const char* key : {"@float8", "@float8_gather", "@float8_recipe"}) job.erase(key);
+}
+
 /// Flavors of dense models that are no presets.
 constexpr struct {
   const char *name, *type;
@@ -156,10 +176,16 @@ constexpr Rule kTorchtitan[] = {
     {"optimizer.implementation", Use::kCopy, "plan.optimizer_implementation"},
     {"optimizer.early_step_in_backward", Use::kNotModelled, "",
      "gradients are freed during the backward pass"},
+    {"float8.enable_float8_linear", Use::kWhenTrue, "@float8", "true"},
+    {"float8.enable_fsdp_float8_all_gather", Use::kWhenTrue, "@float8_gather", "true"},
+    {"float8.recipe_name", Use::kChoice, "@float8_recipe",
+     "tensorwise=|rowwise=rowwise|rowwise_with_gw_hp=rowwise"},
+    {"float8.precompute_float8_dynamic_scale_for_fsdp", Use::kNoEffect},
+    {"float8.emulate", Use::kNoEffect},
     {"float8.*", Use::kNotModelled, "", "8-bit products"},
     {"mx.*", Use::kNotModelled, "", "8-bit products"},
     {"quantize.*", Use::kNotModelled, "", "8-bit products"},
-    {"model.converters", Use::kNotModelled, "", "8-bit products, or another converter of the model"},
+    {"model.converters", Use::kCustom, "train.precision", "", torchtitan_converters},
     {"compile.enable", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.components", Use::kCustom, "plan.cross_entropy", "", torchtitan_components},
     {"memory_estimation.disable_fake_mode", Use::kNoEffect},
@@ -196,6 +222,7 @@ void read_torchtitan(const Entries& entries, Job& job) {
     job.set_default("parallel.sequence", "true", *tensor);
   torchtitan_sharding(job);
   job.set_default("train.precision", "bf16", "default of torchtitan");
+  torchtitan_float8(job);
   job.set_default("train.micro_batch", "8", "default of torchtitan");
   if (is_many(job, "parallel.pipeline")) torchtitan_micro_batches(job);
   for (const char* key :

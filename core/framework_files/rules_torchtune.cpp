@@ -102,7 +102,7 @@ constexpr Rule kTorchtune[] = {
     {"model.lora_alpha", Use::kCopy, "lora.alpha"},
     {"model.lora_attn_modules", Use::kCustom, "lora.targets", "", attention_modules},
     {"model.apply_lora_to_mlp", Use::kWhenTrue, "@lora_mlp", "true"},
-    {"model.apply_lora_to_output", Use::kNotModelled, "", "an adapter of the LM head"},
+    {"model.apply_lora_to_output", Use::kWhenTrue, "@lora_head", "true"},
     {"model.use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"model.quantize_base", Use::kCustom, "lora.base", "", torchtune_nf4},
     {"model.*", Use::kNotModelled, "", "an argument of the model's builder"},
@@ -157,7 +157,8 @@ void read_torchtune(const Entries& entries, Job& job) {
   if (const Given* given = job.find("@lora_attention")) targets = given->value;
   if (job.find("@lora_mlp"))
     targets += std::string(targets.empty() ? "" : ", ") + R"("gate_proj", "up_proj", "down_proj")";
-  job.erase("@lora_attention"), job.erase("@lora_mlp");
+  if (job.find("@lora_head")) targets += std::string(targets.empty() ? "" : ", ") + R"("lm_head")";
+  job.erase("@lora_attention"), job.erase("@lora_mlp"), job.erase("@lora_head");
   if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the LoRA keys of the model");
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");

@@ -99,12 +99,12 @@ constexpr Rule kTrainingArguments[] = {
     {"activation_checkpointing_kwargs.every_n_layers", Use::kNotModelled, "1", "other layers are kept"},
     {"optim", Use::kCustom, "optimizer.name", "", set_hugging_face_optimizer},
     {"adafactor", Use::kCustom, "optimizer.name", "", trainer_adafactor},
-    {"use_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "fused"},
-    {"use_liger", Use::kWhenTrue, "plan.cross_entropy", "fused"},
+    {"use_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
+    {"use_liger", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"liger_kernel_config.*", Use::kNotModelled, "true", "operators of Liger that are switched off"},
     {"fsdp", Use::kCustom, "parallel.zero", "", trainer_fsdp},
-    {"fsdp_config", Use::kNotModelled, "", "another file: write its keys here, below fsdp_config"},
-    {"deepspeed", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},  // read_files() reads it
+    {"fsdp_config", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},  // read_files() reads it
+    {"deepspeed", Use::kCustom, "parallel.zero", "", [](Job&, const Entry&) {}},    // read_files() reads it
     {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"torchdynamo", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"auto_find_batch_size", Use::kNotModelled, "", "the micro-batch may become smaller"},
@@ -280,6 +280,7 @@ void finish_fsdp(Job& job, const Given* on, const char* version) {
     take("@fsdp_recompute_offload", "plan.offload_activations");
     take("@fsdp_offload", "plan.offload_weights");
     take("@fsdp_offload", "plan.offload_optimizer");
+    take("@fsdp_offload", "plan.offload_gradients");
     job.set_default("@sharded", "true", from);
   }
   job.erase_if([](const std::string& key) { return key.starts_with("@fsdp"); });

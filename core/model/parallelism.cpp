@@ -24,6 +24,22 @@ bool matches(DType weight, DType compute) {
   return weight == (compute == DType::kBF16 ? DType::kBF16 : DType::kF32);
 }
 
+const char* cross_entropy_name(CrossEntropy kind) {
+  switch (kind) {
+    case CrossEntropy::kFused:
+      return "fused";
+    case CrossEntropy::kPlain:
+      return "plain";
+    case CrossEntropy::kInPlace:
+      return "in-place";
+    case CrossEntropy::kLiger:
+      return "liger";
+    case CrossEntropy::kCut:
+      return "cut";
+  }
+  return "";
+}
+
 // bf16 weights have too few bits to add small updates to.
 DType master_type(DType weight) { return weight == DType::kBF16 ? DType::kF32 : DType::kNone; }
 
@@ -60,12 +76,18 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {r.moment != DType::kF32, "plan.moments", type(r.moment)},
       {memory.attention != AttentionMemory::kFlash, "plan.attention", quoted("materialised")},
       {memory.cross_entropy != CrossEntropy::kFused, "plan.cross_entropy",
-       quoted(memory.cross_entropy == CrossEntropy::kPlain ? "plain" : "in-place")},
+       quoted(cross_entropy_name(memory.cross_entropy))},
       {memory.weights_in != Tier::kDevice, "plan.offload_weights", target(memory.weights_in)},
       {memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", target(memory.optimizer_in)},
+      {memory.gradients_in != Tier::kDevice, "plan.offload_gradients", target(memory.gradients_in)},
       {memory.activations_in != Tier::kDevice, "plan.offload_activations", target(memory.activations_in)},
+      {memory.gap_permille != 200, "plan.allocator_margin", std::to_string(memory.gap_permille / 1000.0)},
+      {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
+      {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
+      {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
       {adapts, "lora.rank", n(r.lora_rank)},
       {r.lora_targets != 0, "lora.targets", n(r.lora_targets)},
+      {memory.adapts_head, "lora.targets", quoted("lm_head")},
       {r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
       {memory.frozen != DType::kNone, "lora.base", type(memory.frozen)},
       {memory.double_quantized, "lora.double_quant", "true"},

@@ -19,6 +19,8 @@ struct Parallelism {
   std::uint32_t context = 1;  // CP ranks; each holds its share of the tokens of a sequence in every layer
   std::uint32_t expert = 1;   // EP ranks, a part of the DP x CP ranks; each holds a part of the experts
   std::uint32_t zero = 0;     // ZeRO stage, 0 to 3
+  // Layers of the first and the last pipeline stage; 0: as many as the other stages have.
+  std::uint32_t first_stage_layers = 0, last_stage_layers = 0;
   bool operator==(const Parallelism&) const = default;
 };
 
@@ -27,8 +29,10 @@ enum class AttentionMemory : std::uint32_t { kFlash = 1, kMaterialised = 2 };
 
 /// kFused: logits are computed in chunks of tokens. kPlain: logits and their gradient are materialised.
 /// kInPlace: one f32 tensor is materialised; the gradient overwrites the logits (fused kernel of
-/// Megatron-LM).
-enum class CrossEntropy : std::uint32_t { kFused = 1, kPlain = 2, kInPlace = 3 };
+/// Megatron-LM). kLiger: chunks of as many tokens as Liger takes, and the weight gradient of the head beside
+/// them. kCut: no logits are in memory (Cut Cross Entropy). th_run has the first three; of the others it has
+/// kFused, the nearest one.
+enum class CrossEntropy : std::uint32_t { kFused = 1, kPlain = 2, kInPlace = 3, kLiger = 4, kCut = 5 };
 
 /// What a rank keeps, in which type and in which memory tier, as far as only planners read it.
 struct MemoryPolicy {
@@ -42,6 +46,12 @@ struct MemoryPolicy {
   bool dora = false;              // a magnitude vector for each adapter
   DType kv_cache = DType::kNone;  // of an inference run; kNone: type of the run's weights
   std::uint32_t kv_page = 1;      // tokens per page of the KV cache; a sequence allocates whole pages
+
+  // th_run does not have these; an estimator gets them as options, like the settings of a framework.
+  Tier gradients_in = Tier::kDevice;
+  std::uint32_t prefill_chunk = 0;   // inference: tokens that go through the model together; 0: all
+  std::uint32_t gap_permille = 200;  // gaps of the allocator, per 1,000 bytes that a step allocates and frees
+  bool adapts_head = false;          // the LM head has an adapter too
   bool operator==(const MemoryPolicy&) const = default;
 };
 

@@ -78,13 +78,16 @@ std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
   } rows[] = {
       {!adapts && r.lora_rank != 0, "lora.rank", adapters},
       {!adapts && r.lora_targets != 0, "lora.targets", adapters},
+      {!adapts && memory.adapts_head, "lora.targets", adapters},
       {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
       {!adapts && memory.frozen != DType::kNone, "lora.base", adapters},
       {!adapts && memory.dora, "lora.dora", adapters},
       {memory.double_quantized && !(adapts && nf4), "lora.double_quant", " needs lora.base = \"nf4\""},
       {!infers && memory.kv_cache != DType::kNone, "plan.kv_cache", inference},
       {!infers && memory.kv_page > 1, "plan.kv_page", inference},
+      {!infers && memory.prefill_chunk != 0, "plan.prefill_chunk", inference},
       {infers && memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
+      {infers && memory.gradients_in != Tier::kDevice, "plan.offload_gradients", none},
       {infers && memory.activations_in != Tier::kDevice, "plan.offload_activations", none},
       // With tensor_decided = false a search may still choose tensor > 1.
       {r.parallel.sequence && r.parallel.tensor == 1 && tensor_decided, "parallel.sequence",

@@ -124,7 +124,11 @@ std::vector<PipelineSettings> pipeline_settings(const model::Architecture& a, co
       continue;
     const std::uint64_t accumulate = local / s.micro_batch;
     if (accumulate > UINT32_MAX) continue;
+    const Parallelism& given = space.base.parallel;
     for (const std::uint32_t v : virtual_stages(space.axes, layers, p)) {
+      if (!Pipeline{p, v, accumulate, layers, given.first_stage_layers, given.last_stage_layers}
+               .layers_suffice())
+        continue;
       // The interleaved schedule runs micro-batches in rounds of p.
       if (v > 1 && accumulate % p) continue;
       // Layers that are recomputed together must be in one chunk; the smallest chunk counts.

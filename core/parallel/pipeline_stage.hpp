@@ -46,7 +46,9 @@ struct Stage {
         ep(run.parallel.expert),
         every(run.memory.recompute_every) {
     assert(stage < run.parallel.pipeline && every > 0);
-    pipeline = {r.parallel.pipeline, r.parallel.virtual_stages, r.accumulate, kinds.layers()};
+    pipeline = {r.parallel.pipeline, r.parallel.virtual_stages,     r.accumulate,
+                kinds.layers(),      r.parallel.first_stage_layers, r.parallel.last_stage_layers};
+    assert(pipeline.layers_suffice());
     data_ranks = std::uint64_t{r.parallel.data} * r.parallel.context;
     expert_data_ranks = up(data_ranks, ep);
     vocab = vocab_rows(a, tp, r.memory.vocab_multiple);
@@ -55,7 +57,9 @@ struct Stage {
     if (adapts(r))
       cut.needed = r.lora_targets,
       cut.inner = std::uint64_t{r.lora_rank} * std::popcount(r.lora_targets & 0x7fu);
-    const Size tokens = Size(r.micro_batch) * up(r.seq_len, r.parallel.context);
+    Size tokens = Size(r.micro_batch) * up(r.seq_len, r.parallel.context);
+    if (r.memory.prefill_chunk != 0)
+      tokens = std::min(tokens, Size(up(r.memory.prefill_chunk, r.parallel.context)));
     cut.tokens = {tokens, r.parallel.sequence ? share(tokens, tp) : tokens, r.seq_len};
   }
 

@@ -11,7 +11,7 @@ namespace trainhost::parallel {
 /// Bytes per logit while the loss is computed.
 /// In place: one f32. In chunks (kFused): one f32, which the gradient overwrites, and one element of a
 /// compute type narrower than f32. Plain: 12 in every compute type: f32 logits, log-softmax and gradient, or
-/// two f32 and two 16-bit elements.
+/// two f32 and two 16-bit elements. Liger: one element of the compute type, which the gradient overwrites.
 inline std::uint64_t logit_bytes(const RunSpec& r) {
   const std::uint32_t size = size_of(r.compute);
   switch (r.memory.cross_entropy) {
@@ -19,10 +19,24 @@ inline std::uint64_t logit_bytes(const RunSpec& r) {
       return 4;
     case CrossEntropy::kFused:
       return 4 + (size < 4 ? size : 0);
+    case CrossEntropy::kLiger:
+      return size;
+    case CrossEntropy::kCut:
+      return 0;
     case CrossEntropy::kPlain:
       break;
   }
   return 12;
+}
+
+/// Tokens whose logits are in memory together. Liger divides them into as many chunks as the vocabulary is
+/// times wider than the hidden size, and rounds a chunk up to a power of two
+/// (fused_linear_cross_entropy_forward(), liger-kernel 0.6).
+inline Size tokens_of_logits(const RunSpec& r, Size tokens, std::uint64_t vocab, std::uint64_t hidden) {
+  if (r.memory.cross_entropy == CrossEntropy::kFused) return std::min(tokens, Size(kHeadChunkTokens));
+  if (r.memory.cross_entropy != CrossEntropy::kLiger) return tokens;
+  const std::uint64_t chunk = up(tokens.value(), std::max<std::uint64_t>(up(vocab, hidden), 1));
+  return std::min(tokens, Size(std::bit_ceil(std::min(chunk, std::uint64_t{1} << 62))));
 }
 
 template <class Sink>
@@ -41,8 +55,8 @@ void RankBreakdown<Sink>::training() {
         [&] { return text(t.part) + " tokens * 2 * " + text(s.a.hidden) + " * " + text(size) + " B"; });
 
   // The peak is the larger of: the loss at the head; the layer with the largest transient need.
-  const bool chunked = memory.cross_entropy == CrossEntropy::kFused;
-  const Size rows = chunked ? std::min(t.whole, Size(kHeadChunkTokens)) : t.whole;
+  const Size rows = tokens_of_logits(r, t.whole, s.vocab, s.a.hidden);
+  const bool chunked = rows < t.whole;
   const Size logits = s.last() ? rows * s.vocab * logit_bytes(r) : Size();
   const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
   // The two peaks of the backward pass are at different times: at_head marks the entries of the larger, and
@@ -56,6 +70,24 @@ void RankBreakdown<Sink>::training() {
         return text(rows) + (chunked ? " tokens per chunk * " : " tokens * ") + text(s.vocab) + " * " +
                text(logit_bytes(r)) + " B";
       });
+  if (memory.cross_entropy == CrossEntropy::kCut && s.last())
+    add(
+        {Tier::kDevice, Component::kLogits, about, kPasses, t.whole * 8},
+        [] { return std::string("head.log-sum-exp and target logit"); },
+        [&] { return text(t.whole) + " tokens * 2 * 4 B"; });
+  // Liger computes the gradient of the head's weight together with the loss.
+  if (memory.cross_entropy == CrossEntropy::kLiger && s.last() && !adapts(r)) {
+    const Size head = Size(s.vocab) * embedding_width(s.a);
+    add(
+        {Tier::kDevice, Component::kWorkspace, about, kBackward, head * size, at_head},
+        [] { return std::string("head.weight gradient"); },
+        [&] { return text(head) + " elements * " + text(size) + " B"; });
+  }
+  if (memory.adapts_head && s.last())
+    add(
+        {Tier::kDevice, Component::kActivations, about, kPasses, t.whole * r.lora_rank * size},
+        [] { return std::string("head.adapter, output of A"); },
+        [&] { return text(t.whole) + " tokens * " + text(r.lora_rank) + " * " + text(size) + " B"; });
   add(
       {Tier::kDevice, Component::kWorkspace, about, kBackward, hidden, at_head},
       [] { return std::string("head.hidden gradient"); },
@@ -232,6 +264,12 @@ void RankBreakdown<Sink>::offload_buffers() {
         n);
     pass(memory.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state,
          "optimizer state");
+    // Gradients leave the device layer by layer: while one layer's are sent, the next one's are computed.
+    const std::uint64_t n2 = r.parallel.zero >= 2 ? s.data_ranks : 1;
+    const DType grad = full ? r.grad : DType::kF32;
+    pass(memory.gradients_in, Component::kGradients, Claim::kExact,
+         share(plain_bytes(grad, largest_trained_), n2),
+         share(plain_bytes(grad, layers_.dense.elements + layers_.expert.elements), n2), "gradients");
   }
 }
 
@@ -240,9 +278,9 @@ void RankBreakdown<Sink>::constants() {
   // Gaps of the caching allocator grow with what is freed and allocated again, not with the state.
   add(
       {Tier::kDevice, Component::kFragmentation, Claim::kApproximation,
-       infers(r) ? std::uint32_t{kGenerate} : kPasses, share(transient_, kFragmentation)},
+       infers(r) ? std::uint32_t{kGenerate} : kPasses, share(transient_ * memory.gap_permille, 1000)},
       [] { return std::string("allocator gaps"); },
-      [&] { return text(transient_) + " B of transient memory / " + text(kFragmentation); });
+      [&] { return text(transient_) + " B of transient memory * " + text(memory.gap_permille) + " / 1000"; });
   add(
       {Tier::kDevice, Component::kWorkspace, Claim::kApproximation, kAlways, kWorkspaceBytes},
       [] { return std::string("library workspace"); }, [] { return std::string("64 MiB"); });

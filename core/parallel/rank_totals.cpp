@@ -89,6 +89,8 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   StateSums state(whole);
   embedding_weights(a, a.vocab, state);
   head_weights(a, a.vocab, !a.tied, state);
+  if (adapts(r) && r.memory.adapts_head)
+    state.head_adapter(Weight{a.vocab, embedding_width(a), 1, Kind::kEmbedding});
   Size sum = state.held().dense.elements;
   for (const model::LayerRun& run : LayerKinds(a).merged()) {
     StateSums of_layer(whole);

@@ -13,7 +13,6 @@ namespace trainhost::parallel {
 inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;  // context, code and library handles of a device
 inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;  // of the matrix and attention libraries
 inline constexpr std::uint64_t kHeadChunkTokens = 1024;  // rows of logits in memory, chunked cross-entropy
-inline constexpr std::uint64_t kFragmentation = 5;  // gaps: 1/5 of transient bytes (README.md, "Accuracy")
 inline constexpr std::uint32_t kPasses = kForward | kBackward;
 
 /// One entry of the breakdown without its texts.
@@ -169,6 +168,8 @@ class RankBreakdown {
     if (s.last()) {
       StateSums t(r);
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
+      if (adapts(r) && memory.adapts_head)
+        t.head_adapter(Weight{s.vocab, embedding_width(s.a), 1, Kind::kEmbedding});
       head_ = t.held();
     }
   }
@@ -223,7 +224,7 @@ class RankBreakdown {
     }
     if (infers(r)) return;
     const DType grad = full ? r.grad : DType::kF32;
-    emit(Tier::kDevice, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2,
+    emit(memory.gradients_in, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2,
          "gradients", t.elements, typed(grad));
     emit(memory.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements,
          [&] {

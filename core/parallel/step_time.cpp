@@ -39,7 +39,8 @@ double exposed(double transfer, double window) { return std::max(transfer - wind
 double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
   Pipeline p;
   p.stages = r.parallel.pipeline, p.chunks = r.parallel.virtual_stages,
-  p.layers = static_cast<std::uint64_t>(layers);
+  p.layers = static_cast<std::uint64_t>(layers), p.first_stage = r.parallel.first_stage_layers,
+  p.last_stage = r.parallel.last_stage_layers;
   std::uint64_t n = 0;
   for (std::uint64_t c = 0; c < p.chunks; ++c) n += p.end(stage, c) - p.begin(stage, c);
   return static_cast<double>(n);
@@ -53,14 +54,18 @@ Pass weighted_sum(const Pass& a, double n, const Pass& b, double m) {
 }
 
 /// The slowest stage: the last one, which has the head; later chunks are larger, so it has at most one layer
-/// less than any other stage.
+/// less than any other stage. If it has given layers, it is the one with most layers.
 struct Slowest {
   Pass pass;  // of one micro-batch
   double layers = 0;
 };
 Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
   const double last = layers_of(layers, r, r.parallel.pipeline - 1);
-  return {weighted_sum(b.layer, last, b.head, 1), last};
+  const double most =
+      std::max({layers_of(layers, r, 0), last, layers_of(layers, r, r.parallel.pipeline / 2)});
+  const bool given = r.parallel.first_stage_layers != 0 || r.parallel.last_stage_layers != 0;
+  const double slowest = given ? most : last;
+  return {weighted_sum(b.layer, slowest, b.head, 1), slowest};
 }
 
 }  // namespace

@@ -76,6 +76,30 @@ void experts(const model::Architecture& a, const RunSpec& r) {
                       " has no experts; use 1");
 }
 
+/// Rejects layers of the first or last stage that leave another stage without any, or that its chunks cannot
+/// divide.
+void given_stages(const RunSpec& r, std::uint64_t layers) {
+  const std::uint64_t first = r.parallel.first_stage_layers, last = r.parallel.last_stage_layers,
+                      stages = r.parallel.pipeline, chunks = r.parallel.virtual_stages;
+  if (Pipeline{stages, chunks, r.accumulate, layers, first, last}.layers_suffice()) return;
+  const std::string first_key = "plan.first_stage_layers", last_key = "plan.last_stage_layers";
+  if (stages == 1)
+    throw usage_error((first != 0 ? first_key : last_key) + " needs parallel.pipeline > 1; it is 1");
+  for (const auto& [key, value] : {std::pair{first_key, first}, {last_key, last}})
+    if (value % chunks)
+      throw usage_error(key + " = " + n(value) + " cannot be divided over " + n(chunks) +
+                        " chunks (parallel.interleave); use a multiple of " + n(chunks));
+  const std::string given = (first != 0 ? first_key + " = " + n(first) : "") +
+                            (first != 0 && last != 0 ? " and " : "") +
+                            (last != 0 ? last_key + " = " + n(last) : "");
+  const std::uint64_t even = stages - (first != 0) - (last != 0);
+  if (even == 0 || first + last > layers)
+    throw usage_error(given + " are " + n(first + last) + " layers, but the model has " + n(layers));
+  throw usage_error(given + (first != 0 && last != 0 ? " leave " : " leaves ") + n(layers - first - last) +
+                    " of " + n(layers) + " layers to " + n(even) + " other stages; use " +
+                    n(layers / stages) + ", as many as they have");
+}
+
 void pipeline(const model::Architecture& a, const RunSpec& r) {
   std::uint64_t layers = 0;
   for (const model::LayerRun& run : a.layers) layers += run.count;
@@ -88,6 +112,7 @@ void pipeline(const model::Architecture& a, const RunSpec& r) {
     throw usage_error("parallel.interleave = " + n(r.parallel.virtual_stages) +
                       " with parallel.pipeline = " + n(pp) + " needs " + n(chunks) + " chunks of " +
                       n(layers) + " layers; use " + n(layers / pp));
+  given_stages(r, layers);
 }
 
 }  // namespace

@@ -59,10 +59,13 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
   const plugin::Candidate* estimator = registry.find(id);
   if (given == c.plugin_options.end() || !estimator) return;
   const std::vector<std::string>& options = estimator->manifest.options;
-  for (const auto& [key, value] : given->second)
-    if (key != "framework" && key != "cross_entropy" && std::ranges::find(options, key) == options.end())
-      v.notes.push_back(fmt::format("plan.{} = \"{}\" has no effect on the estimate of '{}'", key,
-                                    escaped(value, 80), escaped(id, 80)));
+  for (const auto& [key, value] : given->second) {
+    if (key == "framework" || key == "cross_entropy" || std::ranges::find(options, key) != options.end())
+      continue;
+    const std::string setting = key == "lora_head" ? "lm_head in lora.targets"
+                                                   : fmt::format("plan.{} = \"{}\"", key, escaped(value, 80));
+    v.notes.push_back(fmt::format("{} has no effect on the estimate of '{}'", setting, escaped(id, 80)));
+  }
 }
 
 PlanResult plan_in_stages(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {

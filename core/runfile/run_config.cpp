@@ -258,6 +258,8 @@ void set_plan(const Settings& s, RunConfig& c) {
   if (s.text("plan.cross_entropy") == "plain" || s.text("plan.cross_entropy") == "chunked")
     memory.cross_entropy = CrossEntropy::kPlain;
   if (s.text("plan.cross_entropy") == "in-place") memory.cross_entropy = CrossEntropy::kInPlace;
+  if (s.text("plan.cross_entropy") == "liger") memory.cross_entropy = CrossEntropy::kLiger;
+  if (s.text("plan.cross_entropy") == "cut") memory.cross_entropy = CrossEntropy::kCut;
   memory.weights_in = parse_tier(s, "plan.offload_weights");
   memory.optimizer_in = parse_tier(s, "plan.offload_optimizer");
   memory.activations_in = parse_tier(s, "plan.offload_activations");
@@ -267,6 +269,15 @@ void set_plan(const Settings& s, RunConfig& c) {
   else if (r.mode == RunMode::kInference && bits_of(r.weight) < 16)
     memory.kv_cache = DType::kBF16;
   memory.kv_page = u32(s, "plan.kv_page");
+  if (s.given("plan.prefill_chunk")) memory.prefill_chunk = u32(s, "plan.prefill_chunk");
+  if (s.given("plan.first_stage_layers")) r.parallel.first_stage_layers = u32(s, "plan.first_stage_layers");
+  if (s.given("plan.last_stage_layers")) r.parallel.last_stage_layers = u32(s, "plan.last_stage_layers");
+  if (s.given("plan.allocator_margin"))
+    memory.gap_permille = static_cast<std::uint32_t>(std::lround(s.number("plan.allocator_margin") * 1000));
+  if (s.given("plan.offload_gradients"))
+    memory.gradients_in = parse_tier(s, "plan.offload_gradients");
+  else if (s.text("plan.framework") == "deepspeed")
+    memory.gradients_in = memory.optimizer_in;  // its CPU optimizer reads them there
 }
 
 /// The presence of [lora] switches to adapters. Rank 8 and alpha 16 are the defaults of the PEFT library.
@@ -292,11 +303,15 @@ void set_lora(const Settings& s, RunConfig& c) {
       c.run.lora_targets |= (1u << names.size()) - 1;
       continue;
     }
+    if (target == "lm_head") {
+      memory.adapts_head = true;
+      continue;
+    }
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
       throw usage_error(
           fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
-          fmt::format("expected \"all-linear\", or one or more of {}", fmt::join(names, ", ")),
+          fmt::format("expected \"all-linear\", or one or more of {}, lm_head", fmt::join(names, ", ")),
           s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
@@ -378,6 +393,10 @@ constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
                                            {"plan.optimizer_in_backward"},
                                            {"plan.optimizer_paged"},
                                            {"plan.allocator"},
+                                           {"plan.allocator_margin"},
+                                           {"plan.first_stage_layers"},
+                                           {"plan.last_stage_layers"},
+                                           {"plan.offload_gradients"},
                                            {"plan.runtime"},
                                            {"plan.fsdp_version"},
                                            {"plan.no_sync"},
@@ -412,13 +431,29 @@ void set_framework(const Settings& s, RunConfig& c) {
           fmt::format("{} is a setting of {}, but plan.framework is {}", key, only, c.framework),
           fmt::format("leave it out, or plan with --for {}", only), s.where(key));
     const Type type = find_key(key)->type;
-    options[name] = type == Type::kSize      ? std::to_string(s.size(key).value())
+    options[name] = type == Type::kNumber    ? fmt::format("{}", s.number(key))
+                    : type == Type::kSize    ? std::to_string(s.size(key).value())
                     : type == Type::kInteger ? std::to_string(s.integer(key))
                     : type == Type::kBool    ? (s.flag(key) ? "true" : "false")
                                              : s.text(key);
   }
-  if (c.framework.empty()) return;
-  options["framework"] = c.framework;
+  const std::string loss = s.text("plan.cross_entropy");
+  if (c.framework.empty() && (loss == "liger" || loss == "cut"))
+    throw usage_error(
+        fmt::format(
+            "plan.cross_entropy = \"{}\" is a loss of other frameworks, but plan.framework is not given",
+            loss),
+        "example: --for transformers", s.where("plan.cross_entropy"));
+  const MemoryPolicy& memory = c.run.memory;
+  if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
+  if (memory.adapts_head) options["lora_head"] = "true";
+  if (memory.gradients_in != Tier::kDevice) options["offload_gradients"] = offload_name(memory.gradients_in);
+  if (c.framework.empty() && options.empty()) return;
+  options["framework"] = c.framework.empty() ? "trainhost" : c.framework;
+  if (c.framework.empty()) {
+    c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
+    return;
+  }
   // In RunSpec too, where a default cannot be told from a value that was given.
   if (s.given("plan.cross_entropy"))
     options["cross_entropy"] = s.text("plan.cross_entropy");

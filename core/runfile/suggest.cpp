@@ -55,7 +55,9 @@ std::string suggest_target(const std::string& target) {
   // Exact words only; a misspelt one is compared with our names.
   for (const auto& [word, ours] : kForeignMatrices)
     if (word == target) return fmt::format("; did you mean '{}'?", ours);
-  return did_you_mean(target, lora_target_names());
+  std::vector<std::string> ours(lora_target_names().begin(), lora_target_names().end());
+  ours.insert(ours.end(), {"all-linear", "lm_head"});
+  return did_you_mean(target, ours);
 }
 
 }  // namespace trainhost::runfile

@@ -23,7 +23,8 @@ frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "t
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
   "gradient_as_bucket_view", "reduce_bucket",
-  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance"]
+  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
+  "last_stage_layers", "offload_gradients", "lora_head"]
 priority = 80
 )");
 
@@ -62,6 +63,18 @@ frameworks::AllocatorConfig allocator_of(const std::string& text) {
   }
 }
 
+/// Settings that only the closed form plans.
+void reject_settings_of_the_closed_form(const rules::Options& given) {
+  const auto refuse = [](const std::string& what) {
+    throw usage_error("the estimator 'pytorch' does not describe " + what);
+  };
+  for (const char* key : {"first_stage_layers", "last_stage_layers"})
+    if (given.text(key)) refuse("plan." + std::string(key) + ": stages with a given number of layers");
+  if (given.flag("lora_head", false)) refuse("adapters of the LM head");
+  if (given.word("offload_gradients", {"none", "cpu", "nvme"}).value_or("none") != "none")
+    refuse("plan.offload_gradients: memory of the host");
+}
+
 pytorch::TorchtitanVersion version_of(const rules::Options& given) {
   const auto index = given.choice("framework_version", {"0.0", "0.1", "0.2"});
   return index ? pytorch::TorchtitanVersion(*index) : pytorch::TorchtitanVersion::k02;
@@ -90,6 +103,7 @@ pytorch::Options options_of(const th_host* host) {
                               "torchtune", "litgpt", "deepspeed"})
           .value_or("pytorch");
   o.name = framework;
+  reject_settings_of_the_closed_form(given);
   set_data_parallel_options(given, o);
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
@@ -104,7 +118,7 @@ pytorch::Options options_of(const th_host* host) {
                            "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
-  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked"});
+  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
   // 0.0 turned the compilation of the loss off.
   o.compiles_loss =
       o.compile && titan && (loss ? loss == "fused" : o.version != pytorch::TorchtitanVersion::k00);
@@ -124,6 +138,9 @@ pytorch::Options options_of(const th_host* host) {
   if (loss == "chunked" && !tune)
     throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"chunked\" of " +
                       framework + ": it is a loss of torchtune");
+  if (loss == "liger" || loss == "cut")
+    throw usage_error("the estimator 'pytorch' does not describe plan.cross_entropy = \"" + *loss +
+                      "\": kernels outside of PyTorch are not replayed");
   if (loss == "fused" && !tune && !o.compiles_loss)
     throw usage_error(
         "the estimator 'pytorch' does not describe plan.cross_entropy = \"fused\": its loss "

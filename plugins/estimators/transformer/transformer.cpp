@@ -3,6 +3,7 @@
 // program exists, `llama` is exact and has a higher score.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -28,7 +29,8 @@ families = ["baichuan", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gem
   "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2"]
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
-options = ["framework", "runtime"]
+options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
+  "prefill_chunk", "allocator_margin", "lora_head"]
 priority = 50
 )");
 
@@ -40,6 +42,23 @@ constexpr std::array<const char*, 12> kFrameworks = {kOwn,        "pytorch",  "t
                                                      "deepspeed", "megatron", "torchtitan",    "torchtune",
                                                      "litgpt",    "axolotl",  "llama-factory", "unsloth"};
 constexpr std::int32_t kTensorByTensor = 500;  // between a rule of thumb (100) and a placed program (1000)
+
+/// Settings that th_run does not have.
+void read_settings(const rules::Options& given, RunSpec& r) {
+  constexpr double kMost = 1 << 30;
+  const auto whole = [&](const char* key) { return std::uint32_t(given.number(key, 0, kMost).value_or(0)); };
+  r.parallel.first_stage_layers = whole("first_stage_layers");
+  r.parallel.last_stage_layers = whole("last_stage_layers");
+  r.memory.prefill_chunk = whole("prefill_chunk");
+  r.memory.adapts_head = given.flag("lora_head", false);
+  if (const auto margin = given.number("allocator_margin", 0, 10))
+    r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));
+  if (const auto tier = given.word("offload_gradients", {"none", "cpu", "nvme"}))
+    r.memory.gradients_in = tier_of_offload_name(*tier).value();
+  const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
+  if (loss == "liger") r.memory.cross_entropy = CrossEntropy::kLiger;
+  if (loss == "cut") r.memory.cross_entropy = CrossEntropy::kCut;
+}
 
 std::int32_t match(const th_model* m, const th_run* r) {
   return rules::guard_match(kTensorByTensor, [&] {
@@ -176,9 +195,8 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
                           "activations (as kept by an "
                           "implementation with fused norms and attention) and temporary buffers.");
   r.notes.push_back(
-      "Workspace (64 MiB) and runtime (512 MiB) are constants; allocator gaps are estimated as a fifth of "
-      "the "
-      "transient memory.");
+      "Workspace (64 MiB) and runtime (512 MiB) are constants; allocator gaps are estimated as " +
+      std::to_string(run.memory.gap_permille / 10) + " % of the transient memory.");
   if (run.mode != RunMode::kInference)
     r.notes.back() +=
         " Error on measured runs: ten of Megatron-LM -1 to +3 %, seven of torchtitan and torchtune within "
@@ -206,6 +224,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
         given.word("framework", {kFrameworks.begin(), kFrameworks.end()}).value_or(kOwn);
     const ModelSpec model = abi::from_c(*m);
     RunSpec run = abi::from_c(*r);
+    read_settings(given, run);
     if (trains_with_torch_optim(framework)) run = with_types_of_torch_optim(std::move(run));
     const TrainerTraits traits = p ? abi::from_c(*p) : TrainerTraits{};
     const model::Architecture a = model::from_model(model);

@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_of_axolotl_for_the_loss_is_on_by_default) {
   const std::string job =
       "base_model: gpt2\nmicro_batch_size: 1\nplugins:\n"
       "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n";
-  BOOST_TEST(value(settings("a.yaml", job), "plan.cross_entropy") == "fused");
+  BOOST_TEST(value(settings("a.yaml", job), "plan.cross_entropy") == "cut");
   BOOST_TEST(value(settings("a.yaml", job + "cut_cross_entropy: false\n"), "plan.cross_entropy") == "plain");
 }
 
@@ -333,6 +333,68 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
           .starts_with("m.sh:1: num-experts describes a model that run files have no fields for (add"));
   BOOST_TEST(error_of("m.args", "--num-layers 2 --swiglu --hidden-size 64 --num-attention-heads 2\n")
                  .find("no file gives the size of the vocabulary") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_own) {
+  const std::string job = "model_name_or_path: gpt2\nper_device_train_batch_size: 8\n";
+  BOOST_TEST(value(settings("t.yaml", job + "use_liger_kernel: true\n", kModelOf8Ranks),
+                   "plan.cross_entropy") == "liger");
+  const std::string axolotl = "base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 64\n";
+  const auto loss = [&](const std::string& lines) {
+    return value(settings("a.yaml", axolotl + lines), "plan.cross_entropy");
+  };
+  BOOST_TEST(loss("") == "plain");
+  BOOST_TEST(loss("liger_fused_linear_cross_entropy: true\n") == "liger");
+}
+
+BOOST_AUTO_TEST_CASE(megatron_counts_embedding_and_loss_as_layers_of_their_stages) {
+  const std::string model =
+      "--num-layers 30 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --seq-length 32 "
+      "--micro-batch-size 1 --normalization RMSNorm --swiglu --disable-bias-linear "
+      "--untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 512 "
+      "--pipeline-model-parallel-size 4 ";
+  auto s = settings("m.sh", model +
+                                "--account-for-embedding-in-pipeline-split "
+                                "--account-for-loss-in-pipeline-split\n");
+  BOOST_TEST(value(s, "plan.first_stage_layers") == "7");
+  BOOST_TEST(value(s, "plan.last_stage_layers") == "7");
+  s = settings("m.sh", model + "--decoder-first-pipeline-num-layers 6\n");
+  BOOST_TEST(value(s, "plan.first_stage_layers") == "6");
+  BOOST_TEST(value(s, "plan.last_stage_layers") == "");
+  BOOST_TEST(error_of("m.sh", model + "--account-for-loss-in-pipeline-split\n") ==
+             "m.sh:1: account-for-loss-in-pipeline-split counts as a layer, and 31 cannot be divided over 4 "
+             "stages");
+}
+
+BOOST_AUTO_TEST_CASE(fsdp_offload_moves_gradients_to_the_host_too) {
+  const std::string job = "model_name_or_path: gpt2\nfsdp: full_shard offload\n";
+  const auto s = settings("t.yaml", job, kModelOf8Ranks);
+  for (const char* key : {"plan.offload_weights", "plan.offload_optimizer", "plan.offload_gradients"})
+    BOOST_TEST(value(s, key) == "cpu", key);
+}
+
+BOOST_AUTO_TEST_CASE(float8_of_torchtitan_is_planned_where_it_changes_what_fsdp_gathers) {
+  const std::string job =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n%\n[training]\nlocal_batch_size = 1\nseq_len = 64\n"
+      "[parallelism]\ndata_parallel_shard_degree = 8\n[float8]\n";
+  const auto precision = [&](const std::string& converters, const std::string& lines) {
+    std::string text = job + lines;
+    text.replace(text.find('%'), 1, converters);
+    return value(settings("t.toml", text), "train.precision");
+  };
+  const std::string on = "converters = [\"float8\"]", gather = "enable_fsdp_float8_all_gather = true\n";
+  BOOST_TEST(precision(on, gather) == "fp8");
+  BOOST_TEST(precision("", gather) == "bf16");
+  BOOST_TEST(precision(on, "") == "bf16");
+  BOOST_TEST(precision(on, gather + "recipe_name = \"rowwise\"\n") == "bf16");
+}
+
+BOOST_AUTO_TEST_CASE(adapters_of_the_head_are_targets) {
+  BOOST_TEST(value(settings("l.yaml",
+                            "checkpoint_dir: checkpoints/meta-llama/Meta-Llama-3-8B\nlora_r: 8\n"
+                            "lora_head: true\ntrain:\n  micro_batch_size: 1\n",
+                            kModelOf8Ranks),
+                   "lora.targets") == R"(["q_proj", "v_proj", "lm_head"])");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

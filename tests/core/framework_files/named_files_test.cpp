@@ -74,4 +74,26 @@ BOOST_AUTO_TEST_CASE(a_table_of_deepspeed_inside_a_file_is_read) {
   BOOST_TEST(s.at("plan.master") == "fp32");
 }
 
+BOOST_AUTO_TEST_CASE(a_named_file_of_fsdp_settings_is_read_as_if_its_keys_were_below_fsdp_config) {
+  const Folder folder;
+  write(folder.path() / "fsdp.json",
+        R"({"reshard_after_forward": false, "fsdp_versoin": 2, "offload_params": true})");
+  const std::string job = write(folder.path() / "t.yaml",
+                                "per_device_train_batch_size: 2\nfsdp: full_shard\nfsdp_config: fsdp.json\n");
+  const auto s = read_files({job}, kGiven);
+  BOOST_TEST(by_key(s).at("plan.offload_weights") == "cpu @1");
+  const auto misspelt = std::ranges::find_if(
+      s.keys, [](const runfile::FileKey& k) { return k.key == "fsdp_config.fsdp_versoin"; });
+  BOOST_REQUIRE((misspelt != s.keys.end()));
+  BOOST_TEST((misspelt->use == runfile::KeyUse::kNotUnderstood));
+  BOOST_TEST(misspelt->where.file.ends_with("fsdp.json"));
+  const std::string missing =
+      write(folder.path() / "m.yaml",
+            "per_device_train_batch_size: 2\nfsdp: full_shard\nfsdp_config: nowhere.json\n");
+  BOOST_CHECK_EXCEPTION(read_files({missing}, kGiven), Error, [](const Error& e) {
+    return std::string(e.what()).starts_with("fsdp_config = \"nowhere.json\": no such file in ") &&
+           e.hint() == "correct the path, or write the keys of that file below fsdp_config";
+  });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

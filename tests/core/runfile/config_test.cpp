@@ -97,10 +97,11 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     // Some keys require another key.
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
-    if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
-    for (const char* setting : {"framework_version", "execution", "optimizer_implementation",
-                                "optimizer_in_backward", "optimizer_paged", "allocator", "runtime",
-                                "fsdp_version", "no_sync", "ddp_bucket", "gradient_as_bucket_view"})
+    if (line.starts_with("kv_cache") || line.starts_with("prefill_chunk")) with += "mode = \"inference\"\n";
+    for (const char* setting :
+         {"framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
+          "optimizer_paged", "allocator", "runtime", "first_stage_layers", "last_stage_layers",
+          "offload_gradients", "fsdp_version", "no_sync", "ddp_bucket", "gradient_as_bucket_view"})
       if (line.starts_with(setting)) with += "framework = \"pytorch\"\n";
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",
                                 "max_live", "reuse_distance"})
