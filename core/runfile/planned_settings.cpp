@@ -1,0 +1,204 @@
+// Settings that only planners read: [parallel], [plan], [lora], and those of a framework, which an estimator
+// gets as options. The values were checked against their schema rows before. Whether they fit each other and
+// the model is checked in core/model/run_rules.cpp and core/parallel, which know both.
+#include "core/runfile/planned_settings.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/text.hpp"
+#include "core/base/types.hpp"
+#include "core/runfile/schema.hpp"
+#include "core/runfile/suggest.hpp"
+
+namespace trainhost::runfile {
+namespace {
+
+/// The schema lists exactly the words that these know.
+DType parse_type(const std::string& name) { return type_of_run_file_name(name).value(); }
+
+Tier parse_tier(const Settings& s, const char* key) { return tier_of_offload_name(s.text(key)).value(); }
+
+/// Keys of [plan] that only the estimator of a framework reads. It gets them as options, named by what
+/// follows "plan.". `only`: the framework that has the setting; "": several have it.
+struct FrameworkKey {
+  const char *key, *only = "";
+};
+constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
+                                           {"plan.execution"},
+                                           {"plan.optimizer_implementation"},
+                                           {"plan.optimizer_in_backward"},
+                                           {"plan.optimizer_paged"},
+                                           {"plan.allocator"},
+                                           {"plan.allocator_margin"},
+                                           {"plan.first_stage_layers"},
+                                           {"plan.last_stage_layers"},
+                                           {"plan.offload_gradients"},
+                                           {"plan.runtime"},
+                                           {"plan.fsdp_version"},
+                                           {"plan.no_sync"},
+                                           {"plan.ddp_bucket"},
+                                           {"plan.gradient_as_bucket_view"},
+                                           {"plan.reduce_bucket", "deepspeed"},
+                                           {"plan.overlap_reduce", "deepspeed"},
+                                           {"plan.prefetch_bucket", "deepspeed"},
+                                           {"plan.persistence_threshold", "deepspeed"},
+                                           {"plan.max_live", "deepspeed"},
+                                           {"plan.reuse_distance", "deepspeed"}};
+
+/// The default cross-entropy of a framework.
+CrossEntropy default_cross_entropy(std::string_view framework) {
+  if (framework == "megatron") return CrossEntropy::kInPlace;
+  if (framework == "torchtune" || framework == "unsloth") return CrossEntropy::kFused;  // in chunks of tokens
+  return CrossEntropy::kPlain;
+}
+
+}  // namespace
+
+void set_parallel(const Settings& s, RunConfig& c) {
+  c.run.parallel.data = u32(s, "parallel.data");
+  c.run.parallel.tensor = u32(s, "parallel.tensor");
+  c.run.parallel.pipeline = u32(s, "parallel.pipeline");
+  c.run.parallel.zero = u32(s, "parallel.zero");
+  MemoryPolicy& memory = c.run.memory;
+  c.run.parallel.sequence = s.flag("parallel.sequence");
+  c.run.parallel.context = u32(s, "parallel.context");
+  c.run.parallel.expert = u32(s, "parallel.expert");
+  c.run.parallel.virtual_stages = u32(s, "parallel.interleave");
+  memory.vocab_multiple = u32(s, "parallel.vocab_multiple");
+}
+
+/// Keys of [plan] replace what train.precision and the optimizer imply, so this follows set_train(). Only
+/// given keys replace anything: the defaults depend on other keys.
+void set_plan(const Settings& s, RunConfig& c) {
+  RunSpec& r = c.run;
+  MemoryPolicy& memory = r.memory;
+  if (s.text("plan.mode") == "inference") r.mode = RunMode::kInference;
+  if (s.given("plan.weights")) {
+    r.weight = parse_type(s.text("plan.weights"));
+    r.master = r.weight == DType::kF32 || r.mode == RunMode::kInference ? DType::kNone : DType::kF32;
+  }
+  if (s.given("plan.gradients")) r.grad = parse_type(s.text("plan.gradients"));
+  if (s.given("plan.master")) r.master = parse_type(s.text("plan.master"));
+  if (s.given("plan.moments")) r.moment = parse_type(s.text("plan.moments"));
+  if (s.text("plan.attention") == "materialised") memory.attention = AttentionMemory::kMaterialised;
+  if (s.text("plan.cross_entropy") == "plain" || s.text("plan.cross_entropy") == "chunked")
+    memory.cross_entropy = CrossEntropy::kPlain;
+  if (s.text("plan.cross_entropy") == "in-place") memory.cross_entropy = CrossEntropy::kInPlace;
+  if (s.text("plan.cross_entropy") == "liger") memory.cross_entropy = CrossEntropy::kLiger;
+  if (s.text("plan.cross_entropy") == "cut") memory.cross_entropy = CrossEntropy::kCut;
+  memory.weights_in = parse_tier(s, "plan.offload_weights");
+  memory.optimizer_in = parse_tier(s, "plan.offload_optimizer");
+  memory.activations_in = parse_tier(s, "plan.offload_activations");
+  // Quantized weights do not make the cache narrower: inference software keeps it in 16 bits.
+  if (s.given("plan.kv_cache"))
+    memory.kv_cache = parse_type(s.text("plan.kv_cache"));
+  else if (r.mode == RunMode::kInference && bits_of(r.weight) < 16)
+    memory.kv_cache = DType::kBF16;
+  memory.kv_page = u32(s, "plan.kv_page");
+  if (s.given("plan.prefill_chunk")) memory.prefill_chunk = u32(s, "plan.prefill_chunk");
+  if (s.given("plan.first_stage_layers")) r.parallel.first_stage_layers = u32(s, "plan.first_stage_layers");
+  if (s.given("plan.last_stage_layers")) r.parallel.last_stage_layers = u32(s, "plan.last_stage_layers");
+  if (s.given("plan.allocator_margin"))
+    memory.gap_permille = static_cast<std::uint32_t>(std::lround(s.number("plan.allocator_margin") * 1000));
+  if (s.given("plan.offload_gradients"))
+    memory.gradients_in = parse_tier(s, "plan.offload_gradients");
+  else if (s.text("plan.framework") == "deepspeed")
+    memory.gradients_in = memory.optimizer_in;  // its CPU optimizer reads them there
+}
+
+/// The presence of [lora] switches to adapters. Rank 8 and alpha 16 are the defaults of the PEFT library.
+void set_lora(const Settings& s, RunConfig& c) {
+  if (!s.table_given("lora")) return;
+  const auto names = lora_target_names();
+  c.run.mode = RunMode::kLora;
+  c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
+  c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
+  MemoryPolicy& memory = c.run.memory;
+  if (s.given("lora.base")) memory.frozen = parse_type(s.text("lora.base"));
+  // QLoRA is LoRA over 4-bit weights; the mode follows from the type, so it has no key of its own.
+  if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
+  memory.double_quantized = s.flag("lora.double_quant");
+  memory.dora = s.flag("lora.dora");
+  std::vector<std::string> targets{"q_proj", "v_proj"};
+  if (s.given("lora.targets")) {
+    targets.clear();
+    for (const Value& v : s.list("lora.targets")) targets.push_back(v.text);
+  }
+  for (const std::string& target : targets) {
+    if (target == "all-linear") {  // as peft names every matrix of a layer
+      c.run.lora_targets |= (1u << names.size()) - 1;
+      continue;
+    }
+    if (target == "lm_head") {
+      memory.adapts_head = true;
+      continue;
+    }
+    const auto found = std::find(names.begin(), names.end(), target);
+    if (found == names.end())
+      throw usage_error(
+          fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
+          fmt::format("expected \"all-linear\", or one or more of {}, lm_head", fmt::join(names, ", ")),
+          s.where("lora.targets"));
+    c.run.lora_targets |= 1u << (found - names.begin());
+  }
+}
+void set_framework(const Settings& s, RunConfig& c) {
+  c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
+  if (c.framework == "trainhost") c.framework.clear();
+  std::map<std::string, std::string> options;
+  for (const auto& [key, only] : kFrameworkKeys) {
+    if (!s.given(key)) continue;
+    if (c.framework.empty())
+      throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
+                        "example: --for pytorch", s.where(key));
+    const std::string name = std::string(key).substr(5);
+    if (*only && c.framework != only)
+      throw usage_error(
+          fmt::format("{} is a setting of {}, but plan.framework is {}", key, only, c.framework),
+          fmt::format("leave it out, or plan with --for {}", only), s.where(key));
+    const Type type = find_key(key)->type;
+    options[name] = type == Type::kNumber    ? fmt::format("{}", s.number(key))
+                    : type == Type::kSize    ? std::to_string(s.size(key).value())
+                    : type == Type::kInteger ? std::to_string(s.integer(key))
+                    : type == Type::kBool    ? (s.flag(key) ? "true" : "false")
+                                             : s.text(key);
+  }
+  const std::string loss = s.text("plan.cross_entropy");
+  if (c.framework.empty() && (loss == "liger" || loss == "cut"))
+    throw usage_error(
+        fmt::format(
+            "plan.cross_entropy = \"{}\" is a loss of other frameworks, but plan.framework is not given",
+            loss),
+        "example: --for transformers", s.where("plan.cross_entropy"));
+  const MemoryPolicy& memory = c.run.memory;
+  if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
+  if (memory.adapts_head) options["lora_head"] = "true";
+  if (memory.gradients_in != Tier::kDevice) options["offload_gradients"] = offload_name(memory.gradients_in);
+  if (c.framework.empty() && options.empty()) return;
+  options["framework"] = c.framework.empty() ? "trainhost" : c.framework;
+  if (c.framework.empty()) {
+    c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
+    return;
+  }
+  // In RunSpec too, where a default cannot be told from a value that was given.
+  if (s.given("plan.cross_entropy"))
+    options["cross_entropy"] = s.text("plan.cross_entropy");
+  else
+    c.run.memory.cross_entropy = default_cross_entropy(c.framework);
+  c.plugin_options[""] = std::move(options);  // plugin::kFrameworkOptions
+}
+std::span<const std::string> lora_target_names() {
+  static const std::vector<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                              "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,
+                    const std::vector<Override>& overrides, const std::set<std::string>& open) {
+  return resolve(Settings(name, read_toml(toml, name), overrides), {}, base, open);
+}
+}  // namespace trainhost::runfile

@@ -1,0 +1,17 @@
+// Settings that only planners read, from Settings to RunConfig (planned_settings.cpp). Called by
+// run_config.cpp in this order, after the tables of training.
+#pragma once
+#include "core/runfile/run_config.hpp"
+#include "core/runfile/settings.hpp"
+
+namespace trainhost::runfile {
+
+void set_parallel(const Settings& s, RunConfig& c);
+/// Keys of [plan] replace what train.precision and the optimizer imply.
+void set_plan(const Settings& s, RunConfig& c);
+/// The presence of [lora] switches to adapters.
+void set_lora(const Settings& s, RunConfig& c);
+/// Reads the result of set_plan() and set_lora(): some of it becomes options of the estimator.
+void set_framework(const Settings& s, RunConfig& c);
+
+}  // namespace trainhost::runfile
