@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "tests/core/checkpoint/largest_allocation.hpp"
+#include "tests/support/replaced_new.hpp"
 #include "tests/core/checkpoint/rules_fixture.hpp"
 
 using namespace trainhost;

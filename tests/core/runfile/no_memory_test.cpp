@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 #include "core/runfile/run_config.hpp"
-#include "tests/core/runfile/failing_allocation.hpp"
+#include "tests/support/replaced_new.hpp"
 #include "tests/core/runfile/folder.hpp"
 
 using namespace trainhost;

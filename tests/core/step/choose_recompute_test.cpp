@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/placement/least_arena.hpp"
+#include "core/step/operands.hpp"
 #include "core/step/recompute.hpp"
 #include "tests/core/placement/cases.hpp"
 
@@ -19,6 +20,25 @@ namespace {
 Program with(Case c, const RecomputeLayers& n) {
   c.run.recompute = Recompute::kLayers, c.run.recompute_layers = n;
   return c.build();
+}
+
+/// FLOPs of the recomputed operations of a micro-batch, with elementwise operations at 32 per element: a
+/// memory-bound operation takes about as long as 32 FLOPs per element of a matrix product.
+double recompute_cost(const Program& p) {
+  double cost = 0;
+  for (const Op& op : p.ops) {
+    if (!(op.flags & kRecomputed)) continue;
+    const double rows = static_cast<double>(op.rows);
+    if (op.kind == OpKind::kLinear) {
+      const Buffer& w = p[op[step::operand::linear::kWeight]];
+      cost += 2.0 * rows * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+    } else if (op.kind == OpKind::kAttention)
+      cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
+    else
+      for (BufferId b : op.outputs())
+        cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
+  }
+  return cost;
 }
 
 std::vector<RecomputeLayers> every_choice(std::uint32_t layers) {

@@ -1,8 +1,7 @@
-// Replaces the global operator new of the test program. A separate file, so that no test is compiled with
-// these definitions visible.
-#include "tests/core/runfile/failing_allocation.hpp"
+// Replaces the global operator new of a test program. A separate file, so that no test is compiled with these
+// definitions visible.
+#include "tests/support/replaced_new.hpp"
 
-#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -13,11 +12,20 @@ std::atomic<long> g_left{-1};
 
 }  // namespace
 
+std::atomic<std::size_t>& largest_allocation() {
+  static std::atomic<std::size_t> largest{0};
+  return largest;
+}
+
 void fail_allocations_after(long count) { g_left = count; }
 
 }  // namespace trainhost::test
 
 void* operator new(std::size_t n) {
+  auto& largest = trainhost::test::largest_allocation();
+  std::size_t seen = largest.load();
+  while (n > seen && !largest.compare_exchange_weak(seen, n)) {
+  }
   std::atomic<long>& left = trainhost::test::g_left;
   const bool fails = left == 0;
   if (left > 0) --left;
