@@ -46,8 +46,8 @@ class ChangeProposer {
   /// `falling`: memory never grows along the series, which lets the caller bisect it. A series in which a
   /// value may be invalid, or may cost memory elsewhere, is not falling and is planned value by value.
   void add(Price price, std::vector<CandidateChange> changes, bool falling = true,
-           std::uint64_t frees_at_most = UINT64_MAX) {
-    if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most});
+           std::uint64_t frees_at_most = UINT64_MAX, std::uint32_t shards = 0) {
+    if (!changes.empty()) out_.push_back({price, falling, std::move(changes), frees_at_most, shards});
   }
 
   /// Tensors that a fused kernel does not materialise.
@@ -213,7 +213,8 @@ class ChangeProposer {
     if (trains(r_)) add(Price::kHardware, std::move(context));
     if (trains(r_)) add(Price::kHardware, experts(now), false);  // as above
     if (trains(r_))
-      for (std::uint32_t zero = 1; zero <= 3; ++zero) add(Price::kHardware, zero_ranks(zero, now));
+      for (std::uint32_t zero = 1; zero <= 3; ++zero)
+        add(Price::kHardware, zero_ranks(zero, now), true, UINT64_MAX, zero);
   }
 
   /// Expert parallelism over n of the existing data ranks. No estimator plans this for a dense model.

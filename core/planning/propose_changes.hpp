@@ -28,6 +28,8 @@ struct CandidateSeries {
   std::vector<CandidateChange> changes;
   /// No change frees more bytes of the run: generous, because it leaves changes out without a plan.
   std::uint64_t frees_at_most = UINT64_MAX;
+  /// ZeRO stage whose states every change shards over twice as many ranks as the one before; 0: none.
+  std::uint32_t shards = 0;
 };
 
 /// The run that does not fit, and what the costs are computed from.

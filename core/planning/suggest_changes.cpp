@@ -81,27 +81,41 @@ Change make_change(const Settings& settings, const CandidateChange& r, Price pri
   return c;
 }
 
-/// Where to begin in a falling series: most series halve the size of the activations, again and again. Saves
-/// plans where it is right, and nothing else depends on it.
+/// Where to begin in a falling series: most series halve the size of the activations, again and again, and
+/// more data ranks halve the states that ZeRO shards. Saves plans where it is right, and nothing else depends
+/// on it.
 struct FirstGuess {
   std::uint64_t states = 0, others = 0, budget = 0;  // bytes of the run as it is
   bool counts_missing = false;
+  std::uint64_t gradients = 0, weights = 0;  // of `states`
 
+  /// Bytes of the states that ZeRO stage `zero` does not shard. 1 shards the optimizer state with the master
+  /// weights, 2 the gradients too, 3 the weights too.
+  std::uint64_t replicated(std::uint32_t zero) const {
+    return (zero < 3 ? weights : 0) + (zero < 2 ? gradients : 0);
+  }
+  /// Whether what is not sharded exceeds the budget alone.
+  bool never_fits(const CandidateSeries& series) const {
+    return counts_missing && series.shards != 0 && replicated(series.shards) > budget;
+  }
   /// Bytes beyond the budget; 0 for a placed program and for a run with a prefix, where they are not known.
   std::uint64_t missing() const {
     return counts_missing && states + others > budget ? states + others - budget : 0;
   }
   /// Index of the mildest change that should fit; none: the last.
-  std::optional<std::size_t> index(std::size_t changes) const {
-    for (std::size_t i = 0; i < std::min<std::size_t>(changes, 32); ++i)
-      if (states + (others >> (i + 1)) <= budget) return i;
+  std::optional<std::size_t> index(const CandidateSeries& series) const {
+    const std::uint64_t whole = replicated(series.shards);
+    const std::uint64_t halved = series.shards == 0 ? others : states - whole,
+                        kept = series.shards == 0 ? states : whole + others;
+    for (std::size_t i = 0; i < std::min<std::size_t>(series.changes.size(), 32); ++i)
+      if (kept + (halved >> (i + 1)) <= budget) return i;
     return std::nullopt;
   }
 };
 
 /// The first change of the series that fits; nullopt where it is one of `known`, which fit without the
-/// prefix. Bisects a falling series, after planning one change that should fit and the last change: if that
-/// does not fit, none does.
+/// prefix. Bisects a falling series, after planning one change that should fit, the one beside it, and the
+/// last change: if that does not fit, none does.
 std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Prefix& prefix,
                                         const std::vector<Change>& known, Replanner& replan,
                                         const FirstGuess& guess) {
@@ -120,7 +134,7 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
   };
   std::size_t low = 0, high = family.changes.size();
   if (family.falling) {
-    const std::size_t first = guess.index(high).value_or(high - 1);
+    const std::size_t first = guess.index(family).value_or(high - 1);
     if (fits(first)) {
       high = first;
       // Right if the change before it does not fit.
@@ -130,8 +144,13 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
         --high;
     } else {
       low = first + 1;
-      if (low == high || !fits(high - 1)) return std::nullopt;
-      --high;
+      if (low == high) return std::nullopt;
+      if (fits(low))
+        high = low;
+      else if (++low == high || !fits(high - 1))
+        return std::nullopt;
+      else
+        --high;
     }
     while (low < high) {
       const std::size_t middle = low + (high - low) / 2;
@@ -178,14 +197,32 @@ void drop_same_data_ranks(std::vector<Change>& changes) {
   });
 }
 
+/// `more_fit`: increased by the changes that fit too and are left out, because a lower ZeRO stage fits with
+/// the same number of ranks.
 std::vector<Change> find_single_changes(const ChangeContext& s, const Prefix& prefix,
                                         const std::vector<Change>& known, Replanner& replan,
-                                        const FirstGuess& guess) {
+                                        const FirstGuess& guess, std::size_t& more_fit) {
   std::vector<Change> out;
-  for (const CandidateSeries& f : propose_changes(s)) {
-    if (guess.missing() > f.frees_at_most) continue;
-    if (std::optional<Change> c = mildest_that_fits(f, prefix, known, replan, guess))
-      out.push_back(std::move(*c));
+  std::size_t least_ranks = SIZE_MAX;  // index of the change with fewest data ranks that fits so far
+  for (CandidateSeries& f : propose_changes(s)) {
+    if (guess.missing() > f.frees_at_most || guess.never_fits(f)) continue;
+    // A higher ZeRO stage is worth a plan with fewer ranks only.
+    const bool fits_with_as_many = f.shards != 0 && f.changes.size() > least_ranks;
+    if (fits_with_as_many) f.changes.resize(least_ranks);
+    std::optional<Change> c;
+    if (!f.changes.empty()) c = mildest_that_fits(f, prefix, known, replan, guess);
+    if (!c) {
+      more_fit += fits_with_as_many;
+      continue;
+    }
+    if (f.shards != 0)
+      least_ranks = static_cast<std::size_t>(
+          std::ranges::find(f.changes, c->set,
+                            [&](const CandidateChange& x) {
+                              return set_arguments(merge_settings(prefix.settings, x.settings));
+                            }) -
+          f.changes.begin());
+    out.push_back(std::move(*c));
   }
   return out;
 }
@@ -274,7 +311,9 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
                       more_ranks ? Price::kHardware : Price::kTime, *e));
     if (out.size() >= kEnough) return;  // the prefix alone fits, so no combination is needed
   }
-  for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan, guess)) {
+  std::size_t more_fit = 0;
+  for (Change& more :
+       find_single_changes(context_of(v, small, c.run), prefix, out, replan, guess, more_fit)) {
     assert(!more.set.empty());
     const bool known =
         std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
@@ -332,13 +371,20 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   // Trainers of trainhost move states between tiers; frameworks keep them where they are.
   if (!c.framework.empty()) replan.set_states(states_of(v.estimates.front().report));
   const std::uint64_t states = states_of(v.estimates.front().report), all = v.estimates.front().compute_bytes;
-  FirstGuess guess{states, all - std::min(all, states), v.budget_bytes, !c.framework.empty()};
-  std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan, guess);
+  const MemoryReport& report = v.estimates.front().report;
+  FirstGuess guess{states,
+                   all - std::min(all, states),
+                   v.budget_bytes,
+                   !c.framework.empty(),
+                   report.component_bytes(Component::kGradients),
+                   report.component_bytes(Component::kWeights)};
+  std::size_t more_fit = 0;
+  std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan, guess, more_fit);
   guess.counts_missing = false;
   // Changes that need another backend do not count: a user who selected one wants an answer for it.
   const auto on_selected_backend = [&] {
-    return static_cast<std::size_t>(
-        std::count_if(out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; }));
+    return more_fit + static_cast<std::size_t>(std::count_if(
+                          out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; }));
   };
   const std::size_t singles = on_selected_backend();
   if (on_selected_backend() < kEnough) find_combinations(v, {}, replan, out, guess);
@@ -359,7 +405,8 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
   drop_same_data_ranks(out);
   if (c.framework.empty() && trains_by_program(c.model, c.run)) mark_planned_only(out);
   if (singles < kEnough && !out.empty())
-    v.changes_note = why_few(singles, on_selected_backend(), on_selected_backend() < out.size(), v);
+    v.changes_note =
+        why_few(singles, on_selected_backend(), on_selected_backend() < out.size() + more_fit, v);
   return out;
 }
 
