@@ -20,8 +20,9 @@ Tensor Decoder::loss_of_model() {
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   const AutocastScope autocast(t_, s_.autocast);
   t_.module = "";
-  const Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
+  Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   t_.module = "lm_head";
+  if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
   Tensor logits = module("lm_head", x, [this](const Tensor& states) {
     return linear(t_, states, a_.tied ? embedding_ : head_);
@@ -93,8 +94,8 @@ Tensor Decoder::hidden_states() {
       const Tensor rows = embedding(t_, ids, embedding_);
       return gemma_ ? mul(t_, rows, buffers_.back()) : rows;
     });
-    if (fsdp_ && !a_.tied) fsdp_->after_forward(Fsdp::kFirst, x);
     if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
+    if (fsdp_ && !a_.tied) fsdp_->after_forward(Fsdp::kFirst, x);
   }
   const Tensor tokens = x;  // variables of the Python function: they exist until it returns
   const Tensor position_ids = t_.make({1, sequence_}, Element::kI64, "position ids");
@@ -133,11 +134,15 @@ Tensor Decoder::hidden_states() {
     const ModuleScope scope(t_, "norm");
     return layer_norm(t_, x, final_norm_, final_shift_);
   }
-  if (fsdp_ && !a_.tied) {
-    fsdp_->before_forward(Fsdp::kLast);
-    x = fsdp_->input(Fsdp::kLast, x);
-  }
+  if (last_unit_begins_at_norm()) x = enter_last_unit(x);
   return norm(x, final_norm_, "norm");
+}
+
+bool Decoder::last_unit_begins_at_norm() const { return fsdp_ && !a_.tied && s_.lora_rank == 0; }
+
+Tensor Decoder::enter_last_unit(const Tensor& x) {
+  fsdp_->before_forward(Fsdp::kLast);
+  return fsdp_->input(Fsdp::kLast, x);
 }
 
 Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context) {

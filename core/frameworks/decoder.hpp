@@ -61,6 +61,10 @@ class Decoder : public StepModel {
   Tensor module(const char* name, const Tensor& x, const std::function<Tensor(const Tensor&)>& body,
                 bool by_position = true);
   Tensor hidden_states();
+  /// Whether the unit with the head has the last norm too. accelerate does not find the norm of a model with
+  /// adapters, so it stays in the root unit.
+  bool last_unit_begins_at_norm() const;
+  Tensor enter_last_unit(const Tensor& x);
   Tensor loss_of_model();
   bool two_rotaries() const;
   Rotary rotary_tables(std::int64_t head_dim);

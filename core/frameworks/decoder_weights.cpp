@@ -26,7 +26,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       add_layer(run.layer);
     }
   t_.layer = -1;
-  final_norm_ = weight({hidden_}, "norm", true, Fsdp::kLast);
+  final_norm_ = weight({hidden_}, "norm", true, s_.lora_rank ? Fsdp::kRoot : Fsdp::kLast);
   if (gpt2_) final_shift_ = weight({hidden_}, "norm");
   if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head", true, Fsdp::kLast);
   if (zero3_) {
@@ -45,8 +45,11 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
 
 Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::optional<std::int32_t> unit) {
   if (fsdp_) {
-    const Fsdp::Weight w = fsdp_->parameter(unit.value_or(t_.layer), shape, s_.weights, module, s_.weights);
-    trained_.push_back(w.shard);
+    const bool trained = !base || s_.lora_rank == 0;
+    // Without mixed precision adapters are gathered in their own type, beside a base in another one.
+    const Element type = base || s_.fsdp.casts_output ? s_.weights : s_.fsdp.shards;
+    const Fsdp::Weight w = fsdp_->parameter(unit.value_or(t_.layer), shape, type, module, type, trained);
+    if (trained) trained_.push_back(w.shard);
     return w.full;
   }
   if (zero3_) {

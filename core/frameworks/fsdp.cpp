@@ -19,12 +19,14 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
   Shape part = shape;
   part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
   part = part.made_contiguous();
-  Tensor shard = t_.parameter(part, policy_.shards, module, trained);
+  const Element shard_type = trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
+  Tensor shard = t_.parameter(part, shard_type, module, trained);
   Tensor full = t_.absent_parameter(shape, type);
   full->requires_grad = trained;
   Unit& u = unit(index);
   u.parameters.push_back({full, shard, module, t_.layer, gradient, {}});
   u.gathered_bytes += part.count() * bytes_of(type);
+  if (type != shard_type) u.cast_bytes += part.count() * bytes_of(type);
   return {full, shard};
 }
 
@@ -36,11 +38,10 @@ Tensor Fsdp::buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stre
 
 void Fsdp::gather(Unit& u) {
   if (u.gathered || u.whole || u.parameters.empty()) return;
-  const Element type = u.parameters.front().full->type;
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   Tensor input;
-  if (type != policy_.shards)
-    input = buffer(u.gathered_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
+  if (u.cast_bytes != 0)
+    input = buffer(u.cast_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
   u.gathered =
       buffer(u.gathered_bytes * policy_.ranks, Purpose::kCommunication, "gathered weights", Stream::kGather);
   t_.layer = layer;
@@ -90,7 +91,11 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
     if (!stays_gathered(index)) free_weights(u);
     u.uses.push_back(order_.size());
     order_.push_back(&u);
-    if (output->node) output->node->before = [this, &u] { unit_before_backward(u); };
+    const auto hook = [this, &u] { unit_before_backward(u); };
+    if (output->node)
+      output->node->before = hook;
+    else if (output->requires_grad)  // embeddings of a frozen table, of which checkpoints need a gradient
+      t_.before_leaf = hook;
   }
   if (index == kRoot) last_gathered_.reset();
 }

@@ -8,6 +8,7 @@
 // copied into the input of the reduction, which stays until the reduction of the next unit begins.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/frameworks/tape.hpp"
@@ -16,7 +17,9 @@ namespace trainhost::frameworks {
 
 struct FsdpPolicy {
   std::uint32_t ranks = 0;         // that share the weights; 0: no FSDP
-  Element shards = Element::kF32;  // of weights, gradients after the reduction, and moments
+  Element shards = Element::kF32;  // of trained weights, gradients after the reduction, and moments
+  std::optional<Element>
+      frozen;  // of frozen weights, beside which adapters are trained; else that of `shards`
   Element reduce = Element::kF32;  // of the reduction; also of gradients that are summed before it
   /// Weights of layers are freed after their forward pass; those of the root unit never are.
   bool reshard_after_forward = true;
@@ -47,7 +50,8 @@ class Fsdp {
   };
   /// Units that are no layer: the root, the embedding, the last norm with the head.
   static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
-  /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it.
+  /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it. A frozen weight has
+  /// no gradient, so it is not reduced.
   Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
                    bool trained = true);
 
@@ -75,7 +79,8 @@ class Fsdp {
   struct Unit {
     std::vector<Parameter> parameters;
     std::uint64_t gathered_bytes = 0;  // from this rank
-    Tensor gathered;                   // not yet copied into the weights
+    std::uint64_t cast_bytes = 0;  // of gathered_bytes: of shards in another type than the gathered weight
+    Tensor gathered;               // not yet copied into the weights
     bool whole = false;
     State state = State::kIdle;
     std::vector<std::size_t> uses;  // indices of order_

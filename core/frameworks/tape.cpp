@@ -337,6 +337,7 @@ void Tape::deliver(const Edge& edge, Tensor g) {
 
 // The first gradient is kept as it is where nothing else refers to it; later ones are added in place.
 void Tape::accumulate(const Tensor& leaf, Tensor g) {
+  if (before_leaf && !leaf->parameter) std::exchange(before_leaf, nullptr)();
   if (!leaf->grad) {
     const bool stolen = g->references == 1;
     leaf->grad = stolen ? std::move(g) : make(leaf->shape, g->type, "gradient");

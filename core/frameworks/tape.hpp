@@ -227,6 +227,8 @@ class Tape {
                     const Tensor& gradient = {});
   /// Called when the gradient of a leaf is complete; none where it is empty.
   std::function<void(const Tensor& leaf)> after_gradient;
+  /// Runs before the gradient of a leaf that is no parameter is kept, as a hook of that tensor does.
+  std::function<void()> before_leaf;
   /// Runs `layer` and keeps of it only what `compute_again` needs.
   Tensor checkpointed(const std::function<Tensor()>& layer, std::function<void()> compute_again,
                       const CheckpointOptions& checkpoint = {});

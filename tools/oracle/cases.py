@@ -156,6 +156,18 @@ def draw_accelerate(seed: int, number: int) -> Case:
               "reshard": r.random() < 0.75, "sync": "last", "prepare": "accelerate"})
 
 
+def draw_accelerate_lora(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters under FSDP2 as accelerate prepares it: in bf16 over a base in bf16 or f32, or
+    everything in the type of the base."""
+    r = random.Random(f"accelerate/lora/{seed}/{number}")
+    case = draw_accelerate(seed + 2, number)
+    precision, policy = (("bf16", "bf16"), ("fp32", "bf16"), ("bf16", "bf16"), ("fp32", ""), ("bf16", ""))[number // 6 % 5]
+    return dataclasses.replace(
+        case, precision=precision, lora=r.choice([4, 8, 12, 16, 32]), lora_targets=TARGETS[number % 2],
+        lora_dropout=r.choice([0.0, 0.05]), checkpoint=bool(number % 7 % 2),
+        fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": policy})
+
+
 def draw_titan(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtitan."""
     r = random.Random(f"titan/{seed}/{number}")

@@ -99,6 +99,11 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.fsdp.reshard_after_forward = f.at("reshard");
     s.fsdp.reduce_every_micro_batch = f.at("sync") == "every";
     s.fsdp.separate_ends = f.contains("prepare");  // by accelerate
+    if (s.lora_rank != 0 && s.fsdp.separate_ends) {
+      s.fsdp.frozen = s.fsdp.shards;
+      s.fsdp.shards = Element::kF32;  // adapters
+      s.fsdp.reduce = type("reduce", s.fsdp.shards);
+    }
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;
       s.tensor = f.value("tensor", 1u);

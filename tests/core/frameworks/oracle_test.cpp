@@ -68,6 +68,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_agrees_with_pytorch_in_every_stored_cas
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 10u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_fsdp2_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("accelerate-lora");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 6u, family);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_by_accelerate_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("accelerate");
   BOOST_TEST(cases_of_family.size() == 6u);
