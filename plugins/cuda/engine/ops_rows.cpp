@@ -1,5 +1,8 @@
 // Maps operations on single tokens (embedding, norms, rotary positions, SwiGLU), attention, and the gradients
-// of biases and norm weights to kernels (plugins/cuda/kernels/kernel_functions.hpp).
+// of biases and norm weights to kernels. Computes nothing and decides no order: addresses, shapes and flags
+// of the program become arguments. The kernels: plugins/cuda/kernels/kernel_functions.hpp.
+#include <cassert>
+
 #include "core/abi/error_guard.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
@@ -18,6 +21,8 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   const std::uint64_t rows = ctx.step.rows;
   const std::uint32_t h = m.hidden, slots = ctx.program.traits.slots;
   const float eps = static_cast<float>(m.norm_eps);
+  // Operands by slot: T is the storage type of the run. Statistics and gradients of weights are f32 in every
+  // run.
   const auto in = [&](step::In k) { return ctx.get<T>(op[k]); };
   const auto f32 = [&](step::In k) { return ctx.get<float>(op[k]); };
   const auto ids = [&](step::In k) { return ctx.get<std::int32_t>(op[k]); };
@@ -25,6 +30,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   // Gradients of small weights are sums over all tokens: a kernel first writes partial sums [slots, ld], one
   // row per range of tokens, and this one adds the rows in order.
   const auto slot_sums = [&](std::uint32_t n, std::uint32_t ld, const float* partials, step::In grad) {
+    // Queued on the stream of the kernel that writes the partial sums, so it needs no event.
     ctx.queued(sum_slots(ctx.stream, slots, n, ld, partials, ctx.overwrite(op), f32(grad)), op);
   };
   switch (op.kind) {
@@ -43,6 +49,8 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
       return ctx.queued(rms_norm<T>(ctx.stream, rows, h, in(rms_norm::kX), in(rms_norm::kWeight), eps,
                                     out(rms_norm::kY), ctx.get<float>(op[rms_norm::kRstd])),
                         op);
+    // Without kFreshDx, dx already has the gradient of the residual path around the norm, and this one is
+    // added.
     case OpKind::kRmsNormBwd:
       ctx.queued(
           rms_norm_bwd<T>(ctx.stream, rows, h, in(rms_norm_bwd::kDy), in(rms_norm_bwd::kX),
@@ -50,6 +58,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
                           out(rms_norm_bwd::kDx), slots, f32(rms_norm_bwd::kPartials)),
           op);
       return slot_sums(h, h, f32(rms_norm_bwd::kPartials), rms_norm_bwd::kGradWeight);
+    // In place: kPre receives q and k before the norm, which the backward pass needs.
     case OpKind::kQkNorm:
       return ctx.queued(qk_norm<T>(ctx.stream, rows, m.heads, m.kv_heads, m.head_dim, in(qk_norm::kQkv),
                                    in(qk_norm::kQWeight), in(qk_norm::kKWeight), eps, out(qk_norm::kPre),
@@ -61,10 +70,14 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
                                 in(qk_norm_bwd::kPre), f32(qk_norm_bwd::kRstd), in(qk_norm_bwd::kQWeight),
                                 in(qk_norm_bwd::kKWeight), slots, f32(qk_norm_bwd::kPartials)),
                  op);
+      // One array of partial sums with two gradients: rows are 2d floats apart, of which each call adds d
+      // columns.
       slot_sums(d, 2 * d, f32(qk_norm_bwd::kPartials), qk_norm_bwd::kGradQWeight);
       return slot_sums(d, 2 * d, f32(qk_norm_bwd::kPartials) + d, qk_norm_bwd::kGradKWeight);
     }
-    // The gradient of a rotation is the inverse rotation. Rows of a micro-batch have positions row % seq_len.
+    // The gradient of a rotation is the inverse rotation. Rows of a micro-batch have positions row % seq_len;
+    // the one row of a generated token has ctx.step.position, which is 0 elsewhere. q and k heads are
+    // neighbours at the start of a row and are rotated as one group; the v heads after them are not rotated.
     case OpKind::kRope:
     case OpKind::kRopeBwd:
       return ctx.queued(
@@ -75,6 +88,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
     case OpKind::kSwiGlu:
       return ctx.queued(swiglu<T>(ctx.stream, rows, m.intermediate, in(swiglu::kGateUp), out(swiglu::kAct)),
                         op);
+    // In place: the gradient of gate and up replaces their values, which no later operation reads.
     case OpKind::kSwiGluBwd:
       return ctx.queued(
           swiglu_bwd<T>(ctx.stream, rows, m.intermediate, in(swiglu_bwd::kDAct), in(swiglu_bwd::kGateUp)),
@@ -84,6 +98,9 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   }
 }
 
+// cuDNN reports errors by its own status, so there is no cudaError_t for queued(): CudnnAttention throws.
+// Counts as one launch, although the library may queue several kernels. The scratch of the backward pass is
+// delta[M, heads].
 static void queue_cudnn_attention(OpContext& ctx, const step::Op& op, const AttentionShape& s) {
   const auto in = [&](auto slot) { return ctx.get<Bf16>(op[slot]); };
   ++ctx.launches;
@@ -99,6 +116,9 @@ template <class T>
 void queue_attention(OpContext& ctx, const step::Op& op) {
   const ModelSpec& m = ctx.model();
   const std::uint32_t seq = ctx.program.run.seq_len;
+  assert(op.kind == OpKind::kAttentionStep ? ctx.step.rows == 1 : ctx.step.rows % seq == 0);
+  // Micro-batches consist of whole sequences. Generation attends from one token to a cache of up to `seq`
+  // rows. The window may differ from layer to layer.
   const AttentionShape s{
       op.kind == OpKind::kAttentionStep ? 1 : static_cast<std::uint32_t>(ctx.step.rows / seq),
       seq,
@@ -106,8 +126,10 @@ void queue_attention(OpContext& ctx, const step::Op& op) {
       m.kv_heads,
       m.head_dim,
       m.window(static_cast<std::uint32_t>(op.layer))};
+  // Ignored by bf16 runs, whose products always use the tensor cores where the head size permits.
   const F32Products products = ctx.tf32() ? F32Products::kTf32 : F32Products::kExact;
   const auto in = [&](step::In k) { return ctx.get<T>(op[k]); };
+  // cuDNN attention is bf16 only (cudnn_limit()), and has no plan for a single token.
   if constexpr (std::is_same_v<T, Bf16>)
     if (ctx.cudnn && op.kind != OpKind::kAttentionStep) return queue_cudnn_attention(ctx, op, s);
   if (op.kind == OpKind::kAttention)
@@ -130,6 +152,8 @@ void queue_attention(OpContext& ctx, const step::Op& op) {
 
 template <class T>
 void queue_bias_gradient(OpContext& ctx, const step::Op& op) {
+  // Column sums of dy [M, n], in two launches like every sum over tokens: partial sums per slot, then the
+  // slots in order.
   const std::uint32_t n = static_cast<std::uint32_t>(ctx.buffer(op[linear_dw::kDy]).cols),
                       slots = ctx.program.traits.slots;
   float* partials = ctx.get<float>(op[linear_dw::kPartials]);
