@@ -1,6 +1,6 @@
 // Loads kernels, selects the algorithms of products and allocates the arenas, in this order: what loading
-// takes is not part of the plan, and the plan must fit into what it leaves. Queues no
-// operation of a step. Timing of algorithms: gemm.cpp. See start_up.hpp.
+// takes is not part of the plan, and the plan must fit into what it leaves. Queues no operation of a step.
+// Timing of algorithms: gemm.cpp. See start_up.hpp.
 #include "plugins/cuda/engine/start_up.hpp"
 
 #include <algorithm>

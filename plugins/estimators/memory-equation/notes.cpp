@@ -1,4 +1,7 @@
-// One function per topic; each adds no note if the equation holds for the run.
+// The sentences below the report: what the rule counts, where this run breaks its assumptions, and where the
+// source is wrong. One function per topic; each adds no note if the equation holds for the run. The equation
+// itself: equation.cpp. All known mistakes of the source: docs/memory-model.md ("Known mistakes of these
+// rules").
 #include "plugins/estimators/memory-equation/breakdown.hpp"
 
 #include <cmath>
@@ -16,6 +19,7 @@ using rules::n;
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
+// The three optimizers of the source by the names that it uses.
 std::string optimizer_title(Optimizer o) {
   return o == Optimizer::kAdamW         ? "AdamW"
          : o == Optimizer::kSgd         ? "SGD"
@@ -33,6 +37,7 @@ class Notes {
         true_psi_(true_psi),
         state_(state_bytes(in.optimizer, in.parameter_bytes)) {}
 
+  // In order of importance.
   std::vector<std::string> all() {
     summary();
     parameters();
@@ -58,18 +63,21 @@ class Notes {
 
   void parameters() {
     if (in_.psi != true_psi_ && true_psi_)
+      // With an unknown family the true count is 0 and there is nothing to compare with.
       say("Psi = " + count(in_.psi) + " is set by the option; the model has " + count(true_psi_) + " (" +
           rules::relative_error(in_.psi, true_psi_) + "), with a state of " +
           bytes(checked_mul(true_psi_, state_.total())) + ".");
   }
 
   void types() {
+    // Where a type is named in the run file but the equation has another one, the note has the bytes of both.
     const std::uint32_t grad = size_of(r_.grad);
     if (grad != state_.gradients)
       say("The equation has gradients in the type of the parameters; this run has " +
           std::string(name(r_.grad)) + " gradients: " + bytes(checked_mul(in_.psi, grad)) + " instead of " +
           count(checked_mul(in_.psi, state_.gradients)) +
           (in_.zero >= 2 && in_.ranks > 1 ? ", both before ZeRO sharding." : "."));
+    // plan.master = "none": weights narrower than f32 that are updated in their own type.
     if (state_.master && r_.master == DType::kNone)
       say("The equation counts master weights of 4 bytes per parameter; this run has none.");
     if (r_.optimizer == Optimizer::kSgdMomentum)
@@ -80,11 +88,13 @@ class Notes {
         r_.optimizer != Optimizer::kSgdMomentum)
       say("The source does not cover " + optimizer_title(r_.optimizer) + "; its state is counted as " +
           n(state_.moments) + " bytes per parameter.");
+    // b_p is a whole number: inputs_of() rounds up.
     if (bits_of(r_.weight) < 8)
       say("Parameters of " + std::string(name(r_.weight)) + " are counted as one byte each.");
   }
 
   void attention() {
+    // The difference of two equations, so that it has the layers that recomputation leaves.
     Inputs other = in_;
     other.flash = !in_.flash;
     const Bytes total = equation(other).total;
@@ -94,6 +104,8 @@ class Notes {
                    : "Scores (B*A*S^2) are kept: ") +
         bytes(scores) + (in_.flash ? ", and the total is " : "; with flash attention the total is ") +
         bytes(total) + ".");
+    // Three lengths, because the source has three formulas of a layer. The last one is no whole number (870.4
+    // for H = 128*A) and is rounded down.
     std::string crossovers =
         "Scores are more than half of a layer's activations from S = " +
         rules::shortest(crossover(in_.hidden, in_.heads)) +
@@ -105,6 +117,7 @@ class Notes {
   }
 
   void block() {
+    // Trainable families have LLaMA blocks. Other blocks differ in more than the width of the MLP.
     if (!m_.intermediate || !trainable_family(m_.family)) return;
     const Bytes linear = checked_mul(in_.layers, linear_layer(in_)), real = gated_block_activations(m_, in_);
     say("11*B*S*H is for a GPT block; a LLaMA block keeps gate, up and their product at width I = " +
@@ -113,16 +126,19 @@ class Notes {
 
   void sharding() {
     if (in_.zero == 0 || in_.ranks < 2) return;
+    // 13e9 * (2 + (2 + 12)/8) = 48.75 GB: stage 2 keeps the weights whole and divides 14 of the 16 bytes.
     if (in_.zero == 2)
       say("For ZeRO-2 the example of the source (13B on 8 devices) prints 48.25 GB; its formula, used here, "
           "gives "
           "48.75.");
+    // 70e9 * 16, 12 and 8 bytes on devices of 80 GB. Sharding does not change the sum over the ranks.
     if (in_.zero == 3)
       say("ZeRO-3 shards the state; the sum over ranks stays " + bytes(checked_mul(p_.state(), in_.ranks)) +
           " on " + n(in_.ranks) +
           " ranks. The source has 2, 2 and 1 devices for 70B with ZeRO-3, correct are 14, 11 and 7; it has "
           "an "
           "efficiency of 93 %, correct is 11.7 %.");
+    // With 8 ranks: 2 / (2 + 2 + 12/8) and 2 / (2 + 14/8).
     if (in_.zero < 3)
       say("The source has efficiencies of 15 % and 20 % for ZeRO-1 and ZeRO-2, which no number of ranks "
           "gives; with 8 "
@@ -130,6 +146,7 @@ class Notes {
   }
 
   void parallel() {
+    // Settings that the equation has no symbol for. The report ignores them instead of refusing the run.
     if (checked_mul(r_.parallel.tensor, r_.parallel.pipeline, r_.parallel.context, r_.parallel.expert) > 1)
       say("The equation includes data parallelism only: tensor, pipeline, context and expert parallelism are "
           "ignored.");
@@ -146,11 +163,14 @@ class Notes {
   }
 
   void derived() {
+    // Figures that the source derives from the equation, for the reader who compares the two.
     const Timeline t = timeline(p_);
     say("Memory during a step, without fragmentation: before forward " + format_bytes(t.before_forward) +
         ", after forward " + format_bytes(t.after_forward) + ", peak in backward " + format_bytes(t.peak) +
         ", after backward " + format_bytes(t.after_backward) + ", after the optimizer " +
         format_bytes(t.after_optimizer) + ".");
+    // 4 + 5 + 2 of the 11 hidden states (kKept in breakdown.cpp), and the scores. With other terms the first
+    // figure is theirs, and the parts remain those of the equation.
     say("One layer keeps " + bytes(layer_activations(in_)) + ": attention " + count(attention_bytes()) +
         ", feed-forward " + count(hidden_states(5)) + ", norms " + count(hidden_states(2)) +
         "; all layers are equal.");
@@ -167,12 +187,14 @@ class Notes {
   Bytes attention_bytes() const { return checked_add(hidden_states(4), scores_layer(in_), "attention"); }
 
   void budget() {
+    // Only with a known device: without one no number of devices can be stated.
     const Bytes device = r_.device_budget;
     if (!device) return;
     const std::uint64_t most = largest_batch(in_, device);
     say(most ? "Largest micro-batch in " + format_bytes(device) + ": " + count(most) + "."
              : "No micro-batch fits in " + format_bytes(device) + ": the state takes " +
                    format_bytes(p_.state()) + ".");
+    // State only, as in the source. ZeRO 3 divides it without changing its sum, so the number is the same.
     std::string devices;
     for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd})
       devices +=
