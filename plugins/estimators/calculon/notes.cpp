@@ -1,4 +1,6 @@
-// Notes of the calculon report, one function per topic. A function adds no note if the model's form holds.
+// Notes of the calculon report, one function per topic: where this model or run breaks an assumption, and by
+// how many bytes. A function adds no note if the model's form holds. Computes true values only; Calculon's
+// are in closed_form.cpp. Mistakes of the source: docs/memory-model.md ("Known mistakes of these rules").
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -19,6 +21,7 @@ std::string mib(std::uint64_t bytes) {
   return text;
 }
 
+// Relative error of the form, "-1.95 %".
 std::string percent(std::uint64_t formula, std::uint64_t truth) {
   char text[40];
   std::snprintf(text, sizeof text, "%+.2f %%", 100.0 * (double(formula) - double(truth)) / double(truth));
@@ -47,6 +50,7 @@ class Notes {
         s_(sizes(a_, e_)),
         real_(architecture_of(m)) {}
 
+  // The summary first; then the model, the layout, and what training or inference adds.
   std::vector<std::string> all() {
     summary();
     model();
@@ -61,6 +65,8 @@ class Notes {
   }
 
  private:
+  // Latent attention (DeepSeek) has neither key/value heads nor a cache per head. All layers have the kind
+  // of the first one.
   bool latent() const { return real_ && !real_->layers.empty() && real_->layers[0].layer.attention.latent; }
 
   void say(const std::string& sentence) { notes_.push_back(sentence); }
@@ -80,6 +86,7 @@ class Notes {
     if (latent())
       say("Calculon has no latent attention: q, k, v and output are counted as full matrices of " +
           std::to_string(m_.heads) + " heads of " + std::to_string(m_.head_dim) + ".");
+    // Multi-query attention is the one kind of fewer heads that Calculon has.
     else if (!e_.multiquery && m_.kv_heads && m_.kv_heads < m_.heads)
       say("Calculon has no grouped-query attention: k and v are counted with " + std::to_string(m_.heads) +
           " heads instead of " + std::to_string(m_.kv_heads) + ", " +
@@ -91,6 +98,7 @@ class Notes {
     else if (real_ && !real_->layers.empty() && real_->layers[0].layer.mlp.gated)
       say("Calculon has no gated MLP: the gate, L*H*I = " +
           count(checked_mul(m_.layers, m_.hidden, m_.intermediate)) + " parameters, is not counted.");
+    // The sum of all errors above, also of those without a note (biases, norms).
     const std::uint64_t form = form_parameters(m_, o_, to_), truth = real_ ? model::count(*real_).total : 0;
     if (real_ && truth != form)
       say("True parameters: " + count(truth) + "; Calculon counts " + count(form) + " (" +
@@ -98,6 +106,7 @@ class Notes {
   }
 
   void embedding() {
+    // Not divided: the whole matrix, of all tensor-parallel ranks.
     const std::uint64_t one = checked_mul(m_.vocab, m_.hidden), matrices = m_.tied ? 1 : 2;
     if (!o_.embedding)
       return say("Calculon itself has no embedding and no LM head: " + count(checked_mul(matrices, one)) +
@@ -109,6 +118,7 @@ class Notes {
     else
       say("Embedding and LM head are counted as in Calculon's static memory note; Calculon itself has "
           "neither.");
+    // Blocks keep two of them on the device (Space); the embedding is moved as a whole.
     const EmbeddingSizes offloaded = embedding_sizes(to_.embedding, e_);
     if (offloaded.tier2())
       say("The " + count(offloaded.tier2()) +
@@ -119,6 +129,7 @@ class Notes {
     const std::uint64_t stages = e_.pipeline_par;
     if (stages > 1 && o_.embedding) {
       const std::uint64_t bytes = weight_bytes(to_.embedding.elements(), e_.bytes_per_element);
+      // Tied: the last stage computes logits with a copy of the first stage's matrix.
       if (m_.tied)
         say("Tied embeddings are on the first and the last pipeline stage: " + count(bytes) +
             " bytes of weights each, " + count(checked_mul(2, bytes)) +
@@ -134,6 +145,7 @@ class Notes {
 
   void static_memory() {
     if (!e_.training) return;
+    // Figures of the note that accompanies Calculon, so that its examples can be compared.
     const EmbeddingSizes extra = embedding_sizes(to_.embedding, e_);
     const std::uint64_t bytes =
         checked_add(checked_add(s_.weights.all, s_.optimizer_space()),
@@ -141,6 +153,7 @@ class Notes {
     say("Static memory of Calculon's note (weights and optimizer state of this rank): " + count(bytes) +
         " bytes = " + mib(bytes) + "; \"MB\" in the note means MiB.");
     if (e_.bytes_per_element < 4) {
+      // As printed, 4 bytes are multiplied by the bytes of the weights instead of by their number.
       const std::uint64_t elements = s_.block.weights;
       say("The note's formula of the f32 master copy mixes elements and bytes; here it is 4 bytes per "
           "element: " +
@@ -155,6 +168,7 @@ class Notes {
     Execution flash = e_;
     flash.scores = false;
     const Sizes without_scores = sizes(a_, flash);
+    // On the device; the offloaded part follows.
     const std::uint64_t saved = s_.tier1() - without_scores.tier1();
     if (saved)
       say("Calculon always counts materialised attention, A*S*S scores per block; flash attention" +
@@ -163,6 +177,7 @@ class Notes {
     if (s_.activations.tier2 > without_scores.activations.tier2)
       say("The offloaded activations include " +
           count(s_.activations.tier2 - without_scores.activations.tier2) + " bytes of these scores.");
+    // Divided over the tensor-parallel ranks like the head.
     say("Logits are not counted: B*S*V/t*4 = " +
         count(checked_mul(r_.micro_batch, r_.seq_len, m_.vocab, 4) / e_.tensor_par) +
         " bytes if materialised in f32.");
@@ -171,6 +186,7 @@ class Notes {
   void training() {
     if (!e_.training) return;
     if (r_.mode != RunMode::kFull) say("Calculon has no adapters: this run is counted as full training.");
+    // Calculon has one optimizer and one policy of recomputation.
     if (r_.optimizer != Optimizer::kAdamW) optimizer();
     if (e_.bytes_per_element < 4 && r_.master == DType::kNone)
       say("Calculon counts an f32 master copy for weights narrower than f32; this run has none: " +
@@ -196,6 +212,7 @@ class Notes {
   void optimizer() {
     const std::uint64_t elements =
         checked_add(checked_mul(s_.block.weights, s_.blocks), to_.embedding.elements());
+    // One f32 moment of everything that this rank updates.
     const std::uint64_t moment = checked_mul(elements, 4) / e_.optimizer_shards();
     std::string truth;
     if (r_.optimizer == Optimizer::kSgd) truth = " has none: 0 bytes";
@@ -207,6 +224,7 @@ class Notes {
   }
 
   void parallelism() {
+    // What Calculon has of ZeRO: optimizer and gradients together.
     if (e_.training && r_.parallel.zero >= 1 && e_.optimizer_sharding)
       say("In Calculon a sharded optimizer also shards the gradients of all blocks except the current one: "
           "ZeRO 1 "
@@ -225,6 +243,8 @@ class Notes {
 
   void inference() {
     if (e_.training) return;
+    // True values: the cache of the blocks of this rank, its heads divided over the tensor-parallel ranks as
+    // far as there are heads; a latent cache is the same on every rank.
     const DType cache = r_.memory.kv_cache == DType::kNone ? r_.weight : r_.memory.kv_cache;
     const bool known = real_ && !real_->layers.empty();
     const std::uint64_t width =
