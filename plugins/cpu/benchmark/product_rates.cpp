@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
+#include "plugins/cpu/engine/thread_pool.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
 
 using namespace trainhost;

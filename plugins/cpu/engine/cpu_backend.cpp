@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "plugins/cpu/common/cpu_traits.hpp"
-#include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
 

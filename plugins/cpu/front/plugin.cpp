@@ -1,7 +1,12 @@
-// Front end of the CPU trainer: manifest, traits, probe and plan, none of which needs OpenBLAS. create()
-// loads the engine (plugins/cpu/engine); calls on an instance are forwarded to it.
+// Front end of the CPU trainer: manifest, traits, probe and plan, none of which needs OpenBLAS. probe() and
+// create() load the engine (plugins/cpu/engine), ../engines/cpu-openblas.so, with the kernels of OpenBLAS
+// that core_type.hpp chooses; calls on an instance are forwarded to it. Finding the file is shared with the
+// CUDA trainer: plugins/common/engine_loader.hpp.
+#include <dlfcn.h>
+
+#include "plugins/common/engine_loader.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
-#include "plugins/cpu/front/load_engine.hpp"
+#include "plugins/cpu/front/core_type.hpp"
 
 TH_MANIFEST(
     "id = \"cpu\"\n"
@@ -16,10 +21,38 @@ TH_MANIFEST(
 namespace trainhost::cpu {
 namespace {
 
+plugins::EngineLoader& loader() {
+  // The loader's own address: dladdr() maps it to the file of the plugin.
+  static plugins::EngineLoader instance({kId, "cpu-openblas.so", "trainhost_cpu_engine",
+                                         "rebuild with OpenBLAS installed",
+                                         reinterpret_cast<const void*>(&loader)});
+  return instance;
+}
+
+/// Loads the engine on the first call. Errors: abi::StatusError (TH_E_UNAVAILABLE) if the file or OpenBLAS is
+/// missing or the file is from another build; the next call tries again. Thread-safe.
+void load_engine(const th_host* host) {
+  loader().table([&](const std::filesystem::path& path) {
+    const CoreChoice choice = choose_core(best_core_type(), environment("OPENBLAS_CORETYPE"),
+                                          environment("TRAINHOST_HONOUR_CORETYPE").value_or("") == "1");
+    if (!choice.note.empty() && host && host->log) host->log(host, TH_LOG_INFO, kId, choice.note.c_str());
+    // OpenBLAS reads its environment variables only while it is loaded.
+    OpenBlasEnvironment during_load(choice.core);
+    // A missing symbol is an error here, not a crash later, and OpenBLAS's symbols are not visible to other
+    // libraries.
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      const char* why = dlerror();
+      plugins::unavailable(why ? why : "dlopen failed", "install OpenBLAS (libopenblas0-pthread)");
+    }
+    return library;
+  });
+}
+
 struct FrontEnd {
   static std::uint32_t probe(const th_host* host) {
-    engine(host);  // throws if OpenBLAS is missing
-    return 1;      // one device: all cores
+    load_engine(host);  // throws if OpenBLAS is missing
+    return 1;           // one device: all cores
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
@@ -27,14 +60,15 @@ struct FrontEnd {
   }
 };
 
-/// For ForwardCalls: loads the engine before create() is forwarded.
+/// For ForwardCalls: loads the engine before create() is forwarded. Every other call is on an instance, so
+/// the engine is loaded then.
 struct EngineAccess {
-  static const plugins::EngineTable& loaded() { return loaded_engine(); }
+  static const plugins::EngineTable& loaded() { return loader().loaded(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
     if (device != 0)
       throw abi::StatusError(TH_E_ARG, "device " + std::to_string(device) +
                                            " does not exist: the cpu trainer has only device 0");
-    engine(host);
+    load_engine(host);
     return device;
   }
 };

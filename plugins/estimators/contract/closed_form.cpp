@@ -9,7 +9,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
-#include "plugins/estimators/common/model.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 
 namespace trainhost::contract {
 namespace {
