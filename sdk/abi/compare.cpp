@@ -1,5 +1,5 @@
-// See layout.hpp: the rule for minor versions. Everything that existed keeps its offset, type and value;
-// additions come after it.
+// The rule for minor versions: everything that existed keeps its offset, type and value; additions come after
+// it. Compares two tables only; layout.cpp reads them from headers, golden.cpp from files. See layout.hpp.
 #include "sdk/abi/layout.hpp"
 
 namespace trainhost::abi {

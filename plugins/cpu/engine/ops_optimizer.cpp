@@ -1,5 +1,6 @@
 // The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind are
 // consecutive in the program and run together, because most parameters are too small to occupy all threads.
+// The norm itself and the clip factor: core/executor. The loops: kernels/rows_optimizer.hpp.
 #include <algorithm>
 #include <cassert>
 #include <cmath>

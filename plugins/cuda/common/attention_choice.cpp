@@ -1,5 +1,6 @@
-// The workspace formula was derived from the graph of engine/cudnn_attention.cpp and is compared with an
-// installed library by tests/plugins/cuda/engine/cudnn_plans_test.cpp. See attention_choice.hpp.
+// Whether cuDNN can compute the attention of a run, and the bytes of its workspace. The formula was derived
+// from the graph of engine/cudnn_attention.cpp and is compared with an installed library by
+// tests/plugins/cuda/engine/cudnn_plans_test.cpp. Loads no library. See attention_choice.hpp.
 #include "plugins/cuda/common/attention_choice.hpp"
 
 #include <algorithm>

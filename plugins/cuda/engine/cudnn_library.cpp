@@ -1,4 +1,5 @@
-// Loading cuDNN and classifying its errors. See cudnn_library.hpp.
+// Loads cuDNN, turns its errors into exceptions, and owns its descriptors. Contains no graph:
+// cudnn_graph.cpp. A run without attention = "cudnn" never gets here. See cudnn_library.hpp.
 #include "plugins/cuda/engine/cudnn_library.hpp"
 
 #include <dlfcn.h>

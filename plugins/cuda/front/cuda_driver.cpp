@@ -1,5 +1,6 @@
-// The functions of the driver that are needed are declared here, so that this file compiles without the CUDA
-// toolkit. cuInit() and the queries create no context and so allocate no device memory. See cuda_driver.hpp.
+// Lists the visible devices. The functions of the driver that are needed are declared here, so that this file
+// compiles without the CUDA toolkit. cuInit() and the queries create no context and so allocate no device
+// memory. Whether a device is good enough: device_checks.cpp. See cuda_driver.hpp.
 #include "plugins/cuda/front/cuda_driver.hpp"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-// Checks in the order of the table "Why it cannot be used" in plugins/cuda/README.md. See device_checks.hpp.
+// Whether this machine can run the trainer. Checks in the order of the table "Why it cannot be used" in
+// plugins/cuda/README.md. Creates no CUDA context. See device_checks.hpp.
 #include "plugins/cuda/front/device_checks.hpp"
 
 #include <charconv>

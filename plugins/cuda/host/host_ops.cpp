@@ -1,5 +1,6 @@
-// Each operation is divided into tasks whose number depends on the shape only; every element of a result is
-// written by one task. See host_ops.hpp.
+// Operations of the hybrid and streamed modes that run on the host. Each is divided into tasks whose number
+// depends on the shape only; every element of a result is written by one task. The loops: host_loops.cpp. See
+// host_ops.hpp.
 #include "plugins/cuda/host/host_ops.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Plugin `memory-equation`: reads the options, counts the parameters and calls breakdown().
+// Plugin `memory-equation`: manifest and score; reads the options, counts the parameters and calls
+// breakdown(). Computes nothing: equation.cpp.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"

@@ -1,4 +1,5 @@
-// Plugin `vram-note`: reads the options, counts the parameters and calls breakdown().
+// Plugin `vram-note`: manifest and score; reads the options, counts the parameters and calls breakdown().
+// Computes nothing: note.cpp.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
