@@ -1,6 +1,6 @@
 // What the engine asks of OpenBLAS besides products: version, one thread per call, and its work buffers,
 // which are mapped before the first step. Which kernels it uses is decided before it is loaded:
-// front/core_type.cpp. See openblas.hpp.
+// front_end/core_type.cpp. See openblas.hpp.
 #include "plugins/cpu/engine/openblas.hpp"
 
 #include <cblas.h>

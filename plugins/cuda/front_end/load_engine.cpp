@@ -2,7 +2,7 @@
 // | RTLD_LOCAL: a missing symbol is an error here, not a crash later, and cuBLAS's symbols are not visible to
 // other libraries. Finding the file: plugins/common/engine_loader.cpp; the device: device_checks.cpp. See
 // load_engine.hpp.
-#include "plugins/cuda/front/load_engine.hpp"
+#include "plugins/cuda/front_end/load_engine.hpp"
 
 #include <dlfcn.h>
 
@@ -16,7 +16,7 @@
 #include "core/abi/error_guard.hpp"
 #include "plugins/common/engine_loader.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
-#include "plugins/cuda/front/cuda_driver.hpp"
+#include "plugins/cuda/front_end/cuda_driver.hpp"
 
 namespace trainhost::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "plugins/common/engine_loader.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
-#include "plugins/cpu/front/core_type.hpp"
+#include "plugins/cpu/front_end/core_type.hpp"
 
 TH_MANIFEST(
     "id = \"cpu\"\n"
