@@ -30,13 +30,13 @@ void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
     Pieces<GradPiece> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
       p.piece[p.count++] = {elements(ctx, op), ctx.get<float>(op[grad_squares::kGrad])};
-    ctx.queued(grad_squares(ctx.stream, p, ctx.program.traits.slots, first, partials), ops.front());
+    ctx.check_launch(grad_squares(ctx.stream, p, ctx.program.traits.slots, first, partials), ops.front());
   }
 }
 
 }  // namespace
 
-bool one_launch(OpKind kind) {
+bool shares_launch(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
          kind == OpKind::kSgdMomentum;
 }
@@ -69,11 +69,11 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
     // kernels.
     const double* s = ctx.get<double>(ops.front()[optimizer::scalars(kind)]);
     if (kind == OpKind::kAdamW)
-      ctx.queued(adamw<T>(ctx.stream, p, adam, s), ops.front());
+      ctx.check_launch(adamw<T>(ctx.stream, p, adam, s), ops.front());
     else if (kind == OpKind::kSgd)
-      ctx.queued(sgd<T>(ctx.stream, p, s), ops.front());
+      ctx.check_launch(sgd<T>(ctx.stream, p, s), ops.front());
     else
-      ctx.queued(sgd_momentum<T>(ctx.stream, p, static_cast<float>(r.beta1), s), ops.front());
+      ctx.check_launch(sgd_momentum<T>(ctx.stream, p, static_cast<float>(r.beta1), s), ops.front());
   }
 }
 
@@ -87,7 +87,7 @@ void queue_finish_norm(OpContext& ctx, const step::Op* any_squares) {
         "queueing the gradient norm");
 }
 
-void OpContext::queued(cudaError_t status, const step::Op& op) {
+void OpContext::check_launch(cudaError_t status, const step::Op& op) {
   ++launches;
   if (status != cudaSuccess) check(status, "queueing " + step::op_label(program, op));
 }

@@ -11,8 +11,8 @@
 namespace trainhost::memory_equation {
 namespace {
 
-// Rounded up: the largest shard.
-Bytes sharded(Bytes bytes, std::uint64_t over) { return bytes / over + (bytes % over != 0); }
+// Rounded up: of a sharded buffer, the largest shard.
+Bytes divide_up(Bytes bytes, std::uint64_t over) { return bytes / over + (bytes % over != 0); }
 
 // AdamW has two f32 moments; momentum, Lion and Muon have one; 8-bit AdamW two of one byte.
 std::uint32_t moment_bytes(Optimizer o) {
@@ -46,7 +46,7 @@ void add_state(const Inputs& in, Parts& p) {
   // Stage 1 divides what only the optimizer reads, stage 2 gradients too, stage 3 parameters too.
   const StateBytes b = state_bytes(in.optimizer, in.parameter_bytes);
   auto part = [&](std::uint32_t bytes, std::uint32_t from_stage) {
-    return sharded(checked_mul(in.psi, bytes), in.zero >= from_stage ? in.ranks : 1);
+    return divide_up(checked_mul(in.psi, bytes), in.zero >= from_stage ? in.ranks : 1);
   };
   p.parameters = part(b.parameters, 3);
   p.gradients = part(b.gradients, 2);
@@ -59,7 +59,7 @@ void add_state(const Inputs& in, Parts& p) {
 void add_communication(const Inputs& in, Parts& p) {
   if (in.ranks < 2) return;
   // Without an option: one bucket, of which each rank has a part.
-  const Bytes chunk = in.chunk ? in.chunk : sharded(kBucket, in.ranks);
+  const Bytes chunk = in.chunk ? in.chunk : divide_up(kBucket, in.ranks);
   if (in.zero == 0) p.all_reduce = checked_mul(2, chunk);
   if (in.zero >= 1) p.reduce_scatter = checked_mul(in.ranks - 1, chunk);
   if (in.zero == 3) p.all_gather = checked_mul(in.ranks - 1, chunk);
@@ -68,7 +68,7 @@ void add_communication(const Inputs& in, Parts& p) {
 // The largest value in [1, limit] for which `fits` holds, 0 if there is none. `fits` must hold up to some
 // value and fail beyond it. Doubling keeps the search short for small answers.
 template <class Fits>
-std::uint64_t largest_that(Fits fits, std::uint64_t limit) {
+std::uint64_t find_largest(Fits fits, std::uint64_t limit) {
   // low always fits, or is 0.
   std::uint64_t low = 0, high = 1;
   while (high <= limit && fits(high)) low = high, high *= 2;
@@ -111,7 +111,7 @@ Bytes activations(const Inputs& in) {
   // Between two kept inputs, in.checkpoint_every layers are recomputed together and are in memory at the same
   // time.
   const std::uint64_t live = std::min<std::uint64_t>(in.checkpoint_every, in.layers);
-  const Bytes kept = checked_mul(sharded(in.layers, in.checkpoint_every), hidden_states(in));
+  const Bytes kept = checked_mul(divide_up(in.layers, in.checkpoint_every), hidden_states(in));
   return checked_add(kept, checked_mul(live, layer_activations(in)), "checkpointed activations");
 }
 
@@ -153,10 +153,10 @@ std::uint64_t largest_batch(Inputs in, Bytes budget) {
       return false;
     }
   };
-  return largest_that(fits, std::uint64_t{1} << 40);
+  return find_largest(fits, std::uint64_t{1} << 40);
 }
 
-std::uint64_t devices_for(Bytes needed, Bytes each) { return each ? sharded(needed, each) : 0; }
+std::uint64_t devices_for(Bytes needed, Bytes each) { return each ? divide_up(needed, each) : 0; }
 
 std::uint64_t ranks_for_state(Inputs in, Bytes each) {
   auto too_few = [&](std::uint64_t ranks) {
@@ -167,7 +167,7 @@ std::uint64_t ranks_for_state(Inputs in, Bytes each) {
   };
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
   // If even 2^40 ranks are too few, a part that the stage does not divide exceeds the device.
-  return too_few(kMost) ? 0 : largest_that(too_few, kMost) + 1;
+  return too_few(kMost) ? 0 : find_largest(too_few, kMost) + 1;
 }
 
 double efficiency(Bytes parameters, Bytes total) { return total ? double(parameters) / double(total) : 0; }
