@@ -63,9 +63,18 @@ std::uint64_t cudnn_workspace_bytes(const ModelSpec& m, const RunSpec& r, std::u
 }
 
 std::uint32_t cudnn_backward_sequences(const ModelSpec& m, const RunSpec& r) {
-  for (std::uint32_t n = r.micro_batch; n > 1; --n)
-    if (r.micro_batch % n == 0 && cudnn_workspace_bytes(m, r, n) <= kCudnnWorkspaceGoal) return n;
-  return 1;
+  // Every call but the first starts inside of lse and delta, f32 arrays of `heads` numbers per token that
+  // cuDNN is told to be aligned to 16 bytes (Graph::add()).
+  const auto aligned = [&](std::uint32_t n) {
+    return n == r.micro_batch || std::uint64_t{n} * r.seq_len * m.heads % 4 == 0;
+  };
+  std::uint32_t least = std::max(r.micro_batch, 1u);
+  for (std::uint32_t n = r.micro_batch; n > 0; --n) {
+    if (r.micro_batch % n != 0 || !aligned(n)) continue;
+    if (cudnn_workspace_bytes(m, r, n) <= kCudnnWorkspaceGoal) return n;
+    least = n;
+  }
+  return least;
 }
 
 }  // namespace trainhost::cuda

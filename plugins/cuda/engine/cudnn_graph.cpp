@@ -55,6 +55,7 @@ Tensor& Graph::add(DataType type, const Dims& dims, const Dims& strides, bool is
   t.id = static_cast<std::int64_t>(tensors_.size());
   // A promise to the library, which may use 16-byte accesses. Planned buffers are aligned to 256 bytes, and a
   // head starts at a multiple of 16 bytes inside a row, because head_dim is a multiple of 8 (cudnn_limit()).
+  // A backward call starts at such a multiple in the statistics too (cudnn_backward_sequences()).
   const std::int64_t alignment = 16;
   t.object.set(Attribute::kTensorDataType, ValueType::kDataType, type);
   t.object.set(Attribute::kTensorDimensions, ValueType::kInt64, std::span<const std::int64_t>(dims));
