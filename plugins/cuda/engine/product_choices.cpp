@@ -19,7 +19,8 @@ namespace {
 
 // Keys contain spaces and commas, but no tab.
 constexpr char kSeparator = '\t';
-// Two hexadecimal digits per byte of the algorithm. A line of another length is of another version of cuBLASLt.
+// Two hexadecimal digits per byte of the algorithm. A line of another length is of another version of
+// cuBLASLt.
 constexpr std::size_t kDigits = 2 * sizeof(cublasLtMatmulAlgo_t);
 
 // A file that does not exist gives no lines. A line that is damaged is skipped: the cost is that its product
@@ -84,12 +85,12 @@ std::string ProductChoices::save() {
   // Read again: another process may have written since the constructor.
   std::map<std::string, std::string> all = read_lines(file_);
   for (const auto& [key, digits] : added_) {
-    const auto [there, is_new] = all.emplace(key, digits);
+    const auto [line, is_new] = all.emplace(key, digits);
     // A line that is still the one that this process has read was rejected by cuBLASLt, else add() would not
     // have been called: it is replaced. A line that has changed was written by another process meanwhile: it
     // is kept, so that all later runs use one choice.
-    if (const auto read = lines_.find(key); !is_new && read != lines_.end() && read->second == there->second)
-      there->second = digits;
+    if (const auto read = lines_.find(key); !is_new && read != lines_.end() && read->second == line->second)
+      line->second = digits;
   }
   std::error_code failed;
   if (const fs::path folder = fs::path(file_).parent_path(); !folder.empty())

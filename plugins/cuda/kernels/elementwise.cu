@@ -8,9 +8,9 @@ namespace {
 
 // ---- rotary positions
 // A thread rotates one pack of pairs in several heads of one row, so the table is read once per row. `lanes`
-// threads work on a row: `parts` packs of half a head times head_lanes heads; each thread processes kTurns
-// heads, head_lanes apart, at the same time. Elements i and i + d/2 of a head form a pair.
-constexpr int kTurns = 4;
+// threads work on a row: `parts` packs of half a head times head_lanes heads; each thread processes
+// kHeadsPerThread heads, head_lanes apart, at the same time. Elements i and i + d/2 of a head form a pair.
+constexpr int kHeadsPerThread = 4;
 
 template <class T, int V>
 __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint32_t heads, std::uint32_t d,
@@ -33,18 +33,18 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
     Floats<V> s = load_f32<V>(table + pos * d + half + i);
 #pragma unroll
     for (int e = 0; e < V; ++e) s[e] *= sign;
-    for (std::uint32_t head = first_head; head < heads; head += kTurns * head_lanes) {
+    for (std::uint32_t head = first_head; head < heads; head += kHeadsPerThread * head_lanes) {
       // In place: a thread loads both elements of a pair before it stores either, and no other thread
       // accesses them.
       T* at = x + row * ld + std::uint64_t{head} * d + i;
       const std::uint64_t step = std::uint64_t{head_lanes} * d;
-      Pack<T, V> a[kTurns], b[kTurns];
+      Pack<T, V> a[kHeadsPerThread], b[kHeadsPerThread];
 #pragma unroll
-      for (int k = 0; k < kTurns; ++k)
+      for (int k = 0; k < kHeadsPerThread; ++k)
         if (head + k * head_lanes < heads)
           a[k] = load<V>(at + k * step), b[k] = load<V>(at + k * step + half);
 #pragma unroll
-      for (int k = 0; k < kTurns; ++k) {
+      for (int k = 0; k < kHeadsPerThread; ++k) {
         if (head + k * head_lanes >= heads) continue;
         const Floats<V> p = unpack(a[k]), q = unpack(b[k]);
         Floats<V> u, v;
@@ -73,7 +73,7 @@ template <class T, int V>
 __global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::uint32_t n,
                                                      const T* __restrict__ gu, T* __restrict__ a,
                                                      std::uint32_t lanes) {
-  const RowPlace at = row_place<kGates>(lanes);
+  const ThreadPacks at = packs_of_thread<kGates>(lanes);
   if (at.row >= rows) return;
   const std::uint32_t packs = n / V;
   const T* gate = gu + at.row * 2 * n;
@@ -100,7 +100,7 @@ template <class T, int V>
 __global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std::uint32_t n,
                                                          const T* __restrict__ da, T* gu,
                                                          std::uint32_t lanes) {
-  const RowPlace at = row_place<kGates>(lanes);
+  const ThreadPacks at = packs_of_thread<kGates>(lanes);
   if (at.row >= rows) return;
   const std::uint32_t packs = n / V;
   // Not __restrict__: this kernel writes where it reads. Every element is read and written by one thread.
@@ -176,9 +176,9 @@ cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t he
                        std::uint32_t ld, T* x, const float* table, std::uint64_t first_pos,
                        std::uint64_t period, float sign) {
   const std::uint32_t packs = d / 2 / V, parts = packs < 256 ? packs : 256;
-  // As many lanes as the heads need if each processes kTurns, but at most a block; further heads are a loop
-  // in the kernel.
-  std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kTurns));
+  // As many lanes as the heads need if each processes kHeadsPerThread, but at most a block; further heads are
+  // a loop in the kernel.
+  std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kHeadsPerThread));
   if (head_lanes > 256 / parts) head_lanes = 256 / parts;
   const std::uint32_t lanes = parts * head_lanes, rows_per_block = 256 / lanes;
   const dim3 grid(static_cast<unsigned>(divide_up(rows, rows_per_block)));

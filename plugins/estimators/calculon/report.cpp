@@ -70,9 +70,9 @@ class Builder {
 
   /// Adds the entries in tier 1 and tier 2. If offloaded, tier 1 has the part in use.
   void add_both_tiers(const char* name, Component c, std::uint32_t phases, const Space& space, Tier tier2,
-                      const std::string& here, const std::string& there) {
-    add(name, c, device_, phases, space.tier1, here, space.tier1 / 2);
-    add(name, c, tier2, phases, space.tier2, there, space.tier2 / 2);
+                      const std::string& tier1_formula, const std::string& tier2_formula) {
+    add(name, c, device_, phases, space.tier1, tier1_formula, space.tier1 / 2);
+    add(name, c, tier2, phases, space.tier2, tier2_formula, space.tier2 / 2);
   }
 
   Tier optimizer_tier() const { return r_.memory.optimizer_in; }

@@ -32,8 +32,8 @@ static_assert(kept_hidden_states() == 11, "linear_layer() counts 11*B*S*H");
 
 // "Psi*8 = 7000000000*8", or with "/N" where ZeRO divides it.
 std::string per_parameter(const Inputs& in, std::uint32_t bytes, bool sharded) {
-  const std::string whole = "Psi*" + n(bytes), numbers = n(in.psi) + "*" + n(bytes);
-  return sharded ? whole + "/N = " + numbers + "/" + n(in.ranks) : whole + " = " + numbers;
+  const std::string whole = "Psi*" + n(bytes), product = n(in.psi) + "*" + n(bytes);
+  return sharded ? whole + "/N = " + product + "/" + n(in.ranks) : whole + " = " + product;
 }
 
 class Builder {
