@@ -1,5 +1,5 @@
 // Locates the engine from the address of a function of the plugin, so that a copied or installed pair of
-// files works from any folder. See engine_loader.hpp.
+// files works from any folder. Opens no library itself: the front ends do. See engine_loader.hpp.
 #include "plugins/common/engine_loader.hpp"
 
 #include <dlfcn.h>

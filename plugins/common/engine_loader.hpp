@@ -1,6 +1,6 @@
 // Finds and loads the engine of a front end, once per process: ../engines/NAME relative to the folder of the
 // plugin's own shared library. How the file is opened (dlopen flags, environment) is up to the front end; see
-// plugins/cpu/front/load_engine.cpp and plugins/cuda/front/load_engine.cpp.
+// plugins/cpu/front_end/plugin.cpp and plugins/cuda/front_end/load_engine.cpp.
 #pragma once
 #include <atomic>
 #include <filesystem>

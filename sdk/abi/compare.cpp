@@ -1,5 +1,5 @@
-// See layout.hpp: the rule for minor versions. Everything that existed keeps its offset, type and value;
-// additions come after it.
+// The rule for minor versions: everything that existed keeps its offset, type and value; additions come after
+// it. Compares two tables only; layout.cpp reads them from headers, golden.cpp from files. See layout.hpp.
 #include "sdk/abi/layout.hpp"
 
 namespace trainhost::abi {
@@ -14,7 +14,7 @@ void compare(const std::map<std::string, std::string>& older, const std::map<std
   for (const auto& [name, value] : older) {
     auto now = newer.find(name);
     if (now == newer.end())
-      out.push_back("the " + what + " " + name + " is gone");
+      out.push_back("the " + what + " " + name + " is missing");
     else if (now->second != value)
       out.push_back("the " + what + " " + name + " was " + value + " and is " + now->second);
   }
@@ -23,7 +23,7 @@ void compare(const std::map<std::string, std::string>& older, const std::map<std
 void compare(const Struct& older, const Struct& newer, std::vector<std::string>& out) {
   for (std::size_t i = 0; i < older.fields.size(); ++i) {
     if (i >= newer.fields.size()) {
-      out.push_back(describe(older, older.fields[i]) + " is gone");
+      out.push_back(describe(older, older.fields[i]) + " is missing");
     } else if (!(older.fields[i] == newer.fields[i])) {
       out.push_back(describe(older, older.fields[i]) + " is now " + describe(newer, newer.fields[i]));
       return;  // all later fields have moved as well: report only the first
@@ -51,7 +51,7 @@ std::vector<std::string> incompatibilities(const Layout& older, const Layout& ne
     if (now)
       compare(s, *now, out);
     else
-      out.push_back("the struct " + s.name + " is gone");
+      out.push_back("the struct " + s.name + " is missing");
   }
   if (out.empty() && newer.minor == older.minor && to_text(older) != to_text(newer))
     out.push_back("something was added without a new minor version");

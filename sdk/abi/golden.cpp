@@ -1,4 +1,6 @@
-// See layout.hpp: converts a Layout to a golden file and back, and to C source with static assertions.
+// See layout.hpp: converts a Layout to a golden file and back, and to C source with static assertions. A
+// golden file has one fact per line, sorted by name within a kind, so that a change of the interface is a
+// change of lines. Which changes are allowed: compare.cpp.
 #include <sstream>
 #include <stdexcept>
 
@@ -11,6 +13,7 @@ namespace {
 /// f.
 std::string type_assertion(const Struct& s, const Field& f, int n) {
   const std::string var = "v" + std::to_string(n);
+  // In C the name of a declarator is inside of its type: void (*v1)(int), uint64_t (*v2)[8], int32_t *v3.
   const std::size_t star = f.type.find("(*)"), bracket = f.type.find('[');
   if (star != std::string::npos)
     return "  " + f.type.substr(0, star + 2) + var + f.type.substr(star + 2) + " = ((const " + s.name +
@@ -33,6 +36,7 @@ std::string to_text(const Layout& l) {
   for (const auto& [name, type] : l.types) out << "type " << name << ' ' << type << '\n';
   for (const auto& [name, value] : l.constants) out << "constant " << name << ' ' << value << '\n';
   for (const auto& [name, type] : l.functions) out << "function " << name << ' ' << type << '\n';
+  // Fields follow their struct in the order of offsets; from_text() relies on it.
   for (const Struct& s : l.structs) {
     out << "struct " << s.name << ' ' << s.size << '\n';
     for (const Field& f : s.fields)
@@ -45,6 +49,7 @@ Layout from_text(const std::string& text) {
   Layout l;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
+    // The first word says what a line states; an unknown word is read as a field and fails.
     if (line.empty() || line[0] == '#') continue;
     std::istringstream columns(line);
     std::string kind, name, rest;
@@ -78,8 +83,9 @@ std::string c_asserts(const Layout& l) {
          "#ifdef __cplusplus\n#define SAME(a, b) static_assert((a) == (b), #a)\n"
          "#else\n#define SAME(a, b) _Static_assert((a) == (b), #a)\n#endif\n";
   for (const auto& [name, value] : l.constants)
-    if (value[0] == '"')
-      out << "SAME(sizeof(" << name << "), sizeof(" << value << "));\n";
+    // A constant expression cannot compare the characters of two strings, so only their lengths are compared.
+    if (value[0] == '"') out << "SAME(sizeof(" << name << "), sizeof(" << value << "));\n";
+    // TH_ENTRY is the name of a function, not a value.
     else if (name != "TH_ENTRY")
       out << "SAME((long long)" << name << ", " << value << ");\n";
   int n = 0;
@@ -93,6 +99,8 @@ std::string c_asserts(const Layout& l) {
       types << type_assertion(s, f, n) << "  (void)v" << n << ";\n";
     }
   }
+  // Types are compared by initializations, which are allowed in a function only. It is compiled and never
+  // called.
   out << "void th_never_called(void);\nvoid th_never_called(void) {\n" << types.str() << "}\n";
   return out.str();
 }

@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
+#include "plugins/cpu/engine/thread_pool.hpp"
 #include "tests/support/reference_ops.hpp"
 
 namespace trainhost::test {

@@ -17,7 +17,7 @@ PROGRAMS = {
     "F13": [("core_parallel_properties_test", "", PROPERTIES, "random cases of each property"),
             ("plugins_estimators_growth_test", "", PROPERTIES, "")],
     "F21": [("core_plugin_plugin_test", "", ({}, {}), "")],
-    "F23": [("plugins_cuda_front_front_test", "", ({}, {}), ""), ("plugins_cuda_engine_failures_test", "", ({}, {}), "")],
+    "F23": [("plugins_cuda_front_end_front_end_test", "", ({}, {}), ""), ("plugins_cuda_engine_failures_test", "", ({}, {}), "")],
 }
 
 

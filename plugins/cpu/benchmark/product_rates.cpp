@@ -2,7 +2,7 @@
 // and with every bf16 kernel. For work on kernels; not part of the default build or of the tests.
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
 // Best of eight runs, alternating between the kernels. Set OPENBLAS_CORETYPE as the front end does
-// (plugins/cpu/front/core_type.cpp).
+// (plugins/cpu/front_end/core_type.cpp).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
+#include "plugins/cpu/engine/thread_pool.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
 
 using namespace trainhost;

@@ -1,5 +1,5 @@
 // Computes the traits of a run from constants that were chosen by measurement (plugins/cpu/README.md), and
-// checks that the trainer supports the run. See cpu_traits.hpp.
+// checks that the trainer supports the run. Sizes of the workspace: workspace.hpp. See cpu_traits.hpp.
 #include "plugins/cpu/common/cpu_traits.hpp"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "plugins/cpu/common/bf16_blocks.hpp"
+#include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/kernels/bf16.hpp"
 
 namespace trainhost::cpu {

@@ -1,4 +1,5 @@
-// Dispatches operations to run_*() by kind, and measures the peak FLOP/s. See cpu_backend.hpp.
+// Dispatches operations to run_*() by kind, and measures the peak FLOP/s. Knows neither their order nor the
+// arena: core/executor. The operations: ops_*.cpp. See cpu_backend.hpp.
 #include "plugins/cpu/engine/cpu_backend.hpp"
 
 #include <chrono>
@@ -8,7 +9,6 @@
 #include <vector>
 
 #include "plugins/cpu/common/cpu_traits.hpp"
-#include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
 
@@ -16,6 +16,7 @@ namespace trainhost::cpu {
 
 using step::OpKind;
 
+// Operations of the update: single ones are too short to occupy all threads (ops_optimizer.cpp).
 bool run_together(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
          kind == OpKind::kSgdMomentum;
@@ -23,6 +24,7 @@ bool run_together(OpKind kind) {
 
 void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
   const step::Op& op = ops.front();
+  // No default: the compiler reports an operation that is missing here.
   switch (op.kind) {
     case OpKind::kEmbed:
       return run_embed(ctx, op);
@@ -55,6 +57,7 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kAttentionBwd:
       return run_attention_bwd(ctx, op);
     case OpKind::kRopeBwd:
+      // The gradient of a rotation is the rotation by the negative angle.
       return run_rope(ctx, op, -1.0f);
     case OpKind::kQkNormBwd:
       return run_qk_norm_bwd(ctx, op);
@@ -90,13 +93,16 @@ CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Ker
            pool_,
            kernels,
            {},
+           // Allocated once: a step allocates nothing.
            std::vector<double>(partials_needed(program)),
            program.find("vendor_workspace"),
            program.run.compute == DType::kBF16 ? bf16 : nullptr} {
+  // Now and not in the first product: a mapping that fails would be repeated for ever (README.md, "Memory").
   reserve_openblas_buffers(pool_.threads());
 }
 
 void CpuBackend::run(std::span<const step::Op> ops, const StepState& step) {
+  // The mode of the calling thread is restored at the end of the call; workers set theirs when they start.
   FlushDenormals mode;
   ctx_.step = step;
   run_ops(ctx_, ops);
@@ -123,12 +129,14 @@ double CpuBackend::peak_flops() {
   const Bf16Kernels* bf16 = ctx_.bf16;
   constexpr std::uint64_t kM = 256, kN = 512, kK = 512;
   static_assert(kM % kBf16Block == 0 && kN % kBf16Block == 0, "whole tiles, so no spare tile is needed");
+  // Operands of each thread are its own, so that no thread reads what another core has in its cache.
   const std::uint32_t threads = pool_.threads();
   std::vector<float> a(threads * kM * kK, 0.5f), b(threads * kN * kK, 0.25f), c(threads * kM * kN);
   std::vector<std::uint64_t> done(threads * 8);  // products per thread, one cache line each
   FlushDenormals mode;
   const auto start = Clock::now();
   pool_.run(threads, [&](std::uint32_t i, std::uint32_t) {
+    // At least one product per thread, however long it takes.
     do {
       float *left = a.data() + i * kM * kK, *right = b.data() + i * kN * kK, *out = c.data() + i * kM * kN;
       if (bf16)  // packed operands; bf16 needs half of the allocated bytes

@@ -1,5 +1,5 @@
 // Exports the engine's table to the front end (plugins/common/engine_table.hpp): the functions of
-// core/executor for runs with the CPU backend. Logs the kernels that were selected.
+// core/executor for runs with the CPU backend. Logs the kernels that were selected. Next: cpu_backend.cpp.
 #include "core/executor/calls.hpp"
 #include "core/executor/trainer_run.hpp"
 #include "plugins/common/engine_table.hpp"

@@ -1,4 +1,6 @@
-// See openblas.hpp.
+// What the engine asks of OpenBLAS besides products: version, one thread per call, and its work buffers,
+// which are mapped before the first step. Which kernels it uses is decided before it is loaded:
+// front_end/core_type.cpp. See openblas.hpp.
 #include "plugins/cpu/engine/openblas.hpp"
 
 #include <cblas.h>
@@ -42,18 +44,18 @@ void reserve_openblas_buffers(std::uint32_t threads) {
   const auto alloc = reinterpret_cast<void* (*)(int)>(::dlsym(RTLD_DEFAULT, "blas_memory_alloc"));
   const auto release = reinterpret_cast<void (*)(void*)>(::dlsym(RTLD_DEFAULT, "blas_memory_free"));
   if (!alloc || !release) return;
-  std::vector<void*> held;
+  std::vector<void*> buffers;
   bool mapped = true;
   for (std::uint32_t i = 0; i < threads && mapped; ++i)
-    if ((mapped = can_map(kBufferBytes))) held.push_back(alloc(0));
-  for (void* p : held) release(p);
+    if ((mapped = can_map(kBufferBytes))) buffers.push_back(alloc(0));
+  for (void* p : buffers) release(p);
   if (!mapped)
     throw abi::StatusError(TH_E_HOST_OOM,
                            "OpenBLAS needs " + std::to_string(kBufferBytes >> 20) +
                                " MiB of addresses for each of " + std::to_string(threads) +
-                               " threads; there is enough for " + std::to_string(held.size()),
+                               " threads; there is enough for " + std::to_string(buffers.size()),
                            "raise the limit of address space (ulimit -v), or reduce train.threads",
-                           kBufferBytes * (threads - held.size()));
+                           kBufferBytes * (threads - buffers.size()));
 }
 
 }  // namespace trainhost::cpu

@@ -1,5 +1,6 @@
 // The language-model head: logits, cross-entropy and their gradients, a chunk of tokens at a time, so that
-// only the logits of one chunk are materialised. Losses are summed in double, in a fixed order.
+// only the logits of one chunk are materialised. Losses are summed in double, in a fixed order. The products:
+// weight_product.hpp.
 #include <algorithm>
 
 #include "core/step/operands.hpp"

@@ -1,4 +1,5 @@
-// y = x w^T (+ bias) (+ residual) and its two gradients. M tokens, n outputs, k inputs.
+// Linear layers: y = x w^T (+ bias) (+ residual) and the gradients of x, w and bias. M tokens, n outputs, k
+// inputs. Maps operands; division into tiles and the choice of the library: weight_product.hpp.
 #include <algorithm>
 #include <cstring>
 

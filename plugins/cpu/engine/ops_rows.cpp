@@ -1,5 +1,7 @@
 // Operations on single tokens, and the gradients of their weights: embedding, norms, rotary positions,
-// SwiGLU. Sums over tokens use a fixed number of slots, which are added in order.
+// SwiGLU. Divides the rows into tasks and adds up sums over tokens; the loops are in kernels/rows_norm.hpp
+// and kernels/rows_basic.hpp. Sums use a fixed number of slots, which are added in order, so the bits do not
+// depend on the number of threads.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +14,8 @@ using namespace step::operand;
 
 namespace {
 
-// grad[i] (= or +=) the sum of slots [slots, n] in order.
+// grad[n] (= or +=) the sum of `count` slots of n floats, `ld` floats apart, in order. Single-threaded: n is
+// the width of a norm, too little work for all threads.
 void combine_slots(OpContext& ctx, const float* slots, std::uint32_t count, std::uint64_t ld, std::uint64_t n,
                    bool overwrite, float* grad) {
   if (overwrite) std::memset(grad, 0, n * sizeof(float));
@@ -27,6 +30,7 @@ void run_embed(OpContext& ctx, const step::Op& op) {
   float* x = ctx.f32(op[embed::kX]);
   ctx.over_rows(ctx.step.rows, h, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r)
+      // Ids are in range: executor::check_step() has checked those of the whole step.
       std::memcpy(x + r * h, table + std::uint64_t(ctx.step.tokens[r]) * h, h * sizeof(float));
   });
 }
@@ -44,6 +48,7 @@ void run_embed_bwd(OpContext& ctx, const step::Op& op) {
   ctx.pool.run(tasks, [&](std::uint32_t t, std::uint32_t) {
     if (overwrite)
       for (std::uint64_t id = t; id < vocab; id += tasks) std::memset(table + id * h, 0, h * sizeof(float));
+    // Every task reads all ids, which is cheap compared with adding rows of h floats.
     for (std::uint64_t r = 0; r < ctx.step.rows; ++r) {
       std::uint64_t id = static_cast<std::uint64_t>(ctx.step.tokens[r]);
       if (id % tasks == t) ctx.kernels.add(h, dx + r * h, table + id * h);
@@ -67,9 +72,11 @@ void run_rms_norm_bwd(OpContext& ctx, const step::Op& op) {
               *rstd = ctx.f32(op[rms_norm_bwd::kRstd]), *w = ctx.f32(op[rms_norm_bwd::kWeight]);
   float *dx = ctx.f32(op[rms_norm_bwd::kDx]), *grad_w = ctx.f32(op[rms_norm_bwd::kGradWeight]),
         *partial = ctx.f32(op[rms_norm_bwd::kPartials]);
+  // Without kFreshDx, dx has the gradient of the residual path around the norm, and this one is added.
   const bool add = !(op.flags & step::kFreshDx);
   const std::uint32_t slots = static_cast<std::uint32_t>(ctx.buffer(op[rms_norm_bwd::kPartials]).rows);
   ctx.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
+    // With fewer rows than slots some slots are empty: their sums become 0.
     Range r = part(ctx.step.rows, s, slots);
     std::memset(partial + s * h, 0, h * sizeof(float));
     ctx.kernels.rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
@@ -89,8 +96,10 @@ void run_qk_norm(OpContext& ctx, const step::Op& op) {
               eps = static_cast<float>(m.norm_eps);
   ctx.over_rows(ctx.step.rows, n, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r) {
+      // A row is q heads | k heads | v heads; v is neither normalised nor saved.
       float *row = qkv + r * ld, *kept = pre + r * n;
       std::memcpy(kept, row, n * sizeof(float));
+      // From the copy back to the row: the heads of one row are `a` or `k` rows of d floats to the kernel.
       ctx.kernels.rms_norm(a, d, kept, wq, eps, row, rstd + r * (a + k));
       ctx.kernels.rms_norm(k, d, kept + a * d, wk, eps, row + a * d, rstd + r * (a + k) + a);
     }
@@ -106,11 +115,13 @@ void run_qk_norm_bwd(OpContext& ctx, const step::Op& op) {
   const std::uint32_t slots = ctx.program.traits.slots;
   ctx.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range range = part(ctx.step.rows, s, slots);
+    // A slot has 2D floats: the gradient of the weights of q, then of k.
     float *gq = partial + s * 2 * d, *gk = gq + d;
     std::memset(gq, 0, 2 * d * sizeof(float));
     for (std::uint64_t r = range.begin; r < range.end; ++r) {
       float* row = dqkv + r * ld;
       const float *kept = pre + r * (a + k) * d, *scale = rstd + r * (a + k);
+      // In place: dx may be dy, because the kernel reads an element before it writes it.
       ctx.kernels.rms_norm_bwd(a, d, row, kept, scale, wq, row, false, gq);
       ctx.kernels.rms_norm_bwd(k, d, row + a * d, kept + a * d, scale + a, wk, row + a * d, false, gk);
     }
@@ -124,8 +135,10 @@ void run_rope(OpContext& ctx, const step::Op& op, float sign) {
   const std::uint64_t ld = m.qkv_width();
   float* x = ctx.f32(op[rope::kQkv]);
   const float* table = ctx.f32(op[rope::kTable]);
+  // q and k heads are neighbours at the start of a row and are rotated as one group.
   const std::uint32_t heads = m.heads + m.kv_heads;
   ctx.over_rows(ctx.step.rows, heads * m.head_dim, [&](std::uint64_t r, std::uint64_t rows) {
+    // Positions are modulo seq_len; ctx.step.position is 0 except for a generated token.
     ctx.kernels.rope(rows, heads, m.head_dim, ld, x + r * ld, table, ctx.step.position + r,
                      ctx.program.run.seq_len, sign);
   });
@@ -145,6 +158,7 @@ void run_swiglu_bwd(OpContext& ctx, const step::Op& op) {
   const float* da = ctx.f32(op[swiglu_bwd::kDAct]);
   float* gu = ctx.f32(op[swiglu_bwd::kGateUp]);
   ctx.over_rows(ctx.step.rows, 2 * n, [&](std::uint64_t r, std::uint64_t rows) {
+    // In place: gate | up become their gradients, which the next product reads.
     ctx.kernels.swiglu_bwd(rows, n, da + r * n, gu + r * 2 * n);
   });
 }

@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <climits>
 
-#include "plugins/cpu/engine/float_mode.hpp"
-
 namespace trainhost::cpu {
 namespace {
 

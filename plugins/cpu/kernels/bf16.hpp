@@ -1,15 +1,16 @@
 // Matrix products whose operands are rounded to bfloat16 and whose sums are f32. Both operands are packed
 // from f32 first, so weights and activations stay f32 in memory and only the workspace contains bf16 copies.
-// One table per kind of instruction; chosen at run time (select_kernels.cpp).
-//
-// Packed left operand:  strips of 32 rows    [k/32][32 rows][32 inner]
-// Packed right operand: panels of 32 columns [k/32][16 pairs of inner][32 columns][2 inner]
-// Rows, columns and inner elements beyond the operand are zeros. Rounding is to nearest, ties to even.
+// One table per kind of instruction; chosen at run time (select_kernels.cpp). Callers:
+// engine/bf16_product.cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace trainhost::cpu {
+
+// Packed left operand:  strips of 32 rows    [k/32][32 rows][32 inner]
+// Packed right operand: panels of 32 columns [k/32][16 pairs of inner][32 columns][2 inner]
+// Rows, columns and inner elements beyond the operand are zeros. Rounding is to nearest, ties to even.
 
 /// Rows of a strip, columns of a panel, and inner elements that a kernel processes at a time.
 inline constexpr std::uint64_t kBf16Block = 32;

@@ -1,5 +1,5 @@
-// Sums, additions and small products over rows. Part of kernels_isa.cpp; see kernel_table.hpp for shapes and
-// meanings.
+// Sums, additions and small products over rows. Part of kernels_isa.cpp, which includes it once per
+// instruction set; no threads. See kernel_table.hpp for shapes and meanings.
 #pragma once
 
 TH_INLINE float dot(std::uint64_t n, const float* a, const float* b) {

@@ -1,5 +1,5 @@
-// RMSNorm, rotary positions and SwiGLU over rows. Part of kernels_isa.cpp; see kernel_table.hpp for shapes
-// and meanings.
+// RMSNorm, rotary positions and SwiGLU over rows, forward and backward. Part of kernels_isa.cpp, which
+// includes it once per instruction set; no threads. See kernel_table.hpp for shapes and meanings.
 #pragma once
 
 static void rms_norm(std::uint64_t rows, std::uint64_t n, const float* x, const float* w, float eps, float* y,

@@ -1,5 +1,6 @@
 // Selects the kernel tables at run time, by the features of the CPU or by TRAINHOST_CPU_ISA. Compiled for
-// baseline x86-64.
+// baseline x86-64, because it runs before the features are known: a wider instruction here would end the
+// process on an older CPU. The tables: kernels_isa.cpp and bf16_*.cpp, compiled once per instruction set.
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@
 #include "plugins/cpu/kernels/kernel_table.hpp"
 
 namespace trainhost::cpu {
+// One namespace per instruction set, because all are linked into one library. A compiler that does not know
+// AVX512_BF16 or AMX leaves those two out.
 namespace scalar {
 extern const Kernels table;
 extern const Bf16Kernels bf16_table;
@@ -41,6 +44,8 @@ extern const Bf16Kernels bf16_table;
 
 namespace {
 
+// The levels x86-64-v3 and x86-64-v4, by their vector features. __builtin_cpu_supports() also checks that the
+// operating system saves the wide registers.
 bool runs_v3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
@@ -83,6 +88,7 @@ struct Runnable {
 const Runnable<Kernels>& runnable() {
   static const auto all = [] {
     Runnable<Kernels> r;
+    // Narrow to wide: the last one that runs is selected.
     r.add(true, scalar::table);
     r.add(runs_v3(), avx2::table);
     r.add(runs_v4(), avx512::table);
@@ -115,6 +121,7 @@ std::string forced() {
   if (std::find(known.begin(), known.end(), wanted) == known.end())
     throw usage_error("TRAINHOST_CPU_ISA=" + escaped(wanted) +
                       ": expected scalar, avx2, avx512, avx512_bf16 or amx" + did_you_mean(wanted, known));
+  // The list of bf16 tables has every name; the other list lacks the last two.
   if (!runnable_bf16().named(wanted))
     throw usage_error("TRAINHOST_CPU_ISA=" + std::string(wanted) + ": not supported by this CPU");
   return wanted;
@@ -132,6 +139,8 @@ const Bf16Kernels* const* runnable_bf16_kernels(std::size_t* count) {
 }
 
 const Kernels& select_kernels() {
+  // "avx512_bf16" and "amx" name no table here. A CPU that has them has AVX-512, so the widest one is
+  // selected.
   const Kernels* named = runnable().named(forced());
   return named ? *named : runnable().widest();
 }

@@ -1,5 +1,6 @@
-// The workspace formula was derived from the graph of engine/cudnn_attention.cpp and is compared with an
-// installed library by tests/plugins/cuda/engine/cudnn_plans_test.cpp. See attention_choice.hpp.
+// Whether cuDNN can compute the attention of a run, and the bytes of its workspace. The formula was derived
+// from the graph of engine/cudnn_attention.cpp and is compared with an installed library by
+// tests/plugins/cuda/engine/cudnn_plans_test.cpp. Loads no library. See attention_choice.hpp.
 #include "plugins/cuda/common/attention_choice.hpp"
 
 #include <algorithm>
@@ -62,9 +63,18 @@ std::uint64_t cudnn_workspace_bytes(const ModelSpec& m, const RunSpec& r, std::u
 }
 
 std::uint32_t cudnn_backward_sequences(const ModelSpec& m, const RunSpec& r) {
-  for (std::uint32_t n = r.micro_batch; n > 1; --n)
-    if (r.micro_batch % n == 0 && cudnn_workspace_bytes(m, r, n) <= kCudnnWorkspaceGoal) return n;
-  return 1;
+  // Every call but the first starts inside of lse and delta, f32 arrays of `heads` numbers per token that
+  // cuDNN is told to be aligned to 16 bytes (Graph::add()).
+  const auto aligned = [&](std::uint32_t n) {
+    return n == r.micro_batch || std::uint64_t{n} * r.seq_len * m.heads % 4 == 0;
+  };
+  std::uint32_t least = std::max(r.micro_batch, 1u);
+  for (std::uint32_t n = r.micro_batch; n > 0; --n) {
+    if (r.micro_batch % n != 0 || !aligned(n)) continue;
+    if (cudnn_workspace_bytes(m, r, n) <= kCudnnWorkspaceGoal) return n;
+    least = n;
+  }
+  return least;
 }
 
 }  // namespace trainhost::cuda

@@ -24,7 +24,9 @@ Attention choose_attention(const ModelSpec& model, const RunSpec& run, const cha
 std::string cudnn_limit(const ModelSpec& model, const RunSpec& run);
 
 /// Sequences per call of the backward pass: the largest divisor of the micro-batch whose workspace is at most
-/// kCudnnWorkspaceGoal, at least 1. The workspace of one call grows with the square of the sequence length.
+/// kCudnnWorkspaceGoal, else the smallest one. Only divisors with which each call starts at a multiple of 16
+/// bytes in the statistics count: with odd sizes that may be the micro-batch alone. The workspace of one call
+/// grows with the square of the sequence length.
 std::uint32_t cudnn_backward_sequences(const ModelSpec& model, const RunSpec& run);
 inline constexpr std::uint64_t kCudnnWorkspaceGoal = 256ull << 20;
 

@@ -1,5 +1,5 @@
 // Requirements of the CUDA trainer on driver, device and free memory. The front end checks them
-// (plugins/cuda/front/device_checks.cpp); the engine relies on them without checking again.
+// (plugins/cuda/front_end/device_checks.cpp); the engine relies on them without checking again.
 #pragma once
 #include <cstdint>
 

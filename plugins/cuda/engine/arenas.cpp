@@ -1,7 +1,9 @@
-// Allocation of the arenas, with messages that state the missing bytes. See arenas.hpp.
+// Allocation of the arenas, with messages that state the missing bytes. Decides neither sizes nor offsets:
+// those are the plan's (core/placement). Must run after start_up.cpp has loaded all code. See arenas.hpp.
 #include "plugins/cuda/engine/arenas.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 
 #include "core/abi/error_guard.hpp"
@@ -21,11 +23,16 @@ constexpr const char* kHint =
 
 Arenas::Arenas(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan)
     : host_(host), program_(program), plan_(plan) {
+  assert(plan.offset.size() == program.buffers.size());
+  // A multiple of every alignment, so that offsets added to it have the alignment of the later addresses; not
+  // null, because kernels treat a null operand as absent.
   constexpr std::uintptr_t kNotAllocated = 1 << 20;
   std::fill(std::begin(base_), std::end(base_), reinterpret_cast<std::byte*>(kNotAllocated));
 }
 
 void Arenas::allocate() {
+  // Device memory first: locking the pages of the pinned arena takes long and would be in vain if the device
+  // lacks memory. If one of them throws, the destructor frees the others.
   allocate_device(plan_.of(Tier::kDevice).arena_bytes);
   allocate_pinned(plan_.of(Tier::kPinned).arena_bytes);
   allocate_host(plan_.of(Tier::kHost).arena_bytes);
@@ -36,8 +43,10 @@ Arenas::~Arenas() { free_all(); }
 std::uint64_t Arenas::require_free_device_memory(const char* otherwise) const {
   const std::uint64_t bytes = plan_.of(Tier::kDevice).arena_bytes;
   std::size_t free = 0, total = 0;
+  // Free is what all processes on the device leave, after this process has loaded its own code.
   check(cudaMemGetInfo(&free, &total), "querying the free device memory");
   const std::uint64_t missing = bytes > free ? bytes - free : 0;
+  // With `otherwise` the sum of free memory suffices, but the driver has no block of this size.
   if (missing == 0 && !otherwise) return free;
   throw abi::StatusError(TH_E_DEVICE_OOM,
                          "the plan needs " + format_bytes(bytes) + " of device memory, but " +
@@ -48,7 +57,9 @@ std::uint64_t Arenas::require_free_device_memory(const char* otherwise) const {
 }
 
 void Arenas::allocate_device(std::uint64_t bytes) {
+  assert(!allocated(Tier::kDevice));  // one allocation per tier and run
   if (bytes == 0) return;
+  // Compared before the allocation, because the error of cudaMalloc() does not say how much is missing.
   require_free_device_memory();
   void* p = nullptr;
   const cudaError_t status = cudaMalloc(&p, bytes);
@@ -58,6 +69,7 @@ void Arenas::allocate_device(std::uint64_t bytes) {
   }
   check(status, "allocating " + format_bytes(bytes) + " of device memory");
   base(Tier::kDevice) = static_cast<std::byte*>(p), allocated(Tier::kDevice) = true;
+  // The host counts these bytes in its ledger, which it compares with the plan (docs/memory-model.md).
   if (host_->took) host_->took(host_, static_cast<std::int64_t>(bytes), TH_TIER_DEVICE, kTag);
 }
 
@@ -78,6 +90,7 @@ void Arenas::allocate_pinned(std::uint64_t bytes) {
 
 void Arenas::allocate_host(std::uint64_t bytes) {
   if (bytes == 0) return;
+  // Pageable memory of the host operations. The host zeroes it and counts it in its ledger.
   void* p = host_->alloc(host_, bytes, program_.traits.alignment, TH_TIER_HOST, kTag);
   if (!p)
     throw abi::StatusError(
@@ -105,6 +118,7 @@ std::byte* Arenas::transient() const {
     if (x.persistent && x.tier == Tier::kDevice && x.storage != step::Storage::kExternal)
       end = std::max(end, plan_.offset[b] + x.bytes());
   }
+  // Rounded up to the alignment of planned buffers, which matrix products rely on.
   return base_[static_cast<std::size_t>(Tier::kDevice)] + (end + 255) / 256 * 256;
 }
 
@@ -112,6 +126,7 @@ std::uint64_t Arenas::transient_bytes() const {
   const std::byte *begin = base_[static_cast<std::size_t>(Tier::kDevice)], *from = transient();
   const std::uint64_t arena = plan_.of(Tier::kDevice).arena_bytes,
                       used = static_cast<std::uint64_t>(from - begin);
+  // Rounding up may pass the end of the arena.
   return arena > used ? arena - used : 0;
 }
 

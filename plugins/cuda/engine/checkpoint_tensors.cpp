@@ -18,6 +18,7 @@ CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas&
   const step::BufferId staging = program.find(step::role::kStaging);
   staging_ = arenas.get<std::byte>(staging);
   piece_ = program[staging].bytes() / sizeof(float);
+  // A tensor of the checkpoint is a slice of a parameter's buffers: q, k and v of one layer share one.
   for (const step::Param& p : program.params)
     for (const step::Slice& s : p.slices) locations_[s.tensor] = {&p, s.first_element};
   // Moments start at zero. Memory of the host's allocator is zeroed already, memory of cudaMalloc is not.
@@ -63,6 +64,7 @@ void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, 
   // `rounds`: the weight itself is bf16 and must be written as well.
   const bool rounds = s == State::kWeights && program_[weight].dtype == DType::kBF16;
   for (std::uint64_t done = 0; done < n; done += piece_) {
+    // Elements, not bytes: f32 and bf16 buffers of a parameter have the same number.
     const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
     if (f32 != step::kNoBuffer) {
       std::memcpy(staging_, from + done, count * sizeof(float));
@@ -88,6 +90,7 @@ void CheckpointTensors::read(std::size_t tensor, State s,
   const step::BufferId f32 = f32_buffer(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
   const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
                       n = info(tensor).elements();
+  // Needed only where weights exist in bf16 alone (inference): the staging buffer then has the bf16 values.
   std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);
   for (std::uint64_t done = 0; done < n; done += piece_) {
     const std::uint64_t count = std::min(piece_, n - done);

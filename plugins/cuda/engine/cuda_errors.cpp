@@ -1,5 +1,5 @@
 // Classifies error codes of the CUDA runtime and of cuBLAS, with a hint for every code after which the device
-// is lost. See cuda_errors.hpp.
+// is lost. Only reports: what a run does after an error is in instance.cpp. See cuda_errors.hpp.
 #include "plugins/cuda/engine/cuda_errors.hpp"
 
 #include <mutex>

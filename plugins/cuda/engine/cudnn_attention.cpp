@@ -1,5 +1,6 @@
 // The graphs of attention. They consist of single operations in an order that cuDNN recognises as attention
-// and fuses into its kernels. See cudnn_attention.hpp.
+// and fuses into its kernels. Their translation to descriptors: cudnn_graph.cpp. Own kernels for the same
+// operations: kernels/attention.cu. See cudnn_attention.hpp.
 #include "plugins/cuda/engine/cudnn_attention.hpp"
 
 #include <cmath>

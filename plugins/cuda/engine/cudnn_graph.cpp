@@ -1,4 +1,6 @@
-// Translation of graphs to cuDNN's backend descriptors. See cudnn_graph.hpp.
+// Translation of graphs to cuDNN's backend descriptors: tensors and operations become descriptors when they
+// are added, Plan combines them and asks the library for a kernel. Contains nothing about attention; the
+// graphs are in cudnn_attention.cpp, the numbers of attributes in cudnn_api.hpp. See cudnn_graph.hpp.
 #include "plugins/cuda/engine/cudnn_graph.hpp"
 
 #include <algorithm>
@@ -10,9 +12,12 @@
 namespace trainhost::cuda::cudnn {
 namespace {
 
+// For messages about single descriptors; a Plan knows which pass it is made for and names that.
 constexpr const char* kBuilding = "describing attention to cuDNN";
+// Proposals are ranked by expected speed. Those after the first 16 are not read.
 constexpr std::int64_t kMaxProposals = 16;
 
+// Must be called directly after the call that failed: the text of a later error replaces it.
 std::string last_reason() {
   char reason[256] = "";
   library().cudnnGetLastErrorString(reason, sizeof reason);
@@ -24,11 +29,14 @@ std::vector<Object> read_objects(const Object& from, Attribute a, DescriptorType
   std::vector<Object> made;
   std::vector<Descriptor> raw;
   for (std::int64_t i = 0; i < most; ++i) made.emplace_back(type), raw.push_back(made.back().get());
+  // The library returns how many values the attribute has, which may be more than it was asked to write.
   made.resize(static_cast<std::size_t>(
       std::clamp<std::int64_t>(from.get(a, ValueType::kDescriptor, most, raw.data()), 0, most)));
   return made;
 }
 
+/// False if the engine has the note that its results may differ from run to run: kernels that add with atomic
+/// operations. The array is large enough for every note that exists.
 bool deterministic(const Object& engine) {
   std::array<std::int32_t, kNumericalNotes> notes{};
   const std::int64_t count =
@@ -43,7 +51,11 @@ Dims packed(const Dims& d) { return {d[1] * d[2] * d[3], d[2] * d[3], d[3], 1}; 
 
 Tensor& Graph::add(DataType type, const Dims& dims, const Dims& strides, bool is_virtual, bool by_value) {
   Tensor& t = tensors_.emplace_back(Tensor{Object(DescriptorType::kTensor), dims});
+  // Unique in the graph, from 1 on. run() binds addresses to tensors by these ids.
   t.id = static_cast<std::int64_t>(tensors_.size());
+  // A promise to the library, which may use 16-byte accesses. Planned buffers are aligned to 256 bytes, and a
+  // head starts at a multiple of 16 bytes inside a row, because head_dim is a multiple of 8 (cudnn_limit()).
+  // A backward call starts at such a multiple in the statistics too (cudnn_backward_sequences()).
   const std::int64_t alignment = 16;
   t.object.set(Attribute::kTensorDataType, ValueType::kDataType, type);
   t.object.set(Attribute::kTensorDimensions, ValueType::kInt64, std::span<const std::int64_t>(dims));
@@ -69,12 +81,14 @@ Tensor& Graph::scratch(const Dims& dims, const Dims& strides, DataType type) {
 }
 
 Tensor& Graph::constant(float value) {
+  // One element, broadcast to the other operand. It has no device memory: run() passes a host address.
   Tensor& t = add(DataType::kFloat, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
   t.is_constant = true, t.by_value = value;
   return t;
 }
 
 Tensor& Graph::matmul(const Tensor& a, const Tensor& b, Tensor& c) {
+  // Sums are in f32 for operands of either type, as in the own kernels.
   Object product(DescriptorType::kMatmul), op(DescriptorType::kMatmulOp);
   product.set(Attribute::kMatmulPrecision, ValueType::kDataType, DataType::kFloat);
   product.finalize(kBuilding);
@@ -101,6 +115,7 @@ Tensor& Graph::pointwise(PointwiseMode mode, const Tensor& x, const Tensor* b, T
 }
 
 Tensor& Graph::reduce(ReduceMode mode, const Tensor& x, Tensor& y) {
+  // Which dimensions are summed follows from the shapes: those in which y has 1, or fewer heads.
   Object reduction(DescriptorType::kReduction), op(DescriptorType::kReductionOp);
   reduction.set(Attribute::kReductionOperator, ValueType::kReductionOperator, mode);
   reduction.set(Attribute::kReductionPrecision, ValueType::kDataType, DataType::kFloat);
@@ -112,6 +127,7 @@ Tensor& Graph::reduce(ReduceMode mode, const Tensor& x, Tensor& y) {
 }
 
 Tensor& Graph::reshape(const Tensor& x, Tensor& y) {
+  // Dimensions and strides are those of the two tensors, so the operation has no descriptor of its own.
   Object op(DescriptorType::kReshapeOp);
   op.set(Attribute::kReshapeOpX, x.object).set(Attribute::kReshapeOpY, y.object).finalize(kBuilding);
   ops_.push_back(std::move(op));
@@ -128,13 +144,18 @@ Object device_properties(const std::string& json) {
 Plan::Plan(Graph graph, const Target& target, const EngineChoice& choice, std::uint64_t workspace_limit,
            std::string what)
     : graph_(std::move(graph)), what_(std::move(what)), ops_(DescriptorType::kOperationGraph) {
+  // The operation graph takes an array of descriptors, not of owners. graph_ owns them and is moved into this
+  // object first, because they must exist as long as the plan.
   std::vector<Descriptor> raw;
   for (const Object& o : graph_.ops_) raw.push_back(o.get());
   ops_.set(Attribute::kGraphOps, ValueType::kDescriptor, std::span<const Descriptor>(raw));
+  // With a handle the library knows the device. Without one, `properties` describes it to engine, heuristic
+  // and plan.
   if (target.handle) ops_.set(Attribute::kGraphHandle, ValueType::kHandle, target.handle);
   ops_.finalize(what_);
 
   std::string why = "cuDNN proposes no engine";
+  // A given engine is the only attempt: another one would give other bits without a message.
   if (choice.index >= 0) {
     Object engine(DescriptorType::kEngine), config(DescriptorType::kEngineConfig);
     engine.set(Attribute::kEngineGraph, ops_).set(Attribute::kEngineIndex, ValueType::kInt64, choice.index);
@@ -149,12 +170,15 @@ Plan::Plan(Graph graph, const Target& target, const EngineChoice& choice, std::u
       k.set(Attribute::kKnobValue, ValueType::kInt64, value).finalize(what_);
       raw_knobs.push_back(k.get());
     }
+    // Knobs that are not listed keep the defaults of the engine.
     config.set(Attribute::kConfigKnobs, ValueType::kDescriptor, std::span<const Descriptor>(raw_knobs));
     config.finalize(what_);
     if (try_config(config, target, workspace_limit, why)) return;
   } else {
     Object heuristics(DescriptorType::kEngineHeuristics);
     heuristics.set(Attribute::kHeuristicsGraph, ops_);
+    // Mode A supports most graphs at a low cost on the host. Its ranking depends on device, library and graph
+    // only, so the first usable proposal is the same in every run.
     heuristics.set(Attribute::kHeuristicsMode, ValueType::kHeuristicMode, kHeuristicModeA);
     if (target.properties) heuristics.set(Attribute::kHeuristicsDevice, *target.properties);
     heuristics.finalize(what_);
@@ -167,6 +191,7 @@ Plan::Plan(Graph graph, const Target& target, const EngineChoice& choice, std::u
 
 bool Plan::try_config(const Object& config, const Target& target, std::uint64_t workspace_limit,
                       std::string& why) {
+  // In the order of their costs: reading notes is cheap, finalizing a plan may compile a kernel.
   const std::vector<Object> engine =
       read_objects(config, Attribute::kConfigEngine, DescriptorType::kEngine, 1);
   if (engine.empty() || !deterministic(engine[0])) return why = "the engine is not deterministic", false;
@@ -176,6 +201,7 @@ bool Plan::try_config(const Object& config, const Target& target, std::uint64_t 
   if (target.properties) plan.set(Attribute::kPlanDevice, *target.properties);
   if (plan.try_finalize() != 0) return why = last_reason(), false;
   std::int64_t bytes = 0;
+  // Only a finalized plan knows its workspace. It is compared with the planned buffer, which cannot grow.
   plan.get(Attribute::kPlanWorkspace, ValueType::kInt64, 1, &bytes);
   if (bytes < 0 || static_cast<std::uint64_t>(bytes) > workspace_limit) {
     why = "the engine needs " + std::to_string(bytes) + " bytes of workspace, planned are " +
@@ -187,6 +213,7 @@ bool Plan::try_config(const Object& config, const Target& target, std::uint64_t 
 }
 
 std::string Plan::description() const {
+  // The first call, with no buffer, returns the length.
   std::string text(static_cast<std::size_t>(plan_.get(Attribute::kPlanJson, ValueType::kChar, 0, nullptr)),
                    0);
   plan_.get(Attribute::kPlanJson, ValueType::kChar, static_cast<std::int64_t>(text.size()), text.data());
@@ -194,11 +221,15 @@ std::string Plan::description() const {
 }
 
 void Plan::run(Handle handle, std::span<void* const> addresses, void* workspace) {
+  // Addresses differ from call to call (layers, instances of rings), so every call has its own variant pack.
+  // Host memory only: nothing is allocated on the device.
   assert(addresses.size() == graph_.memory_.size());
   std::vector<std::int64_t> ids = graph_.memory_;
   std::vector<void*> at(addresses.begin(), addresses.end());
+  // Constants are bound like tensors, but by an address in host memory.
   for (Tensor& t : graph_.tensors_)
     if (t.is_constant) ids.push_back(t.id), at.push_back(&t.by_value);
+  // Virtual tensors are not bound: they have no memory.
   Object pack(DescriptorType::kVariantPack);
   pack.set(Attribute::kPackIds, ValueType::kInt64, std::span<const std::int64_t>(ids));
   pack.set(Attribute::kPackPointers, ValueType::kVoidPointer, std::span<void* const>(at));

@@ -1,4 +1,5 @@
-// Loading cuDNN and classifying its errors. See cudnn_library.hpp.
+// Loads cuDNN, turns its errors into exceptions, and owns its descriptors. Contains no graph:
+// cudnn_graph.cpp. A run without attention = "cudnn" never gets here. See cudnn_library.hpp.
 #include "plugins/cuda/engine/cudnn_library.hpp"
 
 #include <dlfcn.h>
@@ -18,6 +19,8 @@ constexpr const char* kHint =
     "folder "
     "to LD_LIBRARY_PATH, or set plugin.cuda.attention = \"own\"";
 
+// The user has asked for cuDNN by name, so its absence is an error of the run and not a reason to use other
+// kernels, whose results have other bits.
 [[noreturn]] void unavailable(const std::string& why) {
   throw abi::StatusError(TH_E_UNAVAILABLE, "plugin.cuda.attention = \"cudnn\": " + why, kHint);
 }
@@ -35,6 +38,8 @@ Functions load(const std::string& file) {
     if (!function) unavailable(file + " has no function " + name);
   };
 #define TRAINHOST_FIND(name) find(f.name, #name)
+  // The version is checked before the other functions: an older library would be reported as one that lacks
+  // them.
   TRAINHOST_FIND(cudnnGetVersion);
   const std::size_t version = f.cudnnGetVersion();
   if (version < kLeastVersion || version >= kEndVersion)
@@ -62,10 +67,13 @@ std::string version_text(std::size_t v) {
 }
 
 const Functions& library() {
+  // By file name, because tests replace the library in one process. A failed load is not kept: the next call
+  // tries again.
   static std::mutex mutex;
   static std::map<std::string, Functions> loaded;        // by file; entries keep their address
   const char* other = secure_getenv("TRAINHOST_CUDNN");  // null in a set-uid program
   const std::string file = other && *other ? other : "libcudnn.so.9";
+  // Held while the library is loaded, so that it is loaded once.
   std::lock_guard lock(mutex);
   const auto known = loaded.find(file);
   return known != loaded.end() ? known->second : loaded.emplace(file, load(file)).first->second;
@@ -88,6 +96,7 @@ void check(Status status, const std::string& what) {
   if (status == kDeviceAllocationFailed) fail(TH_E_DEVICE_OOM, "reduce train.micro_batch");
   if (status == kHostAllocationFailed) fail(TH_E_HOST_OOM, "");
   if (status / 1000 * 1000 == kNotSupported) fail(TH_E_UNSUPPORTED, "set plugin.cuda.attention = \"own\"");
+  // The CUDA error is the cause, if there is one; check() returns if not.
   if (status / 1000 * 1000 == kExecutionFailed) trainhost::cuda::check(cudaGetLastError(), what);
   fail(TH_E_INTERNAL, "");
 }

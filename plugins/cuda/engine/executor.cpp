@@ -128,7 +128,7 @@ std::uint32_t Executor::queue_next(std::uint32_t i, std::uint32_t end) {
     return i + 4;
   }
   std::uint32_t next = i + 1;
-  while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
+  while (next < end && shares_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
          step::runs_on_host(program_, ops[next]) == step::runs_on_host(program_, ops[i]))
     ++next;
   if (timed) timer_->enter(i, kernels_);

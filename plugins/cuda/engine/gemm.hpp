@@ -1,9 +1,7 @@
-// Matrix products by cuBLASLt in the terms of the step program: row-major operands and weights w[n,k]. The
-// descriptors and the candidate algorithms that cuBLASLt's heuristic returns are created once per shape and
-// kept. select_algorithms() runs every product before the run takes its memory: cuBLASLt loads kernels at
-// their first use, candidates may fail, and the fastest one is chosen by time. The choice is kept in a file
-// (product_choices.hpp), because algorithms add in different orders: another choice gives other bits. The
-// workspace is a planned buffer of the arena.
+// Matrix products by cuBLASLt in the terms of the step program: row-major operands and weights w[n,k].
+// Descriptors and candidate algorithms are created once per shape and kept. select_algorithms() runs every
+// product before the run allocates its memory, and chooses by time; the choice is kept in a file
+// (product_choices.hpp), because algorithms add in different orders and so give other bits.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>

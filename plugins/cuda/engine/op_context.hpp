@@ -48,16 +48,17 @@ struct OpContext {
     return (op.flags & step::kFreshGrad) || ((op.flags & step::kFirstWrite) && step.first_micro);
   }
   /// Counts a kernel launch of `op`; throws if the launch failed.
-  void queued(cudaError_t status, const step::Op& op);
+  void check_launch(cudaError_t status, const step::Op& op);
 };
 
-/// Queues one operation of the device, or several consecutive ones of a kind for which one_launch() is true.
+/// Queues one operation of the device, or several consecutive ones of a kind for which shares_launch() is
+/// true.
 void queue_ops(OpContext& ctx, std::span<const step::Op> ops);
 /// Queues rows [first, first + rows) of kHeadLogits. The hybrid mode computes the logits in pieces.
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows);
 
 /// True for the operations of the update: consecutive ones of one kind share kernel launches.
-bool one_launch(step::OpKind kind);
+bool shares_launch(step::OpKind kind);
 
 /// Rows of logits per piece of the hybrid head: about 32 MiB, so that the product of one piece, the copies of
 /// others and cross-entropy overlap. At least one row.

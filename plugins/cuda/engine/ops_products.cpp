@@ -105,10 +105,10 @@ void queue_head(OpContext& ctx, const step::Op& op) {
     ctx.gemm.run(ctx.stream, shape(ctx, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr,
                  nullptr, c.logits);
     ++ctx.launches;
-    ctx.queued(cross_entropy<T>(ctx.stream, rows, c.v, c.logits, c.targets + first,
-                                train ? ctx.scalar(step::kLossScale) : nullptr, c.losses),
-               op);
-    ctx.queued(add_losses(ctx.stream, rows, c.losses, sum), op);
+    ctx.check_launch(cross_entropy<T>(ctx.stream, rows, c.v, c.logits, c.targets + first,
+                                      train ? ctx.scalar(step::kLossScale) : nullptr, c.losses),
+                     op);
+    ctx.check_launch(add_losses(ctx.stream, rows, c.losses, sum), op);
     if (train) head_gradients<T>(ctx, op, c, w, first, rows, c.logits);
   }
 }

@@ -14,6 +14,7 @@ namespace {
 using step::OpKind;
 using namespace step::operand;
 
+// Every array of a parameter has the shape of its gradient.
 std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
   const step::Buffer& grad = ctx.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
   return grad.rows * grad.cols;
@@ -22,18 +23,20 @@ std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
 /// Adds the squares of all gradients to partials[slots]; the first launch overwrites them.
 void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
   double* partials = ctx.get<double>(ops.front()[grad_squares::kPartials]);
+  // Launches of one stream run in order, so a later launch adds to what the first one wrote.
   bool first = true;
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces, first = false) {
+    // Passed by value as a kernel argument: no array of pointers has to be copied to the device first.
     Pieces<GradPiece> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
       p.piece[p.count++] = {elements(ctx, op), ctx.get<float>(op[grad_squares::kGrad])};
-    ctx.queued(grad_squares(ctx.stream, p, ctx.program.traits.slots, first, partials), ops.front());
+    ctx.check_launch(grad_squares(ctx.stream, p, ctx.program.traits.slots, first, partials), ops.front());
   }
 }
 
 }  // namespace
 
-bool one_launch(OpKind kind) {
+bool shares_launch(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
          kind == OpKind::kSgdMomentum;
 }
@@ -46,43 +49,52 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
   // 1 - beta is computed in double: in f32, 1 - 0.999 has a relative error of up to 3e-5.
   const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1),
                    static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
+  // Most parameters are too small to fill the device, and a launch costs a few microseconds, so up to
+  // kMaxPieces of them share one. Which parameters share a launch does not affect the bits: every element is
+  // independent.
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces) {
     Pieces<ParamPiece<T>> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
       ParamPiece<T>& q = p.piece[p.count++];
       q.elements = elements(ctx, op), q.grad = ctx.get<float>(op[optimizer::kGrad]);
       q.weight = ctx.get<T>(op[optimizer::kWeight]);
+      // Null without a master copy: the weight itself is then f32 and is updated.
       q.master = ctx.get<float>(op[optimizer::master(kind)]);
+      // Operand slots depend on the optimizer, so slots that it does not have are not read.
       q.m = kind == OpKind::kSgd ? nullptr : ctx.get<float>(op[optimizer::kM]);
       q.v = kind == OpKind::kAdamW ? ctx.get<float>(op[adamw::kV]) : nullptr;
       q.decay = op.flags & step::kDecay;
     }
+    // All operations of the device share the scalars buffer; step size and decision are read from it by the
+    // kernels.
     const double* s = ctx.get<double>(ops.front()[optimizer::scalars(kind)]);
     if (kind == OpKind::kAdamW)
-      ctx.queued(adamw<T>(ctx.stream, p, adam, s), ops.front());
+      ctx.check_launch(adamw<T>(ctx.stream, p, adam, s), ops.front());
     else if (kind == OpKind::kSgd)
-      ctx.queued(sgd<T>(ctx.stream, p, s), ops.front());
+      ctx.check_launch(sgd<T>(ctx.stream, p, s), ops.front());
     else
-      ctx.queued(sgd_momentum<T>(ctx.stream, p, static_cast<float>(r.beta1), s), ops.front());
+      ctx.check_launch(sgd_momentum<T>(ctx.stream, p, static_cast<float>(r.beta1), s), ops.front());
   }
 }
 
 void queue_finish_norm(OpContext& ctx, const step::Op* any_squares) {
   // All kGradSquares operations of the device share one buffer of partial sums.
   const double* partials = any_squares ? ctx.get<double>((*any_squares)[grad_squares::kPartials]) : nullptr;
+  // Without gradients on the device (streamed mode) only the sums that the host sent are used.
   ++ctx.launches;
   check(finish_norm(ctx.stream, partials ? ctx.program.traits.slots : 0, partials, ctx.program.run.clip_norm,
                     ctx.scalar(step::kLossSum)),
         "queueing the gradient norm");
 }
 
-void OpContext::queued(cudaError_t status, const step::Op& op) {
+void OpContext::check_launch(cudaError_t status, const step::Op& op) {
   ++launches;
   if (status != cudaSuccess) check(status, "queueing " + step::op_label(program, op));
 }
 
 void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
   const step::Op& op = ops.front();
+  // Operations with their own file first; all others are operations on single tokens (ops_rows.cpp).
   switch (op.kind) {
     case OpKind::kLinear:
     case OpKind::kLinearDx:

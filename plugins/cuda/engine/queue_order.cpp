@@ -1,5 +1,6 @@
 // Vector clocks: an operation that waits for another also knows everything that the other one had waited for,
-// so those waits need not be issued again. See queue_order.hpp.
+// so those waits need not be issued again. No CUDA calls: executor_queues.cpp records and waits for events.
+// See queue_order.hpp.
 #include "plugins/cuda/engine/queue_order.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Layout of the buffer: scalars to the device | scalars from the device | ids, targets and order of each
-// micro-batch. See step_inputs.hpp.
+// Fills and sends the inputs of a step. Layout of the buffer: scalars to the device | scalars from the device
+// | ids, targets and order of each micro-batch. Weights are not sent here: checkpoint_tensors.cpp. See
+// step_inputs.hpp.
 #include "plugins/cuda/engine/step_inputs.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Each operation is divided into tasks whose number depends on the shape only; every element of a result is
-// written by one task. See host_ops.hpp.
+// Operations of the hybrid and streamed modes that run on the host. Each is divided into tasks whose number
+// depends on the shape only; every element of a result is written by one task. The loops: host_loops.cpp. See
+// host_ops.hpp.
 #include "plugins/cuda/host/host_ops.hpp"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ using step::OpKind;
 using step::Program;
 using namespace step::operand;
 
+// 1 MiB of f32 per array: few tasks, each long compared with its distribution.
 constexpr std::uint64_t kElementsPerTask = 1 << 18;
 constexpr std::uint32_t kParts = 64;  // tasks of an operation over rows, and partial sums of a sum
 
@@ -60,6 +62,7 @@ void embed(ThreadPool& pool, const Program& p, const Op& op, const Operands& at,
   pool.run(kParts, [&](std::uint32_t i) {
     const Range r = part(s.rows, i, kParts);
     for (std::uint64_t t = r.begin; t < r.end; ++t)
+      // Ids are in range: executor::check_step() has checked them.
       std::memcpy(x + t * h, table + static_cast<std::uint64_t>(s.ids[t]) * h, h * sizeof(T));
   });
 }
@@ -86,6 +89,7 @@ template <class T>
 void cross_entropy(ThreadPool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
   const std::uint64_t v = p[op[cross_entropy::kLogits]].cols;
   double* scalars = at.get<double>(cross_entropy::kScalars);
+  // 1 / counted targets of the update. The same loop writes loss and gradient, while the row is in the cache.
   const float scale = static_cast<float>(scalars[step::kLossScale]);
   T* logits = at.get<T>(cross_entropy::kLogits) + s.first * v;
   // Not atomic: host operations run one at a time, in the order of their queue.
@@ -106,6 +110,7 @@ void add_grad(ThreadPool& pool, const Program& p, const Op& op, const Operands& 
   const float* from = at.get<const float>(add_grad::kPart);
   float* to = at.get<float>(add_grad::kGrad);
   const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
+  // The streamed mode copies one micro-batch's gradient to the host (kPart) and adds it to the sum here.
   over_elements(pool, elements(p, op[add_grad::kPart]), [&](std::uint64_t begin, std::uint64_t n) {
     if (overwrite)
       std::memcpy(to + begin, from + begin, n * sizeof(float));
@@ -145,7 +150,9 @@ void run_squares(ThreadPool& pool, const Program& p, const Op& op, const Operand
 
 void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands& at) {
   const double* s = at.get<const double>(optimizer::scalars(op.kind));
+  // Decided on the device (finish_norm), so that weights on both are updated, or none.
   if (s[step::kApplied] == 0.0) return;
+  // Constants as the device computes them: 1 - beta in double, decay and step size from the scalars.
   const RunSpec& r = p.run;
   const float decay = op.flags & step::kDecay ? static_cast<float>(s[step::kDecayFactor]) : 1.0f;
   const float clip = static_cast<float>(s[step::kClipFactor]);

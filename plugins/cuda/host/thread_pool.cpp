@@ -1,5 +1,6 @@
 // A mutex protects the task counter: tasks process a megabyte or more each, so taking a lock per task costs
-// nothing in comparison. See thread_pool.hpp.
+// nothing in comparison. The CPU trainer has tasks of microseconds and a pool without locks
+// (plugins/cpu/engine/thread_pool.cpp). See thread_pool.hpp.
 #include "plugins/cuda/host/thread_pool.hpp"
 
 #include <pthread.h>

@@ -8,9 +8,9 @@ namespace {
 
 // ---- rotary positions
 // A thread rotates one pack of pairs in several heads of one row, so the table is read once per row. `lanes`
-// threads work on a row: `parts` packs of half a head times head_lanes heads; each thread processes kTurns
-// heads, head_lanes apart, at the same time. Elements i and i + d/2 of a head form a pair.
-constexpr int kTurns = 4;
+// threads work on a row: `parts` packs of half a head times head_lanes heads; each thread processes
+// kHeadsPerThread heads, head_lanes apart, at the same time. Elements i and i + d/2 of a head form a pair.
+constexpr int kHeadsPerThread = 4;
 
 template <class T, int V>
 __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint32_t heads, std::uint32_t d,
@@ -19,6 +19,7 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
                                                    std::uint32_t parts, std::uint32_t head_lanes) {
   const std::uint32_t lanes = parts * head_lanes, in_block = threadIdx.x / lanes,
                       lane = threadIdx.x - in_block * lanes;
+  // No barrier follows, so threads without a row may return.
   const std::uint64_t row = std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block;
   if (row >= rows) return;
   // Position of the row; a 64-bit modulo is avoided if 32 bits suffice.
@@ -32,16 +33,18 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
     Floats<V> s = load_f32<V>(table + pos * d + half + i);
 #pragma unroll
     for (int e = 0; e < V; ++e) s[e] *= sign;
-    for (std::uint32_t head = first_head; head < heads; head += kTurns * head_lanes) {
+    for (std::uint32_t head = first_head; head < heads; head += kHeadsPerThread * head_lanes) {
+      // In place: a thread loads both elements of a pair before it stores either, and no other thread
+      // accesses them.
       T* at = x + row * ld + std::uint64_t{head} * d + i;
       const std::uint64_t step = std::uint64_t{head_lanes} * d;
-      Pack<T, V> a[kTurns], b[kTurns];
+      Pack<T, V> a[kHeadsPerThread], b[kHeadsPerThread];
 #pragma unroll
-      for (int k = 0; k < kTurns; ++k)
+      for (int k = 0; k < kHeadsPerThread; ++k)
         if (head + k * head_lanes < heads)
           a[k] = load<V>(at + k * step), b[k] = load<V>(at + k * step + half);
 #pragma unroll
-      for (int k = 0; k < kTurns; ++k) {
+      for (int k = 0; k < kHeadsPerThread; ++k) {
         if (head + k * head_lanes >= heads) continue;
         const Floats<V> p = unpack(a[k]), q = unpack(b[k]);
         Floats<V> u, v;
@@ -60,6 +63,7 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
 // ---- SwiGLU
 // Results of bf16 runs are rounded to 8 bits, so approximate instructions with an accuracy of about 21 bits
 // suffice; f32 runs use the exact functions.
+// For a large negative x, exp(-x) is infinite and both quotients are 0, the limit.
 __device__ __forceinline__ float sigmoid(float x, float) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float sigmoid(float x, Bf16) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
@@ -69,7 +73,7 @@ template <class T, int V>
 __global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::uint32_t n,
                                                      const T* __restrict__ gu, T* __restrict__ a,
                                                      std::uint32_t lanes) {
-  const RowPlace at = row_place<kGates>(lanes);
+  const ThreadPacks at = packs_of_thread<kGates>(lanes);
   if (at.row >= rows) return;
   const std::uint32_t packs = n / V;
   const T* gate = gu + at.row * 2 * n;
@@ -96,9 +100,10 @@ template <class T, int V>
 __global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std::uint32_t n,
                                                          const T* __restrict__ da, T* gu,
                                                          std::uint32_t lanes) {
-  const RowPlace at = row_place<kGates>(lanes);
+  const ThreadPacks at = packs_of_thread<kGates>(lanes);
   if (at.row >= rows) return;
   const std::uint32_t packs = n / V;
+  // Not __restrict__: this kernel writes where it reads. Every element is read and written by one thread.
   T* gate = gu + at.row * 2 * n;
   Pack<T, V> g[kGates], u[kGates], d[kGates];
 #pragma unroll
@@ -157,6 +162,7 @@ __global__ __launch_bounds__(kSumWarps * 32) void column_sums_kernel(std::uint64
 #pragma unroll
   for (int e = 0; e < V; ++e) shared[warp][lane * V + e] = total[e];
   __syncthreads();
+  // After the barrier one thread per column adds the sums of the warps, in the order of the warps.
   if (threadIdx.x < 32 * V && first + threadIdx.x < n) {
     float sum = shared[0][threadIdx.x];
 #pragma unroll
@@ -170,7 +176,9 @@ cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t he
                        std::uint32_t ld, T* x, const float* table, std::uint64_t first_pos,
                        std::uint64_t period, float sign) {
   const std::uint32_t packs = d / 2 / V, parts = packs < 256 ? packs : 256;
-  std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kTurns));
+  // As many lanes as the heads need if each processes kHeadsPerThread, but at most a block; further heads are
+  // a loop in the kernel.
+  std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kHeadsPerThread));
   if (head_lanes > 256 / parts) head_lanes = 256 / parts;
   const std::uint32_t lanes = parts * head_lanes, rows_per_block = 256 / lanes;
   const dim3 grid(static_cast<unsigned>(divide_up(rows, rows_per_block)));
@@ -181,6 +189,7 @@ cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t he
 template <class T, int V>
 cudaError_t column_sums_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x,
                               std::uint32_t slots, float* partials) {
+  // One block per slot and group of columns: partial sums have one writer each.
   const dim3 grid(static_cast<unsigned>(divide_up(n, 32 * V)), slots);
   return launch(column_sums_kernel<T, V>, grid, dim3(kSumWarps * 32), 0, stream, rows, n, x, slots, partials);
 }
@@ -192,6 +201,7 @@ cudaError_t rope(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, s
                  std::uint32_t ld, T* x, const float* table, std::uint64_t first_pos, std::uint64_t period,
                  float sign) {
   if (rows == 0 || heads == 0 || d < 2) return cudaSuccess;
+  // Packs must not span the halves of a head, so half a head is a multiple of 16 bytes. The table is f32.
   const bool wide = d % 2 == 0 && wide_rows(d / 2, x) && wide_rows(ld, x) &&
                     reinterpret_cast<std::uintptr_t>(table) % 16 == 0;
   return wide ? rope_packs<T, kWide<T>>(stream, rows, heads, d, ld, x, table, first_pos, period, sign)

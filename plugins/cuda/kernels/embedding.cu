@@ -14,7 +14,7 @@ __global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uin
                                                     const std::int32_t* __restrict__ ids,
                                                     const U* __restrict__ table, U* __restrict__ x,
                                                     std::uint32_t lanes) {
-  const RowPlace at = row_place<kCopies>(lanes);
+  const ThreadPacks at = packs_of_thread<kCopies>(lanes);
   if (at.row >= rows) return;
   const U* from = table + static_cast<std::uint64_t>(ids[at.row]) * n;
   U* to = x + at.row * n;

@@ -1,9 +1,7 @@
 // Every device operation that is not a matrix product, as a function that queues it on a stream. Arguments
-// are device pointers to row-major arrays. T is the storage type of the run, float or __nv_bfloat16;
-// arithmetic is f32 (f64 for sums of losses and of squares). The bits of a result depend only on the
-// arguments: sums over rows use a fixed number of slots that are added in order, and there are no
-// floating-point atomics. No function allocates or waits; each returns the status of its launch. Operations
-// are mapped to these functions in plugins/cuda/engine/ops_*.cpp.
+// are device pointers to row-major arrays; T is the storage type, float or __nv_bfloat16; arithmetic is f32
+// (f64 for sums of losses and of squares). No function allocates or waits; each returns the status of its
+// launch. The bits of a result depend only on the arguments. Callers: plugins/cuda/engine/ops_*.cpp.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

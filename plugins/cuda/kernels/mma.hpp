@@ -1,15 +1,6 @@
 // Instructions of the tensor cores and of asynchronous copies as functions: PTX on the device (sm_80 and
 // later), calls of the emulation in tests. The only file of this folder with two implementations of the same
 // function. All functions except exp2_approx, to_tf32 and cp.async must be called by all 32 lanes of a warp.
-//
-// Fragments of d += a * b, as defined by the PTX ISA, for lane = 4*g + t (g: 0..7, t: 0..3):
-//   m16n8k16, bf16   a[0]: row g,   k 2t, 2t+1     a[1]: row g+8, k 2t, 2t+1    (a word: lower k in the lower
-//   half)
-//                    a[2]: row g,   k 2t+8, 2t+9   a[3]: row g+8, k 2t+8, 2t+9
-//                    b[0]: k 2t, 2t+1, column g    b[1]: k 2t+8, 2t+9, column g
-//   m16n8k8, tf32    a[0]: row g, k t   a[1]: row g+8, k t   a[2]: row g, k t+4   a[3]: row g+8, k t+4
-//                    b[0]: k t, column g   b[1]: k t+4, column g
-//   d of both        d[0]: row g, column 2t   d[1]: row g, 2t+1   d[2]: row g+8, 2t   d[3]: row g+8, 2t+1
 #pragma once
 #include <cuda_runtime.h>
 
@@ -20,6 +11,14 @@
 #endif
 
 namespace trainhost::cuda {
+
+// Fragments of d += a * b, as defined by the PTX ISA, for lane = 4*g + t (g: 0..7, t: 0..3):
+//   m16n8k16, bf16   a[0]: row g,   k 2t, 2t+1     a[1]: row g+8, k 2t, 2t+1    (lower k in the lower half)
+//                    a[2]: row g,   k 2t+8, 2t+9   a[3]: row g+8, k 2t+8, 2t+9
+//                    b[0]: k 2t, 2t+1, column g    b[1]: k 2t+8, 2t+9, column g
+//   m16n8k8, tf32    a[0]: row g, k t   a[1]: row g+8, k t   a[2]: row g, k t+4   a[3]: row g+8, k t+4
+//                    b[0]: k t, column g   b[1]: k t+4, column g
+//   d of both        d[0]: row g, column 2t   d[1]: row g, 2t+1   d[2]: row g+8, 2t   d[3]: row g+8, 2t+1
 
 #ifdef __CUDACC__
 

@@ -28,6 +28,7 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
                                                            const T* __restrict__ wq, const T* __restrict__ wk,
                                                            float eps, T* pre, float* rstd,
                                                            std::uint32_t lanes) {
+  // With more packs per head, a second head would take too many registers.
   constexpr int kHeads = K <= 2 ? 2 : 1;  // heads per lane; their loads are issued together
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads, lane = threadIdx.x % lanes,
                       groups = kThreads / lanes;
@@ -45,6 +46,7 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       const std::uint32_t i = (lane + k * lanes) * V;
+      // Lanes beyond the head or the last item compute with zeros: lanes_sum() below needs every lane.
       const bool valid = item < items && i < d;
       x[h][k] = valid ? load<V>(from[h] + i) : zeros<T, V>();
       w[h][k] = valid ? load<V>(weight + i) : zeros<T, V>();
@@ -72,6 +74,7 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
       const Floats<V> g = unpack(w[h][k]);
 #pragma unroll
       for (int e = 0; e < V; ++e) f[e] = f[e] * scale * g[e];
+      // The input of the norm is saved before the row is overwritten; both are still in registers.
       store(pre + item * d + i, x[h][k]);
       store_floats(from[h] + i, f);
     }
@@ -93,6 +96,8 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads;
   const std::uint32_t lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kBackThreads / lanes;
   const std::uint64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
+  // A slot has the rows [rows*s/slots, rows*(s+1)/slots), as in rms_norm_bwd(): its sums depend on the shape
+  // only.
   const float inverse_d = 1.0f / static_cast<float>(d);
   for (int part = 0; part < 2; ++part) {
     const std::uint32_t own = part == 0 ? heads : kv_heads, shift = part == 0 ? 0 : heads;
@@ -114,6 +119,7 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
                             row = begin + of_slot;
         const std::uint32_t head = shift + static_cast<std::uint32_t>(item - of_slot * own);
         head_at[h] = dqkv + (row * width + head) * d;
+        // With 0, an item beyond the end adds nothing to the gradient of the weight.
         scale[h] = item < items ? rstd[row * both + head] : 0.0f;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
@@ -151,6 +157,8 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
         }
       }
     }
+    // partials: [slots, 2, d]. Groups are added through shared memory, one piece of columns per pass, so that
+    // its size does not depend on d.
     float* to = partials + (std::uint64_t{blockIdx.x} * 2 + part) * d;
     const std::uint32_t piece = lanes * V;  // columns of one k
 #pragma unroll
@@ -173,12 +181,15 @@ template <class T, int V>
 cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads,
                           std::uint32_t kv_heads, std::uint32_t d, T* qkv, const T* wq, const T* wk,
                           float eps, T* pre, float* rstd) {
+  // Loops over packs are unrolled, so a kernel exists per number of packs; kMost also serves those in
+  // between.
   const HeadCut cut(d, V);
   constexpr std::uint32_t kMost = V == 1 ? kMostSingle : kMostWide;
   if (cut.k > kMost) return cudaErrorInvalidValue;
   const auto kernel = cut.k == 1   ? qk_norm_kernel<T, V, 1>
                       : cut.k == 2 ? qk_norm_kernel<T, V, 2>
                                    : qk_norm_kernel<T, V, kMost>;
+  // Must agree with kHeads of the kernel.
   const std::uint64_t items_per_block = std::uint64_t{kThreads} / cut.lanes * (cut.k <= 2 ? 2 : 1);
   const dim3 grid(static_cast<unsigned>(divide_up(rows * (heads + kv_heads), items_per_block)));
   return launch(kernel, grid, dim3(kThreads), 0, stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre,
@@ -206,6 +217,7 @@ template <class T>
 cudaError_t qk_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
                     std::uint32_t d, T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
   if (rows == 0 || d == 0) return cudaSuccess;
+  // Heads start at multiples of d inside a row, so 16-byte accesses need d and all bases to be aligned.
   return wide_rows(d, qkv, wq, wk, pre)
              ? qk_norm_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre, rstd)
              : qk_norm_packs<T, 1>(stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre, rstd);

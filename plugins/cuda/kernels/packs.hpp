@@ -187,12 +187,12 @@ struct RowCut {
   dim3 block() const { return dim3(lanes * rows_of_block); }
 };
 /// The packs of a thread under RowCut.
-struct RowPlace {
+struct ThreadPacks {
   std::uint64_t row;
   std::uint32_t first;  // first pack; the others are first + lanes, first + 2 * lanes, ...
 };
 template <int K>
-__device__ __forceinline__ RowPlace row_place(std::uint32_t lanes) {
+__device__ __forceinline__ ThreadPacks packs_of_thread(std::uint32_t lanes) {
   const std::uint32_t in_block = threadIdx.x / lanes;
   return {std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block,
           blockIdx.y * lanes * K + threadIdx.x - in_block * lanes};

@@ -6,7 +6,7 @@
 #include "core/abi/report_transfer.hpp"
 #include "core/model/architecture.hpp"
 #include "plugins/estimators/calculon/report.hpp"
-#include "plugins/estimators/common/guard_match.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(

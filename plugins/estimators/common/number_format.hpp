@@ -1,4 +1,5 @@
 // Number formats of the rule-of-thumb estimators: plain digits in formulas, thousands separators in notes.
+// Bytes and counts for people come from core/base/text.hpp.
 #pragma once
 #include <cstdint>
 #include <cstdio>

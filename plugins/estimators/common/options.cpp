@@ -1,4 +1,5 @@
-// Each reader parses one value or calls wrong(), which throws with key, value and expectation.
+// Each reader parses one value or calls wrong(), which throws with key, value and expectation. Which keys a
+// plugin has is stated in its manifest, which the host checks. See options.hpp.
 #include "plugins/estimators/common/options.hpp"
 
 #include <algorithm>

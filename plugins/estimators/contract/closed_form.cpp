@@ -1,4 +1,6 @@
-// Builds the report of the contract estimator: entries, then notes. The equations are at the end.
+// Builds the report of the contract estimator: entries, then notes, one per broken assumption. The equations
+// are at the end; core/verify/contract_equations.cpp has its own copy of them, so that one mistake cannot
+// hide in both. The contract and its mistakes: docs/memory-model.md.
 #include "plugins/estimators/contract/closed_form.hpp"
 
 #include <algorithm>
@@ -7,11 +9,12 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
-#include "plugins/estimators/common/model.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 
 namespace trainhost::contract {
 namespace {
 
+// K tensors of H f32 numbers per token and layer; two f32 moments per parameter.
 constexpr std::uint64_t kK = 10, kF32 = 4, kAdamBytes = 8;
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
@@ -40,6 +43,7 @@ class Builder {
       : m_(m), r_(r), tier_(tier), p_(parameters(m)), true_p_(rules::true_parameters(m)) {}
 
   MemoryReport build() {
+    // Stated by the source. Where it does not hold for a trainer, activation_notes() has the true size.
     report_.claim = Claim::kUpperBound;
     add_entries();
     note("A closed form: " + n(weight_size(r_) + master_size(r_) + kF32 + kAdamBytes) +
@@ -48,6 +52,7 @@ class Builder {
     parameter_notes();
     activation_notes();
     run_notes();
+    // All entries exist at the peak, which the contract has in the backward pass.
     std::uint64_t total = 0;
     for (const MemoryEntry& entry : report_.entries)
       total = checked_add(total, entry.bytes, "the closed form's total");
@@ -86,10 +91,12 @@ class Builder {
     if (master_size(r_)) per_parameter("master_weights", Component::kMasterWeights, master_size(r_));
     per_parameter("gradients", Component::kGradients, kF32);
     per_parameter("optimizer_state", Component::kOptimizerState, kAdamBytes);
+    // For one sequence, whatever the micro-batch: M_act has no batch factor. Recomputation may keep fewer.
     add("activations", Component::kActivations, kForward | kBackward, activation_bytes(m_, r_),
         "L*S*H*10*4 = " + n(m_.layers) + "*" + n(r_.seq_len) + "*" + n(m_.hidden) + "*10*4")
         .claim = Claim::kUpperBound;
     report_.entries.back().lo = 0;
+    // A round figure of the source for context, workspace and allocator: from nothing to twice as much.
     MemoryEntry& runtime = add("runtime", Component::kRuntime, kAlways, kRuntimeBytes, "512 MiB");
     runtime.claim = Claim::kApproximation;
     runtime.lo = 0;
@@ -100,10 +107,13 @@ class Builder {
 
   /// Parameters that P leaves out, one note per kind, and the true count.
   void parameter_notes() {
+    // One note per condition of "exact if the head is tied, A*D = H, and there are no biases and no q/k
+    // norms".
     std::uint64_t H = m_.hidden, layers = m_.layers;
     if (!m_.tied)
       note("The formula leaves out the untied LM head: V*H = " + count(checked_mul(m_.vocab, H)) +
            " parameters.");
+    // D = H/A is part of the formula, also where the model has another head dimension.
     std::uint64_t assumed = m_.heads ? H / m_.heads : 0;
     if (m_.head_dim != assumed || m_.q_width() != H)
       note("The formula assumes head_dim = H/A = " + n(assumed) + "; this model has " + n(m_.head_dim) + ".");
@@ -116,6 +126,7 @@ class Builder {
     if (m_.mlp_bias)
       note("The formula leaves out the biases of gate, up and down: " +
            count(checked_mul(layers, 2 * std::uint64_t{m_.intermediate} + H)) + " parameters.");
+    // Trainable families have the two norms per layer of the formula.
     if (!trainable_family(m_.family)) norms_of(model::from_model(m_));
     if (m_.qk_norm)
       note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) +
@@ -136,6 +147,7 @@ class Builder {
 
   /// The bound does not hold for a trainer that keeps every activation; the note has the true size.
   void activation_notes() {
+    // The ten tensors that K = 10 names, at their true widths.
     std::uint64_t bound = activation_bytes(m_, r_), real = ten_tensor_bytes(m_, r_);
     if (real > bound)
       note("K = 10 is not an upper bound for a trainer that keeps every tensor: the ten named tensors take " +
@@ -153,6 +165,7 @@ class Builder {
   }
 
   void run_notes() {
+    // 8 bytes per parameter are AdamW's. The entry keeps them, because the contract has no other optimizer.
     if (r_.optimizer == Optimizer::kSgd)
       note("The formula counts AdamW's two moments; SGD without momentum has no state: 0 bytes.");
     if (r_.optimizer == Optimizer::kSgdMomentum)
@@ -167,6 +180,7 @@ class Builder {
                : "The formula is for full training; this run trains only adapters.");
     if (checked_mul(r_.parallel.data, r_.parallel.tensor, r_.parallel.pipeline) > 1 || r_.parallel.zero)
       note("The formula is for one rank; sharding is not included.");
+    // The contract of the hybrid mode, which only a device has.
     if (tier_ == Tier::kDevice) {
       char ms[32];
       std::snprintf(ms, sizeof ms, "%.2f",
@@ -189,7 +203,9 @@ class Builder {
 
 std::uint64_t parameters(const ModelSpec& m) {
   std::uint64_t H = m.hidden, I = m.intermediate;
+  // K*(H/A) and not K*D: the formula as its source writes it. A model without heads has no such term.
   std::uint64_t d_kv = m.heads ? checked_mul(m.kv_heads, H / m.heads) : 0;
+  // Two norms; q and o; then k and v; then gate, up and down.
   std::uint64_t layer = checked_add(checked_mul(2, H), checked_mul(2, H, H));
   layer = checked_add(layer, checked_mul(2, H, d_kv));
   layer = checked_add(layer, checked_mul(3, H, I));
@@ -209,6 +225,7 @@ std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r) {
 }
 
 std::uint64_t transfer_bytes(const ModelSpec& m, const RunSpec& r) {
+  // Hidden states, logits and their gradient in f32, for one sequence: the contract has no batch factor.
   return checked_mul(r.seq_len, checked_add(m.hidden, checked_mul(2, m.vocab)), kF32);
 }
 

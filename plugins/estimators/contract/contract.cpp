@@ -4,7 +4,7 @@
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
-#include "plugins/estimators/common/guard_match.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
 #include "trainhost/trainhost.hpp"
 

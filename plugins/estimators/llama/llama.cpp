@@ -5,7 +5,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
 #include "core/placement/memory_plan.hpp"
-#include "plugins/estimators/common/guard_match.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(

@@ -1,7 +1,10 @@
-// Builds the entries in the order of the equation: state, activations, the rest. Notes: notes.cpp.
+// Builds the entries in the order of the equation: state, activations, the rest. Each entry has its formula
+// with symbols and with numbers, and bounds where the source states a range. The bytes come from
+// equation.cpp; the sentences below the report from notes.cpp. The entries sum to Parts::total.
 #include "plugins/estimators/memory-equation/breakdown.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/checked.hpp"
 #include "plugins/estimators/common/number_format.hpp"
@@ -20,10 +23,17 @@ struct Kept {
 constexpr Kept kKept[] = {{"layers[].norm1_input", 1},      {"layers[].qkv", 3},
                           {"layers[].attention_out", 1},    {"layers[].norm2_input", 1},
                           {"layers[].ffn_intermediate", 4}, {"layers[].ffn_out", 1}};
+constexpr std::uint32_t kept_hidden_states() {
+  std::uint32_t sum = 0;
+  for (const Kept& k : kKept) sum += k.hidden_states;
+  return sum;
+}
+static_assert(kept_hidden_states() == 11, "linear_layer() counts 11*B*S*H");
 
+// "Psi*8 = 7000000000*8", or with "/N" where ZeRO divides it.
 std::string per_parameter(const Inputs& in, std::uint32_t bytes, bool sharded) {
-  const std::string whole = "Psi*" + n(bytes), numbers = n(in.psi) + "*" + n(bytes);
-  return sharded ? whole + "/N = " + numbers + "/" + n(in.ranks) : whole + " = " + numbers;
+  const std::string whole = "Psi*" + n(bytes), product = n(in.psi) + "*" + n(bytes);
+  return sharded ? whole + "/N = " + product + "/" + n(in.ranks) : whole + " = " + product;
 }
 
 class Builder {
@@ -42,6 +52,7 @@ class Builder {
   void state() {
     const StateBytes b = state_bytes(in_.optimizer, in_.parameter_bytes);
     auto add = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
+      // No entry of 0 bytes: SGD has no moments, f32 training no master weights.
       if (each)
         report_.add(c, name, kAlways, bytes, per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
     };
@@ -58,6 +69,8 @@ class Builder {
   }
 
   void activations() {
+    // Layers whose activations exist at the same time: all, or with recomputation those between two kept
+    // inputs.
     const std::uint64_t live =
         in_.checkpoint_every ? std::min<std::uint64_t>(in_.checkpoint_every, in_.layers) : in_.layers;
     const Bytes state = checked_mul(in_.batch, in_.seq, in_.hidden, in_.activation_bytes);
@@ -65,6 +78,7 @@ class Builder {
                                                       n(in_.hidden) + "*" + n(in_.activation_bytes);
     const char* const layers = in_.checkpoint_every ? "n*" : "L*";
     const std::string scores_shape = n(in_.batch) + "*" + n(in_.heads) + "*" + n(in_.seq) + "*" + n(in_.seq);
+    // The other two terms are not divided into tensors by their source, so they are one entry.
     if (in_.terms != Terms::kEquation) {
       const bool bytes = in_.terms == Terms::kPaper;
       widen(report_.add(Component::kActivations, "layers[].linear", kForward | kBackward,
@@ -76,12 +90,14 @@ class Builder {
     }
     for (const Kept& k : kKept) {
       if (in_.terms != Terms::kEquation) break;
+      // Factor 2: 34 bytes of the paper over 11*2 bytes in 16 bits, rounded up.
       const std::string times = n(k.hidden_states);
       widen(report_.add(Component::kActivations, k.name, kForward | kBackward,
                         checked_mul(live, state, k.hidden_states),
                         layers + times + "*B*S*H*b_a = " + tokens + times + shape),
             2);
     }
+    // Factor 3: 5 bytes of the paper over 2, rounded up.
     if (!in_.flash)
       widen(report_.add(Component::kActivations, "layers[].scores", kForward | kBackward,
                         checked_mul(live, scores_layer(in_)),
@@ -98,6 +114,7 @@ class Builder {
   }
 
   void rest() {
+    // A guess of the source, without a range: from nothing to twice as much.
     MemoryEntry& temporary = report_.add(
         Component::kWorkspace, "temporary", kForward | kBackward, p_.temporary,
         rules::shortest(in_.temporary / 1e4) + " % of activations = " + rules::shortest(in_.temporary / 1e4) +
@@ -115,9 +132,10 @@ class Builder {
   }
 
   void buffers(const char* name, const char* formula, Bytes bytes, std::uint64_t chunks) {
-    if (bytes)
-      report_.add(Component::kCommunication, name, kBackward, bytes,
-                  formula + (" = " + n(chunks)) + "*" + n(bytes / chunks));
+    if (!bytes) return;
+    assert(chunks && bytes % chunks == 0);  // a whole number of chunks: add_communication() in equation.cpp
+    report_.add(Component::kCommunication, name, kBackward, bytes,
+                formula + (" = " + n(chunks)) + "*" + n(bytes / chunks));
   }
 
   const Inputs& in_;
@@ -132,12 +150,15 @@ Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::u
   in.psi = s.parameters.value_or(true_psi);
   in.layers = m.layers, in.hidden = m.hidden, in.heads = m.heads;
   in.batch = r.micro_batch, in.seq = r.seq_len;
+  // Types below one byte have size_of() 0 and count as one byte; notes.cpp says so.
   in.parameter_bytes = std::max(1u, size_of(r.weight));
   in.activation_bytes = r.weight == DType::kF32 ? 4 : 2;
   in.optimizer = r.optimizer;
   in.flash = s.flash.value_or(r.memory.attention == AttentionMemory::kFlash);
+  // The source has full recomputation only. Any other policy is counted as none.
   in.checkpoint_every = r.recompute == Recompute::kFull ? std::max(1u, r.memory.recompute_every) : 0;
   in.terms = s.terms;
+  // N counts data-parallel ranks. Other kinds of parallelism get a note.
   in.zero = r.parallel.zero, in.ranks = r.parallel.data;
   in.chunk = s.chunk, in.temporary = s.temporary, in.fragmentation = s.fragmentation;
   return in;

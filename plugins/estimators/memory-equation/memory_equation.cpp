@@ -1,9 +1,9 @@
-// Plugin `memory-equation`: reads the options, counts the parameters and calls breakdown().
+// Plugin `memory-equation`: manifest and score; reads the options, counts the parameters and calls
+// breakdown(). Computes nothing: equation.cpp.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
-#include "plugins/estimators/common/guard_match.hpp"
-#include "plugins/estimators/common/model.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/memory-equation/breakdown.hpp"
 #include "trainhost/trainhost.hpp"

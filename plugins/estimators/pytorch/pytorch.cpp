@@ -1,5 +1,8 @@
-// Plugin `pytorch`: the training step of a plain PyTorch run (module of transformers, autocast, activation
-// checkpointing, DDP, FSDP2 or DeepSpeed) and of torchtitan by a replay of its allocations (core/frameworks).
+// Plugin `pytorch`: manifest, score and options. The training step of a plain PyTorch run (module of
+// transformers, autocast, activation checkpointing, DDP, FSDP2 or DeepSpeed), of torchtitan, torchtune and
+// litgpt by a replay of its allocations (core/frameworks). A value that no framework has is TH_E_ARG; a run
+// that is not described is TH_E_UNSUPPORTED, and the host asks `transformer` instead. Next: settings.cpp,
+// report.cpp.
 #include <algorithm>
 #include <array>
 
@@ -49,6 +52,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
 /// TrainingArguments of transformers 5, which axolotl and LLaMA-Factory use too, has optim =
 /// "adamw_torch_fused", and so has torchtitan; torch.optim takes foreach on a GPU.
 frameworks::OptimizerLoop usual_loop(const rules::Options& given) {
+  // Not validated here: options_of() has done so.
   const std::string framework = given.text("framework").value_or("pytorch");
   const bool own_loop = framework == "pytorch" || framework == "fsdp2" || framework == "litgpt";
   return own_loop ? frameworks::OptimizerLoop::kForeach : frameworks::OptimizerLoop::kFused;
@@ -82,11 +86,13 @@ pytorch::TorchtitanVersion version_of(const rules::Options& given) {
 
 void set_data_parallel_options(const rules::Options& given, pytorch::Options& o) {
   o.by_accelerate = o.name == "transformers" || o.name == "llama-factory";
+  // The Trainer of transformers reduces in the last micro-batch only; a loop by hand reduces in each.
   o.no_sync = given.flag("no_sync", o.by_accelerate);
   const auto version = given.number("fsdp_version", 1, 2);
   if (version && !o.by_accelerate && o.name != "axolotl")
     throw abi::StatusError(TH_E_ARG, "plan.fsdp_version of " + o.name + ": it is a setting of transformers",
                            "leave it out");
+  // FSDP1, which settings.cpp refuses.
   o.flat_parameters = version == 1;
   o.ddp_bucket = given.count("ddp_bucket").value_or(o.ddp_bucket);
   o.gradient_as_bucket_view = given.flag("gradient_as_bucket_view", false);
@@ -117,6 +123,7 @@ pytorch::Options options_of(const th_host* host) {
                                " is described, and several of torchtitan only",
                            "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
+  // Settings that one framework has are refused for the others, with a message that names it.
   o.compile = given.word("execution", {"eager", "compile"}) == "compile";
   const auto loss = given.word("cross_entropy", {"fused", "plain", "in-place", "chunked", "liger", "cut"});
   // 0.0 turned the compilation of the loss off.
@@ -149,6 +156,7 @@ pytorch::Options options_of(const th_host* host) {
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
+  // 0: what transformers takes for "auto". count() accepts positive numbers only.
   if (given.text("reduce_bucket") == "0")
     o.reduce_bucket.reset();
   else if (const auto elements = given.count("reduce_bucket"))
@@ -164,6 +172,7 @@ pytorch::Options options_of(const th_host* host) {
   o.persistence = elements_of("persistence_threshold", o.persistence);
   o.max_live = elements_of("max_live", o.max_live).value_or(o.max_live);
   o.reuse_distance = elements_of("reuse_distance", o.reuse_distance).value_or(o.reuse_distance);
+  // Set by the host for variations of a run; bytes that do not fit need not be exact then.
   o.only_if_it_fits = given.flag("only_if_it_fits", false);
   if (const auto bytes = given.count("runtime")) o.runtime = *bytes, o.runtime_given = true;
   return o;

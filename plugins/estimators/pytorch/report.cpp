@@ -1,3 +1,7 @@
+// From settings to a report: replays the step (core/frameworks/training_step.hpp), then the caching allocator
+// on the device of the run, and lists tensors by purpose, gaps, context and upper bounds. Replays are cached,
+// because searches ask for one step under many budgets. Which settings: settings.cpp. Causes of the upper
+// bounds: docs/memory-model.md ("Upper bounds").
 #include "plugins/estimators/pytorch/report.hpp"
 
 #include <algorithm>
@@ -20,6 +24,7 @@ struct Line {
   std::uint32_t phases;
 };
 constexpr std::uint32_t kPasses = kForward | kBackward;
+// Every purpose is in one line, so the entries sum to the peak. Phases: when the memory may be in use.
 constexpr Line kLines[] = {
     {Purpose::kWeights, Component::kWeights, kAlways},
     {Purpose::kMasterWeights, Component::kMasterWeights, kAlways},
@@ -33,6 +38,8 @@ constexpr Line kLines[] = {
     {Purpose::kCommunication, Component::kCommunication, kAlways},
     {Purpose::kBuffers, Component::kWorkspace, kAlways},
 };
+
+static_assert(std::size(kLines) == frameworks::kPurposes);
 
 class Builder {
  public:
@@ -123,6 +130,8 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
       return r;
     }
   }
+  // Without the lock: other threads may replay other steps at the same time. Two that make the same one keep
+  // both.
   const ReplayPointer made = make_replay(a, s, c);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
@@ -134,6 +143,7 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
 /// device has fits if it does so after the allocator has returned its cached segments.
 std::uint64_t reserved_on_device(const Replay& r, const Options& options, const RunSpec& run,
                                  std::vector<std::string>& notes) {
+  // The allocator cannot use what the CUDA context takes.
   const std::uint64_t capacity =
       run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
   const bool fits_exactly = capacity >= r.peak.bytes;
@@ -305,6 +315,7 @@ ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettin
 MemoryReport report(const model::Architecture& given, const RunSpec& run, const Options& options) {
   Builder b;
   std::vector<std::string>& notes = b.report.notes;
+  // parallel.vocab_multiple: every tensor over the vocabulary has the padded size.
   model::Architecture a = given;
   const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;

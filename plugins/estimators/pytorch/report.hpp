@@ -1,5 +1,5 @@
 // The memory report of a PyTorch training step: what is allocated at the peak, what the allocator reserves
-// beyond it.
+// beyond it. Settings of the step: settings.hpp; the replay: core/frameworks.
 #pragma once
 #include "core/base/memory_report.hpp"
 #include "core/model/architecture.hpp"

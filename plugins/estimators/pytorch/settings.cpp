@@ -1,3 +1,7 @@
+// What is common to all frameworks, and the order in which settings are decided: types, recomputation,
+// optimizer, then the sharding of the framework (settings_*.cpp). A run that the replay does not describe is
+// refused, because a figure of another run would look as exact as a right one. Allocates and replays nothing:
+// report.cpp. What is described: docs/pytorch-memory.md.
 #include "plugins/estimators/pytorch/settings.hpp"
 
 #include <algorithm>
@@ -13,6 +17,7 @@ using frameworks::Element;
 /// Workspace of cuBLAS for compute capability 9.0; earlier GPUs have 8.125 MiB.
 constexpr std::uint64_t kWorkspace = 32u << 20;
 
+// As the user has written it, so that the message can be searched for in the run file.
 std::string assigned(const char* key, DType t) {
   return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
 }
@@ -20,6 +25,7 @@ std::string assigned(const char* key, DType t) {
 Element element_of(DType t, const char* key) {
   switch (t) {
     case DType::kF32:
+    // TF32 is an arithmetic of products; tensors are f32.
     case DType::kTF32:
       return Element::kF32;
     case DType::kBF16:
@@ -48,12 +54,16 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
   const bool float8 = r.compute == DType::kF8 && o.framework == Framework::kTorchtitan;
   if (r.compute != DType::kF32 && r.compute != DType::kTF32 && !is_half(r.compute) && !float8)
     reject(assigned("train.precision", r.compute), "kernels of narrower types are not replayed");
+  // Of a run with adapters the frozen base is most of the weights; it may have a type of its own (lora.base).
   const DType base = adapts(r) && r.memory.frozen != DType::kNone ? r.memory.frozen : r.weight;
   s.weights = element_of(base, adapts(r) ? "lora.base" : "plan.weights");
   s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
+  // Trained weights that are f32 compute in a half type only under autocast. Adapters are always f32.
   s.autocast = is_half(r.compute) && (adapts(r) || s.weights == Element::kF32);
   const std::string type(run_file_name(base));
   if (!adapts(r) && is_half(base) && r.master == DType::kF32) {
+    // The run file has half weights and a master copy. PyTorch has one f32 parameter, which is the master
+    // copy.
     s.weights = Element::kF32;
     s.autocast = true;
     notes.push_back("Mixed precision: the weights are f32, and " +
@@ -67,6 +77,7 @@ void require_types_of_parameters(const RunSpec& r, const Options& o, const frame
                                  std::vector<std::string>& notes) {
   const Element trained = adapts(r) ? Element::kF32 : s.weights;
   bool assumed = false;
+  // Both are allocated by PyTorch with zeros_like() or by autograd, in the type of the parameter.
   for (const auto& [type, key] : {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}}) {
     if (type == DType::kNone) continue;
     // FSDP2 has a type for the reduction of gradients, and casts them to that of the shards.
@@ -90,6 +101,7 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
       return;
     case Recompute::kNone:
       return;
+    // torchtitan alone has a mode per operator; gradient_checkpointing of transformers takes whole layers.
     case Recompute::kSelective:
       if (o.framework == Framework::kTorchtitan) {
         s.selective = true;
@@ -103,6 +115,8 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
 }
 
 void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
+  // Temporaries of a step are the peak of many runs, so an optimizer whose kernels are not known is not
+  // replayed.
   if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kSgd &&
       r.optimizer != Optimizer::kSgdMomentum)
     reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\"", "its temporaries are not replayed",
@@ -118,6 +132,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (r.mode == RunMode::kQlora && !torchtune && !litgpt)
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
+  // One sentence per run: the first setting that is not described is reported.
   const Parallelism& p = r.parallel;
   const bool titan = o.framework == Framework::kTorchtitan;
   for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan},
@@ -147,6 +162,8 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
 /// Adapters of a model whose file fuses or stacks the matrices that lora.targets names.
 void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
   if (!adapts(r)) return;
+  // peft adapts single matrices. Where the model file has a fused or stacked matrix, another tensor is
+  // adapted.
   constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
   if (a.has_experts() && (r.lora_targets & kMlp))
     reject("adapters of experts", "peft 0.21 adapts their stacked matrices by parametrization",
@@ -174,8 +191,14 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
   s.dropout = o.dropout;
+  // Several ranks are DDP until a framework says that it shards; it then turns DDP off.
   s.ddp = {r.parallel.data > 1, o.ddp_bucket, o.gradient_as_bucket_view};
   s.machine.cublas_workspace = kWorkspace;
+  if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)
+    reject("plan.execution = \"compile\"",
+           "what compiled graphs keep is described for torchtitan and torchtune only");
+  // litgpt and torchtune set the types themselves: every tensor is bf16, whatever the defaults of the run
+  // file say.
   if (o.framework == Framework::kLitgpt) {
     set_recompute(r, o, s);
     set_optimizer(r, o, s);
@@ -187,15 +210,13 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_torchtune(a, r, o, s, notes);
     return s;
   }
+  // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
   if (o.framework != Framework::kDeepSpeed) {
     set_types(r, o, s, notes);
     require_types_of_parameters(r, o, s, notes);
   }
   set_recompute(r, o, s);
   set_optimizer(r, o, s);
-  if (o.compile && o.framework != Framework::kTorchtitan)
-    reject("plan.execution = \"compile\"",
-           "what compiled graphs keep is described for torchtitan and torchtune only");
   if (o.framework == Framework::kDeepSpeed)
     set_deepspeed(a, r, o, s, notes);
   else if (sharded(r, o))

@@ -1,4 +1,5 @@
-// A run of the run file as the settings of a PyTorch training step.
+// From a run of the run file to the settings of a PyTorch training step (core/frameworks/training_step.hpp),
+// for six groups of frameworks. Refuses what is not described, and counts no bytes: report.hpp.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,4 +1,6 @@
-// DeepSpeed: a module of transformers with its engine, ZeRO stage 1 to 3.
+// DeepSpeed: a module of transformers with its engine, ZeRO stage 1 to 3. Converts its configuration keys and
+// refuses what was not compared with DeepSpeed; what a stage allocates is in core/frameworks.
+// docs/pytorch-memory.md lists both.
 #include <algorithm>
 #include <array>
 

@@ -1,5 +1,6 @@
 // FSDP2: `fully_shard` on each decoder layer and on the model of transformers, by hand or by accelerate, and
-// torchtitan.
+// torchtitan with its tensor, context and pipeline parallelism. Differences between its versions:
+// docs/pytorch-memory.md ("torchtitan"). Sets the policy only; what a unit allocates is in core/frameworks.
 #include <algorithm>
 #include <array>
 
@@ -16,6 +17,7 @@ const char* name_of(Element e) { return e == Element::kF32 ? "f32" : e == Elemen
 Element half_of(DType t) { return t == DType::kF16 ? Element::kF16 : Element::kBF16; }
 
 void require_plain_llama(const model::Architecture& a) {
+  // Configurations of the family llama may have biases or other norms, which torchtitan's module does not.
   const auto plain = [](const model::LayerRun& run) {
     const model::Layer& l = run.layer;
     return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
@@ -28,6 +30,7 @@ void require_plain_llama(const model::Architecture& a) {
 void set_compile(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                  std::vector<std::string>& notes) {
   if (!o.compile) return;
+  // With recomputation the layer decides what is kept, without it the compiler does.
   if (r.recompute == Recompute::kNone)
     reject("plan.execution = \"compile\" without recomputation", "the compiler chooses what a layer keeps",
            "set train.recompute to \"selective\" or \"full\"");
@@ -69,11 +72,13 @@ void set_tensor_parallelism(const model::Architecture& a, const RunSpec& r, fram
   if (s.selective)
     reject("selective recomputation with parallel.tensor", "which collectives it keeps was not compared",
            "set train.recompute to \"none\" or \"full\"");
+  // The replay has one size for all ranks.
   const auto divides = [&](std::uint64_t n, const std::string& what) {
     if (n % ranks)
       reject("parallel.tensor = " + std::to_string(ranks) + " with " + std::to_string(n) + " " + what,
              "the ranks have equal parts");
   };
+  // Sequence parallelism divides the tokens that context parallelism leaves to a rank.
   divides(r.seq_len / r.parallel.context, "tokens");
   divides(a.vocab, "tokens of the vocabulary");
   for (const model::LayerRun& run : a.layers) {
@@ -92,6 +97,7 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
   if (r.parallel.virtual_stages > 1)
     reject("parallel.interleave = " + std::to_string(r.parallel.virtual_stages),
            "of the pipeline schedules only 1F1B is replayed");
+  // Every micro-batch of a pipeline is replayed, because the number in flight changes: a bound on the time.
   constexpr std::uint32_t kMostMicroBatches = 1024;
   if (r.accumulate > kMostMicroBatches)
     reject("train.grad_accum = " + std::to_string(r.accumulate) + " with parallel.pipeline",
@@ -102,6 +108,7 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
     reject("parallel.pipeline = " + std::to_string(stages) + " with " + std::to_string(a.layer_count()) +
                " layers",
            "each stage has two layers at least, of which embedding and head may be one");
+  // Not two, as elsewhere: see step_settings().
   s.accumulate = r.accumulate;
   s.fsdp.reduces_at_end = true;
   s.fsdp.keeps_last_layer = false;
@@ -115,6 +122,7 @@ void set_pipeline(const model::Architecture& a, const RunSpec& r, const Options&
 
 void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
               std::vector<std::string>& notes) {
+  // Families whose step was compared with PyTorch to the byte (docs/pytorch-memory.md, "Accuracy").
   constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
   if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
     reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
@@ -129,9 +137,11 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
            "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
   const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16 || r.compute == DType::kF8;
   frameworks::FsdpPolicy& f = s.fsdp;
+  // Context-parallel ranks have equal weights, so fully_shard divides them over these ranks too.
   f.ranks = r.parallel.data * r.parallel.context;
   f.reshard_after_forward = r.parallel.zero != 2;
   f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
+  // Mixed precision is MixedPrecisionPolicy of FSDP2: weights are cast when they are gathered.
   s.autocast = false;
   s.ddp.on = false;
   if (half && f.shards == Element::kF32) s.weights = half_of(r.compute);
@@ -148,10 +158,13 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (o.framework == Framework::kTorchtitan) {
     require_plain_llama(a);
     s.modules = frameworks::ModelSource::kTorchtitan;
+    // The table of versions in docs/pytorch-memory.md, line by line.
     f.separate_ends = o.version == TorchtitanVersion::k02;
     f.keeps_last_layer = !f.separate_ends;
     f.sums_by_unit = !f.separate_ends;
     s.composite_norms = o.version == TorchtitanVersion::k00;
+    // In this order: float8 needs compiled layers; tensor parallelism depends on what selective recomputation
+    // keeps.
     set_compile(r, o, s, notes);
     set_float8(r, o, s, notes);
     set_tensor_parallelism(a, r, s);

@@ -1,4 +1,6 @@
-// litgpt with precision bf16-true: finetune_lora on any number of devices, finetune_full on one.
+// litgpt with precision bf16-true: finetune_lora on any number of devices, finetune_full on one. Settings
+// only; its modules are in core/frameworks. Published runs: docs/pytorch-memory.md ("Published runs of
+// litgpt").
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,4 +1,6 @@
-// torchtune: its recipes for full training, LoRA and QLoRA, on one device or under FSDP2.
+// torchtune: its recipes for full training, LoRA and QLoRA, on one device or under FSDP2. One function per
+// group of settings; each refuses what the recipes do not have. Published runs and their errors:
+// docs/pytorch-memory.md ("Published runs of torchtune"). The modules themselves: core/frameworks.
 #include <algorithm>
 
 #include "plugins/estimators/pytorch/settings.hpp"
@@ -9,6 +11,7 @@ namespace {
 using frameworks::Element;
 
 void require_llama(const model::Architecture& a) {
+  // One module serves Llama and Mistral; other variants of these families have tensors that it lacks.
   const auto plain = [](const model::LayerRun& run) {
     const model::Layer& l = run.layer;
     return !l.attention.q_bias && !l.attention.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
@@ -20,6 +23,7 @@ void require_llama(const model::Architecture& a) {
 }
 
 void require_bf16(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  // kNone: the run file does not name the type.
   const auto is = [](DType t, DType other) { return t == other || t == DType::kNone; };
   if (r.compute != DType::kBF16)
     reject("train.precision other than \"bf16\" in torchtune", "its recipes were compared in bf16",
@@ -30,12 +34,14 @@ void require_bf16(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
     if (!is(type, DType::kBF16) && type != DType::kF32 && r.mode == RunMode::kFull)
       reject(std::string(key) + " = \"" + std::string(run_file_name(type)) + "\"",
              "with dtype: bf16 torchtune has every tensor in bf16");
+  // torchtune has one type for everything (dtype) and no autocast.
   s.weights = Element::kBF16;
   notes.push_back(
       "torchtune has weights, gradients and moments in bf16, without a copy in f32 (dtype: bf16).");
 }
 
 void choose_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
+  // 8-bit AdamW besides those of torch.optim: of torchao, or of bitsandbytes with paged moments.
   if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kAdamW8bit &&
       r.optimizer != Optimizer::kSgd && r.optimizer != Optimizer::kSgdMomentum)
     reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\"", "its temporaries are not replayed",
@@ -47,12 +53,14 @@ void choose_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettin
   s.update_in_backward = o.update_in_backward;
   if (s.update_in_backward && r.mode != RunMode::kFull)
     reject("plan.optimizer_in_backward with adapters", "the LoRA recipes of torchtune have no such setting");
+  // A parameter is updated as soon as its gradient is complete, and the gradient is freed.
   if (s.update_in_backward && r.accumulate > 1)
     reject("plan.optimizer_in_backward with train.grad_accum > 1",
            "a gradient is freed before the next micro-batch");
 }
 
 void choose_adapters(const RunSpec& r, frameworks::StepSettings& s) {
+  // Adapters are in bf16 like everything else; only the frozen base may be quantised.
   if (r.mode == RunMode::kQlora) {
     if (r.memory.frozen != DType::kNF4)
       reject("a base in another type than nf4", "QLoRA of torchtune has NF4 tensors of torchao");
@@ -65,6 +73,7 @@ void choose_adapters(const RunSpec& r, frameworks::StepSettings& s) {
 
 void choose_offload(const RunSpec& r, frameworks::StepSettings& s) {
   if (r.memory.activations_in == Tier::kDevice) return;
+  // With recomputation the offloaded tensors are the inputs of layers, whose order is known.
   if (!s.checkpoint)
     reject("plan.offload_activations without recomputation",
            "which copies to host memory are complete at the peak depends on the speed of the device",
@@ -80,9 +89,11 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
            "set parallel.zero to 3, or to 2 for fsdp_reshard_after_forward: False");
   if (r.mode == RunMode::kQlora)
     reject("NF4 weights on several ranks", "units that hold NF4 tensors are not replayed");
+  // No DDP: the distributed recipes shard at every number of ranks.
   s.ddp.on = false;
   s.fsdp.ranks = r.parallel.data;
   s.fsdp.reshard_after_forward = r.parallel.zero == 3;
+  // One type for shards, gathered weights and reduction (dtype: bf16).
   s.fsdp.shards = s.fsdp.reduce = s.weights;
   notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) +
                   " ranks; every layer and the model are units, in bf16.");
@@ -93,6 +104,7 @@ void choose_ranks(const RunSpec& r, frameworks::StepSettings& s, std::vector<std
 void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options& o,
                    frameworks::StepSettings& s, std::vector<std::string>& notes) {
   require_llama(a);
+  // Without eager attention a run file that asks for materialised scores has no equivalent.
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\"", "torchtune calls scaled_dot_product_attention");
   s.modules = frameworks::ModelSource::kTorchtune;
@@ -103,6 +115,8 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
   choose_ranks(r, s, notes);
   s.loss = o.loss;
   s.compiles_layers = s.compiles_loss = o.compile;
+  // Rows are packed with several examples: positions are an input, and the table of angles has the length of
+  // the model.
   s.packed = true;
   s.positions = static_cast<std::uint32_t>(std::max<std::uint64_t>(a.max_positions, s.sequence));
 }

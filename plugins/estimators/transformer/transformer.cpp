@@ -15,7 +15,7 @@
 #include "core/base/text.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/placement/memory_plan.hpp"
-#include "plugins/estimators/common/guard_match.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "trainhost/trainhost.hpp"
 

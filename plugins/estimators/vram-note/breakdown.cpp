@@ -1,4 +1,7 @@
-// Builds the entries in the order of the source, then one note per topic.
+// Builds the entries in the order of the source, then one note per topic: the rule, its inputs, types,
+// omissions. The arithmetic is in note.cpp; here are formulas with numbers, bounds, and the true values where
+// the model or the run differs. Mistakes of the source: docs/memory-model.md ("Known mistakes of these
+// rules").
 #include "plugins/estimators/vram-note/breakdown.hpp"
 
 #include <algorithm>
@@ -37,7 +40,9 @@ class Builder {
  private:
   void add_entries() {
     const std::string tokens = n(in_.batch) + "*" + n(in_.seq);
+    // Phases in which activations and outputs exist. All entries are counted at the peak.
     const std::uint32_t at_work = infers_ ? kForward | kEval | kGenerate : kForward | kBackward;
+    // Lower bound: the measurement of the calculator that the source cites.
     report_.add(Component::kRuntime, "cuda", kAlways, p_.cuda, "2 GiB").lo = kCudaMeasured;
     report_.add(Component::kWeights, "parameters", kAlways, p_.parameters,
                 "P*2 = " + n(in_.parameters) + "*2");
@@ -51,10 +56,13 @@ class Builder {
       add(Component::kOptimizerState, "first_moments", p_.first_moments);
       add(Component::kOptimizerState, "second_moments", p_.second_moments);
     }
+    // The source keeps one tensor per layer. With recomputation even these are not all kept at the same time,
+    // so the lower bound is 0; without it an eager GPT block keeps 34*B*S*H bytes, 17 times 2*B*S*H.
     MemoryEntry& activations =
         report_.add(Component::kActivations, "layers[].hidden", at_work, p_.activations,
                     "L*B*S*H*2 = " + n(in_.layers) + "*" + tokens + "*" + n(in_.hidden) + "*2");
     activations.lo = 0, activations.hi = checked_mul(p_.activations, infers_ ? 1 : 17);
+    // Logits in f32 take twice the bytes; computed in chunks, next to none.
     MemoryEntry& logits = report_.add(
         Component::kLogits, "outputs", at_work, p_.outputs,
         (infers_ ? "B*S*V*2 = " : "B*S*V*2*2 = ") + tokens + "*" + n(in_.vocab) + (infers_ ? "*2" : "*2*2"));
@@ -77,10 +85,12 @@ class Builder {
                    (adapters ? ", the adapters of rank " + n(r_.lora_rank) +
                                    " on the run's targets; the source assumes 2 %."
                              : "."));
+      // Gradients and moments of the adapters are counted, their weights are not.
       if (r_.mode != RunMode::kFull)
         report_.note("The source does not count the adapters themselves: " +
                      bytes(checked_mul(in_.trainable, kHalf)) + ".");
     }
+    // An option may replace each symbol. The note then has the bytes with the value of the model.
     if (true_p_ && in_.parameters != true_p_)
       report_.note("P = " + count(in_.parameters) + " is set by the option; the model has " + count(true_p_) +
                    ": weights " + bytes(checked_mul(true_p_, kHalf)) + ".");
@@ -95,6 +105,7 @@ class Builder {
   }
 
   void note_types() {
+    // With adapters the base may have a type of its own (lora.base).
     const DType base = r_.memory.frozen == DType::kNone ? r_.weight : r_.memory.frozen;
     if (bits_of(base) != 16)
       report_.note("The source counts 2 bytes per weight; the weights of this run are " +
@@ -110,11 +121,13 @@ class Builder {
   }
 
   std::uint64_t weights_of(DType t) const {
+    // size_of() is 0 for types below one byte.
     return size_of(t) ? checked_mul(in_.parameters, size_of(t))
                       : in_.parameters * bits_of(t) / 8;  // 4 bits of less than 2^62
   }
 
   void note_omissions() {
+    // Omissions are stated for the model, also where an option replaces its vocabulary.
     Inputs real = in_;
     if (m_.vocab) real.vocab = m_.vocab;
     if (infers_)
@@ -126,6 +139,7 @@ class Builder {
       report_.note(
           "Activations are counted as one tensor per layer; autograd keeps 17 or more of that size: " +
           bytes(checked_mul(in_.layers, in_.batch, in_.seq, m_.hidden, kHalf, 17)) + " or more.");
+    // Sharding would divide most lines; the source has no symbol for ranks.
     if (checked_mul(r_.parallel.data, r_.parallel.tensor, r_.parallel.pipeline, r_.parallel.context) > 1 ||
         r_.parallel.zero)
       report_.note("The source is for one device: nothing is sharded over ranks.");
@@ -145,6 +159,7 @@ class Builder {
 
 std::uint64_t adapter_parameters(const ModelSpec& m, const RunSpec& r) {
   if (r.mode == RunMode::kFull || r.mode == RunMode::kInference || !r.lora_rank || !r.lora_targets) return 0;
+  // A rank-r adapter of a matrix [rows, columns] is the product of [rows, r] and [r, columns].
   const std::uint64_t H = m.hidden, I = m.intermediate;
   // In the order of lora.targets' bits: q, k, v, o, gate, up, down; rows + columns of each.
   const std::uint64_t rows_plus_columns[] = {
@@ -161,6 +176,7 @@ Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::u
   in.layers = m.layers, in.batch = r.micro_batch, in.seq = r.seq_len;
   in.hidden = s.hidden.value_or(m.hidden), in.vocab = s.vocab.value_or(m.vocab);
   const std::uint64_t adapters = adapter_parameters(m, r);
+  // The most explicit source counts: the option, the adapters of [lora], the assumption of the source.
   if (s.ratio)
     in.trainable = trainable(in.parameters, *s.ratio);
   else if (adapters)

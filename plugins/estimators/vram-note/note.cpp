@@ -1,4 +1,5 @@
-// training() and inference() share CUDA, weights and activations (common_parts).
+// The lines of the note for training and inference, which share CUDA, weights and activations (common_parts).
+// Knows no model and no run: breakdown.cpp fills the inputs. See note.hpp.
 #include "plugins/estimators/vram-note/note.hpp"
 
 #include <cmath>

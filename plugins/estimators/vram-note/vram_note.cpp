@@ -1,9 +1,9 @@
-// Plugin `vram-note`: reads the options, counts the parameters and calls breakdown().
+// Plugin `vram-note`: manifest and score; reads the options, counts the parameters and calls breakdown().
+// Computes nothing: note.cpp.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
-#include "plugins/estimators/common/guard_match.hpp"
-#include "plugins/estimators/common/model.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/vram-note/breakdown.hpp"
 #include "trainhost/trainhost.hpp"

@@ -75,6 +75,7 @@ struct Shape {
 
 struct Ebb {
   static bool is_supported(const th_run& r) {
+    // Settings that the formulas below do not describe. Without a match the host asks other estimators.
     const bool one_rank =
         r.data_parallel <= 1 && r.tensor_parallel <= 1 && r.pipeline_parallel <= 1 && r.context_parallel <= 1;
     return one_rank && r.mode == TH_MODE_FULL && r.recompute == TH_RC_NONE && count_moments(r) >= 0 &&
@@ -86,10 +87,12 @@ struct Ebb {
 
   static void estimate(const th_host& host, const th_model& m, const th_run& r, const th_profile*,
                        th::Tree& tree) {
+    // estimate() may be called without match(), for an estimator that the user names.
     if (!is_supported(r))
       throw th::Error(TH_E_UNSUPPORTED,
                       "ebb supports one rank with adamw, sgd or sgd-momentum, without recompute");
     const Shape s(host, m);
+    // An untied head is a second matrix of the size of the embedding.
     const Size P = Size(m.vocab) * m.hidden * (m.flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2) + s.H +
                    s.recurrence_parameters() * s.recur + s.attention_parameters() * s.attend +
                    s.mlp_parameters() * m.layers;
@@ -113,11 +116,13 @@ struct Ebb {
       if (bytes.value) tree.approximation(entry, bytes.value, bytes.value / 2, most.value);
     };
     const Size tokens = Size(r.micro_batch) * r.seq_len, bytes = bytes_of(r.dt_compute);
+    // The state is kept at every 64th token, in f32 whatever the compute type.
     const std::uint64_t chunks = (std::uint64_t{r.seq_len} + 63) / 64;
     kept("recurrence", "L_r*B*S*(5H + gates + 2N)*bytes", tokens * s.recurrence_row() * s.recur * bytes);
     kept("states", "L_r*B*ceil(S/64)*H*N*4", Size(r.micro_batch) * chunks * s.H * s.N * s.recur * 4);
     kept("attention", "L_a*B*S*(2H + 2AD + 2KD)*bytes", tokens * s.attention_row() * s.attend * bytes);
     kept("mlp", "L*B*S*(2H + 3I)*bytes", tokens * s.mlp_row() * m.layers * bytes);
+    // The claim of the total is that of its least certain entry.
     tree.claim(TH_APPROXIMATION);
     tree.note("Logits are not counted.");
   }

@@ -1,4 +1,6 @@
-// The kernels of the plain trainer. Indices: r row, i and j columns, h head, q query, k key.
+// The kernels of the plain trainer, one function per operation, as core/executor/kernels.hpp documents them.
+// Indices: r row, i and j columns, h head, q query, k key. No memory and no order of operations: the executor
+// has both. Next: plain_trainer.cpp, check.cpp.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -21,6 +21,7 @@ struct Size {
       throw th::Error(TH_E_UNSUPPORTED, "the sizes of the model exceed 63 bits");
   }
   friend Size operator*(Size a, Size b) {
+    // An overflow becomes the largest number, which the constructor rejects.
     std::uint64_t c;
     return __builtin_mul_overflow(a.value, b.value, &c) ? Size(~std::uint64_t{0}) : Size(c);
   }
@@ -73,6 +74,7 @@ Size layer_activations(const th_model& m, const th_run& r) {
 
 struct @TYPE@ {
   static int match(const th_model& m, const th_run& r) noexcept {
+    // A score of 0 means that the host asks other estimators: settings that the formulas do not describe.
     const bool one_rank = r.data_parallel <= 1 && r.tensor_parallel <= 1 && r.pipeline_parallel <= 1;
     if (!m.family || std::strcmp(m.family, "@FAMILY@") != 0 || r.mode != TH_MODE_FULL || !one_rank ||
         count_moments(r) < 0)
@@ -96,6 +98,7 @@ struct @TYPE@ {
     add_exact("gradients", TH_MEM_GRADIENTS, "P*bytes", P * bytes_per_element(r.dt_grad));
     add_exact("moments", TH_MEM_OPTIMIZER_STATE, "moments*P*bytes",
               P * static_cast<std::uint64_t>(count_moments(r)) * bytes_per_element(r.dt_moment));
+    // Every layer keeps the same, and at the peak (the start of the backward pass) all of them do.
     const Size kept = Size(m.layers) * tokens * layer_activations(m, r) * bytes_per_element(r.dt_compute);
     tree.approximation(
         {"activations", TH_TIER_HOST, TH_MEM_ACTIVATIONS, 0, "L*B*S*(4H + 2AD + 2KD + 3I)*bytes"}, kept.value,

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "plugins/cpu/common/bf16_blocks.hpp"
+#include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/engine/bf16_product.hpp"
 #include "tests/support/cpu_op_fixture.hpp"
 

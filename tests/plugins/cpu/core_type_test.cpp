@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "plugins/cpu/front/core_type.hpp"
+#include "plugins/cpu/front_end/core_type.hpp"
 
 namespace trainhost::cpu {
 namespace {

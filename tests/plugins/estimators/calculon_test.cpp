@@ -7,7 +7,6 @@
 #include "core/base/error.hpp"
 #include "plugins/estimators/calculon/closed_form.hpp"
 #include "tests/plugins/estimators/calculon_golden.hpp"
-#include "tests/plugins/estimators/calculon_upstream.hpp"
 
 using namespace trainhost;
 using namespace trainhost::calculon;

@@ -99,6 +99,8 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
         run.mode = RunMode::kFull, run.lora_rank = run.lora_targets = 0, run.parallel.data = 2;
       },
       llama);
+  check_refused(r, {{"framework", "litgpt"}, {"cross_entropy", "plain"}, {"execution", "compile"}},
+                "plan.execution = \"compile\"", llama);
   const ModelSpec gemma = *model::find_planned_preset("gemma-2-2b");
   refused(
       "this model in litgpt", [](RunSpec&) {}, gemma);

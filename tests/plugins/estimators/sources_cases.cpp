@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plugins/estimators/common/model.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
 #include "plugins/estimators/memory-equation/breakdown.hpp"
 #include "plugins/estimators/vram-note/breakdown.hpp"

@@ -42,7 +42,7 @@ const Break kBreaks[] = {
      "th_step_out.tokens_counted, uint64_t at 24 is now th_step_out.tokens_counted, double at 24"},
     {"insertion", "memory.h", "  uint64_t bytes_at_peak;", "  uint64_t device; uint64_t bytes_at_peak;",
      "th_mem.bytes_at_peak, uint64_t at 56 is now th_mem.device, uint64_t at 56"},
-    {"removal", "trainer.h", "  uint64_t device_ns;", "", "th_step_out.device_ns, uint64_t at 40 is gone"},
+    {"removal", "trainer.h", "  uint64_t device_ns;", "", "th_step_out.device_ns, uint64_t at 40 is missing"},
     {"renamed function", "trainer.h", "(*counters)(", "(*statistics)(",
      "th_trainer.counters, th_status (*)(th_trainer_inst *, th_counters *, th_error *) at 72 is now "
      "th_trainer.statistics, "

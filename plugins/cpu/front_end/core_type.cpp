@@ -1,6 +1,6 @@
 // Environment variables are shared by the whole process, so they are changed only during one dlopen and
 // restored to their previous values, unset ones included. See core_type.hpp.
-#include "plugins/cpu/front/core_type.hpp"
+#include "plugins/cpu/front_end/core_type.hpp"
 
 #include <cstdlib>
 

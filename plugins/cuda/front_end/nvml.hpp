@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "plugins/cuda/front/cuda_driver.hpp"
+#include "plugins/cuda/front_end/cuda_driver.hpp"
 
 namespace trainhost::cuda {
 

@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
   BOOST_TEST(e["kind"] == "exact");
   BOOST_TEST(e["fits"] == true);
   BOOST_TEST(e["budget_bytes"] == 84396107366u);  // 79.10 GiB less 512 MiB
-  BOOST_TEST(!e.contains("host_budget_bytes"));  // the host memory of that machine is not known
+  BOOST_TEST(!e.contains("host_budget_bytes"));   // the host memory of that machine is not known
   BOOST_TEST(e["tiers"][0]["tier"] == "device");
   const json other = plan_of(run_program(small("plan", {"--device=mi300x-192gb"}), without_driver()));
   BOOST_TEST(other["backend"] == "");

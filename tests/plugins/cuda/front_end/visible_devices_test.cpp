@@ -1,6 +1,6 @@
 // Which device a run uses on a machine with several GPUs or with MIG slices, by CUDA_VISIBLE_DEVICES and
 // plugin.cuda.device; and that it is named with its UUID.
-#include "tests/plugins/cuda/front/front_fixture.hpp"
+#include "tests/plugins/cuda/front_end/front_end_fixture.hpp"
 
 using namespace trainhost;
 using namespace trainhost::test;

@@ -2,7 +2,7 @@
 // (has_code_for).
 #include <boost/test/unit_test.hpp>
 
-#include "plugins/cuda/front/device_checks.hpp"
+#include "plugins/cuda/front_end/device_checks.hpp"
 
 using trainhost::cuda::has_code_for;
 

@@ -1,10 +1,13 @@
-// Uses dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is an error here, not a crash later, and cuBLAS's
-// symbols are not visible to other libraries. See load_engine.hpp.
-#include "plugins/cuda/front/load_engine.hpp"
+// Tries the engines from the newest to the oldest and reports why none can be used. Uses dlopen with RTLD_NOW
+// | RTLD_LOCAL: a missing symbol is an error here, not a crash later, and cuBLAS's symbols are not visible to
+// other libraries. Finding the file: plugins/common/engine_loader.cpp; the device: device_checks.cpp. See
+// load_engine.hpp.
+#include "plugins/cuda/front_end/load_engine.hpp"
 
 #include <dlfcn.h>
 
 #include <array>
+#include <cassert>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -13,11 +16,12 @@
 #include "core/abi/error_guard.hpp"
 #include "plugins/common/engine_loader.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
-#include "plugins/cuda/front/cuda_driver.hpp"
+#include "plugins/cuda/front_end/cuda_driver.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
+// dladdr() maps it to the file of the plugin, beside which the engines are.
 const void* own() { return reinterpret_cast<const void*>(&select_engine); }
 
 struct Candidate {
@@ -67,10 +71,12 @@ std::optional<Reason> try_to_load(Candidate& c, int driver_version, const plugin
   try {
     table = &c.loader.table(open_library);
     return std::nullopt;
+    // The loader's own errors: a file of another build.
   } catch (const abi::StatusError& e) {
     return Reason{Obstacle::kBroken, e.what(), e.hint};
   } catch (const std::runtime_error& e) {
     const std::string why = e.what();
+    // dlopen() names the library that it does not find; the engine needs cuBLAS beyond those of the system.
     const bool blas = why.find("libcublas") != why.npos;
     return Reason{Obstacle::kLibrary, why,
                   blas ? "install cuBLAS of CUDA " + std::to_string(c.major) +
@@ -81,9 +87,11 @@ std::optional<Reason> try_to_load(Candidate& c, int driver_version, const plugin
 }
 
 [[noreturn]] void none_usable(const std::array<Reason, 2>& reasons) {
+  // Both reasons are stated, but one hint: that of the obstacle which is removed most easily.
   const bool second = reasons[1].obstacle < reasons[0].obstacle;
   const Reason &easiest = reasons[second], &other = reasons[!second];
   std::string hint = easiest.hint;
+  // A driver can often be updated only by an administrator, so the alternative is named too.
   if (easiest.obstacle == Obstacle::kDriver) hint += "; or " + other.hint;
   plugins::unavailable("no CUDA engine can be used: CUDA " + std::to_string(kNewestMajor) + ": " +
                            reasons[0].text + "; CUDA " + std::to_string(kOldestMajor) + ": " +
@@ -123,6 +131,7 @@ Engine select_engine(int driver_version) {
       engine.file = c.file;
       return engine;
     }
+    // Kept although an older engine works: `plugins list -v` says why the newer one does not.
     engine.skipped = "CUDA " + std::to_string(c.major) + ": " + why->text;
     reasons[i] = std::move(*why);
   }
@@ -131,12 +140,14 @@ Engine select_engine(int driver_version) {
 
 Engine select_engine_for_runs(int driver_version) {
   std::lock_guard lock(g_for_runs_mutex);
+  // A failure leaves it empty, and the next call tries again.
   if (!g_for_runs) g_for_runs = select_engine(driver_version);
   return *g_for_runs;
 }
 
 const plugins::EngineTable& loaded_engine() {
   std::lock_guard lock(g_for_runs_mutex);
+  assert(g_for_runs && g_for_runs->table);  // an instance exists, so an engine was selected for it
   return *g_for_runs->table;
 }
 

@@ -1,13 +1,13 @@
 // Devices are matched by UUID, or by PCI address if NVML does not know the UUID: the indices differ from
 // those of CUDA, because NVML orders devices by PCI address and ignores CUDA_VISIBLE_DEVICES. NVML's
 // functions are declared here, so that no header of the toolkit is needed. See nvml.hpp.
-#include "plugins/cuda/front/nvml.hpp"
+#include "plugins/cuda/front_end/nvml.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <string>
 
-#include "plugins/cuda/front/vendor_library.hpp"
+#include "plugins/cuda/front_end/vendor_library.hpp"
 
 namespace trainhost::cuda {
 namespace {

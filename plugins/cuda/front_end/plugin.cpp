@@ -11,11 +11,11 @@
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
-#include "plugins/cuda/front/cuda_driver.hpp"
-#include "plugins/cuda/front/cuda_options.hpp"
-#include "plugins/cuda/front/device_checks.hpp"
-#include "plugins/cuda/front/load_engine.hpp"
-#include "plugins/cuda/front/nvml.hpp"
+#include "plugins/cuda/front_end/cuda_driver.hpp"
+#include "plugins/cuda/front_end/cuda_options.hpp"
+#include "plugins/cuda/front_end/device_checks.hpp"
+#include "plugins/cuda/front_end/load_engine.hpp"
+#include "plugins/cuda/front_end/nvml.hpp"
 
 TH_MANIFEST(
     "id = \"cuda\"\n"

@@ -1,12 +1,13 @@
-// Checks in the order of the table "Why it cannot be used" in plugins/cuda/README.md. See device_checks.hpp.
-#include "plugins/cuda/front/device_checks.hpp"
+// Whether this machine can run the trainer. Checks in the order of the table "Why it cannot be used" in
+// plugins/cuda/README.md. Creates no CUDA context. See device_checks.hpp.
+#include "plugins/cuda/front_end/device_checks.hpp"
 
 #include <charconv>
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
-#include "plugins/cuda/front/nvml.hpp"
+#include "plugins/cuda/front_end/nvml.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::cuda {

@@ -1,13 +1,13 @@
 // The CUDA trainer's plugin library with a fake driver, a fake NVML and a fake engine: the message for every
 // reason why the trainer cannot be used; free memory without a CUDA context; plans without a driver. Which
 // engine is used: engine_choice_test.cpp. Which device: visible_devices_test.cpp.
-#include "tests/plugins/cuda/front/front_fixture.hpp"
+#include "tests/plugins/cuda/front_end/front_end_fixture.hpp"
 
 using namespace trainhost;
 using namespace trainhost::test;
 using namespace trainhost::test::front_end;
 
-BOOST_AUTO_TEST_SUITE(cuda_front)
+BOOST_AUTO_TEST_SUITE(cuda_front_end)
 
 BOOST_AUTO_TEST_CASE(a_good_machine_is_usable_and_counts_its_devices) {
   Machine machine{{"FAKE_CUDA_DEVICES", "3"}};

@@ -1,6 +1,7 @@
-// The functions of the driver that are needed are declared here, so that this file compiles without the CUDA
-// toolkit. cuInit() and the queries create no context and so allocate no device memory. See cuda_driver.hpp.
-#include "plugins/cuda/front/cuda_driver.hpp"
+// Lists the visible devices. The functions of the driver that are needed are declared here, so that this file
+// compiles without the CUDA toolkit. cuInit() and the queries create no context and so allocate no device
+// memory. Whether a device is good enough: device_checks.cpp. See cuda_driver.hpp.
+#include "plugins/cuda/front_end/cuda_driver.hpp"
 
 #include <stdlib.h>
 
@@ -9,8 +10,8 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
-#include "plugins/cuda/front/nvml.hpp"
-#include "plugins/cuda/front/vendor_library.hpp"
+#include "plugins/cuda/front_end/nvml.hpp"
+#include "plugins/cuda/front_end/vendor_library.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::cuda {

@@ -1,6 +1,6 @@
 // Which engine the front end uses: that of CUDA 13 or that of CUDA 12, by the version of the driver and by
 // the libraries that are found; and the message when it can use neither.
-#include "tests/plugins/cuda/front/front_fixture.hpp"
+#include "tests/plugins/cuda/front_end/front_end_fixture.hpp"
 
 using namespace trainhost;
 using namespace trainhost::test;

@@ -1,5 +1,6 @@
-// Parses and checks `mode`, `device` and `attention`, and checks `products`. See cuda_options.hpp.
-#include "plugins/cuda/front/cuda_options.hpp"
+// Parses and checks `mode`, `device` and `attention`, and checks `products`; values only, whether or not a
+// device exists. What a mode means: core/step/device_modes.hpp. See cuda_options.hpp.
+#include "plugins/cuda/front_end/cuda_options.hpp"
 
 #include <algorithm>
 #include <charconv>
