@@ -1,5 +1,6 @@
 // See arguments_read.hpp. Three passes over the text: words with positions, assignments of variables,
-// options.
+// options. The syntax is the part of a shell's that start scripts use; a script is never run, and what only a
+// shell could know (the output of a command, the environment) stays as it is written.
 #include "core/framework_files/arguments_read.hpp"
 
 #include <charconv>
@@ -35,6 +36,8 @@ class WordReader {
 
  private:
   void step() {
+    // One character per call. Quotes join what they contain to the word around them; a backslash takes the
+    // next character as it is, or joins two lines.
     const char c = text_[at_];
     if (quote_) {
       if (c == quote_)
@@ -60,6 +63,7 @@ class WordReader {
     } else if (c == ' ' || c == '\t' || c == '\r') {
       end_word();
     } else if ((c == '(' || c == ')') && !expansion()) {
+      // NAME=( WORD... ): the words inside begin no commands, also on lines of their own.
       parentheses_ += c == '(' ? 1 : parentheses_ > 0 ? -1 : 0;
       if (c == '(') add(c);
       end_word();
@@ -100,6 +104,7 @@ class WordReader {
 
 using Variables = std::map<std::string, std::string>;
 
+/// "--num-layers 32 --hidden-size 4096" of MODEL_ARGS="...": such variables only collect options.
 bool holds_options(const std::string& value) {
   return value.starts_with("--") || value.find(" --") != value.npos || value.find("\n--") != value.npos ||
          value.find("\t--") != value.npos;
@@ -111,6 +116,8 @@ std::string expanded(const std::string& text, const Variables& variables, int de
   constexpr int kMaxExpansions = 8;
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
+    // A variable that contains itself would expand without end: the depth is limited, the rest stays as it
+    // is.
     if (text[i] != '$' || depth == kMaxExpansions) {
       out += text[i];
       continue;
@@ -145,8 +152,10 @@ Variables assignments(const std::vector<Word>& words) {
     const std::size_t equals = text.find('=');
     if (!words[i].begins_command || equals == text.npos || equals == 0) continue;
     std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+    // NAME+=VALUE, and NAME+=(WORD...).
     const bool append = name.ends_with('+');
     if (append) name.pop_back();
+    // The reader has separated the parenthesis from its words.
     if (value == "(") {
       value.clear();
       while (i + 1 < words.size() && !words[i + 1].begins_command) value += words[++i].text + " ";
@@ -156,6 +165,7 @@ Variables assignments(const std::vector<Word>& words) {
   return out;
 }
 
+/// The words of an expanded text, all at the position of the word that contained it.
 std::vector<Word> split(const Word& w, const std::string& text) {
   std::vector<Word> out;
   for (std::size_t i = 0; i < text.size();) {
@@ -168,6 +178,7 @@ std::vector<Word> split(const Word& w, const std::string& text) {
   return out;
 }
 
+/// "--name"; not "--" alone, not "---", no pattern of a usage text ("--name[=VALUE]"), no unknown variable.
 bool is_option(const std::string& word) {
   return word.size() > 2 && word.starts_with("--") && word[2] != '-' &&
          word.find_first_of("[]$") == word.npos;
@@ -204,6 +215,8 @@ std::vector<Entry> read_arguments(const std::string& text, const std::string& na
   const Variables variables = assignments(words);
   std::vector<Word> flat;
   for (const Word& w : words) {
+    // An assignment of options has the options themselves read where they are written, so that positions are
+    // those of the text; an empty word behind it ends the values of its last option.
     const std::size_t equals = w.text.find('=');
     const bool assigned = w.begins_command && equals != w.text.npos && !is_option(w.text);
     for (Word& part : split(w, expanded(assigned ? w.text.substr(equals + 1) : w.text, variables)))
@@ -218,6 +231,7 @@ std::vector<Entry> read_arguments(const std::string& text, const std::string& na
     const std::size_t equals = option.find('=');
     std::vector<Value> values;
     if (equals != option.npos) values.push_back(typed(option.substr(equals + 1), where));
+    // Values reach to the next option, the next command or the program that is started.
     while (equals == option.npos && i + 1 < flat.size() && !flat[i + 1].text.starts_with("-") &&
            !flat[i + 1].text.empty() && !flat[i + 1].begins_command && !flat[i + 1].text.ends_with(".py"))
       ++i, values.push_back(typed(flat[i].text, flat[i].where));

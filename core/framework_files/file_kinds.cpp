@@ -1,9 +1,11 @@
-// See file_kinds.hpp.
+// The kinds of files and how one is recognized: by `KIND:` in front, else its syntax by its name or first
+// words, and its framework by keys that few others have. What the keys mean is in rules_*.cpp.
 #include "core/framework_files/file_kinds.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <filesystem>
 
 #include "core/base/text.hpp"
@@ -25,6 +27,7 @@ using runfile::Value;
 void read_model(const Entries& entries, Job& job) {
   for (const Entry& e : entries)
     job.keys.push_back({e.key, runfile::written(e.value), e.key_where, runfile::KeyUse::kUsed, ""});
+  // The job names the file; core/model reads its fields.
   Entry file = entries.front();
   file.key = "config.json";
   job.set(kModel, fs::absolute(file.key_where.file).string(), file);
@@ -60,6 +63,7 @@ Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
   switch (syntax) {
     case Syntax::kToml: {
       Entries out = runfile::read_toml(text, path);
+      // Headers of tables are entries too; rules know keys only.
       std::erase_if(out, [](const Entry& e) { return e.value.kind == Value::Kind::kTable; });
       return out;
     }
@@ -93,6 +97,7 @@ const Kind& recognize(const File& f, Syntax syntax) {
   }
   if (!best) best = training_arguments;
   if (best) return *best;
+  // A common mistake: the file that `trainhost plan` reads without --from.
   const bool run_file = std::ranges::any_of(f.entries, [](const Entry& e) {
     return e.key.starts_with("train.") || e.key.starts_with("model.") || e.key.starts_with("data.");
   });
@@ -106,6 +111,9 @@ const Kind& recognize(const File& f, Syntax syntax) {
 
 }  // namespace
 
+// Read in this order: accelerate after transformers, whose values replace its own, and DeepSpeed last,
+// because its "auto" is filled from the settings of the Trainer. Among equal numbers of telling keys the
+// earlier kind wins.
 std::span<const Kind> kinds() {
   static const std::vector<Kind> all{
       {"config.json",
@@ -158,7 +166,9 @@ std::vector<std::string> file_kinds() {
 }
 
 const Kind& kind_of(void (*read)(const Entries&, Job&)) {
-  return *std::ranges::find_if(kinds(), [&](const Kind& k) { return k.read == read; });
+  const auto found = std::ranges::find_if(kinds(), [&](const Kind& k) { return k.read == read; });
+  assert(found != kinds().end());
+  return *found;
 }
 
 File read_file(const std::string& argument) {

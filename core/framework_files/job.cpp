@@ -1,9 +1,12 @@
-// See job.hpp.
+// See job.hpp: how a rule is found for a key and applied, how settings of several files meet, and typed
+// values of entries. It knows no framework; what follows from several settings together is decided in
+// read_files.cpp.
 #include "core/framework_files/job.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <utility>
 
@@ -38,7 +41,8 @@ bool any_word(std::string_view text, Function use) {
   return false;
 }
 
-/// The first rule of `sets` for an entry; null if no set knows its key.
+/// The first rule of `sets` for an entry; null if no set knows its key. Sets overlap on purpose:
+/// LLaMA-Factory and TRL give keys of TrainingArguments a meaning of their own, so their sets come first.
 const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
   static constexpr Rule kWithoutEffect{"", Use::kNoEffect};
   const bool empty = e.value.kind == Value::Kind::kNull;
@@ -53,6 +57,7 @@ const Rule* rule_of(std::initializer_list<RuleSet> sets, const Entry& e) {
   return nullptr;
 }
 
+/// The known key that a misspelt one is most like, for the hint; "" if none is near.
 std::string nearest_key(std::initializer_list<RuleSet> sets, const std::string& key) {
   std::vector<std::string> known;
   for (const RuleSet& set : sets) {
@@ -78,6 +83,7 @@ bool choose(std::string_view choices, std::string_view word, std::string& ours) 
   return false;
 }
 
+/// "a=1|b=" as "a, b", for an error message.
 std::string listed(std::string_view choices) {
   std::string out;
   while (!choices.empty()) {
@@ -119,7 +125,7 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
       return KeyUse::kWithoutEffect;
     case Use::kNotModelled:
       return is_off(e.value, r.run_key) ? KeyUse::kWithoutEffect : KeyUse::kNotModelled;
-    case Use::kCopy:
+    case Use::kCopy:  // the type is checked where the run file is, with the same position
       job.set(r.run_key, text_of(e), e);
       break;
     case Use::kWhenTrue:
@@ -133,6 +139,7 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
       break;
     }
     case Use::kCustom:
+      assert(r.apply);
       r.apply(job, e);
       break;
   }
@@ -142,6 +149,7 @@ KeyUse apply(const Rule& r, const Entry& e, Job& job) {
 }  // namespace
 
 void Job::set(const std::string& run_key, std::string value, const Entry& from) {
+  // Two files, or two keys with one meaning, may agree; the framework's own defaults give way silently.
   const auto old = settings_.find(run_key);
   if (old != settings_.end() && !old->second.by_default && old->second.value != value)
     throw usage_error(
@@ -152,6 +160,7 @@ void Job::set(const std::string& run_key, std::string value, const Entry& from) 
 }
 
 void Job::set_default(const std::string& run_key, std::string value, const std::string& source) {
+  // The first default stays: callers set those that follow from the file before those of the framework.
   settings_.try_emplace(run_key, Given{std::move(value), source, {}, true});
 }
 
@@ -165,6 +174,7 @@ void Job::set_default(const std::string& run_key, std::string value, const Entry
 }
 
 void Job::replace(const runfile::Override& option) {
+  // No position: messages then name the option.
   settings_[option.key] = {
       option.value, option.option.empty() ? "--set " + option.key : option.option, {}, false};
 }
@@ -192,6 +202,7 @@ void reject_value(const Entry& e, const std::string& expected) {
 std::string text_of(const Entry& e) {
   using Kind = Value::Kind;
   const Value& v = e.value;
+  // A shell variable that the script does not set itself: its value decides memory and is not known here.
   if (v.kind == Kind::kText && v.text.find('$') != v.text.npos)
     reject_value(e, "a value; the file does not say what the variable is");
   // Plain scalars of YAML keep their text, whatever their type; those of TOML have none.
@@ -211,6 +222,7 @@ std::uint64_t whole_of(const Entry& e) {
 bool flag_of(const Entry& e) {
   const Value& v = e.value;
   if (v.kind == Value::Kind::kBool) return v.boolean;
+  // `key:` without a value is off, as None is in Python.
   if (v.kind == Value::Kind::kNull) return false;
   if (v.kind == Value::Kind::kInteger && (v.integer == 0 || v.integer == 1)) return v.integer == 1;
   if (v.kind == Value::Kind::kText && (v.text == "true" || v.text == "True")) return true;
@@ -248,10 +260,13 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
       if (const std::string near = nearest_key(sets, e.key); !near.empty())
         key.note = "did you mean " + near + "?";
     } else if (e.value.kind != Value::Kind::kNull) {
+      // A null value sets nothing. "auto" counts as used: the key is understood, another file gives its
+      // value.
       const bool left_open =
           is_auto(*rule, e.value) && rule->use != Use::kNoEffect && rule->use != Use::kNotModelled;
       key.use = left_open ? KeyUse::kUsed : apply(*rule, e, job);
       if (key.use == KeyUse::kNotModelled) key.note = rule->argument;
+      // A rule of its own may find out that it models a value in part only.
       if (!job.not_modelled.empty()) {
         key.use = KeyUse::kNotModelled;
         key.note = std::exchange(job.not_modelled, "");
@@ -263,12 +278,14 @@ void apply_rules(std::initializer_list<RuleSet> sets, const std::vector<Entry>& 
 
 void set_autocast(Job& job, const std::string& type, const Entry& from) {
   job.set("train.precision", type, from);
+  // Weights stay in f32; autocast makes narrow copies per operator, so there are no master weights.
   job.set("plan.weights", "fp32", from);
   job.set("plan.master", "none", from);
 }
 
 void set_pure(Job& job, const std::string& type, const Entry& from) {
   job.set("train.precision", type, from);
+  // Nothing in f32: no master weights either.
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments"}) job.set(key, type, from);
   job.set("plan.master", "none", from);
 }

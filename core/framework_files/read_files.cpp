@@ -27,13 +27,16 @@ class Finish {
   explicit Finish(Job& job) : job_(job) {}
 
   void devices() {
+    // Devices = tensor x pipeline x context x data-parallel ranks.
     const std::uint64_t model_ranks =
         number("parallel.tensor", 1) * number("parallel.pipeline", 1) * number("parallel.context", 1);
     if (const Given* all = job_.find(kRanks); all && !job_.find("parallel.data"))
       set_data(count_of(*all), model_ranks, *all);
     if (const Given* per_node = job_.find(kPerNode); per_node && !job_.find("parallel.data"))
       set_data(count_of(*per_node) * number(kNodes, 1), model_ranks, *per_node);
+    // Needs the data-parallel ranks, and may find them.
     accumulation();
+    // What a framework does only where there are several ranks: torchtune and litgpt shard then.
     const bool many = number("parallel.data", 1) > 1;
     if (const Given* g = job_.find(kZeroOfMany); g && many) job_.set_default("parallel.zero", g->value, *g);
     if (const Given* g = job_.find(kRecomputeOfMany); g && many)
@@ -41,6 +44,7 @@ class Finish {
     const Given* zero = job_.find("parallel.zero");
     if (zero && zero->by_default && job_.find("parallel.data") && !many && number("parallel.context", 1) == 1)
       return job_.erase("parallel.zero");  // nothing to shard over
+    // Sharded memory per rank depends on the number of ranks: a guess would be wrong by its factor.
     if (zero && zero->value != "0" && !job_.find("parallel.data"))
       throw usage_error(fmt::format("{} (parallel.zero = {}) shards over data-parallel ranks, but no file "
                                     "says how many devices there are",
@@ -50,6 +54,7 @@ class Finish {
 
   /// The preset or the config.json of what the files name.
   void model() {
+    // First the command line, then the name in a file, then fields of the model in a file (Megatron-LM).
     const Given* named = job_.find(kModel);
     if (job_.find("model.preset") || job_.find("model.config")) {
       job_.erase_if(
@@ -104,6 +109,7 @@ class Finish {
     if (!global) return;
     const Given *accumulated = job_.find("train.grad_accum"), *data = job_.find("parallel.data");
     const std::uint64_t sequences = count_of(*global), per_step = count_of(*micro);
+    // Two of the three factors give the third; with all of them the product is checked.
     if (accumulated && data) {
       if (sequences != per_step * count_of(*accumulated) * count_of(*data))
         throw usage_error(
@@ -113,6 +119,7 @@ class Finish {
             "make both equal, or remove one of them", global->where);
       return;
     }
+    // Without accumulation and devices: one rank, the rest is accumulated.
     const std::uint64_t known_part = per_step * (accumulated ? count_of(*accumulated)
                                                  : data      ? count_of(*data)
                                                              : 1);
@@ -134,6 +141,7 @@ class Finish {
 
   void set_model(const Given& named) {
     std::error_code ec;
+    // A path that exists wins over a preset of that name.
     const fs::path path = runfile::resolve_path(named.value, fs::current_path());
     const bool file = fs::is_regular_file(path, ec), folder = fs::is_regular_file(path / "config.json", ec);
     const std::string preset = file || folder ? "" : preset_of(named.value);
@@ -241,6 +249,7 @@ FileSettings read_files(const std::vector<std::string>& arguments,
   for (const File& f : files) f.kind->read(f.entries, job);
 
   std::set<std::string> given;
+  // Options come after the files, so that they win, and before Finish, which derives the rest from them.
   for (const runfile::Override& o : options) job.replace(o), given.insert(o.key);
   try {
     Finish finish(job);
@@ -254,6 +263,7 @@ FileSettings read_files(const std::vector<std::string>& arguments,
   FileSettings out;
   if (!job.framework.empty())
     out.settings.push_back({"plan.framework", job.framework, "the kind of the files", {}});
+  // Settings between rules ("@ranks") are no run-file keys; options are already known to the caller.
   for (const auto& [key, g] : job.settings())
     if (!key.starts_with('@') && !given.count(key)) out.settings.push_back({key, g.value, g.key, g.where});
   out.keys = std::move(job.keys);

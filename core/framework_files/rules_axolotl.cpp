@@ -10,7 +10,7 @@ namespace {
 
 using runfile::Entry;
 
-/// true, "auto" or "full".
+/// true, "auto" or "full". "auto" is bf16 where the GPU has it; plans are for GPUs that have it.
 void axolotl_narrow(Job& job, const Entry& e, const char* type) {
   const bool word =
       e.value.kind == runfile::Value::Kind::kText && (e.value.text == "auto" || e.value.text == "full");
@@ -41,6 +41,7 @@ void axolotl_offloading(Job& job, const Entry& e) {
   job.set("plan.offload_activations", word && e.value.text == "disk" ? "nvme" : "cpu", e);
 }
 
+/// qlora quantizes the base by bitsandbytes; axolotl switches double quantization on.
 void axolotl_adapter(Job& job, const Entry& e) {
   const std::string kind = text_of(e);
   if (kind != "qlora" && kind != "lora") reject_value(e, "lora or qlora");
@@ -55,6 +56,7 @@ void axolotl_nf4(Job& job, const Entry& e) {
 /// All linear matrices beside those of lora_target_modules.
 void axolotl_all_linear(Job& job, const Entry& e) {
   if (!flag_of(e)) return;
+  // Replaces the list, so that it is no second value for the same key.
   job.erase("lora.targets");
   job.set("lora.targets", "all-linear", e);
   job.set("@all_linear", "true", e);
@@ -122,6 +124,7 @@ constexpr Rule kAxolotl[] = {
     {"lora_embedding_kernel", Use::kNotModelled, "", kKernels},
     {"unsloth_*", Use::kNotModelled, "", kKernels},
     {"liger_fused_linear_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "liger"},
+    // Either the key or the plugin switches on a loss without logits.
     {"plugins", Use::kCustom, "plan.cross_entropy", "", axolotl_plugins},
     {"cut_cross_entropy", Use::kChoice, "@cut_loss", "true=cut|false=plain"},
     {"chunked_cross_entropy", Use::kWhenTrue, "plan.cross_entropy", "fused"},
@@ -130,6 +133,7 @@ constexpr Rule kAxolotl[] = {
     {"fused_attn_kernel", Use::kNotModelled, "", kKernels},
     {"use_kernels", Use::kNotModelled, "", kKernels},
     {"tiled_mlp", Use::kNotModelled, "", "the MLP keeps activations of a part of the tokens"},
+    // attn_implementation replaces one key per implementation; both are read.
     {"attn_implementation", Use::kCustom, "plan.attention", "", axolotl_attention},
     {"flash_attention", Use::kWhenTrue, "plan.attention", "flash"},
     {"sdp_attention", Use::kWhenTrue, "plan.attention", "flash"},
@@ -150,6 +154,7 @@ constexpr Rule kAxolotl[] = {
     {"dp_replicate_size", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
     {"fsdp", Use::kCustom, "parallel.zero", "", axolotl_fsdp},
+    // Three places for the version; it decides whose code shards (axolotl_ranks()).
     {"fsdp_version", Use::kCopy, "@version"},
     {"fsdp_config.version", Use::kCopy, "@version"},
     {"fsdp_config.fsdp_version", Use::kCopy, "@version"},
@@ -157,6 +162,7 @@ constexpr Rule kAxolotl[] = {
     {"deepcompile", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"ddp_bucket_cap_mb", Use::kCustom, "plan.ddp_bucket", "", set_ddp_bucket},
     {"torch_compile", Use::kNotModelled, "", "compiled graphs keep other activations"},
+    // Training of some weights only: planned gradients and moments are those of all.
     {"unfrozen_parameters", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"freeze_mm_modules", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"spectrum_top_fraction", Use::kNotModelled, "", "frozen weights have no gradients"},
@@ -177,6 +183,7 @@ constexpr Rule kAxolotl[] = {
     {"fp8_config.*", Use::kNotModelled, "", "8-bit products"},
     {"fp32_norms", Use::kNotModelled, "", "norms in fp32"},
     {"fp32_norm_classes", Use::kNotModelled, "", "norms in fp32"},
+    // Weights that are stored in other types than bitsandbytes has.
     {"gptq", Use::kNotModelled, "", "weights of 4 bits by GPTQ"},
     {"qat.*", Use::kNotModelled, "", "simulated quantization"},
     {"quantization.*", Use::kNotModelled, "", "quantized weights"},
@@ -201,6 +208,9 @@ constexpr Rule kAxolotl[] = {
     {"overrides_of_model_kwargs.*", Use::kNotModelled, "", "fields of the model"},
     {"model_config.*", Use::kNotModelled, "", "fields of the model"},
 };
+/// Data sets and their templates, evaluation, checkpoints, trackers, other trainers' values (kto_*,
+/// orpo_alpha), and the details of what is not modelled anyway. Keys of TrainingArguments that axolotl passes
+/// on come after these.
 constexpr const char* kAxolotlWithoutEffect =
     "added_tokens_overrides* auto_resume_from_checkpoints axolotl_config_path base_model_* "
     "batch_flattening bench_* bnb_config_kwargs.* center_rewards_coefficient chat_template* "
@@ -235,6 +245,7 @@ constexpr const char* kAxolotlWithoutEffect =
 
 /// Without an adapter the keys of LoRA mean nothing.
 void axolotl_types(Job& job) {
+  // Order of axolotl: bf16 if it is given, then fp16, then the default bf16: auto.
   if (!job.find("train.precision")) {
     if (const Given* fp16 = job.find("@fp16"))
       job.set_default("train.precision", "fp16", *fp16);
@@ -245,6 +256,7 @@ void axolotl_types(Job& job) {
     job.erase("plan.moments");  // those of the adapters are f32 anyway
   else
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
+  // The model is loaded in the type of the computation, so nothing is in f32.
   const Given* type = job.find("train.precision");
   if (type && !job.find("@adapter")) {
     const std::string narrow_type = type->value;
@@ -259,6 +271,7 @@ void axolotl_ranks(Job& job, const Entries& entries) {
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   const Given* from = job.find(shard > 1 ? "@shard" : "@replicate");
   if (from && data > 1) job.set_default("parallel.data", std::to_string(data), *from);
+  // A table of settings switches FSDP on, and so does dp_shard_size.
   const auto table = std::ranges::find_if(entries, [](const Entry& e) {
     return e.key.starts_with("fsdp_config.") && e.value.kind != runfile::Value::Kind::kNull;
   });

@@ -68,7 +68,8 @@ std::string elements_of(const Entry& e) {
   return std::to_string(std::min(whole_of(e), static_cast<std::uint64_t>(kMost)));
 }
 
-/// transformers replaces "auto" by sizes that follow from the hidden size.
+/// transformers replaces "auto" by sizes that follow from the hidden size H: H * H for the bucket, 0.9 * H *
+/// H for the prefetch, 10 * H for the threshold. The values below stand for these in run files.
 void reduce_bucket(Job& job, const Entry& e) {
   job.set("plan.reduce_bucket", is_auto(e) ? "0" : elements_of(e), e);
 }
@@ -78,6 +79,7 @@ void prefetch_bucket(Job& job, const Entry& e) {
 void persistence_threshold(Job& job, const Entry& e) {
   job.set("plan.persistence_threshold", is_auto(e) ? "-1" : elements_of(e), e);
 }
+// Not filled in by transformers: DeepSpeed has its own default then.
 void max_live(Job& job, const Entry& e) {
   if (!is_auto(e)) job.set("plan.max_live", elements_of(e), e);
 }
@@ -86,6 +88,7 @@ void reuse_distance(Job& job, const Entry& e) {
 }
 
 constexpr Rule kDeepSpeed[] = {
+    // Two of these three, with the number of ranks, give the third.
     {"train_batch_size", Use::kCopy, kGlobalBatch},
     {"train_micro_batch_size_per_gpu", Use::kCopy, "train.micro_batch"},
     {"gradient_accumulation_steps", Use::kCopy, "train.grad_accum"},
@@ -100,6 +103,7 @@ constexpr Rule kDeepSpeed[] = {
     {"zero_optimization.offload_param.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
     {"zero_optimization.cpu_offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
     {"zero_optimization.cpu_offload_param", Use::kWhenTrue, "plan.offload_weights", "cpu"},
+    // Stage 3 knows its settings with and without the prefix; the class has one as the alias of the other.
     {"zero_optimization.reduce_bucket_size", Use::kCustom, "plan.reduce_bucket", "", reduce_bucket},
     {"zero_optimization.overlap_comm", Use::kCopy, "plan.overlap_reduce"},
     {"zero_optimization.allgather_bucket_size", Use::kNotModelled, "", "buckets of collectives"},
@@ -129,6 +133,7 @@ constexpr Rule kDeepSpeed[] = {
     {"zero_optimization.zero_quantized_*", Use::kNotModelled, "", "quantized communication"},
     {"zero_optimization.zeropp_loco_param.*", Use::kNotModelled, "", "quantized communication"},
     {"zero_optimization.zenflow.*", Use::kNotModelled, "", "asynchronous offload of the optimizer"},
+    // Types: finish_deepspeed() sets what follows from them together.
     {"bf16.enabled", Use::kCustom, "train.precision", "", deepspeed_bf16},
     {"bfloat16.enabled", Use::kCustom, "train.precision", "", deepspeed_bf16},
     {"fp16.enabled", Use::kCustom, "train.precision", "", deepspeed_fp16},
@@ -141,6 +146,7 @@ constexpr Rule kDeepSpeed[] = {
     {"amp.enabled", Use::kNotModelled, "", "mixed precision of apex"},
     {"data_types.grad_accum_dtype", Use::kCopy, "plan.gradients"},
     {"optimizer.type", Use::kCustom, "optimizer.name", "", deepspeed_optimizer},
+    // Tables that switch on something plans do not know. Their further keys have no effect of their own.
     {"activation_checkpointing.*", Use::kNotModelled, "",
      "only models that call deepspeed.checkpointing use it"},
     {"tensor_parallel.autotp_size", Use::kCopy, "@autotp"},
@@ -155,6 +161,8 @@ constexpr Rule kDeepSpeed[] = {
     {"data_efficiency.*", Use::kNotModelled, "", "other lengths of sequences"},
     {"curriculum_learning.*", Use::kNotModelled, "", "other lengths of sequences"},
 };
+/// How collectives are done (not which memory they need), checkpoints, logging, profiling, the schedule. The
+/// tables at the end are rests: keys of them that matter have a rule above, which is found first.
 constexpr const char* kDeepSpeedWithoutEffect =
     "zero_optimization.allgather_partitions zero_optimization.allgather_sequential "
     "zero_optimization.cpu_offload_use_pin_memory zero_optimization.elastic_checkpoint "
@@ -187,6 +195,7 @@ constexpr const char* kDeepSpeedWithoutEffect =
 void finish_deepspeed(Job& job) {
   job.framework = "deepspeed";
   const Given* type = job.find("train.precision");
+  // An f32 model has no narrow weights, and keeps the defaults of a run file.
   if (!type || type->value == "fp32") return;
   // With "enabled": "auto" transformers decides the type, and DeepSpeed still keeps master weights. Gradients
   // have the type of the weights (until 0.16: f32 for bf16 without ZeRO).
@@ -194,6 +203,7 @@ void finish_deepspeed(Job& job) {
   job.erase("plan.weights"), job.erase("plan.master");
   job.set_default("plan.weights", narrow_type, "default of DeepSpeed");
   if (const Given* narrow = job.find("@narrow_master")) {
+    // Run files have no fp16 here; bf16 has its size.
     job.set_default("plan.master", "bf16", *narrow);
     job.set_default("plan.gradients", narrow_type, *narrow);
   }
@@ -206,6 +216,7 @@ void read_deepspeed(const Entries& entries, Job& job) {
   apply_rules({{kDeepSpeed, kDeepSpeedWithoutEffect}}, entries, job);
   if (const Given* tensor = job.find("@autotp"); tensor && tensor->value != "0")
     job.set_default("parallel.tensor", tensor->value, *tensor);
+  // torch_autocast is an alternative to bf16 and fp16: the weights stay in f32 and operators cast them.
   const Given *autocast = job.find("@autocast"), *autocast_type = job.find("@autocast_type");
   if (autocast) {
     job.set_default("train.precision", autocast_type ? autocast_type->value : "bf16", *autocast);

@@ -22,9 +22,12 @@ void trainer_type(Job& job, const Entry& e) {
     reject_value(e, "auto, bfloat16, float16 or float32");
 }
 
+// A file of DPO, GRPO or reward training is read as one of SFT: the keys that only those have say so in the
+// report.
 constexpr const char* kOtherTrainer = "another training method, perhaps with a second model";
 
 constexpr Rule kTrl[] = {
+    // SFTConfig: max_seq_length before 0.16, max_length since.
     {"max_length", Use::kCopy, "data.seq_len"},
     {"max_seq_length", Use::kCopy, "data.seq_len"},
     // Other trainers of TRL.
@@ -38,6 +41,7 @@ constexpr Rule kTrl[] = {
     {"block_size", Use::kCopy, "data.seq_len"},  // of the example scripts of transformers
     {"config_overrides", Use::kNotModelled, "", "fields of the model"},
     {"activation_offloading", Use::kWhenTrue, "plan.offload_activations", "cpu"},
+    // nll is computed from chunks too since 1.7; plain is the upper bound for all versions.
     {"loss_type", Use::kChoice, "plan.cross_entropy", "nll=|dft=|chunked_nll=fused"},
     // ModelConfig and ScriptArguments, which the scripts of TRL read from the same file.
     {"use_peft", Use::kWhenTrue, "@peft", "true"},
@@ -50,6 +54,7 @@ constexpr Rule kTrl[] = {
     {"load_in_4bit", Use::kWhenTrue, "lora.base", "nf4"},
     {"load_in_8bit", Use::kWhenTrue, "lora.base", "int8"},
     {"use_bnb_nested_quant", Use::kWhenTrue, "lora.double_quant", "true"},
+    // Scores exist in eager attention only.
     {"attn_implementation", Use::kChoice, "plan.attention",
      "eager=materialised|sdpa=flash|flash_attention_2=flash|flash_attention_3=flash|flex_attention=flash|"
      "kernels-community/flash-attn=flash|kernels-community/flash-attn2=flash|"
@@ -60,6 +65,8 @@ constexpr Rule kTrl[] = {
     {"model_init_kwargs.torch_dtype", Use::kCustom, "plan.weights", "", trainer_type},
     {"model_init_kwargs.*", Use::kNotModelled, "", "an argument of from_pretrained()"},
 };
+/// Data and its columns, packing (rows are planned with max_length tokens either way), generation in other
+/// trainers, values of their losses.
 constexpr const char* kTrlWithoutEffect =
     "assistant_only_loss bnb_4bit_quant_storage bnb_4bit_quant_type cache_dir cache_implementation "
     "cast_lm_head_to_fp32 chars_per_token chat_template_kwargs* chat_template_path completion_only_loss "
@@ -98,6 +105,8 @@ const Entry* key_of_trl(const Entries& entries) {
   return nullptr;
 }
 
+/// SFTConfig: bf16 since 0.19, recomputation since 0.22, f32 models (dtype) since 0.27, 1,024 tokens since
+/// 0.15.
 void set_trl_defaults(Job& job) {
   if (!job.find("@not_bf16") && !job.find("train.precision")) {
     job.set_default("train.precision", "bf16", "default of TRL");
@@ -113,6 +122,7 @@ void set_trl_defaults(Job& job) {
 /// With adapters, the frozen weights have the type in which the model is loaded; otherwise all tensors that
 /// the optimizer updates have it, also under autocast.
 void trainer_loaded_type(Job& job) {
+  // TRL reads the LoRA keys of ModelConfig only with use_peft.
   const bool adapters = job.find("@peft");
   if (!adapters)
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
@@ -144,6 +154,7 @@ void accelerate_precision(Job& job, const Entry& e) {
   if (word != "bf16" && word != "fp16" && word != "fp8") reject_value(e, "bf16, fp16, fp8 or no");
   if (word == "fp8") job.not_modelled = "8-bit products, planned in bf16";
   job.set_default(kMixed, word, e);
+  // The types of autocast: f32 weights that operators cast.
   if (job.find("train.precision")) return;
   job.set_default("train.precision", word == "fp8" ? "bf16" : word, e);
   job.set_default("plan.weights", "fp32", e);
@@ -167,6 +178,8 @@ constexpr Rule kAccelerate[] = {
     {"fp8_config.*", Use::kNotModelled, "", "8-bit products of TransformerEngine, torchao or MS-AMP"},
     {"kt_config.*", Use::kNotModelled, "", "experts in host memory"},
 };
+/// Launching. The tables of DeepSpeed, FSDP and Megatron-LM are here for the types that do not read them: a
+/// file may have all of them, and accelerate uses the one of distributed_type.
 constexpr const char* kAccelerateWithoutEffect =
     "command_file commands compute_environment debug downcast_bf16 dynamo_config.* enable_cpu_affinity "
     "gpu_ids ipex_config.* machine_rank main_process_ip main_process_port main_training_function "
@@ -225,8 +238,11 @@ void read_accelerate(const Entries& entries, Job& job) {
   else
     apply_rules({base}, entries, job);
   const Given* given = job.find("@distributed");
+  // Version 1 is accelerate's default; transformers 5 has 2.
   finish_fsdp(job, type == "FSDP" ? given : nullptr, "1");
   if (type == "DEEPSPEED") {
+    // With deepspeed_config_file accelerate ignores the other keys of the table; read_files() reads that
+    // file.
     const bool other_file = std::ranges::any_of(
         entries, [](const Entry& e) { return e.key == "deepspeed_config.deepspeed_config_file"; });
     if (!other_file) job.set_default("parallel.zero", "2", "default of accelerate"), finish_deepspeed(job);

@@ -11,6 +11,7 @@ namespace {
 using runfile::Entry;
 
 void litgpt_precision(Job& job, const Entry& e) {
+  // "-true" is the type of every tensor, "-mixed" autocast with f32 weights: names of Lightning Fabric.
   const std::string word = text_of(e);
   if (word == "bf16-true" || word == "16-true")
     set_pure(job, word == "16-true" ? "fp16" : "bf16", e);
@@ -24,6 +25,7 @@ void litgpt_precision(Job& job, const Entry& e) {
 
 void litgpt_quantize(Job& job, const Entry& e) {
   const std::string word = text_of(e);
+  // fp4 has the size of nf4. "-dq" quantizes the scales too.
   if (word.starts_with("bnb.nf4") || word.starts_with("bnb.fp4"))
     job.set("lora.base", "nf4", e), job.set("lora.double_quant", word.ends_with("-dq") ? "true" : "false", e);
   else if (word.starts_with("bnb.int8"))
@@ -32,6 +34,7 @@ void litgpt_quantize(Job& job, const Entry& e) {
     reject_value(e, "bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq or bnb.int8-training");
 }
 
+/// One flag per matrix. They become one list when all are known, because each has a default of its own.
 void litgpt_target(Job& job, const Entry& e, const char* names) {
   job.set(std::string("@lora.") + e.key, flag_of(e) ? names : "", e);
 }
@@ -57,10 +60,12 @@ constexpr Rule kLitgpt[] = {
     {"model_name", Use::kCopy, kModel},
     {"precision", Use::kCustom, "train.precision", "", litgpt_precision},
     {"quantize", Use::kCustom, "lora.base", "", litgpt_quantize},
+    // `devices` are those of one node. train.global_batch_size counts the sequences of all devices.
     {"devices", Use::kCopy, kPerNode},
     {"num_nodes", Use::kCopy, kNodes},
     {"train.micro_batch_size", Use::kCopy, "train.micro_batch"},
     {"train.global_batch_size", Use::kCopy, kGlobalBatch},
+    // Rows are padded to the longest example of a micro-batch; this is their limit.
     {"train.max_seq_length", Use::kCopy, "data.seq_len"},
     {"lora_r", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
@@ -81,6 +86,7 @@ constexpr Rule kLitgpt[] = {
     {"train.tie_embeddings", Use::kNotModelled, "", "the embedding and the LM head share weights"},
     {"model_config*", Use::kNotModelled, "", "fields of the model: give it by --model=config.json"},
 };
+/// Data, evaluation, checkpoints, learning rates and other values of optimizers.
 constexpr const char* kLitgptWithoutEffect =
     "access_token data data.* eval.* initial_checkpoint_dir log.* logger_name lora_dropout optimizer.* "
     "out_dir resume seed tokenizer_dir train.epochs train.log_interval train.lr_warmup_fraction "
@@ -88,6 +94,7 @@ constexpr const char* kLitgptWithoutEffect =
     "train.save_interval";
 
 void litgpt_adapters(Job& job, const Entries& entries) {
+  // finetune_lora has these keys, finetune_full and pretrain do not.
   const bool adapters =
       std::ranges::any_of(entries, [](const Entry& e) { return e.key.starts_with("lora_"); });
   std::string targets;
@@ -107,6 +114,7 @@ void litgpt_adapters(Job& job, const Entries& entries) {
   job.set_default("lora.rank", "8", "default of litgpt");
   job.set_default("lora.alpha", "16", "default of litgpt");
   if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the lora_ keys");
+  // Frozen weights have the type of the computation; the types above are those of full training.
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
 }
 
@@ -115,6 +123,7 @@ void litgpt_adapters(Job& job, const Entries& entries) {
 void read_litgpt(const Entries& entries, Job& job) {
   job.framework = "litgpt";
   apply_rules({{kLitgpt, kLitgptWithoutEffect}}, entries, job);
+  // pretrain builds a model from its name; finetune commands load one from checkpoint_dir.
   const bool pretrain = std::ranges::any_of(
       entries, [](const Entry& e) { return e.key == "model_name" || e.key == "model_config"; });
   if (!job.find("train.precision")) {
@@ -123,11 +132,14 @@ void read_litgpt(const Entries& entries, Job& job) {
     job.set_default("plan.master", "none", "default of litgpt (bf16-mixed)");
   }
   litgpt_adapters(job, entries);
+  // Each command has its own defaults of TrainArgs. A global batch that does not divide is rounded down
+  // (gradient_accumulation_iters()).
   job.set_default("train.micro_batch", pretrain ? "4" : "1", "default of litgpt");
   job.set_default(kGlobalBatch, pretrain ? "512" : "16", "default of litgpt");
   job.set_default(kRoundBatch, "true", "litgpt");
   if (!pretrain) job.set_default(kPerNode, "1", "default of litgpt");
   job.set_default(kZeroOfMany, "3", "FSDP of litgpt");
+  // The strategy of the finetune commands recomputes every block.
   if (!pretrain) job.set_default(kRecomputeOfMany, "full", "FSDP of litgpt");
   if (pretrain) job.set_default("plan.optimizer_implementation", "fused", "default of litgpt");
   job.set_default("plan.cross_entropy", "plain", "default of litgpt");

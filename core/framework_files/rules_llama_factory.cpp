@@ -19,6 +19,7 @@ void factory_kind_of_training(Job& job, const Entry& e) {
 }
 
 void factory_quantized(Job& job, const Entry& e) {
+  // quantization_method bitsandbytes has 4 and 8 bits; others have more widths, and are not modelled.
   const std::uint64_t bits = whole_of(e);
   if (bits == 0 || bits > 8) reject_value(e, "4 or 8");
   if (bits != 4 && bits != 8) job.not_modelled = "planned with the next larger of 4 and 8 bits";
@@ -34,6 +35,8 @@ void factory_targets(Job& job, const Entry& e) {
 
 constexpr const char *kMethod = "another training method", *kStates = "optimizer state of another size";
 
+// Keys of hparams that TrainingArguments do not have: data and LoRA, kernels and optimizers, the Megatron
+// adapter, other training methods.
 constexpr Rule kLlamaFactory[] = {
     {"cutoff_len", Use::kCopy, "data.seq_len"},
     {"finetuning_type", Use::kCustom, "lora.rank", "", factory_kind_of_training},
@@ -49,6 +52,7 @@ constexpr Rule kLlamaFactory[] = {
     {"flash_attn", Use::kChoice, "plan.attention",
      "auto=flash|fa2=flash|fa3=flash|sdpa=flash|disabled=materialised"},
     {"enable_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
+    // Replaces `optim`, whatever it says.
     {"use_muon", Use::kWhenTrue, "@optimizer", "muon"},
     {"use_adam_mini", Use::kNotModelled, "", kStates},
     {"use_galore", Use::kNotModelled, "", kStates},
@@ -61,6 +65,7 @@ constexpr Rule kLlamaFactory[] = {
     {"use_kt", Use::kNotModelled, "", "experts in host memory"},
     {"kt_*", Use::kNotModelled, "", "experts in host memory"},
     {"use_mca", Use::kNotModelled, "", "Megatron-LM under LLaMA-Factory"},
+    // Of the Megatron adapter; the rest of its keys is not modelled as a whole.
     {"tensor_model_parallel_size", Use::kCopy, "parallel.tensor"},
     {"pipeline_model_parallel_size", Use::kCopy, "parallel.pipeline"},
     {"expert_model_parallel_size", Use::kCopy, "parallel.expert"},
@@ -89,6 +94,8 @@ constexpr Rule kLlamaFactory[] = {
     {"fp8", Use::kNotModelled, "", "8-bit products"},
     {"fp8_backend", Use::kNoEffect},
 };
+/// Data and templates, generation, export, values of other methods, and settings of optimizers and adapters
+/// that are not modelled as a whole (galore_*, badam_*).
 constexpr const char* kLlamaFactoryWithoutEffect =
     "adapter_folder adapter_name_or_path add_special_tokens add_tokens apollo_* apply_rope_fusion "
     "asft_alpha audio_sampling_rate badam_* batch_size bias_activation_fusion block_diag_attn "
@@ -112,6 +119,7 @@ constexpr const char* kLlamaFactoryWithoutEffect =
 
 void factory_adapters(Job& job) {
   const Given* kind = job.find("@kind");
+  // finetuning_type is lora by default.
   const bool adapters = !kind || kind->value == "lora" || kind->value == "oft";
   if (!adapters) {
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
@@ -141,6 +149,7 @@ void read_llama_factory(const Entries& entries, Job& job) {
   const Given* fsdp = job.find(kFsdp);
   finish_fsdp(job, fsdp && fsdp->value == "true" ? fsdp : nullptr, "2");
   if (const Given* pure = job.find("@pure")) {
+    // pure_bf16 replaces the types of bf16: autocast.
     for (const char* key : {"plan.weights", "plan.master"}) job.erase(key);
     for (const char* key : {"train.precision", "plan.weights", "plan.gradients", "plan.moments"})
       job.set_default(key, "bf16", *pure);

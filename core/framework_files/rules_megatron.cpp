@@ -1,6 +1,7 @@
 // Arguments of Megatron-LM (core 0.9 to 0.16), by its argument parser and the configuration classes that it
-// reads. A model with SwiGLU becomes the fields of a Llama; for any other, --model gives a
-// config.json.
+// reads. A model with SwiGLU becomes the fields of a Llama; for any other, --model gives a config.json. Most
+// arguments mean something only beside others, so rules note them below "@megatron." and the functions at the
+// end combine them.
 #include <fmt/format.h>
 
 #include "core/framework_files/rules.hpp"
@@ -15,11 +16,12 @@ void megatron_narrow(Job& job, const Entry& e, const char* type) {
 }
 
 void megatron_method(Job& job, const Entry& e) {
-  job.set("@recompute_method", text_of(e), e);
+  job.set("@megatron.recompute_method", text_of(e), e);
   if (text_of(e) == "block") job.not_modelled = "only some layers of a stage are recomputed; planned for all";
 }
 
-/// A model that the arguments describe and fields of a run file do not.
+/// A model that the arguments describe and fields of a run file do not. The first such argument is kept for
+/// the message.
 void megatron_other_model(Job& job, const Entry& e) {
   if (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) return;
   if (!job.find(kOtherModel)) job.set(kOtherModel, e.key, e);
@@ -34,65 +36,75 @@ constexpr Rule kMegatron[] = {
     {"num-layers", Use::kCopy, "model.num_hidden_layers"},
     {"hidden-size", Use::kCopy, "model.hidden_size"},
     {"num-attention-heads", Use::kCopy, "model.num_attention_heads"},
-    {"num-query-groups", Use::kCopy, "@query_groups"},
-    {"group-query-attention", Use::kWhenTrue, "@grouped", "true"},
+    {"num-query-groups", Use::kCopy, "@megatron.query_groups"},
+    {"group-query-attention", Use::kWhenTrue, "@megatron.grouped", "true"},
     {"ffn-hidden-size", Use::kCopy, "model.intermediate_size"},
     {"kv-channels", Use::kCopy, "model.head_dim"},
     {"vocab-size", Use::kCopy, "model.vocab_size"},
-    {"padded-vocab-size", Use::kCopy, "@padded_vocab"},
+    {"padded-vocab-size", Use::kCopy, "@megatron.padded_vocab"},
     {"max-position-embeddings", Use::kCopy, "model.max_position_embeddings"},
     {"untie-embeddings-and-output-weights", Use::kWhenTrue, "model.tie_word_embeddings", "false"},
-    {"add-qkv-bias", Use::kWhenTrue, "@qkv_bias", "true"},
-    {"qk-layernorm", Use::kWhenTrue, "@qk_norm", "true"},
-    {"swiglu", Use::kWhenTrue, "@swiglu", "true"},
+    {"add-qkv-bias", Use::kWhenTrue, "@megatron.qkv_bias", "true"},
+    {"qk-layernorm", Use::kWhenTrue, "@megatron.qk_norm", "true"},
+    {"swiglu", Use::kWhenTrue, "@megatron.swiglu", "true"},
+    // Models of run files have RMSNorm without biases.
     {"normalization", Use::kNotModelled, "RMSNorm", "biases of LayerNorm"},
-    {"disable-bias-linear", Use::kWhenTrue, "@no_bias", "true"},
+    {"disable-bias-linear", Use::kWhenTrue, "@megatron.no_bias", "true"},
     {"seq-length", Use::kCopy, "data.seq_len"},
     {"micro-batch-size", Use::kCopy, "train.micro_batch"},
     {"global-batch-size", Use::kCopy, kGlobalBatch},
+    // Without either, training is in f32.
     {"bf16", Use::kCustom, "train.precision", "",
      [](Job& j, const Entry& e) { megatron_narrow(j, e, "bf16"); }},
     {"fp16", Use::kCustom, "train.precision", "",
      [](Job& j, const Entry& e) { megatron_narrow(j, e, "fp16"); }},
     {"tensor-model-parallel-size", Use::kCopy, "parallel.tensor"},
     {"pipeline-model-parallel-size", Use::kCopy, "parallel.pipeline"},
-    {"num-layers-per-virtual-pipeline-stage", Use::kCopy, "@layers_per_stage"},
+    {"num-layers-per-virtual-pipeline-stage", Use::kCopy, "@megatron.layers_per_stage"},
     {"num-virtual-stages-per-pipeline-rank", Use::kCopy, "parallel.interleave"},
     {"context-parallel-size", Use::kCopy, "parallel.context"},
     {"expert-model-parallel-size", Use::kCopy, "parallel.expert"},
     {"sequence-parallel", Use::kWhenTrue, "parallel.sequence", "true"},
     {"use-distributed-optimizer", Use::kWhenTrue, "parallel.zero", "1"},
+    // An abbreviation of --recompute-granularity selective.
     {"recompute-activations", Use::kWhenTrue, "train.recompute", "selective"},
     {"recompute-granularity", Use::kChoice, "train.recompute", "full=full|selective=selective"},
-    {"recompute-num-layers", Use::kCopy, "@recompute_layers"},
-    {"recompute-method", Use::kCustom, "@recompute_method", "", megatron_method},
+    {"recompute-num-layers", Use::kCopy, "@megatron.recompute_layers"},
+    {"recompute-method", Use::kCustom, "@megatron.recompute_method", "", megatron_method},
     {"make-vocab-size-divisible-by", Use::kCopy, "parallel.vocab_multiple"},
+    // Before --attention-backend there was one switch; "unfused" and "local" materialise the scores.
     {"use-flash-attn", Use::kWhenTrue, "plan.attention", "flash"},
     {"attention-backend", Use::kChoice, "plan.attention",
      "auto=flash|flash=flash|fused=flash|unfused=materialised|local=materialised"},
+    // Adam decays weights as AdamW does; SGD has momentum by default.
     {"optimizer", Use::kChoice, "optimizer.name",
      "adam=adamw|sgd=sgd-momentum|muon=muon|dist_muon=muon|lion=lion"},
     {"optimizer-cpu-offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
     {"optimizer-offload-fraction", Use::kNotModelled, "1.0|1", "only a part of the optimizer is offloaded"},
-    {"use-precision-aware-optimizer", Use::kWhenTrue, "@own_types", "true"},
-    {"main-params-dtype", Use::kChoice, "@master", "fp32=fp32|fp16=bf16"},
-    {"main-grads-dtype", Use::kChoice, "@gradients", "fp32=fp32|bf16=bf16"},
-    {"exp-avg-dtype", Use::kChoice, "@first_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
-    {"exp-avg-sq-dtype", Use::kChoice, "@second_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
+    // The types below count with a precision-aware optimizer only. Run files have no fp16 master weights;
+    // bf16 has their size.
+    {"use-precision-aware-optimizer", Use::kWhenTrue, "@megatron.own_types", "true"},
+    {"main-params-dtype", Use::kChoice, "@megatron.master", "fp32=fp32|fp16=bf16"},
+    {"main-grads-dtype", Use::kChoice, "@megatron.gradients", "fp32=fp32|bf16=bf16"},
+    {"exp-avg-dtype", Use::kChoice, "@megatron.first_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
+    {"exp-avg-sq-dtype", Use::kChoice, "@megatron.second_moment", "fp32=fp32|fp16=fp16|bf16=bf16|fp8=fp8"},
     {"grad-reduce-in-bf16", Use::kWhenTrue, "plan.gradients", "bf16"},
-    {"accumulate-allreduce-grads-in-fp32", Use::kWhenTrue, "@wide_gradients", "true"},
-    {"use-torch-fsdp2", Use::kWhenTrue, "@fsdp2", "true"},
-    {"torch-fsdp2-no-reshard-after-forward", Use::kWhenTrue, "@fsdp2_kept", "true"},
-    {"use-megatron-fsdp", Use::kWhenTrue, "@fsdp", "true"},
-    {"use-custom-fsdp", Use::kWhenTrue, "@fsdp", "true"},
-    {"data-parallel-sharding-strategy", Use::kChoice, "@fsdp_zero",
+    {"accumulate-allreduce-grads-in-fp32", Use::kWhenTrue, "@megatron.wide_gradients", "true"},
+    // Three kinds of sharding: the distributed optimizer (ZeRO 1), torch's FSDP2, and Megatron's own FSDP.
+    {"use-torch-fsdp2", Use::kWhenTrue, "@megatron.fsdp2", "true"},
+    {"torch-fsdp2-no-reshard-after-forward", Use::kWhenTrue, "@megatron.fsdp2_kept", "true"},
+    {"use-megatron-fsdp", Use::kWhenTrue, "@megatron.fsdp", "true"},
+    {"use-custom-fsdp", Use::kWhenTrue, "@megatron.fsdp", "true"},
+    {"data-parallel-sharding-strategy", Use::kChoice, "@megatron.fsdp_zero",
      "no_shard=0|optim=1|optim_grads=2|optim_grads_params=3"},
     {"num-distributed-optimizer-instances", Use::kNotModelled, "1",
      "optimizer state is sharded over fewer ranks"},
+    // Options of torchrun, which start scripts have in front.
     {"nproc_per_node", Use::kCopy, kPerNode},
     {"nproc-per-node", Use::kCopy, kPerNode},
     {"nnodes", Use::kCopy, kNodes},
     {"nodes", Use::kCopy, kNodes},
+    // Other models than a Llama.
     {"num-experts", Use::kCustom, "", "", megatron_other_model},
     {"multi-latent-attention", Use::kCustom, "", "", megatron_other_model},
     {"hybrid-override-pattern", Use::kCustom, "", "", megatron_other_model},
@@ -111,9 +123,11 @@ constexpr Rule kMegatron[] = {
     {"moe-*", Use::kNotModelled, "", "experts"},
     {"expert-tensor-parallel-size", Use::kNotModelled, "", "experts are sharded in another way"},
     {"recompute-modules", Use::kNotModelled, "", "planned as selective recomputation"},
+    // 0.1 is Megatron's own default for both; scripts for Llamas set 0, which is_off() accepts.
     {"attention-dropout", Use::kNotModelled, "", "masks of dropout are kept"},
     {"hidden-dropout", Use::kNotModelled, "", "masks of dropout are kept"},
-    {"transformer-impl", Use::kChoice, "@local", "local=true|transformer_engine=|inference_optimized="},
+    {"transformer-impl", Use::kChoice, "@megatron.local",
+     "local=true|transformer_engine=|inference_optimized="},
     {"position-embedding-type", Use::kNotModelled, "rope|yarn|mrope|none", "a table of position embeddings"},
     {"reuse-grad-buf-for-mxfp8-param-ag", Use::kNotModelled, "", k8Bit},
     {"linear-attention-freq", Use::kNotModelled, "", "layers of another kind"},
@@ -125,6 +139,7 @@ constexpr Rule kMegatron[] = {
     {"fine-grained-activation-offloading", Use::kNotModelled, "", "offload of activations"},
     {"fine-grained-offloading-*", Use::kNotModelled, "", "offload of activations"},
     {"offload-modules", Use::kNotModelled, "", "offload of activations"},
+    // Buffers of communication, whose sizes Megatron derives from the model and the ranks.
     {"overlap-param-gather", Use::kNotModelled, "", "buckets of gathered weights"},
     {"ddp-bucket-size", Use::kNotModelled, "", "buckets of gradients"},
     {"ddp-num-buckets", Use::kNotModelled, "", "buckets of gradients"},
@@ -136,8 +151,8 @@ constexpr Rule kMegatron[] = {
     {"decoder-first-pipeline-num-layers", Use::kCopy, "plan.first_stage_layers"},
     {"decoder-last-pipeline-num-layers", Use::kCopy, "plan.last_stage_layers"},
     {"pipeline-model-parallel-layout", Use::kNotModelled, "", kStages},
-    {"account-for-embedding-in-pipeline-split", Use::kWhenTrue, "@counted_embedding", "true"},
-    {"account-for-loss-in-pipeline-split", Use::kWhenTrue, "@counted_loss", "true"},
+    {"account-for-embedding-in-pipeline-split", Use::kWhenTrue, "@megatron.counted_embedding", "true"},
+    {"account-for-loss-in-pipeline-split", Use::kWhenTrue, "@megatron.counted_loss", "true"},
     {"standalone-embedding-stage", Use::kNotModelled, "", kStages},
     {"pipeline-model-parallel-split-rank", Use::kNotModelled, "", kStages},
     {"microbatch-group-size-per-virtual-pipeline-stage", Use::kNotModelled, "", "another pipeline schedule"},
@@ -195,6 +210,10 @@ constexpr Rule kMegatron[] = {
     {"use-kitchen*", Use::kNotModelled, "", k8Bit},
     {"quant-recipe", Use::kNotModelled, "", k8Bit},
 };
+/// Data, tokenizers, checkpoints, logging, launching, fault tolerance, inference, and other programs of the
+/// repository (bert-*, ict-*, retriever-*). Arguments that only tune a feature which is not modelled, or not
+/// used by a Llama (mamba-*, mtp-*), are here too: the one that switches it on has a rule. "no-*" is behind
+/// the rules for those that matter.
 constexpr const char* kMegatronWithoutEffect =
     "activation-func-clamp-value adam-* adlr-* allow-ambiguous-pad-tokens app-tag-* "
     "apply-query-key-layer-scaling apply-residual-connection-post-layernorm apply-rope-fusion "
@@ -272,7 +291,8 @@ void megatron_finish_mlp(Job& job) {
 }
 
 void megatron_finish_heads(Job& job) {
-  const Given *grouped = job.find("@grouped"), *groups = job.find("@query_groups");
+  // --num-query-groups counts only with --group-query-attention, and is 1 without a value.
+  const Given *grouped = job.find("@megatron.grouped"), *groups = job.find("@megatron.query_groups");
   const Given* heads = job.find("model.num_attention_heads");
   if (grouped)
     job.set_default("model.num_key_value_heads", groups ? groups->value : "1", groups ? *groups : *grouped);
@@ -282,16 +302,19 @@ void megatron_finish_heads(Job& job) {
 
 /// The model of the arguments: fields of a Llama, or none.
 void megatron_finish_model(Job& job) {
-  if (job.find("@swiglu") && !job.find(kOtherModel) && job.find("model.num_hidden_layers")) {
-    const char* type = job.find("@qk_norm") ? "qwen3" : job.find("@qkv_bias") ? "qwen2" : "llama";
+  if (job.find("@megatron.swiglu") && !job.find(kOtherModel) && job.find("model.num_hidden_layers")) {
+    // The family with these norms or biases: Qwen3 normalises q and k, Qwen2 has biases of q, k and v.
+    const char* type = job.find("@megatron.qk_norm")    ? "qwen3"
+                       : job.find("@megatron.qkv_bias") ? "qwen2"
+                                                        : "llama";
     job.set_default("model.model_type", type, "because of --swiglu");
     job.set_default("model.tie_word_embeddings", "true", "default of Megatron-LM");
-    if (const Given* padded = job.find("@padded_vocab")) {
+    if (const Given* padded = job.find("@megatron.padded_vocab")) {
       const Given size = *padded;
       job.erase("model.vocab_size");
       job.set_default("model.vocab_size", size.value, size);
     }
-    if (!job.find("@no_bias") && !job.find("@qkv_bias") && !job.find("@qk_norm"))
+    if (!job.find("@megatron.no_bias") && !job.find("@megatron.qkv_bias") && !job.find("@megatron.qk_norm"))
       for (const char* key : {"model.attention_bias", "model.mlp_bias"})
         job.set_default(key, "true", "without --disable-bias-linear");
     megatron_finish_heads(job);
@@ -305,15 +328,15 @@ void megatron_finish_model(Job& job) {
 /// given; then the types of a precision-aware optimizer.
 void megatron_finish_types(Job& job) {
   const Given* type = job.find("train.precision");
-  if (type && type->value == "fp16" && !job.find("@wide_gradients"))
+  if (type && type->value == "fp16" && !job.find("@megatron.wide_gradients"))
     job.set_default("plan.gradients", "fp16", *type);
-  if (!job.find("@own_types")) return;
+  if (!job.find("@megatron.own_types")) return;
   const auto take = [&](const char* theirs, const char* ours) {
     if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);
   };
-  take("@master", "plan.master");
-  take("@gradients", "plan.gradients");
-  const Given *first = job.find("@first_moment"), *second = job.find("@second_moment");
+  take("@megatron.master", "plan.master");
+  take("@megatron.gradients", "plan.gradients");
+  const Given *first = job.find("@megatron.first_moment"), *second = job.find("@megatron.second_moment");
   // One type for both moments: the wider one.
   if (first && second) {
     const bool wide = first->value == "fp32" || second->value == "fp8";
@@ -322,14 +345,15 @@ void megatron_finish_types(Job& job) {
 }
 
 void megatron_finish_sharding(Job& job) {
-  if (const Given* fsdp2 = job.find("@fsdp2"))
-    job.set_default("parallel.zero", job.find("@fsdp2_kept") ? "2" : "3", *fsdp2);
-  if (const Given* fsdp = job.find("@fsdp")) {
-    const Given *strategy = job.find("@fsdp_zero"), from = strategy ? *strategy : *fsdp;
+  if (const Given* fsdp2 = job.find("@megatron.fsdp2"))
+    job.set_default("parallel.zero", job.find("@megatron.fsdp2_kept") ? "2" : "3", *fsdp2);
+  if (const Given* fsdp = job.find("@megatron.fsdp")) {
+    const Given *strategy = job.find("@megatron.fsdp_zero"), from = strategy ? *strategy : *fsdp;
     job.erase("parallel.zero");  // of --use-distributed-optimizer
     job.set_default("parallel.zero", strategy ? strategy->value : "3", from);
   }
-  if (const Given* local = job.find("@local")) job.set_default("plan.attention", "materialised", *local);
+  if (const Given* local = job.find("@megatron.local"))
+    job.set_default("plan.attention", "materialised", *local);
   const Given* tensor = job.find("parallel.tensor");
   if (!tensor || tensor->value == "1") job.erase("parallel.sequence");  // Megatron-LM switches it off
 }
@@ -337,7 +361,7 @@ void megatron_finish_sharding(Job& job) {
 /// The embedding, or the loss, counts as a layer when the layers are divided over the stages: the first, or
 /// the last, stage has one layer fewer than the others.
 void megatron_finish_stages(Job& job) {
-  const Given *embedding = job.find("@counted_embedding"), *loss = job.find("@counted_loss");
+  const Given *embedding = job.find("@megatron.counted_embedding"), *loss = job.find("@megatron.counted_loss");
   const std::uint64_t stages = megatron_number(job, "parallel.pipeline", 1),
                       layers = megatron_number(job, "model.num_hidden_layers", 0);
   if ((!embedding && !loss) || stages < 2 || layers == 0) return;
@@ -357,48 +381,28 @@ void read_megatron(const Entries& entries, Job& job) {
   job.framework = "megatron";
   apply_rules({{kMegatron, kMegatronWithoutEffect}}, entries, job);
   // layers / (stages * virtual stages) layers are in one virtual stage.
-  if (job.find("@layers_per_stage")) {
+  if (job.find("@megatron.layers_per_stage")) {
     const std::uint64_t layers = megatron_number(job, "model.num_hidden_layers", 0),
                         stages = megatron_number(job, "parallel.pipeline", 1) *
-                                 megatron_number(job, "@layers_per_stage", 1);
+                                 megatron_number(job, "@megatron.layers_per_stage", 1);
     if (layers && stages && layers % stages == 0)
       job.set_default("parallel.interleave", std::to_string(layers / stages), "the layers per virtual stage");
   }
-  const Given *recompute = job.find("train.recompute"), *method = job.find("@recompute_method");
+  const Given *recompute = job.find("train.recompute"), *method = job.find("@megatron.recompute_method");
   if (recompute && recompute->value == "full" && (!method || method->value == "uniform"))
-    job.set_default("train.recompute_every", std::to_string(megatron_number(job, "@recompute_layers", 1)),
+    // uniform: groups of that many layers keep the input of their first one.
+    job.set_default("train.recompute_every",
+                    std::to_string(megatron_number(job, "@megatron.recompute_layers", 1)),
                     "because of --recompute-num-layers");
   megatron_finish_stages(job);
   megatron_finish_model(job);
   megatron_finish_types(job);
   megatron_finish_sharding(job);
-  for (const char* key : {"@layers_per_stage",
-                          "@counted_embedding",
-                          "@counted_loss",
-                          "@recompute_method",
-                          "@recompute_layers",
-                          "@swiglu",
-
-                          "@no_bias",
-                          "@qkv_bias",
-                          "@qk_norm",
-                          "@grouped",
-                          "@query_groups",
-                          "@padded_vocab",
-
-                          "@own_types",
-                          "@master",
-                          "@gradients",
-                          "@first_moment",
-                          "@second_moment",
-                          "@fsdp2",
-                          "@fsdp2_kept",
-                          "@local",
-                          "@fsdp",
-                          "@fsdp_zero"})
-    job.erase(key);
+  job.erase_if([](const std::string& key) { return key.starts_with("@megatron."); });
   job.set_default("train.precision", "fp32", "default of Megatron-LM");
   job.set_default("parallel.vocab_multiple", "128", "default of Megatron-LM");
+  // The fused loss writes the gradient over the logits; the vocabulary is padded to 128 x tensor-parallel
+  // ranks.
   job.set_default("plan.cross_entropy", "in-place", "default of Megatron-LM");
 }
 

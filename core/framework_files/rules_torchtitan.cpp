@@ -159,6 +159,7 @@ constexpr Rule kTorchtitan[] = {
     {"parallelism.pipeline_parallel_schedule_csv", Use::kNotModelled, "",
      "pipeline schedule other than 1F1B"},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", Use::kNoEffect},
+    // What decides which layers a stage has, or how a batch is divided.
     {"parallelism.pipeline_parallel_*", Use::kNotModelled, "", "layers or sequences of the pipeline stages"},
     {"parallelism.module_fqns_per_model_part", Use::kNotModelled, "", "layers of the pipeline stages"},
     {"parallelism.disable_loss_parallel", Use::kNotModelled, "", "each rank has all logits"},
@@ -169,6 +170,7 @@ constexpr Rule kTorchtitan[] = {
     {"training.debug_moe_force_load_balance", Use::kNoEffect},
     {"activation_checkpoint.mode", Use::kChoice, "train.recompute",
      "none=none|full=full|selective=selective|memory_budget=selective"},
+    // memory_budget lets the compiler choose; selective recomputation is the nearest that plans know.
     {"activation_checkpoint.memory_budget", Use::kNotModelled, "", "planned as selective recomputation"},
     {"activation_checkpoint.selective_ac_option", Use::kNotModelled, "op",
      "planned as selective recomputation by operator"},
@@ -182,6 +184,7 @@ constexpr Rule kTorchtitan[] = {
      "tensorwise=|rowwise=rowwise|rowwise_with_gw_hp=rowwise"},
     {"float8.precompute_float8_dynamic_scale_for_fsdp", Use::kNoEffect},
     {"float8.emulate", Use::kNoEffect},
+    // Tables of converters: "model.converters" switches them on, and says so too.
     {"float8.*", Use::kNotModelled, "", "8-bit products"},
     {"mx.*", Use::kNotModelled, "", "8-bit products"},
     {"quantize.*", Use::kNotModelled, "", "8-bit products"},
@@ -192,6 +195,7 @@ constexpr Rule kTorchtitan[] = {
     {"fault_tolerance.semi_sync_method", Use::kNotModelled, "", "a second copy of the weights"},
     {"encoder.*", Use::kNotModelled, "", "further models"},
 };
+/// Tables that do not concern the step, then single keys of tables whose others have rules above.
 constexpr const char* kTorchtitanWithoutEffect =
     "activation_checkpoint.* checkpoint.* comm.* compile.* data.* debug.* eval.* experimental.* "
     "fault_tolerance.* inference.* job.* lr_scheduler.* memory_estimation.* metrics.* "
@@ -209,6 +213,7 @@ constexpr const char* kTorchtitanWithoutEffect =
 
 void read_torchtitan(const Entries& entries, Job& job) {
   job.framework = "torchtitan";
+  // Headers of tables are entries of read_toml(); rules know keys only.
   Entries values;
   for (const runfile::Entry& e : entries)
     if (e.value.kind != runfile::Value::Kind::kTable) values.push_back(e);
@@ -224,6 +229,7 @@ void read_torchtitan(const Entries& entries, Job& job) {
   job.set_default("train.precision", "bf16", "default of torchtitan");
   torchtitan_float8(job);
   job.set_default("train.micro_batch", "8", "default of torchtitan");
+  // After the default of the local batch, which stages divide.
   if (is_many(job, "parallel.pipeline")) torchtitan_micro_batches(job);
   for (const char* key :
        {"@model_name", "@model_flavor", "@shard", "@replicate", "@reshard", "@micro_of_stages"})

@@ -14,6 +14,8 @@ std::string last_part(const std::string& component) {
 }
 
 void torchtune_model(Job& job, const Entry& e) {
+  // The prefix is the recipe for the weights; the rest is the name of the model. Arguments of the builder
+  // (model.lora_rank, model.quantize_base) replace what the prefix means.
   std::string name = last_part(text_of(e));
   if (name.starts_with("qlora_")) job.set("lora.base", "nf4", e), job.set("lora.double_quant", "true", e);
   for (const char* prefix : {"qlora_", "lora_"})
@@ -78,7 +80,8 @@ void torchtune_degree(Job& job, const Entry& e, const char* key) {
   job.set(key, std::to_string(whole_of(e)), e);
 }
 
-/// q_proj, k_proj, v_proj, output_proj.
+/// q_proj, k_proj, v_proj, output_proj. Joined with the MLP's (apply_lora_to_mlp) when the whole file is
+/// read.
 void attention_modules(Job& job, const Entry& e) {
   std::string list;
   for (const std::string& t : texts_of(e))
@@ -105,27 +108,33 @@ constexpr Rule kTorchtune[] = {
     {"model.apply_lora_to_output", Use::kWhenTrue, "@lora_head", "true"},
     {"model.use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"model.quantize_base", Use::kCustom, "lora.base", "", torchtune_nf4},
+    // Arguments above are found first; any other one may change the model.
     {"model.*", Use::kNotModelled, "", "an argument of the model's builder"},
+    // Of the recipes that recompute selectively; ac_option says which layers or operators.
     {"ac_mode", Use::kChoice, "train.recompute", "full=full|selective=selective|none="},
     {"ac_option", Use::kNotModelled, "", "layers that are recomputed; planned as selective recomputation"},
     {"tensor_parallel_dim", Use::kCopy, "parallel.tensor"},
     {"context_parallel_dim", Use::kCopy, "parallel.context"},
+    // Kept apart until both degrees are known: their product is the number of ranks.
     {"data_parallel_shard_dim", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { torchtune_degree(j, e, "@shard"); }},
     {"data_parallel_replicate_dim", Use::kCustom, "parallel.data", "",
      [](Job& j, const Entry& e) { set_replicas(j, e, "@replicate"); }},
     {"fsdp_cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtune_offload},
     {"fsdp.cpu_offload", Use::kCustom, "plan.offload_weights", "", torchtune_offload},
+    // Versions 1 and 2 of FSDP; count on several ranks only.
     {"fsdp_reshard_after_forward", Use::kChoice, kZeroOfMany, "true=3|false=2"},
     {"fsdp_sharding_strategy", Use::kChoice, kZeroOfMany,
      "FULL_SHARD=3|SHARD_GRAD_OP=2|NO_SHARD=0|HYBRID_SHARD=3"},
     {"memory_efficient_fsdp_wrap", Use::kNotModelled, "", "the embedding is gathered alone"},
     {"custom_sharded_layers", Use::kNotModelled, "", "layers that are gathered alone"},
+    // `compile: true`, or a table that says what is compiled.
     {"compile", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.model", Use::kWhenTrue, "plan.execution", "compile"},
     {"compile.*", Use::kNotModelled, "", "compiled graphs keep other activations"},
     {"enable_fp8_training", Use::kNotModelled, "", "8-bit products"},
     {"quantizer.*", Use::kNotModelled, "", "simulated or later quantization"},
+    // Recipes of distillation, DPO and PPO.
     {"teacher_*", Use::kNotModelled, "", "a second model"},
     {"ref_*", Use::kNotModelled, "", "a second model"},
     {"policy_model.*", Use::kNotModelled, "", "a second model"},
@@ -135,6 +144,7 @@ constexpr Rule kTorchtune[] = {
     {"layer_dropout*", Use::kNotModelled, "", "layers are left out"},
     {"early_exit*", Use::kNotModelled, "", "another loss"},
 };
+/// Data, checkpoints, logging, generation, values of losses and optimizers.
 constexpr const char* kTorchtuneWithoutEffect =
     "batch_size_val checkpoint_dir checkpoint_files checkpointer.* clip_grad_norm collate_fn "
     "cudnn_deterministic_mode data_dir dataloader.* dataset dataset.* datasets* dataset_val.* device "
@@ -160,10 +170,12 @@ void read_torchtune(const Entries& entries, Job& job) {
   if (job.find("@lora_head")) targets += std::string(targets.empty() ? "" : ", ") + R"("lm_head")";
   job.erase("@lora_attention"), job.erase("@lora_mlp"), job.erase("@lora_head");
   if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the LoRA keys of the model");
+  // A recipe does not say how many devices there are (torchrun does), unless it gives both degrees.
   const auto ranks = [&](const char* key) { return job.find(key) ? count_of(*job.find(key)) : 1; };
   const std::uint64_t shard = ranks("@shard"), data = shard * ranks("@replicate");
   if (job.find("@shard")) job.set_default("parallel.data", std::to_string(data), *job.find("@shard"));
   job.erase("@shard"), job.erase("@replicate");
+  // On one device nothing is sharded, so these are no settings yet.
   job.set_default(kZeroOfMany, "3", "FSDP2 of torchtune");
   job.set_default("train.precision", "fp32", "default of torchtune");
   job.set_default("train.micro_batch", "1", "default of torchtune");

@@ -17,6 +17,7 @@ constexpr const char* kHybrid =
     "weights are sharded within each replica; planned as sharded over all data-parallel ranks";
 
 void trainer_mixed(Job& job, const Entry& e, const char* type) {
+  // An explicit `false` is remembered: it keeps off what TRL switches on by default.
   if (flag_of(e))
     set_autocast(job, type, e), job.set(kMixed, type, e);
   else
@@ -27,6 +28,7 @@ void trainer_bf16(Job& job, const Entry& e) { trainer_mixed(job, e, "bf16"); }
 void trainer_fp16(Job& job, const Entry& e) { trainer_mixed(job, e, "fp16"); }
 
 void trainer_checkpointing(Job& job, const Entry& e) {
+  // As above: `false` keeps off recomputation, which TRL switches on since 0.22.
   if (flag_of(e))
     job.set("train.recompute", "full", e);
   else
@@ -45,6 +47,7 @@ void trainer_fsdp(Job& job, const Entry& e) {
       e.value.kind == Value::Kind::kList ? fmt::format("{}", fmt::join(texts_of(e), " ")) : text_of(e);
   const auto has = [&](const char* word) { return words.find(word) != words.npos; };
   if (words.empty()) return;
+  // Words that are not named here (auto_wrap, full_shard) say how FSDP wraps layers, or its default.
   job.set(kFsdp, has("no_shard") ? "false" : "true", e);
   if (has("shard_grad_op") || has("zero2")) job.set_default("@fsdp_zero", "2", e);
   if (has("offload")) job.set("@fsdp_offload", "cpu", e);
@@ -69,6 +72,9 @@ void fsdp_reshard(Job& job, const Entry& e) {
     reject_value(e, "true, false, FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
 }
 
+/// Settings of FSDP count only where FSDP is on, which a key elsewhere in the file, or another file, says.
+/// They are kept below "@fsdp" until finish_fsdp() knows. Versions 1 and 2 have different names for the same
+/// settings.
 constexpr Rule kFsdpRules[] = {
     {"version", Use::kCopy, "@fsdp_version"},
     {"reshard_after_forward", Use::kCustom, "parallel.zero", "", fsdp_reshard},
@@ -80,12 +86,15 @@ constexpr Rule kFsdpRules[] = {
     {"auto_wrap_policy", Use::kNotModelled, "TRANSFORMER_BASED_WRAP",
      "other units of weights are gathered than layers"},
 };
+/// Loading, checkpoints, order of collectives, and names of the wrapped classes: plans take each layer as a
+/// unit.
 constexpr const char* kFsdpWithoutEffect =
     "backward_prefetch forward_prefetch limit_all_gathers cpu_ram_efficient_loading "
     "cpu_offload_pin_memory state_dict_type final_state_dict_type sync_module_states use_orig_params "
     "transformer_layer_cls_to_wrap transformer_cls_names_to_wrap min_num_params ignored_modules xla "
     "xla_fsdp_v2 xla_fsdp_settings* xla_fsdp_grad_ckpt mixed_precision_policy activation_cpu_offload";
 
+/// Keys of 4.40 to 5.23, also those that were renamed or removed since: a value of any version is read.
 constexpr Rule kTrainingArguments[] = {
     {"model_name_or_path", Use::kCopy, kModel},
     {"per_device_train_batch_size", Use::kCopy, "train.micro_batch"},
@@ -99,6 +108,8 @@ constexpr Rule kTrainingArguments[] = {
     {"activation_checkpointing_kwargs.every_n_layers", Use::kNotModelled, "1", "other layers are kept"},
     {"optim", Use::kCustom, "optimizer.name", "", set_hugging_face_optimizer},
     {"adafactor", Use::kCustom, "optimizer.name", "", trainer_adafactor},
+    // Liger fuses the head with the loss, so that no logits exist; its other kernels save fewer activations,
+    // which plans do not know.
     {"use_liger_kernel", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"use_liger", Use::kWhenTrue, "plan.cross_entropy", "liger"},
     {"liger_kernel_config.*", Use::kNotModelled, "true", "operators of Liger that are switched off"},
@@ -112,6 +123,7 @@ constexpr Rule kTrainingArguments[] = {
     {"half_precision_backend", Use::kNotModelled, "auto|cuda_amp", "mixed precision of apex"},
     {"fp16_backend", Use::kNotModelled, "auto|cuda_amp|amp", "mixed precision of apex"},
     {"ddp_bucket_cap_mb", Use::kCustom, "plan.ddp_bucket", "", set_ddp_bucket},
+    // Other sizes of parallelism_config follow from the number of devices.
     {"parallelism_config.tp_size", Use::kCopy, "parallel.tensor"},
     {"parallelism_config.cp_size", Use::kCopy, "parallel.context"},
     {"split_batches", Use::kNotModelled, "", "devices divide each batch"},
@@ -119,6 +131,9 @@ constexpr Rule kTrainingArguments[] = {
     {"mp_parameters", Use::kNotModelled, "", "model parallelism of SageMaker"},
 };
 
+/// Values of the optimizer and the schedule, data, evaluation, logging, checkpoints, launching. Some change
+/// memory outside of training steps (eval_*, per_device_eval_batch_size) or of the host (dataloader_*), which
+/// is not planned.
 constexpr const char* kTrainerWithoutEffect =
     "accelerator_config* activation_checkpointing_kwargs* adam_* average_tokens_across_devices "
     "batch_eval_metrics bf16_full_eval data_seed dataloader_* ddp_* debug disable_tqdm dispatch_batches "
@@ -138,6 +153,8 @@ constexpr const char* kTrainerWithoutEffect =
     "use_cache use_cpu use_ipex use_legacy_prediction_loop use_mps_device warmup_ratio warmup_steps "
     "weight_decay";
 
+/// implementation: "" leaves it to the default of the framework. not_modelled: what a plan with `name` does
+/// not know.
 struct Optimizer {
   const char *theirs, *name, *implementation, *not_modelled;
 };
@@ -154,6 +171,7 @@ constexpr Optimizer kOptimizers[] = {
     {"adamw_hf", "adamw", "for-loop", ""},
     {"adamw_apex_fused", "adamw", "fused", ""},
     {"adamw_anyprecision", "adamw", "for-loop", ""},
+    // torchao and bitsandbytes, whose 8-bit moments have a scale per block of 256 elements.
     {"adamw_torch_4bit", "adamw-8bit", "", "moments of 4 bits, planned with 8"},
     {"adamw_torch_8bit", "adamw-8bit", "", ""},
     {"adamw_bnb_8bit", "adamw-8bit", "", ""},
@@ -161,6 +179,7 @@ constexpr Optimizer kOptimizers[] = {
     {"paged_adamw", "adamw", "", "moments that move to host memory when device memory is short"},
     {"paged_adamw_32bit", "adamw", "", "moments that move to host memory when device memory is short"},
     {"paged_adamw_8bit", "adamw-8bit", "", "moments that move to host memory when device memory is short"},
+    // A third tensor per weight, which run files do not know.
     {"ademamix", "adamw", "", kThirdMoment},
     {"ademamix_8bit", "adamw-8bit", "", kThirdMoment},
     {"paged_ademamix_32bit", "adamw", "", kThirdMoment},
@@ -181,6 +200,7 @@ constexpr Optimizer kOptimizers[] = {
     {"schedule_free_radam", "adamw", "for-loop", ""},
     {"schedule_free_sgd", "sgd-momentum", "for-loop", ""},
     {"stable_adamw", "adamw", "for-loop", ""},
+    // Moments of projected gradients, which are smaller; planned in full size.
     {"galore_adamw", "adamw", "", kLowRank},
     {"galore_adamw_8bit", "adamw-8bit", "", kLowRank},
     {"galore_adafactor", "adafactor", "", "optimizer state of lower rank, planned as Adafactor"},
@@ -189,6 +209,7 @@ constexpr Optimizer kOptimizers[] = {
     {"galore_adafactor_layerwise", "adafactor", "", "optimizer state of lower rank, planned as Adafactor"},
     {"apollo_adamw", "adamw", "", kLowRank},
     {"apollo_adamw_layerwise", "adamw", "", kLowRank},
+    // Updates inside the backward pass: planned gradients are an upper bound.
     {"lomo", "sgd", "", "gradients are freed during the backward pass"},
     {"adalomo", "adafactor", "", "gradients are freed during the backward pass"},
     {"muon", "muon", "", ""},
@@ -213,6 +234,7 @@ std::vector<std::string> matrices_in(const std::string& expression) {
   constexpr std::string_view kEnd = "_proj";
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
   for (std::size_t at = expression.find(kEnd); at != expression.npos; at = expression.find(kEnd, at + 1)) {
+    // "(up|down|q)_proj" has its words in parentheses before the end; "q_proj" before it.
     std::size_t begin = at;
     if (at > 0 && expression[at - 1] == ')') {
       begin = expression.rfind('(', at);
@@ -239,6 +261,7 @@ std::vector<std::string> lora_matrices(const Entry& e) {
   const auto add = [&](const std::string& name) {
     if (std::ranges::find(out, name) == out.end()) out.push_back(name);
   };
+  // peft reads a text as a regular expression over full names, a list as names.
   const bool one = e.value.kind == Value::Kind::kText;
   if (one && e.value.text.find_first_of("\\(|*") != std::string::npos) {
     for (const std::string& name : matrices_in(e.value.text)) add(name);
@@ -268,6 +291,8 @@ void set_replicas(Job& job, const Entry& from, const char* key) {
 
 void finish_fsdp(Job& job, const Given* on, const char* version) {
   if (on) {
+    // A copy: set_default() adds to the map that `on` may be an element of. Settings of the command line and
+    // of run-file keys in the file stay, because these are defaults.
     const Given from = *on;
     const auto take = [&](const char* theirs, const char* ours) {
       if (const Given* given = job.find(theirs)) job.set_default(ours, given->value, *given);
@@ -289,7 +314,10 @@ void finish_fsdp(Job& job, const Given* on, const char* version) {
 void hold_weights_of_fsdp_in_f32(Job& job) {
   const Given* fsdp = job.find("@sharded");
   if (!fsdp || !job.find(kMixed) || job.find("lora.rank") || job.find("lora.base")) return;
+  // Already so by autocast: its origin stays the file's own key.
   if (const Given* weights = job.find("plan.weights"); weights && weights->value == "fp32") return;
+  // fsdp2_prepare_model() of accelerate: trained parameters become f32 before they are sharded. With LoRA the
+  // frozen weights keep their type, and the adapters are f32 anyway.
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
   job.set_default("plan.weights", "fp32", *fsdp);
   job.set_default("plan.master", "none", *fsdp);

@@ -1,4 +1,5 @@
-// See yaml_read.hpp. Only this file uses yaml-cpp.
+// See yaml_read.hpp. Only this file uses yaml-cpp, which parses the text; types of scalars, dotted keys, and
+// limits against small files that expand to large ones are decided here.
 #include "core/framework_files/yaml_read.hpp"
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ namespace {
 using runfile::Entry;
 using runfile::Value;
 
+// Far above any configuration file; the depth also bounds the recursion of Flattener.
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxEntries = 20000;  // aliases could multiply a small file
 
@@ -38,8 +40,10 @@ Value scalar(const YAML::Node& n, const std::string& name) {
   Value v = runfile::text_value(text, position(n.Mark(), name));
   if (n.Tag() == "!") return v;
   if (text.empty() || one_of(text, {"~", "null"})) v.kind = Value::Kind::kNull;
+  // yaml-cpp has no types of its own. These are the words of YAML 1.1, which PyYAML reads as booleans.
   if (one_of(text, {"true", "yes", "on"})) v.kind = Value::Kind::kBool, v.boolean = true;
   if (one_of(text, {"false", "no", "off"})) v.kind = Value::Kind::kBool;
+  // 1e9 is a number here, as in JSON; PyYAML wants a point in it.
   const char *begin = text.data() + text.starts_with('+'), *end = text.data() + text.size();
   double number = 0;
   if (const auto [rest, failed] = std::from_chars(begin, end, v.integer);
@@ -56,6 +60,7 @@ Value scalar(const YAML::Node& n, const std::string& name) {
 
 class Flattener {
  public:
+  /// name: of the file, for positions; must outlive this.
   explicit Flattener(const std::string& name) : name_(name) {}
 
   void add(const YAML::Node& n, const std::string& key, const Where& key_where, int depth) {
@@ -85,6 +90,7 @@ class Flattener {
   }
 
   void add_map(const YAML::Node& n, const std::string& key, int depth) {
+    // yaml-cpp keeps both of two equal keys, PyYAML the last one: neither is what the author meant.
     std::set<std::string> seen;
     for (const auto& member : n) {
       const Where where = position(member.first.Mark(), name_);

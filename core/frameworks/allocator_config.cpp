@@ -1,4 +1,6 @@
-// PYTORCH_CUDA_ALLOC_CONF: "key:value,key:value", where a value may be a list in brackets.
+// PYTORCH_CUDA_ALLOC_CONF: "key:value,key:value", where a value may be a list in brackets. What the keys do
+// is in caching_allocator.cpp. Keys that torch 2.15 has added (large_segment_size_mb,
+// per_process_memory_fraction, expandable_segments_reserve) are not replayed, and rejected as unknown.
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -12,6 +14,7 @@ namespace trainhost::frameworks {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1u << 20;
+/// Locks, pinned host memory and CUDA graphs: none changes which segments an eager step reserves.
 constexpr std::string_view kWithoutEffect[] = {
     "release_lock_on_cudamalloc",    "pinned_use_cuda_host_register",  "pinned_num_register_threads",
     "pinned_use_background_threads", "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse"};
@@ -32,11 +35,13 @@ std::uint64_t whole_number(std::string_view key, std::string_view value, const c
 std::uint32_t power_of_two(std::string_view key, std::string_view value) {
   const char* valid = "a power of two from 1 to 4096, or [256:1,512:2,1024:4,>:8] with sizes in MiB";
   const std::uint64_t n = whole_number(key, value, valid);
+  // The allocator shifts by the logarithm; sizes and divisions are both limited to powers of two.
   if (!std::has_single_bit(n) || n > 4096) fail(key, value, valid);
   return static_cast<std::uint32_t>(n);
 }
 
-/// "256:1,512:2,>:8": divisions for sizes up to 256 MiB, 512 MiB, above.
+/// "256:1,512:2,>:8": divisions for sizes up to 256 MiB, 512 MiB, above. The first size counts for all
+/// smaller ones.
 void read_divisions(std::string_view list, AllocatorConfig& config) {
   const std::string_view key = "roundup_power2_divisions";
   auto& divisions = config.roundup_power2_divisions;
@@ -66,6 +71,7 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
     if (value != "True" && value != "False") fail(key, value, "True or False");
     config.expandable_segments = value == "True";
   } else if (key == "max_split_size_mb") {
+    // Requests of 1 to 10 MiB share segments of 20 MiB, which must be divisible.
     const std::uint64_t n = whole_number(key, value, "a whole number of MiB above 20");
     if (n <= 20) fail(key, value, "a whole number of MiB above 20");
     config.max_split_size = n * kMebibyte;
@@ -85,6 +91,7 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
     else
       config.roundup_power2_divisions.fill(power_of_two(key, value));
   } else if (key == "backend") {
+    // Otherwise the driver pools memory, by rules that are not published.
     if (value != "native") fail(key, value, "native; the driver's cudaMallocAsync is not replayed");
   } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
              std::end(kWithoutEffect)) {
@@ -97,6 +104,7 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
 }  // namespace
 
 AllocatorConfig parse_allocator_config(std::string_view text) {
+  // Spaces mean nothing; torch ignores them too.
   std::string compact;
   for (const char c : text)
     if (c != ' ') compact += c;
@@ -109,6 +117,7 @@ AllocatorConfig parse_allocator_config(std::string_view text) {
                         "write KEY:VALUE,KEY:VALUE");
     const std::string_view key = rest.substr(0, colon);
     rest.remove_prefix(colon + 1);
+    // A list contains commas: the value ends with its bracket.
     const bool list = !rest.empty() && rest.front() == '[';
     const std::size_t close = list ? rest.find(']') : rest.find(',');
     const std::size_t length = close == std::string_view::npos ? rest.size() : close + (list ? 1 : 0);

@@ -1,3 +1,6 @@
+// Attention of transformers 5.23: eager_attention_forward() of its models, and sdpa_attention_forward() with
+// the kernels of torch 2.15. Scores [B, heads, S, S] exist in eager attention and in the math kernel only.
+// Other frameworks call sdpa_attention() with their own preparation.
 #include "core/frameworks/attention.hpp"
 
 #include <algorithm>
@@ -9,7 +12,8 @@ namespace {
 
 enum class SdpaKernel { kFlash, kEfficient, kMath };
 
-// The kernel that torch chooses for compute capability 8.0 and higher, without cuDNN.
+// The kernel that torch chooses for compute capability 8.0 and higher, without cuDNN: flash takes half
+// precision, no mask and head dimensions of up to 256; efficient needs rows of 16 bytes.
 SdpaKernel kernel_for(Element type, std::int64_t head_dim, bool mask) {
   const bool half = type != Element::kF32;
   if (half && !mask && head_dim <= 256) return SdpaKernel::kFlash;
@@ -40,9 +44,13 @@ void flash_backward_temporaries(Tape& t, const Shape& q, const Shape& k) {
 }
 
 Tensor flash(Tape& t, const AttentionInputs& in) {
+  // _scaled_dot_product_flash_attention(): head dimensions are padded to a multiple of 8 before the node, so
+  // the padded copies are saved. The result is sliced.
   const std::int64_t width = in.q->shape[-1];
   const Tensor q = pad_last(t, in.q, 8), k = pad_last(t, in.k, 8), v = pad_last(t, in.v, 8);
   const Shape shape = elementwise(q->shape);  // empty_like(q)
+  // Saved for the backward pass, which computes the probabilities again from them: f32 per row, and the state
+  // of the random numbers, also without dropout. Selective recomputation keeps them with the result.
   const Tensor sums = t.make_result({shape[0], shape[1], shape[2]}, Element::kF32, "log-sum-exp", true);
   const Tensor counters = t.make_result({3}, Element::kI64, "random state", true);
   const std::array inputs{q, k, v};
@@ -63,10 +71,13 @@ Tensor flash(Tape& t, const AttentionInputs& in) {
 /// A boolean mask as one that is added, with rows padded to eight columns.
 Tensor additive_mask(Tape& t, const Tensor& mask, Element type) {
   if (!mask || mask->type != Element::kBool) return mask;
+  // convert_boolean_attn_mask(): zeros and -inf in the type of q.
   const Tensor inverted = t.make(elementwise(mask->shape), Element::kBool, "mask, inverted");
   return t.make(elementwise(inverted->shape), type, "mask");
 }
 
+/// _scaled_dot_product_efficient_attention(): works in the order [B, S, heads, D], which its results and
+/// gradients have whatever the strides of its inputs are. Rows of the log-sum-exp are padded to 32.
 Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   const Shape shape = token_major(in.q->shape);
   const Tensor sums =
@@ -92,6 +103,8 @@ Tensor efficient(Tape& t, const AttentionInputs& in, const Tensor& mask) {
 Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
   const Element type = in.q->type;
   const bool autocast = std::exchange(t.autocast_on, false);  // scaled_dot_product_attention() turns it off
+  // The variables of the C++ function: the f32 copies exist until it returns. q and k are scaled by the root
+  // of the factor each, for precision, which costs a copy of each.
   const Tensor q = to(t, in.q, Element::kF32), k = to(t, in.k, Element::kF32), v = to(t, in.v, Element::kF32);
   Tensor scores;
   {
@@ -111,6 +124,8 @@ Tensor math(Tape& t, const AttentionInputs& in, const Tensor& mask) {
 
 AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   const ModuleScope scope(t, "self_attn");
+  // eager_attention_forward(): key_states and value_states are variables, attn_weights is assigned again, so
+  // one of two successive scores is freed when the next exists, unless autograd saves it.
   const Tensor keys = repeated(t, in.k, in.groups);
   const Tensor values = repeated(t, in.v, in.groups);
   Tensor weights = matmul(t, in.q, transpose(t, keys, 2, 3));
@@ -122,7 +137,9 @@ AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
   }
   if (in.mask) weights = add(t, weights, in.mask);
   const Element type = in.q->type;
-  Tensor scores = weights;  // kept while softmax() works on a copy in f32
+  // softmax(attn_weights, dtype=torch.float32).to(query.dtype): the variable keeps the scores while softmax()
+  // works on a copy in f32.
+  Tensor scores = weights;
   {
     const Tensor wide = in.f32_softmax || t.autocast_on ? to(t, scores, Element::kF32) : scores;
     weights = softmax(t, wide, "probabilities");
@@ -139,10 +156,14 @@ AttentionOutputs eager_attention(Tape& t, const AttentionInputs& in) {
 AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   const ModuleScope scope(t, "self_attn");
   AttentionInputs in = given;
+  // use_gqa_in_sdpa(): without a mask, and for head dimensions of up to 256, torch is given grouped heads,
+  // which its kernels read as they are. Otherwise transformers repeats them.
   if (in.mask || in.q->shape[-1] > 256) {
     in.k = repeated(t, in.k, in.groups);
     in.v = repeated(t, in.v, in.groups);
   }
+  // Variables of sdpa_attention_forward(), in the type of the weights where autocast casts them for the
+  // kernel.
   const Tensor keys = in.k, values = in.v;
   in.q = t.lowered(in.q);
   in.k = t.lowered(in.k);
@@ -154,6 +175,7 @@ AttentionOutputs sdpa_attention(Tape& t, const AttentionInputs& given) {
   } else {
     Tensor mask = additive_mask(t, in.mask, in.q->type);
     if (kernel == SdpaKernel::kEfficient) {
+      // pad_bias(): rows of the mask begin at multiples of 16 bytes. The copy is saved, the mask is not.
       if (mask && mask->shape[-1] % 8) {
         const Tensor narrow = mask;
         mask = t.make({mask->shape[0], 1, mask->shape[2], rounded_up(mask->shape[3], 8)}, mask->type,

@@ -1,3 +1,5 @@
+// See ddp.hpp. The buckets are those of _compute_bucket_assignment_by_size() in torch 2.15: a first one of 1
+// MiB so that the reduction begins early, then bucket_cap_mb.
 #include "core/frameworks/ddp.hpp"
 
 #include <algorithm>

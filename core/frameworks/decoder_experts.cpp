@@ -1,5 +1,6 @@
-// Mixture of experts of Mixtral, with the grouped matrix products that transformers takes on a GPU. N tokens,
-// k experts per token, R = N * k rows in the order of the experts.
+// Mixture of experts of Mixtral in transformers 5.23: MixtralTopKRouter, and grouped_mm_experts_forward(),
+// which transformers takes on a GPU. N tokens, k experts per token, R = N * k rows in the order of the
+// experts, E experts of width I. How many rows an expert has is not known, and decides no size.
 #include <array>
 
 #include "core/frameworks/decoder.hpp"
@@ -9,6 +10,7 @@ namespace {
 
 /// Rows of x in another order: [rows, ...].
 Tensor rows_of(Tape& t, const Tensor& x, const Tensor& indices) {
+  // x[indices]. IndexBackward0 saves the indices and adds the gradient to zeros of the size of x.
   Shape shape = x->shape;
   shape.size[0] = indices->shape[0];
   return t.apply({"rows", std::span(&x, 1), std::span(&indices, 1), false,
@@ -23,6 +25,8 @@ Tensor rows_of(Tape& t, const Tensor& x, const Tensor& indices) {
 
 /// x: [R, inputs] in groups of rows; w: [E, outputs, inputs].
 Tensor grouped_product(Tape& t, const Tensor& x, const Tensor& w, const Tensor& offsets) {
+  // torch._grouped_mm(): the weights of all experts are one tensor, and so is its gradient. Otherwise as
+  // linear().
   const std::array inputs{x, w};
   std::array<Tensor, 3> saved;
   std::size_t count = 0;
@@ -46,6 +50,8 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
   const ModuleScope scope(t, "mlp.gate");
   Routing r;
   r.logits = linear(t, tokens, router);
+  // softmax(logits.float()) and topk(): the probabilities [N, E] are saved in f32, the chosen ones by their
+  // indices.
   Tensor probabilities;
   {
     const Tensor wide = to(t, r.logits, Element::kF32);
@@ -58,9 +64,9 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
                                    c.results[0] = c.tape.make(before, Element::kF32, "gradient");
                                  }},
                                 shape, Element::kF32);
+  // router_top_value /= its sum. `before`: the quotient's gradients need the values that are overwritten.
   const Tensor total = sum(t, chosen);
-  const Tensor before =
-      t.make(shape, Element::kF32, "weights");  // divided in place, so autograd keeps a copy
+  const Tensor before = t.make(shape, Element::kF32, "weights");  // the copy that autograd keeps
   const std::array inputs{chosen, total};
   const std::array saved{total, before};
   r.weights = t.apply_view({"weights", inputs, saved, false,
@@ -75,6 +81,7 @@ Routing route(Tape& t, const Tensor& tokens, const Tensor& router, std::int64_t 
 
 /// [N, k, H] to [N, H].
 Tensor sum_of_experts(Tape& t, const Tensor& x) {
+  // The gradient is expanded to the k rows of a token: a view.
   const std::int64_t k = x->shape[1];
   return t.apply({"sum",
                   std::span(&x, 1),
@@ -94,6 +101,8 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const std::int64_t tokens = batch_ * sequence_, k = w.experts_per_token, rows = tokens * k;
   const Tensor flat = view(t_, x, {tokens, hidden_});
   const Routing routing = route(t_, flat, w.router, k);
+  // Variables of the function exist until it returns, as in Python: two orders of the rows (i64, R), the
+  // selected hidden states [R, H] and the weighted results [R, H].
   const Tensor row_weights = view(t_, routing.weights, {rows});
   const Tensor sorted = t_.make({rows}, Element::kI64, "experts, sorted");
   const Tensor order = t_.make({rows}, Element::kI64, "order of the rows");
@@ -106,6 +115,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   const Tensor counted = t_.make({rows}, Element::kI32, "experts, sorted");
   const Tensor counts = t_.make({w.router->shape[0]}, Element::kI32, "tokens per expert");
   const Tensor offsets = t_.make({w.router->shape[0]}, Element::kI32, "offsets");
+  // up [R, 2I], silu() of one half times the other, down [R, H]. `h` is proj_out, which is assigned again.
   Tensor h = grouped_product(t_, to(t_, selected, w.experts_up->type), w.experts_up, offsets);
   {
     const std::int64_t width = h->shape[1] / 2;
@@ -115,6 +125,7 @@ Tensor Decoder::experts(const Tensor& x, const LayerWeights& w) {
   }
   h = grouped_product(t_, h, w.experts_down, offsets);
   Tensor weighted = mul(t_, h, unsqueeze(t_, selected_weights, 1));
+  // inv_perm = empty_like(perm); inv_perm[perm] = arange(R): back to the order of the tokens.
   const Tensor back = t_.make({rows}, Element::kI64, "original order");
   t_.make({rows}, Element::kI64, "positions");  // written to it and freed
   weighted = rows_of(t_, weighted, back);

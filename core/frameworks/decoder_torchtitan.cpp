@@ -1,3 +1,7 @@
+// The Llama 3 of torchtitan: weights of this rank, and the forward pass of its stage. StepSettings choose
+// between the versions 0.0 to 0.2 (composite_norms, units at the ends, compiled loss); the modules are those
+// of 0.2. Parallelism: fsdp.hpp, tensor_parallel.hpp, pipeline.hpp. Context parallelism only divides the
+// tokens.
 #include "core/frameworks/decoder_torchtitan.hpp"
 
 #include <utility>
@@ -25,6 +29,7 @@ TorchtitanDecoder::TorchtitanDecoder(Tape& tape, const model::Architecture& a, c
   for (std::uint32_t i = 0; i < (settings.context > 1 ? 2u : 1u); ++i)
     all_angles_.push_back(t_.new_storage(angles, Element::kComplex, Purpose::kBuffers, "", "freqs_cis"));
   angles_ = t_.alias(all_angles_.front(), {sequence_, head_dim / 2});
+  // Layers are numbered from 0 in each stage, because only this stage is in the trace.
   const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
   std::uint32_t index = 0;
   for (const model::LayerRun& run : a.layers)
@@ -58,6 +63,8 @@ Tensor TorchtitanDecoder::weight(std::int32_t unit, const Shape& shape, const ch
 
 void TorchtitanDecoder::add_layer(const model::Layer& l) {
   const model::Attention& a = l.attention;
+  // Column-wise: wq, wk, wv, w1 and w3, whose outputs are divided; row-wise: wo and w2, whose inputs are.
+  // Norms are whole on each rank.
   const std::int64_t ranks = s_.tensor;
   const auto q = static_cast<std::int64_t>(a.q_width()) / ranks,
              kv = static_cast<std::int64_t>(a.k_width()) / ranks;
@@ -96,6 +103,8 @@ Tensor TorchtitanDecoder::loss_of(const Tensor& output) {
   const Tensor rows = view(t_, output, {batch_ * sequence_, vocab_});
   const Tensor targets = t_.alias(labels_, {batch_ * sequence_});
   const auto computed = [&] {
+    // Compiled, the loss reads the logits in bf16; eagerly it materialises them in f32. With tensor
+    // parallelism each rank has a part of the vocabulary.
     if (s_.compiles_loss) return fused_cross_entropy(t_, rows, targets);
     const Tensor wide = to(t_, rows, Element::kF32);
     return s_.tensor > 1 ? parallel_cross_entropy(t_, wide, targets) : cross_entropy(t_, wide, targets);
@@ -107,6 +116,7 @@ Tensor TorchtitanDecoder::loss_of(const Tensor& output) {
 }
 
 Tensor TorchtitanDecoder::output_of(const Tensor& input) {
+  // The root unit has weights only where the ends are no units of their own.
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   Tensor x = s_.stage.first() ? embedded() : input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -131,6 +141,7 @@ Tensor TorchtitanDecoder::logits(Tensor hidden) {
   if (fsdp_) fsdp_->before_forward(Fsdp::kLast);
   if (fsdp_) hidden = fsdp_->input(Fsdp::kLast, hidden);
   Tensor x = norm(hidden, final_norm_, "norm");
+  // forward() assigns h again: the output of the last layer is free once the norm has it, unless it is saved.
   hidden.reset();
   const ModuleScope scope(t_, "output");
   const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
@@ -147,6 +158,8 @@ Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
   const Tensor input = fsdp_ ? fsdp_->input(index, x) : x;
   Tensor y;
   if (s_.checkpoint || s_.selective) {
+    // The checkpoint keeps the arguments of the block: its input and the angles, which count once for all
+    // layers.
     t_.note_saved(input);
     t_.note_saved(angles_);
     y = t_.checkpointed([&] { return block(input, w); },
@@ -156,6 +169,9 @@ Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
                           t_.module = "";
                           block(input, w);
                         },
+                        // Eagerly the whole block runs again (early_stop is off by default). Compiled
+                        // recomputation is part of the backward graph: it contains only what is needed, so
+                        // the product of w2 is not kept either.
                         {.keeps_products = s_.selective,
                          .keeps_last_product = !s_.compiles_layers,
                          .stops_early = s_.compiles_layers});
@@ -169,6 +185,7 @@ Tensor TorchtitanDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
 Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
   // An argument is freed when the function that it was computed for returns.
   const auto attended = [&] {
+    // Tokens of all tensor-parallel ranks are gathered here and the results scattered again.
     const Tensor input = norm(x, w.attention_norm, "attention_norm");
     const Tensor output = attention(gather_tokens(t_, input, exchange_), w);
     return scatter_tokens(t_, output, exchange_);
@@ -185,6 +202,8 @@ Tensor TorchtitanDecoder::block(const Tensor& x, const Layer& w) {
 Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
   const bool compiled = s_.compiles_layers && t_.layer >= 0;
+  // torch's RMSNorm is one kernel since torchtitan 0.1. That of 0.0 is the separate operators below, which a
+  // compiled layer fuses to the same.
   if (!s_.composite_norms || compiled) return rms_norm(t_, x, weight);
   Tensor scaled;
   {
@@ -202,6 +221,7 @@ Tensor TorchtitanDecoder::norm(const Tensor& x, const Tensor& weight, const char
 
 Tensor TorchtitanDecoder::repeated(const Tensor& x, std::int64_t times) {
   if (times == 1) return x;
+  // [B, S, kv heads, D] to [B, S, heads, D]: a copy.
   const Tensor wide = expand(t_, unsqueeze(t_, x, 3), 3, times);
   return reshape(t_, wide, {x->shape[0], x->shape[1], x->shape[2] * times, x->shape[3]});
 }
@@ -217,6 +237,7 @@ Tensor TorchtitanDecoder::attention(const Tensor& x, const Layer& w) {
   Tensor q = project(w.wq, "attention.wq"), k = project(w.wk, "attention.wk"),
          v = project(w.wv, "attention.wv");
   const ModuleScope scope(t_, "attention");
+  // Attention.forward() assigns xq, xk and xv again; keys and values are variables of their own.
   q = heads(q, w.heads);
   k = heads(k, w.kv_heads);
   v = heads(v, w.kv_heads);
@@ -224,6 +245,7 @@ Tensor TorchtitanDecoder::attention(const Tensor& x, const Layer& w) {
     // apply_rotary_emb(): its variables keep both f32 copies until it returns.
     const auto complex = [&](const Tensor& part) { return view_as_complex(t_, to(t_, part, Element::kF32)); };
     const Tensor q_complex = complex(q), k_complex = complex(k);
+    // The product saves only the angles [S, D/2], a buffer that exists anyway.
     const Shape broadcast{1, sequence_, 1, w.head_dim / 2};
     const Tensor angles = t_.alias(angles_, broadcast);
     const auto turned = [&](const Tensor& part, const Tensor& like) {
@@ -254,6 +276,7 @@ Tensor TorchtitanDecoder::feed_forward(const Tensor& x, const Layer& w) {
     const ModuleScope scope(t_, module);
     return linear(t_, input, weight);
   };
+  // w2(silu(w1(x)) * w3(x)): saved are the results of w1 and w3, silu() and the product, [N, I / ranks] each.
   Tensor active = project(x, w.w1, "feed_forward.w1");
   const ModuleScope scope(t_, "feed_forward");
   active = silu(t_, active);

@@ -1,3 +1,6 @@
+// The Llama of torchtune (main branch, commit bd2a0fc): weights and forward pass of TransformerDecoder. Eager
+// layers follow the Python code operator by operator; compiled ones have a kernel between two products
+// (fused.hpp), because torchtune compiles each layer alone. The losses: torchtune_loss.cpp.
 #include "core/frameworks/decoder_torchtune.hpp"
 
 #include <utility>
@@ -28,6 +31,8 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
   t_.layer = -1;
   final_norm_ = weight(Fsdp::kRoot, {hidden_}, "norm");
   head_ = tied_ ? embedding_ : weight(Fsdp::kRoot, {vocab_, hidden_}, "output");
+  // RotaryPositionalEmbeddings: one table for all layers, with a row for each position up to max_seq_len,
+  // which may be many times the length of the sequences.
   const std::int64_t half = layers_.front().head_dim / 2;
   const std::int64_t positions = s_.positions ? s_.positions : sequence_;
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* name) {
@@ -43,6 +48,7 @@ TorchtuneDecoder::TorchtuneDecoder(Tape& tape, const model::Architecture& a, con
 Tensor TorchtuneDecoder::weight(std::int32_t unit, const Shape& shape, const char* module, bool adapter) {
   const bool trained = adapter || s_.lora_rank == 0;
   if (fsdp_) {
+    // Frozen weights are sharded and gathered like trained ones; only these have a gradient to reduce.
     const Fsdp::Weight w = fsdp_->parameter(unit, shape, s_.weights, module, s_.weights, trained);
     if (trained) trained_.push_back(w.shard);
     return w.full;
@@ -93,6 +99,7 @@ Tensor TorchtuneDecoder::loss() {
   t_.module = "";
   Tensor tokens;
   {
+    // The recipe counts the labels that are not ignored before it calls the model.
     const Tensor counted = t_.make({batch_, sequence_}, Element::kBool, "labels that count");
     tokens = t_.make({}, Element::kI64, "tokens of the micro-batch");
   }
@@ -104,6 +111,8 @@ Tensor TorchtuneDecoder::loss() {
     Tensor last = last_layer();
     Tensor hidden = norm(last, final_norm_, "norm");
     offload({}, 0);  // what the last norm saves takes their place
+    // The model returns hidden states (skip_output_layer): the loss calls the head after its forward pass has
+    // ended.
     if (s_.loss == LossKind::kChunkedHead) {
       last.reset();
       after_forward(hidden);
@@ -123,6 +132,8 @@ Tensor TorchtuneDecoder::loss() {
   }
   t_.in_loss = true;
   t_.module = "loss";
+  // Losses of micro-batches are weighted by their labels, and gradients divided by the sum of these before
+  // the optimizer's step; an optimizer inside the backward pass allows no such scaling.
   if (!s_.update_in_backward) result = mul(t_, result, tokens);
   t_.in_loss = false;
   t_.purpose = before;
@@ -149,10 +160,13 @@ Tensor TorchtuneDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
   if (fsdp_) fsdp_->before_forward(index);
   const Tensor input = fsdp_ ? fsdp_->input(index, x) : x;
   Tensor y;
+  // The input of the layer is all that is saved; the table of angles is no argument of the layer.
   if (s_.checkpoint) {
     t_.note_saved(input);
     y = t_.checkpointed([&] { return block(input, w); },
                         [this, input, &w, index] {
+                          // In the backward pass: the copy in host memory comes back when its layer is
+                          // recomputed.
                           if (s_.offload_inputs) bring_back(input, index);
                           t_.layer = index;
                           t_.module = "";
@@ -173,6 +187,8 @@ void TorchtuneDecoder::after_forward(const Tensor& output) {
 
 /// Copies an input to host memory; at most `kept` inputs are on the device until their copy is complete.
 void TorchtuneDecoder::offload(const Tensor& input, std::size_t kept) {
+  // The copy runs on a stream of its own. OffloadActivations waits for the oldest one when max_fwd_stash_size
+  // tensors are in flight, so that many are on the device at a time.
   if (input) offloading_.push_back(input);
   while (offloading_.size() > kept) {
     t_.make_absent(offloading_.front());
@@ -187,12 +203,15 @@ void TorchtuneDecoder::bring_back(const Tensor& input, std::int32_t layer) {
 }
 
 Tensor TorchtuneDecoder::block(const Tensor& x, const Layer& w) {
+  // TransformerSelfAttentionLayer.forward(): `h` is assigned again, `attended` and `out` exist until it
+  // returns.
   Tensor h = norm(x, w.attention_norm, "sa_norm");
   const Tensor attended = attention(h, w);
   {
     const ModuleScope scope(t_, "attn");
     h = add(t_, attended, x);
   }
+  // self.mlp(self.mlp_norm(h)): the argument has no name and is freed when the MLP returns.
   const auto fed = [&] {
     const Tensor input = norm(h, w.mlp_norm, "mlp_norm");
     return feed_forward(input, w);
@@ -204,7 +223,10 @@ Tensor TorchtuneDecoder::block(const Tensor& x, const Layer& w) {
 
 Tensor TorchtuneDecoder::norm(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
+  // A compiled layer has one kernel that keeps x and 1/rms. The last norm is outside of the layers, so it is
+  // eager: f32, with a sum of separate operators.
   if (s_.compiles_layers && t_.layer >= 0) return rms_norm(t_, x, weight);
+  // x_fp32 is a variable of the function; everything else is part of one expression.
   const Tensor wide = to(t_, x, Element::kF32);
   Tensor scale;
   {
@@ -223,9 +245,11 @@ Tensor TorchtuneDecoder::norm(const Tensor& x, const Tensor& weight, const char*
 
 Tensor TorchtuneDecoder::run(const Linear& w, const Tensor& x) {
   const ModuleScope scope(t_, w.module);
+  // LoRALinear.forward(): out + (alpha / rank) * lora_b(lora_a(dropout(x))).
   Tensor out = s_.nf4 ? nf4_linear(t_, x, w.nf4, s_.compiles_layers) : linear(t_, x, w.weight, w.bias);
   if (!w.lora_a) return out;
   Tensor change = linear(t_, dropout(t_, x, s_.lora_dropout), w.lora_a);
+  // Compiled: the scale is part of another kernel, and the sum is written to the first product.
   if (s_.compiles_layers) return add_in_place(t_, out, linear(t_, change, w.lora_b));
   {
     const Tensor wide = linear(t_, change, w.lora_b);
@@ -234,10 +258,13 @@ Tensor TorchtuneDecoder::run(const Linear& w, const Tensor& x) {
   return add(t_, out, change);
 }
 
-/// Pairs of elements are rotated in f32.
+/// RotaryPositionalEmbeddings.forward(): pairs of elements are rotated in f32, [B, S, heads, D/2, 2]. The
+/// products save only the angles, which need no gradient; x in f32 and the four products are freed when it
+/// returns.
 Tensor TorchtuneDecoder::rotated(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "attn.pos_embeddings");
   const std::int64_t half = w.head_dim / 2;
+  // cache[input_pos] copies a row for each token of packed rows; without positions it is a view of the table.
   Tensor table = angles_;
   if (s_.packed) table = t_.make({batch_, sequence_, half, 2}, Element::kF32, "cos and sin of the tokens");
   const Shape& s = x->shape;
@@ -260,6 +287,7 @@ Tensor TorchtuneDecoder::rotated(const Tensor& x, const Layer& w) {
 }
 
 Tensor TorchtuneDecoder::repeated(const Tensor& x, std::int64_t times) {
+  // expand().flatten(1, 2): a copy, because no strides describe repeated heads as one dimension.
   if (times == 1) return x;
   const Tensor wide = expand(t_, unsqueeze(t_, x, 2), 2, times);
   return reshape(t_, wide, {x->shape[0], x->shape[1] * times, x->shape[2], x->shape[3]});
@@ -270,6 +298,7 @@ Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
     return view(t_, flat, {batch_, sequence_, count, w.head_dim});
   };
   Tensor q = run(w.q, x);
+  // One kernel rotates and transposes: its result is what attention saves, and nothing in f32 is.
   if (s_.compiles_layers) {
     q = fused_map(t_, q, Shape{batch_, sequence_, w.heads, w.head_dim}.transposed(1, 2));
   } else {
@@ -279,6 +308,7 @@ Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
   Tensor k = run(w.k, x), v = run(w.v, x);
   const ModuleScope scope(t_, "attn");
   if (s_.compiles_layers) {
+    // The same kernel repeats keys and values for each query head.
     const Shape all = Shape{batch_, sequence_, w.heads, w.head_dim}.transposed(1, 2);
     k = fused_map(t_, k, all);
     if (w.heads != w.kv_heads)
@@ -293,6 +323,7 @@ Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
     in = {};
     return run(w.output, view(t_, attended, {batch_, sequence_, w.heads * w.head_dim}));
   }
+  // MultiHeadAttention.forward(): the variables q, k and v exist until it returns.
   k = heads(k, w.kv_heads);
   v = heads(v, w.kv_heads);
   k = transpose(t_, rotated(k, w), 1, 2);
@@ -310,6 +341,8 @@ Tensor TorchtuneDecoder::attention(const Tensor& x, const Layer& w) {
 }
 
 Tensor TorchtuneDecoder::feed_forward(const Tensor& x, const Layer& w) {
+  // w2(silu(w1(x)) * w3(x)). Compiled: one kernel computes the product, and the results of w1, w3 and the
+  // product are saved. Eager: also silu(), so four tensors [N, I]; `h` is assigned again.
   if (s_.compiles_layers) {
     Tensor gate = run(w.gate, x), up = run(w.up, x);
     const ModuleScope scope(t_, "mlp");

@@ -1,3 +1,4 @@
+// See evaluate.hpp. One pass finds the peak; another one, up to its event, the storages that it consists of.
 #include "core/frameworks/evaluate.hpp"
 
 #include <algorithm>

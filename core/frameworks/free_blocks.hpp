@@ -1,5 +1,5 @@
 // The free blocks of a memory pool in the order in which PyTorch's allocator takes them. Private to
-// caching_allocator.cpp.
+// allocator_segments.hpp.
 #pragma once
 #include <algorithm>
 #include <bit>

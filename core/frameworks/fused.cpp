@@ -1,3 +1,5 @@
+// See fused.hpp. These are assumptions about what torch.compile divides into forward and backward pass: they
+// were compared with published runs, not with graphs that torch compiled.
 #include "core/frameworks/fused.hpp"
 
 #include <array>

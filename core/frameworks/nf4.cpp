@@ -1,3 +1,5 @@
+// See nf4.hpp. Products follow linear_nf4() of torchao and MatMul4Bit of bitsandbytes:
+// torch.autograd.Functions for a frozen weight, whose dequantized copy exists only during the product.
 #include "core/frameworks/nf4.hpp"
 
 #include <array>
@@ -10,6 +12,8 @@ constexpr std::int64_t kBlock = 64, kBlockOfScales = 256, kTable = 16;
 /// NF4Tensor::get_original_weight(): every element becomes an index of 8 bytes first. The two halves are the
 /// high and the low bits of each byte.
 Tensor dequantized(Tape& t, const Shape& shape, Element type, bool compiled) {
+  // The tensors below are variables of the function, which exist until it returns: two times n / 2 indices of
+  // 8 bytes, and two tensors of n / 2 values for each half. The result is one more, of n elements.
   const auto elements = static_cast<std::int64_t>(shape.count());
   const std::int64_t half = elements / 2, scales = elements / kBlock;
   if (compiled) return t.make(shape, type, "dequantized weight");
@@ -37,6 +41,7 @@ Tensor dequantized(Tape& t, const Shape& shape, Element type, bool compiled) {
 
 Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* module) {
   const auto elements = static_cast<std::int64_t>(shape.count());
+  // 0.5 bytes per element, 1 per 64 and 2 or 4 per 16,384: 0.516 bytes in bf16.
   const std::int64_t scales = elements / kBlock;
   Nf4Weight w{shape, type, {}};
   const auto add = [&](const Shape& size, Element e, const char* name) {
@@ -51,6 +56,7 @@ Nf4Weight nf4_weight(Tape& t, const Shape& shape, Element type, const char* modu
 }
 
 Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
+  // LinearNF4.forward(): the dequantized weight is freed when it returns.
   const Tensor weight = dequantized(t, w.shape, w.type, compiled);
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = w.shape[0];
@@ -58,6 +64,8 @@ Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
   // What is saved is the NF4 weight, when the result exists.
   return t.apply_view({"output", std::span(&x, 1), std::span(&w.parts.front(), 1), false,
                        [x_shape = x->shape, w_shape = w.shape, type = w.type, compiled](BackwardCall& c) {
+                         // The gradient of the input needs the weight a second time; the weight itself has
+                         // none.
                          const Tensor again = dequantized(c.tape, w_shape, type, compiled);
                          c.results[0] = c.tape.make(x_shape.made_contiguous(), c.grads[0]->type,
                                                     "gradient of the input");
@@ -67,6 +75,7 @@ Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled) {
 
 Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled) {
   const auto elements = static_cast<std::int64_t>(shape.count());
+  // Blocks at the end may be incomplete; torchao requires whole ones.
   const std::int64_t scales = (elements + kBlock - 1) / kBlock;
   Nf4Weight w{shape, type, {}};
   const auto add = [&](const Shape& size, Element e, const char* name) {
@@ -87,6 +96,8 @@ Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w) {
   const Tensor weight = dequantized(t, w.shape, w.type, true);
   Shape shape = x->shape;
   shape.size[shape.dims - 1] = w.shape[0];
+  // ctx.tensors = (A, B): version 0.42 saves the input although only the gradient of a trained weight needs
+  // it.
   const std::array saved{x, w.parts.front()};
   return t.apply({"output", std::span(&x, 1), saved, false,
                   [w_shape = w.shape, type = w.type](BackwardCall& c) {

@@ -1,3 +1,7 @@
+// Elementwise operators, reductions over the last dimension, rows of a table, and the loss. What each saves
+// and allocates follows the formulas of torch's derivatives.yaml (torch 2.15): a tensor that a formula names
+// is saved, and each operator inside a formula allocates a tensor. Views: operators_views.cpp; products:
+// operators_products.cpp.
 #include "core/frameworks/operators.hpp"
 
 #include <algorithm>
@@ -11,21 +15,14 @@ std::span<const Tensor> one(const Tensor& t) { return std::span(&t, 1); }
 /// Gradient with the sizes of g, by an operator that allocates it.
 Tensor like(Tape& t, const Tensor& g) { return t.make(elementwise(g->shape), g->type, "gradient"); }
 
-/// g times something of the other's sizes and type.
+/// g times something of the other's sizes and type: mul_tensor_backward() without its sum over broadcast
+/// dimensions, which the engine does. The gradient of a norm's weight [H] thus has [N, H] elements first.
 Tensor product_gradient(Tape& t, const Tensor& g, const Tensor& other) {
   return t.make(elementwise(g->shape, other->shape), promoted(g, other), "gradient");
 }
 
-Backward passes_on() {
-  return [](BackwardCall& c) { c.results[0] = c.take(); };
-}
-
 Backward elementwise_gradient() {
   return [](BackwardCall& c) { c.results[0] = like(c.tape, c.grads[0]); };
-}
-
-Tensor view_operator(Tape& t, const char* name, const Tensor& x, const Shape& shape, Backward backward) {
-  return t.apply_view({name, one(x), {}, false, std::move(backward)}, x, shape);
 }
 
 /// An operator on one tensor whose gradient is one operator.
@@ -38,145 +35,12 @@ Tensor unary(Tape& t, const char* name, const Tensor& x, bool saves_input, bool 
 }  // namespace
 
 Element promoted(const Tensor& a, const Tensor& b) {
+  // at::result_type(): a tensor without dimensions does not widen the other one. Otherwise f32 wins; bf16 and
+  // f16 never meet, because a run has one narrow type.
   if (a->shape.dims == 0 && is_floating(b->type)) return b->type;
   if (b->shape.dims == 0 && is_floating(a->type)) return a->type;
   if (a->type == b->type) return a->type;
   return a->type == Element::kF32 || b->type == Element::kF32 ? Element::kF32 : a->type;
-}
-
-Tensor reshaped_gradient(Tape& t, Tensor g, const Shape& sizes) {
-  if (const std::optional<Shape> s = g->shape.viewed(sizes)) {
-    g = t.alias(g, *s);
-    return g;
-  }
-  return t.make(sizes.made_contiguous(), g->type, "gradient, copied");
-}
-
-Tensor to(Tape& t, const Tensor& x, Element type) {
-  if (x->type == type) return x;
-  return t.apply({"cast",
-                  one(x),
-                  {},
-                  false,
-                  [type = x->type](BackwardCall& c) {
-                    c.results[0] = c.tape.make(elementwise(c.grads[0]->shape), type, "gradient, cast");
-                  }},
-                 elementwise(x->shape), type);
-}
-
-Tensor view(Tape& t, const Tensor& x, const Shape& sizes) {
-  const std::optional<Shape> shape = x->shape.viewed(sizes);
-  return view_operator(t, "view", x, shape.value_or(sizes), [before = x->shape](BackwardCall& c) {
-    c.results[0] = reshaped_gradient(c.tape, c.take(), before);
-  });
-}
-
-Tensor contiguous(Tape& t, const Tensor& x) {
-  if (x->shape.contiguous()) return x;
-  return t.apply({"copy", one(x), {}, false, passes_on()}, x->shape.made_contiguous(), x->type);
-}
-
-Tensor reshape(Tape& t, const Tensor& x, const Shape& sizes) {
-  if (x->shape.viewed(sizes)) return view(t, x, sizes);
-  const Tensor copy = t.apply({"copy", one(x), {}, false, passes_on()}, x->shape.made_contiguous(), x->type);
-  return view(t, copy, sizes);
-}
-
-Tensor transpose(Tape& t, const Tensor& x, int a, int b) {
-  return view_operator(t, "transpose", x, x->shape.transposed(a, b), [a, b](BackwardCall& c) {
-    const Tensor g = c.take();
-    c.results[0] = c.tape.alias(g, g->shape.transposed(a, b));
-  });
-}
-
-Tensor unsqueeze(Tape& t, const Tensor& x, int dim) {
-  return view_operator(t, "unsqueeze", x, x->shape.unsqueezed(dim), [before = x->shape](BackwardCall& c) {
-    c.results[0] = reshaped_gradient(c.tape, c.take(), before);
-  });
-}
-
-Tensor expand(Tape& t, const Tensor& x, int dim, std::int64_t n) {
-  return view_operator(t, "expand", x, x->shape.expanded(dim, n), passes_on());  // the engine sums
-}
-
-Tensor slice(Tape& t, const Tensor& x, int dim, std::int64_t n) {
-  return view_operator(t, "slice", x, x->shape.sliced(dim, n), [before = x->shape](BackwardCall& c) {
-    c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient of a slice");
-  });
-}
-
-std::vector<Tensor> split(Tape& t, const Tensor& x, std::initializer_list<std::int64_t> sizes) {
-  std::vector<Shape> shapes;
-  for (const std::int64_t n : sizes) shapes.push_back(x->shape.sliced(-1, n));
-  return t.apply_views({"split",
-                        one(x),
-                        {},
-                        false,
-                        [before = x->shape](BackwardCall& c) {
-                          Element type = Element::kF32;
-                          for (const Tensor& g : c.grads)
-                            if (g) type = g->type;
-                          c.results[0] = c.tape.make(before.made_contiguous(), type, "gradient of the parts");
-                        }},
-                       x, shapes);
-}
-
-Tensor concatenate(Tape& t, std::initializer_list<Tensor> parts) {
-  const std::vector<Tensor> inputs(parts);
-  Shape shape = inputs[0]->shape;
-  std::vector<std::int64_t> widths;
-  std::int64_t width = 0;
-  for (const Tensor& p : inputs) widths.push_back(p->shape[-1]), width += p->shape[-1];
-  shape.size[shape.dims - 1] = width;
-  return t.apply({"cat",
-                  inputs,
-                  {},
-                  false,
-                  [widths](BackwardCall& c) {
-                    const Tensor g = c.take();
-                    for (std::size_t i = 0; i < widths.size(); ++i)
-                      if (c.needs(i)) c.results[i] = c.tape.alias(g, g->shape.sliced(-1, widths[i]));
-                  }},
-                 shape.made_contiguous(), inputs[0]->type);
-}
-
-namespace {
-
-/// The gradient of a view has the sizes and the type of its input.
-Tensor typed_view(Tape& t, const char* name, const Tensor& x, const Shape& shape, Element type) {
-  Tensor out = view_operator(t, name, x, shape, [before = x->shape, was = x->type](BackwardCall& c) {
-    c.results[0] = c.tape.alias(c.take(), before.made_contiguous());
-    c.results[0]->type = was;
-  });
-  out->type = type;
-  return out;
-}
-
-}  // namespace
-
-Tensor view_as_complex(Tape& t, const Tensor& x) {
-  Shape pairs = x->shape;
-  pairs.size[pairs.dims - 1] /= 2;
-  return typed_view(t, "view_as_complex", x, pairs.made_contiguous(), Element::kComplex);
-}
-
-Tensor view_as_real(Tape& t, const Tensor& x, const Shape& sizes) {
-  return typed_view(t, "view_as_real", x, sizes.made_contiguous(), Element::kF32);
-}
-
-Tensor pad_last(Tape& t, const Tensor& x, std::int64_t multiple) {
-  const std::int64_t width = x->shape[-1];
-  if (width % multiple == 0) return x;
-  Shape shape = x->shape;
-  shape.size[shape.dims - 1] = (width + multiple - 1) / multiple * multiple;
-  return t.apply({"pad",
-                  one(x),
-                  {},
-                  false,
-                  [before = x->shape](BackwardCall& c) {
-                    c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
-                  }},
-                 shape.made_contiguous(), x->type);
 }
 
 Tensor add(Tape& t, const Tensor& a, const Tensor& b) {
@@ -186,6 +50,8 @@ Tensor add(Tape& t, const Tensor& a, const Tensor& b) {
                   {},
                   false,
                   [](BackwardCall& c) {
+                    // AddBackward0 returns the same tensor for both inputs. An alias counts as a second
+                    // tensor of the memory, so that the engine adds to neither of them in place.
                     if (c.needs(0)) c.results[0] = c.needs(1) ? c.tape.alias(c.grads[0]) : c.grads[0];
                     if (c.needs(1)) c.results[1] = c.take();
                   }},
@@ -199,6 +65,7 @@ Tensor subtract(Tape& t, const Tensor& a, const Tensor& b) {
                   {},
                   false,
                   [](BackwardCall& c) {
+                    // -grad is a tensor of its own; the other input has the gradient as it arrived.
                     if (c.needs(1)) c.results[1] = like(c.tape, c.grads[0]);
                     if (c.needs(0)) c.results[0] = c.take();
                   }},
@@ -212,6 +79,7 @@ Tensor add_in_place(Tape& t, const Tensor& a, const Tensor& b) {
                        {},
                        false,
                        [](BackwardCall& c) {
+                         // As add(): in place or not, both inputs have the same gradient.
                          if (c.needs(0)) c.results[0] = c.tape.alias(c.grads[0]);
                          if (c.needs(1)) c.results[1] = c.take();
                        }},
@@ -220,11 +88,13 @@ Tensor add_in_place(Tape& t, const Tensor& a, const Tensor& b) {
 
 Tensor divide(Tape& t, const Tensor& a, const Tensor& b) {
   const std::array inputs{a, b};
+  // grad / b needs b; a is needed for the gradient of b only, which does not exist.
   return t.apply({"quotient", inputs, one(b), false, elementwise_gradient()}, elementwise(a->shape, b->shape),
                  promoted(a, b));
 }
 
 Tensor index_rows(Tape& t, const Tensor& x, const Tensor& at) {
+  // index_select_backward: zeros of the size of x, to which the rows of the gradient are added.
   return t.apply({"rows", one(x), one(at), false,
                   [before = x->shape](BackwardCall& c) {
                     c.results[0] =
@@ -237,6 +107,8 @@ Tensor mul(Tape& t, const Tensor& a, const Tensor& b) {
   const std::array inputs{a, b};
   std::array<Tensor, 2> saved;
   std::size_t count = 0;
+  // The gradient of a needs b, and that of b needs a: where only one input needs a gradient, only the other
+  // is saved. `saved` is [a, b], [a] or [b], so that front() is a and back() is b where they are used.
   const bool a_needs = a->needs_grad(), b_needs = b->needs_grad();
   if (b_needs) saved[count++] = a;
   if (a_needs) saved[count++] = b;
@@ -257,10 +129,13 @@ Tensor gelu(Tape& t, const Tensor& x) { return unary(t, "output", x, true); }
 Tensor tanh(Tape& t, const Tensor& x) { return unary(t, "tanh", x, false, true); }
 
 Tensor add_number(Tape& t, const Tensor& x) {
-  return t.apply({"shifted", one(x), {}, false, passes_on()}, elementwise(x->shape), x->type);
+  const auto unchanged = [](BackwardCall& c) { c.results[0] = c.take(); };
+  return t.apply({"shifted", one(x), {}, false, unchanged}, elementwise(x->shape), x->type);
 }
 
 Tensor pow(Tape& t, const Tensor& x) {
+  // pow_backward(): grad * (exponent * self.pow(exponent - 1)), an expression whose two temporaries exist
+  // until its result does.
   return t.apply({"power", one(x), one(x), false,
                   [](BackwardCall& c) {
                     const Tensor power = like(c.tape, c.saved[0]);
@@ -271,6 +146,7 @@ Tensor pow(Tape& t, const Tensor& x) {
 }
 
 Tensor rsqrt(Tape& t, const Tensor& x) {
+  // -0.5 * grad * result.pow(3): saves the result, not x. Both factors exist when they are multiplied.
   return t.apply({"1/rms",
                   one(x),
                   {},
@@ -285,6 +161,8 @@ Tensor rsqrt(Tape& t, const Tensor& x) {
 
 Tensor dropout(Tape& t, const Tensor& x, double p) {
   if (p == 0) return x;
+  // native_dropout() of CUDA saves a mask of one byte per element and computes the gradient in one kernel.
+  // The CPU multiplies with noise of the type of x, which the product then saves.
   if (!t.options.fused_dropout) {
     const Tensor noise = t.make(elementwise(x->shape), x->type, "dropout noise");
     return mul(t, x, noise);
@@ -301,6 +179,7 @@ Tensor mean(Tape& t, const Tensor& x) {
                   {},
                   false,
                   [before = x->shape](BackwardCall& c) {
+                    // mean_backward(): the expanded gradient [N, 1] is divided, which allocates [N, H].
                     c.results[0] = c.tape.make(before.made_contiguous(), c.grads[0]->type, "gradient");
                   }},
                  shape, x->type);
@@ -312,6 +191,7 @@ Tensor sum(Tape& t, const Tensor& x) {
                   {},
                   false,
                   [before = x->shape](BackwardCall& c) {
+                    // sum_backward(): only a view, expanded with stride 0.
                     const Tensor g = c.take();
                     c.results[0] = c.tape.alias(g, g->shape.expanded(g->shape.dims - 1, before[-1]));
                   }},
@@ -319,11 +199,14 @@ Tensor sum(Tape& t, const Tensor& x) {
 }
 
 Tensor softmax(Tape& t, const Tensor& x, const char* name) {
+  // _softmax and _log_softmax save their result. The gradient is one kernel from it.
   return t.apply({name, one(x), {}, true, elementwise_gradient()}, x->shape.made_contiguous(), x->type);
 }
 
 Tensor rms_norm(Tape& t, const Tensor& x, const Tensor& weight) {
   const std::array inputs{x, weight};
+  // _fused_rms_norm(): two outputs, of which 1/rms [.., 1] is f32 for an x of any type. Its gradient has no
+  // temporary tensors of the size of x, other than pow(), mean(), rsqrt() and two products in a row.
   const Tensor scale = t.make(x->shape.sliced(-1, 1).made_contiguous(), Element::kF32, "1/rms");
   const std::array saved{x, weight, scale};
   return t.apply({"output", inputs, saved, false,
@@ -336,6 +219,7 @@ Tensor rms_norm(Tape& t, const Tensor& x, const Tensor& weight) {
 }
 
 Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight, const Tensor& bias) {
+  // layer_norm() is on the list of functions that autocast runs in f32.
   const Tensor x = t.autocast_on ? to(t, x_, Element::kF32) : x_;
   Shape rows = x->shape.sliced(-1, 1).made_contiguous();
   const std::array inputs{x, weight, bias};
@@ -346,8 +230,12 @@ Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight, const Tensor&
   saved[2] = t.make(rows, statistics, "mean");
   saved[3] = t.make(rows, statistics, "1/deviation");
   const Tensor result =
+      // Not apply(): the result exists already. The view records the node that keeps x, weight and
+      // statistics.
       t.apply_view({"output", inputs, saved, false,
                     [](BackwardCall& c) {
+                      // native_layer_norm_backward() has a mask of the gradients that are needed: x, weight,
+                      // bias.
                       for (std::size_t i = 0; i < 3; ++i) {
                         const Tensor& of = i ? c.saved[1] : c.saved[0];
                         if (c.needs(i))
@@ -358,102 +246,11 @@ Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight, const Tensor&
   return result;
 }
 
-Tensor linear(Tape& t, const Tensor& x_, const Tensor& w_, const Tensor& bias_) {
-  Tensor bias = bias_ ? t.lowered(bias_) : Tensor();
-  const Tensor w = t.lowered(w_);
-  const Tensor x = t.lowered(x_);
-  Shape shape = x->shape;
-  shape.size[shape.dims - 1] = w->shape[0];
-  const std::array inputs{x, w, bias};
-  if (t.linear_is_function) {
-    const std::array kept{x, w, bias};
-    return t.apply({"output", inputs, std::span(kept.data(), bias ? 3 : 2), false,
-                    [x_shape = x->shape, w_shape = w->shape](BackwardCall& c) {
-                      const Tensor g = c.take();
-                      if (c.needs(0))
-                        c.results[0] =
-                            c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
-                      if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-                      if (c.needs(2))
-                        c.results[2] = c.tape.make({w_shape[0]}, g->type, "gradient of the bias");
-                    },
-                    false, true},
-                   shape.made_contiguous(), x->type);
-  }
-  std::array<Tensor, 2> saved;
-  std::size_t count = 0;
-  if (w->needs_grad()) saved[count++] = x;
-  if (x->needs_grad()) saved[count++] = w;
-  const auto rows = static_cast<std::int64_t>(x->shape.count()) / x->shape[-1];
-  return t.apply({"output", inputs, std::span(saved.data(), count), false,
-                  [x_shape = x->shape, w_shape = w->shape, rows](BackwardCall& c) {
-                    const Tensor g = reshaped_gradient(c.tape, c.take(), {rows, w_shape[0]});
-                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-                    if (c.needs(0))
-                      c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
-                    if (c.needs(2)) c.results[2] = g;
-                  },
-                  t.keeps_product()},
-                 shape.made_contiguous(), x->type);
-}
-
-Tensor conv1d(Tape& t, const Tensor& x, const Tensor& w, const Tensor& bias) {
-  // The same memory as a linear layer whose weight is stored transposed.
-  if (w->shape[1] == 0) return x;
-  Tensor b = t.lowered(bias), lowered_w = t.lowered(w), lowered_x = t.lowered(x);
-  Shape shape = x->shape;
-  shape.size[shape.dims - 1] = w->shape[1];
-  const std::array inputs{lowered_x, lowered_w, b};
-  std::array<Tensor, 2> saved;
-  std::size_t count = 0;
-  if (w->needs_grad()) saved[count++] = lowered_x;
-  if (x->needs_grad()) saved[count++] = lowered_w;
-  const auto rows = static_cast<std::int64_t>(x->shape.count()) / x->shape[-1];
-  return t.apply({"output", inputs, std::span(saved.data(), count), false,
-                  [x_shape = x->shape, w_shape = w->shape, rows](BackwardCall& c) {
-                    const Tensor g = reshaped_gradient(c.tape, c.take(), {rows, w_shape[1]});
-                    if (c.needs(1)) c.results[1] = c.tape.make(w_shape, g->type, "gradient of the weight");
-                    if (c.needs(0))
-                      c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
-                    if (c.needs(2)) c.results[2] = g;
-                  }},
-                 shape.made_contiguous(), lowered_x->type);
-}
-
 namespace {
 
-/// Three dimensions, as at::bmm() needs them.
-Tensor batches(Tape& t, const Tensor& x) {
-  return reshape(t, x, {x->shape[0] * x->shape[1], x->shape[2], x->shape[3]});
-}
-
-}  // namespace
-
-Tensor matmul(Tape& t, const Tensor& a_, const Tensor& b_) {
-  const Tensor lowered_b = t.lowered(b_);
-  const Tensor lowered_a = t.lowered(a_);
-  const Tensor a = batches(t, lowered_a);
-  const Tensor b = batches(t, lowered_b);
-  const std::array inputs{a, b};
-  std::array<Tensor, 2> saved;
-  std::size_t count = 0;
-  if (b->needs_grad()) saved[count++] = a;
-  if (a->needs_grad()) saved[count++] = b;
-  const Tensor out =
-      t.apply({"product", inputs, std::span(saved.data(), count), false,
-               [a_shape = a->shape, b_shape = b->shape](BackwardCall& c) {
-                 if (c.needs(1))
-                   c.results[1] = c.tape.make(b_shape.made_contiguous(), c.grads[0]->type, "gradient");
-                 if (c.needs(0))
-                   c.results[0] = c.tape.make(a_shape.made_contiguous(), c.grads[0]->type, "gradient");
-               }},
-              {a->shape[0], a->shape[1], b->shape[2]}, a->type);
-  return view(t, out, {a_->shape[0], a_->shape[1], a_->shape[2], b_->shape[3]});
-}
-
-namespace {
-
-// embedding_dense_backward of CUDA sorts more than 3072 indices, and sums rows of equal indices in f32.
+// embedding_dense_backward of CUDA sorts more than 3072 indices: four arrays of 8 bytes per index. Then it
+// sums rows of equal indices in f32, in segments of at most 10 indices. Their number is not known before the
+// values are, so memory is allocated for the largest one: a segment per different index, plus n / 10.
 void embedding_backward_temporaries(Tape& t, const Shape& ids, const Shape& w) {
   const std::uint64_t n = ids.count();
   if (n <= 3072) return;
@@ -467,6 +264,7 @@ void embedding_backward_temporaries(Tape& t, const Shape& ids, const Shape& w) {
 Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w) {
   return t.apply({"output", one(w), one(ids), false,
                   [shape = w->shape](BackwardCall& c) {
+                    // Dense, [V, H], also if few tokens occur.
                     c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient of the weight");
                     embedding_backward_temporaries(c.tape, c.saved[0]->shape, shape);
                   }},
@@ -474,7 +272,11 @@ Tensor embedding(Tape& t, const Tensor& ids, const Tensor& w) {
 }
 
 Tensor cross_entropy(Tape& t, const Tensor& logits, const Tensor& targets) {
+  // cross_entropy() is log_softmax() and nll_loss(). Of the three tensors [N, V] at the peak of many runs one
+  // is saved here, and each of the two gradients allocates one: that of the log-probabilities, zeros with one
+  // value per row, still exists when that of the logits is computed from it.
   const Tensor probabilities = softmax(t, logits, "log-probabilities");
+  // total_weight, the second output of nll_loss_forward(): the number of rows that count.
   const Tensor total = t.make({}, Element::kF32, "sum of weights");
   const std::array saved{probabilities, targets, total};
   return t.apply({"loss", one(probabilities), saved, false,

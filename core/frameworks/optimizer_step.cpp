@@ -1,3 +1,5 @@
+// See optimizer_step.hpp. Temporaries are those of the implementation: `foreach` makes lists of tensors with
+// one per parameter, `fused` none, `for-loop` those of one parameter at a time.
 #include "core/frameworks/optimizer_step.hpp"
 
 namespace trainhost::frameworks {

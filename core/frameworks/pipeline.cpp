@@ -1,3 +1,4 @@
+// See pipeline.hpp. Functions follow PipelineStage and Schedule1F1B of torch.distributed.pipelining.
 #include "core/frameworks/pipeline.hpp"
 
 #include <algorithm>

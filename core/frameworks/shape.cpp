@@ -1,12 +1,18 @@
+// See shape.hpp. The rules are those of TensorIterator (strides of a new result) and of
+// at::detail::computeStride() (which views exist) in torch 2.15. Offsets into a storage are left out: they
+// decide no size.
 #include "core/frameworks/shape.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <span>
 
 namespace trainhost::frameworks {
 namespace {
 
 void set_contiguous(Shape& s) {
+  // Like torch: an empty dimension counts as one element, so that strides are never 0 here. Stride 0 means
+  // an expanded dimension.
   std::int64_t step = 1;
   for (int i = s.dims - 1; i >= 0; --i) {
     s.stride[i] = step;
@@ -32,6 +38,7 @@ Shape broadcast_to(const Shape& s, const Shape& sizes) {
 int compare_strides(std::span<const Shape> operands, int inner, int outer) {
   for (const Shape& s : operands) {
     const std::int64_t a = s.stride[inner], b = s.stride[outer];
+    // A broadcast dimension has no order in this operand.
     if (a == 0 || b == 0) continue;
     if (a != b) return a < b ? -1 : 1;
     if (s.size[inner] > s.size[outer]) return 1;
@@ -39,10 +46,13 @@ int compare_strides(std::span<const Shape> operands, int inner, int outer) {
   return 0;
 }
 
-/// Gives `out` strides in the order of those of the operands.
+/// Gives `out` strides in the order of those of the operands: a result of transposed tensors is transposed
+/// too. It matters because attention and products see [B, heads, S, D] as a view of memory in the order [B,
+/// S, heads, D]: where the result keeps that order, a later view needs no copy.
 void follow_strides(Shape& out, std::span<const Shape> operands) {
   std::array<int, Shape::kMaxDims> order{};  // innermost first
   for (int i = 0; i < out.dims; ++i) order[i] = out.dims - 1 - i;
+  // Insertion sort as in reorder_dimensions(): where operands disagree, the order of comparisons decides.
   for (int i = 1; i < out.dims; ++i) {
     int at = i;
     for (int before = i - 1; before >= 0; --before) {
@@ -65,6 +75,7 @@ void follow_strides(Shape& out, std::span<const Shape> operands) {
 }  // namespace
 
 Shape::Shape(std::initializer_list<std::int64_t> sizes) : dims(static_cast<int>(sizes.size())) {
+  assert(sizes.size() <= kMaxDims);
   std::copy(sizes.begin(), sizes.end(), size.begin());
   set_contiguous(*this);
 }
@@ -78,6 +89,7 @@ std::uint64_t Shape::count() const {
 bool Shape::contiguous() const {
   std::int64_t step = 1;
   for (int i = dims - 1; i >= 0; --i) {
+    // The stride of a dimension with one element is never used.
     if (size[i] != 1 && stride[i] != step) return false;
     step *= size[i];
   }
@@ -99,6 +111,7 @@ Shape Shape::transposed(int a, int b) const {
 
 Shape Shape::unsqueezed(int dim) const {
   Shape out;
+  assert(dims < kMaxDims && 0 <= dim && dim <= dims);
   out.dims = dims + 1;
   for (int i = 0; i < dim; ++i) out.size[i] = size[i], out.stride[i] = stride[i];
   out.size[dim] = 1;
@@ -109,6 +122,7 @@ Shape Shape::unsqueezed(int dim) const {
 
 Shape Shape::expanded(int dim, std::int64_t n) const {
   Shape out = *this;
+  assert(size[dim] == 1 || size[dim] == n);
   out.size[dim] = n;
   if (n != 1) out.stride[dim] = 0;
   return out;
@@ -120,7 +134,10 @@ Shape Shape::sliced(int dim, std::int64_t n) const {
   return out;
 }
 
-// at::detail::computeStride: each group of dimensions whose memory is one run can be divided anew.
+// at::detail::computeStride(): from the innermost dimension outwards, dimensions whose memory is one run of
+// equal steps form a group (`run` elements, `step` apart). The sizes must divide each group exactly; a size
+// that would span two groups has no stride. So [B, heads, S, D], a transposed view of [B, S, heads, D],
+// cannot be seen as [B * heads, S, D] unless B or heads is 1.
 std::optional<Shape> Shape::viewed(const Shape& sizes) const {
   Shape out = sizes;
   int to = sizes.dims - 1;

@@ -1,6 +1,10 @@
+// The forward pass on the tape: memory of tensors, nodes with what they save, autocast, and activation
+// checkpointing (torch.utils.checkpoint, non-reentrant). The backward pass: tape_engine.cpp. Operators are
+// written with this in operators.cpp and its neighbours.
 #include "core/frameworks/tape.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/frameworks/operators.hpp"
 
@@ -86,11 +90,13 @@ Tensor Tape::absent_parameter(const Shape& shape, Element type) {
 
 void Tape::make_present(const Tensor& t, std::uint64_t bytes, std::int32_t layer_index,
                         const char* module_name, const char* tensor, Purpose p) {
+  assert(!t->storage->present);
   t->storage->index = writer_.allocate(bytes, p, layer_index, module_name, tensor);
   t->storage->present = true;
 }
 
 void Tape::make_absent(const Tensor& t) {
+  assert(t->storage->present);
   writer_.free(t->storage->index);
   t->storage->present = false;
 }
@@ -101,6 +107,8 @@ bool Tape::needs(const Operation& operation) const {
 }
 
 void Tape::note_saved(const Tensor& t) {
+  // A storage counts once, for the first operator that saves it; weights do not count, because they exist
+  // anyway. Copies of weights in another type do.
   TraceStorage& s = storage(t);
   if (s.saved || t->parameter || s.purpose == Purpose::kWeights) return;
   s.saved = true;
@@ -111,8 +119,12 @@ void Tape::note_saved(const Tensor& t) {
 }
 
 void Tape::refill(const Tensor& t) {
+  // The operators of the recomputation save in the order of the forward pass, so that the n-th tensor is the
+  // n-th that the forward pass would have saved: record() has numbered them.
   refilling_->tensors.push_back(alias(t));
   if (TraceStorage& s = storage(t); s.purpose != Purpose::kWeights) s.saved = true;
+  // torch raises an exception too (_StopRecomputationError): the operators behind the last tensor that is
+  // needed do not run, and their results do not exist.
   if (refilling_->options.stops_early && refilling_->tensors.size() >= refilling_->expected)
     throw StopRecomputation{};
 }
@@ -127,6 +139,7 @@ Ref<Node> Tape::record(const Operation& operation, std::span<const Tensor> outpu
   node->backward = operation.backward;
   node->edges.reserve(operation.inputs.size());
   for (const Tensor& t : operation.inputs) {
+    // A tensor without a gradient has an edge to nothing: BackwardCall::needs() is false for it.
     Edge e;
     if (t && t->needs_grad()) {
       if (t->node)
@@ -140,12 +153,16 @@ Ref<Node> Tape::record(const Operation& operation, std::span<const Tensor> outpu
   node->saved_count = static_cast<std::uint32_t>(operation.saved.size() + own);
   if (frame_) {
     if (node->saved_count) node->frame = Ref(frame_);
+    // Inside a checkpointed region nothing is kept. The node notes which of the tensors that the
+    // recomputation saves are its own, and keeps the region.
     node->first_saved = frame_->expected;
     frame_->expected += node->saved_count;
   } else {
     node->saved.reserve(node->saved_count);
+    // An alias keeps the memory without the history of the tensor. Of a parameter the tensor itself is
+    // saved: the memory that it has in the backward pass may be another, gathered again by FSDP2 or ZeRO 3.
     for (const Tensor& t : operation.saved) {
-      node->saved.push_back(t->parameter ? t : alias(t));  // a parameter may get other memory
+      node->saved.push_back(t->parameter ? t : alias(t));
       note_saved(t);
     }
     if (own) {
@@ -159,6 +176,8 @@ Ref<Node> Tape::record(const Operation& operation, std::span<const Tensor> outpu
 
 std::vector<Tensor> Tape::apply_many(const Operation& operation,
                                      const std::function<std::vector<Tensor>()>& make_outputs) {
+  // Inputs are saved before the operator runs, as in torch's generated code: a recomputation that ends with
+  // them does not allocate the results.
   const bool needed = needs(operation);
   if (needed && refilling_)
     for (const Tensor& t : operation.saved) refill(t);
@@ -179,6 +198,7 @@ std::vector<Tensor> Tape::apply_many(const Operation& operation,
 }
 
 Tensor Tape::apply(const Operation& operation, const Shape& shape, Element type) {
+  // saves_late: a torch.autograd.Function, which saves in its forward() after it has computed.
   const bool needed = needs(operation);
   if (needed && refilling_ && !operation.saves_late)
     for (const Tensor& t : operation.saved) refill(t);
@@ -222,6 +242,9 @@ void Tape::kernel_temporary(std::uint64_t bytes, const char* tensor) {
 }
 
 Tensor Tape::lowered(const Tensor& t) {
+  // cached_cast() of torch's autocast: leaves that need a gradient are cast once until the region ends; their
+  // copies are kept that long, also where a checkpointed region drops its activations. All others, frozen
+  // weights too, are cast by each operator that uses them.
   if (!autocast_on || t->type != Element::kF32) return t;
   if (t->autocast_copy) return t->autocast_copy;
   Tensor out = to(*this, t, autocast_type);
@@ -239,8 +262,11 @@ void Tape::leave_autocast() {
 }
 
 Tensor Tape::make_result(const Shape& shape, Element type, const char* tensor, bool kept) {
+  // Selective checkpointing: the result exists from the forward pass until the recomputation takes it, in the
+  // order in which it was kept.
   Frame* frame = frame_ ? frame_ : refilling_;
   if (!kept || !frame || !frame->options.keeps_products) return make(shape, type, tensor);
+  assert(!refilling_ || frame->next_kept < frame->kept.size());
   if (refilling_) return std::move(frame->kept[frame->next_kept++]);
   Tensor t = make(shape, type, tensor);
   storage(t).saved = true;
@@ -249,12 +275,15 @@ Tensor Tape::make_result(const Shape& shape, Element type, const char* tensor, b
 }
 
 bool Tape::keeps_product() {
+  // torchtitan's policy counts products per pass of a region and keeps every second one; `products` starts
+  // from 0 again in the recomputation, so that both passes decide alike.
   Frame* frame = frame_ ? frame_ : refilling_;
   return frame && frame->options.keeps_products && ++frame->products % 2 == 1;
 }
 
 Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<void()> compute_again,
                           const CheckpointOptions& checkpoint) {
+  assert(!frame_ && !refilling_ && "checkpointed regions are not nested");
   Ref<Frame> frame(new Frame);
   frame->options = checkpoint;
   frame->compute_again = std::move(compute_again);
@@ -265,21 +294,8 @@ Tensor Tape::checkpointed(const std::function<Tensor()>& region, std::function<v
   return out;
 }
 
-/// Sum over broadcast dimensions, then cast: what the engine does with a gradient that a node returned.
-Tensor Tape::conformed(Tensor g, const Edge& edge) {
-  if (!g->shape.same_sizes(edge.shape)) {
-    const int leading = g->shape.dims - edge.shape.dims;
-    bool reduced = leading > 0;
-    for (int i = 0; i < edge.shape.dims; ++i)
-      reduced |= edge.shape.size[i] == 1 && g->shape.size[i + leading] != 1;
-    g = reduced ? make(edge.shape.made_contiguous(), g->type, "gradient, summed") : alias(g, edge.shape);
-  }
-  const Element type = edge.leaf ? edge.leaf->grad_type.value_or(edge.type) : edge.type;
-  if (g->type != type) g = make(elementwise(g->shape), type, "gradient, cast");
-  return g;
-}
-
 void Tape::compute_again(Frame& frame) {
+  // Runs inside the backward pass; what it allocates is an activation nevertheless.
   const Purpose before = std::exchange(purpose, Purpose::kActivations);
   refilling_ = &frame;
   frame.products = 0;
@@ -287,113 +303,9 @@ void Tape::compute_again(Frame& frame) {
     frame.compute_again();
   } catch (const StopRecomputation&) {
   }
+  assert(frame.tensors.size() >= frame.expected);
   refilling_ = nullptr;
   purpose = before;
-}
-
-void Tape::run_node(Node& node, std::vector<Tensor>& results) {
-  layer = node.layer;
-  module = node.module;
-  purpose = node.of_loss ? Purpose::kLogits : Purpose::kBackward;
-  if (node.before) {
-    node.before();
-    node.before = nullptr;
-  }
-  if (node.frame) {
-    Frame& frame = *node.frame;
-    if (node.saved_count && !frame.refilled) {
-      frame.refilled = true;
-      compute_again(frame);
-      layer = node.layer;
-      module = node.module;
-    }
-    for (std::uint32_t i = 0; i < node.saved_count; ++i)
-      node.saved.push_back(std::move(frame.tensors.at(node.first_saved + i)));
-  }
-  results.assign(node.edges.size(), {});
-  BackwardCall call{*this, node.arrived, node.saved, results, node};
-  if (std::any_of(node.arrived.begin(), node.arrived.end(), [](const Tensor& g) { return bool(g); }))
-    node.backward(call);
-  if (node.frame) node.saved.clear();  // recomputed tensors are freed before the engine sums and casts
-  for (std::size_t i = 0; i < results.size(); ++i)
-    if (results[i]) results[i] = conformed(std::move(results[i]), node.edges[i]);
-  node.arrived.clear();  // after the casts, unless the operator has taken them
-  node.saved.clear();
-  node.frame.reset();
-  node.backward = nullptr;
-}
-
-void Tape::deliver(const Edge& edge, Tensor g) {
-  Tensor& slot = edge.leaf ? edge.leaf->arrived : edge.node->arrived[edge.output];
-  if (!g) return;
-  if (!slot) {
-    slot = std::move(g);
-    return;
-  }
-  const bool in_place =
-      !options.subclass_gradients && slot->references == 1 && slot->storage->references == 1;
-  if (!in_place) slot = make(elementwise(slot->shape, g->shape), g->type, "gradients, added");
-}
-
-// The first gradient is kept as it is where nothing else refers to it; later ones are added in place.
-void Tape::accumulate(const Tensor& leaf, Tensor g) {
-  if (before_leaf && !leaf->parameter) std::exchange(before_leaf, nullptr)();
-  if (!leaf->grad) {
-    const bool stolen = g->references == 1;
-    leaf->grad = stolen ? std::move(g) : make(leaf->shape, g->type, "gradient");
-    TraceStorage& s = storage(leaf->grad);
-    const TraceStorage& own = writer_[leaf->storage->index];
-    if (leaf->parameter) {
-      s.purpose = Purpose::kGradients;
-      s.module = own.module;
-      s.layer = own.layer;
-      s.saved = false;
-    }
-  }
-  g.reset();
-  if (after_gradient && leaf->parameter) after_gradient(leaf);
-}
-
-void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end, const Tensor& gradient) {
-  const auto older = [](const Ref<Node>& a, const Ref<Node>& b) { return a->sequence < b->sequence; };
-  std::vector<Node*> stack{loss->node.get()};
-  loss->node->visited = true;
-  while (!stack.empty()) {
-    Node* node = stack.back();
-    stack.pop_back();
-    for (const Edge& e : node->edges) {
-      if (e.leaf) ++e.leaf->waiting;
-      if (!e.node) continue;
-      ++e.node->waiting;
-      if (!std::exchange(e.node->visited, true)) stack.push_back(e.node.get());
-    }
-  }
-  const Tensor ones = gradient ? gradient : make(loss->shape, loss->type, "ones");
-  loss->node->arrived[0] = alias(ones);
-  ready_.push_back(std::exchange(loss->node, {}));
-  std::vector<Tensor> results;
-  while (!ready_.empty()) {
-    std::pop_heap(ready_.begin(), ready_.end(), older);
-    const Ref<Node> node = std::move(ready_.back());
-    ready_.pop_back();
-    run_node(*node, results);
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      Edge& e = node->edges[i];
-      if (!e.exists()) continue;
-      deliver(e, std::move(results[i]));
-      if (e.leaf) {
-        if (--e.leaf->waiting == 0 && e.leaf->arrived) accumulate(e.leaf, std::move(e.leaf->arrived));
-      } else if (--e.node->waiting == 0) {
-        ready_.push_back(e.node);
-        std::push_heap(ready_.begin(), ready_.end(), older);
-      }
-    }
-    node->edges.clear();
-  }
-  layer = -1;
-  module = "";
-  purpose = Purpose::kBackward;
-  if (at_end) at_end();
 }
 
 }  // namespace trainhost::frameworks

@@ -1,3 +1,5 @@
+// See tensor_parallel.hpp. Collectives of DTensor gather and scatter dimension 0; along the tokens (dimension
+// 1) the parts are copied besides, so two tensors of all tokens exist.
 #include "core/frameworks/tensor_parallel.hpp"
 
 #include <array>

@@ -1,5 +1,6 @@
-// The losses of torchtune: of all logits, of the logits in eight chunks, and of the hidden states in eight
-// chunks whose logits exist one after another.
+// The losses of torchtune: of all logits (CrossEntropyLoss), of the logits in eight chunks
+// (CEWithChunkedOutputLoss), and of the hidden states in eight chunks whose logits exist one after another
+// (LinearCrossEntropyLoss). The model calls them: decoder_torchtune.cpp.
 #include <algorithm>
 
 #include "core/frameworks/decoder_torchtune.hpp"
@@ -37,17 +38,21 @@ Tensor TorchtuneDecoder::head(const Tensor& x) {
 }
 
 Tensor TorchtuneDecoder::loss_of_rows(const Tensor& logits, const Tensor& labels) {
+  // compute_cross_entropy() is what the recipes compile: the cast to f32 and the loss become one kernel,
+  // which keeps the bf16 logits of the chunk instead of f32 log-probabilities.
   if (s_.compiles_loss) return fused_cross_entropy(t_, logits, labels);
   return cross_entropy(t_, to(t_, logits, Element::kF32), labels);
 }
 
 Tensor TorchtuneDecoder::plain_loss(Tensor hidden, Tensor last) {
+  // self.output(h).float(): the bf16 logits are freed when the f32 ones exist; linear() saves neither.
   Tensor logits;
   {
     const Tensor narrow = head(hidden);
     const ModuleScope scope(t_, "output");
     logits = to(t_, narrow, Element::kF32);
   }
+  // The model's variables are gone when it has returned; the norm keeps what its gradient needs.
   hidden.reset();
   last.reset();
   after_forward(logits);
@@ -62,16 +67,19 @@ Tensor TorchtuneDecoder::plain_loss(Tensor hidden, Tensor last) {
 Tensor TorchtuneDecoder::chunked_loss(Tensor hidden, Tensor last) {
   std::vector<Tensor> outputs;
   {
+    // chunked_output(): [B, S / 8, H] each. All bf16 logits exist before the loss casts the first chunk.
     std::vector<Tensor> parts = tensor_split(t_, hidden, 1);
     for (const Tensor& part : parts) outputs.push_back(head(part));
   }
   hidden.reset();
   last.reset();
+  // The last chunk has its gradient first.
   after_forward(outputs.back());
   t_.in_loss = true;
   t_.module = "loss";
   Tensor count;
   {
+    // total_elements = (labels != ignore_index).sum()
     const Tensor counted = t_.make({batch_, sequence_}, Element::kBool, "labels that count");
     count = t_.make({}, Element::kI64, "number of labels");
   }
@@ -82,6 +90,7 @@ Tensor TorchtuneDecoder::chunked_loss(Tensor hidden, Tensor last) {
     const std::int64_t rows = static_cast<std::int64_t>(chunk->shape.count()) / vocab_;
     logits.push_back(view(t_, chunk, {rows, vocab_}));
   }
+  // total_loss += each: the first sum, with the number 0.0, is a new scalar; the others are in place.
   Tensor total;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const Tensor each = loss_of_rows(logits[i], labels[i]);
@@ -94,6 +103,8 @@ Tensor TorchtuneDecoder::linear_loss(const Tensor& hidden) {
   t_.in_loss = true;
   t_.module = "loss";
   const std::int64_t rows = batch_ * sequence_;
+  // torch.where() of the labels that count: a mask, and of it i64 indices with a column per dimension. No
+  // label is ignored here, the upper bound.
   const auto indices = [&](const Shape& mask) {
     const Tensor counted = t_.make(mask, Element::kBool, "labels that count");
     return t_.make({rows, mask.dims}, Element::kI64, "tokens with a label");
@@ -102,6 +113,7 @@ Tensor TorchtuneDecoder::linear_loss(const Tensor& hidden) {
   Tensor chosen, labels;
   {
     const Tensor at = indices({rows});
+    // A copy of the hidden states, [N, H], which all chunks are views of.
     chosen = index_rows(t_, view(t_, hidden, {rows, hidden_}), at);
     labels = t_.make({rows}, Element::kI64, "labels");
   }
@@ -109,6 +121,8 @@ Tensor TorchtuneDecoder::linear_loss(const Tensor& hidden) {
   Tensor total = t_.make({}, Element::kF32, "sum of the losses");
   Tensor each;
   for (const Tensor& part : parts) {
+    // compute_cross_entropy(): the logits of the chunk are freed when it returns; eagerly their
+    // f32 log-probabilities are saved.
     const auto loss_of = [&] {
       const Tensor logits = head(part);
       return loss_of_rows(logits, t_.alias(labels, {part->shape[0]}));

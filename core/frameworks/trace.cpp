@@ -1,3 +1,4 @@
+// See trace.hpp.
 #include "core/frameworks/trace.hpp"
 
 namespace trainhost::frameworks {

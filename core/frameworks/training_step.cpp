@@ -1,3 +1,7 @@
+// Puts a model, data parallelism and an optimizer together: two steps, as a trace. Two shortcuts make long
+// runs cheap and are checked where they are taken: the second step copies the events of the first
+// (copy_step), and equal layers copy those of one (repeat_layers.hpp). Tests compare both with the full
+// calculation.
 #include "core/frameworks/training_step.hpp"
 
 #include <algorithm>
@@ -40,6 +44,8 @@ bool copy_step(Trace& t, const Mark& first) {
     kept[e.storage - first.storages] = false;
   }
   for (std::size_t i = 0; i < kept.size(); ++i) {
+    // What step 1 keeps may be optimizer state, or a workspace of cuBLAS: both exist once in a run. Kept
+    // gradients or logits mean that step 2 frees what step 1 allocated: its events are other ones.
     const Purpose p = t.storages[first.storages + i].purpose;
     if (kept[i] && p != Purpose::kOptimizerState && p != Purpose::kKernel) return false;
   }
@@ -69,6 +75,8 @@ bool copy_step(Trace& t, const Mark& first) {
 /// Throws usage_error where sums of the trace could exceed 63 bits: the largest tensor in f32, as often as a
 /// layer has storages in two steps.
 void require_countable(const model::Architecture& a, const StepSettings& s) {
+  // 4,096 storages per layer and two steps is far above what any model here allocates; the sum of a trace
+  // then fits into 63 bits without a check per event.
   constexpr std::uint64_t kBytes = 4, kStoragesPerLayer = 4096;
   const std::uint64_t tokens = checked_mul(s.batch, s.sequence);
   std::uint64_t widest = std::max<std::uint64_t>(a.vocab, a.hidden), heads = 1;
@@ -111,6 +119,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
   OptimizerStep optimizer(tape, s, model->trained());
   if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
+  // One of these handles a complete gradient: the optimizer inside the backward pass, ZeRO, or DDP.
   std::vector<Tensor> kept;
   std::unique_ptr<Zero> zero;
   Zero3* const zero3 = model->zero3();
@@ -125,7 +134,8 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     ddp.emplace(tape, s.ddp, model->trained());
     tape.after_gradient = [&](const Tensor& p) { ddp->after_gradient(p); };
   }
-  // Each of the two threads has a handle of cuBLAS with a workspace.
+  // The forward pass and the engine's device thread have a handle of cuBLAS each, with a workspace that the
+  // first product allocates.
   const auto add_workspace = [&] {
     if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
       kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
@@ -136,6 +146,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
       if (tape.recording = step == 1 && i == 1; tape.recording) add_workspace();
       Tensor loss = model->loss();
       const bool first = std::exchange(tape.recording, false);
+      // The Trainer divides the loss by the micro-batches; torchtune divides the gradients before the step.
       if (s.accumulate > 1 && s.modules != ModelSource::kTorchtune) loss = div_number(tape, loss);
       tape.begin(kBackward, step, i);
       if (first) add_workspace();
@@ -194,12 +205,14 @@ std::optional<TrainingStep> repeated_step(const model::Architecture& a, const St
   if (!trace || step.saved_bytes[2] != step.saved_bytes[3]) return std::nullopt;
   const auto begin = std::ranges::find(trace->phases, 1u, &TracePhase::step);
   const auto end_of_load = trace->events.begin() + static_cast<std::ptrdiff_t>(begin->event);
+  // The step begins behind the weights and buffers; storages are numbered in the order of allocation.
   const Mark before{static_cast<std::size_t>(std::count_if(trace->events.begin(), end_of_load,
                                                            [](const TraceEvent& e) { return e.allocation; })),
                     begin->event, static_cast<std::size_t>(begin - trace->phases.begin())};
   if (!copy_step(*trace, before)) return std::nullopt;
   step.trace = std::move(*trace);
   step.repeated = true;
+  // [0]: outside, [1]: layer 0, [2]: layer 1, which is repeated for all layers up to the last.
   step.saved_bytes.insert(step.saved_bytes.begin() + 2, a.layer_count() - kRepeatedFrom, step.saved_bytes[2]);
   return step;
 }

@@ -1,6 +1,9 @@
+// See zero.hpp. Functions follow those of DeepSpeedZeroOptimizer (stages 1 and 2) in DeepSpeed 0.19. Values
+// are left out: the scalars of the loss scale and of the check for overflow are not allocated here.
 #include "core/frameworks/zero.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "core/frameworks/optimizer_step.hpp"
@@ -15,6 +18,8 @@ std::uint64_t elements_of(const Tensor& t) { return t->shape.count(); }
 
 Zero::Zero(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& trained)
     : t_(tape), s_(settings), policy_(settings.zero), type_(settings.weights) {
+  // The Trainer of transformers gives the optimizer two groups: weight decay for matrices only. Each group
+  // has a flat tensor, a partition and a step of its own.
   std::vector<Tensor> matrices, vectors;
   for (const Tensor& p : trained)
     (policy_.separate_vectors && p->shape.dims < 2 ? vectors : matrices).push_back(p);
@@ -35,7 +40,8 @@ void Zero::add_group(std::vector<Tensor> parameters) {
     elements += elements_of(p);
   }
   g.parameters = std::move(parameters);
-  // Partitions begin at multiples of two elements.
+  // Partitions begin at multiples of two elements (nccl_start_alignment_factor). The parameters are views of
+  // the flat tensor, so that only its padding is further memory.
   const std::uint64_t alignment = std::uint64_t{2} * policy_.ranks;
   const std::uint64_t padded = (elements + alignment - 1) / alignment * alignment;
   g.partition = padded / policy_.ranks;
@@ -43,11 +49,13 @@ void Zero::add_group(std::vector<Tensor> parameters) {
     padding_.push_back(buffer(padded - elements, type_, Purpose::kWeights, "padding of the weights"));
   g.master.push_back(buffer(g.partition, Element::kF32, Purpose::kMasterWeights, "f32 weights"));
   groups_.push_back(std::move(g));
+  // Built in its final place: the optimizer refers to `master`.
   Group& placed = groups_.back();
   placed.optimizer = std::make_unique<OptimizerStep>(t_, s_, placed.master);
 }
 
-/// A parameter counts whole for each rank that has a part of it.
+/// A parameter counts whole for each rank that has a part of it, because grads_in_partition holds the
+/// gradients of such parameters in full. So ranks differ, and the report is of the one with most.
 void Zero::choose_rank() {
   std::vector<std::uint64_t> elements(policy_.ranks);
   for (const auto& [parameter, at] : places_) {
@@ -82,14 +90,15 @@ void Zero::after_gradient(const Tensor& parameter) {
 void Zero::put_into_bucket(const Tensor& parameter) {
   const std::uint64_t elements = elements_of(parameter);
   if (bucket_elements_ + elements > policy_.bucket) reduce_bucket();
-  // A gradient that is larger than the bucket is reduced where it is.
+  // Copied into the bucket: the gradient becomes a view of it and its own memory is free. A gradient that is
+  // larger than the bucket is reduced where it is.
   if (elements <= policy_.bucket) parameter->grad.reset();
   in_bucket_.push_back(parameter);
   bucket_elements_ += elements;
 }
 
-/// The bucket is cut into slices of one rank each, which are copied into one tensor that is reduced. A single
-/// slice is reduced where it is.
+/// average_tensor(): the bucket is cut into slices of one rank each, which are copied into one tensor that is
+/// reduced (allreduce_and_copy_with_multiple_ranks()). A single slice is reduced where it is.
 void Zero::flatten_slices() {
   std::uint64_t elements = 0, slices = 0;
   std::pair<std::size_t, std::uint64_t> owner_before{~std::size_t{0}, 0};
@@ -102,6 +111,7 @@ void Zero::flatten_slices() {
     const Place& at = place(p);
     const std::uint64_t size = groups_[at.group].partition;
     for (std::uint64_t from = at.offset, end = at.offset + at.elements; from < end;) {
+      // A parameter across a boundary between partitions has a slice per rank.
       const std::uint64_t rank = from / size, to = std::min(end, (rank + 1) * size);
       // Slices of one rank are merged, also of different groups.
       if (!sizes.empty() && rank == owner_before.second)
@@ -123,6 +133,7 @@ void Zero::flatten_slices() {
 void Zero::reduce_bucket() {
   flatten_slices();
   for (const Tensor& p : in_bucket_) {
+    // copy_grads_in_partition(). own_ is allocated with the first such gradient of the micro-batch.
     if (is_own(place(p))) {
       if (!own_) own_ = buffer(own_elements_, type_, Purpose::kGradients, "gradients of the partition");
       p->grad.reset();
@@ -135,12 +146,14 @@ void Zero::reduce_bucket() {
 }
 
 void Zero::after_backward() {
+  // Stage 1 lets autograd sum the gradients of micro-batches, whole, and reduces once per step.
   if (policy_.stage == 1 && !boundary_) return;
   if (policy_.stage == 1 && !policy_.overlap)
     for (const Group& g : groups_)
       for (const Tensor& p : g.parameters)
         if (p->grad) put_into_bucket(p);
   reduce_bucket();
+  // all_grad_tensors: the buffer of the first micro-batch is kept, later ones are added to it and freed.
   if (!summed_)
     summed_ = std::move(own_);
   else
@@ -165,6 +178,7 @@ void Zero::step() {
       // The norm is computed in f64, tensor by tensor.
       buffer(2 * (to - from), Element::kF32, Purpose::kUpdate, "gradient in f64");
     }
+    // get_flat_partition() appends zeros where the last parameters end before the partition does.
     if (covered < g.partition) {
       ++count;
       gradient_padding_.push_back(
@@ -183,6 +197,7 @@ void Zero::step() {
     if (type_ != Element::kF32 || !gradient)
       gradient = buffer(g.partition, Element::kF32, Purpose::kUpdate, "f32 gradients");
     g.master.front()->grad = std::move(gradient);
+    // averaged_gradients of the groups are views of one buffer, which the last of them frees.
     if (i + 1 == groups_.size()) {
       summed_.reset();
       gradient_padding_.clear();

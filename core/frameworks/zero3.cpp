@@ -1,3 +1,6 @@
+// See zero3.hpp. Which parameters are gathered, kept and released follows PartitionedParameterCoordinator of
+// DeepSpeed 0.19 (fetch_sub_module(), release_sub_module()); the reduction and the step follow
+// DeepSpeedZeroOptimizer_Stage3.
 #include "core/frameworks/zero3.hpp"
 
 #include <algorithm>
@@ -9,6 +12,7 @@
 namespace trainhost::frameworks {
 
 Zero3::Zero3(Tape& tape, const StepSettings& settings) : t_(tape), s_(settings), policy_(settings.zero) {
+  // zero.Init replaces torch.nn.functional.linear() (memory_efficient_linear, on by default).
   t_.linear_is_function = true;
 }
 
@@ -22,6 +26,7 @@ Tensor Zero3::parameter(const Shape& shape, Element type, const char* name) {
   p.layer = t_.layer;
   p.module = name;
   index_of_[p.tensor.get()] = parameters_.size();
+  // The module is named by the layer that is being built, later by the layer that runs.
   modules_[module(name)].insert(parameters_.size());
   parameters_.push_back(p);
   return p.tensor;
@@ -47,7 +52,8 @@ std::uint64_t Zero3::part_of(const std::vector<std::size_t>& parameters) const {
   return sum;
 }
 
-/// Groups are cut where they reach a number of elements.
+/// sub_group_size: the optimizer's step casts and updates one group after another, so only one of them has
+/// f32 gradients. Groups are cut where they reach that number of elements of this rank.
 void Zero3::add_groups(const std::vector<std::size_t>& parameters) {
   const bool whole = policy_.sub_group >= part_of(parameters);
   Group g;
@@ -60,6 +66,8 @@ void Zero3::add_groups(const std::vector<std::size_t>& parameters) {
 }
 
 void Zero3::mark_persistent() {
+  // In the order of the parameters: a small one that exceeds the limit of the sum is sharded like a large
+  // one.
   std::uint64_t sum = 0;
   for (Parameter& p : parameters_) {
     if (p.elements > policy_.persistence || p.elements + sum > policy_.persistence_sum) continue;
@@ -78,11 +86,13 @@ void Zero3::start() {
   add_groups(matrices);
   add_groups(vectors);
   const std::uint64_t parts = part_of(all);
+  // The parts of all parameters are one flat tensor, their gradients another, both in the type of the model.
+  // The bucket of gradients exists during the whole run.
   kept_ = {buffer(parts, s_.weights, Purpose::kWeights, "part of the weights"),
            buffer(parts, s_.weights, Purpose::kGradients, "part of the gradients"),
            buffer(policy_.bucket, s_.weights, Purpose::kCommunication, "bucket of gradients")};
   for (Group& g : groups_) {
-    // Also where the model is f32.
+    // fp32_partitioned_groups_flat: a copy also where the model is f32.
     g.master.push_back(buffer(part_of(g.parameters), Element::kF32, Purpose::kMasterWeights, "f32 weights"));
     g.optimizer = std::make_unique<OptimizerStep>(t_, s_, g.master);
   }
@@ -92,12 +102,15 @@ Tensor Zero3::weight_memory(const Parameter& p, std::uint64_t elements) {
   const std::int32_t layer = std::exchange(t_.layer, p.layer);
   Tensor t = t_.new_storage({static_cast<std::int64_t>(elements)}, p.tensor->type, Purpose::kWeights,
                             p.module, "gathered weight");
+  // Allocated on the stream of the gathers: once freed it serves only gathers, not activations.
   t_.storage(t).stream = Stream::kGather;
   t_.layer = layer;
   return t;
 }
 
-/// One parameter is gathered into its memory, which is padded; several into one flat buffer.
+/// all_gather_coalesced(): one parameter is gathered into its own memory, which is padded to a multiple of
+/// the ranks; several into one flat buffer, from which wait() copies them, so that they exist twice until
+/// then.
 void Zero3::gather(const std::set<std::size_t>& parameters) {
   const auto handle = std::make_shared<Gather>();
   std::uint64_t elements = 0;
@@ -121,6 +134,7 @@ void Zero3::gather(const std::set<std::size_t>& parameters) {
 
 /// The flat buffer stays until all of its parameters have been waited for.
 void Zero3::wait(std::size_t parameter) {
+  // The first wait completes the gather of all its parameters; the others find nothing to wait for.
   const std::shared_ptr<Gather> handle = std::move(parameters_[parameter].gather);
   if (!handle || std::exchange(handle->complete, true)) return;
   for (const std::size_t i : handle->parameters) {
@@ -131,6 +145,8 @@ void Zero3::wait(std::size_t parameter) {
 }
 
 void Zero3::free_weight(Parameter& p) {
+  // __release_param(): not while another module uses it (shared embeddings), nor while its gather is in
+  // flight.
   if (p.state != State::kPresent || !p.users.empty()) return;
   Ref<StorageBody> absent(new StorageBody(t_, p.tensor->storage->index));  // with the names of what was there
   absent->present = false;
@@ -146,6 +162,7 @@ void Zero3::begin_micro_batch() {
       free_weight(parameters_[i]);
     }
   if (order_ != Order::kKnown) order_ = order_ == Order::kUnknown ? Order::kRecorded : Order::kKnown;
+  // The queue of the prefetch: each use of a parameter, in the recorded order.
   uses_.clear();
   if (order_ == Order::kKnown)
     for (std::size_t c = 0; c < calls_.size(); ++c)
@@ -155,6 +172,7 @@ void Zero3::begin_micro_batch() {
 }
 
 void Zero3::fetch(std::size_t m) {
+  // fetch_sub_module(): gathers what the module needs, waits for it, then gathers ahead.
   if (order_ == Order::kRecorded) calls_.push_back(m);
   gather(modules_[m]);
   for (const std::size_t i : modules_[m]) {
@@ -166,6 +184,8 @@ void Zero3::fetch(std::size_t m) {
 }
 
 void Zero3::prefetch(std::size_t m) {
+  // Uses up to those of this module leave the queue. Parameters that an earlier prefetch has taken from it
+  // are not searched for again (`fetched_for` is this call or a later one).
   std::set<std::size_t> passed;
   const auto own =
       static_cast<std::size_t>(std::count_if(modules_[m].begin(), modules_[m].end(), [&](std::size_t i) {
@@ -176,6 +196,7 @@ void Zero3::prefetch(std::size_t m) {
     passed.insert(uses_.front().parameter);
     uses_.pop_front();
   }
+  // Both limits count elements before padding; max_live counts everything that is gathered.
   const std::int64_t limit = std::min(static_cast<std::int64_t>(policy_.max_live) - gathered_elements_,
                                       static_cast<std::int64_t>(policy_.prefetch));
   std::set<std::size_t> next;
@@ -183,6 +204,7 @@ void Zero3::prefetch(std::size_t m) {
   while (!uses_.empty() && elements < limit) {
     const Use use = uses_.front();
     uses_.pop_front();
+    // A parameter that is present is passed over. The mark makes released_by() keep it until this use.
     Parameter& p = parameters_[use.parameter];
     p.fetched_for = std::max(p.fetched_for, use.call);
     if (p.state == State::kAbsent && next.insert(use.parameter).second)
@@ -191,7 +213,9 @@ void Zero3::prefetch(std::size_t m) {
   if (!next.empty()) gather(next);
 }
 
-/// Decided at the first call with this number, and kept for all later micro-batches.
+/// __params_to_release(): not what persists, not what the prefetch has passed over, and not what a module
+/// within the reuse distance needs. An lru_cache there too: decided at the first call with this number, and
+/// kept for all later micro-batches.
 const std::set<std::size_t>& Zero3::released_by(std::size_t m) {
   const auto [at, added] = released_.try_emplace({m, call_});
   std::set<std::size_t>& out = at->second;
@@ -217,6 +241,8 @@ void Zero3::release(std::size_t m) {
 
 Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
                    bool of_input) {
+  // The hooks of a module: before and after its forward pass, and two autograd functions around it whose
+  // backward passes are those before and after its backward pass.
   const std::size_t m = module(name);
   fetch(m);
   Tensor x = input;
@@ -245,6 +271,7 @@ Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Te
 }
 
 void Zero3::before_backward(std::size_t m) {
+  // Listed once, also where the hook runs twice.
   if (std::find(in_backward_.begin(), in_backward_.end(), m) == in_backward_.end()) in_backward_.push_back(m);
   fetch(m);
 }
@@ -257,19 +284,23 @@ void Zero3::after_backward_of(std::size_t m) {
 void Zero3::after_gradient(const Tensor& parameter) {
   const std::size_t i = index_of_.at(parameter.get());
   const std::uint64_t elements = parameters_[i].elements;
+  // reduce_independent_p_g_buckets_and_remove_grads(): copied into the bucket, or reduced at once if too
+  // large.
   if (bucket_elements_ > 0 && bucket_elements_ + elements > policy_.bucket) reduce_bucket();
   // A gradient that is larger than the bucket is reduced from where it is.
   if (bucket_elements_ + elements <= policy_.bucket) parameter->grad.reset();
   in_bucket_.push_back(i);
   bucket_elements_ += elements;
+  // The last gradient of the micro-batch flushes the bucket, as the epilogue of the backward pass does.
   if (++gradients_ == parameters_.size()) {
     reduce_bucket();
     gradients_ = 0;
   }
 }
 
-/// Gradients are cut into the parts of the ranks, padded, in one flat tensor. A single one that needs no
-/// padding is reduced where it is.
+/// reduce_scatter_coalesced(): gradients are cut into the parts of the ranks, padded, in one flat tensor. A
+/// single one that needs no padding is reduced where it is. The parts of this rank are added to kept_[1], so
+/// the gradients of micro-batches need no further memory.
 void Zero3::reduce_bucket() {
   std::uint64_t elements = 0, padding = 0;
   for (const std::size_t i : in_bucket_) {
@@ -289,7 +320,8 @@ void Zero3::reduce_bucket() {
   bucket_elements_ = 0;
 }
 
-/// Modules whose input needed no gradient, or was passed by name.
+/// release_backward_leftovers(): modules whose input needed no gradient, or was passed by name, have no hook
+/// after their backward pass.
 void Zero3::after_backward() {
   while (!in_backward_.empty()) {
     const std::size_t m = in_backward_.back();
@@ -312,6 +344,7 @@ void Zero3::step() {
     for (const std::size_t i : g.parameters)
       buffer(2 * parameters_[i].part, Element::kF32, Purpose::kUpdate, "gradient in f64");
   for (Group& g : groups_) {
+    // _prepare_sub_group(): the gradients of the group flat, then in f32. A single part is used where it is.
     const std::uint64_t elements = part_of(g.parameters);
     Tensor gradient = g.parameters.size() > 1
                           ? buffer(elements, s_.weights, Purpose::kUpdate, "gradients of the group, flat")
@@ -322,6 +355,7 @@ void Zero3::step() {
     g.optimizer->run();
   }
   for (Parameter& p : parameters_)
+    // Persistent parameters are gathered again from the updated parts, for the next step.
     if (p.persists) {
       p.tensor->storage = weight_memory(p, p.part * policy_.ranks)->storage;
       p.state = State::kPresent;
