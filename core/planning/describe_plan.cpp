@@ -136,8 +136,8 @@ std::string describe_recompute(const runfile::RunConfig& c, const TrainerTraits&
   // Inference recomputes nothing, so the run line does not mention it.
   if (c.run.mode == RunMode::kInference) return "";
   if (c.run.recompute == Recompute::kNone && traits.recompute_layers.total())
-    return "recompute by mode " + traits.mode + ": " +
-           describe_layers(traits.recompute_layers, c.model.layers, "every layer ");
+    return "recompute " + describe_layers(traits.recompute_layers, c.model.layers, "every layer ") +
+           " (chosen by mode " + traits.mode + ")";
   return fmt::format("recompute {}{}",
                      c.run.recompute == Recompute::kLayers
                          ? "auto: " + describe_layers(c.run.recompute_layers, c.model.layers)

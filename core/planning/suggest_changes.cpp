@@ -355,8 +355,8 @@ std::string why_few(std::size_t singles, std::size_t all, bool chosen, const Pla
       state > v.budget_bytes
           ? fmt::format("{} alone take {}", what, format_bytes(state))
           : fmt::format("{} leave {} for everything else", what, format_bytes(v.budget_bytes - state));
-  static constexpr const char *kCount[] = {"No single change", "Only one single change",
-                                           "Only two single changes"},
+  static constexpr const char *kCount[] = {"No single change", "Only one change alone",
+                                           "Only two changes alone"},
                               *kMakes[] = {"makes", "makes", "make"};
   assert(singles < kEnough && singles <= all);
   return fmt::format("{}{} {} it fit in {}: {}.{}", kCount[singles], chosen ? " on the selected backend" : "",

@@ -143,7 +143,7 @@ void add_list(Axis& axis, const Key* k, const std::string& text) {
 Axis parse_axis(const std::string& over) {
   const auto equals = over.find('=');
   if (equals == over.npos || equals == 0)
-    reject_axis(fmt::format("--over expects KEY=VALUES, got '{}'", escaped(over, 80)));
+    reject_axis(fmt::format("expected KEY=VALUES, got '{}'", escaped(over, 80)));
   Axis axis;
   axis.key = over.substr(0, equals);
   const std::string text = over.substr(equals + 1);

@@ -93,7 +93,7 @@ double zero3_gather_cost(const ChangeContext& s) {
 std::string describe_extra_time(double share) {
   if (share < 0.005) return "under 0.5 % more time";
   if (share < 1) return fmt::format("about {:.0f} % more time", 100 * share);
-  return fmt::format("about {:.{}f} times the time", 1 + share, share < 9 ? 1 : 0);
+  return fmt::format("a step takes about {:.{}f} times as long", 1 + share, share < 9 ? 1 : 0);
 }
 
 }  // namespace trainhost::planning

@@ -20,7 +20,7 @@ double streaming_cost(const ChangeContext& s);
 /// ZeRO 3: one more transfer of the weights over the link between devices.
 double zero3_gather_cost(const ChangeContext& s);
 
-/// "about 12 % more time", "about 3.4 times the time".
+/// "about 12 % more time", "a step takes about 3.4 times as long".
 std::string describe_extra_time(double share);
 
 }  // namespace trainhost::planning

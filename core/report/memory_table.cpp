@@ -36,7 +36,7 @@ std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.framework_answers.empty() || v.estimates.empty()) return "";
   const planning::Estimate& own = v.estimates.front();
   Table table("lrll");
-  table.row({"trained by", "compute memory", "kind", "verdict"});
+  table.row({"planned as", "compute memory", "kind", "verdict"});
   table.rule();
   // An approximation is of a run that no trainer here executes.
   const std::string own_trainer = own.report.claim != Claim::kExact ? "estimator " + own.report.source
@@ -97,7 +97,8 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     // On a narrow terminal the bar is dropped first, then the share; sizes are never dropped.
     out += table.fitted(line_width(t), {4, 3});
   }
-  if (v.ranks > 1) out += fmt::format("  per device, for the fullest of {} devices\n", format_count(v.ranks));
+  if (v.ranks > 1)
+    out += fmt::format("  per device: the one of {} devices that needs most memory\n", format_count(v.ranks));
   // One line, so that "fits" is never read without the memory that nothing is known about.
   const std::string unjudged = unjudged_text(v.unjudged_host(e), e.disk_bytes);
   if (v.budget_known)
@@ -128,9 +129,9 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
   for (const planning::Estimate& e : v.estimates) {
     // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")
-      out +=
-          styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim))) +
-          "\n";
+      out += styled(t, Style::kAccent,
+                    fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim))) +
+             "\n";
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note_line(n, t);
   }

@@ -85,7 +85,8 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   if (!v.budget_known && !unjudged.empty()) page.detail += "; " + unjudged;
   if (v.unjudged_host(e)) page.detail += std::string("; ") + kHostBudgetHint;
   if (v.ranks > 1)
-    page.detail += fmt::format(". Sizes are for the fullest of {} devices", format_count(v.ranks));
+    page.detail +=
+        fmt::format(". Sizes are for the one of {} devices that needs most memory", format_count(v.ranks));
   // An answer without the kind of its estimate would look exact.
   page.detail += fmt::format(". Estimator {}: {}.", e.report.source,
                              e.report.claim == Claim::kUpperBound ? "an upper bound"
@@ -221,7 +222,7 @@ std::string other_estimates(const planning::PlanResult& v) {
 std::string framework_answers(const planning::PlanResult& v) {
   if (!v.no_framework_answer.empty()) return "<p>" + html::text(v.no_framework_answer) + "</p>";
   if (v.framework_answers.empty() || v.estimates.empty()) return {};
-  HtmlTable t("llrl", {"trained by", "kind", "needs", "verdict"});
+  HtmlTable t("llrl", {"planned as", "kind", "needs", "verdict"});
   t.mark("of", "frameworks");
   const auto row = [&](const std::string& what, const planning::Estimate& e, planning::Verdict verdict,
                        std::uint64_t budget) {

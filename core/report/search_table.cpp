@@ -73,8 +73,8 @@ std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>&
 
 std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Terminal& terminal) {
   Table t("rrrrrrrrrllrrrrl");
-  t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload",
-         "device", "host", "step", "MFU", "largest overheads"});
+  t.row({"TP", "SP", "PP", "VPP", "DP", "CP", "EP", "ZeRO", "batch x accum", "recompute", "offload", "device",
+         "host", "step", "MFU", "largest overheads"});
   t.rule();
   std::vector<std::vector<std::string>> cells;
   for (const planning::RankedLayout& r : rows)
@@ -96,7 +96,7 @@ std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Te
 /// be pasted. In a file they stay on one line.
 std::string command_arguments(const std::vector<std::string>& settings, unsigned width) {
   constexpr const char* kIndent = "    ";
-  std::string out = "  run the fastest with:", line;
+  std::string out = "  settings of the fastest layout, for trainhost plan:", line;
   for (const std::string& s : settings) {
     // 3 characters for the space before and " \" after.
     if (width && (line.empty() || line.size() + s.size() + 3 > width)) {
@@ -149,8 +149,9 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
                      format_count(v.evaluated), format_count(v.fitting), unjudged ? " the devices" : "",
                      seconds_text(v.seconds));
   if (unjudged)
-    out += wrapped(fmt::format("  layouts listed here need up to {} of host memory per device: not known; {}",
-                               format_bytes(unjudged), kHostBudgetHint),
+    out += wrapped(fmt::format(
+                       "  the listed layouts need up to {} of host memory per device (limit not known); {}",
+                       format_bytes(unjudged), kHostBudgetHint),
                    line_width(t), "    ") +
            "\n";
   if (!v.best.empty()) {

@@ -94,7 +94,8 @@ void answer(const planning::SweepResult& v, html::Page& page) {
   else
     page.answer = fmt::format("{} of {} values of {} fit", fit, valid, v.key);
   if (fit && unjudged)
-    page.answer += fmt::format(" (the device; up to {} of host memory: not known)", format_bytes(unjudged));
+    page.answer +=
+        fmt::format(" (the device; up to {} of host memory, limit not known)", format_bytes(unjudged));
   page.detail = v.budget_known ? fmt::format("Compared with {} ({}), estimator {}.",
                                              format_bytes(v.budget_bytes), v.budget_source, c.estimator)
                                : std::string();

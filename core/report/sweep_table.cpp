@@ -127,7 +127,7 @@ std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
     for (const planning::SweepPoint& p : c.points)
       if (p.verdict == planning::Verdict::kFitsDevice) unjudged = std::max(unjudged, p.host_bytes);
   if (unjudged)
-    out += wrapped(fmt::format("  ? fits the device; needs up to {} of host memory: not known; {}",
+    out += wrapped(fmt::format("  ? fits the device; needs up to {} of host memory (limit not known); {}",
                                format_bytes(unjudged), kHostBudgetHint),
                    line_width(t), "    ") +
            "\n";

@@ -9,16 +9,17 @@
 
 namespace trainhost::report {
 
-/// "needs 137 GiB of host memory: not known"; "" where nothing is unjudged. Bytes per rank.
+/// "needs 137 GiB of host memory (limit not known)"; "" where nothing is unjudged. Bytes per rank.
 inline std::string unjudged_text(std::uint64_t host_bytes, std::uint64_t disk_bytes) {
   std::string out;
   if (host_bytes) out += fmt::format("needs {} of host memory", format_bytes(host_bytes));
   if (disk_bytes)
     out += fmt::format("{} {} of disk space", out.empty() ? "needs" : " and", format_bytes(disk_bytes));
-  return out.empty() ? out : out + ": not known";
+  return out.empty() ? out : out + " (limit not known)";
 }
 
-/// "; needs 137 GiB of host memory: not known", to follow another statement; "" where nothing is unjudged.
+/// "; needs 137 GiB of host memory (limit not known)", to follow another statement; "" where nothing is
+/// unjudged.
 inline std::string and_unjudged(std::uint64_t host_bytes) {
   return host_bytes ? "; " + unjudged_text(host_bytes, 0) : "";
 }

@@ -42,6 +42,9 @@ struct Parser {
 // Bits of add_common(): which of the shared options a command has.
 enum Shared : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8, kFrom = 16 };
 
+// `shown` of add_text() for arguments whose name is all that is shown. CLI11 prints TEXT for "".
+constexpr const char* kNoType = " ";
+
 CLI::Option* add_text(CLI::App& app, const char* name, std::string& value, const char* shown,
                       const char* help) {
   return app.add_option(name, value, help)->option_text(shown);
@@ -61,7 +64,7 @@ void add_plugin_path(CLI::App& app, std::vector<std::string>& folders) {
 /// The shared options named in `shared`, then --json, -q and -v.
 void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   if (shared & kRunFile) {
-    add_text(app, "RUN", a.run_file, "RUN.toml", "Read the run from this file [the built-in run].");
+    add_text(app, "RUN.toml", a.run_file, kNoType, "Read the run from this file [the built-in run].");
     add_repeatable(app, "--set", a.settings, "KEY=VALUE",
                    "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
   }
@@ -71,10 +74,9 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   if (shared & kFrom)
     app.add_option(
            "--from", a.from,
-           "Plan the job that these files of another framework describe: TrainingArguments, accelerate, "
-           "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, Megatron-LM. KIND:FILE names "
-           "the "
-           "framework.")
+           "Plan the job that these files of another framework describe: TrainingArguments, accelerate,\n"
+           "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, Megatron-LM.\n"
+           "KIND:FILE names the framework, e.g. deepspeed:ds.json.")
         ->option_text("FILE...")
         ->expected(1, CLI::detail::expected_max_vector_size);
   // The backend is a text, not an enumeration: plugins add trainers.
@@ -88,16 +90,16 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
 }
 
 void add_host_budget(CLI::App& app, std::string& host_budget) {
-  add_text(
-      app, "--host-budget", host_budget, "SIZE",
-      "Host memory per device of the machine planned for, e.g. 64GiB [memory.host_budget of the run file].");
+  add_text(app, "--host-budget", host_budget, "SIZE",
+           "Limit host memory per device to SIZE, e.g. 64GiB [memory.host_budget of the run file].");
 }
 
 void add_target(CLI::App& app, TargetArguments& a) {
   add_text(app, "--device", a.device, "NAME",
            "Plan for this device; `trainhost devices` lists them [memory.device of the run file].");
   add_text(app, "--budget", a.budget, "SIZE",
-           "Memory of one device, or of the host on a CPU, e.g. 24GiB [memory.budget of the run file].");
+           "Limit the memory of one device, or of the host for the CPU trainer, e.g. 24GiB [memory.budget of "
+           "the run file].");
   add_host_budget(app, a.host_budget);
   add_text(app, "--for", a.framework, "NAME",
            "Plan the training step of this framework, e.g. pytorch [plan.framework of the run file].");
@@ -108,7 +110,7 @@ void add_target(CLI::App& app, TargetArguments& a) {
 
 void add_estimators(CLI::App& app, std::string& estimators) {
   add_text(app, "--estimator", estimators, "auto|all|NAME,NAME",
-           "Ask these estimators [memory.estimator of the run file].");
+           "Use these estimators; the first one decides the exit code [memory.estimator of the run file].");
 }
 
 /// "" where `text` is a whole number from `least` to `most`, else the complaint. For CLI::Option::check().
@@ -132,7 +134,7 @@ void add_train(Parser& p) {
   app->add_flag(
          "--resume", a->resume,
          "Continue from the newest checkpoint in output.dir, with bit-identical results.\n"
-         "--resume=auto starts a new run if there is no checkpoint, and does nothing if it is finished.")
+         "--resume=auto starts a new run if there is no checkpoint, and does nothing if the run is finished.")
       ->check([](const std::string& value) {
         return value == "true" || value == "auto" ? std::string()
                                                   : fmt::format(
@@ -192,22 +194,23 @@ void add_search(Parser& p) {
   add_common(*app, a->common, kRunFile | kModel | kFrom);
   add_text(*app, "--device", a->target.device, "NAME",
            "Plan for devices of this kind; `trainhost devices` lists them [memory.device of the run file].");
-  app->add_option("--devices", a->devices, "Number of devices [as many as the run file has ranks].")
+  app->add_option("--devices", a->devices, "Search layouts for N devices [number of ranks in the run file].")
       ->option_text("N")
       // 2^20 devices: beyond every published run, and small enough that products of ranks fit in 64 bits.
       ->check(whole_number(1, 1048576));
-  app->add_option("--global-batch", a->global_batch,
-                  "Sequences per optimizer step over all devices [as in the run file, at least N].")
+  app->add_option(
+         "--global-batch", a->global_batch,
+         "Use N sequences per optimizer step over all devices [as in the run file, at least one per device].")
       ->option_text("N")
       // 2^40: products with the number of devices stay in 64 bits.
       ->check(whole_number(1, std::uint64_t{1} << 40));
   add_text(*app, "--budget", a->target.budget, "SIZE",
-           "Memory of one device, e.g. 24GiB [memory.budget of the run file].");
+           "Limit the memory of one device, e.g. 24GiB [memory.budget of the run file].");
   add_host_budget(*app, a->target.host_budget);
-  app->add_option("--top", a->top, "Number of layouts to list [10].")
+  app->add_option("--top", a->top, "List the K fastest layouts [10].")
       ->option_text("K")
       ->check(whole_number(1, 10000));
-  app->add_option("--threads", a->threads, "Threads of the search; 0 = one per core [0].")
+  app->add_option("--threads", a->threads, "Search with N threads; 0 = one per core [0].")
       ->option_text("N")
       ->check(whole_number(0, 1024));
   app->add_flag("--every", a->every, "Evaluate every layout, including those that pruning would skip.");
@@ -236,8 +239,9 @@ void add_generate(Parser& p) {
   auto [app, a] = p.add<GenerateArguments>(p.root, "generate", "Generate text with a trained model.",
                                            "Example:\n  trainhost generate runs/builtin --prompt \"Once \"");
   add_common(*app, a->common, kBackend | kPlugins);
-  add_text(*app, "DIR", a->directory, "(required)",
-           "output.dir of a run, or a directory with config.json and model.safetensors.")
+  add_text(
+      *app, "DIR", a->directory, "(required)",
+      "Use the model of this output.dir of a run, or of a directory with config.json and model.safetensors.")
       ->required();
   add_text(*app, "--prompt", a->prompt, "TEXT", "Continue this text (required).")->required();
   // The default in the help is the value of the struct, so that the two cannot differ.
@@ -250,17 +254,18 @@ void add_generate(Parser& p) {
   add_number("--top-k", a->top_k, "K", "Sample from the K most likely tokens; 0 = all");
   add_number("--top-p", a->top_p, "P", "Sample from the most likely tokens whose probabilities sum to P")
       ->check(CLI::Range(0.0, 1.0));
-  add_number("--seed", a->seed, "N", "Random seed for sampling");
-  add_number("--context", a->context, "N", "Tokens that the model attends to; 0 = its training length");
+  add_number("--seed", a->seed, "N", "Use this random seed for sampling");
+  add_number("--context", a->context, "N",
+             "Attend to at most N tokens; 0 = the sequence length of the training");
 }
 
 /// Adds the options that `info` and `tokenize` share.
 void add_data_files(CLI::App& app, DataArguments& a) {
   add_common(app, a.common, 0);
-  app.add_option("FILE", a.files, "Text files or token files.")->required()->option_text("FILE...");
+  app.add_option("FILE", a.files, "Read these text files or token files.")->required()->option_text("...");
   add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE.model",
            "Tokenize text as bytes or with a SentencePiece model [bytes].");
-  app.add_option("--dtype", a.dtype, "Type of the ids in token files: uint16 or uint32 [by vocabulary size].")
+  app.add_option("--dtype", a.dtype, "Read and write ids of this type in token files [by vocabulary size].")
       ->option_text("uint16|uint32")
       ->check(CLI::IsMember({"uint16", "uint32"}));
 }
@@ -294,7 +299,7 @@ void add_plugins_check(Parser& p, CLI::App& plugins) {
       plugins, "check", "Check that a plugin conforms to the interface.",
       "Exit code: 0 all checks passed, 5 a check failed, 2 no such plugin or option.\n"
       "Example:\n  trainhost plugins check ./acme-mamba.so --level 5 --junit check.xml");
-  add_text(*app, "FILE", a->plugin, "FILE.so|ID", "File or id of the plugin.");
+  add_text(*app, "FILE.so|ID", a->plugin, kNoType, "Check the plugin in this file or with this id.");
   app->add_option("--level", a->level, "Run the checks of levels 1 to N, at most 10 [5].")->option_text("N");
   add_text(*app, "--only", a->only, "ID,...", "Run only these checks or levels, e.g. E-014,C-020,3.");
   add_text(*app, "--skip", a->skip, "ID,...", "Skip these checks or levels.");
@@ -305,10 +310,10 @@ void add_plugins_check(Parser& p, CLI::App& plugins) {
       ->option_text("[FILE]")
       ->expected(0, 1)
       ->default_str("-");
-  add_text(*app, "--junit", a->junit, "FILE", "Write the report as JUnit XML.");
-  app->add_option("--deadline", a->deadline_s, "Time limit of one check in seconds [10].")
+  add_text(*app, "--junit", a->junit, "FILE", "Write the report as JUnit XML to FILE.");
+  app->add_option("--deadline", a->deadline_s, "Fail a check that takes longer [10].")
       ->option_text("SECONDS");
-  app->add_option("--seed", a->seed, "Random seed for generated cases [1].")->option_text("N");
+  app->add_option("--seed", a->seed, "Use this random seed for generated cases [1].")->option_text("N");
   app->add_option(
          "--fuzz", a->fuzz_s,
          "Generate random cases in each check of level 9 for this many seconds; raises --level to 9.")
@@ -339,16 +344,17 @@ void add_plugins(Parser& p) {
                                                "Print the manifest of one plugin without running its code.",
                                                "Example:\n  trainhost plugins info cpu");
   add_common(*info, i->common, kPlugins);
-  add_text(*info, "NAME", i->plugin, "(required)", "Id or file of the plugin.")->required();
+  add_text(*info, "NAME", i->plugin, "(required)", "Describe the plugin with this id or in this file.")
+      ->required();
   auto [create, n] =
       p.add<PluginsNewArguments>(*plugins, "new", "Create a plugin project: source, build, tests and CI.",
                                  "Example:\n  trainhost plugins new acme-conv --kind=estimator --lang=rust");
-  add_text(*create, "NAME", n->name, "(required)", "Id of the plugin: a-z, 0-9, - and _.")->required();
-  add_text(*create, "--kind", n->kind, "KIND",
-           "estimator (predicts the memory of a run) or trainer (runs it).");
-  add_text(*create, "--lang", n->language, "LANGUAGE", "c, c++ or rust.");
+  add_text(*create, "NAME", n->name, "(required)", "Give the plugin this id: a-z, 0-9, - and _.")->required();
+  add_text(*create, "--kind", n->kind, "estimator|trainer",
+           "Create an estimator (predicts the memory of a run) or a trainer (runs it) (required).");
+  add_text(*create, "--lang", n->language, "c|c++|rust", "Write the project in this language (required).");
   add_text(*create, "--family", n->family, "FAMILY",
-           "model_type in config.json that an estimator supports [NAME].");
+           "Support this model_type of config.json; estimators only [NAME].");
   add_text(*create, "--dir", n->directory, "DIR", "Write to this folder, which is new or empty [NAME].");
   add_plugins_check(p, *plugins);
 }
@@ -363,7 +369,7 @@ void add_lists(Parser& p) {
   add_common(*devices, d->common, 0);
   auto [init, i] = p.add<InitArguments>(p.root, "init", "Write a commented run file.",
                                         "Example:\n  trainhost init run.toml");
-  add_text(*init, "FILE", i->file, "FILE", "Write to this file [standard output].");
+  add_text(*init, "FILE", i->file, kNoType, "Write to this file [standard output].");
   init->add_flag("--force", i->force, "Overwrite FILE.");
 }
 
@@ -448,7 +454,9 @@ Error not_parsed(const CLI::ParseError& e, const std::string& command) {
 
 Arguments parse_arguments(std::vector<std::string> arguments) {
   Parser p;
-  p.root.set_version_flag("--version", std::string("trainhost ") + TRAINHOST_VERSION);
+  p.root.set_help_flag("-h,--help", "Print this help and exit.");  // commands inherit it
+  p.root.set_version_flag("--version", std::string("trainhost ") + TRAINHOST_VERSION,
+                          "Print the version and exit.");
   p.root.require_subcommand(0, 1);
   p.root.footer(
       "Examples:\n  trainhost                                  train the built-in model\n"

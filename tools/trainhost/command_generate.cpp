@@ -1,5 +1,6 @@
 // trainhost generate: print text that a trained model generates. Sampling is core/training/generate_text.cpp.
 #include <cstdio>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
@@ -20,14 +21,20 @@ Exit run(const GenerateArguments& a) {
   request.sample.top_p = a.top_p;
   request.sample.seed = a.seed;
   const auto registry = make_registry(a.common, nullptr);
-  std::fputs(request.prompt.c_str(), stdout);
   // Generated text may contain terminal control sequences: escape it on a terminal, not in a file or pipe.
   const bool terminal = report::terminal_of(1).is_tty;
-  training::generate(request, *registry, [terminal](const std::string& piece) {
+  // With the first piece, so that a model that cannot be loaded leaves standard output empty.
+  bool prompt_printed = false;
+  const auto print_prompt = [&] {
+    if (!std::exchange(prompt_printed, true)) std::fputs(request.prompt.c_str(), stdout);
+  };
+  training::generate(request, *registry, [&](const std::string& piece) {
+    print_prompt();
     const std::string shown = terminal && piece != "\n" ? escaped(piece) : piece;
     std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   });
+  print_prompt();
   std::fputc('\n', stdout);
   return Exit::kDone;
 }

@@ -101,6 +101,9 @@ Exit run(const InitArguments& a) {
     fmt::print("{}", text);
     return Exit::kDone;
   }
+  if (std::filesystem::is_directory(a.file))
+    throw usage_error(fmt::format("{} is a folder: expected a file", escaped(a.file)),
+                      "for example trainhost init run.toml");
   // Not atomic with the write: a file made in between is lost. Acceptable: people type this command.
   if (std::filesystem::exists(a.file) && !a.force)
     throw usage_error(fmt::format("{} already exists", escaped(a.file)), "--force overwrites it");

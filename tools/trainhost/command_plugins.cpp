@@ -108,13 +108,13 @@ void add_optional_row(report::Table& t, const char* name, const std::vector<std:
 void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "") {
   if (json) return fmt::print(result_stream(), "{}\n", printed(to_json(c)));
   report::Table t("ll");
-  t.row({"name", escaped(c.manifest.id)});
-  t.row({"kind", c.manifest.kind});
-  t.row({"version", escaped(c.manifest.version)});
-  t.row({"summary", escaped(c.manifest.summary)});
-  t.row({"families", escaped(fmt::format("{}", fmt::join(c.manifest.families, " ")))});
+  add_optional_row(t, "name", {c.manifest.id});
+  add_optional_row(t, "kind", {c.manifest.kind});
+  add_optional_row(t, "version", {c.manifest.version});
+  add_optional_row(t, "summary", {c.manifest.summary});
+  add_optional_row(t, "families", c.manifest.families);
   add_optional_row(t, "frameworks", c.manifest.frameworks);
-  t.row({"options", escaped(fmt::format("{}", fmt::join(c.manifest.options, " ")))});
+  add_optional_row(t, "options", c.manifest.options);
   if (c.manifest.kind == "estimator") t.row({"priority", std::to_string(c.manifest.priority)});
   add_optional_row(t, "abi", {c.manifest.abi});
   add_optional_row(t, "device", {c.manifest.device});
@@ -124,7 +124,8 @@ void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "
   add_optional_row(t, "cpu", c.manifest.cpu);
   add_optional_row(t, "requires", c.manifest.libraries);
   t.row({"file", escaped(c.file.string())});
-  t.row({"status", status_name(c.status) + std::string(c.status == plugin::Status::kOk ? if_ok : "")});
+  t.row({"status", status_name(c.status) + (c.code.empty() ? "" : fmt::format(" {}/{}", c.stage, c.code)) +
+                       std::string(c.status == plugin::Status::kOk ? if_ok : "")});
   if (!c.reason.empty()) t.row({"reason", escaped(c.reason)});
   if (!c.hint.empty()) t.row({"hint", escaped(c.hint)});
   fmt::print("{}", t.str());

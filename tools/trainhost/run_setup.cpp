@@ -68,7 +68,7 @@ std::vector<runfile::Override> overrides(const CommonArguments& a) {
     // At the first "=": values may contain more of them.
     auto at = s.find('=');
     if (at == std::string::npos || at == 0)
-      throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'",
+      throw usage_error("expected KEY=VALUE, got '" + escaped(s) + "'",
                         "for example --set train.micro_batch=8", {"--set", 0, 0});
     out.push_back({s.substr(0, at), s.substr(at + 1)});
   }

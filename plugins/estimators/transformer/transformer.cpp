@@ -199,8 +199,9 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
       std::to_string(run.memory.gap_permille / 10) + " % of the transient memory.");
   if (run.mode != RunMode::kInference)
     r.notes.back() +=
-        " Error on measured runs: ten of Megatron-LM -1 to +3 %, seven of torchtitan and torchtune within "
-        "13 %.";
+        " Error on measured runs: ten of Megatron-LM +0.2 to +2.9 % (the constants were fitted to them), "
+        "seven "
+        "of torchtitan and torchtune -12 to +5 %.";
   if (a.has_experts() && run.mode != RunMode::kInference)
     r.notes.push_back(
         "Experts are assumed to be chosen evenly; a rank whose experts are chosen more often keeps more "

@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(the_result_is_one_sentence_at_the_top) {
   using report::plan_html;
   BOOST_TEST(page_has(plan_html(test::sample_plan()),
                       "<p class=\"answer neutral\">Fits the device: 68.5 of 80.0 GiB; needs 60.0 GiB of host "
-                      "memory: not known</p>"));
+                      "memory (limit not known)</p>"));
   BOOST_TEST(page_has(
       plan_html(test::sample_plan(32, 64 * test::kGiB)),
       "<p class=\"answer bad\">Does not fit: 4.46 GiB over the budget; cheapest change: train.recompute "

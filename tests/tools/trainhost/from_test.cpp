@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {
   const Outcome r = job.run({"plan", "--from", "train.yaml", "ds.json", "--device=h100-80gb"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "deepspeed: bf16, 2 sequences of 512 tokens x 2 accumulated, adamw"), r.out);
-  BOOST_TEST(has(r.out, "for the fullest of 4 devices"), r.out);
+  BOOST_TEST(has(r.out, "the one of 4 devices that needs most memory"), r.out);
   BOOST_TEST(has(r.out, "keys of train.yaml, ds.json"), r.out);
   BOOST_TEST(has(r.out, "used: model_name_or_path, max_length, per_device_train_batch_size, bf16, deepspeed"),
              r.out);
