@@ -3,6 +3,7 @@
 // docs/pytorch-memory.md ("torchtitan"). Sets the policy only; what a unit allocates is in core/frameworks.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "plugins/estimators/pytorch/settings.hpp"
@@ -126,8 +127,11 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
   if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
     reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
-  if (r.mode != RunMode::kFull)
-    reject("adapters under FSDP2", "units that hold frozen and trained weights are not replayed");
+  const bool adapters = r.mode != RunMode::kFull;
+  if (adapters && !o.by_accelerate)
+    reject("adapters under FSDP2",
+           "units that hold frozen and trained weights are replayed as accelerate prepares them",
+           "plan with --for transformers");
   if (r.parallel.data * r.parallel.context < 2)
     reject("parallel.data = 1 with FSDP2", "fully_shard divides the weights among data-parallel ranks",
            "set parallel.data, or plan one device with --for pytorch");
@@ -141,10 +145,13 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   f.ranks = r.parallel.data * r.parallel.context;
   f.reshard_after_forward = r.parallel.zero != 2;
   f.shards = s.weights;  // f32 also where master weights are f32: see set_types()
+  // peft keeps adapters in f32. The base has its own type.
+  if (adapters) f.frozen = std::exchange(f.shards, Element::kF32);
   // Mixed precision is MixedPrecisionPolicy of FSDP2: weights are cast when they are gathered.
   s.autocast = false;
   s.ddp.on = false;
-  if (half && f.shards == Element::kF32) s.weights = half_of(r.compute);
+  const bool mixed = half && f.shards == Element::kF32;
+  if (mixed) s.weights = half_of(r.compute);
   // MixedPrecisionPolicy without reduce_dtype reduces in the type of the shards.
   f.reduce = f.shards;
   if (r.grad == DType::kBF16) f.reduce = Element::kBF16;
@@ -152,8 +159,8 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (o.by_accelerate) {
     // Its policy has one type for weights, reduction and outputs.
     f.separate_ends = true;
-    f.casts_output = s.weights != f.shards;
-    f.reduce = s.weights;
+    f.casts_output = mixed;
+    f.reduce = mixed ? s.weights : f.shards;
   }
   if (o.framework == Framework::kTorchtitan) {
     require_plain_llama(a);
@@ -184,16 +191,18 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
     if (s.attention == frameworks::AttentionKernel::kEager)
       reject("plan.attention = \"materialised\"", "torchtitan calls scaled_dot_product_attention");
   }
-  notes.push_back("FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) +
-                  " shards; weights are gathered in " + name_of(s.weights) +
-                  (s.float8_gather ? ", those of linear layers in 8 bits," : "") +
-                  " and gradients reduced in " + name_of(f.reduce) + "; the weights of a layer are " +
-                  (f.reshard_after_forward ? "" : "not ") + "freed after its forward pass" +
-                  (s.stage.stages > 1 ? "."
-                   : !o.no_sync || r.accumulate < 2
-                       ? "; every micro-batch reduces."
-                       : "; the last micro-batch reduces, and until then each rank keeps the "
-                         "gradients of all weights (plan.no_sync)."));
+  notes.push_back(
+      "FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) + " shards" +
+      (f.frozen ? std::string(" of the adapters and ") + name_of(*f.frozen) + " shards of the base" : "") +
+      "; weights are gathered in " + name_of(s.weights) +
+      (s.float8_gather ? ", those of linear layers in 8 bits," : "") + " and gradients reduced in " +
+      name_of(f.reduce) + "; the weights of a layer are " + (f.reshard_after_forward ? "" : "not ") +
+      "freed after its forward pass" +
+      (s.stage.stages > 1 ? "."
+       : !o.no_sync || r.accumulate < 2
+           ? "; every micro-batch reduces."
+           : "; the last micro-batch reduces, and until then each rank keeps the "
+             "gradients of all weights (plan.no_sync)."));
   if (a.tied && o.framework == Framework::kTorchtitan)
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }
