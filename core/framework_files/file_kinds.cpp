@@ -173,7 +173,7 @@ const Kind& kind_of(void (*read)(const Entries&, Job&)) {
 
 File read_file(const std::string& argument) {
   File f = parse_argument(argument);
-  const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file of --from", {"--from"});
+  const std::string text = runfile::read_text_file(f.path, kMaxFileBytes, "file", {"--from"});
   const Syntax syntax = f.kind ? f.kind->syntax : syntax_of(f.path, text);
   f.entries = parse(syntax, text, f.path);
   if (f.entries.empty())

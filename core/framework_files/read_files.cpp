@@ -73,7 +73,7 @@ class Finish {
         throw usage_error("no file gives the size of the vocabulary, which the tokenizer decides",
                           "add it, for example --set model.vocab_size=128256");
     } else {
-      throw usage_error("no file names a model that plans know", "add --model=PRESET or --model=config.json");
+      throw usage_error("no file names a known model", "add --model=PRESET or --model=config.json");
     }
     job_.erase(kModel);
   }

@@ -266,7 +266,7 @@ std::vector<std::string> lora_matrices(const Entry& e) {
   if (one && e.value.text.find_first_of("\\(|*") != std::string::npos) {
     for (const std::string& name : matrices_in(e.value.text)) add(name);
     if (out.empty())
-      reject_value(e, "a list of matrices; this regular expression names none that plans know");
+      reject_value(e, "a list of matrices; this regular expression names none that can be planned");
     return out;
   }
   for (const std::string& name : texts_of(e)) add(name.substr(name.rfind('.') + 1));
@@ -347,7 +347,7 @@ void set_hugging_face_optimizer(Job& job, const Entry& from) {
     job.not_modelled = o.not_modelled;
     return;
   }
-  reject_value(from, "an optimizer that plans know: " + fmt::format("{}", fmt::join(known, ", ")) +
+  reject_value(from, "an optimizer that can be planned: " + fmt::format("{}", fmt::join(known, ", ")) +
                          did_you_mean(name, known));
 }
 

@@ -16,16 +16,16 @@ std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   for (const planning::Estimate& e : v.estimates) {
     out += styled(t, Style::kAccent,
                   fmt::format("entries of {} ({}), largest at the peak first", e.report.source,
-                              name(e.report.claim))) +
+                              display_name(e.report.claim))) +
            "\n";
     Table table("rrlllll");
     table.row({"at the peak", "maximum", "bytes", "tier", "component", "entry", "formula"});
     // The claim is only written where it is not exact.
     for (const MemoryEntry* n : largest_first(e.report))
       table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes),
-                 std::string(name(n->tier)), std::string(name(n->component)), escaped(n->name),
+                 std::string(name(n->tier)), display_name(n->component), escaped(n->name),
                  escaped(n->formula, 400) +
-                     (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
+                     (n->claim == Claim::kExact ? "" : fmt::format("  ({})", display_name(n->claim)))});
     // A narrow terminal loses tier, component and bytes first, with a note.
     std::vector<std::string> dropped;
     out += table.fitted(line_width(t), {1, 2, 3}, &dropped) +

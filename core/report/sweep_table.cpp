@@ -38,7 +38,7 @@ std::string components_table(const planning::SweepResult& v, const planning::Swe
   const bool differs = how_differs(v);
   Table table("r" + std::string(parts.size() + 1, 'r') + (differs ? "ll" : "l"));
   std::vector<std::string> head = {v.key};
-  for (Component part : parts) head.emplace_back(name(part));
+  for (Component part : parts) head.emplace_back(display_name(part));
   head.push_back("total");
   if (differs) head.push_back("settings");
   head.push_back("");

@@ -110,19 +110,20 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
   Candidate resident(m, r, "resident", host);
   if (r.device_budget == 0 || resident.fits()) return resident.choice("");
   const std::uint64_t whole = resident.needs();
-  const std::string short_of =
-      "resident needs " + format_bytes(whole) + ", the device budget is " + format_bytes(r.device_budget);
+  const std::string budget = ", the device budget is " + format_bytes(r.device_budget);
   const bool may_recompute = r.recompute == Recompute::kNone && r.mode != RunMode::kInference;
   std::uint64_t least_resident = whole;
   if (may_recompute) {
     resident.recompute();
     least_resident = resident.needs();
     if (least_resident <= r.device_budget)
-      return resident.choice("mode resident with recompute: " + short_of);
+      return resident.choice("mode resident with recompute: without it needs " + format_bytes(whole) +
+                             budget);
   }
   Candidate streamed(m, r, "streamed", host);
-  std::string why = "mode streamed: " + short_of;
-  if (least_resident < whole) why += "; " + format_bytes(least_resident) + " with every layer recomputed";
+  std::string why = "mode streamed: resident needs " + format_bytes(whole);
+  if (least_resident < whole) why += " (" + format_bytes(least_resident) + " with every layer recomputed)";
+  why += budget;
   if (may_recompute && !streamed.fits()) {
     streamed.recompute();
     why += "; layers are recomputed in streamed mode too";

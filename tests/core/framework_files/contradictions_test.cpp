@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_CASE(what_no_file_says_is_asked_for) {
   const std::string model = "model_name_or_path: gpt2\n", length = "max_length: 512\n",
                     batch = "per_device_train_batch_size: 4\n";
   BOOST_TEST(error_of("t.yaml", batch + length) ==
-             ":0: no file names a model that plans know (add --model=PRESET or --model=config.json)");
+             ":0: no file names a known model (add --model=PRESET or --model=config.json)");
   BOOST_TEST(error_of("t.yaml", batch + model) ==
              ":0: no file gives the length of the sequences (add it, for example --set data.seq_len=2048: "
              "the number of "

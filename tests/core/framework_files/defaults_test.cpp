@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(a_regular_expression_of_peft_names_matrices) {
   BOOST_TEST(value(settings("a.yaml", job + "[self_attn.k_proj]\n"), "lora.targets") == R"(["k_proj"])");
   BOOST_TEST(error_of("a.yaml", job + "'.*attention.*'\n") ==
              "a.yaml:5: lora_target_modules = \".*attention.*\": expected a list of matrices; this regular "
-             "expression names none that plans know");
+             "expression names none that can be planned");
 }
 
 BOOST_AUTO_TEST_CASE(optimizers_without_a_kind_of_their_own_are_planned_with_a_note) {

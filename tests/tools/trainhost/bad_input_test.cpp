@@ -105,6 +105,12 @@ const std::vector<Mistake>& mistakes() {
       {"misspelt key in --set", train_with({"train.stepz=3"}), 2, {"train.stepz", "train.steps"}},
       {"misspelt table in --set", train_with({"trian.steps=3"}), 2, {"trian", "train"}},
       {"--set without a value", {"train", "--set", "train.steps"}, 2, {"KEY=VALUE", "train.steps"}},
+      {"--model with a command that trains",
+       {"train", "--model=llama-110m"},
+       2,
+       {"unknown option '--model'", "--set model.preset="}},
+      {"folder as the file of init", {"init", "plugins"}, 2, {"plugins is a folder: expected a file"}},
+      {"folder as a framework's file", {"plan", "--from", "plugins"}, 2, {"--from: file: ", "is a folder"}},
       {"--set with a wrong type", train_with({"train.steps=many"}), 2, {"train.steps", "many"}},
       {"steps that are not a number", {"train", "--steps", "ten"}, 2, {"train.steps", "ten"}},
       {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
@@ -309,6 +315,24 @@ BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason) {
   BOOST_TEST(r.code == 0, r.err);
   for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"})
     BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
+}
+
+BOOST_AUTO_TEST_CASE(the_description_of_a_rejected_plugin_has_stage_code_and_hint_but_no_empty_fields) {
+  TemporaryDirectory t;
+  write_broken_files(t);
+  const Outcome r = run_program({"plugins", "info", (t.path() / "plugins/words.so").string()});
+  BOOST_TEST(r.code == 0, r.err);
+  for (const char* part :
+       {"rejected gate/not_elf\n", "ELF magic number", "remove it from the plugin directory"})
+    BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
+  BOOST_TEST(r.out.find("version") == std::string::npos, r.out);
+}
+
+BOOST_AUTO_TEST_CASE(generate_prints_nothing_to_stdout_without_a_model) {
+  TemporaryDirectory t;
+  const Outcome r = run_program({"generate", t.path().string(), "--prompt", "Once"});
+  BOOST_TEST(r.code == 2, r.err);
+  BOOST_TEST(r.out == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_run_file_without_keys_is_reported) {
