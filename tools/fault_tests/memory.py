@@ -39,7 +39,7 @@ def failing_allocations(c, row):
             for every in (0, 1):
                 shutil.rmtree(folder, ignore_errors=True)
                 fault = {"KIND": "memory", "CALL": n, "FROM": every}
-                r = c.program.run(arguments, fault, timeout=30)
+                r = c.program.run(arguments, fault)
                 ok, why = r.code in (0, 1, 2, 3, 4), r.summary()
                 if ok and r.out.startswith("{"):  # a plan, by the estimators that had memory
                     went_on += 1

@@ -17,6 +17,8 @@ TINY = {"model.hidden_size": 16, "model.intermediate_size": 16, "model.num_hidde
         "train.micro_batch": 1, "train.threads": 1, "train.steps": 6, "optimizer.warmup_steps": 1,
         "output.checkpoint_every": 2, "plugins.order": '["cpu"]'}
 KNOWN_CODES = (0, 1, 2, 3, 4, 5, 75)
+# Seconds until a process counts as hanging. Most need milliseconds; beside other work they wait for a core.
+PATIENCE_S = 300
 
 
 class Outcome:
@@ -57,7 +59,7 @@ class Program:
         with open(self.text, "w") as f:
             f.write("a quick brown fox jumps over the lazy dog. " * 40)
 
-    def run(self, arguments, fault=None, environment=None, timeout=60, directory=None, limits=(), streams=None):
+    def run(self, arguments, fault=None, environment=None, timeout=PATIENCE_S, directory=None, limits=(), streams=None):
         """Runs `trainhost ARGUMENTS`. `fault`: FAULT_* variables without the prefix. `limits`: (RLIMIT, value) pairs.
         `streams`: arguments of Popen in place of captured stdout and stderr."""
         env = dict(self.environment, **(environment or {}))
@@ -103,7 +105,7 @@ class Program:
 
     def continue_paused(self, p):
         os.kill(p.pid, signal.SIGCONT)
-        out, err = p.communicate(timeout=60)
+        out, err = p.communicate(timeout=PATIENCE_S)
         return Outcome(p.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"),
                        time.monotonic() - p.began, p.arguments, p.fault)
 

@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 
-from program import checkpoints, empty, finish_run, signal_name
+from program import PATIENCE_S, checkpoints, empty, finish_run, signal_name
 
 STOP = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU]
 # Text of an event and what comes after it: the first step, a step, a checkpoint, the evaluation, the model.
@@ -70,7 +70,7 @@ def lost_terminal(c, row, base):
     os.read(master, 100)
     os.close(master)
     try:
-        code = p.wait(timeout=60)
+        code = p.wait(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         p.kill()
         code = "timeout"
