@@ -49,7 +49,7 @@ std::string short_label(const planning::RankedLayout& r) {
   return out;
 }
 
-/// Position: bytes of the fullest device and seconds per step. The tooltip holds what the label cannot.
+/// Position: bytes of the device that needs most and seconds per step. The tooltip holds what the label cannot.
 html::Dot dot(const planning::RankedLayout& r, std::string css) {
   return {
       static_cast<double>(r.device_bytes), r.step_seconds, std::move(css),
@@ -85,7 +85,7 @@ void answer(const planning::SearchResult& v, html::Page& page) {
 std::string scatter(const planning::SearchResult& v) {
   html::ScatterChart c;
   c.title = "Memory against time";
-  c.x_name = "memory of the fullest device";
+  c.x_name = "memory of the device that needs most";
   c.y_name = "time per step";
   c.limit = {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
   for (std::size_t i = 0; i < v.best.size() && i < kDots; ++i)
