@@ -1,4 +1,7 @@
-// The forward pass of a Decoder. Its weights: decoder_weights.cpp.
+// The forward pass of a Decoder: the causal language models of transformers 5.23 (Llama, Mistral, Qwen2,
+// Qwen3, Gemma 2 and 3, Phi-3, Mixtral) and the LoRA layers of peft 0.21. C++ variables are those of the
+// Python functions. Weights: decoder_weights.cpp; Mixtral's experts: decoder_experts.cpp; GPT-2's layer:
+// decoder_gpt2.cpp.
 #include "core/frameworks/decoder.hpp"
 
 #include <utility>
@@ -7,6 +10,7 @@ namespace trainhost::frameworks {
 
 Tensor Decoder::loss() {
   if (!zero3_) return loss_of_model();
+  // The module without a name is the model itself, which the engine of DeepSpeed calls.
   zero3_->begin_micro_batch();
   return zero3_->call("", {}, [this](const Tensor&) { return loss_of_model(); });
 }
@@ -17,9 +21,11 @@ Tensor Decoder::module(const char* name, const Tensor& x, const std::function<Te
 }
 
 Tensor Decoder::loss_of_model() {
+  // LlamaForCausalLM.forward() and ForCausalLMLoss().
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   const AutocastScope autocast(t_, s_.autocast);
   t_.module = "";
+  // `x` (hidden_states) and `logits` are variables: both exist until the loss has been computed.
   Tensor x = module("model", {}, [this](const Tensor&) { return hidden_states(); });
   t_.module = "lm_head";
   if (fsdp_ && !a_.tied && !last_unit_begins_at_norm()) x = enter_last_unit(x);
@@ -29,13 +35,16 @@ Tensor Decoder::loss_of_model() {
   });
   if (fsdp_) fsdp_->after_forward(Fsdp::kLast, logits);
   t_.in_loss = true;
+  // final_logit_softcapping: three results [B, S, V] in a row, of which tanh() saves its own.
   if (a_.family == "gemma2") {
     logits = div_number(t_, logits);
     logits = tanh(t_, logits);
     logits = mul_number(t_, logits);
   }
   t_.module = "loss";
+  // logits.float(): log_softmax() keeps f32 log-probabilities [N, V]; the narrow logits are not saved.
   const Tensor wide = to(t_, logits, Element::kF32);
+  // pad(labels, (0, 1)): the labels move by one token, not the logits, so that these need no copy.
   const Tensor padded = t_.make({batch_, sequence_ + 1}, Element::kI64, "labels, padded");
   // labels[..., 1:].contiguous(), which is a view of a single row.
   const Tensor targets =
@@ -43,6 +52,7 @@ Tensor Decoder::loss_of_model() {
   const Tensor flat = view(t_, wide, {batch_ * sequence_, static_cast<std::int64_t>(a_.vocab)});
   Tensor result = cross_entropy(t_, flat, targets);
   if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, result);
+  // MixedPrecisionPolicy.output_dtype of the root unit.
   if (s_.fsdp.casts_output) result = to(t_, result, s_.weights);
   t_.in_loss = false;
   t_.purpose = before;
@@ -61,6 +71,8 @@ Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
   if (zero3_) zero3_->call("rotary_emb", {}, [](const Tensor&) { return Tensor(); });
   const ModuleScope scope(t_, "rotary_emb");
   const Shape shape{1, sequence_, head_dim};
+  // LlamaRotaryEmbedding.forward(), in f32 with autocast off: freqs, emb = cat(freqs, freqs), cos and sin
+  // times a scale. It runs once per micro-batch; all layers share the result.
   const Tensor frequencies = t_.make({1, sequence_, head_dim / 2}, Element::kF32, "angles");
   const Tensor angles = t_.make(shape, Element::kF32, "angles");
   const auto table = [&](const char* name) {
@@ -77,6 +89,8 @@ Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
 
 /// None where SDPA needs no mask.
 Tensor Decoder::mask(bool window) {
+  // Causal SDPA needs no mask (is_causal). Eager attention adds one of the type of the weights; a window
+  // needs a boolean one, which SDPA converts in each layer.
   const bool eager = s_.attention == AttentionKernel::kEager;
   if (!eager && !window) return {};
   const ModuleScope scope(t_, "");
@@ -94,6 +108,7 @@ Tensor Decoder::hidden_states() {
       const Tensor rows = embedding(t_, ids, embedding_);
       return gemma_ ? mul(t_, rows, buffers_.back()) : rows;
     });
+    // The input of a checkpointed region must need a gradient, or the adapters inside would get none.
     if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
     if (fsdp_ && !a_.tied) fsdp_->after_forward(Fsdp::kFirst, x);
   }
@@ -106,6 +121,7 @@ Tensor Decoder::hidden_states() {
     x = add(t_, tokens, places);
   }
   bool any_full = false, any_window = false;
+  // A window longer than the sequence masks nothing more: such layers use the mask of full attention.
   const auto windowed = [&](const LayerWeights& w) { return w.window && sequence_ >= w.window; };
   for (const LayerWeights& w : layers_) (windowed(w) ? any_window : any_full) = true;
   const bool eager = s_.attention == AttentionKernel::kEager;
@@ -124,6 +140,7 @@ Tensor Decoder::hidden_states() {
     t_.layer = static_cast<std::int32_t>(i);
     const LayerWeights& w = layers_[i];
     const bool window = gemma_ ? w.window : windowed(w);
+    // Gemma chooses the mask by the kind of the layer, others by whether the window matters.
     const Context context{w.window ? window_rotary : rotary, window ? window_mask : full_mask, position_ids};
     x = module("", x, [&](const Tensor& in) {
       return s_.checkpoint ? checkpointed_layer(in, w, context) : sharded_layer(in, w, context);
@@ -147,6 +164,8 @@ Tensor Decoder::enter_last_unit(const Tensor& x) {
 
 Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context) {
   const std::int32_t index = t_.layer;
+  // GradientCheckpointingLayer: arguments by position are saved; keyword arguments (cos, sin, the mask) are
+  // kept by the function that is called again, without counting as saved.
   t_.note_saved(x);
   if (gpt2_ && context.mask) t_.note_saved(context.mask);  // an argument by position
   return t_.checkpointed([&] { return sharded_layer(x, w, context); },
@@ -154,6 +173,8 @@ Tensor Decoder::checkpointed_layer(const Tensor& x, const LayerWeights& w, const
                            const AutocastScope autocast(t_, s_.autocast);
                            t_.layer = index;
                            t_.module = "";
+                           // Not sharded_layer(): the hook of the layer's output has gathered its weights
+                           // before.
                            layer(x, w, context);
                          });
 }
@@ -173,6 +194,8 @@ Tensor Decoder::norm(const Tensor& x, const Tensor& weight, const char* name) {
 
 Tensor Decoder::norm_of(const Tensor& x, const Tensor& weight, const char* name) {
   const ModuleScope scope(t_, name);
+  // LlamaRMSNorm.forward(): saved are the f32 copy of x, 1/rms, and where the weight is trained the normed x.
+  // The variables `variance` and the f32 result exist until it returns.
   if (gemma_) return gemma_norm(x, weight);
   Tensor h = to(t_, x, Element::kF32);
   Tensor squares = pow(t_, h);
@@ -197,6 +220,7 @@ Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
     scale = rsqrt(t_, scale);
     output = mul(t_, h, scale);
   }
+  // output * (1.0 + weight.float()): also in f32, so the product saves the normed x in f32.
   Tensor one_plus = to(t_, weight, Element::kF32);
   one_plus = add_number(t_, one_plus);
   output = mul(t_, output, one_plus);
@@ -211,6 +235,8 @@ Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
       return gpt2_ ? conv1d(t_, in, w.weight, w.bias) : linear(t_, in, w.weight, w.bias);
     });
   };
+  // lora.Linear.forward() of peft: result + lora_B(lora_A(dropout(x))) * scaling, with x in the type of the
+  // adapter.
   if (!w.lora_a) return base();
   Tensor result = base();
   const Element type = result->type;
@@ -227,6 +253,7 @@ Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
 Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {
   const ModuleScope scope(t_, "rotary_emb");
   const auto rotate = [&](const Tensor& part) {
+    // (q * cos) + (rotate_half(q) * sin): cos and sin need no gradient, so each product saves only its table.
     Tensor left = mul(t_, part, r.cos);
     Tensor half;
     {
@@ -246,6 +273,7 @@ Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {
 }
 
 AttentionOutputs Decoder::attended(const Tensor& x, const LayerWeights& w, const Context& context) {
+  // self_attn is called with keyword arguments only, so stage 3 has no hook on its input.
   if (!zero3_) return attention(x, w, context);
   AttentionOutputs out;
   out.output = zero3_->call(
@@ -264,6 +292,7 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
   };
   AttentionInputs in;
   if (w.qkv.weight) {
+    // Phi3Attention: three slices of one product. Their gradients are three tensors of its full size.
     const std::int64_t q = w.heads * w.head_dim, kv = w.kv_heads * w.head_dim;
     const Tensor fused = run(w.qkv, x);
     in.q = heads_first(slice(t_, fused, -1, q), w.heads);
@@ -283,12 +312,14 @@ AttentionOutputs Decoder::attention(const Tensor& x, const LayerWeights& w, cons
     }
   }
   {
+    // Both results exist before either variable is assigned again.
     Tensor q = rotated(in.q, context.rotary), k = rotated(in.k, context.rotary);
     in.q = std::move(q);
     in.k = std::move(k);
   }
   in.mask = context.mask;
   in.groups = w.heads / w.kv_heads;
+  // attn_logit_softcapping, which no kernel of SDPA has.
   in.soft_cap = a_.family == "gemma2" && s_.attention == AttentionKernel::kEager;
   AttentionOutputs out =
       s_.attention == AttentionKernel::kEager ? eager_attention(t_, in) : sdpa_attention(t_, in);
@@ -302,6 +333,8 @@ Tensor Decoder::activated(const Tensor& x) {
 }
 
 Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
+  // down_proj(act_fn(gate_proj(x)) * up_proj(x)): saved are gate, act_fn(gate), up and their product, [N, I]
+  // each.
   Tensor product;
   Tensor half;  // Phi-3's variable `gate`, a view that keeps the fused output until the function returns
   if (w.gate_up.weight) {
@@ -326,11 +359,14 @@ Tensor Decoder::mlp(const Tensor& x, const LayerWeights& w) {
 
 Tensor Decoder::layer(const Tensor& input, const LayerWeights& w, const Context& context) {
   if (gpt2_) return gpt2_layer(input, w, context);
+  // LlamaDecoderLayer.forward(). Gemma 2 and 3 have norms after attention and MLP too. `residual` keeps the
+  // input of each half until its sum exists; the sum saves nothing.
   const bool four = w.norms.size() == 4;
   Tensor residual = input;
   Tensor x = norm(input, w.norms[0], kNormModules[0]);
   AttentionOutputs attention_outputs = attended(x, w, context);
   x = std::move(attention_outputs.output);
+  // Phi-3 has dropout modules, which are off: hooks of stage 3 without memory.
   const auto unchanged = [](const Tensor& in) { return in; };
   if (phi3_) x = module("resid_attn_dropout", x, unchanged);
   if (four) x = norm(x, w.norms[1], kNormModules[1]);

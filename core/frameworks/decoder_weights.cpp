@@ -1,4 +1,6 @@
-// The weights of a Decoder, in the order of model.parameters().
+// The weights of a Decoder, in the order of model.parameters(), which decides DDP's buckets and ZeRO's
+// partitions: whole on each rank, as shards of FSDP2, or as parts of ZeRO 3. Loading them is not described.
+// The forward pass: decoder.cpp.
 #include "core/frameworks/decoder.hpp"
 
 #include <utility>
@@ -17,6 +19,8 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
   if (s_.zero.stage == 3) zero3_ = std::make_unique<Zero3>(tape, s_);
   const auto vocab = static_cast<std::int64_t>(a_.vocab);
+  // A tied embedding is needed from the first product to the last: it belongs to the last unit, which stays
+  // gathered.
   embedding_ = weight({vocab, hidden_}, "embed_tokens", true, a_.tied ? Fsdp::kLast : Fsdp::kFirst);
   if (a_.learned_positions)
     positions_ = weight({static_cast<std::int64_t>(a_.learned_positions), hidden_}, "wpe");
@@ -28,6 +32,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   t_.layer = -1;
   final_norm_ = weight({hidden_}, "norm", true, s_.lora_rank ? Fsdp::kRoot : Fsdp::kLast);
   if (gpt2_) final_shift_ = weight({hidden_}, "norm");
+  // Tied: lm_head.weight is embed_tokens.weight, one parameter that two modules of stage 3 gather.
   if (!a_.tied) head_ = weight({vocab, hidden_}, "lm_head", true, Fsdp::kLast);
   if (zero3_) {
     if (a_.tied) zero3_->share(embedding_, "lm_head");
@@ -36,6 +41,8 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* tensor) {
     buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
   };
+  // Buffers: inv_freq and original_inv_freq of each rotary embedding; Gemma's scale is a scalar in the type
+  // of the weights.
   if (!gpt2_)
     for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
       buffer({layers_.front().head_dim / 2}, Element::kF32, "rotary_emb", "inverse frequencies");
@@ -56,6 +63,7 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
     trained_.push_back(zero3_->parameter(shape, s_.weights, module));
     return trained_.back();
   }
+  // With LoRA only adapters are trained: frozen weights have no gradient and no optimizer state.
   const bool trained = !base || s_.lora_rank == 0;
   // peft keeps adapters in f32 where the base is in bf16 or f16; the engine of DeepSpeed casts the whole
   // model.
@@ -68,9 +76,11 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
                                       bool bias, bool adapter) {
   LinearWeights w;
   w.module = module;
+  // Conv1D of GPT-2 stores [inputs, outputs].
   w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
   if (bias) w.bias = weight({outputs}, module);
   if (adapter && s_.lora_rank) {
+    // A: [r, inputs], B: [outputs, r].
     w.lora_a = weight({s_.lora_rank, inputs}, module, false);
     w.lora_b = weight({outputs, s_.lora_rank}, module, false);
   }
@@ -89,6 +99,7 @@ void Decoder::add_attention(LayerWeights& w, const model::Attention& a) {
     w.o = linear_weights(gpt2_ ? "attn.c_proj" : "self_attn.o_proj", q, hidden_, gpt2_ || a.o_bias,
                          targets & kLoraO);
   };
+  // Phi3Attention declares o_proj before qkv_proj.
   if (phi3_) add_output();
   if (phi3_ || gpt2_) {
     w.qkv = linear_weights(gpt2_ ? "attn.c_attn" : "self_attn.qkv_proj", hidden_, q + 2 * kv, gpt2_,
@@ -110,6 +121,7 @@ void Decoder::add_mlp(LayerWeights& w, const model::Layer& l) {
   if (l.experts.count) {
     w.experts_per_token = l.experts.active;
     const std::int64_t n = l.experts.count, width = l.experts.each.width;
+    // All experts of a layer are one tensor each, as grouped products need them.
     w.router = weight({n, hidden_}, "mlp.gate");
     w.experts_up = weight({n, 2 * width, hidden_}, "mlp.experts.gate_up_proj");
     w.experts_down = weight({n, hidden_, width}, "mlp.experts.down_proj");

@@ -1,3 +1,6 @@
+// See fsdp.hpp. Functions follow FSDPParamGroup of torch 2.15: unshard(), wait_for_unshard(), pre_backward(),
+// post_backward(), and foreach_all_gather() and foreach_reduce(). Every buffer is allocated on the stream on
+// which FSDP2 allocates it, which decides what the allocator can reuse it for.
 #include "core/frameworks/fsdp.hpp"
 
 #include <utility>
@@ -15,7 +18,8 @@ Fsdp::Unit& Fsdp::unit(std::int32_t index) {
 
 Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char* module,
                              Element gradient, bool trained) {
-  // Chunks of the first dimension; rank 0 has one of the largest.
+  // Shard(0) of DTensor: chunks of the first dimension; rank 0 has one of the largest. The full weight has no
+  // memory until its unit is gathered; the model refers to it all the same.
   Shape part = shape;
   part.size[0] = (shape[0] + policy_.ranks - 1) / policy_.ranks;
   part = part.made_contiguous();
@@ -38,6 +42,8 @@ Tensor Fsdp::buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stre
 
 void Fsdp::gather(Unit& u) {
   if (u.gathered || u.whole || u.parameters.empty()) return;
+  // foreach_all_gather(): one buffer for all weights of the unit, of which the input of this rank is a part.
+  // Only where shards are cast is the input a tensor of its own, freed when this function returns.
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   Tensor input;
   if (u.cast_bytes != 0)
@@ -49,6 +55,8 @@ void Fsdp::gather(Unit& u) {
 
 void Fsdp::copy_out(Unit& u, bool forward) {
   if (!u.gathered) return;
+  // In the forward pass the buffer is kept until the next unit has been gathered (all_gather_state): it is
+  // freed on another stream than it was allocated on. In the backward pass it is freed here.
   if (forward) last_gathered_.reset();
   for (const Parameter& p : u.parameters) {
     // Padded to a multiple of the ranks.
@@ -73,6 +81,7 @@ void Fsdp::before_forward(std::int32_t index) {
 
 Tensor Fsdp::input(std::int32_t index, const Tensor& x) {
   if (index < kRoot && !policy_.separate_ends) return x;
+  // RegisterPostBackwardFunction: the node of the input runs after all nodes of the unit.
   return t_.apply_view({"input",
                         std::span(&x, 1),
                         {},
@@ -88,6 +97,8 @@ void Fsdp::after_forward(std::int32_t index, const Tensor& output) {
   if (index < kRoot && !policy_.separate_ends) return;
   Unit& u = unit(index);
   if (!u.parameters.empty()) {
+    // The order of the forward passes decides what the backward pass gathers early. The hook is on the
+    // output.
     if (!stays_gathered(index)) free_weights(u);
     u.uses.push_back(order_.size());
     order_.push_back(&u);
@@ -110,6 +121,9 @@ void Fsdp::before_backward(bool reduces) {
   reduces_ = reduces;
   for (Unit& u : units_)
     for (const Parameter& p : u.parameters) {
+      // reduce_grads off (no_sync): the first gradient is cast to the type of the reduction, in which later
+      // ones are added to it. Otherwise gradients have the type of the weights until they are copied for the
+      // reduction.
       const bool casts = !reduces && !p.full->grad && !policy_.sums_by_unit;
       p.full->grad_type = casts ? policy_.reduce : p.gradient_type;
     }
@@ -122,11 +136,14 @@ void Fsdp::unit_before_backward(Unit& u) {
   if (u.uses.empty()) return;
   const std::size_t at = u.uses.back();
   u.uses.pop_back();
+  // _backward_prefetch(): the unit whose backward pass is next is gathered while this one computes. Two units
+  // are gathered at a time, and the buffer of the early one exists besides its weights' later copies.
   if (at > 0) gather(*order_[at - 1]);
 }
 
 void Fsdp::unit_after_backward(Unit& u) {
   u.state = State::kAfterBackward;
+  // Gradients of earlier micro-batches have been summed into `sum`; the newest is added to it and freed.
   for (Parameter& p : u.parameters)
     if (p.sum) p.full->grad.reset();
   if (!policy_.reduces_at_end) free_weights(u);
@@ -134,6 +151,8 @@ void Fsdp::unit_after_backward(Unit& u) {
     if (policy_.sums_by_unit) sum_gradients(u);
     return;
   }
+  // reduce_scatter_states: the input of the reduction before is waited for and freed when the next one
+  // begins.
   reduced_.reset();
   reduce(u);
 }
@@ -155,6 +174,8 @@ void Fsdp::reduce(Unit& u) {
     if (p.gradient()) elements += p.shard->shape.count();
   if (elements == 0) return;
   const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
+  // foreach_reduce(): all gradients of the unit, padded to the ranks, are copied into one input in the type
+  // of the reduction. The unsharded gradients are freed after the copy.
   reduced_ = buffer(elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
                     "gradients to reduce", Stream::kCompute);
   std::vector<const Parameter*> with_gradient;
@@ -166,9 +187,12 @@ void Fsdp::reduce(Unit& u) {
     t->type = type;
     return t;
   };
+  // One buffer of this rank's shards; where the type differs, a cast of it, and the first is freed.
   Tensor sharded = result(policy_.reduce);
   if (policy_.reduce != policy_.shards) sharded = result(policy_.shards);
   for (const Parameter* p : with_gradient)
+    // The shards are views of the buffer, which stays until the optimizer's step has freed all of them. Those
+    // of later micro-batches are added in place.
     if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
   t_.layer = layer;
 }
@@ -184,6 +208,8 @@ void Fsdp::reduce_all() {
 
 void Fsdp::after_backward() {
   for (Unit& u : units_)
+    // The root, and units whose input needs no gradient: their hook does not run; the final callback of the
+    // backward pass does the same.
     if (u.state != State::kAfterBackward) unit_after_backward(u);
   for (Unit& u : units_) {
     u.state = State::kIdle;
