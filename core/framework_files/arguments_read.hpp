@@ -1,4 +1,5 @@
 // Reads command-line arguments from a file or a shell script that contains them, as Megatron-LM is started.
+// It knows no framework and runs nothing; rules_megatron.cpp gives the arguments a meaning.
 #pragma once
 #include <string>
 #include <vector>

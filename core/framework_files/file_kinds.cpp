@@ -60,6 +60,7 @@ Syntax syntax_of(const std::string& path, const std::string& text) {
 }
 
 Entries parse(Syntax syntax, const std::string& text, const std::string& path) {
+  // All three give dotted keys, so that rules do not depend on the syntax.
   switch (syntax) {
     case Syntax::kToml: {
       Entries out = runfile::read_toml(text, path);
@@ -179,6 +180,7 @@ File read_file(const std::string& argument) {
   if (f.entries.empty())
     throw usage_error("the file sets no key",
                       "expected the configuration of a framework: " + names_of_kinds(), {f.path, 1, 1});
+  // A named kind is taken as it is, also where none of its keys occurs.
   if (!f.kind) f.kind = &recognize(f, syntax);
   return f;
 }

@@ -1,5 +1,5 @@
 // The kinds of files that --from reads, and one such file: how its text is written, by which keys it is
-// recognized, and which rules read it.
+// recognized, and which rules (rules.hpp) read it.
 #pragma once
 #include <span>
 #include <string>

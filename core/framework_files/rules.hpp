@@ -1,4 +1,5 @@
-// The rules of each kind of file. One function per kind: reads the entries of one file into the job.
+// The rules of each kind of file, one function per kind: reads the entries of one file into the job. What
+// several files mean together: read_files.cpp.
 #pragma once
 #include <vector>
 

@@ -118,6 +118,7 @@ constexpr Rule kAxolotl[] = {
     {"peft_use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"peft_layers_to_transform", Use::kNotModelled, "", "adapters in some layers only"},
     {"lora_modules_to_save", Use::kNotModelled, "", "further modules that are trained"},
+    // axolotl also switches these on by itself; not counting them is an upper bound.
     {"lora_mlp_kernel", Use::kNotModelled, "", kKernels},
     {"lora_qkv_kernel", Use::kNotModelled, "", kKernels},
     {"lora_o_kernel", Use::kNotModelled, "", kKernels},
@@ -169,6 +170,7 @@ constexpr Rule kAxolotl[] = {
     {"lisa_n_layers", Use::kNotModelled, "", "frozen weights have no gradients"},
     {"relora", Use::kNotModelled, "", "adapters that are merged during training"},
     {"mora.*", Use::kNotModelled, "", "adapters of another form"},
+    // Preference, reward and other training: a second model, or several rows per example.
     {"rl", Use::kNotModelled, "", kSecond},
     {"reward_model", Use::kNotModelled, "", kSecond},
     {"process_reward_model", Use::kNotModelled, "", kSecond},
@@ -192,6 +194,7 @@ constexpr Rule kAxolotl[] = {
     {"nonexpert_quantization*", Use::kNotModelled, "", "quantized weights"},
     {"nvfp4_*", Use::kNotModelled, "", "quantized weights"},
     {"gemma4_*", Use::kNotModelled, "", "quantized weights"},
+    // How experts compute: which copies of rows and weights exist.
     {"dsv4_*", Use::kNotModelled, "", kExperts},
     {"quantize_moe_experts", Use::kNotModelled, "", "quantized experts"},
     {"moe_bnb_fast", Use::kNotModelled, "", kExperts},

@@ -127,6 +127,7 @@ constexpr Rule kDeepSpeed[] = {
     {"zero_optimization.sub_group_size", Use::kNotModelled, "auto", "weights updated together"},
     {"zero_optimization.contiguous_gradients", Use::kNotModelled, "true",
      "gradients are not copied to one buffer"},
+    // ZeRO++ and MiCS: other groups of ranks, or other types in collectives.
     {"zero_optimization.zero_hpz_partition_size", Use::kNotModelled, "1",
      "a second copy of the weights per node"},
     {"zero_optimization.mics_shard_size", Use::kNotModelled, "-1", "weights are sharded over fewer ranks"},

@@ -75,6 +75,7 @@ constexpr Rule kLlamaFactory[] = {
     {"recompute_granularity", Use::kChoice, "train.recompute", "full=full|selective=selective"},
     {"moe_*", Use::kNotModelled, "", "experts"},
     {"use_hyper_parallel", Use::kNotModelled, "", "another distributed backend"},
+    // Which tensors a loss saves is known for the plain and the fused one only.
     {"use_dft_loss", Use::kNotModelled, "", "another loss"},
     {"use_asft_loss", Use::kNotModelled, "", "another loss, with a second model"},
     {"use_eaft_loss", Use::kNotModelled, "", "another loss"},
@@ -125,6 +126,7 @@ void factory_adapters(Job& job) {
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
     return;
   }
+  // FinetuningArguments: rank 8, alpha twice the rank, all linear layers.
   job.set_default("lora.rank", "8", "default of LLaMA-Factory");
   job.set_default("lora.alpha", std::to_string(2 * count_of(*job.find("lora.rank"))),
                   "default of LLaMA-Factory");

@@ -111,6 +111,7 @@ class Flattener {
       for (std::size_t i = 0; i < n.size(); ++i) add(n[i], fmt::format("{}.{}", key, i), where, depth + 1);
       return;
     }
+    // An empty list too is one value: "no modules", not a missing key.
     Value v = null(n);
     v.kind = Value::Kind::kList;
     for (const YAML::Node& item : n) v.items.push_back(item.IsScalar() ? scalar(item, name_) : null(item));

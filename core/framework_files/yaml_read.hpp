@@ -1,4 +1,5 @@
-// Reads YAML or JSON text as a flat list of entries, as core/runfile reads TOML. It knows no framework.
+// Reads YAML or JSON text as a flat list of entries, as core/runfile reads TOML. It knows no framework; the
+// rules (rules.hpp) give keys a meaning.
 #pragma once
 #include <string>
 #include <vector>

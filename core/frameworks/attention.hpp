@@ -1,5 +1,5 @@
 // Attention as transformers calls it: eager, and scaled_dot_product_attention with the kernel that CUDA
-// takes.
+// takes. Rotation and projections belong to the models. The other operators: operators.hpp.
 #pragma once
 #include "core/frameworks/operators.hpp"
 

@@ -1,11 +1,6 @@
-// A replay of PyTorch's CUDA caching allocator (c10::cuda::CUDACachingAllocator): which
-// segments the allocations of a trace reserve on the device. No memory is allocated.
-//
-// Requests of up to 1 MiB are served from segments of 2 MiB, requests below 10 MiB from segments of 20 MiB,
-// larger ones from segments of their own size, rounded up to 2 MiB. Each stream has segments of its own. The
-// smallest free block that is large enough is taken (lowest address first) and split where the rules allow
-// it; a freed block is merged with its free neighbours. Segments stay reserved until the device has no memory
-// left. New segments have ascending addresses.
+// A replay of PyTorch's CUDA caching allocator (c10::cuda::CUDACachingAllocator): which segments the
+// allocations of a trace reserve on the device. No memory is allocated; streams are known, CUDA graphs are
+// not. Its segments and blocks: allocator_segments.hpp.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -40,6 +35,12 @@ struct AllocatorResult {
   std::uint64_t failed_event = 0;
 };
 
+/// Requests of up to 1 MiB are served from segments of 2 MiB, requests below 10 MiB from segments of 20 MiB,
+/// larger ones from segments of their own size, rounded up to 2 MiB. Each stream has segments of its own. The
+/// smallest free block that is large enough is taken (lowest address first) and split where the rules allow
+/// it; a freed block is merged with its free neighbours. Segments stay reserved until the device has no
+/// memory left. New segments have ascending addresses.
+///
 /// capacity: bytes that the device has for segments; 0: no limit.
 AllocatorResult replay_allocator(const Trace& trace, const AllocatorConfig& config = {},
                                  std::uint64_t capacity = 0);

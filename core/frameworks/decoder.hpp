@@ -1,5 +1,6 @@
 // The models of transformers, written with the operators of the tape. The functions have the local variables
-// of the Python code, because their lifetimes are part of the memory.
+// of the Python code, because their lifetimes are part of the memory. Other frameworks' models:
+// decoder_*.hpp; their steps: training_step.hpp.
 #pragma once
 #include <functional>
 #include <optional>

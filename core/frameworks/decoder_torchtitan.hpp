@@ -1,4 +1,5 @@
-// The Llama of torchtitan 0.2 with its FSDP2 units and its activation checkpointing.
+// The Llama of torchtitan 0.2 with its FSDP2 units and its activation checkpointing, or one pipeline stage of
+// it. Parallelism itself: fsdp.hpp, tensor_parallel.hpp, pipeline.hpp.
 #pragma once
 #include <vector>
 

@@ -1,4 +1,5 @@
-// The Llama of torchtune: full training, LoRA and QLoRA, with its losses.
+// The Llama of torchtune: full training, LoRA and QLoRA, with its losses (torchtune_loss.cpp). Its recipes'
+// optimizers: optimizer_step.hpp.
 #pragma once
 #include <vector>
 

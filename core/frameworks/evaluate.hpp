@@ -1,4 +1,5 @@
-// What a trace needs: allocated bytes, their peak, and what is allocated at the peak.
+// What a trace needs: allocated bytes, their peak, and what is allocated at the peak. What the allocator
+// reserves for it: caching_allocator.hpp.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,11 +1,6 @@
 // FSDP2 (fully_shard of torch.distributed.fsdp): which memory the gathering of weights and the reduction of
-// gradients allocate on rank 0, and when it is freed. Describes torch 2.15.
-//
-// Every layer is a unit, and what is outside of the layers is the root unit. A unit is gathered before its
-// forward pass and before its backward pass: the shards are cast into a flat input, gathered into one buffer,
-// and copied into the weights. In the forward pass the buffer stays until the next unit has been gathered; in
-// the backward pass the unit before it is gathered early. After the backward pass of a unit its gradients are
-// copied into the input of the reduction, which stays until the reduction of the next unit begins.
+// gradients allocate on rank 0, and when it is freed. Describes torch 2.15. A model calls it around its
+// layers (step_model.hpp); FSDP1 with its flat parameters is not described.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -40,6 +35,13 @@ struct FsdpPolicy {
   bool operator==(const FsdpPolicy&) const = default;
 };
 
+/// Every layer is a unit, and what is outside of the layers is the root unit. A unit is gathered before its
+/// forward pass and before its backward pass: the shards are cast into a flat input, gathered into one
+/// buffer, and copied into the weights. In the forward pass the buffer stays until the next unit has been
+/// gathered; in the backward pass the unit before it is gathered early. After the backward pass of a unit its
+/// gradients are copied into the input of the reduction, which stays until the reduction of the next unit
+/// begins.
+///
 /// The units of one model. Weights that parameter() returns have no memory until their unit is gathered.
 class Fsdp {
  public:

@@ -1,5 +1,5 @@
 // Kernels that torch.compile makes of several operators: only inputs and results of products of matrices, and
-// rows of statistics, exist in memory.
+// rows of statistics, exist in memory. Eager operators: operators.hpp.
 #pragma once
 #include "core/frameworks/operators.hpp"
 

@@ -1,5 +1,6 @@
 // The operators of a decoder as PyTorch's autograd runs them: what each allocates, what it saves, and what
-// its gradient allocates, in that order. Names are those of torch where it has one.
+// its gradient allocates, in that order. Names are those of torch where it has one. Values are not computed.
+// What a new operator needs: Tape::Operation in tape.hpp.
 #pragma once
 #include <optional>
 #include <vector>

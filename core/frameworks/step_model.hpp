@@ -1,4 +1,5 @@
-// A model as training_step() runs it: its weights, and the forward pass of one micro-batch.
+// A model as training_step() runs it: its weights, and the forward pass of one micro-batch. Models:
+// decoder*.hpp; backward pass and optimizer: training_step.hpp.
 #pragma once
 #include <memory>
 #include <vector>

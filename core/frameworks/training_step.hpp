@@ -1,5 +1,7 @@
-// The training step of a plain PyTorch run as a trace: a model of transformers, eager execution, one device.
-// Describes transformers 5.23 and peft 0.21 on torch 2.15, CUDA with compute capability 8.0 or higher.
+// The training step of a framework on PyTorch as a trace: settings in, events out. Describes
+// transformers 5.23 and peft 0.21 on torch 2.15, CUDA with compute capability 8.0 or higher; torchtitan,
+// torchtune, litgpt and DeepSpeed as their own headers say. Settings that no builder describes are refused by
+// the caller.
 #pragma once
 #include <cstdint>
 #include <string>

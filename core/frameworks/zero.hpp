@@ -1,11 +1,6 @@
 // ZeRO stages 1 and 2 of DeepSpeed: which memory the reduction of gradients and the step of the sharded
-// optimizer allocate on one rank, and when it is freed. Describes DeepSpeed 0.19 with torch 2.15.
-//
-// The weights of a group of parameters are one flat tensor, padded, in the type of the model. A rank has a
-// partition of it: an f32 copy and the moments. Gradients are copied into a bucket, in the order of the
-// backward pass (stage 2, or with overlapped communication) or after it in the order of the parameters
-// (stage 1), and freed there. A full bucket is reduced. What belongs to the rank's partition is copied into
-// the buffer of its gradients, which later micro-batches are added to.
+// optimizer allocate on one rank, and when it is freed. Describes DeepSpeed 0.19 with torch 2.15, without
+// offload. Stage 3: zero3.hpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -39,6 +34,12 @@ struct ZeroPolicy {
   bool operator==(const ZeroPolicy&) const = default;
 };
 
+/// The weights of a group of parameters are one flat tensor, padded, in the type of the model. A rank has a
+/// partition of it: an f32 copy and the moments. Gradients are copied into a bucket, in the order of the
+/// backward pass (stage 2, or with overlapped communication) or after it in the order of the parameters
+/// (stage 1), and freed there. A full bucket is reduced. What belongs to the rank's partition is copied into
+/// the buffer of its gradients, which later micro-batches are added to.
+///
 /// The weights, gradients and optimizer of one rank. All arguments must outlive it.
 class Zero {
  public:

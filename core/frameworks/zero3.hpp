@@ -1,10 +1,6 @@
 // ZeRO stage 3 of DeepSpeed: when the weights of a module are gathered and freed on one rank, and what the
-// reduction of gradients and the step allocate. Describes DeepSpeed 0.19 with torch 2.15.
-//
-// A rank keeps a part of each parameter. A module gathers its own parameters before its forward pass and
-// before its backward pass, and frees them after it. The first micro-batch records the order of the modules.
-// Later ones also gather parameters of the modules that follow, several in one flat buffer from which they
-// are copied, and keep parameters that are used again soon. Small parameters are kept between steps.
+// reduction of gradients and the step allocate. Describes DeepSpeed 0.19 with torch 2.15, without offload.
+// Models call it for each module (step_model.hpp).
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -24,6 +20,11 @@ struct StepSettings;
 struct ZeroPolicy;
 class OptimizerStep;
 
+/// A rank keeps a part of each parameter. A module gathers its own parameters before its forward pass and
+/// before its backward pass, and frees them after it. The first micro-batch records the order of the modules.
+/// Later ones also gather parameters of the modules that follow, several in one flat buffer from which they
+/// are copied, and keep parameters that are used again soon. Small parameters are kept between steps.
+///
 /// The parameters of one model, in the order of model.parameters(). Tape and settings must outlive it.
 class Zero3 {
  public:
