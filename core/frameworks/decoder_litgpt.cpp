@@ -1,6 +1,7 @@
-// The forward pass of litgpt's GPT, with the loss of finetune_lora (commit 26857050), also in full training:
-// finetune_full itself does not divide the head into chunks. The C++ variables are those of the Python
-// functions, because they keep tensors until the function returns. The weights: decoder_litgpt_weights.cpp.
+// The forward pass of litgpt's GPT, with the loss of finetune_lora, which divides the head into chunks, and
+// of finetune_full, which divides the finished logits (commit 26857050). The C++ variables are those of the
+// Python functions, because they keep tensors until the function returns. The weights:
+// decoder_litgpt_weights.cpp.
 #include "core/frameworks/decoder_litgpt.hpp"
 
 #include <algorithm>
@@ -12,7 +13,14 @@
 namespace trainhost::frameworks {
 namespace {
 
-constexpr std::int64_t kChunk = 128;  // tokens per chunk of the head and of the loss
+constexpr std::int64_t kChunk = 128;  // tokens per chunk of the loss, with adapters of the head too
+
+/// Lengths of the chunks that n rows are divided into.
+std::vector<std::int64_t> chunks_of(std::int64_t n) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t at = 0; at < n; at += kChunk) lengths.push_back(std::min(kChunk, n - at));
+  return lengths;
+}
 
 }  // namespace
 
@@ -41,7 +49,8 @@ Tensor LitgptDecoder::norm(const Norm& w, const Tensor& x) {
 }
 
 Tensor LitgptDecoder::loss() {
-  // GPT.forward() with lm_head_chunk_size=128, then chunked_cross_entropy(), as fit() calls them.
+  // GPT.forward(), in finetune_lora with lm_head_chunk_size=128, then chunked_cross_entropy(), as fit() calls
+  // them.
   t_.module = "";
   std::vector<Tensor> narrow;
   const Purpose before = t_.purpose;
@@ -62,11 +71,11 @@ Tensor LitgptDecoder::loss() {
     x = norm(final_norm_, x);
     // A product per chunk of tokens. The log-probabilities of all chunks are saved, but in the backward pass
     // only one chunk of logits has gradients at a time.
-    std::vector<std::int64_t> lengths;
-    for (std::int64_t at = 0; at < sequence_; at += kChunk)
-      lengths.push_back(std::min(kChunk, sequence_ - at));
     t_.purpose = Purpose::kLogits;
-    for (const Tensor& part : split_at(t_, x, 1, lengths)) narrow.push_back(run(head_, part));
+    if (s_.lora_rank)
+      for (const Tensor& part : split_at(t_, x, 1, chunks_of(sequence_))) narrow.push_back(run(head_, part));
+    else
+      narrow.push_back(run(head_, x));
   }
   // The chunk that was computed last has its gradient first: that is where the root unit is gathered.
   if (fsdp_) fsdp_->after_forward(Fsdp::kRoot, narrow.back());
@@ -84,10 +93,17 @@ Tensor LitgptDecoder::loss() {
   logits_.back() = slice(t_, logits_.back(), 1, last);
   std::vector<Tensor> rows, targets, losses;
   for (const Tensor& part : logits_) rows.push_back(reshape(t_, part, {batch_ * part->shape[1], vocab_}));
+  // finetune_full divides the finished rows; a single row of targets is a view.
+  const Tensor whole = s_.lora_rank ? Tensor() : rows.front();
+  const Tensor all_targets =
+      s_.lora_rank || batch_ == 1 ? Tensor() : t_.make({whole->shape[0]}, Element::kI64, "labels");
+  if (whole) rows = split_at(t_, whole, 0, chunks_of(whole->shape[0]));
   // targets[..., 1:] is a view of the labels; reshape(-1) copies it unless it is a single row.
   for (const Tensor& part : rows) {
     const Shape n{part->shape[0]};
-    targets.push_back(batch_ == 1 ? t_.alias(labels_, n) : t_.make(n, Element::kI64, "labels"));
+    targets.push_back(batch_ == 1   ? t_.alias(labels_, n)
+                      : all_targets ? t_.alias(all_targets, n)
+                                    : t_.make(n, Element::kI64, "labels"));
   }
   for (std::size_t i = 0; i < rows.size(); ++i)
     losses.push_back(cross_entropy_of_rows(t_, rows[i], targets[i]));

@@ -1,4 +1,5 @@
-"""The GPT of litgpt (June 2026), with LoRA or in full training, and its loss in chunks of 128 tokens.
+"""The GPT of litgpt (June 2026), with LoRA or in full training, and its loss in chunks of 128 tokens: of the head with LoRA,
+of the finished logits in full training.
 
 The `litgpt` of a case is empty. The step is that of finetune/lora.py and finetune/full.py with Fabric's precision `bf16-true`,
 which returns the logits in f32. `logits` stays a variable until the next micro-batch has its own. litgpt never ties the head to
@@ -25,24 +26,34 @@ def modules():
 class Trained:
     """The model of a case with the training loop's forward pass and loss."""
 
-    def __init__(self, model):
-        self.model, self.labels, self.logits = model, None, None
+    def __init__(self, model, adapters):
+        self.model, self.adapters, self.labels, self.logits = model, adapters, None, None
 
     def set_requires_gradient_sync(self, reduces):
         self.model.set_requires_gradient_sync(reduces)
 
     def __call__(self, input_ids, labels):
-        logits = self.model(input_ids, lm_head_chunk_size=CHUNK)
-        logits = [t.float() for t in logits]  # convert_output() of Fabric
-        self.logits = logits
-        logits[-1] = logits[-1][..., :-1, :]
         targets = self.labels[..., 1:]
-        rows = [t.reshape(-1, t.size(-1)) for t in logits]
-        chosen = [t.reshape(-1) for t in targets.split(logits[0].size(1), dim=1)]
+        rows, chosen = (self.chunks if self.adapters else self.chunks_of_all)(input_ids, targets)
         losses = [torch.nn.functional.cross_entropy(r, t, ignore_index=-100, reduction="none")
                   for r, t in zip(rows, chosen)]
         count = (targets != -100).sum()
         return types.SimpleNamespace(loss=torch.cat(losses).sum() / count.maximum(torch.ones_like(count)))
+
+    def chunks(self, input_ids, targets):
+        """finetune_lora: the head computes chunks of tokens."""
+        logits = self.model(input_ids, lm_head_chunk_size=CHUNK)
+        logits = [t.float() for t in logits]  # convert_output() of Fabric
+        self.logits = logits
+        logits[-1] = logits[-1][..., :-1, :]
+        return ([t.reshape(-1, t.size(-1)) for t in logits],
+                [t.reshape(-1) for t in targets.split(logits[0].size(1), dim=1)])
+
+    def chunks_of_all(self, input_ids, targets):
+        """finetune_full: the loss divides the logits of all tokens."""
+        self.logits = self.model(input_ids).float()
+        logits = self.logits[..., :-1, :].reshape(-1, self.logits.size(-1))
+        return logits.split(CHUNK), targets.reshape(-1).split(CHUNK)
 
 
 def config(c):
@@ -79,7 +90,7 @@ def build(c):
     if c.checkpoint:
         model.transformer.h = torch.nn.ModuleList(
             checkpoint_wrapper(layer, preserve_rng_state=False) for layer in model.transformer.h)
-    return Trained(model.train())
+    return Trained(model.train(), bool(c.lora))
 
 
 def shard(model, mesh):
