@@ -1,6 +1,5 @@
 // PYTORCH_CUDA_ALLOC_CONF: "key:value,key:value", where a value may be a list in brackets. What the keys do
-// is in caching_allocator.cpp. Keys that torch 2.15 has added (large_segment_size_mb,
-// per_process_memory_fraction, expandable_segments_reserve) are not replayed, and rejected as unknown.
+// is in caching_allocator.cpp. The keys are those of torch 2.15.
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -14,10 +13,16 @@ namespace trainhost::frameworks {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1u << 20;
-/// Locks, pinned host memory and CUDA graphs: none changes which segments an eager step reserves.
+/// Locks, pinned host memory, CUDA graphs and address space: none changes which segments an eager step
+/// reserves.
 constexpr std::string_view kWithoutEffect[] = {
-    "release_lock_on_cudamalloc",    "pinned_use_cuda_host_register",  "pinned_num_register_threads",
-    "pinned_use_background_threads", "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse"};
+    "release_lock_on_cudamalloc",        "pinned_use_cuda_host_register",
+    "pinned_num_register_threads",       "pinned_use_background_threads",
+    "pinned_reserve_segment_size_mb",    "pinned_max_round_threshold_mb",
+    "pinned_max_cached_size_mb",         "pinned_free_catch_all",
+    "graph_capture_record_stream_reuse", "expandable_segments_reserve",
+    "throw_on_cudamalloc_oom",           "expandable_segments_reserve_by_class"};
+constexpr std::string_view kNotReplayed[] = {"large_segment_size_mb", "per_process_memory_fraction"};
 
 [[noreturn]] void fail(std::string_view key, std::string_view value, const char* valid) {
   throw usage_error("plan.allocator: " + std::string(key) + " cannot be '" + std::string(value) + "'",
@@ -72,12 +77,12 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
     config.expandable_segments = value == "True";
   } else if (key == "max_split_size_mb") {
     // Requests of 1 to 10 MiB share segments of 20 MiB, which must be divisible.
-    const std::uint64_t n = whole_number(key, value, "a whole number of MiB above 20");
-    if (n <= 20) fail(key, value, "a whole number of MiB above 20");
+    const std::uint64_t n = whole_number(key, value, "a whole number of MiB, at least 20");
+    if (n < 20) fail(key, value, "a whole number of MiB, at least 20");
     config.max_split_size = n * kMebibyte;
   } else if (key == "max_non_split_rounding_mb") {
-    const std::uint64_t n = whole_number(key, value, "a whole number of MiB above 20");
-    if (n <= 20) fail(key, value, "a whole number of MiB above 20");
+    const std::uint64_t n = whole_number(key, value, "a whole number of MiB, at least 20");
+    if (n < 20) fail(key, value, "a whole number of MiB, at least 20");
     config.max_non_split_rounding = n * kMebibyte;
   } else if (key == "garbage_collection_threshold") {
     double share = 0;
@@ -93,6 +98,8 @@ void read_item(std::string_view key, std::string_view value, AllocatorConfig& co
   } else if (key == "backend") {
     // Otherwise the driver pools memory, by rules that are not published.
     if (value != "native") fail(key, value, "native; the driver's cudaMallocAsync is not replayed");
+  } else if (std::find(std::begin(kNotReplayed), std::end(kNotReplayed), key) != std::end(kNotReplayed)) {
+    throw usage_error("plan.allocator: " + std::string(key) + " is not replayed", "leave it out");
   } else if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), key) ==
              std::end(kWithoutEffect)) {
     throw usage_error("plan.allocator: unknown key '" + std::string(key) + "'",

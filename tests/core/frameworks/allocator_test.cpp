@@ -152,7 +152,12 @@ BOOST_AUTO_TEST_CASE(wrong_settings_name_key_and_valid_values) {
   BOOST_TEST(message("backend:cudaMallocAsync").find("backend cannot be 'cudaMallocAsync'") !=
              std::string::npos);
   BOOST_TEST(message("expandable_segments:yes").find("cannot be 'yes'") != std::string::npos);
-  BOOST_TEST(message("max_split_size_mb:20").find("cannot be '20'") != std::string::npos);
+  BOOST_TEST(message("max_split_size_mb:19").find("cannot be '19'") != std::string::npos);
+  BOOST_TEST(parse_allocator_config("max_split_size_mb:20").max_split_size == 20u << 20);
+  BOOST_TEST(message("large_segment_size_mb:64").find("large_segment_size_mb is not replayed") !=
+             std::string::npos);
+  BOOST_CHECK_NO_THROW(
+      parse_allocator_config("expandable_segments_reserve_by_class:[1,2],throw_on_cudamalloc_oom:True"));
   BOOST_TEST(message("max_split_size_mb").find("has no value") != std::string::npos);
   BOOST_TEST(message("roundup_power2_divisions:3").find("cannot be '3'") != std::string::npos);
   BOOST_TEST(message("garbage_collection_threshold:1.5").find("cannot be '1.5'") != std::string::npos);
