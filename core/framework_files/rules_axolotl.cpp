@@ -112,6 +112,7 @@ constexpr Rule kAxolotl[] = {
     {"load_in_4bit", Use::kCustom, "lora.base", "", axolotl_nf4},
     {"lora_r", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_dropout", Use::kCopy, "lora.dropout"},
     {"lora_target_modules", Use::kCustom, "lora.targets", "", axolotl_targets},
     {"lora_target_linear", Use::kCustom, "lora.targets", "", axolotl_all_linear},
     {"lora_target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
@@ -227,7 +228,7 @@ constexpr const char* kAxolotlWithoutEffect =
     "fsdp_final_state_dict_type gc_collect_steps gc_steps generate_samples generation_* "
     "gptq_* gpu_memory_limit gradio_* grokfast_* group_by_length heads_k_stride hf_* "
     "image_resize_algorithm image_size include_tkps is_* jagged_* kto_* lisa_layers_attribute "
-    "lisa_step_interval lm_eval_* load_best_model_at_end local_rank lora_alpha_pattern lora_dropout "
+    "lisa_step_interval lm_eval_* load_best_model_at_end local_rank lora_alpha_pattern "
     "lora_fan_in_fan_out lora_model_dir lora_on_cpu lora_rank_pattern loraplus_* loss_watchdog_* "
     "low_cpu_mem_usage lr_div_factor lr_groups* lr_quadratic_warmup lr_scheduler max_memory* "
     "max_packed_sequence_len max_prompt_len mean_resizing_embeddings merge_lora merge_method "

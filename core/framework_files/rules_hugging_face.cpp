@@ -47,6 +47,7 @@ constexpr Rule kTrl[] = {
     {"use_peft", Use::kWhenTrue, "@peft", "true"},
     {"lora_r", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_dropout", Use::kCopy, "lora.dropout"},
     {"lora_target_modules", Use::kCustom, "lora.targets", "", set_lora_targets},
     {"lora_target_parameters", Use::kNotModelled, "", "adapters of single parameters"},
     {"lora_modules_to_save", Use::kNotModelled, "", "further modules that are trained"},
@@ -75,7 +76,7 @@ constexpr const char* kTrlWithoutEffect =
     "datasets* delta desirable_weight disable_dropout discopop_tau ds3_gather_for_generation entropy_* "
     "eos_token epsilon epsilon_high eval_packing f_alpha_divergence_coef f_divergence_type "
     "ignore_bias_buffers importance_sampling_level keep_linebreaks label_smoothing ld_alpha "
-    "log_completions log_completions_hub_repo log_multimodal log_unique_prompts lora_dropout "
+    "log_completions log_completions_hub_repo log_multimodal log_unique_prompts "
     "lora_task_type loss_weights low_cpu_mem_usage mask_truncated_completions max_completion_length "
     "max_eval_samples max_prompt_length max_tool_calling_iterations max_train_samples min_p "
     "model_revision model_type multi_objective_aggregation normalize_advantages "
@@ -128,7 +129,8 @@ void trainer_loaded_type(Job& job) {
     job.erase_if([](const std::string& key) { return key.starts_with("lora."); });
   else
     job.set_default("lora.rank", "16", "default of TRL"),
-        job.set_default("lora.alpha", "32", "default of TRL");
+        job.set_default("lora.alpha", "32", "default of TRL"),
+        job.set_default("lora.dropout", "0.05", "default of TRL");
   if (const Given* loaded = job.find("@loaded")) {
     const Given type = *loaded;
     const bool narrow = type.value != "fp32";

@@ -69,6 +69,7 @@ constexpr Rule kLitgpt[] = {
     {"train.max_seq_length", Use::kCopy, "data.seq_len"},
     {"lora_r", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_dropout", Use::kCopy, "lora.dropout"},
     {"lora_query", Use::kCustom, "lora.targets", "",
      [](Job& j, const Entry& e) { litgpt_target(j, e, "\"q_proj\""); }},
     {"lora_key", Use::kCustom, "lora.targets", "",
@@ -88,7 +89,7 @@ constexpr Rule kLitgpt[] = {
 };
 /// Data, evaluation, checkpoints, learning rates and other values of optimizers.
 constexpr const char* kLitgptWithoutEffect =
-    "access_token data data.* eval.* initial_checkpoint_dir log.* logger_name lora_dropout optimizer.* "
+    "access_token data data.* eval.* initial_checkpoint_dir log.* logger_name optimizer.* "
     "out_dir resume seed tokenizer_dir train.epochs train.log_interval train.lr_warmup_fraction "
     "train.lr_warmup_steps train.max_norm train.max_steps train.max_time train.max_tokens train.min_lr "
     "train.save_interval";

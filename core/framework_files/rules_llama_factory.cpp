@@ -42,6 +42,7 @@ constexpr Rule kLlamaFactory[] = {
     {"finetuning_type", Use::kCustom, "lora.rank", "", factory_kind_of_training},
     {"lora_rank", Use::kCopy, "lora.rank"},
     {"lora_alpha", Use::kCopy, "lora.alpha"},
+    {"lora_dropout", Use::kCopy, "lora.dropout"},
     {"lora_target", Use::kCustom, "lora.targets", "", factory_targets},
     {"use_dora", Use::kWhenTrue, "lora.dora", "true"},
     {"quantization_bit", Use::kCustom, "lora.base", "", factory_quantized},
@@ -106,7 +107,7 @@ constexpr const char* kLlamaFactoryWithoutEffect =
     "export_* fp8_enable_fsdp_float8_all_gather freeze_multi_modal_projector freeze_vision_tower "
     "galore_* hf_hub_token hyper_parallel_args* ignore_pad_token_for_loss image_* "
     "include_effective_tokens_per_second infer_backend infer_dtype init_special_tokens interleave_probs "
-    "kto_chosen_weight kto_rejected_weight lang ld_alpha length_penalty lora_dropout loraplus_* "
+    "kto_chosen_weight kto_rejected_weight lang ld_alpha length_penalty loraplus_* "
     "low_cpu_mem_usage mask_history master_addr master_port max_length max_new_tokens max_samples "
     "media_dir mix_strategy model_max_length model_revision module_dropout moe_aux_loss_coef "
     "ms_hub_token n_shot neat_packing new_special_tokens_config num_beams offload_folder oft_* "

@@ -103,6 +103,7 @@ constexpr Rule kTorchtune[] = {
     {"loss._component_", Use::kCustom, "plan.cross_entropy", "", torchtune_loss},
     {"model.lora_rank", Use::kCopy, "lora.rank"},
     {"model.lora_alpha", Use::kCopy, "lora.alpha"},
+    {"model.lora_dropout", Use::kCopy, "lora.dropout"},
     {"model.lora_attn_modules", Use::kCustom, "lora.targets", "", attention_modules},
     {"model.apply_lora_to_mlp", Use::kWhenTrue, "@lora_mlp", "true"},
     {"model.apply_lora_to_output", Use::kWhenTrue, "@lora_head", "true"},

@@ -88,6 +88,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {adapts, "lora.rank", n(r.lora_rank)},
       {r.lora_targets != 0, "lora.targets", n(r.lora_targets)},
       {memory.adapts_head, "lora.targets", quoted("lm_head")},
+      {memory.lora_dropout != 0, "lora.dropout", std::to_string(memory.lora_dropout)},
       {r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
       {memory.frozen != DType::kNone, "lora.base", type(memory.frozen)},
       {memory.double_quantized, "lora.double_quant", "true"},

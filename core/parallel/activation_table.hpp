@@ -3,6 +3,8 @@
 // Assumed: a product keeps its input, a norm its input and output, attention q, k, v and output; biases,
 // residual sums and rotary embedding keep nothing. No pipeline (pipeline_schedule.hpp). Does not allocate.
 #pragma once
+#include <bit>
+
 #include "core/model/run_spec.hpp"
 #include "core/parallel/rank_weights.hpp"
 
@@ -35,7 +37,8 @@ struct Cut {
   bool materialised = false;
   // Bits of Target: matrices whose input is kept, because they or their adapters are trained.
   std::uint32_t needed = ~0u;
-  std::uint64_t inner = 0;  // sum of the LoRA ranks of a layer: width of the outputs of the A matrices
+  std::uint64_t inner = 0;    // sum of the LoRA ranks of a layer: width of the outputs of the A matrices
+  bool drops_inputs = false;  // of adapters: each keeps its own input after dropout, and the mask
   bool needs(std::uint32_t targets) const { return needed & targets; }
 };
 inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV,
@@ -84,6 +87,17 @@ void mlp_activations(const model::Mlp& m, const Cut& c, Size tokens, const char*
   if (c.needs(kReadProduct)) f(Activation{product, tokens, width, c.size, kAll});
 }
 
+/// Elements per token of the inputs of all adapters of a layer; every adapter drops its input anew. Experts
+/// count like one MLP.
+inline std::uint64_t adapted_inputs(const model::Layer& l, const Cut& c) {
+  const auto adapted = [&](std::uint32_t targets) {
+    return std::uint64_t(std::popcount(c.needed & targets));
+  };
+  const std::uint64_t mlp = up(std::max(l.mlp.width, l.experts.each.width), c.tp);
+  return adapted(kReadAttentionNorm | kReadMlpNorm) * c.H +
+         adapted(1u << kO) * widths(l.attention, c.tp).out + adapted(kReadProduct) * mlp;
+}
+
 template <class F>
 void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
   attention_activations(l, c, f);
@@ -106,6 +120,9 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
   }
   if (l.norms >= 4) f(Activation{"norm after the MLP, input", t.part, c.H, c.size, kLighter});
   if (c.inner) f(Activation{"adapters, output of A", t.whole, c.inner, c.size, kLighter});
+  if (c.drops_inputs)
+    f(Activation{"adapters, inputs after dropout and masks", t.whole, adapted_inputs(l, c), c.size + 1,
+                 kLighter});
 }
 
 /// Peak of the activation gradients inside one layer's backward pass: gate, up and hidden state, or q, k, v

@@ -62,8 +62,10 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
   for (const auto& [key, value] : given->second) {
     if (key == "framework" || key == "cross_entropy" || std::ranges::find(options, key) != options.end())
       continue;
-    const std::string setting = key == "lora_head" ? "lm_head in lora.targets"
-                                                   : fmt::format("plan.{} = \"{}\"", key, escaped(value, 80));
+    const std::string setting = key == "lora_dropout" ? fmt::format("lora.dropout = {}", escaped(value, 80))
+                                : key == "lora_head"
+                                    ? "lm_head in lora.targets"
+                                    : fmt::format("plan.{} = \"{}\"", key, escaped(value, 80));
     v.notes.push_back(fmt::format("{} has no effect on the estimate of '{}'", setting, escaped(id, 80)));
   }
 }

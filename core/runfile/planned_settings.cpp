@@ -123,6 +123,7 @@ void set_lora(const Settings& s, RunConfig& c) {
   if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
   memory.double_quantized = s.flag("lora.double_quant");
   memory.dora = s.flag("lora.dora");
+  if (s.given("lora.dropout")) memory.lora_dropout = s.number("lora.dropout");
   std::vector<std::string> targets{"q_proj", "v_proj"};
   if (s.given("lora.targets")) {
     targets.clear();
@@ -177,6 +178,8 @@ void set_framework(const Settings& s, RunConfig& c) {
   const MemoryPolicy& memory = c.run.memory;
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";
+  // Given as 0 it replaces the default of a framework.
+  if (s.given("lora.dropout")) options["lora_dropout"] = fmt::format("{}", memory.lora_dropout);
   if (memory.gradients_in != Tier::kDevice) options["offload_gradients"] = offload_name(memory.gradients_in);
   if (c.framework.empty() && options.empty()) return;
   options["framework"] = c.framework.empty() ? "trainhost" : c.framework;

@@ -27,7 +27,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
   "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
-  "last_stage_layers", "offload_gradients", "lora_head"]
+  "last_stage_layers", "offload_gradients", "lora_head", "lora_dropout"]
 priority = 80
 )");
 
@@ -111,6 +111,7 @@ pytorch::Options options_of(const th_host* host) {
   o.name = framework;
   reject_settings_of_the_closed_form(given);
   set_data_parallel_options(given, o);
+  o.lora_dropout = given.number("lora_dropout", 0, 0.99);
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
   if (framework == "torchtitan") o.framework = pytorch::Framework::kTorchtitan;
   if (framework == "litgpt") o.framework = pytorch::Framework::kLitgpt;

@@ -191,6 +191,9 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
   s.lora_targets = r.lora_targets;
   s.dropout = o.dropout;
+  // finetune_lora of litgpt has a dropout by default.
+  const double usual_dropout = o.framework == Framework::kLitgpt ? 0.05 : 0;
+  s.lora_dropout = s.lora_rank ? o.lora_dropout.value_or(usual_dropout) : 0;
   // Several ranks are DDP until a framework says that it shards; it then turns DDP off.
   s.ddp = {r.parallel.data > 1, o.ddp_bucket, o.gradient_as_bucket_view};
   s.machine.cublas_workspace = kWorkspace;

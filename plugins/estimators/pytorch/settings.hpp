@@ -38,8 +38,9 @@ struct Options {
   std::uint64_t runtime = 512u << 20;  // bytes of the CUDA context and libraries, outside of the allocator
   /// The report of a run beyond the budget may have any bytes beyond it, and no notes.
   bool only_if_it_fits = false;
-  bool runtime_given = false;  // false: the constant above, which is not measured
-  double dropout = 0;          // of GPT-2
+  bool runtime_given = false;          // false: the constant above, which is not measured
+  double dropout = 0;                  // of GPT-2
+  std::optional<double> lora_dropout;  // of the inputs of adapters; else the framework's default
   // torchtune only.
   frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
   bool update_in_backward = false, paged_optimizer = false;

@@ -79,12 +79,12 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::Step
     reject("plan.attention = \"materialised\"", "litgpt calls scaled_dot_product_attention");
   s.modules = frameworks::ModelSource::kLitgpt;
   s.weights = frameworks::Element::kBF16;
-  s.lora_dropout = s.lora_rank ? 0.05 : 0;
   notes.push_back(
       "litgpt has weights and moments in bf16 (bf16-true). Its f32 logits are kept until the next "
       "micro-batch "
       "has computed its own.");
-  if (s.lora_rank) notes.push_back("Dropout of the adapters: 0.05.");
+  if (s.lora_dropout > 0)
+    notes.push_back("The inputs of the adapters pass a dropout (lora.dropout), whose masks are kept.");
   if (a.tied) notes.push_back("litgpt does not tie the head to the embedding: both are counted.");
   if (s.nf4)
     notes.push_back(

@@ -30,7 +30,8 @@ families = ["baichuan", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gem
 frameworks = ["trainhost", "pytorch", "transformers", "fsdp2", "deepspeed", "megatron", "torchtitan", "torchtune",
   "litgpt", "axolotl", "llama-factory", "unsloth"]
 options = ["framework", "runtime", "cross_entropy", "offload_gradients", "first_stage_layers", "last_stage_layers",
-  "prefill_chunk", "allocator_margin", "lora_head"]
+  "prefill_chunk", "allocator_margin", "lora_head",
+  "lora_dropout"]
 priority = 50
 )");
 
@@ -51,6 +52,7 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.parallel.last_stage_layers = whole("last_stage_layers");
   r.memory.prefill_chunk = whole("prefill_chunk");
   r.memory.adapts_head = given.flag("lora_head", false);
+  r.memory.lora_dropout = given.number("lora_dropout", 0, 0.99).value_or(0);
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));
   if (const auto tier = given.word("offload_gradients", {"none", "cpu", "nvme"}))

@@ -389,6 +389,19 @@ BOOST_AUTO_TEST_CASE(float8_of_torchtitan_is_planned_where_it_changes_what_fsdp_
   BOOST_TEST(precision(on, gather + "recipe_name = \"rowwise\"\n") == "bf16");
 }
 
+BOOST_AUTO_TEST_CASE(dropout_of_adapters_is_read_or_is_the_default_of_the_framework) {
+  const std::string trl = "model_name_or_path: gpt2\ndataset_name: a/b\nuse_peft: true\n";
+  BOOST_TEST(value(settings("t.yaml", trl), "lora.dropout") == "0.05");
+  BOOST_TEST(value(settings("t.yaml", trl + "lora_dropout: 0.1\n"), "lora.dropout") == "0.1");
+  BOOST_TEST(value(settings("t.yaml", "model_name_or_path: gpt2\ndataset_name: a/b\nlora_dropout: 0.1\n"),
+                   "lora.dropout") == "");
+  BOOST_TEST(
+      value(settings("a.yaml", "base_model: gpt2\nsequence_len: 64\nadapter: lora\nlora_dropout: 0.2\n"),
+            "lora.dropout") == "0.2");
+  BOOST_TEST(value(settings("a.yaml", "base_model: gpt2\nsequence_len: 64\nlora_dropout: 0.2\n"),
+                   "lora.dropout") == "");
+}
+
 BOOST_AUTO_TEST_CASE(adapters_of_the_head_are_targets) {
   BOOST_TEST(value(settings("l.yaml",
                             "checkpoint_dir: checkpoints/meta-llama/Meta-Llama-3-8B\nlora_r: 8\n"

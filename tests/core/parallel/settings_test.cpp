@@ -146,6 +146,18 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_the_head_has_two_matrices_also_beside_a_tied_
   }
 }
 
+BOOST_AUTO_TEST_CASE(dropout_keeps_the_input_of_each_adapter_and_a_mask) {
+  RunSpec r = run_in_bf16();
+  r.mode = RunMode::kLora, r.lora_rank = 16, r.lora_targets = 0b1001101;  // q, v, o and down
+  const MemoryReport without = report_of(r);
+  r.memory.lora_dropout = 0.1;
+  const MemoryReport with = report_of(r);
+  // q and v read H elements, o the 4,096 of attention, down 11,008; two bytes and a byte of the mask each.
+  BOOST_TEST(with.component_bytes(Component::kActivations) -
+                 without.component_bytes(Component::kActivations) ==
+             32ull * 8192 * (3 * 4096 + 11008) * 3);
+}
+
 BOOST_AUTO_TEST_CASE(offloaded_gradients_leave_two_layers_on_the_device) {
   RunSpec r = run_in_bf16();
   r.parallel.data = 4, r.parallel.zero = 2;

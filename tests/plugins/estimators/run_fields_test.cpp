@@ -26,7 +26,8 @@ namespace {
                                 first_stage_layers, last_stage_layers] = parallel;
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
-                                kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head] = policy;
+                                kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
+                                lora_dropout] = policy;
 }
 
 enum Planned {
@@ -221,6 +222,16 @@ void add_options(std::vector<Row>& rows) {
                   kRefused,
                   [](RunSpec& r) { r.memory.adapts_head = true; },
                   {{"lora_head", "true"}}});
+  rows.push_back({"lora_dropout",
+                  "lora.rank",
+                  kDiffers,
+                  [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1; },
+                  {{"lora_dropout", "0.1"}}});
+  rows.push_back({"lora_dropout alone",
+                  "lora.dropout",
+                  kRefused,
+                  [](RunSpec& r) { r.memory.lora_dropout = 0.1; },
+                  {{"lora_dropout", "0.1"}}});
   for (const auto& [name, kind] : {std::pair{"liger", CrossEntropy::kLiger}, {"cut", CrossEntropy::kCut}})
     rows.push_back({std::string("cross_entropy ") + name,
                     "plan.cross_entropy",

@@ -29,7 +29,6 @@ void compare_fsdp(const json& record, RunSpec r, const pytorch::Options& o) {
   BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
     frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
     s.machine = test::settings_of(c).machine;
-    s.lora_dropout = test::settings_of(c).lora_dropout;  // no key of the run file
     const frameworks::Trace trace = frameworks::training_step(a, s).trace;
     BOOST_TEST(frameworks::find_peak(trace, {.block = 1}).bytes == measured_peak(record));
   }
