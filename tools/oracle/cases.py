@@ -156,16 +156,25 @@ def draw_accelerate(seed: int, number: int) -> Case:
               "reshard": r.random() < 0.75, "sync": "last", "prepare": "accelerate"})
 
 
+# Types of the base, and in which weights are gathered, gradients reduced and outputs cast; "": in their own.
+LORA_TYPES = (("fp32", "bf16"), ("bf16", "bf16"), ("fp32", ""), ("bf16", ""))
+
+
 def draw_accelerate_lora(seed: int, number: int) -> Case:
-    """Case `number` of a seed with adapters under FSDP2 as accelerate prepares it: in bf16 over a base in bf16 or f32, or
-    everything in the type of the base."""
+    """Case `number` of a seed with adapters under FSDP2 as accelerate prepares it. Half of the cases have few tokens, so that
+    gathered weights set their peaks, not logits."""
+    few = number % 2 == number // 12 % 2
     r = random.Random(f"accelerate/lora/{seed}/{number}")
     case = draw_accelerate(seed + 2, number)
-    precision, policy = (("bf16", "bf16"), ("fp32", "bf16"), ("bf16", "bf16"), ("fp32", ""), ("bf16", ""))[number // 6 % 5]
+    turn = number // len(FSDP_FAMILIES)
+    precision, policy = LORA_TYPES[(turn + number) % len(LORA_TYPES)]
     return dataclasses.replace(
-        case, precision=precision, lora=r.choice([4, 8, 12, 16, 32]), lora_targets=TARGETS[number % 2],
-        lora_dropout=r.choice([0.0, 0.05]), checkpoint=bool(number % 7 % 2),
-        fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": policy})
+        case, precision=precision, checkpoint=r.random() < 0.5, lora=r.choice([4, 8, 12, 16, 32]),
+        lora_targets=TARGETS[(turn // 2 + number) % 2], lora_dropout=r.choice([0.0, 0.05]),
+        accumulate=1 + turn % 3, batch=1 if few else case.batch,
+        sequence=between(r, 4, max(8, case.hidden // 16)) if few else case.sequence,
+        vocab=between(r, 20000, 60000) if few else case.vocab,
+        fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": policy, "reshard": r.random() < 0.7})
 
 
 def draw_titan(seed: int, number: int) -> Case:
