@@ -23,13 +23,20 @@ struct StageOfPipeline {
 /// torchtitan 0.0 to those from the second on.
 std::pair<std::uint32_t, std::uint32_t> layers_of_stage(std::uint32_t layers, const StageOfPipeline& stage);
 
-class Pipeline {
+/// The order of the passes of a step in one stage.
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  /// Forward and backward passes of a step.
+  virtual void run(std::uint32_t step) = 0;
+};
+
+class Pipeline : public Schedule {
  public:
   /// Allocates the buffers that receive activations and gradients, one of each per micro-batch.
   Pipeline(Tape& tape, StageModel& model, const StageOfPipeline& stage, std::uint32_t micro_batches);
 
-  /// Forward and backward passes of a step.
-  void run(std::uint32_t step);
+  void run(std::uint32_t step) override;
 
  private:
   void forward(std::uint32_t step, std::uint32_t micro_batch);

@@ -13,6 +13,7 @@ class StepModel {
   virtual ~StepModel() = default;
   /// The forward pass of one micro-batch; f32 scalar.
   virtual Tensor loss() = 0;
+  virtual void before_update() {}
   /// What the optimizer updates.
   const std::vector<Tensor>& trained() const { return trained_; }
   /// None on one device.

@@ -7,8 +7,10 @@
 #include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/decoder_litgpt.hpp"
+#include "core/frameworks/decoder_megatron.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/decoder_torchtune.hpp"
+#include "core/frameworks/megatron_pipeline.hpp"
 #include "core/frameworks/operators.hpp"
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/repeat_layers.hpp"
@@ -88,10 +90,16 @@ void require_countable(const model::Architecture& a, const StepSettings& s) {
 
 /// pipeline: filled where the model is one stage of several.
 std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, const StepSettings& s,
-                                      std::optional<Pipeline>& pipeline) {
+                                      std::unique_ptr<Schedule>& pipeline) {
+  if (s.modules == ModelSource::kMegatron) {
+    auto model = std::make_unique<MegatronDecoder>(tape, a, s);
+    if (s.stage.stages > 1)
+      pipeline = std::make_unique<MegatronPipeline>(tape, *model, s.stage, s.accumulate);
+    return model;
+  }
   if (s.modules == ModelSource::kTorchtitan) {
     auto model = std::make_unique<TorchtitanDecoder>(tape, a, s);
-    if (s.stage.stages > 1) pipeline.emplace(tape, *model, s.stage, s.accumulate);
+    if (s.stage.stages > 1) pipeline = std::make_unique<Pipeline>(tape, *model, s.stage, s.accumulate);
     return model;
   }
   if (s.modules == ModelSource::kLitgpt) return std::make_unique<LitgptDecoder>(tape, a, s);
@@ -107,7 +115,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   if (layers) tape.writer().note_layers(&tape.layer);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
-  std::optional<Pipeline> pipeline;
+  std::unique_ptr<Schedule> pipeline;
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
   OptimizerStep optimizer(tape, s, model->trained());
   if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
@@ -125,8 +133,11 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     ddp.emplace(tape, s.ddp, model->trained());
     tape.after_gradient = [&](const Tensor& p) { ddp->after_gradient(p); };
   }
-  // Each of the two threads has a handle of cuBLAS with a workspace.
+  // Each of the two threads has a handle of cuBLAS with a workspace. Of Megatron-LM only the head is a
+  // product of PyTorch.
+  const bool multiplies = s.modules != ModelSource::kMegatron || s.stage.last();
   const auto add_workspace = [&] {
+    if (!multiplies) return;
     if (const auto bytes = static_cast<std::int64_t>(s.machine.cublas_workspace))
       kept.push_back(tape.new_storage({bytes}, Element::kByte, Purpose::kKernel, "", "workspace of cuBLAS"));
   };
@@ -155,6 +166,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     else
       run_micro_batches(step);
     tape.begin(kUpdate, step, 0);
+    model->before_update();
     zero3 ? zero3->step() : zero ? zero->step() : optimizer.run();
   };
   if (pipeline)
@@ -179,10 +191,11 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
 }
 
 /// Runs a model with few layers and repeats their events; nullopt where layers are not equal, or where a step
-/// depends on the number of layers, as buckets of gradients and pipeline stages do.
+/// depends on the number of layers, as buckets and buffers of gradients and pipeline stages do.
 std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
   if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.ddp.on || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1)
+      !s.repeats_layers || s.modules == ModelSource::kMegatron || s.ddp.on || s.zero.stage || s.fsdp.ranks ||
+      s.stage.stages > 1)
     return std::nullopt;
   model::Architecture small = a;
   small.layers.front().count = kRepeatedFrom;
@@ -209,8 +222,9 @@ std::optional<TrainingStep> repeated_step(const model::Architecture& a, const St
 bool has_builder(std::string_view family, ModelSource modules) {
   if (modules == ModelSource::kLitgpt)
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
-    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune ||
+      modules == ModelSource::kMegatron)
+    return family == "llama" || (family == "mistral" && modules != ModelSource::kTorchtitan);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/types.hpp"
 #include "core/frameworks/ddp.hpp"
 #include "core/frameworks/fsdp.hpp"
+#include "core/frameworks/megatron_buffers.hpp"
 #include "core/frameworks/pipeline.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/frameworks/zero.hpp"
@@ -16,9 +17,9 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
-/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, or the GPT of
-/// litgpt.
-enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt };
+/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, the GPT of litgpt,
+/// or that of Megatron-LM.
+enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt, kMegatron };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
 /// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), or of the hidden
@@ -43,13 +44,15 @@ struct StepSettings {
   Element autocast_type = Element::kBF16;
   AttentionKernel attention = AttentionKernel::kSdpa;
   bool checkpoint = false;  // every layer, non-reentrant
-  bool selective = false;   // every layer, but attention and every second product are kept; torchtitan only
+  bool selective = false;   // torchtitan: attention and every second product are kept; Megatron-LM: attention
+                            // alone is recomputed
   ModelSource modules = ModelSource::kTransformers;
   /// torch.compile of each layer, and of the loss; torchtitan (where layers are recomputed) and torchtune.
   bool compiles_layers = false, compiles_loss = false;
-  std::uint32_t tensor = 1;   // tensor-parallel ranks, with sequence parallelism; torchtitan only
-  StageOfPipeline stage;      // its `accumulate` micro-batches run as 1F1B; torchtitan only
-  std::uint32_t context = 1;  // context-parallel ranks, which share the tokens evenly; torchtitan only
+  // torchtitan and Megatron-LM:
+  std::uint32_t tensor = 1;   // tensor-parallel ranks; in torchtitan with sequence parallelism
+  StageOfPipeline stage;      // its `accumulate` micro-batches run as 1F1B
+  std::uint32_t context = 1;  // context-parallel ranks, which share the tokens evenly
   /// Float8Linear in the layers; float8_gather: FSDP2 gathers their weights in 8 bits. torchtitan only.
   bool float8_layers = false, float8_gather = false;
   bool composite_norms = false;  // RMSNorm of separate operators, which compute in f32; torchtitan only
@@ -61,6 +64,7 @@ struct StepSettings {
   DdpPolicy ddp;
   FsdpPolicy fsdp;             // `weights` is then the type of the gathered weights
   ZeroPolicy zero;             // DeepSpeed; `weights` is then the type of the model
+  MegatronPolicy megatron;     // `weights` is then the type of the model
   std::uint32_t steps = 2;     // the first allocates the optimizer state; all others are like the second
   bool copies_step = true;     // the second step is a copy of the events of the first where both are the same
   bool repeats_layers = true;  // the events of equal layers are copies where each layer has the same

@@ -19,12 +19,12 @@ summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "phi", "phi3",
   "qwen2", "qwen3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
-  "deepspeed"]
+  "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
   "gradient_as_bucket_view", "reduce_bucket",
-  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
-  "last_stage_layers", "offload_gradients", "lora_head"]
+  "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "context_exchange",
+  "first_stage_layers", "last_stage_layers", "offload_gradients", "lora_head"]
 priority = 80
 )");
 
@@ -100,7 +100,7 @@ pytorch::Options options_of(const th_host* host) {
   const std::string framework =
       given
           .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan",
-                              "torchtune", "litgpt", "deepspeed"})
+                              "torchtune", "litgpt", "deepspeed", "megatron"})
           .value_or("pytorch");
   o.name = framework;
   reject_settings_of_the_closed_form(given);
@@ -149,6 +149,8 @@ pytorch::Options options_of(const th_host* host) {
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
+  if (framework == "megatron") o.framework = pytorch::Framework::kMegatron;
+  o.exchanges_heads = given.word("context_exchange", {"p2p", "a2a"}) == "a2a";
   if (given.text("reduce_bucket") == "0")
     o.reduce_bucket.reset();
   else if (const auto elements = given.count("reduce_bucket"))

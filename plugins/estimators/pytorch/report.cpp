@@ -221,6 +221,11 @@ std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
   return bytes;
 }
 
+bool exchanges_data(const frameworks::StepSettings& s) {
+  return s.ddp.on || s.fsdp.ranks || s.zero.ranks > 1 || s.megatron.ranks > 1 || s.tensor > 1 ||
+         s.stage.stages > 1;
+}
+
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
   for (const Line& l : kLines) {
     const auto i = static_cast<std::size_t>(l.purpose);
@@ -238,8 +243,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
           (exchanges ? tensors_of_one_layer(r.trace) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
-  b.widen((options.runtime_given ? 0 : options.runtime) +
-          (r.settings.ddp.on || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ? kNccl : 0));
+  b.widen((options.runtime_given ? 0 : options.runtime) + (exchanges_data(r.settings) ? kNccl : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 
@@ -253,6 +257,8 @@ std::string described_software(const Replay& r, const Options& options) {
   }
   if (options.framework == Framework::kTorchtune) software = "torchtune of April 2026, torch 2.15";
   if (options.framework == Framework::kLitgpt) software = "litgpt of June 2026, torch 2.15";
+  if (options.framework == Framework::kMegatron)
+    return "a step (Megatron Core 0.14, Transformer Engine 2.11, torch 2.10)";
   if (options.framework == Framework::kDeepSpeed) software = "transformers 5.23, DeepSpeed 0.19, torch 2.15";
   if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
   return std::string("an eager step (") + software + ", no fused or compiled kernels)";
@@ -306,7 +312,8 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   Builder b;
   std::vector<std::string>& notes = b.report.notes;
   model::Architecture a = given;
-  const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
+  const std::uint64_t parts = options.framework == Framework::kMegatron ? run.parallel.tensor : 1;
+  const std::uint64_t multiple = std::max<std::uint64_t>(1, run.memory.vocab_multiple * parts);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);

@@ -91,7 +91,7 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
     case Recompute::kNone:
       return;
     case Recompute::kSelective:
-      if (o.framework == Framework::kTorchtitan) {
+      if (o.framework == Framework::kTorchtitan || o.framework == Framework::kMegatron) {
         s.selective = true;
         return;
       }
@@ -119,11 +119,12 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
     reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
            "set lora.base to \"bf16\"");
   const Parallelism& p = r.parallel;
-  const bool titan = o.framework == Framework::kTorchtitan;
-  for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan},
-                                              {p.pipeline, "pipeline", titan},
-                                              {p.context, "context", titan},
-                                              {p.expert, "expert", false}})
+  const bool titan = o.framework == Framework::kTorchtitan, megatron = o.framework == Framework::kMegatron;
+  const bool several = titan || megatron;
+  for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", several},
+                                              {p.pipeline, "pipeline", several},
+                                              {p.context, "context", several},
+                                              {p.expert, "expert", megatron}})
     if (ranks > 1 && !described)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              titan ? "of torchtitan data, context, tensor and pipeline parallelism are replayed"
@@ -135,7 +136,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
   if (p.zero && o.flat_parameters) reject("plan.fsdp_version = 1", "flat parameters are not replayed");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
-  if (r.memory.cross_entropy == CrossEntropy::kInPlace)
+  if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
   for (const auto& [tier, key] : {std::pair{r.memory.weights_in, "weights"},
                                   {r.memory.optimizer_in, "optimizer"},
@@ -187,7 +188,8 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_torchtune(a, r, o, s, notes);
     return s;
   }
-  if (o.framework != Framework::kDeepSpeed) {
+  const bool own_types = o.framework == Framework::kDeepSpeed || o.framework == Framework::kMegatron;
+  if (!own_types) {
     set_types(r, o, s, notes);
     require_types_of_parameters(r, o, s, notes);
   }
@@ -196,7 +198,9 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.compile && o.framework != Framework::kTorchtitan)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
-  if (o.framework == Framework::kDeepSpeed)
+  if (o.framework == Framework::kMegatron)
+    set_megatron(a, r, o, s, notes);
+  else if (o.framework == Framework::kDeepSpeed)
     set_deepspeed(a, r, o, s, notes);
   else if (sharded(r, o))
     set_fsdp(a, r, o, s, notes);

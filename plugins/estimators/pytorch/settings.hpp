@@ -13,8 +13,17 @@ namespace trainhost::pytorch {
 
 /// Plain: a module of transformers, on one device, with DDP, or sharded by accelerate. FSDP2: the same module
 /// under fully_shard.
-/// torchtitan, torchtune, litgpt: their own modules. DeepSpeed: a module of transformers with its engine.
-enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kLitgpt, kDeepSpeed };
+/// torchtitan, torchtune, litgpt, Megatron-LM: their own modules. DeepSpeed: a module of transformers with
+/// its engine.
+enum class Framework : std::uint8_t {
+  kPlain,
+  kFsdp2,
+  kTorchtitan,
+  kTorchtune,
+  kLitgpt,
+  kDeepSpeed,
+  kMegatron
+};
 
 /// As of December 2024, of June 2025, and from October 2025 on.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
@@ -48,6 +57,7 @@ struct Options {
   /// Stage 3, elements; none: what transformers takes for "auto".
   std::optional<std::uint64_t> prefetch = 50'000'000, persistence = 100'000;
   std::uint64_t max_live = 1'000'000'000, reuse_distance = 1'000'000'000;
+  bool exchanges_heads = false;  // Megatron-LM: context parallelism by a2a
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
@@ -69,7 +79,10 @@ void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
 /// FSDP2 of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,
               frameworks::StepSettings& settings, std::vector<std::string>& notes);
-/// The same for ZeRO of DeepSpeed.
+/// Megatron-LM, of a run whose attention, recomputation and optimizer are known. Throws usage_error.
+void set_megatron(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                  frameworks::StepSettings& settings, std::vector<std::string>& notes);
+/// ZeRO of DeepSpeed, of a run whose other settings are known.
 void set_deepspeed(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
 

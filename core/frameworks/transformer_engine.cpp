@@ -1,0 +1,189 @@
+#include "core/frameworks/transformer_engine.hpp"
+
+#include <algorithm>
+
+namespace trainhost::frameworks {
+namespace {
+
+std::span<const Tensor> only(const Tensor& t) { return std::span(&t, 1); }
+
+/// Sizes with another last dimension.
+Shape with_features(const Shape& s, std::int64_t features) {
+  Shape out = s;
+  out.size[out.dims - 1] = features;
+  return out.made_contiguous();
+}
+
+Shape with_tokens(const Shape& s, std::int64_t tokens) {
+  Shape out = s;
+  out.size[0] = tokens;
+  return out.made_contiguous();
+}
+
+Shape tokens_of(const Shape& s) { return {s[0], s[1]}; }
+
+}  // namespace
+
+Tensor TransformerEngine::all_tokens(const Tensor& own, const char* name) {
+  return t_.make(with_tokens(own->shape, own->shape[0] * ranks_), own->type, name);
+}
+
+Tensor TransformerEngine::part_of_tokens(const Tensor& all, const char* name) {
+  return t_.make(with_tokens(all->shape, all->shape[0] / ranks_), all->type, name);
+}
+
+/// One for all products; the first one allocates it. Compute capability 9.0 or higher.
+void TransformerEngine::use_workspace() {
+  if (workspace_) return;
+  constexpr std::int64_t kBytes = (32 << 20) + 1024;
+  const std::int32_t layer = std::exchange(t_.layer, -1);
+  workspace_ = t_.new_storage({kBytes}, Element::kByte, Purpose::kKernel, "",
+                              "workspace of products in Transformer Engine");
+  t_.layer = layer;
+}
+
+void TransformerEngine::add_dummy(const Tensor& weight) {
+  const std::array<std::int64_t, 2> sizes{weight->shape[0], weight->shape[1]};
+  if (std::ranges::find(dummies_, sizes, [](const auto& d) { return d.first; }) != dummies_.end()) return;
+  dummies_.emplace_back(
+      sizes, t_.new_storage(weight->shape, weight->type, Purpose::kKernel, t_.module, "dummy gradient"));
+}
+
+Tensor TransformerEngine::norm(const Tensor& x, const Tensor& weight) {
+  const std::array inputs{x, weight};
+  const Tensor scale = t_.make(tokens_of(x->shape), Element::kF32, "1/rms");
+  const std::array saved{x, scale};
+  return t_.apply({"output of the norm", inputs, saved, false,
+                   [weight_shape = weight->shape](BackwardCall& c) {
+                     const Tensor& input = c.saved[0];
+                     c.results[0] = c.tape.make(input->shape, input->type, "gradient");
+                     c.results[1] = c.tape.make(weight_shape, input->type, "gradient of the weight");
+                   }},
+                  x->shape.made_contiguous(), x->type);
+}
+
+Tensor TransformerEngine::norm_linear(const Tensor& x, const Tensor& norm_weight, const Tensor& weight) {
+  use_workspace();
+  const std::array inputs{x, norm_weight};
+  const Tensor scale = t_.make(tokens_of(x->shape), Element::kF32, "1/rms");
+  const Tensor normed = t_.make(x->shape, x->type, "output of the norm");
+  const Tensor all = gathers_ ? all_tokens(normed, "gathered tokens") : normed;
+  const std::array saved{x, normed, scale};
+  return t_.apply({"output", inputs, saved, false,
+                   [this, weight, features = norm_weight->shape](BackwardCall& c) {
+                     Tape& t = c.tape;
+                     Tensor& input = c.saved[1];
+                     Tensor gathered = gathers_ ? all_tokens(input, "gathered tokens") : Tensor();
+                     const Tensor& g = c.grads[0];
+                     const Tensor product =
+                         t.make(with_features(g->shape, weight->shape[1]), g->type,
+                                gathers_ ? "gradient of all tokens" : "gradient of the norm");
+                     const Tensor own = gathers_ ? part_of_tokens(product, "gradient of the norm") : product;
+                     gathered.reset();
+                     input.reset();
+                     c.results[0] = t.make(c.saved[0]->shape, g->type, "gradient");
+                     c.results[1] = t.make(features, g->type, "gradient of the weight");
+                     add_dummy(weight);
+                   }},
+                  with_features(all->shape, weight->shape[0]), x->type);
+}
+
+Tensor TransformerEngine::row_linear(const Tensor& x, const Tensor& weight) {
+  use_workspace();
+  const Tensor product = t_.make(with_features(x->shape, weight->shape[0]), x->type,
+                                 gathers_ ? "output, before it is reduced" : "output");
+  const Tensor out = gathers_ ? part_of_tokens(product, "output") : product;
+  return t_.apply_view({"output", only(x), only(x), false,
+                        [this, weight](BackwardCall& c) {
+                          const Tensor g = c.take();
+                          const Tensor all = gathers_ ? all_tokens(g, "gradient of all tokens") : g;
+                          const Shape& shape = c.saved[0]->shape;
+                          c.results[0] = c.tape.make(shape, g->type, "gradient");
+                          add_dummy(weight);
+                        }},
+                       out, out->shape);
+}
+
+Tensor TransformerEngine::head(const Tensor& x, const Tensor& weight) {
+  if (gathers_ && !gathered_)
+    gathered_ = t_.new_storage(with_tokens(x->shape, x->shape[0] * ranks_), x->type, Purpose::kKernel,
+                               t_.module, "buffer of gathered tokens");
+  Shape shape = with_features(x->shape, weight->shape[0]);
+  if (gathers_) shape = with_tokens(shape, x->shape[0] * ranks_);
+  return t_.apply(
+      {"logits", only(x), only(x), false,
+       [this, weight](BackwardCall& c) {
+         const Tensor& g = c.grads[0];
+         const Tensor product = c.tape.make(with_features(g->shape, weight->shape[1]), g->type, "gradient");
+         c.results[0] = gathers_ ? part_of_tokens(product, "gradient of the rank's tokens") : product;
+         add_dummy(weight);
+       }},
+      shape, x->type);
+}
+
+Tensor TransformerEngine::swiglu(const Tensor& x) {
+  return t_.apply({"output", only(x), only(x), false,
+                   [](BackwardCall& c) {
+                     const Tensor& input = c.saved[0];
+                     c.results[0] = c.tape.make(input->shape, input->type, "gradient");
+                   }},
+                  with_features(x->shape, x->shape[-1] / 2), x->type);
+}
+
+Tensor TransformerEngine::attention(const Tensor& q, const Tensor& k, const Tensor& v, bool exchange_heads) {
+  const std::array inputs{q, k, v};
+  const Shape rows = {q->shape[0], q->shape[1], q->shape[2]};
+  std::array<Tensor, 5> saved{q, k, v, {}, {}};
+  if (exchange_heads)
+    for (std::size_t i = 0; i < 3; ++i)
+      saved[i] = t_.make(inputs[i]->shape.made_contiguous(), q->type, "heads of this rank");
+  saved[3] = t_.make(q->shape.made_contiguous(), q->type, "output");
+  saved[4] = t_.make(rows, Element::kF32, "log-sum-exp");
+  const Tensor out =
+      exchange_heads ? t_.make(q->shape.made_contiguous(), q->type, "output, exchanged") : saved[3];
+  return t_.apply_view({"output", inputs, saved, false,
+                        [exchange_heads](BackwardCall& c) {
+                          Tape& t = c.tape;
+                          const auto like = [&](const Tensor& of, const char* name) {
+                            return t.make(of->shape.made_contiguous(), of->type, name);
+                          };
+                          const Tensor received =
+                              exchange_heads ? like(c.saved[3], "gradient of this rank's heads") : Tensor();
+                          for (std::size_t i = 0; i < 3; ++i) c.results[i] = like(c.saved[i], "gradient");
+                          // The sums of dq are f32.
+                          t.kernel_temporary(c.saved[0]->shape.count() * 4, "sums of the gradient of q");
+                          if (exchange_heads)
+                            for (std::size_t i = 0; i < 3; ++i)
+                              c.results[i] = like(c.saved[i], "gradient, exchanged");
+                        }},
+                       out, out->shape);
+}
+
+Tensor TransformerEngine::scatter_tokens(const Tensor& x) {
+  if (!gathers_) return x;
+  const Tensor own = part_of_tokens(x, "tokens of the rank");
+  return t_.apply_view(
+      {"tokens of the rank",
+       only(x),
+       {},
+       false,
+       [this](BackwardCall& c) { c.results[0] = all_tokens(c.take(), "gradient of all tokens"); }},
+      own, own->shape);
+}
+
+Tensor TransformerEngine::cross_entropy(const Tensor& logits, const Tensor& labels, bool in_place) {
+  const Shape rows = tokens_of(logits->shape);
+  const Tensor probabilities =
+      in_place ? t_.alias(logits) : t_.make(logits->shape, Element::kF32, "probabilities");
+  {
+    // Maximum, sum and predicted logit of each row, here and of all ranks.
+    const Tensor statistics = t_.make({3 * rows[0], rows[1]}, Element::kF32, "statistics of the rows");
+    if (ranks_ > 1) t_.make({3 * rows[0] * ranks_, rows[1]}, Element::kF32, "statistics of all ranks");
+  }
+  const std::array saved{probabilities, labels};
+  return t_.apply(
+      {"loss", only(logits), saved, false, [](BackwardCall& c) { c.results[0] = std::move(c.saved[0]); }},
+      rows, Element::kF32);
+}
+
+}  // namespace trainhost::frameworks
