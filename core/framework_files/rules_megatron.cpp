@@ -16,7 +16,16 @@ void megatron_narrow(Job& job, const Entry& e, const char* type) {
 
 void megatron_method(Job& job, const Entry& e) {
   job.set("@recompute_method", text_of(e), e);
-  if (text_of(e) == "block") job.not_modelled = "only some layers of a stage are recomputed; planned for all";
+  if (text_of(e) == "block")
+    job.not_modelled = "only some layers of a stage are recomputed; planned for all, or none with 0 layers";
+}
+
+/// One type for all layers, or one for each.
+void megatron_exchange(Job& job, const Entry& e) {
+  if (text_of(e) == "p2p" || text_of(e) == "a2a")
+    job.set("plan.context_exchange", text_of(e), e);
+  else
+    job.not_modelled = "another exchange of context parallelism; planned for p2p";
 }
 
 /// A model that the arguments describe and fields of a run file do not.
@@ -156,8 +165,10 @@ constexpr Rule kMegatron[] = {
     {"fp32-residual-connection", Use::kNotModelled, "", "a residual stream in fp32"},
     {"fp16-lm-cross-entropy", Use::kNotModelled, "", "logits in fp16"},
     {"output-logit-dtype", Use::kNotModelled, "", "type of the logits"},
-    {"cross-entropy-loss-fusion", Use::kNotModelled, "", "another kernel of the loss"},
-    {"cross-entropy-fusion-impl", Use::kNotModelled, "native", "another kernel of the loss"},
+    {"cross-entropy-loss-fusion", Use::kWhenTrue, "@loss_fusion", "true"},
+    {"cross-entropy-fusion-impl", Use::kChoice, "@loss_kernel", "native=native|te=te"},
+    {"cp-comm-type", Use::kCustom, "plan.context_exchange", "", megatron_exchange},
+    {"tokenizer-type", Use::kCopy, "@tokenizer"},
     {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
     {"no-bias-*", Use::kNotModelled, "", kUnfused},
     {"no-rope-fusion", Use::kNotModelled, "", kUnfused},
@@ -203,7 +214,7 @@ constexpr const char* kMegatronWithoutEffect =
     "batch-size bert-* bias-activation-fusion bias-dropout-fusion biencoder-* block-data-path "
     "cache-mla-latents calc-ft-timeouts calculate-per-token-loss chat-template check-for-large-grads "
     "check-for-nan-in-loss check-for-spiky-loss check-weight-hash-across-dp-replicas-interval ckpt-* "
-    "classes-fraction clip-grad comm-* config-logger-dir cp-comm-type create-all-gather-group "
+    "classes-fraction clip-grad comm-* config-logger-dir create-all-gather-group "
     "cuda-graph-retain-backward-graph cuda-graph-use-single-mempool cuda-graph-warmup-steps data-* "
     "dataloader-* ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw "
     "ddp-param-name-patterns-for-fp32-local-accumulation ddp-reduce-scatter-with-fp32-accumulation "
@@ -271,6 +282,16 @@ void megatron_finish_mlp(Job& job) {
                   "default of Megatron-LM");
 }
 
+/// NullTokenizer adds the end of a document to the vocabulary.
+void megatron_finish_vocabulary(Job& job) {
+  const Given *tokenizer = job.find("@tokenizer"), *size = job.find("model.vocab_size");
+  if (!tokenizer || !size || tokenizer->value != "NullTokenizer") return;
+  Given given = *size;
+  given.value = std::to_string(count_of(given) + 1);
+  job.erase("model.vocab_size");
+  job.set_default("model.vocab_size", given.value, given);
+}
+
 void megatron_finish_heads(Job& job) {
   const Given *grouped = job.find("@grouped"), *groups = job.find("@query_groups");
   const Given* heads = job.find("model.num_attention_heads");
@@ -286,6 +307,7 @@ void megatron_finish_model(Job& job) {
     const char* type = job.find("@qk_norm") ? "qwen3" : job.find("@qkv_bias") ? "qwen2" : "llama";
     job.set_default("model.model_type", type, "because of --swiglu");
     job.set_default("model.tie_word_embeddings", "true", "default of Megatron-LM");
+    megatron_finish_vocabulary(job);
     if (const Given* padded = job.find("@padded_vocab")) {
       const Given size = *padded;
       job.erase("model.vocab_size");
@@ -364,10 +386,15 @@ void read_megatron(const Entries& entries, Job& job) {
     if (layers && stages && layers % stages == 0)
       job.set_default("parallel.interleave", std::to_string(layers / stages), "the layers per virtual stage");
   }
+  const Given* kernel = job.find("@loss_kernel");
+  const bool in_place = job.find("@loss_fusion") && kernel && kernel->value == "te";
   const Given *recompute = job.find("train.recompute"), *method = job.find("@recompute_method");
   if (recompute && recompute->value == "full" && (!method || method->value == "uniform"))
     job.set_default("train.recompute_every", std::to_string(megatron_number(job, "@recompute_layers", 1)),
                     "because of --recompute-num-layers");
+  const Given* recomputed = job.find("@recompute_layers");
+  if (recompute && method && method->value == "block" && recomputed && recomputed->value == "0")
+    job.erase("train.recompute");
   megatron_finish_stages(job);
   megatron_finish_model(job);
   megatron_finish_types(job);
@@ -377,6 +404,9 @@ void read_megatron(const Entries& entries, Job& job) {
                           "@counted_loss",
                           "@recompute_method",
                           "@recompute_layers",
+                          "@loss_fusion",
+                          "@loss_kernel",
+                          "@tokenizer",
                           "@swiglu",
 
                           "@no_bias",
@@ -399,7 +429,8 @@ void read_megatron(const Entries& entries, Job& job) {
     job.erase(key);
   job.set_default("train.precision", "fp32", "default of Megatron-LM");
   job.set_default("parallel.vocab_multiple", "128", "default of Megatron-LM");
-  job.set_default("plan.cross_entropy", "in-place", "default of Megatron-LM");
+  job.set_default("plan.cross_entropy", in_place ? "in-place" : "plain",
+                  in_place ? "because of --cross-entropy-fusion-impl te" : "default of Megatron-LM");
 }
 
 }  // namespace trainhost::framework_files

@@ -327,6 +327,16 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
   BOOST_TEST(value(settings("m.sh", model + " --fp16\"\n"), "plan.gradients") == "fp16");
   BOOST_TEST(value(settings("m.sh", model + " --fp16 --accumulate-allreduce-grads-in-fp32\"\n"),
                    "plan.gradients") == "");
+  BOOST_TEST(value(s, "plan.cross_entropy") == "plain");
+  s = settings("m.sh",
+               model +
+                   "  --cross-entropy-loss-fusion --cross-entropy-fusion-impl te --cp-comm-type a2a "
+                   "--tokenizer-type NullTokenizer --recompute-granularity full --recompute-method block "
+                   "--recompute-num-layers 0\"\n");
+  BOOST_TEST(value(s, "plan.cross_entropy") == "in-place");
+  BOOST_TEST(value(s, "plan.context_exchange") == "a2a");
+  BOOST_TEST(value(s, "model.vocab_size") == "1001");
+  BOOST_TEST(value(s, "train.recompute") == "");
   // Experts are no fields of a run file, and the tokenizer decides the vocabulary.
   BOOST_TEST(
       error_of("m.sh", model + "  --num-experts 8\"\n")

@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(a_shell_script_of_megatron_gives_the_model_and_the_layout) 
                                         {"parallel.pipeline", "2 @34"},
                                         {"parallel.data", "4 @6"},
                                         {"parallel.vocab_multiple", "128"},
-                                        {"plan.cross_entropy", "in-place"}}));
+                                        {"plan.cross_entropy", "plain"}}));
 }
 
 BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {
