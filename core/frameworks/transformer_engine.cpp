@@ -130,33 +130,51 @@ Tensor TransformerEngine::swiglu(const Tensor& x) {
                   with_features(x->shape, x->shape[-1] / 2), x->type);
 }
 
+/// All-to-all between parts of the tokens and parts of the heads. What is sent and received is reordered; the
+/// results are allocated on a stream of their own.
+std::vector<Tensor> TransformerEngine::exchanged(std::vector<Tensor> inputs, const char* name) {
+  const std::size_t count = inputs.size();
+  std::vector<Tensor> sent(count), received(count);
+  const auto make = [&](const Tensor& of, const char* tensor) {
+    return t_.make(of->shape.made_contiguous(), of->type, tensor);
+  };
+  for (std::size_t i = 0; i < count + 2; ++i) {
+    if (i > 0 && i <= count) received[i - 1] = make(inputs[i - 1], "received heads");
+    if (i > 1) {
+      Tensor result = make(inputs[i - 2], name);
+      t_.storage(result).stream = Stream::kGather;
+      received[i - 2] = std::move(result);
+    }
+    if (i < count) sent[i] = make(inputs[i], "heads to send");
+  }
+  return received;
+}
+
 Tensor TransformerEngine::attention(const Tensor& q, const Tensor& k, const Tensor& v, bool exchange_heads) {
   const std::array inputs{q, k, v};
   const Shape rows = {q->shape[0], q->shape[1], q->shape[2]};
   std::array<Tensor, 5> saved{q, k, v, {}, {}};
-  if (exchange_heads)
-    for (std::size_t i = 0; i < 3; ++i)
-      saved[i] = t_.make(inputs[i]->shape.made_contiguous(), q->type, "heads of this rank");
+  if (exchange_heads) {
+    std::vector<Tensor> heads = exchanged({q, k, v}, "heads of this rank");
+    std::ranges::move(heads, saved.begin());
+  }
   saved[3] = t_.make(q->shape.made_contiguous(), q->type, "output");
   saved[4] = t_.make(rows, Element::kF32, "log-sum-exp");
-  const Tensor out =
-      exchange_heads ? t_.make(q->shape.made_contiguous(), q->type, "output, exchanged") : saved[3];
-  return t_.apply_view({"output", inputs, saved, false,
-                        [exchange_heads](BackwardCall& c) {
-                          Tape& t = c.tape;
-                          const auto like = [&](const Tensor& of, const char* name) {
-                            return t.make(of->shape.made_contiguous(), of->type, name);
-                          };
-                          const Tensor received =
-                              exchange_heads ? like(c.saved[3], "gradient of this rank's heads") : Tensor();
-                          for (std::size_t i = 0; i < 3; ++i) c.results[i] = like(c.saved[i], "gradient");
-                          // The sums of dq are f32.
-                          t.kernel_temporary(c.saved[0]->shape.count() * 4, "sums of the gradient of q");
-                          if (exchange_heads)
-                            for (std::size_t i = 0; i < 3; ++i)
-                              c.results[i] = like(c.saved[i], "gradient, exchanged");
-                        }},
-                       out, out->shape);
+  const Tensor out = exchange_heads ? exchanged({saved[3]}, "output, exchanged").front() : saved[3];
+  return t_.apply_view(
+      {"output", inputs, saved, false,
+       [this, exchange_heads](BackwardCall& c) {
+         std::vector<Tensor> received;
+         if (exchange_heads) received = exchanged({c.grads[0]}, "gradient of this rank's heads");
+         std::vector<Tensor> gradients;
+         for (std::size_t i = 0; i < 3; ++i)
+           gradients.push_back(t_.make(c.saved[i]->shape.made_contiguous(), c.saved[i]->type, "gradient"));
+         // The sums of dq are f32.
+         t_.kernel_temporary(c.saved[0]->shape.count() * 4, "sums of the gradient of q");
+         if (exchange_heads) gradients = exchanged(std::move(gradients), "gradient, exchanged");
+         for (std::size_t i = 0; i < 3; ++i) c.results[i] = std::move(gradients[i]);
+       }},
+      out, out->shape);
 }
 
 Tensor TransformerEngine::scatter_tokens(const Tensor& x) {

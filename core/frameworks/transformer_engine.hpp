@@ -46,6 +46,7 @@ class TransformerEngine {
   Tensor cross_entropy(const Tensor& logits, const Tensor& labels, bool in_place);
 
  private:
+  std::vector<Tensor> exchanged(std::vector<Tensor> inputs, const char* name);
   Tensor all_tokens(const Tensor& own, const char* name);
   Tensor part_of_tokens(const Tensor& all, const char* name);
   void use_workspace();

@@ -207,7 +207,8 @@ std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std:
 }
 
 /// Tensors that one layer's backward pass allocates, with recomputation. How many of them a compiled layer
-/// with collectives keeps at the same time is not known.
+/// with collectives keeps at the same time is not known; nor is the order in which Megatron-LM's are freed,
+/// which makes gaps.
 std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
   std::uint64_t bytes = 0, phase = 0;
   for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
@@ -238,9 +239,10 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
-  const bool exchanges = r.settings.compiles_layers && r.settings.tensor > 1;
+  const bool unknown_order =
+      (r.settings.compiles_layers && r.settings.tensor > 1) || options.framework == Framework::kMegatron;
   b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) + more_of_the_8bit_step(r) +
-          (exchanges ? tensors_of_one_layer(r.trace) : 0));
+          (unknown_order ? tensors_of_one_layer(r.trace) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) + (exchanges_data(r.settings) ? kNccl : 0));

@@ -19,7 +19,7 @@ struct MegatronRun {
   std::uint32_t layers, tensor, pipeline, data, context, tokens;
   std::int32_t stage;       // that was measured; -1: all are alike
   std::uint64_t allocated;  // max_memory_allocated of the rank that needs most
-  std::uint64_t reserved;   // of all ranks; 0: of another stage
+  std::uint64_t reserved;   // the most of all ranks; 0: the replay reserves more in the other stage
 };
 
 constexpr std::uint64_t mib_of(double mib) { return static_cast<std::uint64_t>(mib * 0x1p20); }
@@ -28,8 +28,8 @@ const MegatronRun kMegatronRuns[] = {
     {"70B, PP 2, DP 4, stage 1", "70b", 12, 1, 2, 4, 1, 4096, 0, mib_of(68149.19873046875), mib_of(72586)},
     {"70B, PP 2, DP 4, stage 2", "70b", 12, 1, 2, 4, 1, 4096, 1, mib_of(64479.4794921875), 0},
     {"70B, TP 4, DP 2", "70b", 12, 4, 1, 2, 1, 4096, -1, mib_of(40009.77294921875), mib_of(41140)},
-    {"405B, PP 2, DP 4, stage 1", "405b", 4, 1, 2, 4, 1, 4096, 0, mib_of(88688.88232421875), 0},
-    {"405B, PP 2, DP 4, stage 2", "405b", 4, 1, 2, 4, 1, 4096, 1, mib_of(89173.3994140625), mib_of(94474)},
+    {"405B, PP 2, DP 4, stage 1", "405b", 4, 1, 2, 4, 1, 4096, 0, mib_of(88688.88232421875), mib_of(94474)},
+    {"405B, PP 2, DP 4, stage 2", "405b", 4, 1, 2, 4, 1, 4096, 1, mib_of(89173.3994140625), 0},
     {"405B, TP 4, DP 2", "405b", 4, 4, 1, 2, 1, 4096, -1, mib_of(54158.11279296875), mib_of(55966)},
     {"70B, TP 2, CP 4, 32k", "70b", 12, 2, 1, 1, 4, 32768, -1, mib_of(70070.56298828125), mib_of(72020)},
     {"405B, TP 2, CP 4, 32k", "405b", 4, 2, 1, 1, 4, 32768, -1, mib_of(89113.80126953125), mib_of(93340)},
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(the_replay_is_what_was_measured) {
       std::printf("; reserved %7.0f MiB, replay %7.0f MiB, %+5.2f %%",
                   static_cast<double>(m.reserved) / 0x1p20, static_cast<double>(result.reserved) / 0x1p20,
                   reserved);
-      BOOST_TEST((reserved > -5 && reserved < 1), m.name);
+      BOOST_TEST((reserved > -4 && reserved < 0.5), m.name);
       reserved_sum += std::abs(reserved), ++reserved_runs;
     }
     std::printf("\n");
@@ -139,6 +139,20 @@ BOOST_AUTO_TEST_CASE(the_replay_is_what_was_measured) {
   }
   std::printf("mean of allocated %.4f %%, of reserved %.2f %%\n", sum / std::size(kMegatronRuns),
               reserved_sum / reserved_runs);
+}
+
+BOOST_AUTO_TEST_CASE(upper_bounds_are_above_every_run) {
+  for (const MegatronRun& m : kMegatronRuns) {
+    if (!m.reserved) continue;
+    model::Architecture a = architecture_of(m);
+    a.vocab = 128257;
+    RunSpec r = run_of(m);
+    r.memory.vocab_multiple = 128;
+    MemoryReport report = pytorch::report(a, r, megatron_options());
+    raise_to_upper_bounds(report);
+    const std::uint64_t runtime = report.component_bytes(Tier::kDevice, Component::kRuntime);
+    BOOST_TEST(report.tier_bytes(Tier::kDevice) - runtime >= m.reserved, m.name);
+  }
 }
 
 // Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", table 2: 34 s b h of a
