@@ -49,15 +49,25 @@ MegatronDecoder::MegatronDecoder(Tape& tape, const model::Architecture& a, const
     // The last of several stages has its own copy of a shared table.
     head_ = a.tied && s_.stage.first() ? embedding_ : matrix(vocab_, hidden_, "output_layer");
   }
-  const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
-  buffers_ = std::make_unique<MegatronBuffers>(tape, s_.megatron, parameters_);
-  trained_ = buffers_->main_weights();
+  const model::Attention& attention = a.layers.front().layer.attention;
+  const std::int64_t head_dim = attention.latent ? attention.rope_head_dim : attention.head_dim;
+  add_buffers();
   // What autograd computes (gradients of norms and of the embedding) is added to the buffer and freed.
   t_.after_gradient = [](const Tensor& p) { p->grad.reset(); };
   angles_ =
       t_.new_storage({tokens_, 1, 1, head_dim}, Element::kF32, Purpose::kBuffers, "rotary_pos_emb", "angles");
   ids_ = t_.new_storage({sequences_, tokens_}, Element::kI64, Purpose::kBuffers, "", "token ids");
   labels_ = t_.new_storage({sequences_, tokens_}, Element::kI64, Purpose::kBuffers, "", "labels");
+}
+
+/// Experts are shared by fewer ranks, so they have buffers of their own.
+void MegatronDecoder::add_buffers() {
+  const MegatronPolicy& p = s_.megatron;
+  buffers_.reserve(2);
+  buffers_.emplace_back(t_, p, p.ranks, parameters_);
+  if (!expert_parameters_.empty()) buffers_.emplace_back(t_, p, p.ranks / p.expert, expert_parameters_);
+  for (const MegatronBuffers& b : buffers_)
+    trained_.insert(trained_.end(), b.main_weights().begin(), b.main_weights().end());
 }
 
 Tensor MegatronDecoder::matrix(std::int64_t outputs, std::int64_t inputs, const char* module) {
@@ -73,12 +83,22 @@ Tensor MegatronDecoder::vector(std::int64_t features, const char* module) {
 void MegatronDecoder::add_layer(const model::Layer& l) {
   const std::int64_t ranks = s_.tensor, width = l.mlp.width / ranks;
   Layer w;
-  w.heads = l.attention.heads / ranks;
-  w.groups = l.attention.kv_heads / ranks;
-  w.head_dim = l.attention.head_dim;
-  w.input_norm = vector(hidden_, "self_attention.linear_qkv.layer_norm");
-  w.qkv = matrix((w.heads + 2 * w.groups) * w.head_dim, hidden_, "self_attention.linear_qkv");
-  w.proj = matrix(hidden_, w.heads * w.head_dim, "self_attention.linear_proj");
+  if (l.attention.latent) {
+    add_latent_attention(l.attention, w);
+  } else {
+    w.heads = l.attention.heads / ranks;
+    w.groups = l.attention.kv_heads / ranks;
+    w.head_dim = l.attention.head_dim;
+    w.input_norm = vector(hidden_, "self_attention.linear_qkv.layer_norm");
+    w.qkv = matrix((w.heads + 2 * w.groups) * w.head_dim, hidden_, "self_attention.linear_qkv");
+    w.proj = matrix(hidden_, w.heads * w.head_dim, "self_attention.linear_proj");
+  }
+  if (l.experts.count) {
+    w.mlp_norm = vector(hidden_, "pre_mlp_layernorm");
+    add_experts(l.experts, w);
+    layers_.push_back(std::move(w));
+    return;
+  }
   w.mlp_norm = vector(hidden_, "mlp.linear_fc1.layer_norm");
   w.fc1 = matrix(2 * width, hidden_, "mlp.linear_fc1");
   w.fc2 = matrix(hidden_, width, "mlp.linear_fc2");
@@ -139,8 +159,9 @@ Tensor MegatronDecoder::layer(const Tensor& x, const Layer& w) {
 }
 
 Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
-  const Tensor h = add(t_, x, dropout(t_, attention(x, w), s_.dropout));
-  return add(t_, h, dropout(t_, mlp(h, w), s_.dropout));
+  const Tensor attended = w.kv_down ? latent_attention(x, w) : attention(x, w);
+  const Tensor h = add(t_, x, dropout(t_, attended, s_.dropout));
+  return add(t_, h, dropout(t_, w.router ? experts(h, w) : mlp(h, w), s_.dropout));
 }
 
 Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {

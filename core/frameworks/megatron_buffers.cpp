@@ -14,8 +14,9 @@ std::uint64_t next_multiple(std::uint64_t n, std::uint64_t of) { return (n + of 
 
 }  // namespace
 
-MegatronBuffers::MegatronBuffers(Tape& tape, const MegatronPolicy& policy, std::vector<Tensor> parameters)
-    : t_(tape), policy_(policy), parameters_(std::move(parameters)) {
+MegatronBuffers::MegatronBuffers(Tape& tape, const MegatronPolicy& policy, std::uint32_t ranks,
+                                 std::vector<Tensor> parameters)
+    : t_(tape), policy_(policy), ranks_(ranks), parameters_(std::move(parameters)) {
   // Gradients are complete from the last parameter to the first.
   std::ranges::reverse(parameters_);
   std::uint64_t elements = 0;
@@ -25,7 +26,7 @@ MegatronBuffers::MegatronBuffers(Tape& tape, const MegatronPolicy& policy, std::
     elements += p->shape.count();
   }
   if (policy_.distributed) {
-    elements = next_multiple(elements, std::lcm<std::uint64_t>(policy_.ranks, 128));
+    elements = next_multiple(elements, std::lcm<std::uint64_t>(ranks_, 128));
     weights_ = buffer(elements, parameters_.front()->type, Purpose::kWeights, "weights");
   }
   gradients_ = buffer(elements, policy_.gradients, Purpose::kGradients, "gradients");
@@ -40,7 +41,7 @@ Tensor MegatronBuffers::buffer(std::uint64_t elements, Element type, Purpose pur
 
 /// Of the first rank; all have equal parts. Each weight is copied before it is converted.
 void MegatronBuffers::add_main_weights(std::uint64_t elements) {
-  const std::uint64_t end = policy_.distributed ? elements / policy_.ranks : elements;
+  const std::uint64_t end = policy_.distributed ? elements / ranks_ : elements;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::uint64_t from = offsets_[i], to = std::min(end, from + parameters_[i]->shape.count());
     if (from >= to) break;

@@ -15,14 +15,17 @@ struct MegatronPolicy {
   bool in_place_loss = true;     // --cross-entropy-fusion-impl te
   bool distributed = false;      // --use-distributed-optimizer
   std::uint32_t ranks = 1;       // data- and context-parallel, which share the gradients
+  std::uint32_t expert = 1;      // expert-parallel, a part of these; alltoall, grouped products
   Element gradients = Element::kF32;
   bool operator==(const MegatronPolicy&) const = default;
 };
 
 class MegatronBuffers {
  public:
-  /// Replaces the memory of the parameters by the buffers. parameters: in the order of the model.
-  MegatronBuffers(Tape& tape, const MegatronPolicy& policy, std::vector<Tensor> parameters);
+  /// Replaces the memory of the parameters by the buffers. ranks: that share them. parameters: in the order
+  /// of the model.
+  MegatronBuffers(Tape& tape, const MegatronPolicy& policy, std::uint32_t ranks,
+                  std::vector<Tensor> parameters);
 
   /// f32 weights that the optimizer updates.
   const std::vector<Tensor>& main_weights() const { return main_; }
@@ -35,6 +38,7 @@ class MegatronBuffers {
 
   Tape& t_;
   const MegatronPolicy& policy_;
+  std::uint32_t ranks_;
   std::vector<Tensor> parameters_;  // in the order of the buffers
   std::vector<std::uint64_t> offsets_;
   Tensor weights_, gradients_;

@@ -23,6 +23,8 @@ constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "
                                           "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
+constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
+                                                  "mixtral"};
 
 /// Where a step begins in a trace.
 struct Mark {
@@ -222,9 +224,10 @@ std::optional<TrainingStep> repeated_step(const model::Architecture& a, const St
 bool has_builder(std::string_view family, ModelSource modules) {
   if (modules == ModelSource::kLitgpt)
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
-  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune ||
-      modules == ModelSource::kMegatron)
-    return family == "llama" || (family == "mistral" && modules != ModelSource::kTorchtitan);
+  if (modules == ModelSource::kMegatron)
+    return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
+  if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
+    return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 

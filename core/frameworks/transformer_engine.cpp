@@ -1,6 +1,7 @@
 #include "core/frameworks/transformer_engine.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace trainhost::frameworks {
 namespace {
@@ -32,14 +33,24 @@ Tensor TransformerEngine::part_of_tokens(const Tensor& all, const char* name) {
   return t_.make(with_tokens(all->shape, all->shape[0] / ranks_), all->type, name);
 }
 
-/// One for all products; the first one allocates it. Compute capability 9.0 or higher.
-void TransformerEngine::use_workspace() {
-  if (workspace_) return;
-  constexpr std::int64_t kBytes = (32 << 20) + 1024;
+Tensor TransformerEngine::new_workspace() {
+  constexpr std::int64_t kBytes = (32 << 20) + 1024;  // compute capability 9.0 or higher
   const std::int32_t layer = std::exchange(t_.layer, -1);
-  workspace_ = t_.new_storage({kBytes}, Element::kByte, Purpose::kKernel, "",
+  Tensor out = t_.new_storage({kBytes}, Element::kByte, Purpose::kKernel, "",
                               "workspace of products in Transformer Engine");
   t_.layer = layer;
+  return out;
+}
+
+/// One for all products; the first one allocates it.
+void TransformerEngine::use_workspace() {
+  if (!workspace_) workspace_ = new_workspace();
+}
+
+/// Those of experts run on several streams.
+void TransformerEngine::use_grouped_workspaces() {
+  constexpr std::size_t kProductStreams = 4;
+  while (grouped_workspaces_.size() < kProductStreams) grouped_workspaces_.push_back(new_workspace());
 }
 
 void TransformerEngine::add_dummy(const Tensor& weight) {
@@ -158,7 +169,7 @@ Tensor TransformerEngine::attention(const Tensor& q, const Tensor& k, const Tens
     std::vector<Tensor> heads = exchanged({q, k, v}, "heads of this rank");
     std::ranges::move(heads, saved.begin());
   }
-  saved[3] = t_.make(q->shape.made_contiguous(), q->type, "output");
+  saved[3] = t_.make(with_features(q->shape, v->shape[-1]), q->type, "output");
   saved[4] = t_.make(rows, Element::kF32, "log-sum-exp");
   const Tensor out = exchange_heads ? exchanged({saved[3]}, "output, exchanged").front() : saved[3];
   return t_.apply_view(
@@ -175,6 +186,89 @@ Tensor TransformerEngine::attention(const Tensor& q, const Tensor& k, const Tens
          for (std::size_t i = 0; i < 3; ++i) c.results[i] = std::move(gradients[i]);
        }},
       out, out->shape);
+}
+
+Tensor TransformerEngine::grouped_linear(const Tensor& x, const Tensor& weight) {
+  use_grouped_workspaces();
+  return t_.apply({"output", only(x), only(x), false,
+                   [this, weight](BackwardCall& c) {
+                     const Shape& shape = c.saved[0]->shape;
+                     c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient");
+                     add_dummy(weight);
+                   }},
+                  with_features(x->shape, weight->shape[0]), x->type);
+}
+
+Tensor TransformerEngine::permute(const Tensor& x, const Tensor& probabilities, std::int64_t rows) {
+  const std::array inputs{x, probabilities};
+  const std::int64_t tokens = x->shape[0] * x->shape[1], experts = probabilities->shape[-1];
+  const Tensor map = t_.make({tokens, 2 * experts + 1}, Element::kI32, "map of rows");
+  return t_.apply({"rows of experts", inputs, only(map), false,
+                   [shape = x->shape, of = probabilities->shape](BackwardCall& c) {
+                     const Element type = c.grads[0]->type;
+                     c.results[0] = c.tape.make(shape, type, "gradient");
+                     c.results[1] = c.tape.make(of, type, "gradient of the probabilities");
+                   }},
+                  {rows, 1, x->shape[-1]}, x->type);
+}
+
+Tensor TransformerEngine::unpermute(const Tensor& rows, const Shape& tokens) {
+  return t_.apply({"output",
+                   only(rows),
+                   {},
+                   false,
+                   [shape = rows->shape](BackwardCall& c) {
+                     c.results[0] = c.tape.make(shape, c.grads[0]->type, "gradient of the rows");
+                   }},
+                  tokens, rows->type);
+}
+
+Tensor TransformerEngine::reordered(const Tensor& x, const char* name) {
+  return t_.apply({name,
+                   only(x),
+                   {},
+                   false,
+                   [](BackwardCall& c) {
+                     c.results[0] = c.tape.make(c.grads[0]->shape, c.grads[0]->type, "gradient of the rows");
+                   }},
+                  x->shape.made_contiguous(), x->type);
+}
+
+/// Softmax in f32, for the routing and for the auxiliary loss; masks of the groups and of the routing.
+Tensor TransformerEngine::route(const Tensor& x, const Tensor& weight) {
+  use_workspace();
+  const std::array inputs{x, weight};
+  const Shape shape{x->shape[0] * x->shape[1], weight->shape[0]};
+  std::array<Tensor, 5> saved{x};
+  for (std::size_t i = 1; i < 3; ++i) saved[i] = t_.make(shape, Element::kF32, "scores");
+  for (std::size_t i = 3; i < 5; ++i) saved[i] = t_.make(shape, Element::kBool, "mask of the routing");
+  return t_.apply({"probabilities", inputs, saved, false,
+                   [of = weight->shape](BackwardCall& c) {
+                     const Tensor& input = c.saved[0];
+                     const Tensor scores =
+                         c.tape.make(c.saved[1]->shape, Element::kF32, "gradient of the scores");
+                     c.results[0] = c.tape.make(input->shape, input->type, "gradient");
+                     c.results[1] = c.tape.make(of, input->type, "gradient of the weight");
+                   }},
+                  shape, x->type);
+}
+
+std::array<Tensor, 2> TransformerEngine::keys_and_values(const Tensor& up, const Tensor& rotated,
+                                                         const Shape& keys, const Shape& values) {
+  const std::array inputs{up, rotated};
+  const std::vector<Tensor> out = t_.apply_many(
+      {"keys and values",
+       inputs,
+       {},
+       false,
+       [first = up->shape, second = rotated->shape, type = up->type](BackwardCall& c) {
+         c.results[0] = c.tape.make(first.made_contiguous(), type, "gradient of keys and values");
+         c.results[1] = c.tape.make(second.made_contiguous(), type, "gradient of the rotated features");
+       }},
+      [&] {
+        return std::vector{t_.make(keys, up->type, "keys"), t_.make(values, up->type, "values")};
+      });
+  return {out[0], out[1]};
 }
 
 Tensor TransformerEngine::scatter_tokens(const Tensor& x) {

@@ -33,6 +33,19 @@ class TransformerEngine {
   Tensor row_linear(const Tensor& x, const Tensor& weight);
   /// ColumnParallelLinear of Megatron Core, for the head. Gathered tokens are in a buffer that stays.
   Tensor head(const Tensor& x, const Tensor& weight);
+  /// GroupedLinear: rows of x are those of several experts, whose matrices have the sizes of `weight`.
+  Tensor grouped_linear(const Tensor& x, const Tensor& weight);
+  /// Rows for each expert that a token is sent to, `rows` in all. Keeps the map of rows.
+  Tensor permute(const Tensor& x, const Tensor& probabilities, std::int64_t rows);
+  /// The sum of the rows of each token.
+  Tensor unpermute(const Tensor& rows, const Shape& tokens);
+  /// A copy in another order, or of other ranks.
+  Tensor reordered(const Tensor& x, const char* name);
+  /// Probabilities of the experts for each token, in the type of x.
+  Tensor route(const Tensor& x, const Tensor& weight);
+  /// Keys (nope + rope features of each head) and values of multi-latent attention.
+  std::array<Tensor, 2> keys_and_values(const Tensor& up, const Tensor& rotated, const Shape& keys,
+                                        const Shape& values);
   /// silu(first half) * second half. Keeps its input.
   Tensor swiglu(const Tensor& x);
   /// DotProductAttention by a fused kernel. exchange_heads: context parallelism in which each rank gets all
@@ -49,13 +62,16 @@ class TransformerEngine {
   std::vector<Tensor> exchanged(std::vector<Tensor> inputs, const char* name);
   Tensor all_tokens(const Tensor& own, const char* name);
   Tensor part_of_tokens(const Tensor& all, const char* name);
+  Tensor new_workspace();
   void use_workspace();
+  void use_grouped_workspaces();
   void add_dummy(const Tensor& weight);
 
   Tape& t_;
   std::int64_t ranks_;
   bool gathers_;
   Tensor workspace_, gathered_;
+  std::vector<Tensor> grouped_workspaces_;
   std::vector<std::pair<std::array<std::int64_t, 2>, Tensor>> dummies_;
 };
 

@@ -11,12 +11,13 @@ namespace {
 using frameworks::Element;
 
 /// Layers as --swiglu, --normalization RMSNorm and --disable-bias-linear make them.
-bool is_llama_layer(const model::LayerRun& run) {
+bool is_described_layer(const model::LayerRun& run) {
   const model::Layer& l = run.layer;
   const model::Attention& a = l.attention;
-  return !a.q_bias && !a.k_bias && !a.v_bias && !a.o_bias && !l.mlp.up_bias && !l.mlp.down_bias &&
+  const model::Mlp& mlp = l.experts.count ? l.experts.each : l.mlp;
+  return !a.q_bias && !a.k_bias && !a.v_bias && !a.o_bias && mlp.gated && !mlp.up_bias && !mlp.down_bias &&
          a.qk_norm == model::NormKind::kNone && l.norm == model::NormKind::kRms && l.norms == 2 &&
-         l.experts.count == 0 && !a.latent;
+         !l.experts.shared_gate;
 }
 
 Element narrow_type(const RunSpec& r) {
@@ -43,7 +44,6 @@ void check_parallelism(const model::Architecture& a, const RunSpec& r) {
   if (p.zero > 1)
     reject("parallel.zero = " + std::to_string(p.zero) + " in Megatron-LM",
            "its FSDP is not replayed; 1 is the distributed optimizer");
-  if (p.expert > 1) reject("parallel.expert in Megatron-LM", "layers of experts are not replayed");
   if (p.virtual_stages > 1)
     reject("parallel.interleave = " + std::to_string(p.virtual_stages) + " in Megatron-LM",
            "of the pipeline schedules 1F1B is replayed");
@@ -62,6 +62,35 @@ void check_parallelism(const model::Architecture& a, const RunSpec& r) {
     divides(run.layer.attention.kv_heads, p.tensor, "key and value heads", "tensor");
     divides(run.layer.mlp.width, p.tensor, "features of the MLP", "tensor");
   }
+}
+
+/// Multi-latent attention and experts.
+void check_deepseek(const model::Architecture& a, const RunSpec& r, std::vector<std::string>& notes) {
+  const Parallelism& p = r.parallel;
+  bool latent = false, experts = false;
+  for (const model::LayerRun& run : a.layers) {
+    latent |= run.layer.attention.latent;
+    experts |= run.layer.experts.count > 0;
+    if (run.layer.experts.count % p.expert)
+      reject("parallel.expert = " + std::to_string(p.expert) + " with " +
+                 std::to_string(run.layer.experts.count) + " experts",
+             "the ranks have equal parts");
+  }
+  if ((latent || experts) && p.tensor > 1)
+    reject("parallel.tensor of this model in Megatron-LM",
+           "multi-latent attention and experts are replayed without tensor parallelism");
+  if (latent && p.context > 1)
+    reject("parallel.context of this model in Megatron-LM",
+           "multi-latent attention is replayed without context parallelism");
+  if (latent && r.recompute == Recompute::kSelective)
+    reject("selective recomputation of this model in Megatron-LM", "it is replayed for grouped queries");
+  if (p.data * p.context % p.expert)
+    reject("parallel.expert = " + std::to_string(p.expert),
+           "expert-parallel ranks are a part of the data- and context-parallel ones");
+  if (experts)
+    notes.push_back(
+        "Experts: dispatcher alltoall, grouped products and fused permutation (--moe-grouped-gemm, "
+        "--moe-permute-fusion); each gets an equal part of the tokens.");
 }
 
 void set_context(const model::Architecture& a, const RunSpec& r, const Options& o,
@@ -83,8 +112,9 @@ void set_context(const model::Architecture& a, const RunSpec& r, const Options& 
 void set_megatron(const model::Architecture& a, const RunSpec& r, const Options& o,
                   frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (!frameworks::has_builder(a.family, frameworks::ModelSource::kMegatron) ||
-      !std::ranges::all_of(a.layers, is_llama_layer))
-    reject("this model in Megatron-LM", "of its models those with the layers of a Llama are replayed");
+      !std::ranges::all_of(a.layers, is_described_layer))
+    reject("this model in Megatron-LM",
+           "of its models those with the layers of Llama, Mixtral or DeepSeek are replayed");
   if (r.mode != RunMode::kFull) reject("adapters in Megatron-LM", "full training is replayed");
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\" in Megatron-LM", "fused attention is replayed");
@@ -93,6 +123,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
            "\"in-place\" (--cross-entropy-fusion-impl te) and \"plain\" (without fusion) are replayed");
   set_types(r, s);
   check_parallelism(a, r);
+  check_deepseek(a, r, notes);
   set_context(a, r, o, s, notes);
   s.modules = frameworks::ModelSource::kMegatron;
   s.loop = frameworks::OptimizerLoop::kFused;
@@ -102,6 +133,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
   s.megatron.in_place_loss = r.memory.cross_entropy == CrossEntropy::kInPlace;
   s.megatron.distributed = r.parallel.zero == 1;
   s.megatron.ranks = r.parallel.data * r.parallel.context;
+  s.megatron.expert = r.parallel.expert;
   if (r.parallel.pipeline > 1) {
     s.stage.stages = r.parallel.pipeline;
     // Later micro-batches repeat those that fill the pipeline.

@@ -16,7 +16,7 @@ namespace {
 struct MegatronRun {
   const char* name;
   const char* model;
-  std::uint32_t layers, tensor, pipeline, data, context, tokens;
+  std::uint32_t layers, tensor, pipeline, data, context, expert, tokens;
   std::int32_t stage;       // that was measured; -1: all are alike
   std::uint64_t allocated;  // max_memory_allocated of the rank that needs most
   std::uint64_t reserved;   // the most of all ranks; 0: the replay reserves more in the other stage
@@ -25,16 +25,21 @@ struct MegatronRun {
 constexpr std::uint64_t mib_of(double mib) { return static_cast<std::uint64_t>(mib * 0x1p20); }
 
 const MegatronRun kMegatronRuns[] = {
-    {"70B, PP 2, DP 4, stage 1", "70b", 12, 1, 2, 4, 1, 4096, 0, mib_of(68149.19873046875), mib_of(72586)},
-    {"70B, PP 2, DP 4, stage 2", "70b", 12, 1, 2, 4, 1, 4096, 1, mib_of(64479.4794921875), 0},
-    {"70B, TP 4, DP 2", "70b", 12, 4, 1, 2, 1, 4096, -1, mib_of(40009.77294921875), mib_of(41140)},
-    {"405B, PP 2, DP 4, stage 1", "405b", 4, 1, 2, 4, 1, 4096, 0, mib_of(88688.88232421875), mib_of(94474)},
-    {"405B, PP 2, DP 4, stage 2", "405b", 4, 1, 2, 4, 1, 4096, 1, mib_of(89173.3994140625), 0},
-    {"405B, TP 4, DP 2", "405b", 4, 4, 1, 2, 1, 4096, -1, mib_of(54158.11279296875), mib_of(55966)},
-    {"70B, TP 2, CP 4, 32k", "70b", 12, 2, 1, 1, 4, 32768, -1, mib_of(70070.56298828125), mib_of(72020)},
-    {"405B, TP 2, CP 4, 32k", "405b", 4, 2, 1, 1, 4, 32768, -1, mib_of(89113.80126953125), mib_of(93340)},
-    {"70B, TP 2, CP 4, 128k", "70b", 12, 2, 1, 1, 4, 131072, -1, mib_of(115371.97607421875), mib_of(124310)},
-    {"405B, TP 2, CP 4, 128k", "405b", 4, 2, 1, 1, 4, 131072, -1, mib_of(120962.51123046875), mib_of(130562)},
+    {"70B, PP 2, DP 4, stage 1", "70b", 12, 1, 2, 4, 1, 1, 4096, 0, mib_of(68149.19873046875), mib_of(72586)},
+    {"70B, PP 2, DP 4, stage 2", "70b", 12, 1, 2, 4, 1, 1, 4096, 1, mib_of(64479.4794921875), 0},
+    {"70B, TP 4, DP 2", "70b", 12, 4, 1, 2, 1, 1, 4096, -1, mib_of(40009.77294921875), mib_of(41140)},
+    {"405B, PP 2, DP 4, stage 1", "405b", 4, 1, 2, 4, 1, 1, 4096, 0, mib_of(88688.88232421875),
+     mib_of(94474)},
+    {"405B, PP 2, DP 4, stage 2", "405b", 4, 1, 2, 4, 1, 1, 4096, 1, mib_of(89173.3994140625), 0},
+    {"405B, TP 4, DP 2", "405b", 4, 4, 1, 2, 1, 1, 4096, -1, mib_of(54158.11279296875), mib_of(55966)},
+    {"70B, TP 2, CP 4, 32k", "70b", 12, 2, 1, 1, 4, 1, 32768, -1, mib_of(70070.56298828125), mib_of(72020)},
+    {"405B, TP 2, CP 4, 32k", "405b", 4, 2, 1, 1, 4, 1, 32768, -1, mib_of(89113.80126953125), mib_of(93340)},
+    {"70B, TP 2, CP 4, 128k", "70b", 12, 2, 1, 1, 4, 1, 131072, -1, mib_of(115371.97607421875),
+     mib_of(124310)},
+    {"405B, TP 2, CP 4, 128k", "405b", 4, 2, 1, 1, 4, 1, 131072, -1, mib_of(120962.51123046875),
+     mib_of(130562)},
+    {"DeepSeek-V2, EP 8", "v2", 4, 1, 1, 8, 1, 8, 4096, -1, mib_of(46730.00146484375), mib_of(49962)},
+    {"DeepSeek-V3, EP 8", "v3", 4, 1, 1, 8, 1, 8, 4096, -1, mib_of(106803.8046875), mib_of(112824)},
 };
 
 model::Architecture llama_of(std::uint32_t hidden, std::uint32_t width, std::uint32_t heads,
@@ -48,8 +53,28 @@ model::Architecture llama_of(std::uint32_t hidden, std::uint32_t width, std::uin
   return a;
 }
 
+/// One dense layer, then layers of experts.
+model::Architecture deepseek_of(std::uint32_t hidden, std::uint32_t width, std::uint32_t experts,
+                                std::uint32_t active, std::uint32_t each, std::uint32_t shared,
+                                std::uint64_t vocab, std::uint32_t layers) {
+  model::Architecture a;
+  a.family = "deepseek_v3", a.vocab = vocab, a.hidden = hidden;
+  model::Layer l;
+  l.attention.latent = true, l.attention.heads = l.attention.kv_heads = 128, l.attention.q_lora_rank = 1536;
+  l.attention.kv_lora_rank = 512, l.attention.rope_head_dim = 64;
+  l.attention.nope_head_dim = l.attention.v_head_dim = l.attention.head_dim = 128;
+  model::Layer of_experts = l;
+  l.mlp.width = width;
+  of_experts.experts.count = experts, of_experts.experts.active = active;
+  of_experts.experts.each.width = each, of_experts.experts.shared.width = shared;
+  a.layers = {{l, 1}, {of_experts, layers - 1}};
+  return a;
+}
+
 /// --make-vocab-size-divisible-by 128, and the end of a document that NullTokenizer adds.
 model::Architecture architecture_of(const MegatronRun& m) {
+  if (m.model == std::string("v2")) return deepseek_of(5120, 12288, 160, 6, 1536, 3072, 102528, m.layers);
+  if (m.model == std::string("v3")) return deepseek_of(7168, 18432, 256, 8, 2048, 2048, 129408, m.layers);
   const std::uint64_t multiple = 128 * m.tensor, vocab = (128257 + multiple - 1) / multiple * multiple;
   return m.model == std::string("70b") ? llama_of(8192, 28672, 64, 8, vocab, m.layers)
                                        : llama_of(16384, 53248, 128, 16, vocab, m.layers);
@@ -67,7 +92,7 @@ RunSpec run_of(const MegatronRun& m) {
   RunSpec r = megatron_run();
   r.seq_len = m.tokens;
   r.parallel.tensor = m.tensor, r.parallel.pipeline = m.pipeline, r.parallel.data = m.data;
-  r.parallel.context = m.context, r.parallel.sequence = m.tensor > 1;
+  r.parallel.context = m.context, r.parallel.expert = m.expert, r.parallel.sequence = m.tensor > 1;
   return r;
 }
 
@@ -134,7 +159,7 @@ BOOST_AUTO_TEST_CASE(the_replay_is_what_was_measured) {
       reserved_sum += std::abs(reserved), ++reserved_runs;
     }
     std::printf("\n");
-    BOOST_TEST(std::abs(allocated) <= 0.002, m.name);
+    BOOST_TEST(std::abs(allocated) <= (m.expert > 1 ? 0.05 : 0.002), m.name);
     sum += std::abs(allocated);
   }
   std::printf("mean of allocated %.4f %%, of reserved %.2f %%\n", sum / std::size(kMegatronRuns),
@@ -144,11 +169,7 @@ BOOST_AUTO_TEST_CASE(the_replay_is_what_was_measured) {
 BOOST_AUTO_TEST_CASE(upper_bounds_are_above_every_run) {
   for (const MegatronRun& m : kMegatronRuns) {
     if (!m.reserved) continue;
-    model::Architecture a = architecture_of(m);
-    a.vocab = 128257;
-    RunSpec r = run_of(m);
-    r.memory.vocab_multiple = 128;
-    MemoryReport report = pytorch::report(a, r, megatron_options());
+    MemoryReport report = pytorch::report(architecture_of(m), run_of(m), megatron_options());
     raise_to_upper_bounds(report);
     const std::uint64_t runtime = report.component_bytes(Tier::kDevice, Component::kRuntime);
     BOOST_TEST(report.tier_bytes(Tier::kDevice) - runtime >= m.reserved, m.name);
@@ -253,6 +274,15 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused) {
   refused("heads", [](RunSpec& r, A&) { r.parallel.tensor = 16; });
   refused("this model", [](RunSpec&, A& a) { a.layers.front().layer.attention.q_bias = true; });
   refused("this model", [](RunSpec&, A& a) { a.family = "gpt2"; });
+  const model::Architecture experts = deepseek_of(128, 512, 8, 2, 64, 64, 1024, 4);
+  refused(
+      "without tensor parallelism", [](RunSpec&, A&) {}, experts);
+  refused(
+      "parallel.expert = 3",
+      [](RunSpec& r, A&) { r.parallel.tensor = 1, r.parallel.data = r.parallel.expert = 3; }, experts);
+  refused(
+      "parallel.expert = 8",
+      [](RunSpec& r, A&) { r.parallel.tensor = 1, r.parallel.data = 4, r.parallel.expert = 8; }, experts);
   refused("a2a", [](RunSpec& r, A&) { r.parallel.context = 8; });
   refused("train.recompute_every", [](RunSpec& r, A&) {
     r.recompute = Recompute::kFull;
