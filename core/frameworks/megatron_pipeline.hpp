@@ -1,6 +1,7 @@
 // One stage of the schedule 1F1B of Megatron Core: which micro-batches are in flight, and which variables
 // keep what was sent and received. The memory of an output is freed when it has been sent.
 #pragma once
+#include <algorithm>
 #include <deque>
 
 #include "core/frameworks/pipeline.hpp"
@@ -9,8 +10,12 @@ namespace trainhost::frameworks {
 
 class MegatronPipeline : public Schedule {
  public:
+  /// Runs no more micro-batches than fill the stage, and one after them: later ones repeat that one.
   MegatronPipeline(Tape& tape, StageModel& model, const StageOfPipeline& stage, std::uint32_t micro_batches)
-      : t_(tape), model_(model), stage_(stage), micro_batches_(micro_batches) {}
+      : t_(tape),
+        model_(model),
+        stage_(stage),
+        micro_batches_(std::min(micro_batches, stage.stages - stage.index + 1)) {}
   void run(std::uint32_t step) override;
 
  private:

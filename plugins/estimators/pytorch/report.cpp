@@ -285,13 +285,15 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
 }
 
 /// The pipeline stage that reserves most. Between the first two and the last, every stage has fewer
-/// micro-batches in flight than the second, and not more layers.
+/// micro-batches in flight than the second, and not more layers. Stages of Megatron-LM have equal numbers of
+/// layers: if these are equal, the second has less than the first.
 ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
                             std::vector<std::string>& notes) {
   const std::uint32_t stages = s.stage.stages;
   ReplayPointer largest = replay(a, s, options.allocator);
   if (stages == 1) return largest;
-  for (std::uint32_t index : {1u, stages - 1}) {
+  const bool first_has_more = options.framework == Framework::kMegatron && a.layers.size() == 1;
+  for (std::uint32_t index : {first_has_more ? stages - 1 : 1u, stages - 1}) {
     s.stage.index = index;
     const ReplayPointer r = replay(a, s, options.allocator);
     if (r->reserved() > largest->reserved()) largest = r;

@@ -136,7 +136,6 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
   s.megatron.expert = r.parallel.expert;
   if (r.parallel.pipeline > 1) {
     s.stage.stages = r.parallel.pipeline;
-    // Later micro-batches repeat those that fill the pipeline.
     s.accumulate = std::min(r.accumulate, r.parallel.pipeline + 1);
     notes.push_back("Pipeline: 1F1B with " + std::to_string(r.accumulate) + " micro-batches per step.");
   }
