@@ -49,6 +49,8 @@ std::uint64_t devices_of(const RunSpec& r);
 std::string describe_device_count(std::uint64_t n, std::uint64_t before);
 
 std::vector<CandidateSeries> propose_changes(const ChangeContext& s);
+/// The part of propose_changes() that needs other or more devices.
+std::vector<CandidateSeries> propose_devices(const ChangeContext& s);
 
 /// "train.micro_batch = 2, train.recompute = \"full\"": syntax of the run file.
 std::string format_as_run_file(const Settings& settings);

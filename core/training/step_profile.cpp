@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <chrono>
 
 #include "core/base/text.hpp"
