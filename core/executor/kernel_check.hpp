@@ -6,14 +6,14 @@
 //
 // A kernel passes if, on every shape, with and without optional operands, adding and overwriting: its outputs
 // are complete, near the reference and bit-identical in a second run; and it changes no input and writes
-// nothing outside its operands. Needs no test framework, host or model. Shapes: check_cases.hpp.
+// nothing outside its operands. Needs no test framework, host or model. Shapes: kernel_test_cases.hpp.
 #pragma once
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
-#include "core/executor/check_cases.hpp"
+#include "core/executor/kernel_test_cases.hpp"
 #include "core/executor/trainer.hpp"
 
 namespace trainhost {
@@ -55,19 +55,19 @@ inline const th_host& silent_host() {
 
 /// Runs one case with K. Returns "" if it passes, else what is wrong.
 template <class K>
-std::string try_case(const CheckCase& c, double tolerance) {
+std::string try_case(const KernelTestCase& c, double tolerance) {
   const TrainerTraits traits = KernelTrainer<K>::traits(c.model, c.run, 2);
   const std::shared_ptr<K> kernels = KernelTrainer<K>::kernels({&silent_host(), 0, c.model, c.run, traits});
-  CheckAllocator own;
+  OperandAllocator own;
   if constexpr (requires(void* p) {
                   p = kernels->take(1u, 1u);
                   kernels->give_back(p);
                 }) {
-    own.take = [&](std::uint64_t bytes) { return kernels->take(bytes, 64); };
-    own.give_back = [&](void* p) { kernels->give_back(p); };
+    own.allocate = [&](std::uint64_t bytes) { return kernels->take(bytes, 64); };
+    own.release = [&](void* p) { kernels->give_back(p); };
   }
-  CheckAllocator plain;
-  CheckMemory expected(1, plain), first(1, own), second(1, own), work(1, own);
+  OperandAllocator plain;
+  GuardedOperands expected(1, plain), first(1, own), second(1, own), work(1, own);
   if (traits.workspace_bytes)
     if constexpr (requires(void* p) { kernels->workspace(p, 1u); })
       kernels->workspace(work.scratch_bytes(traits.workspace_bytes), traits.workspace_bytes);
@@ -95,7 +95,7 @@ template <class K>
 KernelCheckResult kernel_check(double tolerance = 1e-4, const std::string& only = "") {
   executor::require_kernels<K>();
   KernelCheckResult r;
-  for (const executor::CheckCase& c : executor::check_cases()) {
+  for (const executor::KernelTestCase& c : executor::kernel_test_cases()) {
     const bool known = !r.findings.empty() && r.findings.back().kernel == c.kernel;
     if (known || (!only.empty() && only != c.kernel)) continue;
     ++r.cases;

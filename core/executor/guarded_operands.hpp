@@ -15,22 +15,22 @@
 
 namespace trainhost::executor {
 
-/// Allocator of check memory: aligned to 64 bytes, any contents. Replaced for kernels that can only address
-/// memory of their own allocator.
-struct CheckAllocator {
-  std::function<void*(std::uint64_t bytes)> take = [](std::uint64_t bytes) {
+/// Allocator of guarded operands: aligned to 64 bytes, any contents. Replaced for kernels that can only
+/// address memory of their own allocator.
+struct OperandAllocator {
+  std::function<void*(std::uint64_t bytes)> allocate = [](std::uint64_t bytes) {
     return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   };
-  std::function<void(void*)> give_back = [](void* p) { std::free(p); };
+  std::function<void(void*)> release = [](void* p) { std::free(p); };
 };
 
-class CheckMemory {
+class GuardedOperands {
  public:
-  CheckMemory(unsigned seed, const CheckAllocator& from)
+  GuardedOperands(unsigned seed, const OperandAllocator& from)
       : from_(from), state_(seed * 0x9e3779b97f4a7c15ull + 1) {}
-  CheckMemory(const CheckMemory&) = delete;
-  ~CheckMemory() {
-    for (Block& b : blocks_) from_.give_back(b.raw);
+  GuardedOperands(const GuardedOperands&) = delete;
+  ~GuardedOperands() {
+    for (Block& b : blocks_) from_.release(b.raw);
   }
 
   /// Input: random numbers in [-scale, scale]; must not change.
@@ -82,7 +82,7 @@ class CheckMemory {
     return std::nullopt;
   }
   /// The first output that differs from the expected one by more than tolerance * (1 + |expected|).
-  std::optional<std::string> differs_from(const CheckMemory& expected, double tolerance) const {
+  std::optional<std::string> differs_from(const GuardedOperands& expected, double tolerance) const {
     for (std::size_t i = 0; i < results_.size(); ++i)
       if (!near(results_[i], expected.results_[i], tolerance))
         return difference("the result", 0, results_[i], expected.results_[i]);
@@ -95,7 +95,7 @@ class CheckMemory {
     }
     return std::nullopt;
   }
-  bool same_bits(const CheckMemory& other) const {
+  bool same_bits(const GuardedOperands& other) const {
     for (std::size_t i = 0; i < blocks_.size(); ++i)
       if (blocks_[i].use == kOutput &&
           std::memcmp(blocks_[i].data(), other.blocks_[i].data(), blocks_[i].bytes) != 0)
@@ -124,7 +124,7 @@ class CheckMemory {
 
   float* floats(std::uint64_t count, Use use) {
     const std::uint64_t bytes = count * sizeof(float);
-    auto* raw = static_cast<unsigned char*>(from_.take(bytes + 2 * kGuard));
+    auto* raw = static_cast<unsigned char*>(from_.allocate(bytes + 2 * kGuard));
     if (!raw) throw std::bad_alloc();
     std::memset(raw, kMark, bytes + 2 * kGuard);
     blocks_.push_back({raw, bytes, use, {}});
@@ -160,7 +160,7 @@ class CheckMemory {
            std::to_string(expected);
   }
 
-  const CheckAllocator& from_;
+  const OperandAllocator& from_;
   std::uint64_t state_;
   std::vector<Block> blocks_;
   std::vector<double> results_;
