@@ -1,6 +1,6 @@
-// See layout.hpp: the rule for minor versions. Everything that existed keeps its offset, type and value;
-// additions come after it.
-#include "sdk/abi/layout.hpp"
+// See struct_layout.hpp: the rule for minor versions. Everything that existed keeps its offset, type and
+// value; additions come after it.
+#include "sdk/abi/struct_layout.hpp"
 
 namespace trainhost::abi {
 namespace {
@@ -36,7 +36,7 @@ void compare(const Struct& older, const Struct& newer, std::vector<std::string>&
 
 }  // namespace
 
-std::vector<std::string> incompatibilities(const Layout& older, const Layout& newer) {
+std::vector<std::string> incompatibilities(const StructLayout& older, const StructLayout& newer) {
   std::vector<std::string> out;
   if (older.major != newer.major)
     out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));

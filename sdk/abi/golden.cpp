@@ -1,8 +1,9 @@
-// See layout.hpp: converts a Layout to a golden file and back, and to C source with static assertions.
+// See struct_layout.hpp: converts a StructLayout to a golden file and back, and to C source with static
+// assertions.
 #include <sstream>
 #include <stdexcept>
 
-#include "sdk/abi/layout.hpp"
+#include "sdk/abi/struct_layout.hpp"
 
 namespace trainhost::abi {
 namespace {
@@ -23,7 +24,7 @@ std::string type_assertion(const Struct& s, const Field& f, int n) {
 
 }  // namespace
 
-std::string to_text(const Layout& l) {
+std::string to_text(const StructLayout& l) {
   std::ostringstream out;
   out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by "
          "trainhost_abi, "
@@ -41,8 +42,8 @@ std::string to_text(const Layout& l) {
   return out.str();
 }
 
-Layout from_text(const std::string& text) {
-  Layout l;
+StructLayout from_text(const std::string& text) {
+  StructLayout l;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] == '#') continue;
@@ -72,7 +73,7 @@ Layout from_text(const std::string& text) {
   return l;
 }
 
-std::string c_asserts(const Layout& l) {
+std::string c_asserts(const StructLayout& l) {
   std::ostringstream out;
   out << "#include <trainhost/trainhost.h>\n"
          "#ifdef __cplusplus\n#define SAME(a, b) static_assert((a) == (b), #a)\n"

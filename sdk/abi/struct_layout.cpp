@@ -1,6 +1,6 @@
-// See layout.hpp: reads headers into a Layout. Accepts three forms of declaration (struct, typedef, exported
-// function); anything else is an error.
-#include "sdk/abi/layout.hpp"
+// See struct_layout.hpp: reads headers into a StructLayout. Accepts three forms of declaration (struct,
+// typedef, exported function); anything else is an error.
+#include "sdk/abi/struct_layout.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -80,7 +80,7 @@ std::string parameters(const Tokens& t) {
 
 class Reader {
  public:
-  Layout layout;
+  StructLayout layout;
 
   /// Reads "#define NAME VALUE" lines; returns the text without preprocessor lines. Include guards and macros
   /// with arguments are not constants.
@@ -212,7 +212,7 @@ class Reader {
 
 }  // namespace
 
-const Struct* Layout::find(const std::string& name) const {
+const Struct* StructLayout::find(const std::string& name) const {
   for (const Struct& s : structs)
     if (s.name == name) return &s;
   return nullptr;
@@ -230,7 +230,7 @@ std::map<std::string, std::string> headers_in(const std::string& directory) {
   return out;
 }
 
-Layout from_headers(const std::map<std::string, std::string>& texts) {
+StructLayout from_headers(const std::map<std::string, std::string>& texts) {
   Reader r;
   std::vector<Tokens> all;
   for (const auto& [file, text] : texts) all.push_back(tokenize(r.read_defines(remove_comments(text))));
