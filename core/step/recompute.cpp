@@ -211,25 +211,6 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
   return {dropped, recomputed_without_products};
 }
 
-/// FLOPs of the clones, with elementwise operations at 32 per element: a memory-bound operation costs about
-/// as long as 32 FLOPs per element of a matrix product. Only used to compare policies.
-double recompute_cost(const Program& p) {
-  double cost = 0;
-  for (const Op& op : p.ops) {
-    if (!(op.flags & kRecomputed)) continue;
-    const double rows = static_cast<double>(op.rows);
-    if (op.kind == OpKind::kLinear) {
-      const Buffer& w = p[op[operand::linear::kWeight]];
-      cost += 2.0 * rows * static_cast<double>(w.rows) * static_cast<double>(w.cols);
-    } else if (op.kind == OpKind::kAttention)
-      cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
-    else
-      for (BufferId b : op.outputs())
-        cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
-  }
-  return cost;
-}
-
 /// Inference programs have no backward pass and nothing to drop.
 void apply_recompute(Program& p, const RecomputePolicy& policy) {
   const bool trains = !p.sections.empty() && p.sections.front().kind == SectionKind::kMicro;

@@ -26,8 +26,4 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
 /// of copy kRecomputedCopy, and are used by all later operations. Values do not change.
 void apply_recompute(Program& p, const RecomputePolicy& policy);
 
-/// Cost of recomputation per micro-batch, in FLOPs: the recomputed matrix products (half of the scores for
-/// causal attention), and 32 per element written by any other recomputed operation, which is memory-bound.
-double recompute_cost(const Program& p);
-
 }  // namespace trainhost::step
