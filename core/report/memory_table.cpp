@@ -5,7 +5,6 @@
 #include "core/base/text.hpp"
 #include "core/report/changes_table.hpp"
 #include "core/report/comparison.hpp"
-#include "core/report/entry_sums.hpp"
 #include "core/report/file_keys.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
@@ -128,9 +127,9 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
   for (const planning::Estimate& e : v.estimates) {
     // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")
-      out +=
-          styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim))) +
-          "\n";
+      out += styled(t, Style::kAccent,
+                    fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim))) +
+             "\n";
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note_line(n, t);
   }

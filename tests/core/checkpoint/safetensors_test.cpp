@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "tests/core/checkpoint/largest_allocation.hpp"
 #include "tests/core/checkpoint/rules_fixture.hpp"
+#include "tests/support/counted_allocations.hpp"
 
 using namespace trainhost;
 using namespace trainhost::test;

@@ -5,8 +5,8 @@
 
 #include "core/base/error.hpp"
 #include "core/runfile/run_config.hpp"
-#include "tests/core/runfile/failing_allocation.hpp"
 #include "tests/core/runfile/folder.hpp"
+#include "tests/support/counted_allocations.hpp"
 
 using namespace trainhost;
 using namespace trainhost::runfile;

@@ -1,6 +1,6 @@
 // Replaces the global operator new of the test program. A separate file, so that no test is compiled with
 // these definitions visible.
-#include "tests/core/runfile/failing_allocation.hpp"
+#include "tests/support/counted_allocations.hpp"
 
 #include <atomic>
 #include <cstdlib>
@@ -10,10 +10,12 @@ namespace trainhost::test {
 namespace {
 
 std::atomic<long> g_left{-1};
+std::atomic<std::size_t> g_largest{0};
 
 }  // namespace
 
 void fail_allocations_after(long count) { g_left = count; }
+std::atomic<std::size_t>& largest_allocation() { return g_largest; }
 
 }  // namespace trainhost::test
 
@@ -21,6 +23,10 @@ void* operator new(std::size_t n) {
   std::atomic<long>& left = trainhost::test::g_left;
   const bool fails = left == 0;
   if (left > 0) --left;
+  std::atomic<std::size_t>& largest = trainhost::test::g_largest;
+  std::size_t seen = largest.load();
+  while (n > seen && !largest.compare_exchange_weak(seen, n)) {
+  }
   if (void* p = fails ? nullptr : std::malloc(n ? n : 1)) return p;
   throw std::bad_alloc();
 }
