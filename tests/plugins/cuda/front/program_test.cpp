@@ -36,17 +36,9 @@ std::vector<std::string> with_front_end(const std::string& front, std::vector<st
 }
 
 std::vector<std::string> small(const std::string& command, std::vector<std::string> more = {}) {
-  std::vector<std::string> w = {command, "--json",
-                                "--set", "train.steps=2",
-                                "--set", "optimizer.warmup_steps=1",
-                                "--set", "model.hidden_size=32",
-                                "--set", "model.intermediate_size=48",
-                                "--set", "model.num_hidden_layers=2",
-                                "--set", "model.num_attention_heads=2",
-                                "--set", "model.num_key_value_heads=2",
-                                "--set", "model.head_dim=16",
-                                "--set", "data.seq_len=32",
-                                "--set", "train.micro_batch=2"};
+  std::vector<std::string> w = {command, "--json", "--set", "train.steps=2"};
+  const std::vector<std::string> model = small_model_options();
+  w.insert(w.end(), model.begin(), model.end());
   w.insert(w.end(), more.begin(), more.end());
   return w;
 }
@@ -172,7 +164,7 @@ BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
   BOOST_TEST(e["kind"] == "exact");
   BOOST_TEST(e["fits"] == true);
   BOOST_TEST(e["budget_bytes"] == 84396107366u);  // 79.10 GiB less 512 MiB
-  BOOST_TEST(!e.contains("host_budget_bytes"));  // the host memory of that machine is not known
+  BOOST_TEST(!e.contains("host_budget_bytes"));   // the host memory of that machine is not known
   BOOST_TEST(e["tiers"][0]["tier"] == "device");
   const json other = plan_of(run_program(small("plan", {"--device=mi300x-192gb"}), without_driver()));
   BOOST_TEST(other["backend"] == "");
