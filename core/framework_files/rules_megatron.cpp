@@ -17,7 +17,9 @@ void megatron_narrow(Job& job, const Entry& e, const char* type) {
 
 void megatron_method(Job& job, const Entry& e) {
   job.set("@megatron.recompute_method", text_of(e), e);
-  if (text_of(e) == "block") job.not_modelled = "only some layers of a stage are recomputed; planned for all";
+  if (text_of(e) == "block")
+    job.not_modelled =
+        "only some layers of a stage are recomputed; planned for all, unless their number is 0";
 }
 
 /// A model that the arguments describe and fields of a run file do not. The first such argument is kept for
@@ -171,8 +173,9 @@ constexpr Rule kMegatron[] = {
     {"fp32-residual-connection", Use::kNotModelled, "", "a residual stream in fp32"},
     {"fp16-lm-cross-entropy", Use::kNotModelled, "", "logits in fp16"},
     {"output-logit-dtype", Use::kNotModelled, "", "type of the logits"},
-    {"cross-entropy-loss-fusion", Use::kNotModelled, "", "another kernel of the loss"},
-    {"cross-entropy-fusion-impl", Use::kNotModelled, "native", "another kernel of the loss"},
+    {"cross-entropy-loss-fusion", Use::kWhenTrue, "@megatron.fused_loss", "true"},
+    {"cross-entropy-fusion-impl", Use::kChoice, "@megatron.loss_kernel", "native=native|te=te"},
+    {"cp-comm-type", Use::kNotModelled, "a2a", "planned as all-to-all, which keeps more"},
     {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
     {"no-bias-*", Use::kNotModelled, "", kUnfused},
     {"no-rope-fusion", Use::kNotModelled, "", kUnfused},
@@ -222,7 +225,7 @@ constexpr const char* kMegatronWithoutEffect =
     "batch-size bert-* bias-activation-fusion bias-dropout-fusion biencoder-* block-data-path "
     "cache-mla-latents calc-ft-timeouts calculate-per-token-loss chat-template check-for-large-grads "
     "check-for-nan-in-loss check-for-spiky-loss check-weight-hash-across-dp-replicas-interval ckpt-* "
-    "classes-fraction clip-grad comm-* config-logger-dir cp-comm-type create-all-gather-group "
+    "classes-fraction clip-grad comm-* config-logger-dir create-all-gather-group "
     "cuda-graph-retain-backward-graph cuda-graph-use-single-mempool cuda-graph-warmup-steps data-* "
     "dataloader-* ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw "
     "ddp-param-name-patterns-for-fp32-local-accumulation ddp-reduce-scatter-with-fp32-accumulation "
@@ -358,10 +361,20 @@ void megatron_finish_sharding(Job& job) {
   if (!tensor || tensor->value == "1") job.erase("parallel.sequence");  // Megatron-LM switches it off
 }
 
+/// Only the kernel of Transformer Engine writes the gradient over the logits; the others copy these to f32.
+void megatron_finish_loss(Job& job) {
+  const Given *fused = job.find("@megatron.fused_loss"), *kernel = job.find("@megatron.loss_kernel");
+  if (fused && kernel && kernel->value == "te")
+    job.set_default("plan.cross_entropy", "in-place", *kernel);
+  else
+    job.set_default("plan.cross_entropy", "plain", "default of Megatron-LM");
+}
+
 /// The embedding, or the loss, counts as a layer when the layers are divided over the stages: the first, or
 /// the last, stage has one layer fewer than the others.
 void megatron_finish_stages(Job& job) {
-  const Given *embedding = job.find("@megatron.counted_embedding"), *loss = job.find("@megatron.counted_loss");
+  const Given *embedding = job.find("@megatron.counted_embedding"),
+              *loss = job.find("@megatron.counted_loss");
   const std::uint64_t stages = megatron_number(job, "parallel.pipeline", 1),
                       layers = megatron_number(job, "model.num_hidden_layers", 0);
   if ((!embedding && !loss) || stages < 2 || layers == 0) return;
@@ -388,7 +401,10 @@ void read_megatron(const Entries& entries, Job& job) {
     if (layers && stages && layers % stages == 0)
       job.set_default("parallel.interleave", std::to_string(layers / stages), "the layers per virtual stage");
   }
-  const Given *recompute = job.find("train.recompute"), *method = job.find("@megatron.recompute_method");
+  const Given *method = job.find("@megatron.recompute_method"),
+              *blocks = job.find("@megatron.recompute_layers");
+  if (method && method->value == "block" && blocks && blocks->value == "0") job.erase("train.recompute");
+  const Given* recompute = job.find("train.recompute");
   if (recompute && recompute->value == "full" && (!method || method->value == "uniform"))
     // uniform: groups of that many layers keep the input of their first one.
     job.set_default("train.recompute_every",
@@ -398,12 +414,11 @@ void read_megatron(const Entries& entries, Job& job) {
   megatron_finish_model(job);
   megatron_finish_types(job);
   megatron_finish_sharding(job);
+  megatron_finish_loss(job);
   job.erase_if([](const std::string& key) { return key.starts_with("@megatron."); });
   job.set_default("train.precision", "fp32", "default of Megatron-LM");
+  // The vocabulary is padded to 128 x tensor-parallel ranks.
   job.set_default("parallel.vocab_multiple", "128", "default of Megatron-LM");
-  // The fused loss writes the gradient over the logits; the vocabulary is padded to 128 x tensor-parallel
-  // ranks.
-  job.set_default("plan.cross_entropy", "in-place", "default of Megatron-LM");
 }
 
 }  // namespace trainhost::framework_files

@@ -98,6 +98,8 @@ void Tape::accumulate(const Tensor& leaf, Tensor g) {
 void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end, const Tensor& gradient) {
   // The engine's ready queue: of the nodes that are ready the one that was recorded last runs first.
   const auto older = [](const Ref<Node>& a, const Ref<Node>& b) { return a->sequence < b->sequence; };
+  // Of the backward pass that this one runs in, as reentrant checkpointing does.
+  std::vector<Ref<Node>> outer = std::exchange(ready_, {});
   // compute_dependencies(): how many gradients each node and each leaf waits for.
   std::vector<Node*> stack{loss->node.get()};
   loss->node->visited = true;
@@ -137,6 +139,7 @@ void Tape::run_backward(const Tensor& loss, const std::function<void()>& at_end,
     node->edges.clear();
   }
   assert(ready_.empty());
+  ready_ = std::move(outer);
   layer = -1;
   module = "";
   purpose = Purpose::kBackward;

@@ -11,6 +11,7 @@
 #include "core/base/checked.hpp"
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/decoder_litgpt.hpp"
+#include "core/frameworks/decoder_megatron.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/decoder_torchtune.hpp"
 #include "core/frameworks/operators.hpp"
@@ -23,6 +24,7 @@ namespace {
 
 constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
                                           "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
+constexpr std::string_view kMegatronFamilies[] = {"llama", "mistral", "qwen2", "qwen3"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 
@@ -107,6 +109,18 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
   return std::make_unique<Decoder>(tape, a, s);
 }
 
+/// The steps of Megatron-LM, which has its own schedules and optimizer. Returns the number of events before
+/// the frees of everything that is left.
+std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const StepSettings& s,
+                               Trace& trace) {
+  MegatronDecoder model(tape, a, s);
+  const Mark before = mark(trace);
+  model.run(1);
+  const bool copied = s.steps == 2 && s.copies_step && copy_step(trace, before);
+  for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) model.run(step);
+  return trace.events.size();
+}
+
 /// Calculates the steps event by event, and after them the frees of everything that is left. Returns the
 /// number of events before those. layers: filled with the layer that each event is of, if it is given.
 std::size_t calculate(const model::Architecture& architecture, const StepSettings& s, TrainingStep& result,
@@ -115,6 +129,14 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   if (layers) tape.writer().note_layers(&tape.layer);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
+  const auto finish = [&](std::size_t events) {
+    result.saved_bytes = tape.saved_bytes;
+    result.saved_bytes.resize(architecture.layer_count() + 1);
+    if (layers) *layers = tape.writer().noted_layers();
+    return events;
+  };
+  if (s.modules == ModelSource::kMegatron)
+    return finish(calculate_megatron(tape, architecture, s, result.trace));
   std::optional<Pipeline> pipeline;
   const std::unique_ptr<StepModel> model = make_model(tape, architecture, s, pipeline);
   OptimizerStep optimizer(tape, s, model->trained());
@@ -175,10 +197,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   // The first micro-batch of stage 3 only records the order of the modules.
   const bool copied = s.steps == 2 && s.copies_step && !zero3 && copy_step(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
-  result.saved_bytes = tape.saved_bytes;
-  result.saved_bytes.resize(architecture.layer_count() + 1);
-  if (layers) *layers = tape.writer().noted_layers();
-  return result.trace.events.size();
+  return finish(result.trace.events.size());
 }
 
 TrainingStep run_steps(const model::Architecture& architecture, const StepSettings& s,
@@ -190,10 +209,12 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
 }
 
 /// Runs a model with few layers and repeats their events; nullopt where layers are not equal, or where a step
-/// depends on the number of layers, as buckets of gradients and pipeline stages do.
+/// depends on the number of layers, as buckets of gradients, pipeline stages and the buffers of Megatron-LM
+/// do.
 std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
   if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.ddp.on || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1)
+      !s.repeats_layers || s.ddp.on || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1 ||
+      s.modules == ModelSource::kMegatron)
     return std::nullopt;
   model::Architecture small = a;
   small.layers.front().count = kRepeatedFrom;
@@ -222,6 +243,8 @@ std::optional<TrainingStep> repeated_step(const model::Architecture& a, const St
 bool has_builder(std::string_view family, ModelSource modules) {
   if (modules == ModelSource::kLitgpt)
     return std::ranges::find(kLitgptFamilies, family) != std::end(kLitgptFamilies);
+  if (modules == ModelSource::kMegatron)
+    return std::ranges::find(kMegatronFamilies, family) != std::end(kMegatronFamilies);
   if (modules == ModelSource::kTorchtitan || modules == ModelSource::kTorchtune)
     return family == "llama" || (family == "mistral" && modules == ModelSource::kTorchtune);
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);

@@ -18,9 +18,9 @@
 namespace trainhost::frameworks {
 
 enum class AttentionKernel : std::uint8_t { kEager, kSdpa };
-/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, or the GPT of
-/// litgpt.
-enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt };
+/// Whose modules run: those of transformers, the Llama of torchtitan, that of torchtune, the GPT of litgpt,
+/// or that of Megatron Core.
+enum class ModelSource : std::uint8_t { kTransformers, kTorchtitan, kTorchtune, kLitgpt, kMegatron };
 enum class OptimizerLoop : std::uint8_t { kForeach, kFused, kForLoop };
 
 /// Losses of torchtune: of all logits, of the logits in chunks (CEWithChunkedOutputLoss), or of the hidden
@@ -36,6 +36,19 @@ enum LoraTarget : std::uint32_t {
   kLoraGate = 16,
   kLoraUp = 32,
   kLoraDown = 64,
+};
+
+/// What only Megatron-LM has.
+struct MegatronPolicy {
+  bool distributed_optimizer = false;  // weights are moved to a buffer; main weights and moments are divided
+  std::uint32_t optimizer_ranks = 1;   // that share main weights and moments
+  std::uint32_t optimizer_rank = 0;    // of these
+  bool sequence_parallel = false;
+  bool loss_in_place = true;          // the loss of Transformer Engine; otherwise that of Megatron Core
+  std::uint32_t recompute_every = 1;  // layers that are recomputed together
+  Element gradients = Element::kF32, moments = Element::kF32;
+  std::uint64_t linear_workspace = 0;  // bytes that Transformer Engine gives cuBLAS
+  bool operator==(const MegatronPolicy&) const = default;
 };
 
 struct StepSettings {
@@ -75,6 +88,7 @@ struct StepSettings {
   bool offload_inputs = false;   // the inputs of checkpointed layers are in host memory until they are needed
   bool paged_optimizer = false;  // 8-bit moments of large parameters are not allocated by PyTorch
   std::uint32_t positions = 0;   // that the table of angles has; 0: `sequence`
+  MegatronPolicy megatron;
   TapeOptions machine;
   bool operator==(const StepSettings&) const = default;
 };

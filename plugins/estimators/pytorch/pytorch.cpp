@@ -1,8 +1,8 @@
 // Plugin `pytorch`: manifest, score and options. The training step of a plain PyTorch run (module of
-// transformers, autocast, activation checkpointing, DDP, FSDP2 or DeepSpeed), of torchtitan, torchtune and
-// litgpt by a replay of its allocations (core/frameworks). A value that no framework has is TH_E_ARG; a run
-// that is not described is TH_E_UNSUPPORTED, and the host asks `transformer` instead. Next: settings.cpp,
-// report.cpp.
+// transformers, autocast, activation checkpointing, DDP, FSDP2 or DeepSpeed), of torchtitan, torchtune,
+// litgpt and Megatron-LM by a replay of its allocations (core/frameworks). A value that no framework has is
+// TH_E_ARG; a run that is not described is TH_E_UNSUPPORTED, and the host asks `transformer` instead. Next:
+// settings.cpp, report.cpp.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +22,7 @@ summary = "replay of a PyTorch training step and of its caching allocator"
 families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "phi", "phi3",
   "qwen2", "qwen3"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
-  "deepspeed"]
+  "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
   "gradient_as_bucket_view", "reduce_bucket",
@@ -106,7 +106,7 @@ pytorch::Options options_of(const th_host* host) {
   const std::string framework =
       given
           .word("framework", {"pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan",
-                              "torchtune", "litgpt", "deepspeed"})
+                              "torchtune", "litgpt", "deepspeed", "megatron"})
           .value_or("pytorch");
   o.name = framework;
   reject_settings_of_the_closed_form(given);
@@ -156,6 +156,7 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto loop = given.choice("optimizer_implementation", {"foreach", "fused", "for-loop"}))
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
+  if (framework == "megatron") o.framework = pytorch::Framework::kMegatron;
   if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
   // 0: what transformers takes for "auto". count() accepts positive numbers only.
   if (given.text("reduce_bucket") == "0")

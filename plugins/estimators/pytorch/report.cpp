@@ -116,7 +116,7 @@ ReplayPointer make_replay(const model::Architecture& a, const frameworks::StepSe
 /// Keeps the first result and the last ones: advice about other devices asks for the same run again.
 ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
                      const frameworks::AllocatorConfig& c) {
-  constexpr std::size_t kKept = 4;
+  constexpr std::size_t kKept = 8;
   static std::mutex lock;
   static std::vector<ReplayPointer> kept;  // the first one, then the others, the last one used first
   {
@@ -217,7 +217,7 @@ std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std:
 }
 
 /// Tensors that one layer's backward pass allocates, with recomputation. How many of them a compiled layer
-/// with collectives keeps at the same time is not known.
+/// with collectives keeps at the same time is not known, nor which memory the streams of an all-to-all share.
 std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
   std::uint64_t bytes = 0, phase = 0;
   for (std::uint64_t i = 0; i < trace.events.size(); ++i) {
@@ -243,13 +243,18 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
-  const bool exchanges = r.settings.compiles_layers && r.settings.tensor > 1;
+  const bool exchanges = (r.settings.compiles_layers && r.settings.tensor > 1) ||
+                         (options.framework == Framework::kMegatron && r.settings.context > 1);
   b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) + more_of_the_8bit_step(r) +
           (exchanges ? tensors_of_one_layer(r.trace) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
-          (r.settings.ddp.on || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ? kNccl : 0));
+          (r.settings.ddp.on || r.settings.fsdp.ranks || r.settings.zero.ranks > 1 ||
+                   std::max({r.settings.megatron.optimizer_ranks, r.settings.tensor, r.settings.context,
+                             r.settings.stage.stages}) > 1
+               ? kNccl
+               : 0));
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 
@@ -263,6 +268,8 @@ std::string described_software(const Replay& r, const Options& options) {
   }
   if (options.framework == Framework::kTorchtune) software = "torchtune of April 2026, torch 2.15";
   if (options.framework == Framework::kLitgpt) software = "litgpt of June 2026, torch 2.15";
+  if (options.framework == Framework::kMegatron)
+    return "a step (Megatron Core 0.14, Transformer Engine 2.11, torch 2.10)";
   if (options.framework == Framework::kDeepSpeed) software = "transformers 5.23, DeepSpeed 0.19, torch 2.15";
   if (r.settings.compiles_layers) return std::string("a step (") + software + ", compiled layers)";
   return std::string("an eager step (") + software + ", no fused or compiled kernels)";
@@ -286,18 +293,36 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
+/// The rank of Megatron-LM's distributed optimizer that reserves most: each updates other parts of the
+/// weights, so the gaps between them differ. Four ranks of more than four are tried.
+ReplayPointer largest_rank(ReplayPointer largest, const Options& options) {
+  constexpr std::uint32_t kTried = 4;
+  frameworks::StepSettings s = largest->settings;
+  const std::uint32_t ranks = s.megatron.optimizer_ranks, tried = std::min(ranks, kTried);
+  for (std::uint32_t i = 1; i < tried; ++i) {
+    s.megatron.optimizer_rank = static_cast<std::uint32_t>(std::uint64_t{i} * ranks / tried);
+    const ReplayPointer r = replay(largest->architecture, s, options.allocator);
+    if (r->reserved() > largest->reserved()) largest = r;
+  }
+  return largest;
+}
+
 /// The pipeline stage that reserves most. Between the first two and the last, every stage has fewer
 /// micro-batches in flight than the second, and not more layers.
 ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
                             std::vector<std::string>& notes) {
   const std::uint32_t stages = s.stage.stages;
-  ReplayPointer largest = replay(a, s, options.allocator);
+  ReplayPointer largest = replay(a, s, options.allocator), allocates_most = largest;
   if (stages == 1) return largest;
   for (std::uint32_t index : {1u, stages - 1}) {
     s.stage.index = index;
     const ReplayPointer r = replay(a, s, options.allocator);
     if (r->reserved() > largest->reserved()) largest = r;
+    if (r->peak.bytes > allocates_most->peak.bytes) allocates_most = r;
   }
+  if (allocates_most != largest)
+    notes.push_back("Stage " + std::to_string(allocates_most->settings.stage.index + 1) +
+                    " allocates more, " + format_bytes(allocates_most->peak.bytes) + ", and reserves less.");
   const auto& stage = largest->settings.stage;
   const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
   notes.push_back("Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
@@ -317,11 +342,14 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   std::vector<std::string>& notes = b.report.notes;
   // parallel.vocab_multiple: every tensor over the vocabulary has the padded size.
   model::Architecture a = given;
-  const std::uint64_t multiple = std::max(1u, run.memory.vocab_multiple);
+  // Megatron-LM divides the padded vocabulary over the tensor-parallel ranks.
+  const std::uint64_t parts =
+      options.framework == Framework::kMegatron ? std::max(1u, run.parallel.tensor) : 1;
+  const std::uint64_t multiple = parts * std::max(1u, run.memory.vocab_multiple);
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
-  const ReplayPointer r = largest_stage(a, settings, options, notes);
+  const ReplayPointer r = largest_rank(largest_stage(a, settings, options, notes), options);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   add_entries(b, *r, reserved, options);
   if (!options.only_if_it_fits) add_notes(notes, *r, reserved, options, run);

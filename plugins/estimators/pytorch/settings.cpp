@@ -134,11 +134,11 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
            "set lora.base to \"bf16\"");
   // One sentence per run: the first setting that is not described is reported.
   const Parallelism& p = r.parallel;
-  const bool titan = o.framework == Framework::kTorchtitan;
-  for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan},
-                                              {p.pipeline, "pipeline", titan},
-                                              {p.context, "context", titan},
-                                              {p.expert, "expert", false}})
+  const bool titan = o.framework == Framework::kTorchtitan, megatron = o.framework == Framework::kMegatron;
+  for (const auto& [ranks, key, described] : {std::tuple{p.tensor, "tensor", titan || megatron},
+                                              {p.pipeline, "pipeline", titan || megatron},
+                                              {p.context, "context", titan || megatron},
+                                              {p.expert, "expert", megatron}})
     if (ranks > 1 && !described)
       reject("parallel." + std::string(key) + " = " + std::to_string(ranks),
              titan ? "of torchtitan data, context, tensor and pipeline parallelism are replayed"
@@ -150,7 +150,7 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
   if (p.zero && o.flat_parameters) reject("plan.fsdp_version = 1", "flat parameters are not replayed");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
-  if (r.memory.cross_entropy == CrossEntropy::kInPlace)
+  if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
   for (const auto& [tier, key] : {std::pair{r.memory.weights_in, "weights"},
                                   {r.memory.optimizer_in, "optimizer"},
@@ -200,6 +200,10 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   if (o.compile && o.framework != Framework::kTorchtitan && o.framework != Framework::kTorchtune)
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
+  if (o.framework == Framework::kMegatron) {
+    set_megatron(a, r, s, notes);
+    return s;
+  }
   // litgpt and torchtune set the types themselves: every tensor is bf16, whatever the defaults of the run
   // file say.
   if (o.framework == Framework::kLitgpt) {

@@ -15,7 +15,16 @@ namespace trainhost::pytorch {
 /// Plain: a module of transformers, on one device, with DDP, or sharded by accelerate. FSDP2: the same module
 /// under fully_shard.
 /// torchtitan, torchtune, litgpt: their own modules. DeepSpeed: a module of transformers with its engine.
-enum class Framework : std::uint8_t { kPlain, kFsdp2, kTorchtitan, kTorchtune, kLitgpt, kDeepSpeed };
+/// Megatron: the GPT model of Megatron Core.
+enum class Framework : std::uint8_t {
+  kPlain,
+  kFsdp2,
+  kTorchtitan,
+  kTorchtune,
+  kLitgpt,
+  kDeepSpeed,
+  kMegatron
+};
 
 /// As of December 2024, of June 2025, and from October 2025 on.
 enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
@@ -67,6 +76,10 @@ void set_torchtune(const model::Architecture& architecture, const RunSpec& run, 
 /// LoRA of litgpt. Throws usage_error.
 void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
+
+/// Megatron-LM. Throws usage_error.
+void set_megatron(const model::Architecture& architecture, const RunSpec& run,
+                  frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// FSDP2 of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,

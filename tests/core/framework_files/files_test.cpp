@@ -233,7 +233,22 @@ BOOST_AUTO_TEST_CASE(a_shell_script_of_megatron_gives_the_model_and_the_layout) 
                                         {"parallel.pipeline", "2 @34"},
                                         {"parallel.data", "4 @6"},
                                         {"parallel.vocab_multiple", "128"},
-                                        {"plan.cross_entropy", "in-place"}}));
+                                        {"plan.cross_entropy", "plain"}}));
+}
+
+BOOST_AUTO_TEST_CASE(the_loss_of_transformer_engine_and_no_recomputed_blocks_are_read_from_arguments) {
+  const std::string common =
+      "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --swiglu --vocab-size 1000 "
+      "--seq-length 1024 --micro-batch-size 1 --bf16 ";
+  const auto read = [&](const std::string& more) {
+    return by_key(testing::read_text("arguments.sh", "torchrun pretrain_gpt.py " + common + more, {}));
+  };
+  const auto s = read(
+      "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te --recompute-granularity full "
+      "--recompute-method block --recompute-num-layers 0");
+  BOOST_TEST(s.at("plan.cross_entropy").starts_with("in-place"));
+  BOOST_TEST(s.count("train.recompute") == 0u);
+  BOOST_TEST(read("--cross-entropy-loss-fusion").at("plan.cross_entropy") == "plain");
 }
 
 BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {

@@ -1,0 +1,92 @@
+// The GPT model of Megatron Core with the modules of Transformer Engine: what its autograd functions keep,
+// the buffers of its distributed optimizer, and its schedules (one stage, or 1F1B). Describes Megatron Core
+// 0.14 and Transformer Engine 2.11, read from their sources.
+//
+// Tokens are rows: [T, width] with T = B * S / context on a tensor-parallel rank, and T / tensor of them
+// between the matrices under sequence parallelism.
+#pragma once
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/frameworks/training_step.hpp"
+
+namespace trainhost::frameworks {
+
+class MegatronDecoder {
+ public:
+  /// Allocates weights and buffers.
+  MegatronDecoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings);
+  /// Forward and backward passes of all micro-batches, and the optimizer.
+  void run(std::uint32_t step);
+
+ private:
+  struct Layer {
+    Tensor qkv_norm, qkv, qkv_bias, q_norm, k_norm, o, mlp_norm, fc1, fc2;
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0, width = 0;  // of this rank
+  };
+  /// A parameter as it is created, before it becomes a part of the buffer.
+  struct Planned {
+    Shape shape;
+    std::int32_t layer;
+    const char* module;
+    Tensor* target;
+  };
+  struct Pass {
+    Tensor input, output;  // output: the loss in the last stage
+  };
+
+  // Weights (decoder_megatron.cpp).
+  void plan_weights(const model::Architecture& architecture);
+  void plan_layer(const model::Layer& layer, std::int32_t index, Layer& weights);
+  void allocate_weights();
+  std::int64_t buffer_elements() const;
+  std::vector<std::int64_t> shards() const;
+
+  // Modules (megatron_layers.cpp).
+  Tensor embedded(const Tensor& ids);
+  Tensor block(const Tensor& x, const Layer& w);
+  Tensor attention(const Tensor& x, const Layer& w);
+  Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Layer& w);
+  Tensor norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight, const Tensor& bias,
+                     const char* module);
+  Tensor row_linear(const Tensor& x, const Tensor& weight, const char* module);
+  Tensor swiglu(const Tensor& x);
+  Tensor head(const Tensor& x);
+  Tensor loss_of(const Tensor& logits);
+  Tensor recomputed(std::vector<Tensor> inputs,
+                    const std::function<Tensor(const std::vector<Tensor>&)>& region);
+  Tensor layers(Tensor x);
+  Tensor gathered(const Tensor& x, const char* name);
+  /// Sum over the ranks of what `x` holds; the rank's tokens of it.
+  Tensor scattered(const Tensor& x, const char* name);
+  Tensor dummy_gradient(const Tensor& weight);
+  void use_workspace();
+
+  // Schedule (decoder_megatron.cpp).
+  Tensor forward(const Tensor& input);
+  void run_stage(std::uint32_t step);
+  void run_forward(std::uint32_t step, const Tensor& input);
+  void run_backward(std::uint32_t step, const Tensor& gradient);
+  void update();
+  Tensor received(const char* name);
+
+  Tape& t_;
+  const StepSettings& s_;
+  std::int64_t batch_, tokens_, rows_, hidden_,
+      vocab_;  // tokens_: T; rows_: of the hidden state; vocab_: of this rank
+  bool tied_;
+  Tensor weights_, gradients_;  // contiguous buffers
+  Tensor embedding_, final_norm_, head_;
+  std::vector<Planned> planned_;
+  std::vector<std::int64_t> shards_;  // elements of each parameter that this rank updates
+  std::vector<Tensor> main_, moments_, kept_;
+  std::vector<Layer> layers_;
+  std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummies_;
+  Tensor gathered_head_input_, linear_workspace_;
+  std::deque<Pass> in_flight_;
+  std::uint32_t forwards_ = 0, backwards_ = 0;
+};
+
+}  // namespace trainhost::frameworks

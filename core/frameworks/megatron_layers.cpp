@@ -1,0 +1,292 @@
+// Layers, head and loss of MegatronDecoder. A function of autograd that Transformer Engine writes in Python
+// frees what it saved when it returns, and the local variables of its backward pass live as long.
+#include <array>
+
+#include "core/frameworks/decoder_megatron.hpp"
+#include "core/frameworks/fused.hpp"
+#include "core/frameworks/operators.hpp"
+
+namespace trainhost::frameworks {
+namespace {
+
+/// The all-to-all of context parallelism, before and after attention. Its copies are made on a stream of its
+/// own; a tensor is sent while the next one is copied. `parts` and the result have equal sizes.
+std::vector<Tensor> exchanged(Tape& t, std::vector<Tensor> parts, bool before_attention) {
+  const std::size_t n = parts.size();
+  std::vector<Tensor> out(n);
+  const auto like = [&](const Tensor& x, const char* name) {
+    return t.make(x->shape.made_contiguous(), x->type, name);
+  };
+  for (std::size_t i = 0; i < n + 2; ++i) {
+    if (i > 0 && i <= n) out[i - 1] = like(parts[i - 1], "received by all-to-all");
+    const auto copy_sent = [&] {
+      if (i < n) parts[i] = like(parts[i], "copy for all-to-all");
+    };
+    if (!before_attention) copy_sent();
+    if (i > 1) {
+      Tensor ordered = like(out[i - 2], "output");
+      t.storage(ordered).stream = Stream::kGather;
+      out[i - 2] = std::move(ordered);
+    }
+    if (before_attention) copy_sent();
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor MegatronDecoder::gathered(const Tensor& x, const char* name) {
+  if (!s_.megatron.sequence_parallel) return x;
+  return t_.make({tokens_, x->shape[1]}, x->type, name);
+}
+
+Tensor MegatronDecoder::scattered(const Tensor& x, const char* name) {
+  if (!s_.megatron.sequence_parallel) return x;
+  return t_.make({rows_, x->shape[1]}, x->type, name);
+}
+
+/// Weight gradients are added to the buffer by the product itself; autograd gets one tensor per shape of
+/// weights, which is never freed.
+Tensor MegatronDecoder::dummy_gradient(const Tensor& weight) {
+  Tensor& dummy = dummies_[{weight->shape[0], weight->shape[1]}];
+  if (!dummy) {
+    const std::int32_t layer = std::exchange(t_.layer, -1);
+    dummy =
+        t_.new_storage(weight->shape, s_.weights, Purpose::kKernel, t_.module, "placeholder of the gradient");
+    t_.layer = layer;
+  }
+  return dummy;
+}
+
+Tensor MegatronDecoder::embedded(const Tensor& ids) {
+  const ModuleScope scope(t_, "embedding");
+  Tensor x = embedding(t_, ids, embedding_);
+  x = contiguous(t_, transpose(t_, x, 0, 1));  // [S, B, H]
+  x = view(t_, x, {tokens_, hidden_});
+  if (s_.tensor == 1) return x;
+  const Tensor out = scattered(x, "output");
+  const std::array inputs{x};
+  return t_.apply_view({"output",
+                        inputs,
+                        {},
+                        false,
+                        [this](BackwardCall& c) {
+                          const Tensor full = gathered(c.grads[0], "gradient of all tokens");
+                          // Without the tokens of other ranks.
+                          c.results[0] = t_.make(full->shape, full->type, "gradient, masked");
+                        }},
+                       out, out->shape);
+}
+
+Tensor MegatronDecoder::layers(Tensor x) {
+  const std::uint32_t each = s_.checkpoint ? s_.megatron.recompute_every : 1;
+  for (std::size_t begin = 0; begin < layers_.size(); begin += each) {
+    const std::size_t end = std::min<std::size_t>(begin + each, layers_.size());
+    const auto region = [this, begin, end](const std::vector<Tensor>& in) {
+      Tensor y = in[0];
+      for (std::size_t i = begin; i < end; ++i) {
+        t_.layer = static_cast<std::int32_t>(i);
+        y = block(y, layers_[i]);
+      }
+      return y;
+    };
+    t_.layer = static_cast<std::int32_t>(begin);
+    if (s_.checkpoint)
+      x = recomputed({std::move(x)}, region);
+    else
+      x = region({std::move(x)});
+  }
+  return x;
+}
+
+/// CheckpointFunction: the region runs without autograd, and again, with its own backward pass, inside of
+/// that of the function.
+Tensor MegatronDecoder::recomputed(std::vector<Tensor> inputs,
+                                   const std::function<Tensor(const std::vector<Tensor>&)>& region) {
+  t_.grad_enabled = false;
+  const Tensor out = region(inputs);
+  t_.grad_enabled = true;
+  const std::size_t count = inputs.size();
+  return t_.apply_view({"output", inputs, inputs, false,
+                        [this, region, count](BackwardCall& c) {
+                          const std::int32_t layer = t_.layer;
+                          std::vector<Tensor> detached;
+                          for (std::size_t i = 0; i < count; ++i) {
+                            detached.push_back(t_.alias(c.saved[i]));
+                            detached.back()->requires_grad = true;
+                          }
+                          const Purpose before = std::exchange(t_.purpose, Purpose::kActivations);
+                          const Tensor again = region(detached);
+                          t_.run_backward(again, {}, c.grads[0]);
+                          t_.purpose = before;
+                          t_.layer = layer;
+                          for (std::size_t i = 0; i < count; ++i) c.results[i] = std::move(detached[i]->grad);
+                        }},
+                       out, out->shape);
+}
+
+Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
+  const Tensor h = add(t_, x, attention(x, w));
+  const auto fed = [&] {
+    const Tensor both = norm_linear(h, w.mlp_norm, w.fc1, {}, "mlp.linear_fc1");
+    return row_linear(swiglu(both), w.fc2, "mlp.linear_fc2");
+  };
+  return add(t_, h, fed());
+}
+
+Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight,
+                                    const Tensor& bias, const char* module) {
+  const ModuleScope scope(t_, module);
+  const Tensor normed = t_.make({rows_, hidden_}, x->type, "output of the norm");
+  const Tensor scale = t_.make({rows_}, Element::kF32, "1/rms");
+  Tensor out;
+  {
+    const Tensor all = gathered(normed, "gathered tokens");
+    out = t_.make({tokens_, weight->shape[0]}, x->type, "output");
+  }
+  const std::array inputs{x, norm, bias};
+  const std::array saved{x, normed, scale};
+  return t_.apply_view({"output", inputs, saved, false,
+                        [this, weight](BackwardCall& c) {
+                          Tensor all;
+                          if (s_.megatron.sequence_parallel) all = gathered(c.saved[1], "gathered tokens");
+                          const Element type = c.grads[0]->type;
+                          const Tensor product = t_.make({tokens_, hidden_}, type, "gradient of the norm");
+                          const Tensor own = scattered(product, "gradient of the rank's tokens");
+                          c.saved[1].reset();
+                          all.reset();
+                          c.results[0] = t_.make({rows_, hidden_}, type, "gradient");
+                          c.results[1] = t_.make({hidden_}, type, "gradient of the weight");
+                          if (c.needs(2))
+                            c.results[2] = t_.make({weight->shape[0]}, type, "gradient of the bias");
+                          dummy_gradient(weight);
+                        }},
+                       out, out->shape);
+}
+
+Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const char* module) {
+  const ModuleScope scope(t_, module);
+  Tensor out = t_.make({tokens_, hidden_}, x->type, "output");
+  out = scattered(out, "output of the rank's tokens");
+  const std::array inputs{x};
+  return t_.apply_view({"output", inputs, inputs, false,
+                        [this, weight](BackwardCall& c) {
+                          const Tensor all = gathered(c.grads[0], "gradient of all tokens");
+                          c.results[0] = t_.make(c.saved[0]->shape.made_contiguous(), all->type,
+                                                 "gradient of the input");
+                          dummy_gradient(weight);
+                        }},
+                       out, out->shape);
+}
+
+/// One kernel of both halves; it keeps its input.
+Tensor MegatronDecoder::swiglu(const Tensor& x) {
+  const ModuleScope scope(t_, "mlp");
+  const std::array inputs{x};
+  return t_.apply({"output of SwiGLU", inputs, inputs, false,
+                   [](BackwardCall& c) {
+                     c.results[0] = c.tape.make(c.saved[0]->shape, c.saved[0]->type, "gradient of SwiGLU");
+                   }},
+                  {tokens_, x->shape[1] / 2}, x->type);
+}
+
+Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
+  const std::int64_t q_width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
+  const Tensor mixed = norm_linear(x, w.qkv_norm, w.qkv, w.qkv_bias, "self_attention.linear_qkv");
+  Tensor out;
+  {
+    const ModuleScope scope(t_, "self_attention");
+    const std::vector<Tensor> parts = split(t_, mixed, {q_width, kv_width, kv_width});
+    // Queries of one group of keys lie beside each other; several groups are copied together.
+    Tensor q = w.kv_heads > 1 || w.q_norm ? contiguous(t_, parts[0]) : parts[0], k = parts[1];
+    if (w.q_norm) {
+      k = contiguous(t_, k);
+      const auto normed = [&](const Tensor& heads, std::int64_t count, const Tensor& weight) {
+        const Tensor rows = view(t_, heads, {tokens_ * count, w.head_dim});
+        return view(t_, rms_norm(t_, rows, weight), {tokens_, count * w.head_dim});
+      };
+      q = normed(q, w.heads, w.q_norm);
+      k = normed(k, w.kv_heads, w.k_norm);
+    }
+    q = fused_map(t_, q, {tokens_, q_width});
+    k = fused_map(t_, k, {tokens_, kv_width});
+    if (s_.selective)
+      out = recomputed({q, k, parts[2]}, [this, &w](const std::vector<Tensor>& in) {
+        return core_attention(in[0], in[1], in[2], w);
+      });
+    else
+      out = core_attention(q, k, parts[2], w);
+  }
+  return row_linear(out, w.o, "self_attention.linear_proj");
+}
+
+/// The fused attention of cuDNN keeps q, k, v, its output and an f32 number per row and head; its backward
+/// pass sums the gradient of q in f32. Context parallelism gives each rank all tokens of a part of the
+/// heads, and keeps the output before and after it is exchanged.
+Tensor MegatronDecoder::core_attention(const Tensor& q, const Tensor& k, const Tensor& v_, const Layer& w) {
+  const Tensor v = contiguous(t_, v_);
+  const bool exchanges = s_.context > 1;
+  std::vector<Tensor> saved{q, k, v};
+  if (exchanges) saved = exchanged(t_, {q, k, v}, true);
+  Tensor out = t_.make(q->shape.made_contiguous(), q->type, "output");
+  saved.push_back(out);
+  saved.push_back(t_.make({tokens_ * w.heads}, Element::kF32, "log-sum-exp"));
+  if (exchanges) out = exchanged(t_, {out}, false)[0];
+  const std::array inputs{q, k, v};
+  return t_.apply_view({"output", inputs, saved, false,
+                        [this, exchanges, rows = tokens_ * w.heads](BackwardCall& c) {
+                          Tensor g = c.grads[0];
+                          if (exchanges) g = exchanged(t_, {g}, true)[0];
+                          std::vector<Tensor> d;
+                          for (std::size_t i = 0; i < 3; ++i)
+                            d.push_back(t_.make(c.saved[i]->shape.made_contiguous(), g->type, "gradient"));
+                          t_.kernel_temporary(
+                              4 * (c.saved[0]->shape.count() + static_cast<std::uint64_t>(rows)),
+                              "f32 gradient of q, row sums");
+                          if (exchanges) d = exchanged(t_, d, false);
+                          for (std::size_t i = 0; i < 3; ++i) c.results[i] = std::move(d[i]);
+                        }},
+                       out, out->shape);
+}
+
+Tensor MegatronDecoder::head(const Tensor& x) {
+  const ModuleScope scope(t_, "output_layer");
+  const Tensor weight = head_ ? head_ : embedding_;
+  const bool shared = !head_;
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  const Tensor logits = t_.make({tokens_, vocab_}, x->type, "logits");
+  t_.purpose = before;
+  const std::array inputs{x, shared ? embedding_ : Tensor()};
+  const std::array saved{x};
+  return t_.apply_view(
+      {"output", inputs, saved, false,
+       [this, weight, shared](BackwardCall& c) {
+         const Tensor all = t_.make({tokens_, hidden_}, c.grads[0]->type, "gradient of all tokens");
+         c.results[0] = scattered(all, "gradient of the rank's tokens");
+         const Tensor dummy = dummy_gradient(weight);
+         if (shared) c.results[1] = t_.alias(dummy);
+       }},
+      logits, logits->shape);
+}
+
+/// in place: the kernel of Transformer Engine writes the gradient over the logits. Otherwise the logits are
+/// copied to f32 and the gradient is written over the copy, which autograd converts.
+Tensor MegatronDecoder::loss_of(const Tensor& logits) {
+  const ModuleScope scope(t_, "loss");
+  const Purpose before = std::exchange(t_.purpose, Purpose::kLogits);
+  t_.in_loss = true;
+  const Tensor kept =
+      s_.megatron.loss_in_place ? t_.alias(logits) : t_.make(logits->shape, Element::kF32, "logits in f32");
+  Tensor out = t_.make({tokens_}, Element::kF32, "loss of each token");
+  const Tensor statistics = t_.make({3 * tokens_ * (s_.tensor + 1)}, Element::kF32, "statistics of the rows");
+  const std::array inputs{logits};
+  const std::array saved{kept};
+  Tensor loss = t_.apply_view(
+      {"loss", inputs, saved, false, [](BackwardCall& c) { c.results[0] = c.tape.alias(c.saved[0]); }}, out,
+      out->shape);
+  t_.in_loss = false;
+  t_.purpose = before;
+  return loss;
+}
+
+}  // namespace trainhost::frameworks

@@ -1,0 +1,171 @@
+// The GPT model of Megatron-LM with Transformer Engine: bf16 or fp16 weights, main weights in f32, a
+// contiguous buffer of gradients, tensor, sequence, context and pipeline parallelism.
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+using frameworks::Element;
+
+std::string assigned_type(const char* key, DType t) {
+  return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
+}
+
+/// Layers of LayerNormLinear, attention with rotary embedding, and SwiGLU.
+bool is_described_by_megatron(const model::LayerRun& run) {
+  const model::Layer& l = run.layer;
+  const model::Attention& a = l.attention;
+  const bool biases =
+      a.q_bias == a.k_bias && a.q_bias == a.v_bias && !a.o_bias && !l.mlp.up_bias && !l.mlp.down_bias;
+  const bool qk_norm =
+      a.qk_norm == model::NormKind::kNone || (a.qk_norm == model::NormKind::kRms && a.qk_norm_per_head);
+  return biases && qk_norm && !a.latent && l.mlp.gated && l.mlp.width > 0 && l.experts.count == 0 &&
+         l.norm == model::NormKind::kRms && l.norms == 2;
+}
+
+void check_model(const model::Architecture& a) {
+  if (a.has_experts()) reject("experts in Megatron-LM", "their buffers are not replayed");
+  const bool latent =
+      std::ranges::any_of(a.layers, [](const model::LayerRun& run) { return run.layer.attention.latent; });
+  if (latent) reject("multi-latent attention in Megatron-LM", "its projections are not replayed");
+  if (!frameworks::has_builder(a.family, frameworks::ModelSource::kMegatron) ||
+      !std::ranges::all_of(a.layers, is_described_by_megatron))
+    reject("this model in Megatron-LM", "Llama, Mistral, Qwen2 and Qwen3 without experts are replayed");
+}
+
+Element type_of(DType t, const char* key) {
+  if (t == DType::kF32) return Element::kF32;
+  if (t == DType::kBF16) return Element::kBF16;
+  if (t == DType::kF16) return Element::kF16;
+  reject(assigned_type(key, t), "8-bit types of Transformer Engine are not replayed");
+}
+
+void set_types_of_megatron(const RunSpec& r, frameworks::StepSettings& s) {
+  for (const auto& [type, key] : {std::pair{r.compute, "train.precision"}, {r.weight, "plan.weights"}})
+    if (type != DType::kBF16 && type != DType::kF16)
+      reject(assigned_type(key, type) + " in Megatron-LM",
+             "its mixed precision with 16-bit weights is replayed", "set train.precision to \"bf16\"");
+  s.weights = type_of(r.weight, "plan.weights");
+  if (r.master != DType::kF32)
+    reject(assigned_type("plan.master", r.master) + " in Megatron-LM", "its optimizer updates f32 weights");
+  s.megatron.gradients = type_of(r.grad, "plan.gradients");
+  s.megatron.moments = type_of(r.moment, "plan.moments");
+}
+
+void set_recomputation(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (r.recompute == Recompute::kNone) return;
+  if (r.recompute == Recompute::kFull) {
+    s.checkpoint = true;
+    s.megatron.recompute_every = std::max(1u, r.memory.recompute_every);
+  } else if (r.recompute == Recompute::kSelective) {
+    s.selective = true;
+    notes.push_back(
+        "Selective recomputation is that of attention (core_attn); it keeps q, k, and the product of which v "
+        "is a "
+        "part.");
+  } else {
+    reject("a number of layers that are recomputed in Megatron-LM", "none or all of a stage are replayed",
+           "set train.recompute to \"none\", \"selective\" or \"full\"");
+  }
+}
+
+/// 1F1B; the estimator asks for each stage in turn.
+void set_stages(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+                std::vector<std::string>& notes) {
+  const std::uint32_t stages = r.parallel.pipeline;
+  if (stages < 2) return;
+  if (r.parallel.virtual_stages > 1)
+    reject("parallel.interleave = " + std::to_string(r.parallel.virtual_stages) + " in Megatron-LM",
+           "of its pipeline schedules 1F1B without virtual stages is replayed");
+  if (a.layer_count() % stages)
+    reject("parallel.pipeline = " + std::to_string(stages) + " with " + std::to_string(a.layer_count()) +
+               " layers in Megatron-LM",
+           "stages with equal numbers of layers are replayed");
+  s.stage.stages = stages;
+  // Every later micro-batch is like the second after the first backward pass.
+  s.accumulate = std::min(r.accumulate, stages + 1);
+  notes.push_back("Pipeline: 1F1B with " + std::to_string(r.accumulate) + " micro-batches per step.");
+}
+
+void set_ranks(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+               std::vector<std::string>& notes) {
+  const Parallelism& p = r.parallel;
+  const auto divides = [&](const char* key, std::uint32_t ranks, std::uint64_t n, const char* what) {
+    if (n % ranks)
+      reject("parallel." + std::string(key) + " = " + std::to_string(ranks) + " with " + std::to_string(n) +
+                 " " + what,
+             "the ranks have equal parts");
+  };
+  if (p.expert > 1) reject("parallel.expert = " + std::to_string(p.expert), "experts are not replayed");
+  s.tensor = p.tensor;
+  s.context = p.context;
+  s.megatron.sequence_parallel = p.sequence && p.tensor > 1;
+  divides("context", p.context, r.seq_len, "tokens");
+  divides("tensor", p.tensor, r.seq_len / p.context, "tokens");
+  divides("tensor", p.tensor, a.vocab, "tokens of the vocabulary");
+  for (const model::LayerRun& run : a.layers) {
+    const model::Attention& t = run.layer.attention;
+    divides("tensor", p.tensor, t.heads, "heads");
+    divides("tensor", p.tensor, t.kv_heads, "key and value heads");
+    divides("tensor", p.tensor, run.layer.mlp.width, "features of the MLP");
+    divides("context", p.context, t.kv_heads / p.tensor, "key and value heads of a rank");
+  }
+  if (p.context > 1)
+    notes.push_back("Context parallelism: all-to-all of heads and tokens (--cp-comm-type a2a); " +
+                    std::to_string(r.seq_len / p.context) + " tokens per rank.");
+  if (p.zero > 1)
+    reject("parallel.zero = " + std::to_string(p.zero) + " in Megatron-LM",
+           "its FSDP is not replayed, the distributed optimizer is", "set parallel.zero to 1");
+  s.megatron.distributed_optimizer = p.zero == 1;
+  if (p.zero == 1) s.megatron.optimizer_ranks = p.data * p.context;
+  notes.push_back(p.zero == 1
+                      ? "Distributed optimizer: main weights and moments are divided over " +
+                            std::to_string(p.data * p.context) + " ranks (data and context)."
+                      : std::string("Without the distributed optimizer each rank has all main weights and "
+                                    "moments."));
+}
+
+void set_loss(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  if (r.memory.cross_entropy != CrossEntropy::kInPlace && r.memory.cross_entropy != CrossEntropy::kPlain)
+    reject("this plan.cross_entropy in Megatron-LM",
+           "\"in-place\" is the fused loss of Transformer Engine, \"plain\" that of Megatron Core");
+  s.megatron.loss_in_place = r.memory.cross_entropy == CrossEntropy::kInPlace;
+  notes.push_back(
+      s.megatron.loss_in_place
+          ? "Loss of Transformer Engine (--cross-entropy-loss-fusion --cross-entropy-fusion-impl te): the "
+            "gradient replaces the logits; plan.cross_entropy = \"plain\" is that of Megatron Core."
+          : "Loss of Megatron Core: logits are copied to f32; plan.cross_entropy = \"in-place\" is that of "
+            "Transformer Engine.");
+}
+
+}  // namespace
+
+void set_megatron(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+                  std::vector<std::string>& notes) {
+  /// On compute capability 9.0 and later; before, 4 MiB.
+  constexpr std::uint64_t kLinearWorkspace = (32u << 20) + 1024;
+  check_model(a);
+  if (r.mode != RunMode::kFull) reject("adapters in Megatron-LM", "it trains all weights");
+  if (r.optimizer != Optimizer::kAdamW)
+    reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\" in Megatron-LM",
+           "its Adam is replayed");
+  if (r.memory.attention == AttentionMemory::kMaterialised)
+    reject("plan.attention = \"materialised\" in Megatron-LM", "the fused attention of cuDNN is replayed");
+  s.modules = frameworks::ModelSource::kMegatron;
+  s.ddp.on = false;
+  s.megatron.linear_workspace = kLinearWorkspace;
+  set_types_of_megatron(r, s);
+  set_recomputation(r, s, notes);
+  set_ranks(a, r, s, notes);
+  set_stages(a, r, s, notes);
+  set_loss(r, s, notes);
+  if (a.tied && r.parallel.pipeline > 1)
+    notes.push_back("The tied embedding is on the first and the last stage, each with its own state.");
+}
+
+}  // namespace trainhost::pytorch

@@ -1,0 +1,215 @@
+// The replay of Megatron-LM: published peaks (the table of docs/pytorch-memory.md), the bytes that a layer
+// keeps, and runs that are not described.
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "core/base/error.hpp"
+#include "core/frameworks/caching_allocator.hpp"
+#include "core/frameworks/evaluate.hpp"
+#include "plugins/estimators/pytorch/report.hpp"
+#include "tests/core/parallel/measured_runs.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+/// SimuMax@4dcaae5, docs/b200/b200_release_v1.2_summary.json, each stage by itself: largest
+/// torch.cuda.max_memory_allocated() of its ranks.
+struct StagePeak {
+  std::size_t run;  // of megatron_runs()
+  std::uint32_t stage;
+  double measured_mib;
+  double lowest, highest;  // error, percent
+};
+const StagePeak kStagePeaks[] = {
+    {0, 0, 68149.20, -0.01, 0.01},  {0, 1, 64479.48, -0.01, 0.01}, {1, 0, 40009.77, -0.01, 0.01},
+    {4, 0, 88688.88, -0.01, 0.01},  {4, 1, 89173.40, -0.01, 0.01}, {5, 0, 54158.11, -0.01, 0.01},
+    {6, 0, 70070.56, -0.01, 0.01},  {7, 0, 89113.80, -0.01, 0.01}, {8, 0, 115371.98, -0.01, 0.01},
+    {9, 0, 120962.51, -0.01, 0.01},
+};
+/// max_memory_reserved() of all ranks; the worst stage.
+struct ReservedPeak {
+  std::size_t run;
+  std::uint64_t measured;
+  double lowest, highest;
+};
+const ReservedPeak kReservedPeaks[] = {
+    {0, 76111937536, -0.5, 0}, {1, 43138416640, -0.2, 0}, {4, 99063169024, -0.1, 0.1},
+    {5, 58684604416, -0.3, 0}, {6, 75518443520, -1.5, 0}, {7, 97874083840, 0, 0.6},
+    {8, 130348482560, -3, 0},  {9, 136904179712, 0, 0.3},
+};
+
+pytorch::Options megatron_options() {
+  pytorch::Options o;
+  o.framework = pytorch::Framework::kMegatron;
+  o.name = "megatron";
+  return o;
+}
+
+/// The settings of a published run: NullTokenizer adds a token, and B200 has the smaller workspace of cuBLAS.
+std::pair<model::Architecture, frameworks::StepSettings> published(const test::MeasuredRun& run) {
+  model::Architecture a = run.model;
+  const std::uint64_t multiple = 128 * run.run.parallel.tensor;
+  a.vocab = (a.vocab + 1 + multiple - 1) / multiple * multiple;
+  std::vector<std::string> notes;
+  frameworks::StepSettings s = pytorch::step_settings(a, run.run, megatron_options(), notes);
+  s.machine.cublas_workspace = 8'519'680;
+  return {std::move(a), s};
+}
+
+double error_percent(double ours, double measured) { return 100 * (ours - measured) / measured; }
+
+RunSpec small_run() {
+  RunSpec r = test::megatron({1, 1, 2}, 256);
+  r.micro_batch = 2;
+  return r;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(megatron_runs)
+
+BOOST_AUTO_TEST_CASE(allocated_bytes_agree_with_published_runs) {
+  const std::vector<test::MeasuredRun> runs = test::megatron_runs();
+  double sum = 0;
+  for (const StagePeak& p : kStagePeaks) {
+    auto [a, s] = published(runs[p.run]);
+    s.stage.index = p.stage;
+    const frameworks::TrainingStep step = frameworks::training_step(a, s);
+    const double ours = static_cast<double>(frameworks::find_peak(step.trace).bytes) / kMiB;
+    const double error = error_percent(ours, p.measured_mib);
+    std::printf("%-30s stage %u measured %10.2f MiB, replay %10.2f MiB, %+.4f %%\n", runs[p.run].what.c_str(),
+                p.stage, p.measured_mib, ours, error);
+    BOOST_TEST((error >= p.lowest && error <= p.highest), runs[p.run].what);
+    sum += std::abs(error);
+  }
+  BOOST_TEST(sum / static_cast<double>(std::size(kStagePeaks)) < 0.005);
+}
+
+BOOST_AUTO_TEST_CASE(reserved_bytes_agree_with_published_runs) {
+  const std::vector<test::MeasuredRun> runs = test::megatron_runs();
+  for (const ReservedPeak& p : kReservedPeaks) {
+    auto [a, s] = published(runs[p.run]);
+    std::uint64_t most = 0;
+    std::uint32_t &stage = s.stage.index, &rank = s.megatron.optimizer_rank;
+    for (stage = 0; stage < s.stage.stages; ++stage)
+      for (rank = 0; rank < s.megatron.optimizer_ranks; ++rank)
+        most = std::max(most, frameworks::replay_allocator(frameworks::training_step(a, s).trace).reserved);
+    const double error = error_percent(static_cast<double>(most), static_cast<double>(p.measured));
+    std::printf("%-30s reserved measured %7.2f GiB, replay %7.2f GiB, %+.2f %%\n", runs[p.run].what.c_str(),
+                static_cast<double>(p.measured) / 0x1p30, static_cast<double>(most) / 0x1p30, error);
+    BOOST_TEST((error >= p.lowest && error <= p.highest), runs[p.run].what);
+  }
+}
+
+/// With the defaults of the command line, except NCCL and the context.
+BOOST_AUTO_TEST_CASE(upper_bounds_are_above_the_published_reserved_bytes) {
+  const std::vector<test::MeasuredRun> runs = test::megatron_runs();
+  for (const ReservedPeak& p : kReservedPeaks) {
+    MemoryReport r = pytorch::report(runs[p.run].model, runs[p.run].run, megatron_options());
+    raise_to_upper_bounds(r);
+    const std::uint64_t runtime = r.component_bytes(Tier::kDevice, Component::kRuntime);
+    BOOST_TEST(r.tier_bytes(Tier::kDevice) - runtime >= p.measured, runs[p.run].what);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_layer_keeps_what_its_modules_save) {
+  // H 64, I 96, A 4, K 2, D 16, B 2, S 256: T = 512 tokens.
+  const model::Architecture a = test::dense(64, 96, 4, 2, 1024, 2);
+  const auto saved = [&](const RunSpec& run) {
+    std::vector<std::string> notes;
+    return frameworks::training_step(a, pytorch::step_settings(a, run, megatron_options(), notes))
+        .saved_bytes.at(2);
+  };
+  constexpr std::uint64_t T = 512, H = 64, I = 96, A = 4, K = 2, D = 16;
+  // Both norms keep input, output and 1/rms; attention q, k, v, output and log-sum-exp; fc1's output,
+  // SwiGLU's.
+  const std::uint64_t kept = 4 * 2 * T * H + 2 * 4 * T + 2 * T * (A + 2 * K) * D + 2 * T * A * D + 4 * T * A +
+                             2 * T * 2 * I + 2 * T * I;
+  RunSpec run = small_run();
+  BOOST_TEST(saved(run) == kept);
+  // Sequence parallelism divides what norms keep; the matrices divide the rest.
+  run.parallel.tensor = 2, run.parallel.sequence = true;
+  BOOST_TEST(saved(run) == kept / 2);
+  // Without it, the norms keep all tokens.
+  run.parallel.sequence = false;
+  const std::uint64_t norms = 4 * 2 * T * H + 2 * 4 * T;
+  BOOST_TEST(saved(run) == norms + (kept - norms) / 2);
+  // Context parallelism: half of the tokens, and the output of attention before its exchange.
+  run = small_run();
+  run.parallel.context = 2;
+  BOOST_TEST(saved(run) == kept / 2 + T * A * D);
+  run = small_run();
+  run.recompute = Recompute::kFull;
+  BOOST_TEST(saved(run) == 2 * T * H);
+  // v is a part of the product of linear_qkv, which recomputed attention keeps; its output is fc's input.
+  run.recompute = Recompute::kSelective;
+  BOOST_TEST(saved(run) == kept - 4 * T * A + 2 * T * (A + K) * D);
+}
+
+BOOST_AUTO_TEST_CASE(main_weights_and_moments_are_divided_over_data_and_context_ranks) {
+  const model::Architecture a = test::dense(512, 768, 4, 2, 1024, 2);
+  const auto bytes = [&](const RunSpec& run, Component c) {
+    return pytorch::report(a, run, megatron_options()).component_bytes(Tier::kDevice, c);
+  };
+  // Two layers of q, o (H x AD), k, v (H x KD), fc1, fc2 (3HI), two norms; embedding, head, norm.
+  constexpr std::uint64_t kLayer = 2 * 512 * 512 + 2 * 512 * 256 + 3 * 512 * 768 + 2 * 512,
+                          kElements = 2 * kLayer + 2 * 1024 * 512 + 512;
+  RunSpec run = small_run();
+  BOOST_TEST(bytes(run, Component::kWeights) == 2 * kElements);
+  BOOST_TEST(bytes(run, Component::kGradients) == 4 * kElements);
+  BOOST_TEST(bytes(run, Component::kMasterWeights) == 4 * kElements / 2);
+  BOOST_TEST(bytes(run, Component::kOptimizerState) == 8 * kElements / 2);
+  run.grad = DType::kBF16;
+  run.parallel.zero = 0;
+  BOOST_TEST(bytes(run, Component::kGradients) == 2 * kElements);
+  BOOST_TEST(bytes(run, Component::kOptimizerState) == 8 * kElements);
+}
+
+BOOST_AUTO_TEST_CASE(a_replay_of_many_layers_takes_a_few_milliseconds) {
+  const model::Architecture a = test::dense(8192, 28672, 64, 8, 128256, 126);
+  std::vector<std::string> notes;
+  const frameworks::StepSettings s =
+      pytorch::step_settings(a, test::megatron({8, 1, 8}, 4096), megatron_options(), notes);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::uint64_t reserved = frameworks::replay_allocator(frameworks::training_step(a, s).trace).reserved;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  std::printf("126 layers: %.1f ms\n", took.count());
+  BOOST_TEST(reserved > 0u);
+  BOOST_TEST(took.count() < 500);  // 4 ms on an idle machine
+}
+
+BOOST_AUTO_TEST_CASE(runs_that_are_not_described_are_refused_with_a_sentence) {
+  const auto refused = [](const model::Architecture& a, const RunSpec& run, const char* words) {
+    std::vector<std::string> notes;
+    BOOST_CHECK_EXCEPTION(
+        pytorch::step_settings(a, run, megatron_options(), notes), Error,
+        [&](const Error& e) { return std::string(e.what()).find(words) != std::string::npos; });
+  };
+  const model::Architecture a = test::dense(64, 96, 4, 2, 1024, 4);
+  const auto with = [&](const char* words, const auto& change) {
+    RunSpec run = small_run();
+    change(run);
+    refused(a, run, words);
+  };
+  with("plan.cross_entropy", [](RunSpec& r) { r.memory.cross_entropy = CrossEntropy::kFused; });
+  with("parallel.interleave", [](RunSpec& r) { r.parallel.pipeline = 2, r.parallel.virtual_stages = 2; });
+  with("parallel.pipeline = 3", [](RunSpec& r) { r.parallel.pipeline = 3; });
+  with("parallel.tensor = 4", [](RunSpec& r) { r.parallel.tensor = 4; });
+  with("parallel.context = 4", [](RunSpec& r) { r.parallel.context = 4; });
+  with("parallel.zero = 3", [](RunSpec& r) { r.parallel.zero = 3; });
+  with("train.precision", [](RunSpec& r) { r.compute = DType::kF8; });
+  with("plan.master", [](RunSpec& r) { r.master = DType::kNone; });
+  with("plan.moments", [](RunSpec& r) { r.moment = DType::kF8; });
+  with("optimizer.name", [](RunSpec& r) { r.optimizer = Optimizer::kSgd; });
+  with("adapters", [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8; });
+  with("plan.attention", [](RunSpec& r) { r.memory.attention = AttentionMemory::kMaterialised; });
+  const std::vector<test::MeasuredRun> runs = test::megatron_runs();
+  refused(runs[2].model, runs[2].run, "experts in Megatron-LM");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
