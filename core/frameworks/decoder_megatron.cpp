@@ -30,7 +30,8 @@ MegatronDecoder::MegatronDecoder(Tape& tape, const model::Architecture& a, const
   allocate_weights();
   t_.layer = -1;
   // The angles of the rank's tokens, which a cache keeps.
-  const std::int64_t head_dim = a.layers.front().layer.attention.head_dim;
+  const model::Attention& attention = a.layers.front().layer.attention;
+  const std::int64_t head_dim = attention.latent ? attention.rope_head_dim : attention.head_dim;
   kept_.push_back(
       t_.new_storage({tokens_ / batch_, head_dim}, Element::kF32, Purpose::kBuffers, "", "rotary angles"));
   if (s_.stage.last() && settings.megatron.sequence_parallel)
@@ -60,49 +61,65 @@ void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Laye
   w.kv_heads = a.kv_heads / s_.tensor;
   w.head_dim = a.head_dim;
   w.width = l.mlp.width / s_.tensor;
+  if (a.latent) plan_latent_attention(a, index, w);
   const auto add = [&](const Shape& shape, const char* module, Tensor& target) {
     planned_.push_back({shape, index, module, &target});
   };
   const std::int64_t qkv = (w.heads + 2 * w.kv_heads) * w.head_dim;
-  add({hidden_, w.heads * w.head_dim}, "self_attention.linear_proj", w.o);
-  add({hidden_}, "self_attention.linear_qkv.norm", w.qkv_norm);
-  add({qkv, hidden_}, "self_attention.linear_qkv", w.qkv);
-  if (a.q_bias) add({qkv}, "self_attention.linear_qkv.bias", w.qkv_bias);
-  if (a.qk_norm != model::NormKind::kNone) {
-    add({w.head_dim}, "self_attention.q_layernorm", w.q_norm);
-    add({w.head_dim}, "self_attention.k_layernorm", w.k_norm);
+  if (!a.latent) {
+    add({hidden_, w.heads * w.head_dim}, "self_attention.linear_proj", w.o);
+    add({hidden_}, "self_attention.linear_qkv.norm", w.qkv_norm);
+    add({qkv, hidden_}, "self_attention.linear_qkv", w.qkv);
+    if (a.q_bias) add({qkv}, "self_attention.linear_qkv.bias", w.qkv_bias);
+    if (a.qk_norm != model::NormKind::kNone) {
+      add({w.head_dim}, "self_attention.q_layernorm", w.q_norm);
+      add({w.head_dim}, "self_attention.k_layernorm", w.k_norm);
+    }
+  }
+  if (l.experts.count) {
+    add({hidden_}, "pre_mlp_layernorm", w.mlp_norm);
+    plan_experts(l.experts, index, w);
+    return;
   }
   add({hidden_}, "mlp.linear_fc1.norm", w.mlp_norm);
   add({2 * w.width, hidden_}, "mlp.linear_fc1", w.fc1);
   add({hidden_, w.width}, "mlp.linear_fc2", w.fc2);
 }
 
-/// Parameters begin at multiples of 64 elements, and the buffer has the same part for each rank.
-std::int64_t MegatronDecoder::buffer_elements() const {
+/// Parameters begin at multiples of 64 elements, and the buffers have the same part for each rank.
+void MegatronDecoder::allocate_buffers(bool experts) {
   constexpr std::int64_t kBucketEnd = 128;
-  const bool divided = s_.megatron.distributed_optimizer;
-  std::int64_t elements = 0;
+  const bool moved = s_.megatron.distributed_optimizer;
+  Buffers& b = buffers_[experts];
+  b.ranks = s_.megatron.optimizer_ranks;
+  if (experts) b.ranks = std::max<std::int64_t>(1, b.ranks / s_.megatron.expert_ranks);
   for (const Planned& p : planned_) {
+    if (p.expert != experts) continue;
     const auto n = static_cast<std::int64_t>(p.shape.count());
-    elements += divided ? padded(n, kParameterStart) : n;
+    b.elements += moved ? padded(n, kParameterStart) : n;
   }
-  return divided ? padded(elements, std::lcm(std::int64_t{s_.megatron.optimizer_ranks}, kBucketEnd))
-                 : elements;
+  if (b.elements == 0) return;
+  if (moved) b.elements = padded(b.elements, std::lcm(b.ranks, kBucketEnd));
+  const char* module = experts ? "experts" : "";
+  if (moved)
+    b.weights = t_.new_storage({b.elements}, s_.weights, Purpose::kWeights, module, "buffer of weights");
+  b.gradients =
+      t_.new_storage({b.elements}, s_.megatron.gradients, Purpose::kGradients, module, "buffer of gradients");
 }
 
-/// Elements of each parameter in the part of the buffer that a rank updates. The buffer has the parameters in
-/// reverse order, and each rank has an equal part of it.
-std::vector<std::int64_t> MegatronDecoder::shards() const {
-  const std::int64_t part = buffer_elements() / s_.megatron.optimizer_ranks;
-  const std::int64_t first = part * s_.megatron.optimizer_rank, last = first + part;
-  std::vector<std::int64_t> out(planned_.size());
+/// Elements of each parameter in the part of its buffer that this rank updates. A buffer has the parameters
+/// in reverse order, and each rank an equal part of it.
+void MegatronDecoder::find_shards(bool experts) {
+  const Buffers& b = buffers_[experts];
+  const std::int64_t part = b.elements / b.ranks;
+  const std::int64_t first = part * (s_.megatron.optimizer_rank % b.ranks), last = first + part;
   std::int64_t begin = 0;
   for (std::size_t i = planned_.size(); i-- > 0;) {
+    if (planned_[i].expert != experts) continue;
     const auto n = static_cast<std::int64_t>(planned_[i].shape.count());
-    out[i] = std::max<std::int64_t>(0, std::min(begin + n, last) - std::max(begin, first));
+    shards_[i] = std::max<std::int64_t>(0, std::min(begin + n, last) - std::max(begin, first));
     begin += padded(n, kParameterStart);
   }
-  return out;
 }
 
 void MegatronDecoder::allocate_weights() {
@@ -112,20 +129,20 @@ void MegatronDecoder::allocate_weights() {
     own.push_back(t_.parameter(p.shape, s_.weights, p.module, true));
   }
   t_.layer = -1;
-  const std::int64_t elements = buffer_elements();
-  const bool moved = s_.megatron.distributed_optimizer;
-  if (moved) weights_ = t_.new_storage({elements}, s_.weights, Purpose::kWeights, "", "buffer of weights");
-  gradients_ =
-      t_.new_storage({elements}, s_.megatron.gradients, Purpose::kGradients, "", "buffer of gradients");
-  for (std::size_t i = planned_.size(); i-- > 0;) {
-    Tensor p = std::move(own[i]);
-    if (moved) {
-      p = t_.alias(weights_, planned_[i].shape);
-      p->parameter = p->requires_grad = true;
+  shards_.resize(planned_.size());
+  for (const bool experts : {false, true}) {
+    allocate_buffers(experts);
+    find_shards(experts);
+    for (std::size_t i = planned_.size(); i-- > 0;) {
+      if (planned_[i].expert != experts) continue;
+      Tensor p = std::move(own[i]);
+      if (const Tensor& buffer = buffers_[experts].weights) {
+        p = t_.alias(buffer, planned_[i].shape);
+        p->parameter = p->requires_grad = true;
+      }
+      *planned_[i].target = std::move(p);
     }
-    *planned_[i].target = std::move(p);
   }
-  shards_ = shards();
   for (std::size_t i = 0; i < planned_.size(); ++i) {
     if (shards_[i] == 0) continue;
     const Planned& p = planned_[i];

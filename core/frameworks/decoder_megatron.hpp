@@ -25,6 +25,13 @@ class MegatronDecoder {
   struct Layer {
     Tensor qkv_norm, qkv, qkv_bias, q_norm, k_norm, o, mlp_norm, fc1, fc2;
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0, width = 0;  // of this rank
+    // Multi-latent attention. q_down and q_norm: none where q is a projection of the hidden state.
+    Tensor q_down, q_up, kv_down, kv_norm, kv_up;
+    std::int64_t q_head_dim = 0, v_head_dim = 0, latent = 0, rope_dim = 0;
+    // Experts of this rank: fc1 and fc2 of each in turn.
+    Tensor router, shared_fc1, shared_fc2;
+    std::vector<Tensor> experts;
+    std::int64_t expert_count = 0, experts_per_token = 0;
   };
   /// A parameter as it is created, before it becomes a part of the buffer.
   struct Planned {
@@ -32,6 +39,12 @@ class MegatronDecoder {
     std::int32_t layer;
     const char* module;
     Tensor* target;
+    bool expert = false;
+  };
+  /// Contiguous buffers of weights and of gradients. Experts have their own: fewer ranks share each.
+  struct Buffers {
+    Tensor weights, gradients;
+    std::int64_t elements = 0, ranks = 1;
   };
   struct Pass {
     Tensor input, output;  // output: the loss in the last stage
@@ -41,8 +54,10 @@ class MegatronDecoder {
   void plan_weights(const model::Architecture& architecture);
   void plan_layer(const model::Layer& layer, std::int32_t index, Layer& weights);
   void allocate_weights();
-  std::int64_t buffer_elements() const;
-  std::vector<std::int64_t> shards() const;
+  void plan_latent_attention(const model::Attention& attention, std::int32_t index, Layer& weights);
+  void plan_experts(const model::Experts& experts, std::int32_t index, Layer& weights);
+  void allocate_buffers(bool experts);
+  void find_shards(bool experts);
 
   // Modules (megatron_layers.cpp).
   Tensor embedded(const Tensor& ids);
@@ -52,11 +67,17 @@ class MegatronDecoder {
   Tensor norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight, const Tensor& bias,
                      const char* module);
   Tensor row_linear(const Tensor& x, const Tensor& weight, const char* module);
-  Tensor swiglu(const Tensor& x);
+  Tensor swiglu(const Tensor& x, const Tensor& scale = {});
   Tensor head(const Tensor& x);
   Tensor loss_of(const Tensor& logits);
   Tensor recomputed(std::vector<Tensor> inputs,
                     const std::function<Tensor(const std::vector<Tensor>&)>& region);
+  // megatron_experts.cpp
+  Tensor latent_attention(const Tensor& x, const Layer& w);
+  Tensor experts(const Tensor& x, const Layer& w);
+  Tensor routed(const Tensor& x, const Layer& w);
+  Tensor plain_linear(const Tensor& x, const Tensor& weight, const char* module);
+  void use_workspaces_of_experts();
   Tensor layers(Tensor x);
   Tensor gathered(const Tensor& x, const char* name);
   /// Sum over the ranks of what `x` holds; the rank's tokens of it.
@@ -77,7 +98,7 @@ class MegatronDecoder {
   std::int64_t batch_, tokens_, rows_, hidden_,
       vocab_;  // tokens_: T; rows_: of the hidden state; vocab_: of this rank
   bool tied_;
-  Tensor weights_, gradients_;  // contiguous buffers
+  Buffers buffers_[2];  // of all but experts, of experts
   Tensor embedding_, final_norm_, head_;
   std::vector<Planned> planned_;
   std::vector<std::int64_t> shards_;  // elements of each parameter that this rank updates
@@ -87,6 +108,7 @@ class MegatronDecoder {
   Tensor gathered_head_input_, linear_workspace_;
   std::deque<Pass> in_flight_;
   std::uint32_t forwards_ = 0, backwards_ = 0;
+  bool experts_used_ = false;
 };
 
 }  // namespace trainhost::frameworks

@@ -126,8 +126,9 @@ Tensor MegatronDecoder::recomputed(std::vector<Tensor> inputs,
 }
 
 Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
-  const Tensor h = add(t_, x, attention(x, w));
+  const Tensor h = add(t_, x, w.kv_up ? latent_attention(x, w) : attention(x, w));
   const auto fed = [&] {
+    if (w.router) return experts(h, w);
     const Tensor both = norm_linear(h, w.mlp_norm, w.fc1, {}, "mlp.linear_fc1");
     return row_linear(swiglu(both), w.fc2, "mlp.linear_fc2");
   };
@@ -137,7 +138,8 @@ Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
 Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight,
                                     const Tensor& bias, const char* module) {
   const ModuleScope scope(t_, module);
-  const Tensor normed = t_.make({rows_, hidden_}, x->type, "output of the norm");
+  const std::int64_t width = x->shape[1];
+  const Tensor normed = t_.make({rows_, width}, x->type, "output of the norm");
   const Tensor scale = t_.make({rows_}, Element::kF32, "1/rms");
   Tensor out;
   {
@@ -147,16 +149,16 @@ Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const T
   const std::array inputs{x, norm, bias};
   const std::array saved{x, normed, scale};
   return t_.apply_view({"output", inputs, saved, false,
-                        [this, weight](BackwardCall& c) {
+                        [this, weight, width](BackwardCall& c) {
                           Tensor all;
                           if (s_.megatron.sequence_parallel) all = gathered(c.saved[1], "gathered tokens");
                           const Element type = c.grads[0]->type;
-                          const Tensor product = t_.make({tokens_, hidden_}, type, "gradient of the norm");
+                          const Tensor product = t_.make({tokens_, width}, type, "gradient of the norm");
                           const Tensor own = scattered(product, "gradient of the rank's tokens");
                           c.saved[1].reset();
                           all.reset();
-                          c.results[0] = t_.make({rows_, hidden_}, type, "gradient");
-                          c.results[1] = t_.make({hidden_}, type, "gradient of the weight");
+                          c.results[0] = t_.make({rows_, width}, type, "gradient");
+                          c.results[1] = t_.make({width}, type, "gradient of the weight");
                           if (c.needs(2))
                             c.results[2] = t_.make({weight->shape[0]}, type, "gradient of the bias");
                           dummy_gradient(weight);
@@ -179,15 +181,16 @@ Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const 
                        out, out->shape);
 }
 
-/// One kernel of both halves; it keeps its input.
-Tensor MegatronDecoder::swiglu(const Tensor& x) {
-  const ModuleScope scope(t_, "mlp");
+/// One kernel of both halves; it keeps its input, and the numbers that scale the rows of experts.
+Tensor MegatronDecoder::swiglu(const Tensor& x, const Tensor& scale) {
+  const ModuleScope scope(t_, scale ? "mlp.experts" : "mlp");
   const std::array inputs{x};
-  return t_.apply({"output of SwiGLU", inputs, inputs, false,
+  const std::array saved{x, scale};
+  return t_.apply({"output of SwiGLU", inputs, std::span(saved.data(), scale ? 2 : 1), false,
                    [](BackwardCall& c) {
                      c.results[0] = c.tape.make(c.saved[0]->shape, c.saved[0]->type, "gradient of SwiGLU");
                    }},
-                  {tokens_, x->shape[1] / 2}, x->type);
+                  {x->shape[0], x->shape[1] / 2}, x->type);
 }
 
 Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
@@ -228,7 +231,8 @@ Tensor MegatronDecoder::core_attention(const Tensor& q, const Tensor& k, const T
   const bool exchanges = s_.context > 1;
   std::vector<Tensor> saved{q, k, v};
   if (exchanges) saved = exchanged(t_, {q, k, v}, true);
-  Tensor out = t_.make(q->shape.made_contiguous(), q->type, "output");
+  const std::int64_t width = w.heads * (w.v_head_dim ? w.v_head_dim : w.head_dim);
+  Tensor out = t_.make({tokens_, width}, q->type, "output");
   saved.push_back(out);
   saved.push_back(t_.make({tokens_ * w.heads}, Element::kF32, "log-sum-exp"));
   if (exchanges) out = exchanged(t_, {out}, false)[0];

@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::string_view kFamilies[] = {"gemma2",  "gemma3",  "gemma3_text", "gpt2",  "llama",
                                           "mistral", "mixtral", "phi3",        "qwen2", "qwen3"};
-constexpr std::string_view kMegatronFamilies[] = {"llama", "mistral", "qwen2", "qwen3"};
+constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", "llama", "mistral",
+                                                  "mixtral",     "qwen2",       "qwen3", "qwen3_moe"};
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 

@@ -42,6 +42,7 @@ enum LoraTarget : std::uint32_t {
 struct MegatronPolicy {
   bool distributed_optimizer = false;  // weights are moved to a buffer; main weights and moments are divided
   std::uint32_t optimizer_ranks = 1;   // that share main weights and moments
+  std::uint32_t expert_ranks = 1;      // each has a part of the experts
   std::uint32_t optimizer_rank = 0;    // of these
   bool sequence_parallel = false;
   bool loss_in_place = true;          // the loss of Transformer Engine; otherwise that of Megatron Core

@@ -19,8 +19,8 @@ id = "pytorch"
 version = "0.1.0"
 kind = "estimator"
 summary = "replay of a PyTorch training step and of its caching allocator"
-families = ["gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "phi", "phi3",
-  "qwen2", "qwen3"]
+families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral",
+  "mixtral", "phi", "phi3", "qwen2", "qwen3", "qwen3_moe"]
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
@@ -42,7 +42,8 @@ std::int32_t match(const th_model* m, const th_run* r) {
     if (!m || !r || !TH_HAS(m, th_model, family) || !m->family) return 0;
     // Runs that are not described get a sentence from estimate().
     const bool known = frameworks::has_builder(m->family) ||
-                       frameworks::has_builder(m->family, frameworks::ModelSource::kLitgpt);
+                       frameworks::has_builder(m->family, frameworks::ModelSource::kLitgpt) ||
+                       frameworks::has_builder(m->family, frameworks::ModelSource::kMegatron);
     return known ? kReplay : 0;
   } catch (...) {
     return 0;

@@ -186,7 +186,7 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
   constexpr std::size_t kMostLayers = 4096;  // as in a run file
   const bool layers = std::ranges::all_of(a.layers, [](const model::LayerRun& l) {
     const model::Attention& t = l.layer.attention;
-    return l.count > 0 && t.heads > 0 && t.kv_heads > 0 && t.head_dim > 0;
+    return l.count > 0 && t.heads > 0 && t.kv_heads > 0 && (t.latent ? t.v_head_dim : t.head_dim) > 0;
   });
   if (a.layers.empty() || !layers || a.hidden == 0 || a.vocab == 0 || a.layer_count() > kMostLayers)
     throw usage_error(

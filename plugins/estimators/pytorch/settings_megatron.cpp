@@ -1,5 +1,6 @@
-// The GPT model of Megatron-LM with Transformer Engine: bf16 or fp16 weights, main weights in f32, a
-// contiguous buffer of gradients, tensor, sequence, context and pipeline parallelism.
+// Megatron-LM: which runs core/frameworks/decoder_megatron.hpp describes, and their settings. Bf16 or fp16
+// weights with f32 main weights; tensor, sequence, context, expert and pipeline parallelism. Everything else
+// is refused with one sentence. Next: decoder_megatron.hpp.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -16,7 +17,7 @@ std::string assigned_type(const char* key, DType t) {
   return std::string(key) + " = \"" + std::string(run_file_name(t)) + "\"";
 }
 
-/// Layers of LayerNormLinear, attention with rotary embedding, and SwiGLU.
+/// Layers of LayerNormLinear or multi-latent attention with rotary embedding, SwiGLU, and experts.
 bool is_described_by_megatron(const model::LayerRun& run) {
   const model::Layer& l = run.layer;
   const model::Attention& a = l.attention;
@@ -24,18 +25,47 @@ bool is_described_by_megatron(const model::LayerRun& run) {
       a.q_bias == a.k_bias && a.q_bias == a.v_bias && !a.o_bias && !l.mlp.up_bias && !l.mlp.down_bias;
   const bool qk_norm =
       a.qk_norm == model::NormKind::kNone || (a.qk_norm == model::NormKind::kRms && a.qk_norm_per_head);
-  return biases && qk_norm && !a.latent && l.mlp.gated && l.mlp.width > 0 && l.experts.count == 0 &&
-         l.norm == model::NormKind::kRms && l.norms == 2;
+  const model::Experts& e = l.experts;
+  const bool mlp =
+      e.count ? e.each.gated && !e.shared_gate && l.mlp.width == 0 : l.mlp.gated && l.mlp.width > 0;
+  return biases && qk_norm && mlp && l.norm == model::NormKind::kRms && l.norms == 2;
 }
 
 void check_model(const model::Architecture& a) {
-  if (a.has_experts()) reject("experts in Megatron-LM", "their buffers are not replayed");
-  const bool latent =
-      std::ranges::any_of(a.layers, [](const model::LayerRun& run) { return run.layer.attention.latent; });
-  if (latent) reject("multi-latent attention in Megatron-LM", "its projections are not replayed");
   if (!frameworks::has_builder(a.family, frameworks::ModelSource::kMegatron) ||
       !std::ranges::all_of(a.layers, is_described_by_megatron))
-    reject("this model in Megatron-LM", "Llama, Mistral, Qwen2 and Qwen3 without experts are replayed");
+    reject(
+        "this model in Megatron-LM",
+        "Llama, Mistral, Mixtral, Qwen2, Qwen3 and DeepSeek V2 and V3 with experts of one kind are replayed");
+}
+
+/// Experts: each rank has equal parts of them, and all tensor-parallel ranks would share them.
+void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+                 std::vector<std::string>& notes) {
+  const std::uint32_t ranks = r.parallel.expert;
+  bool latent = false;
+  for (const model::LayerRun& run : a.layers) {
+    latent |= run.layer.attention.latent;
+    if (run.layer.experts.count % std::max(1u, ranks))
+      reject("parallel.expert = " + std::to_string(ranks) + " with " +
+                 std::to_string(run.layer.experts.count) + " experts",
+             "the ranks have equal parts");
+  }
+  if (ranks > 1 && !a.has_experts())
+    reject("parallel.expert = " + std::to_string(ranks) + " without experts", "the ranks have parts of them");
+  if ((a.has_experts() || latent) && r.parallel.tensor > 1)
+    reject(
+        "parallel.tensor = " + std::to_string(r.parallel.tensor) + " with experts or multi-latent attention",
+        "their tensor parallelism is not replayed");
+  if (latent && r.parallel.context > 1)
+    reject("parallel.context = " + std::to_string(r.parallel.context) + " with multi-latent attention",
+           "its exchange is not replayed");
+  s.megatron.expert_ranks = std::max(1u, ranks);
+  if (a.has_experts())
+    notes.push_back(
+        "Experts: grouped products, fused permutation, all-to-all; every expert gets an equal share of the "
+        "tokens "
+        "(--moe-grouped-gemm --moe-permute-fusion --moe-token-dispatcher-type alltoall).");
 }
 
 Element type_of(DType t, const char* key) {
@@ -101,7 +131,6 @@ void set_ranks(const model::Architecture& a, const RunSpec& r, frameworks::StepS
                  " " + what,
              "the ranks have equal parts");
   };
-  if (p.expert > 1) reject("parallel.expert = " + std::to_string(p.expert), "experts are not replayed");
   s.tensor = p.tensor;
   s.context = p.context;
   s.megatron.sequence_parallel = p.sequence && p.tensor > 1;
@@ -125,7 +154,10 @@ void set_ranks(const model::Architecture& a, const RunSpec& r, frameworks::StepS
   if (p.zero == 1) s.megatron.optimizer_ranks = p.data * p.context;
   notes.push_back(p.zero == 1
                       ? "Distributed optimizer: main weights and moments are divided over " +
-                            std::to_string(p.data * p.context) + " ranks (data and context)."
+                            std::to_string(p.data * p.context) + " ranks (data and context)" +
+                            (p.expert > 1 ? ", those of experts over " +
+                                                std::to_string(p.data * p.context / p.expert) + "."
+                                          : std::string("."))
                       : std::string("Without the distributed optimizer each rank has all main weights and "
                                     "moments."));
 }
@@ -161,6 +193,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, frameworks::St
   s.megatron.linear_workspace = kLinearWorkspace;
   set_types_of_megatron(r, s);
   set_recomputation(r, s, notes);
+  set_experts(a, r, s, notes);
   set_ranks(a, r, s, notes);
   set_stages(a, r, s, notes);
   set_loss(r, s, notes);
