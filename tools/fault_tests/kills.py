@@ -6,8 +6,9 @@ import time
 
 from program import checkpoints, empty, finish_run, model_bytes, seeded, temporary_names
 
-# Mostly saves: each step is followed by one.
-SETS = {"train.steps": 40, "output.checkpoint_every": 1}
+def run_of_saves(c):
+    """Settings of a run that mostly saves: each step is followed by a checkpoint."""
+    return {"train.steps": c.count(15, 40, 40), "output.checkpoint_every": 1}
 
 
 def announced_checkpoint(folder):
@@ -38,10 +39,11 @@ def wrong_after(c, reference, folder, r, resumed, announced):
 
 def random_kills(c, row):
     """Chains of kills: a run is killed and resumed until it ends, then its model is compared."""
-    reference = c.reference(SETS)
+    sets = run_of_saves(c)
+    reference = c.reference(sets)
     wanted = c.count(12, 5000, 50000)
     # Without the first run's reading of files from disk.
-    span = min(reference.seconds, c.program.run(c.program.train(empty(os.path.join(c.work, "F1")), SETS)).seconds)
+    span = min(reference.seconds, c.program.run(c.program.train(empty(os.path.join(c.work, "F1")), sets)).seconds)
     kills = first = saving = chain = 0
     while kills < wanted and not c.out_of_time():
         chain += 1
@@ -52,7 +54,7 @@ def random_kills(c, row):
         for _ in range(200):
             options = ["--resume"] if checkpoints(folder) else ["--overwrite"] if model_bytes(folder) else []
             delays.append(random.uniform(0, 1.3 * span))
-            p = c.program.start(c.program.train(folder, SETS) + options)
+            p = c.program.start(c.program.train(folder, sets) + options)
             time.sleep(delays[-1])
             p.send_signal(signal.SIGKILL)
             if p.wait() != -signal.SIGKILL:
@@ -64,7 +66,7 @@ def random_kills(c, row):
             if kills == wanted:
                 break
         announced = announced_checkpoint(folder)
-        r, resumed = finish_run(c.program, folder, SETS) if p.returncode or not model_bytes(folder) else (None, 0)
+        r, resumed = finish_run(c.program, folder, sets) if p.returncode or not model_bytes(folder) else (None, 0)
         why = wrong_after(c, reference, folder, r, resumed, announced) if r else reference.difference(folder)
         if p.returncode not in (0, -signal.SIGKILL):
             why = why or f"a resumed run exits with {p.returncode}"

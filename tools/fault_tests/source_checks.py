@@ -1,7 +1,8 @@
 """F29 and F30: branch coverage of the parsers, the checkpoint protocol and the size arithmetic; and removed checks.
 
-Both build the modules and their tests in a folder of their own. F30 does not build once per mutant: every check of the
-copied sources gets a number, and an environment variable chooses the one that is ignored.
+Both build the modules and their tests in a folder of their own; tier 0 compiles two modules again (quick_checks.py).
+F30 does not build once per mutant: every check of the copied sources gets a number, and an environment variable chooses
+the one that is ignored.
 """
 import gzip
 import json
@@ -21,7 +22,7 @@ MODULES = ("base", "checkpoint", "data", "runfile")
 NO_READERS = ("grammar", "stories")  # files that generate text
 REJECTS = re.compile(r"\b(throw|throw_errno|fail\w*|wrong_type|reject\w*|damaged|error|usage_error|run_error)\b\s*[(;E]|"
                      r"\bthrow\b|return (false|std::nullopt|\"|fmt::format)")
-MUTANT_HEADER = Path(__file__).with_name("mutant.hpp").read_text()
+MUTANT_HEADER = Path(__file__).with_name("mutant.hpp")
 SLOW_S = 1.0  # slower test cases only run if no faster one notices
 
 
@@ -108,6 +109,20 @@ def write_if_changed(path, text):
         f.write(text)
 
 
+def numbered(root, file, checks):
+    """The text of a source file with a number in each of its checks, which are appended to `checks`."""
+    with open(os.path.join(root, file)) as f:
+        text = f.read()
+    out, last = [], 0
+    for begin, end in [] if os.path.basename(file).startswith(NO_READERS) else checks_in(text):
+        number = len(checks)
+        checks.append({"number": number, "module": file.split("/")[1], "file": file,
+                       "line": text.count("\n", 0, begin) + 1, "condition": " ".join(text[begin:end].split())})
+        out += [text[last:begin], f" ({text[begin:end]}) && trainhost_check({number})"]
+        last = end
+    return "".join([*out, text[last:]])
+
+
 def mutate(root, work):
     """Copies the tree and numbers its checks. Returns (source folder, checks as dictionaries)."""
     source = os.path.join(work, "source")
@@ -118,21 +133,12 @@ def mutate(root, work):
                 or (folder in of_modules and n.endswith(".cpp"))]
 
     shutil.copytree(root, source, ignore=left_out, dirs_exist_ok=True)
-    write_if_changed(os.path.join(source, "mutant.hpp"), MUTANT_HEADER)
+    write_if_changed(os.path.join(source, "mutant.hpp"), MUTANT_HEADER.read_text())
     checks = []
     for module in MODULES:
-        folder = os.path.join(root, "core", module)
-        for name in sorted(n for n in os.listdir(folder) if n.endswith(".cpp")):
-            with open(os.path.join(folder, name)) as f:
-                text = f.read()
-            out, last = [], 0
-            for begin, end in [] if name.startswith(NO_READERS) else checks_in(text):
-                number = len(checks)
-                checks.append({"number": number, "module": module, "file": f"core/{module}/{name}",
-                               "line": text.count("\n", 0, begin) + 1, "condition": " ".join(text[begin:end].split())})
-                out += [text[last:begin], f" ({text[begin:end]}) && trainhost_check({number})"]
-                last = end
-            write_if_changed(os.path.join(source, "core", module, name), "".join([*out, text[last:]]))
+        for name in sorted(n for n in os.listdir(os.path.join(root, "core", module)) if n.endswith(".cpp")):
+            file = f"core/{module}/{name}"
+            write_if_changed(os.path.join(source, file), numbered(root, file, checks))
     return source, checks
 
 
@@ -171,7 +177,8 @@ def test_cases(path):
 def first_error(c, path, cases, seconds, **variables):
     """Runs test cases of a program until the first error. Returns its place, "" if they pass."""
     env = dict(os.environ, TRAINHOST_CACHE=os.path.join(c.work, "cache"), **variables)
-    words = ["nice", "-n", "19", path, "--report_level=no", "--color_output=no", *(f"--run_test={x}" for x in cases)]
+    nice = ["nice", "-n", "19"] if c.tier else []
+    words = [*nice, path, "--report_level=no", "--color_output=no", *(f"--run_test={x}" for x in cases)]
     p = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                          start_new_session=True)
     end, text, found = time.monotonic() + seconds, b"", ""
@@ -196,8 +203,9 @@ def first_error(c, path, cases, seconds, **variables):
     return f"ends with {p.returncode}" if p.wait() else ""
 
 
-def reaching_cases(c, build, checks):
-    """By check: (program, test case, seconds) of those in which its condition is true, fastest first."""
+def reaching_cases(c, jobs, checks):
+    """By check: (program, test case, seconds) of the (program, test case) pairs in which its condition is true, fastest
+    first."""
     by_check = {x["number"]: [] for x in checks}
 
     def run(i, job):
@@ -214,8 +222,7 @@ def reaching_cases(c, build, checks):
             if reached[number]:
                 cases.append((program, case, seconds))
 
-    programs = [os.path.join(build, "tests", name) for name in all_tests(build)]
-    c.in_parallel([(p, x) for p in programs for x in test_cases(p)], run)
+    c.in_parallel(jobs, run)
     return {n: sorted(cases, key=lambda x: x[2]) for n, cases in by_check.items()}
 
 
@@ -228,7 +235,7 @@ def who_notices(c, check, cases):
     runs = [(program, x) for program, x in fast.items()]
     runs += [(program, [(case, seconds)]) for program, case, seconds in cases if seconds >= SLOW_S]
     for program, some in runs:
-        limit = 10 * sum(seconds for _, seconds in some) + 60
+        limit = 10 * sum(seconds for _, seconds in some) + (60 if c.tier else 2)
         why = first_error(c, program, [x for x, _ in some], limit, TRAINHOST_MUTANT=str(check["number"]))
         if why:
             return f"{os.path.basename(program)}: {why}"
@@ -236,15 +243,19 @@ def who_notices(c, check, cases):
 
 
 def mutation(c, row):
-    if c.tier == 0:
-        return row.not_run("tier 1 and above")
     work = c.source_build or c.work
     os.makedirs(work, exist_ok=True)
     source, checks = mutate(c.root, os.path.join(work, "mutants"))
     build = os.path.join(work, "mutants", "build")
-    row.figure("checks", len(checks))
     make(c, source, build, "-include " + os.path.join(source, "mutant.hpp"))
-    cases = reaching_cases(c, build, checks)
+    programs = [os.path.join(build, "tests", name) for name in all_tests(build)]
+    row.figure("checks", len(checks))
+    cases = reaching_cases(c, [(p, x) for p in programs for x in test_cases(p)], checks)
+    remove_checks(c, row, c.sample_of(checks, c.mutants or len(checks), "F30"), cases)
+
+
+def remove_checks(c, row, checks, cases):
+    """Ignores one check after the other; at most 5 % of them may go unnoticed."""
     results = []
     c.details["F30"] = []
 
@@ -260,7 +271,7 @@ def mutation(c, row):
         row.figure("removed", f"{len(results):,}")
         row.figure("noticed", f"{sum(results):,} ({100 * sum(results) / len(results):.1f} %)")
 
-    c.in_parallel(c.sample_of(checks, c.mutants or len(checks), "F30"), run)
+    c.in_parallel(checks, run)
     missed = sorted(c.details["F30"], key=lambda x: x["number"])
     row.case(len(missed) <= 0.05 * len(results), f"{len(missed)} removed checks of {len(results)} were not noticed: "
              + "; ".join(f"{x['file']}:{x['line']} {x['condition']}" for x in missed)[:1500])
@@ -269,8 +280,6 @@ def mutation(c, row):
 
 def coverage(c, row):
     """Branches of the modules that their tests take, without those of exceptions that the compiler adds."""
-    if c.tier == 0:
-        return row.not_run("tier 1 and above")
     work = c.source_build or c.work
     build = os.path.join(work, "coverage")
     os.makedirs(build, exist_ok=True)
@@ -279,25 +288,34 @@ def coverage(c, row):
     for name in targets:
         r = subprocess.run(["nice", "-n", "19", os.path.join(build, "tests", name)], env=env, capture_output=True)
         row.case(r.returncode == 0, f"{name}: exit {r.returncode}")
-    taken = {}
-    for folder, _, files in os.walk(os.path.join(build, "core")):
-        for name in files:
-            if name.endswith(".gcda"):
-                add_branches(os.path.join(folder, name), c.root, taken)
-    figures, total = {}, [0, 0]
-    for (file, _, _), count in taken.items():
-        sums = figures.setdefault(file, [0, 0])
-        for s in (sums, total):
-            s[0] += count > 0
-            s[1] += 1
+    figures, taken = taken_branches(c.root, os.path.join(build, "core"))
     c.details["F29"] = {f: {"taken": t, "branches": n} for f, (t, n) in sorted(figures.items())}
     c.details["F29 not taken"] = sorted({f"{f}:{line}" for (f, line, _), n in taken.items() if not n})
     for module in MODULES:
-        t, n = (sum(v[i] for f, v in figures.items() if f.startswith(f"core/{module}/")) for i in (0, 1))
-        if n:
-            row.figure(f"core/{module}", f"{100 * t / n:.1f} % of {n:,}")
-    if total[1]:
-        row.figure("all", f"{100 * total[0] / total[1]:.1f} % of {total[1]:,} branches")
+        of_module = [v for f, v in figures.items() if f.startswith(f"core/{module}/")]
+        if of_module:
+            row.figure(f"core/{module}", share(of_module))
+    row.figure("all", share(figures.values()))
+
+
+def share(figures):
+    taken, branches = (sum(v[i] for v in figures) for i in (0, 1))
+    return f"{100 * taken / branches:.1f} % of {branches:,} branches" if branches else "no branches"
+
+
+def taken_branches(root, build):
+    """By file: [taken, all]; and by (file, line, number in the line) how often the branch was taken."""
+    taken = {}
+    for folder, _, files in os.walk(build):
+        for name in files:
+            if name.endswith(".gcda"):
+                add_branches(os.path.join(folder, name), root, taken)
+    figures = {}
+    for (file, _, _), count in taken.items():
+        sums = figures.setdefault(file, [0, 0])
+        sums[0] += count > 0
+        sums[1] += 1
+    return figures, taken
 
 
 def add_branches(data, root, taken):
