@@ -134,7 +134,8 @@ std::optional<fs::path> weights_beside(const fs::path& folder) { return first_fi
 std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
   static constexpr const char* kNames[] = {"tokenizer.model", "tokenizer.json", "vocab.json",
                                            "tekken.json",     "spiece.model",   "sentencepiece.bpe.model",
-                                           "vocab.txt",       "merges.txt",     "tokenizer_config.json"};
+                                           "vocab.txt",       "merges.txt",     "tokenizer_config.json",
+                                           "qwen.tiktoken",   "tiktoken.model", "spm.model"};
   return first_file(folder, kNames);
 }
 

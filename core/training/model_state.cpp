@@ -27,8 +27,9 @@ constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMom
                                     plugin::Scope::kMoment2};
 
 /// Members of the manifest's extras; see Progress.
-constexpr const char *kRunKey = "run", *kOffsetKey = "batch_offset", *kLossesKey = "recent_losses",
-                     *kValidationKey = "validation_loss", *kValidationContentKey = "validation_content";
+constexpr const char *kRunKey = "run", *kOptionsKey = "trainer_options", *kOffsetKey = "batch_offset",
+                     *kLossesKey = "recent_losses", *kValidationKey = "validation_loss",
+                     *kValidationContentKey = "validation_content";
 
 constexpr const char* kContentKey = "data.content";
 
@@ -39,6 +40,35 @@ std::map<std::string, std::string> lines_of(const std::string& text) {
   for (std::string line; std::getline(in, line);)
     if (auto at = line.find(" = "); at != std::string::npos) out[line.substr(0, at)] = line.substr(at + 3);
   return out;
+}
+
+/// Options of the trainer as a text.
+std::string trainer_options(const runfile::RunConfig& c, const std::string& backend) {
+  std::string text;
+  if (const auto options = c.plugin_options.find(backend); options != c.plugin_options.end())
+    for (const auto& [key, value] : options->second)
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, value);
+  return text.empty() ? "none" : text;
+}
+
+/// A note if the trainer had other options. Only the trainer knows what its options change, so that a
+/// difference is reported and not refused.
+std::string other_options(const checkpoint::Meta& saved, const runfile::RunConfig& c) {
+  const auto before = saved.extra.find(kOptionsKey);
+  const std::string now = trainer_options(c, saved.backend);
+  if (before == saved.extra.end() || before->second == now) return {};
+  return fmt::format(
+      "note: the options of the trainer {} were '{}' and are '{}': the results may differ from those of "
+      "an uninterrupted run",
+      escaped(saved.backend), escaped(before->second, 4096), escaped(now, 4096));
+}
+
+/// The value of a key of resume_identity() as the run file has it.
+std::string value_of(const std::string& key, const std::string& value) {
+  static constexpr const char* kSchedules[] = {"constant", "cosine", "linear"};  // in the order of Schedule
+  if (key == "optimizer.schedule" && value.size() == 1 && value[0] >= '0' && value[0] <= '2')
+    return kSchedules[value[0] - '0'];
+  return value;
 }
 
 /// A run may be continued with another train.steps. Returns what changes with it; "" if it is the same. A
@@ -72,7 +102,8 @@ void require_same_identity(std::map<std::string, std::string> a, const std::stri
     if (auto it = a.find(key); it != a.end() && it->second != value)
       differs += (differs.empty() ? "" : "; ") +
                  (key == kContentKey ? std::string("data.train or data.tokenizer has another content")
-                                     : fmt::format("{} was {}, is {}", key, it->second, value));
+                                     : fmt::format("{} was {}, is {}", key, value_of(key, it->second),
+                                                   value_of(key, value)));
   if (!differs.empty())
     throw usage_error(
         "the checkpoint was written by a run with other settings: " + differs,
@@ -215,6 +246,7 @@ checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c
   meta.program_version = TRAINHOST_VERSION;
   meta.backend = backend;
   meta.extra[kRunKey] = resume_identity(c, data_content);
+  meta.extra[kOptionsKey] = trainer_options(c, backend);
   if (progress.batch_offset) meta.extra[kOffsetKey] = std::to_string(progress.batch_offset);
   if (!progress.recent_losses.empty()) meta.extra[kLossesKey] = progress.recent_losses;
   if (progress.validation_loss) meta.extra[kValidationKey] = fmt::format("{}", *progress.validation_loss);
@@ -268,6 +300,7 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
                     "results will not be "
                     "bit-identical",
                     found->meta.kernel_set, now));
+  if (const std::string note = other_options(found->meta, c); !note.empty()) say(note);
   // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
   for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
     load_tensors(s, kScope[i], c.model, found->dir / kScopeFile[i], scratch);

@@ -275,6 +275,15 @@ BOOST_AUTO_TEST_CASE(resume_auto_starts_continues_and_ends) {
   BOOST_TEST(has(r.err, "--resume=auto"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(other_options_of_the_trainer_are_reported_when_resuming) {
+  data({});
+  BOOST_REQUIRE(train({"--steps=10", "output.checkpoint_every=5"}).code == 0);
+  BOOST_TEST(!has(train({"--resume", "--steps=12"}).err, "options of the trainer"));
+  const Outcome r = train({"--resume", "plugin.failing.flip_at=7"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "the options of the trainer failing were 'none' and are 'flip_at = 7'"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_run_cannot_end_before_its_checkpoint) {
   data({});
   BOOST_REQUIRE(train({"output.checkpoint_every=5"}).code == 0);

@@ -123,6 +123,8 @@ BOOST_AUTO_TEST_CASE(resuming_compares_the_content_of_data_and_every_key_of_the_
     r = run_program(train(joined(sets, more), {"--resume"}));
     BOOST_TEST(r.code == 2, other << r.err);
   }
+  r = run_program(train(joined(sets, {"optimizer.schedule=constant"}), {"--resume"}));
+  BOOST_TEST(has(r.err, "optimizer.schedule was cosine, is constant"), r.err);
   tmp.write("input.txt", std::string(4000, 'a') + std::string(4000, 'c'));
   r = run_program(train(sets, {"--resume"}));
   BOOST_TEST(r.code == 2);
@@ -173,10 +175,13 @@ BOOST_AUTO_TEST_CASE(text_is_not_read_as_bytes_for_a_model_with_a_tokenizer) {
   r = run_program(train(in("c", {load, "data.tokenizer=bytes"})));
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.err, "weights: loaded from"), r.err);
-  tmp.write("model/tokenizer.json", "{}");
-  r = run_program(train(in("d")));
-  BOOST_TEST(r.code == 2);
-  BOOST_TEST(has(r.err, "tokenizer.json"), r.err);
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "qwen.tiktoken"}) {
+    tmp.write(std::string("model/") + name, "{}");
+    r = run_program(train(in("d")));
+    BOOST_TEST(r.code == 2);
+    BOOST_TEST(has(r.err, name), r.err);
+    fs::remove(tmp / "model" / name);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(files_of_other_formats_are_not_read_as_text) {
@@ -375,7 +380,8 @@ BOOST_AUTO_TEST_CASE(sweep_and_search_state_host_memory_that_is_not_known) {
   const std::vector<std::string> sweep = {"sweep", "--model=llama-3-8b",   "--device=rtx-4090",
                                           "--set", "train.precision=bf16", "--over=data.seq_len=512,1024"};
   Outcome r = run_program(sweep);
-  BOOST_TEST(has(r.out, "? fits the device; needs up to 137 GiB of host memory (limit not known)"), r.out + r.err);
+  BOOST_TEST(has(r.out, "? fits the device; needs up to 137 GiB of host memory (limit not known)"),
+             r.out + r.err);
   const auto point = [&](const std::string& option) {
     return json::parse(run_program(joined(sweep, {"--json", option})).out)["curves"][0]["points"][0];
   };
@@ -386,7 +392,8 @@ BOOST_AUTO_TEST_CASE(sweep_and_search_state_host_memory_that_is_not_known) {
   const std::vector<std::string> search = {"search", "--model=llama-3-8b", "--device=rtx-4090",
                                            "--devices=4"};
   r = run_program(search);
-  BOOST_TEST(has(r.out, "of host memory per device (limit not known); set --host-budget=SIZE"), r.out + r.err);
+  BOOST_TEST(has(r.out, "of host memory per device (limit not known); set --host-budget=SIZE"),
+             r.out + r.err);
   const auto found = [&](const std::string& option) {
     return json::parse(run_program(joined(search, {"--json", option})).out);
   };
