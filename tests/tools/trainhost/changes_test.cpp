@@ -120,6 +120,35 @@ BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_applied) {
   changes_fit(arguments, sets, plan_json(arguments, sets), 3);
 }
 
+BOOST_AUTO_TEST_CASE(changes_that_training_would_reject_are_marked) {
+  // A budget that nothing fits ends the command with 3 as soon as the settings are accepted.
+  const auto rejected = [](const Json& change) {
+    std::vector<std::string> words = {"train", "--backend=cpu"};
+    for (const std::string s : change["set"])
+      if (!s.starts_with("memory.device=")) words.insert(words.end(), {"--set", s});
+    words.insert(words.end(), {"--set", "memory.budget=1B"});
+    const Outcome r = run_program(words);
+    BOOST_TEST((r.code == 2 || r.code == 3), r.err);
+    return r.code == 2;
+  };
+  std::size_t marked = 0, adapters = 0, trained = 0;
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--model=llama-2-7b", "--device=a100-80gb", "--budget=6GiB",
+                                 "--host-budget=24GiB"},
+        {"--backend=cpu", "--budget=10MB", "--set", "train.micro_batch=8"}}) {
+    const Json j = plan_json(arguments);
+    for (const Json& c : j["changes"]) {
+      const bool mark = c["sentence"].get<std::string>().ends_with("; planned here, but not trained");
+      BOOST_TEST(mark == rejected(c), c.dump());
+      marked += mark, trained += !mark;
+      adapters += c["settings"].get<std::string>().find("lora.") != std::string::npos;
+    }
+  }
+  BOOST_TEST(marked >= 4u);
+  BOOST_TEST(adapters >= 1u);
+  BOOST_TEST(trained >= 3u);
+}
+
 BOOST_AUTO_TEST_CASE(changes_to_another_backend_are_last_and_marked) {
   const std::vector<std::string> arguments = {"--backend=cpu", "--budget=10MB"};
   const Json j = plan_json(arguments);
