@@ -1,6 +1,6 @@
-// The command line as plain structs, one per command. arguments.cpp is the only file that knows the parser
-// (CLI11); each command_*.cpp implements run() for its structs. Values are as typed: a key of the run file is
-// checked when the run file is loaded (run_setup.hpp).
+// The command line as plain structs, one per command, so that no command depends on the parser (CLI11). Each
+// command_*.cpp implements run() for its structs. Values are as typed: a key of the run file is checked when
+// the run file is loaded (run_setup.hpp).
 #pragma once
 #include <cstdint>
 #include <optional>
