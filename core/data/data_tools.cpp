@@ -83,13 +83,13 @@ FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* 
     f.form = "text by " + tokenizer->name();
     f.scan = counter.statistics(o.top);
   } else {
-    const TokenLayout layout = path.extension() == ".bin" ? bin_layout(file, o.dtype, o.vocab)
-                                                          : TokenLayout{TokenForm::kBytes, 1, 0, file.size()};
-    header = layout.first_byte;
-    f.form = name(layout.form);
+    const TokenFormat format = path.extension() == ".bin" ? bin_format(file, o.dtype, o.vocab)
+                                                          : TokenFormat{TokenForm::kBytes, 1, 0, file.size()};
+    header = format.first_byte;
+    f.form = name(format.form);
     // UINT64_MAX instead of the vocabulary, so that reading does not throw at the first id outside.
-    f.scan = scan(*file_tokens(std::move(file), layout, UINT64_MAX), o.vocab, o.top);
-    if (f.scan.first_outside) f.first_outside_byte = layout.first_byte + *f.scan.first_outside * layout.width;
+    f.scan = scan(*file_tokens(std::move(file), format, UINT64_MAX), o.vocab, o.top);
+    if (f.scan.first_outside) f.first_outside_byte = format.first_byte + *f.scan.first_outside * format.width;
   }
   if (f.scan.tokens > 0)
     f.bytes_per_token = static_cast<double>(f.bytes - header) / static_cast<double>(f.scan.tokens);

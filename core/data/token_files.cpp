@@ -21,10 +21,10 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 /// Ids of one file. Thread-safe, because InputFile::read() is a positioned read and no member changes.
 class FileTokens final : public Tokens {
  public:
-  FileTokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab)
-      : file_(std::move(file)), layout_(layout), vocab_(vocab) {}
+  FileTokens(InputFile file, const TokenFormat& format, std::uint64_t vocab)
+      : file_(std::move(file)), format_(format), vocab_(vocab) {}
 
-  std::uint64_t size() const override { return layout_.count; }
+  std::uint64_t size() const override { return format_.count; }
   std::uint64_t held_bytes() const override { return 0; }
 
   /// `first` counts ids, not bytes. 8192 bytes on the stack are at most 4096 ids of 16 bit: one system call
@@ -33,19 +33,19 @@ class FileTokens final : public Tokens {
     assert(out.size() <= size() && first <= size() - out.size());
     std::array<std::byte, 8192> bytes;
     while (!out.empty()) {
-      const std::size_t n = std::min(out.size(), bytes.size() / layout_.width);
-      const std::span<std::byte> raw(bytes.data(), n * layout_.width);
-      file_.read(layout_.first_byte + first * layout_.width, raw);
-      if (layout_.width == 1)
+      const std::size_t n = std::min(out.size(), bytes.size() / format_.width);
+      const std::span<std::byte> raw(bytes.data(), n * format_.width);
+      file_.read(format_.first_byte + first * format_.width, raw);
+      if (format_.width == 1)
         widen<std::uint8_t>(raw, first, out.first(n));
-      else if (layout_.width == 2)
+      else if (format_.width == 2)
         widen<std::uint16_t>(raw, first, out.first(n));
       else
         widen<std::uint32_t>(raw, first, out.first(n));
       out = out.subspan(n);
       first += n;
     }
-    // After reading: what was written before this moment may be in `out`.
+    // After reading: what was written before this point may be in `out`.
     file_.require_unchanged();
   }
 
@@ -65,18 +65,18 @@ class FileTokens final : public Tokens {
   /// Both causes look alike: a wrong vocabulary, or a file read with the wrong width. The message names both
   /// keys.
   [[noreturn]] void reject_id(std::uint64_t id, std::uint64_t index) const {
-    const bool text = layout_.form == TokenForm::kBytes;
+    const bool text = format_.form == TokenForm::kBytes;
     throw usage_error("data file " + in_quotes(file_.path()) + ", byte " +
-                          std::to_string(layout_.first_byte + index * layout_.width) + ": " +
+                          std::to_string(format_.first_byte + index * format_.width) + ": " +
                           (text ? "byte " : "token id ") + std::to_string(id) +
                           " is outside the vocabulary of " + std::to_string(vocab_),
                       text ? "set model.vocab_size = 256, or set data.tokenizer"
                            : "check model.vocab_size and data.dtype (the file is read as " +
-                                 std::string(name(layout_.form)) + ")");
+                                 std::string(name(format_.form)) + ")");
   }
 
   InputFile file_;
-  TokenLayout layout_;
+  TokenFormat format_;
   std::uint64_t vocab_;
 };
 
@@ -136,7 +136,7 @@ class PartTokens final : public Tokens {
 
 /// False if the file has no llm.c header. A file with the magic number but a wrong count is an error and not
 /// a raw file: that is what a truncated download looks like.
-bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
+bool read_llmc_header(const InputFile& file, TokenFormat& format) {
   std::array<std::int32_t, 3> head{};
   if (file.size() < sizeof head) return false;
   file.read(0, std::as_writable_bytes(std::span(head)));
@@ -150,15 +150,15 @@ bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
   if (file.size() < kLlmcHeaderBytes)
     throw usage_error(who + " has " + format_count(file.size()) +
                       " bytes, fewer than the 1024 of an llm.c header");
-  layout = {wide ? TokenForm::kLlmcUint32 : TokenForm::kLlmcUint16, wide ? 4u : 2u, kLlmcHeaderBytes, 0};
+  format = {wide ? TokenForm::kLlmcUint32 : TokenForm::kLlmcUint16, wide ? 4u : 2u, kLlmcHeaderBytes, 0};
   // count is a signed 32-bit number of a file; a negative one is rejected below before it is used.
   const std::uint64_t expected =
-      kLlmcHeaderBytes + static_cast<std::uint32_t>(count) * std::uint64_t{layout.width};
+      kLlmcHeaderBytes + static_cast<std::uint32_t>(count) * std::uint64_t{format.width};
   if (count <= 0 || file.size() != expected)
     throw usage_error(who + ": its header counts " + std::to_string(count) + " tokens, so it should have " +
                       (count <= 0 ? "at least one" : format_count(expected) + " bytes") + ", but it has " +
                       format_count(file.size()) + " bytes");
-  layout.count = static_cast<std::uint64_t>(count);
+  format.count = static_cast<std::uint64_t>(count);
   return true;
 }
 
@@ -180,34 +180,34 @@ std::string_view name(TokenForm f) {
   return "?";
 }
 
-TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uint64_t vocab) {
+TokenFormat bin_format(const InputFile& file, const std::string& dtype, std::uint64_t vocab) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
     throw usage_error("data.dtype is '" + escaped(dtype) + "'; expected uint16 or uint32" +
                       did_you_mean(dtype, dtypes));
-  TokenLayout layout;
-  if (read_llmc_header(file, layout)) {
-    const std::string own = layout.width == 4 ? "uint32" : "uint16";
+  TokenFormat format;
+  if (read_llmc_header(file, format)) {
+    const std::string own = format.width == 4 ? "uint32" : "uint16";
     if (!dtype.empty() && dtype != own)
       throw usage_error("data file " + in_quotes(file.path()) + " contains " + own +
                         " ids according to its llm.c header, but data.dtype is " + dtype);
-    return layout;
+    return format;
   }
   // Raw files state no width. Vocabularies up to 65536 are stored as uint16 by all common tools.
   const bool wide = dtype.empty() ? vocab > 65536 : dtype == "uint32";
-  layout = {wide ? TokenForm::kUint32 : TokenForm::kUint16, wide ? 4u : 2u, 0, 0};
-  if (file.size() % layout.width != 0)
+  format = {wide ? TokenForm::kUint32 : TokenForm::kUint16, wide ? 4u : 2u, 0, 0};
+  if (file.size() % format.width != 0)
     throw usage_error("data file " + in_quotes(file.path()) + " has " + format_count(file.size()) +
                           " bytes, which is not a multiple of the size of " + (wide ? "uint32" : "uint16") +
                           " ids",
                       "set data.dtype; a text file must not end in .bin");
-  layout.count = file.size() / layout.width;
-  return layout;
+  format.count = file.size() / format.width;
+  return format;
 }
 
 /// Ids are passed on as int32, so at most 2^31 of them are valid, whatever vocabulary the caller has.
-std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab) {
-  return std::make_unique<FileTokens>(std::move(file), layout,
+std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenFormat& format, std::uint64_t vocab) {
+  return std::make_unique<FileTokens>(std::move(file), format,
                                       std::min<std::uint64_t>(vocab, std::uint64_t{1} << 31));
 }
 

@@ -14,7 +14,7 @@ enum class TokenForm { kBytes, kUint16, kUint32, kLlmcUint16, kLlmcUint32 };
 std::string_view name(TokenForm f);  // "text by bytes", "raw uint16", "llm.c uint16", ...
 
 /// The ids of a file: `count` little-endian ids of `width` bytes from `first_byte`.
-struct TokenLayout {
+struct TokenFormat {
   TokenForm form = TokenForm::kBytes;
   std::uint32_t width = 1;
   std::uint64_t first_byte = 0, count = 0;
@@ -25,14 +25,14 @@ inline constexpr std::int32_t kLlmcMagic16 = 20240520,
                               kLlmcMagic32 = 20240801;  // version 1: uint16, version 7: uint32
 inline constexpr std::uint64_t kLlmcHeaderBytes = 1024;
 
-/// Layout of a .bin file: llm.c's if it starts with that magic number, otherwise raw. `dtype`: "uint16",
+/// Format of a .bin file: llm.c's if it starts with that magic number, otherwise raw. `dtype`: "uint16",
 /// "uint32" or "" (uint32 if vocab > 65536, otherwise uint16). Errors: Error(kUsage) with the file if its
 /// size is not a multiple of the id size, the header has an unknown version or a wrong count, or `dtype`
 /// contradicts the header.
-TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uint64_t vocab);
+TokenFormat bin_format(const InputFile& file, const std::string& dtype, std::uint64_t vocab);
 
 /// The ids of one file. Reading an id >= `vocab` throws Error with file, byte offset and id.
-std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab);
+std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenFormat& format, std::uint64_t vocab);
 
 /// Concatenates texts. A single part is returned unchanged.
 std::unique_ptr<Tokens> joined(std::vector<std::unique_ptr<Tokens>> parts);

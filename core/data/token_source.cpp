@@ -64,8 +64,8 @@ class TokenCache {
     // The file just written is opened like any other, so the ids are checked again when they are read.
     InputFile file(path);
     write_hash(path, content_hash(file));
-    const TokenLayout layout = bin_layout(file, "", vocab_);
-    return file_tokens(std::move(file), layout, vocab_);
+    const TokenFormat format = bin_format(file, "", vocab_);
+    return file_tokens(std::move(file), format, vocab_);
   }
 
  private:
@@ -85,8 +85,8 @@ class TokenCache {
     try {
       InputFile file(path);
       if (read_whole(hash_file(path), 64) == content_hash(file)) {
-        const TokenLayout layout = bin_layout(file, "", vocab_);
-        return file_tokens(std::move(file), layout, vocab_);
+        const TokenFormat format = bin_format(file, "", vocab_);
+        return file_tokens(std::move(file), format, vocab_);
       }
     } catch (const Error&) {
     }
@@ -123,16 +123,16 @@ class FileOpener {
     InputFile file(path);
     if (file.size() == 0) throw usage_error("data file " + in_quotes(path) + " is empty");
     if (path.extension() == ".bin") {
-      const TokenLayout layout = bin_layout(file, o_.dtype, o_.vocab);
+      const TokenFormat format = bin_format(file, o_.dtype, o_.vocab);
       if (content_)
-        *content_ += std::string(name(layout.form)) + " " + kept_content_hash(file, o_.cache_dir) + "\n";
-      return file_tokens(std::move(file), layout, o_.vocab);
+        *content_ += std::string(name(format.form)) + " " + kept_content_hash(file, o_.cache_dir) + "\n";
+      return file_tokens(std::move(file), format, o_.vocab);
     }
     if (!o_.any_text) require_text(path, "data.tokenizer = \"bytes\"");
     if (o_.tokenizer == "bytes") {
-      const TokenLayout layout{TokenForm::kBytes, 1, 0, file.size()};
+      const TokenFormat format{TokenForm::kBytes, 1, 0, file.size()};
       if (content_) *content_ += "bytes " + kept_content_hash(file, o_.cache_dir) + "\n";
-      return file_tokens(std::move(file), layout, o_.vocab);
+      return file_tokens(std::move(file), format, o_.vocab);
     }
     const std::string key = cache().key(file);
     if (content_) *content_ += "tokens " + key + "\n";

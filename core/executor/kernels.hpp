@@ -70,7 +70,7 @@ struct LinearDw {
   bool overwrite;          // both
 };
 
-/// Layout of a row: q heads | k heads | v heads, d floats each. heads / kv_heads consecutive q heads share
+/// A row holds: q heads | k heads | v heads, d floats each. heads / kv_heads consecutive q heads share
 /// one k and v head.
 struct Heads {
   std::uint64_t heads, kv_heads, d;

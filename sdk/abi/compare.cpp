@@ -1,6 +1,6 @@
 // The rule for minor versions: everything that existed keeps its offset, type and value; additions come after
-// it. Compares two tables only; layout.cpp reads them from headers, golden.cpp from files. See layout.hpp.
-#include "sdk/abi/layout.hpp"
+// it. Compares two tables only; struct_layout.cpp reads them from headers, golden.cpp from files. See struct_layout.hpp.
+#include "sdk/abi/struct_layout.hpp"
 
 namespace trainhost::abi {
 namespace {
@@ -36,7 +36,7 @@ void compare(const Struct& older, const Struct& newer, std::vector<std::string>&
 
 }  // namespace
 
-std::vector<std::string> incompatibilities(const Layout& older, const Layout& newer) {
+std::vector<std::string> incompatibilities(const StructLayout& older, const StructLayout& newer) {
   std::vector<std::string> out;
   if (older.major != newer.major)
     out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));

@@ -1,10 +1,10 @@
-// See layout.hpp: converts a Layout to a golden file and back, and to C source with static assertions. A
+// See struct_layout.hpp: converts a StructLayout to a golden file and back, and to C source with static assertions. A
 // golden file has one fact per line, sorted by name within a kind, so that a change of the interface is a
 // change of lines. Which changes are allowed: compare.cpp.
 #include <sstream>
 #include <stdexcept>
 
-#include "sdk/abi/layout.hpp"
+#include "sdk/abi/struct_layout.hpp"
 
 namespace trainhost::abi {
 namespace {
@@ -26,7 +26,7 @@ std::string type_assertion(const Struct& s, const Field& f, int n) {
 
 }  // namespace
 
-std::string to_text(const Layout& l) {
+std::string to_text(const StructLayout& l) {
   std::ostringstream out;
   out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by "
          "trainhost_abi, "
@@ -45,8 +45,8 @@ std::string to_text(const Layout& l) {
   return out.str();
 }
 
-Layout from_text(const std::string& text) {
-  Layout l;
+StructLayout from_text(const std::string& text) {
+  StructLayout l;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     // The first word says what a line states; an unknown word is read as a field and fails.
@@ -77,7 +77,7 @@ Layout from_text(const std::string& text) {
   return l;
 }
 
-std::string c_asserts(const Layout& l) {
+std::string c_asserts(const StructLayout& l) {
   std::ostringstream out;
   out << "#include <trainhost/trainhost.h>\n"
          "#ifdef __cplusplus\n#define SAME(a, b) static_assert((a) == (b), #a)\n"

@@ -6,11 +6,11 @@
 #include <iostream>
 #include <sstream>
 
-#include "sdk/abi/layout.hpp"
+#include "sdk/abi/struct_layout.hpp"
 
 namespace abi = trainhost::abi;
 
-static abi::Layout read_golden(const char* file) {
+static abi::StructLayout read_golden(const char* file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   if (text.str().empty()) throw std::runtime_error(std::string(file) + " is missing or empty");

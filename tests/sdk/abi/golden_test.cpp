@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "sdk/abi/layout.hpp"
+#include "sdk/abi/struct_layout.hpp"
 #include "tests/support/files.hpp"
 
 namespace lay = trainhost::abi;
@@ -24,7 +24,7 @@ const std::string kSdk = TRAINHOST_SOURCE_DIR "/sdk/";
 using trainhost::test::read_file;
 
 Headers headers() { return lay::headers_in(kSdk + "include/trainhost"); }
-lay::Layout current() { return lay::from_headers(headers()); }
+lay::StructLayout current() { return lay::from_headers(headers()); }
 fs::path golden_of(unsigned minor) { return kSdk + "abi/v1." + std::to_string(minor) + ".txt"; }
 
 /// An incompatible change of a header. `found_by_abidiff`: abidiff does not see macros, and accepts a new
@@ -100,7 +100,7 @@ std::string joined(const std::vector<std::string>& lines) {
 BOOST_AUTO_TEST_SUITE(abi_golden)
 
 BOOST_AUTO_TEST_CASE(the_headers_equal_the_golden_file_of_their_minor) {
-  const lay::Layout now = current();
+  const lay::StructLayout now = current();
   BOOST_TEST(now.major == 1u);
   BOOST_REQUIRE_MESSAGE(fs::exists(golden_of(now.minor)),
                         golden_of(now.minor) << " is missing: create it with trainhost_abi layout");

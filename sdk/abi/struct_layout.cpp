@@ -1,8 +1,8 @@
-// See layout.hpp: reads headers into a Layout, in three steps: comments, preprocessor lines, declarations.
+// See struct_layout.hpp: reads headers into a StructLayout, in three steps: comments, preprocessor lines, declarations.
 // Not a C parser: it relies on the rules of status.h (fixed widths, no nested structs) and computes offsets
 // itself. A struct field that breaks them is an error. That compilers agree is proven by the source of
 // c_asserts() in golden.cpp.
-#include "sdk/abi/layout.hpp"
+#include "sdk/abi/struct_layout.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -88,7 +88,7 @@ std::string parameters(const Tokens& t) {
 
 class Reader {
  public:
-  Layout layout;
+  StructLayout layout;
 
   /// Reads "#define NAME VALUE" lines; returns the text without preprocessor lines. Include guards and macros
   /// with arguments are not constants.
@@ -234,7 +234,7 @@ class Reader {
 
 }  // namespace
 
-const Struct* Layout::find(const std::string& name) const {
+const Struct* StructLayout::find(const std::string& name) const {
   for (const Struct& s : structs)
     if (s.name == name) return &s;
   return nullptr;
@@ -252,7 +252,7 @@ std::map<std::string, std::string> headers_in(const std::string& directory) {
   return out;
 }
 
-Layout from_headers(const std::map<std::string, std::string>& texts) {
+StructLayout from_headers(const std::map<std::string, std::string>& texts) {
   Reader r;
   std::vector<Tokens> all;
   // In the order of file names, whatever includes what: constants of all headers are known before the first

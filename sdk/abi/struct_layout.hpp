@@ -1,7 +1,7 @@
 // The plugin interface as a table: structs with offsets of their fields, signatures of functions, constants.
 // It is read from the text of the headers, which follow status.h R2 (fixed widths, no nested structs), or
 // from a golden file (v1.0.txt). Nothing is compiled here: the source that c_asserts() returns proves that
-// compilers agree. Next: layout.cpp, compare.cpp.
+// compilers agree. Next: struct_layout.cpp, compare.cpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,7 +22,7 @@ struct Struct {
   std::vector<Field> fields;
 };
 
-struct Layout {
+struct StructLayout {
   std::uint32_t major = 0, minor = 0;
   std::map<std::string, std::string> types;  // th_status -> int32_t
   std::map<std::string, std::string>
@@ -32,20 +32,21 @@ struct Layout {
   const Struct* find(const std::string& name) const;
 };
 
-/// Layout of header texts (by file name). Throws std::runtime_error that names the unreadable declaration.
-Layout from_headers(const std::map<std::string, std::string>& texts);
+/// StructLayout of header texts (by file name). Throws std::runtime_error that names the unreadable
+/// declaration.
+StructLayout from_headers(const std::map<std::string, std::string>& texts);
 /// Texts of all *.h files of a directory, by file name.
 std::map<std::string, std::string> headers_in(const std::string& directory);
 
 /// Golden file, one fact per line. from_text() throws std::runtime_error with the invalid line.
-std::string to_text(const Layout& l);
-Layout from_text(const std::string& text);
+std::string to_text(const StructLayout& l);
+StructLayout from_text(const std::string& text);
 
 /// C11 and C++17 source that compiles only if the compiler agrees with every fact of `l`.
-std::string c_asserts(const Layout& l);
+std::string c_asserts(const StructLayout& l);
 
 /// Incompatibilities of `newer` for a plugin that was built with `older`, one sentence each; empty if there
 /// are none. Everything in `older` must exist unchanged; fields may be appended, constants and structs added.
-std::vector<std::string> incompatibilities(const Layout& older, const Layout& newer);
+std::vector<std::string> incompatibilities(const StructLayout& older, const StructLayout& newer);
 
 }  // namespace trainhost::abi
