@@ -19,7 +19,7 @@ std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library);
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library);
 
 /// Throws Rejection (abi/interfaces) if get() returns null for an interface that the manifest lists.
-void check_interfaces(const Library& library);
+void validate_interfaces(const Library& library);
 
 /// Argument and unsupported: kUsage; unavailable: kNoBackend; out of memory: kDoesNotFit; cancelled:
 /// kStopped; else kFailed.

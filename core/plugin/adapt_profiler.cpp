@@ -25,9 +25,9 @@ struct BoundaryCallback {
 
   explicit BoundaryCallback(Profiler::OnBoundary reached) : to(std::move(reached)) {
     c->self = this;
-    c->reached = [](th_moments* m, std::uint32_t moment, std::uint32_t micro, std::uint64_t live) noexcept {
-      if (moment < TH_BEFORE_FORWARD || moment > TH_AFTER_UPDATE) return;
-      static_cast<BoundaryCallback*>(m->self)->to(static_cast<StepBoundary>(moment), micro, live);
+    c->reached = [](th_moments* m, std::uint32_t boundary, std::uint32_t micro, std::uint64_t live) noexcept {
+      if (boundary < TH_BEFORE_FORWARD || boundary > TH_AFTER_UPDATE) return;
+      static_cast<BoundaryCallback*>(m->self)->to(static_cast<StepBoundary>(boundary), micro, live);
     };
   }
 };

@@ -60,7 +60,7 @@ std::string machine_name(std::uint16_t machine) {
 }
 
 [[noreturn]] void reject_elf(const char* code, const std::string& reason, std::string hint = {}) {
-  throw Rejection("gate", code, reason, std::move(hint));
+  throw Rejection("validation", code, reason, std::move(hint));
 }
 [[noreturn]] void reject_section(
     const char* code, const std::string& reason,

@@ -15,9 +15,9 @@ struct ElfFile {
   std::string run_path;                 // DT_RUNPATH, else DT_RPATH: colon-separated, not expanded
 };
 
-/// The shared library of `size` bytes behind `fd`. Throws Rejection: stage gate for a file that must not
-/// reach the dynamic linker (not ELF, other class or machine, executable, truncated, executable stack, text
-/// relocations); stage manifest for a section that occurs twice, is too big, empty or outside the file.
+/// The shared library of `size` bytes behind `fd`. Throws Rejection: stage validation for a file that must
+/// not reach the dynamic linker (not ELF, other class or machine, executable, truncated, executable stack,
+/// text relocations); stage manifest for a section that occurs twice, is too big, empty or outside the file.
 ElfFile read_elf(int fd, std::uint64_t size);
 
 }  // namespace trainhost::plugin

@@ -24,20 +24,20 @@ struct ValidatedFile {
   Manifest manifest;   // filled before the machine is checked, so that a rejected file has an id
 };
 
-/// Fills `passed` as far as validation gets. Throws Rejection: gate/{not_found, not_regular, unreadable,
-/// changed}, manifest/{absent, differs}, and those of trust.hpp, elf_file.hpp, plugin_manifest.hpp and
-/// links.hpp. `file` must be canonical.
+/// Fills `passed` as far as validation gets. Throws Rejection: validation/{not_found, not_regular,
+/// unreadable, changed}, manifest/{absent, differs}, and those of trust.hpp, elf_file.hpp,
+/// plugin_manifest.hpp and links.hpp. `file` must be canonical.
 void validate_file(const std::filesystem::path& file, Trust& trust, ValidatedFile& passed);
 
-/// The current identity of the file; throws Rejection (gate/not_found).
+/// The current identity of the file; throws Rejection (validation/not_found).
 FileId identify(const std::filesystem::path& file);
 
 /// NAME.toml for NAME.so, and its current identity: all zero if it does not exist.
 std::filesystem::path sidecar_of(const std::filesystem::path& file);
 FileId identify_sidecar(const std::filesystem::path& file);
 
-/// SHA-256 of the content in hex. Throws Rejection: gate/changed if the file is no longer `id`,
-/// gate/unreadable.
+/// SHA-256 of the content in hex. Throws Rejection: validation/changed if the file is no longer `id`,
+/// validation/unreadable.
 std::string content_hash(const std::filesystem::path& file, const FileId& id);
 
 }  // namespace trainhost::plugin

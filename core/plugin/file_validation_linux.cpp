@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void reject_file(const char* code, const std::string& reason, std::string hint = {}) {
-  throw Rejection("gate", code, reason, std::move(hint));
+  throw Rejection("validation", code, reason, std::move(hint));
 }
 
 struct Descriptor {
@@ -151,9 +151,9 @@ void validate_file(const fs::path& file, Trust& trust, ValidatedFile& passed) {
   trust.check(file);
   const ElfFile elf = read_elf(d.fd, passed.id.size);
   passed.manifest = manifest_of(file, elf, trust, passed.sidecar);
-  check_run_path(elf.run_path, file);
-  check_cpu(passed.manifest.cpu);
-  check_libraries(elf, passed.manifest, file);
+  validate_run_path(elf.run_path, file);
+  validate_cpu(passed.manifest.cpu);
+  validate_libraries(elf, passed.manifest, file);
 }
 
 /// SHA-256, because the hash decides what plugins.allow accepts.

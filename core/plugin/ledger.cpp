@@ -61,32 +61,20 @@ void Ledger::add(std::uint64_t bytes, Tier tier, const std::string& tag) {
   peak_[index(tier)] = std::max(peak_[index(tier)], now_[index(tier)]);
   total_now_ += bytes;
   total_peak_ = std::max(total_peak_, total_now_);
-  Entry& e = entry(tier, tag);
-  e.now += bytes;
-  e.peak = std::max(e.peak, e.now);
-  assert(e.peak >= e.now && total_peak_ >= total_now_);
+  in_use_by_tag_[{tag, tier}] += bytes;
+  assert(total_peak_ >= total_now_);
 }
 
 /// mutex_ is held by the caller. Limited per tag and tier: a plugin that reports more freed than allocated
 /// (took() with a wrong size) must not make a count negative.
 void Ledger::subtract(std::uint64_t bytes, Tier tier, const std::string& tag) {
-  Entry& e = entry(tier, tag);
-  bytes =
-      std::min({bytes, e.now, now_[index(tier)]});  // freeing more than was allocated counts as freeing all
-  e.now -= bytes;
+  std::uint64_t& in_use = in_use_by_tag_[{tag, tier}];
+  assert(in_use <= now_[index(tier)]);
+  bytes = std::min(bytes, in_use);  // freeing more than was allocated counts as freeing all
+  in_use -= bytes;
   now_[index(tier)] -= bytes;
   assert(total_now_ >= bytes);
   total_now_ -= bytes;
-}
-
-/// One entry per tag; if a tag is used for two tiers, the second entry is "tag (tier)".
-Ledger::Entry& Ledger::entry(Tier tier, const std::string& tag) {
-  auto [it, fresh] = tags_.try_emplace(tag, Entry{tag, tier});
-  if (!fresh && it->second.tier != tier) {
-    std::string key = tag + " (" + std::string(name(tier)) + ")";
-    return tags_.try_emplace(key, Entry{key, tier}).first->second;
-  }
-  return it->second;
 }
 
 /// Called by plugins through the C interface, from any thread. nullptr means that the memory is not
@@ -151,15 +139,10 @@ void Ledger::reset_peaks() {
   std::lock_guard lock(mutex_);
   peak_ = now_;
   total_peak_ = total_now_;
-  for (auto& [tag, e] : tags_) e.peak = e.now;
 }
 void Ledger::set_limit(std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   limit_ = bytes;
-}
-std::map<std::string, Ledger::Entry> Ledger::by_tag() const {
-  std::lock_guard lock(mutex_);
-  return tags_;
 }
 
 /// Buffers that a plugin forgot to free are freed here, when no code of the plugin runs any more.

@@ -33,12 +33,6 @@ class Ledger {
   void reset_peaks();
   void set_limit(std::uint64_t bytes);
 
-  struct Entry {
-    std::string tag;
-    Tier tier;
-    std::uint64_t now = 0, peak = 0;
-  };
-  std::map<std::string, Entry> by_tag() const;
   ~Ledger();
 
  private:
@@ -49,10 +43,10 @@ class Ledger {
   };  // mapped: 0 = from the heap
   void add(std::uint64_t bytes, Tier tier, const std::string& tag);
   void subtract(std::uint64_t bytes, Tier tier, const std::string& tag);
-  Entry& entry(Tier tier, const std::string& tag);
   mutable std::mutex mutex_;
   std::map<void*, Block> blocks_;
-  std::map<std::string, Entry> tags_;
+  // Invariant: the bytes of all tags of a tier sum to now_ of the tier.
+  std::map<std::pair<std::string, Tier>, std::uint64_t> in_use_by_tag_;
   std::array<std::uint64_t, 5> now_{}, peak_{};
   std::uint64_t total_now_ = 0, total_peak_ = 0, limit_ = UINT64_MAX;
 };

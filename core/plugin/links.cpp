@@ -151,43 +151,43 @@ std::set<std::string> sonames_in_cache(std::string_view bytes) {
 
 /// A relative or empty element depends on the working directory; a folder that others can write to lets them
 /// place a library there that the plugin then loads.
-void check_run_path(const std::string& run_path, const fs::path& file) {
+void validate_run_path(const std::string& run_path, const fs::path& file) {
   const char* const hint =
       "link it with -Wl,-rpath,'$ORIGIN', or with an absolute directory that only its owner can write to";
   for (const fs::path& e : run_path_of(run_path, file)) {
     if (e.empty())
-      throw Rejection("gate", "run_path",
+      throw Rejection("validation", "run_path",
                       "its RUNPATH has an empty element, which means the working directory", hint);
     if (e.is_relative())
-      throw Rejection("gate", "run_path",
+      throw Rejection("validation", "run_path",
                       fmt::format("its RUNPATH has the relative element '{}'", escaped(e.string())), hint);
     if (others_may_add_files(e.lexically_normal()))
       throw Rejection(
-          "gate", "run_path",
+          "validation", "run_path",
           fmt::format("its RUNPATH names {}, where other users can add libraries", escaped(e.string(), 4096)),
           hint);
   }
 }
 
-void check_libraries(const ElfFile& elf, const Manifest& manifest, const fs::path& file) {
+void validate_libraries(const ElfFile& elf, const Manifest& manifest, const fs::path& file) {
   const std::vector<fs::path> run_path = run_path_of(elf.run_path, file);
   std::vector<std::string> all = elf.needed;
   all.insert(all.end(), manifest.libraries.begin(), manifest.libraries.end());
   for (const std::string& soname : all)
     if (!library_exists(expand_variables(soname, file), run_path))
-      throw Rejection("gate", "missing_library",
+      throw Rejection("validation", "missing_library",
                       fmt::format("it requires the library {}, which is not installed", escaped(soname)),
                       "install the package that contains it, or add its directory to LD_LIBRARY_PATH");
 }
 
 /// Names as in /proc/cpuinfo. Missing instructions would end the process with SIGILL at the first use.
-void check_cpu(const std::vector<std::string>& features) {
+void validate_cpu(const std::vector<std::string>& features) {
   static const std::set<std::string> here = read_cpu_features();
   if (here.empty()) return;  // no /proc: nothing is known, so nothing is rejected
   for (const std::string& f : features)
     if (!here.count(f))
       throw Rejection(
-          "gate", "cpu_feature",
+          "validation", "cpu_feature",
           fmt::format("it requires the processor feature {}, which this machine does not have", f),
           "install a build for older processors");
 }

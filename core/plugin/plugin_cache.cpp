@@ -146,7 +146,7 @@ bool depends_only_on_file(const Rejection& why) {
                                               "exception", "internal", "state",  "undocumented"};
   const std::string& stage = why.stage();
   if (why.code() == "host_oom") return false;
-  if (stage == "gate") return kContent.count(why.code()) > 0;
+  if (stage == "validation") return kContent.count(why.code()) > 0;
   if (stage == "load") return why.code() != "dlopen" && why.code() != "changed";
   if (stage == "start") return kBugs.count(why.code()) > 0;  // disks, devices and memory can be repaired
   if (stage == "probe")

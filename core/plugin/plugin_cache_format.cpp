@@ -16,7 +16,7 @@
 namespace trainhost::plugin {
 namespace {
 
-constexpr std::string_view kTitle = "trainhost plugin cache 2\n";
+constexpr std::string_view kTitle = "trainhost plugin cache 3\n";
 // 35 fields per record, in the order of format_cache_line(); 64 hex digits of SHA-256.
 constexpr std::size_t kRecordFields = 36, kDigest = 64;
 // A file that was written less than this before it was examined may change again without a new time stamp:

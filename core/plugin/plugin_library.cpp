@@ -144,7 +144,7 @@ th_plugin read_table(Entry entry) {
 
 /// Table and manifest are written in one place by TH_PLUGIN. A difference means that the file was assembled
 /// from two builds.
-void check_description(const th_plugin& t, const Manifest& m) {
+void validate_description(const th_plugin& t, const Manifest& m) {
   if (!t.get)
     throw Rejection("abi", "slot", "its plugin table has no get(), which is mandatory",
                     "a bug in the plugin: TH_PLUGIN creates a complete table");
@@ -202,7 +202,7 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
         map_library(file);  // RTLD_NODELETE: closing the handle unmaps nothing
     seen.require_mapped_at(base_of(mapped));
     l->table_ = read_table(find_entry(mapped));
-    check_description(l->table_, manifest);
+    validate_description(l->table_, manifest);
     l->view_ = AbiView(l->table_.abi_minor);
     l->host_.shrink(l->view_);
     context->enter("start");
@@ -269,7 +269,7 @@ void Library::restore_fp_mode(FpMode& before, const char* call) const {
                                   call));
 }
 
-void check_interfaces(const Library& library) {
+void validate_interfaces(const Library& library) {
   for (const std::string& id : library.manifest().interfaces)
     if (!library.interface(id.c_str()))
       throw Rejection(

@@ -95,7 +95,7 @@ class Scanner {
 };
 
 /// Control characters appear if two manifests are linked into one section: NUL separates them.
-void check_text(const std::string& toml) {
+void validate_text(const std::string& toml) {
   if (toml.size() > kMaxManifestBytes)
     reject_manifest("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", toml.size(),
                                            kMaxManifestBytes));
@@ -202,7 +202,7 @@ bool valid_id(const std::string& id) {
 
 /// Unknown keys are ignored: a plugin may be newer than this program.
 Manifest parse_manifest(const std::string& toml) {
-  check_text(toml);
+  validate_text(toml);
   toml::table t = parse(toml);
   Manifest m;
   m.id = text_of(t, "id", true, kMaxId);

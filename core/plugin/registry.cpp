@@ -191,7 +191,7 @@ void Registry::Impl::trial_load_for_list(std::size_t index) {
 std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
   std::shared_ptr<Library> library =
       Library::open(candidates[index].file, found[index].id, candidates[index].manifest, context);
-  check_interfaces(*library);
+  validate_interfaces(*library);
   for (const std::string& w : candidates[index].warnings)
     if (w != kFpWarning || !library->changed_fp_mode())  // the library itself has just logged it
       context->log(2, candidates[index].manifest.id, w);

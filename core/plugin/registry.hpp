@@ -20,7 +20,7 @@ struct Candidate {
   std::filesystem::path file;  // canonical
   Status status = Status::kOk;
   std::string stage,
-      code;            // where it failed: "gate"/"not_elf", "load"/"no_entry", "probe"/"unavailable"
+      code;            // where it failed: "validation"/"not_elf", "load"/"no_entry", "probe"/"unavailable"
   std::string reason;  // one sentence; empty if ok
   std::string hint;
   VendorError native;                 // the error number with which the reason begins

@@ -15,7 +15,7 @@ struct VendorError {
   std::int32_t code = 0;  // 0 = none
 };
 
-/// Stages in order: gate (validation of the file), manifest (its text), load (the dynamic linker), abi (its
+/// Stages in order: validation (of the file), manifest (its text), load (the dynamic linker), abi (its
 /// tables), start (its start()), registry (duplicate ids), probe (usable on this machine).
 class Rejection : public std::runtime_error {
  public:

@@ -74,7 +74,7 @@ void Scan::add(const fs::path& file, const fs::path& directory) {
     f.id = identify(f.candidate.file);
     for (const ScannedFile& known : found_)
       if (known.id.inode != 0 && known.id.same_file(f.id)) return;
-    check_file(f, directory);
+    validate_candidate(f, directory);
   } catch (const Rejection& why) {
     reject(f.candidate, why);
   }
@@ -84,9 +84,9 @@ void Scan::add(const fs::path& file, const fs::path& directory) {
 
 /// The cache is asked first. A rejection that depends on more than the file (permissions, missing libraries)
 /// is not cached: it may disappear without a change of the file.
-void Scan::check_file(ScannedFile& f, const fs::path& directory) {
+void Scan::validate_candidate(ScannedFile& f, const fs::path& directory) {
   f.sidecar = identify_sidecar(f.candidate.file);
-  if (find_in_cache(f)) return check_allowed(f, directory);
+  if (find_in_cache(f)) return validate_allowed(f, directory);
   ValidatedFile passed;
   CacheEntry r;
   try {
@@ -103,7 +103,7 @@ void Scan::check_file(ScannedFile& f, const fs::path& directory) {
   const std::optional<Rejection> rejected = r.rejected;
   cache_.put(f.candidate.file, std::move(r));
   if (rejected) throw Rejection(*rejected);
-  check_allowed(f, directory);
+  validate_allowed(f, directory);
 }
 
 /// Returns true if the cache has this version of the file, and throws its rejection if it has one. The file
@@ -119,19 +119,19 @@ bool Scan::find_in_cache(ScannedFile& f) {
   f.hash = r->hash;
   f.trial_loaded = r->trial_loaded;
   if (r->rejected) throw Rejection(*r->rejected);
-  check_cpu(r->manifest.cpu);
+  validate_cpu(r->manifest.cpu);
   return true;
 }
 
 /// plugins.allow restricts files from the user's folders. The hash of a cached entry is computed again: a
 /// cache must not be able to allow a file.
-void Scan::check_allowed(ScannedFile& f, const fs::path& directory) {
+void Scan::validate_allowed(ScannedFile& f, const fs::path& directory) {
   const HostOptions& o = context_.options;
   if (o.allow.empty() || std::find(o.allow_in.begin(), o.allow_in.end(), directory) == o.allow_in.end())
     return;
   if (f.hash.empty() || f.candidate.from_cache) f.hash = content_hash(f.candidate.file, f.id);
   if (std::find(o.allow.begin(), o.allow.end(), f.hash) == o.allow.end())
-    throw Rejection("gate", "not_allowed", "it is not in the list plugins.allow of the run file",
+    throw Rejection("validation", "not_allowed", "it is not in the list plugins.allow of the run file",
                     "if you trust the file, add \"" + f.hash + "\" there");
 }
 

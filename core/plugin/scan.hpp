@@ -28,9 +28,9 @@ class Scan {
 
  private:
   void add(const std::filesystem::path& file, const std::filesystem::path& directory);
-  void check_file(ScannedFile& f, const std::filesystem::path& directory);
+  void validate_candidate(ScannedFile& f, const std::filesystem::path& directory);
   bool find_in_cache(ScannedFile& f);
-  void check_allowed(ScannedFile& f, const std::filesystem::path& directory);
+  void validate_allowed(ScannedFile& f, const std::filesystem::path& directory);
   void reject_duplicate(ScannedFile& f);
   HostContext& context_;
   Cache& cache_;

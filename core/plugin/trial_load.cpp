@@ -74,8 +74,8 @@ void read_record(const std::string& record, TrialLoadResult& v, std::string& sta
 
 /// A child that did not end by itself overrides what it reported before: a crash after "unavailable" is a
 /// crash.
-void check_end_of_child(const ChildResult& c, const ChildLimits& limits, const std::string& stage,
-                        TrialLoadResult& v) {
+void judge_end_of_child(const ChildResult& c, const ChildLimits& limits, const std::string& stage,
+                           TrialLoadResult& v) {
   if (c.end != ChildEnd::kDone) {
     v.unavailable.reset();
     v.rejected.emplace(
@@ -112,7 +112,7 @@ TrialLoadResult run_trial_load(const TrialLoadRequest& request) {
   TrialLoadResult v;
   std::string stage;
   read_record(result.record, v, stage);
-  check_end_of_child(result, child.limits, stage, v);
+  judge_end_of_child(result, child.limits, stage, v);
   return v;
 }
 

@@ -77,7 +77,7 @@ void trial_load(const Task& t, const Manifest& m) {
   std::shared_ptr<Library> library = Library::open(t.file, t.id, m, context_for(t, m.id));
   if (library->changed_fp_mode()) report({"warning", kFpWarning});
   report({"stage", "abi"});
-  check_interfaces(*library);
+  validate_interfaces(*library);
   if (m.kind == "trainer") {
     const std::unique_ptr<Trainer> trainer = adapt_trainer(std::move(library));
     report({"stage", "probe"});

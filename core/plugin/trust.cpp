@@ -72,15 +72,15 @@ std::optional<Rejection> find_permission_problem(const fs::path& path, const str
                                                  const char* suffix, const std::string& what) {
   const bool sticky = S_ISDIR(s.st_mode) && (s.st_mode & S_ISVTX);
   if ((s.st_mode & S_IWOTH) && !sticky)
-    return Rejection("gate", std::string("world_writable") + suffix, "any user can write to " + what,
+    return Rejection("validation", std::string("world_writable") + suffix, "any user can write to " + what,
                      "chmod o-w " + escaped(path.string(), 4096));
   if ((s.st_mode & S_IWGRP) && !sticky && !private_group(s.st_gid))
     return Rejection(
-        "gate", std::string("group_writable") + suffix,
+        "validation", std::string("group_writable") + suffix,
         fmt::format("all members of the group {} can write to {}", escaped(group_name(s.st_gid)), what),
         "chmod g-w " + escaped(path.string(), 4096));
   if (!trusted_owner(s.st_uid))
-    return Rejection("gate", std::string("foreign_owner") + suffix,
+    return Rejection("validation", std::string("foreign_owner") + suffix,
                      fmt::format("{} is owned by {}, who is neither root nor the current user",
                                  what == "it" ? "the file" : what, escaped(user_name(s.st_uid))),
                      "copy it to a directory that you own, or let root own it");
@@ -97,7 +97,7 @@ std::optional<Rejection> Trust::find_path_problem(const fs::path& directory) {
   struct stat s {};
   if (::stat(directory.c_str(), &s) != 0)
     verdict =
-        Rejection("gate", "not_found",
+        Rejection("validation", "not_found",
                   "the attributes of its directory " + escaped(directory.string(), 4096) + " cannot be read",
                   "check the permissions of its parent directories");
   if (!verdict && directory != directory.root_path()) verdict = find_path_problem(directory.parent_path());
@@ -107,7 +107,7 @@ std::optional<Rejection> Trust::find_path_problem(const fs::path& directory) {
   return known_[directory] = verdict;
 }
 
-void Trust::check_directory(const fs::path& directory) {
+void Trust::validate_directory(const fs::path& directory) {
   if (const auto verdict = find_path_problem(directory)) throw Rejection(*verdict);
 }
 
@@ -115,7 +115,7 @@ void Trust::check(const fs::path& file) {
   struct stat s {};
   if (::stat(file.c_str(), &s) == 0)
     if (const auto verdict = find_permission_problem(file, s, "", "it")) throw Rejection(*verdict);
-  check_directory(file.parent_path());
+  validate_directory(file.parent_path());
 }
 
 /// For folders of a RUNPATH: the deepest existing one decides who can create the rest.

@@ -14,14 +14,14 @@ namespace trainhost::plugin {
 /// Caches directories, so that many files in one directory cost one walk up the tree.
 class Trust {
  public:
-  /// Throws Rejection (gate): world_writable, group_writable, foreign_owner; the same with suffix _directory
-  /// for a parent directory. `file` must be canonical. A directory with the sticky bit (/tmp) may be
-  /// world-writable, because the bit protects the files of other users. A writing group must be root's or the
-  /// user's private group (same name as the user), so umask 002 is accepted.
+  /// Throws Rejection (validation): world_writable, group_writable, foreign_owner; the same with suffix
+  /// _directory for a parent directory. `file` must be canonical. A directory with the sticky bit (/tmp) may
+  /// be world-writable, because the bit protects the files of other users. A writing group must be root's or
+  /// the user's private group (same name as the user), so umask 002 is accepted.
   void check(const std::filesystem::path& file);
 
   /// The same for a directory and its parents.
-  void check_directory(const std::filesystem::path& directory);
+  void validate_directory(const std::filesystem::path& directory);
 
  private:
   std::optional<Rejection> find_path_problem(const std::filesystem::path& directory);

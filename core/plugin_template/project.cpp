@@ -67,7 +67,7 @@ void check_name(const char* what, const std::string& name) {
                     (better.empty() ? "" : "; did you mean '" + better + "'?"));
 }
 
-void check_choice(const char* option, const std::string& value, const std::vector<std::string>& known) {
+void validate_choice(const char* option, const std::string& value, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), value) != known.end()) return;
   std::string all;
   for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
@@ -110,8 +110,8 @@ std::vector<File> project(const Request& r) {
   if (std::find(kReserved.begin(), kReserved.end(), r.name) != kReserved.end())
     throw usage_error("the name '" + r.name + "' is reserved by CMake, Cargo or the project",
                       "use another name, for example " + r.name + "-memory");
-  check_choice("--kind", r.kind, kKinds);
-  check_choice("--lang", r.lang, kLangs);
+  validate_choice("--kind", r.kind, kKinds);
+  validate_choice("--lang", r.lang, kLangs);
   const std::string family = r.family.empty() ? r.name : r.family;
   check_name("family", family);
 

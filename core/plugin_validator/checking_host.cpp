@@ -99,7 +99,6 @@ struct CheckingCallbacks {
 
   static std::int32_t cancelled(const th_host* h) noexcept try {
     self(h).called("cancelled()");
-    ++self(h).asked_cancelled_;
     // First cancel_after(): a number of answers "no" that remain, then "yes" until it is switched off.
     if (self(h).polls_left_ == 0) return 1;
     if (self(h).polls_left_ > 0) --self(h).polls_left_;

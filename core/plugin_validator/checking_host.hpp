@@ -44,7 +44,6 @@ class CheckingHost {
   /// alloc() calls since fail_alloc().
   int allocs() const { return allocs_; }
   void set_threads(std::uint32_t n) { table_.thread_budget = n; }
-  int asked_cancelled() const { return asked_cancelled_; }
   /// Records a breach if the plugin modified the table.
   void check_table_unchanged();
 
@@ -56,7 +55,7 @@ class CheckingHost {
   std::mutex mutex_;
   std::set<void*> given_;
   std::map<std::string, std::string> options_;
-  std::atomic<int> callbacks_allowed_{0}, asked_cancelled_{0}, allocs_{0}, failing_alloc_{0};
+  std::atomic<int> callbacks_allowed_{0}, allocs_{0}, failing_alloc_{0};
   std::atomic<int> polls_left_{-1};  // -1: only cancel_ counts
   std::atomic<bool> cancel_{false};
   th_host table_{};

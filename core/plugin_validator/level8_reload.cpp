@@ -65,7 +65,7 @@ void check_instances_free_heap(WatchedPlugin& plugin) {
   plugin.require_device();
   std::uint64_t resident_before = 0;
   const auto [before, after] = count_over_instances(plugin, [&] {
-    // Resident memory is read at the same moment as the heap: this is the first call of `count`.
+    // Resident memory is read at the same time as the heap: this is the first call of `count`.
     if (resident_before == 0) resident_before = resident_bytes();
     return heap_bytes();
   });

@@ -30,7 +30,7 @@ Json to_json(const plugin::Candidate& c) {
           {"reason", c.reason},
           {"families", c.manifest.families},
           {"frameworks", c.manifest.frameworks},
-          {"stage", c.stage},
+          {"stage", c.stage == "validation" ? "gate" : c.stage},  // the value of 1.0
           {"code", c.code},
           {"hint", c.hint},
           {"native_domain", c.native.domain},

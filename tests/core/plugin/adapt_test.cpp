@@ -168,7 +168,6 @@ BOOST_AUTO_TEST_CASE(memory_from_the_host_is_counted_and_limited) {
   BOOST_TEST(host->estimator("misbehave").estimate(small_model(), {}, nullptr).total_bytes() == 1000u);
   BOOST_TEST(host->ledger().peak(Tier::kHost) == 1000u);
   BOOST_TEST(host->ledger().in_use(Tier::kHost) == 0u);
-  BOOST_TEST(host->ledger().by_tag().at("scratch").peak == 1000u);
   BOOST_TEST(host->ledger().in_use(Tier::kDevice) == 77u);
 }
 

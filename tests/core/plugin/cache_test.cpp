@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(permissions_are_checked_every_time) {
   age(file);
   BOOST_TEST(c.list() == "ok");
   ::chmod(file.c_str(), 0666);
-  BOOST_TEST(c.list().starts_with("gate/world_writable"));
+  BOOST_TEST(c.list().starts_with("validation/world_writable"));
   ::chmod(file.c_str(), 0644);
   BOOST_TEST(c.list() == "ok");
 }

@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_file_with_an_unreadable_manifest_is_found_by_its_name) {
   d.write("acme.so", "no library");
   Host host(d);
   BOOST_CHECK_EXCEPTION(host->trainer("acme"), tp::PluginError, [](const tp::PluginError& e) {
-    return e.status() == "rejected" && std::string(e.what()).find("gate/not_elf") != std::string::npos;
+    return e.status() == "rejected" && std::string(e.what()).find("validation/not_elf") != std::string::npos;
   });
 }
 

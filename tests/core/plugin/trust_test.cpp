@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(a_world_writable_parent_directory_is_rejected_by_name) {
     const fs::path p = *folder ? d / folder : d.path();
     ::chmod(p.c_str(), 0777);
     BOOST_TEST(trust(file) ==
-               "gate/world_writable_directory: any user can write to its directory " + p.string());
+               "validation/world_writable_directory: any user can write to its directory " + p.string());
     ::chmod(p.c_str(), 01777);  // sticky: others may add, but not replace
     BOOST_TEST(trust(file) == "ok");
     ::chmod(p.c_str(), 0755);
@@ -73,11 +73,12 @@ BOOST_AUTO_TEST_CASE(files_of_other_owners_are_rejected) {
   Directory d;
   const fs::path file = nested(d);
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 12345, 0), 0);
-  BOOST_TEST(trust(file) ==
-             "gate/foreign_owner: the file is owned by user 12345, who is neither root nor the current user");
+  BOOST_TEST(
+      trust(file) ==
+      "validation/foreign_owner: the file is owned by user 12345, who is neither root nor the current user");
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 0, 0), 0);
   BOOST_REQUIRE_EQUAL(::chown((d / "a").c_str(), 12345, 0), 0);
-  BOOST_TEST(trust(file) == "gate/foreign_owner_directory: its directory " + (d / "a").string() +
+  BOOST_TEST(trust(file) == "validation/foreign_owner_directory: its directory " + (d / "a").string() +
                                 " is owned by user 12345, who is neither root nor the current user");
 }
 
@@ -94,12 +95,13 @@ BOOST_AUTO_TEST_CASE(only_the_users_private_group_may_write) {
     return;
   }
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 0, 23456), 0);
-  BOOST_TEST(trust(file) == "gate/group_writable: all members of the group group 23456 can write to it");
+  BOOST_TEST(trust(file) ==
+             "validation/group_writable: all members of the group group 23456 can write to it");
   ::chmod(file.c_str(), 0644);
   BOOST_TEST(trust(file) == "ok");
   BOOST_REQUIRE_EQUAL(::chown((d / "a").c_str(), 0, 23456), 0);
   ::chmod((d / "a").c_str(), 0775);
-  BOOST_TEST(trust(file).starts_with("gate/group_writable_directory: "));
+  BOOST_TEST(trust(file).starts_with("validation/group_writable_directory: "));
 }
 
 BOOST_AUTO_TEST_CASE(a_link_is_checked_in_the_directories_of_its_target) {
@@ -108,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_link_is_checked_in_the_directories_of_its_target) {
   ::chmod((elsewhere / "a").c_str(), 0777);
   fs::create_symlink(file, d / "good.so");
   Host host(d);
-  BOOST_TEST(verdict(*host.registry).starts_with("gate/world_writable_directory"));
+  BOOST_TEST(verdict(*host.registry).starts_with("validation/world_writable_directory"));
 }
 
 BOOST_AUTO_TEST_CASE(only_files_in_the_allow_list_are_used) {
@@ -125,7 +127,7 @@ BOOST_AUTO_TEST_CASE(only_files_in_the_allow_list_are_used) {
   o.allow = {std::string(64, '0')};
   Host host(d, o);
   BOOST_TEST(verdict(*host.registry) ==
-             "gate/not_allowed: it is not in the list plugins.allow of the run file");
+             "validation/not_allowed: it is not in the list plugins.allow of the run file");
   BOOST_TEST(host->candidates()[0].hint == "if you trust the file, add \"" + hash + "\" there");
   o.allow_in = {"/elsewhere"};  // the list is for the run file's own folders
   BOOST_TEST(verdict(*Host(d, o).registry) == "ok");
@@ -146,10 +148,10 @@ BOOST_AUTO_TEST_CASE(a_manifest_may_be_a_file_next_to_the_library) {
   BOOST_TEST(pass(both).starts_with("manifest/not_toml"));
   d.write("y.toml", kManifest);
   ::chmod((d / "y.toml").c_str(), 0666);
-  BOOST_TEST(pass(both) == "gate/world_writable: manifest file y.toml: any user can write to it");
+  BOOST_TEST(pass(both) == "validation/world_writable: manifest file y.toml: any user can write to it");
   fs::remove(d / "x.toml");
   ::mkfifo((d / "x.toml").c_str(), 0644);
-  BOOST_TEST(pass(bare) == "gate/not_regular: manifest file x.toml: it is a FIFO, not a regular file");
+  BOOST_TEST(pass(bare) == "validation/not_regular: manifest file x.toml: it is a FIFO, not a regular file");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

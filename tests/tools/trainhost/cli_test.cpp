@@ -364,12 +364,13 @@ BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
     BOOST_TEST(
         has(r.out,
             at +
-                "needs_cpu.so  rejected gate/cpu_feature: it requires the processor feature "
+                "needs_cpu.so  rejected validation/cpu_feature: it requires the processor feature "
                 "no_such_feature, which this machine does not have (install a build for older processors)\n"),
         r.out);
     BOOST_TEST(
-        has(r.out, at + "text.so  rejected gate/not_elf: it is not a shared library: it does not begin with "
-                        "the ELF magic number"),
+        has(r.out,
+            at + "text.so  rejected validation/not_elf: it is not a shared library: it does not begin with "
+                 "the ELF magic number"),
         r.out);
   }
 }
