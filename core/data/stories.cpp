@@ -106,14 +106,6 @@ std::string story_text(std::uint64_t seed, StoryStream stream, std::uint64_t win
   return text;
 }
 
-std::vector<double> story_log_probs(std::string_view text) {
-  GrammarScore score(stories_grammar());
-  std::vector<double> log_probs;
-  log_probs.reserve(text.size());
-  for (char c : text) log_probs.push_back(score.advance(c));
-  return log_probs;
-}
-
 /// Each window contributes its mean, and the standard error is computed over windows: characters of one story
 /// are not independent, windows are.
 StoryEntropy story_entropy(std::uint64_t seed, StoryStream stream, std::uint64_t windows,

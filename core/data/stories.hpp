@@ -32,9 +32,6 @@ std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std
 /// The first `length` characters of the story of that window; its S targets if length = S.
 std::string story_text(std::uint64_t seed, StoryStream stream, std::uint64_t window, std::size_t length);
 
-/// Log-probability in nats of every character given those before it; `text` starts with a story.
-std::vector<double> story_log_probs(std::string_view text);
-
 struct StoryEntropy {
   double nats = 0;   // mean -log p per target
   double error = 0;  // standard error of the mean over the windows

@@ -130,15 +130,6 @@ Counts count(const Architecture& a);
 std::uint64_t layer_elements(const Layer& l, std::uint64_t hidden);
 std::uint64_t active_layer_elements(const Layer& l, std::uint64_t hidden);
 
-/// Shape of one trained tensor. Tests compare the sum over tensor_shapes() with the closed form of count().
-struct TensorShape {
-  std::string name;                              // "layers.3.attention.q"
-  std::int32_t layer = -1;                       // -1: not in a layer
-  std::uint64_t rows = 0, cols = 1, copies = 1;  // copies: equal tensors, one per expert
-  std::uint64_t elements() const { return rows * cols * copies; }
-};
-std::vector<TensorShape> tensor_shapes(const Architecture& a);
-
 /// Presets of families that are planned but not trained, with their config_json; sorted by name.
 std::span<const ModelSpec> planned_presets();
 const ModelSpec* find_planned_preset(std::string_view name);

@@ -1,5 +1,6 @@
-// Parameter counts of a decoder in closed form, independent of the number of layers. architecture_tensors.cpp
-// lists the same weights one by one; tests compare the two. Widths of Attention are here too.
+// Parameter counts of a decoder in closed form, independent of the number of layers. Tests
+// compare them with the same weights listed one by one (tests/support/architecture_tensors.hpp). Widths of
+// Attention are here too.
 #include "core/base/checked.hpp"
 #include "core/model/architecture.hpp"
 

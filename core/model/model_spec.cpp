@@ -47,7 +47,7 @@ void positive_number(const char* field, double value) {
 }
 
 // Fields that the kind does not use are not read, and may have any value.
-void check_rope(const RopeScaling& r) {
+void validate_rope(const RopeScaling& r) {
   if (r.kind == RopeKind::kDefault) return;
   positive_number("rope_scaling.factor", r.factor);
   if (r.kind != RopeKind::kLlama3) return;
@@ -102,7 +102,7 @@ void validate(const ModelSpec& m) {
   positive_number("rope_theta", m.rope_theta);
   if (!(std::isfinite(m.initializer_range) && m.initializer_range >= 0))
     fail("initializer_range = " + shown(m.initializer_range) + ": expected a number >= 0");
-  check_rope(m.rope);
+  validate_rope(m.rope);
   // Upper bound of all sizes computed from a model: 4-byte weight and gradient, 8-byte optimizer state.
   checked_mul(count_parameters(m).total, 16);
 }

@@ -208,8 +208,4 @@ Times TimeModel::step(const Stage& s, const RunSpec& r) const {
   return x;
 }
 
-Times step_time(const model::Architecture& a, const RunSpec& r, const Machine& m) {
-  return TimeModel(a, r, m).step(r);
-}
-
 }  // namespace trainhost::parallel

@@ -29,7 +29,6 @@ struct Times {
   double tokens_per_second = 0;  // of all devices
   double model_flops_utilization = 0;
 };
-Times step_time(const model::Architecture& a, const RunSpec& r, const Machine& m);
 
 /// Mean number of visible keys of a query (causal): (S + 1) / 2, less with a window; window 0: none.
 double mean_keys(double seq, double window);
@@ -41,8 +40,8 @@ struct Pass {
   double sum() const { return compute + memory + recompute + tensor + context + expert; }
 };
 
-/// step_time() with the work shared by all layouts of a search done once: step_time(a, r, m) equals
-/// TimeModel(a, r, m).step(r) to the last bit. Immutable, so threads can share one.
+/// Step time in three levels, so that a search computes what layouts share once; step(r) computes all three.
+/// Immutable, so threads can share one.
 class TimeModel {
  public:
   /// Reads from `r` only what a search does not vary: number types, optimizer, mode, LoRA, sequence length.

@@ -104,6 +104,15 @@ Mean mean_of(const std::vector<double>& x) {
   return {m, std::sqrt(squares / (n - 1) / n)};
 }
 
+/// Log-probability in nats of every character given those before it; `text` starts with a story.
+std::vector<double> story_log_probs(std::string_view text) {
+  GrammarScore score(stories_grammar());
+  std::vector<double> log_probs;
+  log_probs.reserve(text.size());
+  for (char c : text) log_probs.push_back(score.advance(c));
+  return log_probs;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(data_stories)

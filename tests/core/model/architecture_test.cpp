@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/model/architecture.hpp"
+#include "tests/support/architecture_tensors.hpp"
 
 using namespace trainhost;
 using namespace trainhost::model;

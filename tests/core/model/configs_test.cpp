@@ -10,6 +10,7 @@
 
 #include "core/model/architecture.hpp"
 #include "core/runfile/run_config.hpp"
+#include "tests/support/architecture_tensors.hpp"
 #include "tests/support/files.hpp"
 
 using namespace trainhost;

@@ -7,6 +7,7 @@
 #include "core/parallel/rank_breakdown.hpp"
 #include "tests/core/parallel/measured_runs.hpp"
 #include "tests/core/parallel/random_layouts.hpp"
+#include "tests/support/architecture_tensors.hpp"
 
 using namespace trainhost;
 using namespace trainhost::parallel;

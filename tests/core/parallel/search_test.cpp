@@ -66,7 +66,7 @@ std::vector<FoundLayout> all_layouts(const SearchRequest& q) {
           f.device_bytes = std::max(f.device_bytes, stage_numbers(a, r, s).tier(Tier::kDevice));
         BOOST_REQUIRE_EQUAL(f.device_bytes, n.tier(Tier::kDevice));
         f.host_bytes = n.tier(Tier::kPinned) + n.tier(Tier::kHost);
-        f.step_seconds = step_time(a, r, q.machine).step;
+        f.step_seconds = TimeModel(a, r, q.machine).step(r).step;
         out.push_back(f);
       }
   }

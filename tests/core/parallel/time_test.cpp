@@ -34,6 +34,10 @@ Machine machine() {
   return m;
 }
 
+Times step_time(const model::Architecture& a, const RunSpec& r, const Machine& m) {
+  return TimeModel(a, r, m).step(r);
+}
+
 double sum(const Times& t) {
   return t.compute + t.memory + t.recompute + t.tensor + t.context + t.expert + t.pipeline + t.data +
          t.bubble + t.optimizer + t.offload;

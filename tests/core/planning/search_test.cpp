@@ -58,7 +58,8 @@ BOOST_AUTO_TEST_CASE(settings_of_every_row_reproduce_its_bytes_and_seconds) {
     BOOST_TEST(n.tier(Tier::kDevice) == row.device_bytes);
     BOOST_TEST(n.tier(Tier::kPinned) + n.tier(Tier::kHost) == row.host_bytes);
     const parallel::Times t =
-        parallel::step_time(a, c.run, parallel::machine_of(*find_device_preset("h100-80gb"), c.run));
+        parallel::TimeModel(a, c.run, parallel::machine_of(*find_device_preset("h100-80gb"), c.run))
+            .step(c.run);
     BOOST_TEST(t.step == row.step_seconds);
     BOOST_TEST(t.tokens_per_second == row.tokens_per_second);
     BOOST_TEST(row.data * row.tensor * row.pipeline * row.context == 8u);

@@ -1,6 +1,7 @@
 // The choice of recomputation compared with exhaustive search: it fits, no cheaper one fits, and few
 // placements are needed.
 #include "core/step/choose_recompute.hpp"
+#include "core/step/operands.hpp"
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
@@ -59,6 +60,26 @@ Case usual_case(std::uint32_t layers) {
   c.traits.trainer = "test", c.traits.head_chunk_tokens = 32,
   c.traits.attention_tile_q = c.traits.attention_tile_k = 16;
   return c;
+}
+
+/// Cost of recomputation per micro-batch in FLOPs: products (half of the scores for causal attention), and 32
+/// per element written by any other recomputed operation, because a memory-bound operation takes about as
+/// long.
+double recompute_cost(const Program& p) {
+  double cost = 0;
+  for (const Op& op : p.ops) {
+    if (!(op.flags & kRecomputed)) continue;
+    const double rows = static_cast<double>(op.rows);
+    if (op.kind == OpKind::kLinear) {
+      const Buffer& w = p[op[operand::linear::kWeight]];
+      cost += 2.0 * rows * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+    } else if (op.kind == OpKind::kAttention)
+      cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
+    else
+      for (BufferId b : op.outputs())
+        cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
+  }
+  return cost;
 }
 
 }  // namespace

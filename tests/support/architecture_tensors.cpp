@@ -1,8 +1,6 @@
-// Lists the shape of every trained tensor of a decoder, in order. The simple implementation that tests
-// compare with the closed form in element_counts.cpp; so neither may use the other. Fused weights (qkv, gate
-// and up) are listed separately. Products are not checked for overflow here: count() has already rejected
-// such models.
-#include "core/model/architecture.hpp"
+// See architecture_tensors.hpp. Fused weights (qkv, gate and up) are listed separately. Products are not
+// checked for overflow here: count() has already rejected such models.
+#include "tests/support/architecture_tensors.hpp"
 
 namespace trainhost::model {
 namespace {
