@@ -33,8 +33,8 @@ OpJournal::OpJournal(const step::Program& program, const placement::MemoryPlan& 
   }
 }
 
-void OpJournal::reached(std::uint32_t moment, std::uint32_t micro, std::uint64_t live_bytes) {
-  if (moments_ && moments_->reached) moments_->reached(moments_, moment, micro, live_bytes);
+void OpJournal::reached(std::uint32_t boundary, std::uint32_t micro, std::uint64_t live_bytes) {
+  if (moments_ && moments_->reached) moments_->reached(moments_, boundary, micro, live_bytes);
 }
 
 void OpJournal::begin_update() { count_ = 0, phase_ = 0, micro_ = 0; }

@@ -50,7 +50,7 @@ class OpJournal {
   void read(th_op_sink& sink) const;
 
  private:
-  void reached(std::uint32_t moment, std::uint32_t micro, std::uint64_t live_bytes);
+  void reached(std::uint32_t boundary, std::uint32_t micro, std::uint64_t live_bytes);
 
   const step::Program& program_;
   OpRecord* records_;

@@ -21,7 +21,6 @@ namespace {
 // the memory of the host.
 constexpr std::size_t kMaxNodes = 1'000'000 - 1, kMaxNotes = 1000, kMaxText = 2000;
 constexpr std::size_t kMaxAllText = 64u << 20;  // names and formulas of one report, bytes
-constexpr Tier kTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
 
 std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
 
@@ -287,7 +286,7 @@ MemoryReport Collector::take(std::string source) {
     if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
       reject("a total for the unknown tier " + std::to_string(t));
   try {
-    for (Tier t : kTiers) fill_tier(t);
+    for (Tier t : kAllTiers) fill_tier(t);
   } catch (const Error& e) {
     reject(e.what());
   }

@@ -3,6 +3,8 @@
 #include "core/base/memory_report.hpp"
 
 #include <algorithm>
+#include <array>
+#include <tuple>
 #include <unordered_set>
 
 #include "core/base/checked.hpp"
@@ -50,8 +52,7 @@ std::uint64_t MemoryReport::tier_bytes(Tier t) const {
 
 std::uint64_t MemoryReport::total_bytes() const {
   std::uint64_t sum = 0;
-  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
-    sum = checked_add(sum, tier_bytes(t), "the total");
+  for (Tier t : kAllTiers) sum = checked_add(sum, tier_bytes(t), "the total");
   return sum;
 }
 
@@ -90,6 +91,26 @@ std::uint64_t raise_to_upper_bounds(MemoryReport& r) {
     if (n.claim == Claim::kApproximation) n.claim = Claim::kUpperBound;
   r.claim = Claim::kUpperBound;
   return added;
+}
+
+std::map<Component, ComponentBytes> component_bytes_of(const MemoryReport& r, Tier tier) {
+  std::map<Component, ComponentBytes> out;
+  for (const MemoryEntry& n : r.entries) {
+    if (n.tier != tier) continue;
+    ComponentBytes& sum = out[n.component];
+    sum.bytes += n.at_peak();
+    sum.claim = std::max(sum.claim, n.claim);
+  }
+  return out;
+}
+
+std::vector<const MemoryEntry*> largest_first(const MemoryReport& r) {
+  std::vector<const MemoryEntry*> out;
+  for (const MemoryEntry& n : r.entries) out.push_back(&n);
+  std::stable_sort(out.begin(), out.end(), [](const MemoryEntry* a, const MemoryEntry* b) {
+    return std::tuple(a->at_peak(), a->bytes) > std::tuple(b->at_peak(), b->bytes);
+  });
+  return out;
 }
 
 }  // namespace trainhost

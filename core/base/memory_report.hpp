@@ -2,6 +2,7 @@
 // phases, and a summary. Plain data; plugins compute it, the host checks and prints it.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace trainhost {
 
 /// All phases: the entry is live during the whole run.
 inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
+
+/// In the order of tables.
+inline constexpr Tier kAllTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
 
 /// One line of a memory breakdown. An entry that is the parent of others is a heading and is not part of any
 /// sum.
@@ -54,5 +58,14 @@ struct MemoryReport {
 /// Replaces the bytes of each approximation by its upper bound (hi), also in the peaks of the tiers, and
 /// claims upper bounds. Returns the sum of what was added, in bytes.
 std::uint64_t raise_to_upper_bounds(MemoryReport& r);
+
+struct ComponentBytes {
+  std::uint64_t bytes = 0;      // at the peak of the tier
+  Claim claim = Claim::kExact;  // of the least certain entry
+};
+std::map<Component, ComponentBytes> component_bytes_of(const MemoryReport& r, Tier tier);
+
+/// Entries by bytes at the peak, then by maximum bytes, largest first. Ties keep their order.
+std::vector<const MemoryEntry*> largest_first(const MemoryReport& r);
 
 }  // namespace trainhost

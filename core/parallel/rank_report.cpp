@@ -87,7 +87,7 @@ MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::u
   MemoryReport report;
   report.claim = Claim::kApproximation;
   report.entries = std::move(sink.entries);
-  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
+  for (Tier t : kAllTiers) {
     std::uint64_t sum = 0;
     for (const MemoryEntry& n : report.entries)
       if (n.tier == t) sum = checked_add(sum, n.bytes_at_peak, "the memory of one rank");

@@ -167,7 +167,7 @@ MemoryPlan place(const Program& p, std::uint64_t enough) {
   plan.lifetime = lifetimes(p);
   plan.offset.assign(p.buffers.size(), UINT64_MAX);
   static_cast<TierPlan&>(plan) = TierPlacer(p, p.traits.tier, plan, enough).run();
-  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
+  for (Tier t : kAllTiers) {
     const bool used = std::any_of(p.buffers.begin(), p.buffers.end(), [&](const Buffer& b) {
       return b.tier == t && b.storage != Storage::kExternal;
     });

@@ -5,9 +5,9 @@
 
 #include "core/data/dataset.hpp"
 #include "core/planning/choose_estimators.hpp"
-#include "core/planning/dataset_options.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/planning/host_buffers.hpp"
+#include "core/planning/resolve_run.hpp"
 
 namespace trainhost::planning {
 namespace {

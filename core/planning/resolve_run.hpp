@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/data/dataset.hpp"
 #include "core/planning/budget.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/run_config.hpp"
@@ -29,5 +30,13 @@ struct ResolvedRun {
 /// recomputation that fits, according to the trainer's plan, or to the first estimator if there is no
 /// trainer. Throws usage_error for sizes over 63 bits and for what the plugins reject.
 ResolvedRun resolve_run(const runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+
+/// Sets the vocabulary of the built-in model to that of data.tokenizer, where the run names a tokenizer but
+/// no model.
+void adopt_vocabulary(runfile::RunConfig& c);
+
+/// The settings with which core/data opens the dataset of a run: planning needs them to compute the bytes
+/// that the dataset holds in memory, training to open it.
+data::OpenOptions open_options(const runfile::RunConfig& c);
 
 }  // namespace trainhost::planning

@@ -5,7 +5,6 @@
 #include "core/base/text.hpp"
 #include "core/report/changes_table.hpp"
 #include "core/report/comparison.hpp"
-#include "core/report/entry_sums.hpp"
 #include "core/report/file_keys.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"

@@ -3,7 +3,6 @@
 
 #include "core/base/text.hpp"
 #include "core/report/csv.hpp"
-#include "core/report/entry_sums.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
-#include "core/report/entry_sums.hpp"
 #include "core/report/file_keys.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"

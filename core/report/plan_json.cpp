@@ -2,7 +2,6 @@
 // renamed or removed. Several keys therefore keep older terms: "leaves" are the entries, "moment" is the
 // phase, "too_much" are the bytes over the budget.
 #include "core/base/json_value.hpp"
-#include "core/report/entry_sums.hpp"
 #include "core/report/file_keys.hpp"
 #include "core/report/plan_report.hpp"
 

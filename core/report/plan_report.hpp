@@ -1,8 +1,11 @@
-// Renders a PlanResult for `plan` and for the start of training. Computes no sizes.
+// Renders the results of core/planning for `plan` and the start of training, `sweep` and `search`. Computes
+// no sizes.
 #pragma once
 #include <string>
 
 #include "core/planning/plan_result.hpp"
+#include "core/planning/search_result.hpp"
+#include "core/planning/sweep_result.hpp"
 #include "core/report/terminal.hpp"
 
 namespace trainhost::report {
@@ -23,5 +26,18 @@ std::string plan_html(const planning::PlanResult& v);
 
 /// The trainhost.plan/1 object as JSON text; indent < 0: one line.
 std::string plan_json(const planning::PlanResult& v, int indent = 2);
+
+/// True if any point has other automatic choices (`how`) than the first one; only then is `how` shown.
+bool how_differs(const planning::SweepResult& v);
+
+std::string sweep_table(const planning::SweepResult& v, const Terminal& t);
+std::string sweep_json(const planning::SweepResult& v);
+std::string sweep_csv(const planning::SweepResult& v);
+std::string sweep_html(const planning::SweepResult& v);
+
+std::string search_table(const planning::SearchResult& v, const Terminal& t);
+std::string search_json(const planning::SearchResult& v);
+std::string search_csv(const planning::SearchResult& v);
+std::string search_html(const planning::SearchResult& v);
 
 }  // namespace trainhost::report

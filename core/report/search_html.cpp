@@ -10,7 +10,7 @@
 #include "core/report/html_axis.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
-#include "core/report/search_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {

@@ -4,7 +4,7 @@
 #include "core/base/json_value.hpp"
 #include "core/planning/plan_result.hpp"
 #include "core/report/file_keys.hpp"
-#include "core/report/search_report.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 namespace {

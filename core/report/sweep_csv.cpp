@@ -2,7 +2,7 @@
 #include <set>
 
 #include "core/report/csv.hpp"
-#include "core/report/sweep_report.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 namespace {

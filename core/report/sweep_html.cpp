@@ -12,7 +12,7 @@
 #include "core/report/file_keys.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
-#include "core/report/sweep_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/unjudged_text.hpp"
 
 namespace trainhost::report {

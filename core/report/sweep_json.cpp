@@ -2,7 +2,7 @@
 
 #include "core/base/json_value.hpp"
 #include "core/report/file_keys.hpp"
-#include "core/report/sweep_report.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 namespace {

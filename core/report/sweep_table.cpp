@@ -6,7 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/report/file_keys.hpp"
-#include "core/report/sweep_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 #include "core/report/unjudged_text.hpp"

@@ -6,6 +6,7 @@
 
 #include "core/planning/plan_result.hpp"
 #include "core/plugin/ledger.hpp"
+#include "core/process/host_info.hpp"
 
 namespace trainhost::training {
 
@@ -22,6 +23,15 @@ struct MemoryResult {
 };
 
 /// `plan`: that of the trainer, with the host's own buffers.
-MemoryResult memory_result(const planning::Estimate& plan, const plugin::Ledger& ledger);
+inline MemoryResult memory_result(const planning::Estimate& plan, const plugin::Ledger& ledger) {
+  MemoryResult m;
+  m.predicted_bytes = plan.total_bytes;
+  m.measured_bytes = ledger.peak_total();
+  m.process_peak_bytes = process_peak_bytes();
+  for (Tier t : kAllTiers)
+    if (std::uint64_t predicted = plan.report.tier_bytes(t); predicted || ledger.peak(t))
+      m.tiers.push_back({t, predicted, ledger.peak(t)});
+  return m;
+}
 
 }  // namespace trainhost::training

@@ -2,7 +2,7 @@
 #include "core/verify/context.hpp"
 
 #include "core/data/dataset.hpp"
-#include "core/planning/dataset_options.hpp"
+#include "core/planning/resolve_run.hpp"
 #include "core/training/batches.hpp"
 
 namespace trainhost::verify {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.hpp"
+
 namespace trainhost::verify {
 
 struct Context;
@@ -37,6 +39,13 @@ std::span<const Check> checks();
 /// The checks that `only` names ("GPU-001,MEM-002"; MEM-002 includes MEM-002/run), in the order of the table.
 /// Empty: all checks. Throws usage_error with the nearest id for an unknown one.
 std::vector<const Check*> select(const std::string& only);
+
+/// Runs the checks: one result per check, in order. A check that cannot be run here gives a skipped result
+/// with the reason. User errors (a missing text, a wrong file) throw Error.
+std::vector<Result> run_checks(Context& context, const std::vector<const Check*>& checks);
+
+/// kFalsified if a check with `decides` set was falsified, else kDone.
+Exit exit_of(const std::vector<Result>& results);
 
 const char* status_name(Status s);  // "held" | "falsified" | "skipped"
 

@@ -5,8 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/report/plan_report.hpp"
-#include "core/report/search_report.hpp"
-#include "core/report/sweep_report.hpp"
 #include "tests/support/sample_results.hpp"
 
 using namespace trainhost;

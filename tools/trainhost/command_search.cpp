@@ -6,7 +6,7 @@
 
 #include "core/checkpoint/output_file.hpp"
 #include "core/planning/search_layouts.hpp"
-#include "core/report/search_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/result_stream.hpp"

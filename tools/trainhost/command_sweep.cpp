@@ -4,7 +4,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/planning/sweep.hpp"
-#include "core/report/sweep_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"

@@ -4,12 +4,12 @@
 
 #include <cstdlib>
 
-#include "core/planning/dataset_options.hpp"
+#include "core/planning/resolve_run.hpp"
 #include "core/report/verify_report.hpp"
 #include "core/training/batches.hpp"
 #include "core/verify/context.hpp"
+#include "core/verify/contract_check.hpp"
 #include "core/verify/real_trainers.hpp"
-#include "core/verify/verify.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 

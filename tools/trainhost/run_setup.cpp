@@ -11,7 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/framework_files/read_files.hpp"
 #include "core/planning/choose_backend.hpp"
-#include "core/planning/dataset_options.hpp"
+#include "core/planning/resolve_run.hpp"
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
 #include "core/training/stop_signals.hpp"
@@ -157,7 +157,7 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
   auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
   // After the scan: both compare the run file with the plugins that exist.
-  if (c) planning::check_plugin_options(*c, *r), planning::check_backend_order(*c, *r);
+  if (c) planning::validate_plugin_options(*c, *r), planning::validate_backend_order(*c, *r);
   return r;
 }
 

@@ -11,8 +11,9 @@
 #include "core/numerics/sample_runs.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 #include "core/step/operands.hpp"
+#include "core/verify/context.hpp"
+#include "core/verify/contract_check.hpp"
 #include "core/verify/real_trainers.hpp"
-#include "core/verify/verify.hpp"
 
 using namespace trainhost;
 using step::OpKind;

@@ -10,8 +10,6 @@
 #include "core/report/html_page.hpp"
 #include "core/report/html_style.hpp"
 #include "core/report/plan_report.hpp"
-#include "core/report/search_report.hpp"
-#include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tests/support/sample_results.hpp"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/report/search_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 

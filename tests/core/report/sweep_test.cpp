@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/report/sweep_report.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 
 using namespace trainhost;
@@ -39,12 +39,13 @@ BOOST_AUTO_TEST_CASE(json_has_every_point_or_the_reason_why_it_is_not_valid) {
 }
 
 BOOST_AUTO_TEST_CASE(csv_quotes_what_needs_it_and_leaves_unplanned_cells_empty) {
-  BOOST_TEST(report::sweep_csv(small()) ==
-             "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,how,error,host_bytes,"
-             "verdict\n"
-             "llama,exact,512,2000,2000,true,1500,500,,,0,fits\n"
-             "llama,exact,1024,3500,3500,false,1500,2000,,,0,fits\n"
-             "llama,exact,2048,,,,,,,\"no, \"\"really\"\"\",,\n");
+  BOOST_TEST(
+      report::sweep_csv(small()) ==
+      "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,how,error,host_bytes,"
+      "verdict\n"
+      "llama,exact,512,2000,2000,true,1500,500,,,0,fits\n"
+      "llama,exact,1024,3500,3500,false,1500,2000,,,0,fits\n"
+      "llama,exact,2048,,,,,,,\"no, \"\"really\"\"\",,\n");
 }
 
 BOOST_AUTO_TEST_CASE(different_automatic_settings_are_shown_in_table_page_and_csv) {

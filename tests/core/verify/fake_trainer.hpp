@@ -12,6 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/numerics/sample_runs.hpp"
 #include "core/verify/context.hpp"
+#include "core/verify/contract_check.hpp"
 
 namespace trainhost::verify::fake {
 
@@ -285,5 +286,24 @@ class TestedTrainers : public verify::TestedTrainers {
   std::map<std::string, std::unique_ptr<plugin::Trainer>> trainers_;
   Trainer correct_trainer_{ledger_};
 };
+
+/// Results of checks, and the ids that decide and were falsified.
+struct Outcome {
+  std::vector<Result> results;
+  std::string falsified;  // ids, with spaces
+  const Result& of(const std::string& id) const {
+    for (const Result& r : results)
+      if (r.id == id) return r;
+    throw std::runtime_error("no result " + id);
+  }
+};
+
+inline Outcome outcome_of(Context& context, const std::string& only) {
+  Outcome o;
+  o.results = run_checks(context, select(only));
+  for (const Result& r : o.results)
+    if (r.decides && r.status == Status::kFalsified) o.falsified += (o.falsified.empty() ? "" : " ") + r.id;
+  return o;
+}
 
 }  // namespace trainhost::verify::fake

@@ -3,8 +3,9 @@
 #include <boost/test/unit_test.hpp>
 #include <ostream>
 
+#include "core/verify/context.hpp"
+#include "core/verify/contract_check.hpp"
 #include "core/verify/contract_equations.hpp"
-#include "core/verify/verify.hpp"
 #include "tests/core/verify/fake_trainer.hpp"
 #include "tests/support/files.hpp"
 
@@ -27,27 +28,12 @@ micro_batch = 3
 )";
 constexpr const char* kMemory = "MEM-001,MEM-002,MEM-003,MEM-004,MEM-005,MEM-EXACT-001";
 
-struct Outcome {
-  std::vector<Result> results;
-  std::string falsified;  // ids, with spaces
-  const Result& of(const std::string& id) const {
-    for (const Result& r : results)
-      if (r.id == id) return r;
-    throw std::runtime_error("no result " + id);
-  }
-};
-
 /// The fault is in hybrid mode only.
-Outcome with(const std::string& fault, const std::string& more = {}) {
+fake::Outcome with(const std::string& fault, const std::string& more = {}) {
   fake::TestedTrainers trainers("", fault);
   Context context(runfile::parse_run(kRun + more, "", "/"), trainers);
-  Outcome o;
-  o.results = run_checks(context, select(kMemory));
-  for (const Result& r : o.results)
-    if (r.decides && r.status == Status::kFalsified) o.falsified += (o.falsified.empty() ? "" : " ") + r.id;
-  return o;
+  return fake::outcome_of(context, kMemory);
 }
-
 
 struct Fault {
   const char *fault, *ids, *of, *says;
@@ -83,7 +69,7 @@ BOOST_AUTO_TEST_SUITE(memory_contracts)
 
 BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_detected,
                      boost::unit_test::data::make(kFaults), f) {
-  const Outcome o = with(f.fault);
+  const fake::Outcome o = with(f.fault);
   BOOST_TEST(o.falsified == f.ids);
   BOOST_TEST(has(o.of(f.of).detail, f.says), o.of(f.of).detail);
   BOOST_TEST(has(o.of(f.of).detail, "worst in mode hybrid"), o.of(f.of).detail);
@@ -91,7 +77,7 @@ BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_detected,
 }
 
 BOOST_AUTO_TEST_CASE(the_runs_own_policy_is_reported_with_its_k_and_does_not_change_the_exit_code) {
-  const Outcome o = with("");
+  const fake::Outcome o = with("");
   BOOST_TEST(o.falsified == "");
   const Result& r = o.of("MEM-002/run");
   BOOST_TEST((r.status == Status::kFalsified));
@@ -102,7 +88,7 @@ BOOST_AUTO_TEST_CASE(the_runs_own_policy_is_reported_with_its_k_and_does_not_cha
 }
 
 BOOST_AUTO_TEST_CASE(named_bytes_are_tested_where_twice_the_sequences_do_not_fit) {
-  const Outcome o = with("memory for three sequences");
+  const fake::Outcome o = with("memory for three sequences");
   BOOST_TEST(o.falsified == "");
   BOOST_TEST(has(o.of("MEM-002").detail, "skipped") == false, o.of("MEM-002").detail);
   fake::TestedTrainers alone("memory for three sequences", "memory for three sequences");
@@ -113,7 +99,7 @@ BOOST_AUTO_TEST_CASE(named_bytes_are_tested_where_twice_the_sequences_do_not_fit
 }
 
 BOOST_AUTO_TEST_CASE(the_moments_check_is_skipped_for_other_optimizers) {
-  const Outcome o = with("stores three moments", "[optimizer]\nname = \"sgd\"\n");
+  const fake::Outcome o = with("stores three moments", "[optimizer]\nname = \"sgd\"\n");
   BOOST_TEST((o.of("MEM-005").status == Status::kSkipped));
   BOOST_TEST(has(o.of("MEM-005").detail, "sgd"), o.of("MEM-005").detail);
 }

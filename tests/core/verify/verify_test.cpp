@@ -8,9 +8,10 @@
 #include <ostream>
 
 #include "core/report/verify_report.hpp"
+#include "core/verify/context.hpp"
+#include "core/verify/contract_check.hpp"
 #include "core/verify/judge_modes.hpp"
 #include "core/verify/snapshot.hpp"
-#include "core/verify/verify.hpp"
 #include "tests/core/verify/fake_trainer.hpp"
 #include "tests/support/process.hpp"
 
@@ -48,31 +49,17 @@ class Script {
   test::TemporaryDirectory dir_;
 };
 
-struct Outcome {
-  std::vector<Result> results;
-  std::string falsified;  // ids, with spaces
-  const Result& of(const std::string& id) const {
-    for (const Result& r : results)
-      if (r.id == id) return r;
-    throw std::runtime_error("no result " + id);
-  }
-};
-
-Outcome outcome(fake::TestedTrainers& trainers, const std::filesystem::path& program,
-                const std::string& only = {}, bool small = false) {
+fake::Outcome outcome(fake::TestedTrainers& trainers, const std::filesystem::path& program,
+                      const std::string& only = {}, bool small = false) {
   Context context(runfile::parse_run(kTinyRun, "", "/"), trainers);
   context.program = program;
   context.small = small;
   context.now = [] { return fake::clock(); };
-  Outcome o;
-  o.results = run_checks(context, select(only));
-  for (const Result& r : o.results)
-    if (r.decides && r.status == Status::kFalsified) o.falsified += (o.falsified.empty() ? "" : " ") + r.id;
-  return o;
+  return fake::outcome_of(context, only);
 }
 
 /// The fault is in hybrid mode only, so that the worst mode must be found too.
-Outcome with(const std::string& fault, const std::string& only = {}, bool small = false) {
+fake::Outcome with(const std::string& fault, const std::string& only = {}, bool small = false) {
   static const Script good(kGoodEvents, 0);
   fake::TestedTrainers s("", fault);
   return outcome(s, good.path(), only, small);
@@ -108,7 +95,7 @@ const Fault kFaults[] = {
 BOOST_AUTO_TEST_SUITE(verify_suite)
 
 BOOST_AUTO_TEST_CASE(a_correct_trainer_holds_every_contract) {
-  const Outcome o = with("");
+  const fake::Outcome o = with("");
   for (const Result& r : o.results)  // K = 10 is not a bound for a trainer that keeps every tensor
     BOOST_TEST((r.status == (r.id == "MEM-002/run" ? Status::kFalsified
                              : r.id == "REF-001"   ? Status::kSkipped  // rejected by the fake trainer
@@ -122,14 +109,14 @@ BOOST_AUTO_TEST_CASE(a_correct_trainer_holds_every_contract) {
 
 BOOST_DATA_TEST_CASE(a_broken_trainer_is_detected_by_exactly_one_check, boost::unit_test::data::make(kFaults),
                      f) {
-  const Outcome o = with(f.fault);
+  const fake::Outcome o = with(f.fault);
   BOOST_TEST(o.falsified == f.id, o.of(f.id).detail);
   BOOST_TEST(has(o.of(f.id).detail, f.says), o.of(f.id).detail);
   BOOST_TEST((exit_of(o.results) == Exit::kFalsified));
 }
 
 BOOST_AUTO_TEST_CASE(the_falsified_mode_is_named) {
-  const Outcome o = with("loss drifts", "GPU-001");
+  const fake::Outcome o = with("loss drifts", "GPU-001");
   BOOST_TEST(has(o.of("GPU-001").detail, "worst in mode hybrid"), o.of("GPU-001").detail);
   BOOST_TEST(has(o.of("GPU-001").detail, "resident held"), o.of("GPU-001").detail);
 }
@@ -142,14 +129,14 @@ BOOST_AUTO_TEST_CASE(saved_weights_that_differ_from_trained_ones_are_detected) {
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_that_fails_during_a_check_falsifies_the_contract) {
-  const Outcome o = with("fails", "GPU-001,GPU-002");
+  const fake::Outcome o = with("fails", "GPU-001,GPU-002");
   BOOST_TEST(o.falsified == "GPU-001 GPU-002");
   BOOST_TEST(has(o.of("GPU-001").detail, "a kernel is missing"), o.of("GPU-001").detail);
   BOOST_TEST(has(with("saves too few", "GPU-002").of("GPU-002").detail, "save() gave 0 of the"));
 }
 
 BOOST_AUTO_TEST_CASE(a_mode_without_enough_memory_is_skipped_and_named) {
-  const Outcome o = with("not enough memory");
+  const fake::Outcome o = with("not enough memory");
   BOOST_TEST(o.falsified == "");
   BOOST_TEST((o.of("GPU-001").status == Status::kHeld));
   BOOST_TEST(has(o.of("GPU-001").detail, "skipped: hybrid: cuda: GPU is 3 GiB short"),
@@ -179,7 +166,7 @@ BOOST_AUTO_TEST_CASE(the_fallback_is_tested_by_the_output_of_the_program) {
   for (const Case& c : cases) {
     fake::TestedTrainers s("", "");
     const Script script(c.says, c.code);
-    const Outcome o = outcome(s, script.path(), c.code ? "GPU-003" : "");
+    const fake::Outcome o = outcome(s, script.path(), c.code ? "GPU-003" : "");
     BOOST_TEST(o.falsified == "GPU-003");
     BOOST_TEST(has(o.of("GPU-003").detail, c.detail), o.of("GPU-003").detail);
   }
@@ -201,7 +188,7 @@ BOOST_AUTO_TEST_CASE(transfer_checks_of_a_host_trainer_are_skipped) {
   fake::TestedTrainers s("", "");
   s.on_device_ = false;
   s.backend_ = "cpu";
-  const Outcome o = outcome(s, "/nowhere");
+  const fake::Outcome o = outcome(s, "/nowhere");
   for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
     BOOST_TEST((o.of(id).status == Status::kSkipped), id);
     BOOST_TEST(has(o.of(id).detail, "the cpu backend makes no transfers"), o.of(id).detail);
@@ -211,7 +198,7 @@ BOOST_AUTO_TEST_CASE(transfer_checks_of_a_host_trainer_are_skipped) {
 }
 
 BOOST_AUTO_TEST_CASE(bounds_for_350M_do_not_apply_to_a_small_model) {
-  const Outcome idle = with("leaves the device idle", "GPU-004", true);
+  const fake::Outcome idle = with("leaves the device idle", "GPU-004", true);
   BOOST_TEST((idle.of("GPU-004").status == Status::kSkipped), idle.of("GPU-004").detail);
   BOOST_TEST(has(idle.of("GPU-004").detail, "kernels ran"), idle.of("GPU-004").detail);
   BOOST_TEST((with("exposes transfers", "GPU-005", true).of("GPU-005").status == Status::kHeld));

@@ -1,9 +1,10 @@
-// See verify.hpp. CheckSkipped becomes a skipped result. Any other exception here is an error of the user or
+// Runs the checks. CheckSkipped becomes a skipped result. Any other exception here is an error of the user or
 // of the machine and ends the command.
-#include "core/verify/verify.hpp"
+#include "core/verify/contract_check.hpp"
 
 #include <algorithm>
 
+#include "core/verify/context.hpp"
 #include "core/verify/judge_modes.hpp"
 
 namespace trainhost::verify {
