@@ -147,7 +147,7 @@ void remove_tree(const fs::path& path) {
   if (sys().rmdir(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
 }
 
-/// Exchange is atomic: at every moment one complete directory has the name `target`. The fallback for file
+/// Exchange is atomic: at any time one complete directory has the name `target`. The fallback for file
 /// systems without RENAME_EXCHANGE takes two renames; between them no directory has the name, and README.md
 /// states this exception of the guarantee.
 bool publish_directory(const fs::path& staged, const fs::path& target) {

@@ -51,7 +51,7 @@ std::string read_whole(const fs::path& path, std::uint64_t max_bytes) {
   if (size > max_bytes)
     throw usage_error(
         fmt::format("{} has {} bytes; the limit is {}", escaped(path.string(), 4096), size, max_bytes));
-  // The size of the moment of opening: a growing file is read up to there.
+  // The size at the time of opening: a growing file is read up to there.
   std::string text(size, '\0');
   if (!read_at(fd.get(), 0, std::as_writable_bytes(std::span(text)), path))
     throw run_error(fmt::format("{} was truncated while it was read", escaped(path.string(), 4096)));

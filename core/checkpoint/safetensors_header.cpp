@@ -139,7 +139,7 @@ class HeaderReader {
     for (auto [seen, what, rule] :
          {std::tuple{dtype, "dtype", 8}, {shape, "shape", 9}, {offsets, "data_offsets", 12}})
       if (!seen) fail(rule, start, fmt::format("tensor '{}' has no {}", escaped(t.name), what));
-    check_size(t, start);
+    validate_size(t, start);
     header_.tensors.push_back(std::move(t));
   }
 
@@ -189,7 +189,7 @@ class HeaderReader {
 
   /// Rules 10 to 13. The products are checked: a header may claim 2^63 elements of 64 bits, and a product
   /// that wraps to a small number would pass rule 13.
-  void check_size(const TensorEntry& t, std::uint64_t at) {
+  void validate_size(const TensorEntry& t, std::uint64_t at) {
     int rule = 10;
     std::optional<std::uint64_t> bytes;
     try {

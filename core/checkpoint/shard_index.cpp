@@ -22,7 +22,7 @@ constexpr std::size_t kMaxFileName = 255;
 
 /// The name is joined to the directory of the index. Plain names only: "..", absolute paths and
 /// subdirectories would read files that the user did not name.
-void check_shard_name(const std::string& file, std::uint64_t at, const std::string& name) {
+void validate_shard_name(const std::string& file, std::uint64_t at, const std::string& name) {
   auto fail = [&](const char* why, const std::string& hint = {}) {
     reject_file(file, 18, at, fmt::format("the shard name '{}' {}", escaped(name), why), hint);
   };
@@ -41,7 +41,7 @@ void read_map(JsonReader& json, const std::string& file, std::map<std::string, s
     if (!json.next_member(tensor, kMaxNameBytes)) return;
     std::uint64_t name_at = json.at();
     std::string name = json.string(kMaxFileName);
-    check_shard_name(file, name_at, name);
+    validate_shard_name(file, name_at, name);
     // kMaxIndexBytes bounds the memory of this map: it has room for fewer entries than kMaxTensors.
     if (!out.emplace(tensor, std::move(name)).second)
       reject_file(file, 18, at, fmt::format("duplicate tensor '{}'", escaped(tensor)));

@@ -73,8 +73,8 @@ class Store {
   void remove_leftovers() const;
   /// Number of checkpoints, intact or not. A save that was interrupted leaves none.
   std::uint64_t count() const;
-  /// The most checkpoints that exist at one moment: those that are kept, and the one being written. The best
-  /// one is not counted.
+  /// The most checkpoints that exist at the same time: those that are kept, and the one being written. The
+  /// best one is not counted.
   std::uint64_t most() const { return keep_ + 1; }
 
  private:

@@ -9,8 +9,8 @@
 namespace trainhost::executor {
 namespace {
 
-void check_ids(std::uint64_t vocab, const std::int32_t* tokens, const std::int32_t* targets,
-               std::uint64_t n) {
+void validate_ids(std::uint64_t vocab, const std::int32_t* tokens, const std::int32_t* targets,
+                  std::uint64_t n) {
   const auto in_vocabulary = [vocab](std::int32_t id) {
     return id >= 0 && static_cast<std::uint64_t>(id) < vocab;
   };
@@ -58,7 +58,7 @@ void send_tensor(th_tensor_sink& sink, const th_tensor& tensor) {
     throw abi::StatusError(s, std::string("the host rejected tensor ") + tensor.name);
 }
 
-void check_step(const step::Program& program, const th_step& step) {
+void validate_step(const step::Program& program, const th_step& step) {
   const RunSpec& r = program.run;
   const bool evaluate = step.flags & TH_STEP_EVALUATE;
   const std::uint64_t sequences = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
@@ -70,12 +70,12 @@ void check_step(const step::Program& program, const th_step& step) {
     bad_argument("step with " + std::to_string(step.batch) + " x " + std::to_string(step.seq) +
                  " tokens, but the run has " + std::to_string(sequences) + " x " + std::to_string(r.seq_len));
   if (!step.tokens || !step.targets) bad_argument("step without tokens or targets");
-  check_ids(program.model.vocab, step.tokens, step.targets, tokens);
+  validate_ids(program.model.vocab, step.tokens, step.targets, tokens);
   if (!evaluate && counted_targets(step.targets, tokens) == 0)
     bad_argument("step without counted targets: all are -100");
 }
 
-void check_next(const step::Program& program, std::int32_t token, std::uint32_t position) {
+void validate_next(const step::Program& program, std::int32_t token, std::uint32_t position) {
   if (token < 0 || static_cast<std::uint64_t>(token) >= program.model.vocab)
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
   if (position >= program.run.seq_len)
@@ -83,7 +83,7 @@ void check_next(const step::Program& program, std::int32_t token, std::uint32_t 
                  std::to_string(program.run.seq_len));
 }
 
-void check_record_buffer(const step::Program& program, const void* records, std::uint64_t bytes) {
+void validate_record_buffer(const step::Program& program, const void* records, std::uint64_t bytes) {
   if (program.run.mode == RunMode::kInference)
     throw abi::StatusError(TH_E_STATE, "an inference run has no update to profile");
   const std::uint64_t need = abi::record_bytes(program);

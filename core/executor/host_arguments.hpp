@@ -26,14 +26,14 @@ void send_tensor(th_tensor_sink& sink, const th_tensor& tensor);
 
 /// Throws StatusError: TH_E_ARG for a batch that does not match the run or has ids outside the vocabulary,
 /// TH_E_STATE for an update of an inference run.
-void check_step(const step::Program& program, const th_step& step);
+void validate_step(const step::Program& program, const th_step& step);
 
 /// Throws StatusError (TH_E_ARG) for a token outside the vocabulary or a position outside the cache.
-void check_next(const step::Program& program, std::int32_t token, std::uint32_t position);
+void validate_next(const step::Program& program, std::int32_t token, std::uint32_t position);
 
 /// Throws StatusError for an inference run (TH_E_STATE) and if `bytes` is too small for the records of a step
 /// (TH_E_ARG).
-void check_record_buffer(const step::Program& program, const void* records, std::uint64_t bytes);
+void validate_record_buffer(const step::Program& program, const void* records, std::uint64_t bytes);
 
 /// Targets that are counted (not -100).
 std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);

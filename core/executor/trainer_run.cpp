@@ -61,7 +61,7 @@ void Run::save(std::uint32_t scope, th_tensor_sink& sink) {
 /// report the loss that was not finite.
 void Run::step(const th_step& in, th_step_out& out) {
   require_complete_update();
-  check_step(program_, in);
+  validate_step(program_, in);
   const auto start = Clock::now();
   const auto cancelled = [this] { return host_->cancelled && host_->cancelled(host_) != 0; };
   next_position_ = 0;  // a step overwrites the caches
@@ -79,7 +79,7 @@ void Run::step(const th_step& in, th_step_out& out) {
 /// skipped positions would be missing.
 void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
   require_complete_update();
-  check_next(program_, token, position);
+  validate_next(program_, token, position);
   if (position > next_position_)
     bad_argument("position " + std::to_string(position) + " before position " +
                  std::to_string(next_position_));
@@ -97,7 +97,7 @@ double Run::metric(std::string_view key) {
 
 /// The records are memory of the host, part of the plan; the size was asked for with record_bytes().
 void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
-  check_record_buffer(program_, records, bytes);
+  validate_record_buffer(program_, records, bytes);
   timer_.emplace(program_, plan_, records, moments);
   walker_.watch(&*timer_);
 }

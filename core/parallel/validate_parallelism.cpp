@@ -26,7 +26,7 @@ void positive(const char* key, std::uint64_t value) {
 }
 
 /// Limits dimensions so that the products of widths in rank_weights.hpp cannot overflow 64 bits.
-void check_dimensions(const model::Architecture& a) {
+void validate_dimensions(const model::Architecture& a) {
   // A width is a product of two dimensions, so at most 2^48; larger products saturate (saturating_size.hpp).
   // Published dimensions are below 2^16.
   constexpr std::uint64_t kWide = 1ull << 24;
@@ -125,7 +125,7 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   positive("parallel.vocab_multiple", memory.vocab_multiple), positive("plan.kv_page", memory.kv_page);
   positive("train.recompute_every", memory.recompute_every), positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
-  check_dimensions(a);
+  validate_dimensions(a);
   if (r.parallel.zero > 3) throw usage_error("parallel.zero = " + n(r.parallel.zero) + ": expected 0 to 3");
   tensor(a, r.parallel.tensor);
   experts(a, r);

@@ -135,7 +135,7 @@ std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& regis
 
 /// The run file is shared between machines, so an unknown name alone is no error. A name close to a known one
 /// most likely is a typing mistake.
-void check_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry) {
+void validate_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry) {
   std::vector<std::string> known = registry.ids("trainer");
   for (const char* shipped : {"cpu", "cuda"})
     if (std::find(known.begin(), known.end(), shipped) == known.end()) known.push_back(shipped);
@@ -154,7 +154,7 @@ void check_backend_order(const runfile::RunConfig& c, const plugin::Registry& re
 
 /// Options are checked before any plugin is loaded. An option of the right plugin but with a wrong value is
 /// the plugin's to reject.
-void check_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry) {
+void validate_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry) {
   std::vector<std::string> names = {"cuda"};
   for (const plugin::Candidate& k : registry.candidates())
     if (!k.manifest.id.empty()) names.push_back(k.manifest.id);

@@ -39,10 +39,10 @@ std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& regis
 /// Compares every [plugin.NAME] table of the run file with the manifests. Throws usage_error with position
 /// and nearest name for an unknown plugin or option. [plugin.cuda] is accepted on machines without that
 /// plugin.
-void check_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry);
+void validate_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry);
 
 /// Throws usage_error for a name in plugins.order that no plugin has and that resembles a known one. Any
 /// other unknown name may be a backend of other machines: it is skipped, and the trace lists it.
-void check_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry);
+void validate_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry);
 
 }  // namespace trainhost::planning

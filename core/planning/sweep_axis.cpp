@@ -131,7 +131,7 @@ void add_list(Axis& axis, const Key* k, const std::string& text) {
       check(*k, n);
       v.x = double(n);
     }
-    if (k && k->type == Type::kChoice) runfile::check_value(*k, runfile::text_value(value, kWhere));
+    if (k && k->type == Type::kChoice) runfile::validate_value(*k, runfile::text_value(value, kWhere));
     if (axis.values.size() >= kMostPoints)
       reject_axis(fmt::format("more than {} values", kMostPoints), "use fewer values");
     axis.values.push_back(std::move(v));

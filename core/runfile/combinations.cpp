@@ -17,19 +17,19 @@ namespace {
 }
 
 /// Throws if both keys were given. The second key is the position of the error: it is the one that was added.
-void check_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
+void validate_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
   if (s.given(a) && s.given(b))
     reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why),
                        "remove one of them");
 }
 
 /// A model is given in one of three ways; a mixture would leave open which field comes from where.
-void check_model(const Settings& s) {
+void validate_model(const Settings& s) {
   const char* why = "each of them defines the whole model";
-  check_exclusive(s, "model.config", "model.preset", why);
+  validate_exclusive(s, "model.config", "model.preset", why);
   for (const std::string& field : inline_fields(s)) {
-    check_exclusive(s, "model.config", "model." + field, "the config file defines all fields");
-    check_exclusive(s, "model.preset", "model." + field, "the preset defines all fields");
+    validate_exclusive(s, "model.config", "model." + field, "the config file defines all fields");
+    validate_exclusive(s, "model.preset", "model." + field, "the preset defines all fields");
   }
 }
 
@@ -37,10 +37,10 @@ bool is_token_file(const std::string& name) { return name.ends_with(".bin"); }
 
 /// Keys about text files are an error without data.train, not ignored: the built-in text would be trained
 /// instead of the user's.
-void check_data(const Settings& s) {
+void validate_data(const Settings& s) {
   const bool train = s.given("data.train");
   if (s.number("data.valid_fraction") > 0)
-    check_exclusive(s, "data.valid", "data.valid_fraction", "both define the validation text");
+    validate_exclusive(s, "data.valid", "data.valid_fraction", "both define the validation text");
   if (!train && s.given("data.valid"))
     reject_combination(s, "data.valid",
                        "data.valid requires data.train: the built-in text has its own validation text");
@@ -58,7 +58,7 @@ void check_data(const Settings& s) {
                        "data.dtype applies only to .bin token files, and data.train has none");
 }
 
-void check_optimizer(const Settings& s) {
+void validate_optimizer(const Settings& s) {
   const double lr = s.number("optimizer.lr"), final_lr = min_lr(s);
   if (final_lr > lr)
     reject_combination(s, "optimizer.min_lr",
@@ -75,7 +75,7 @@ void check_optimizer(const Settings& s) {
 
 /// Throws if the product of `keys` exceeds 63 bits, at the given key with the largest value. `what` names the
 /// product in the message. Products are formed here once, so that no later code has to check them again.
-void check_product(const Settings& s, const std::vector<std::string>& keys, const char* what) {
+void validate_product(const Settings& s, const std::vector<std::string>& keys, const char* what) {
   std::uint64_t product = 1;
   std::string factors, largest_key = keys.front();
   bool overflow = false;
@@ -91,7 +91,7 @@ void check_product(const Settings& s, const std::vector<std::string>& keys, cons
 }
 
 /// Tokens of a micro-batch are counted in 32 bits by the kernels.
-void check_sizes(const Settings& s) {
+void validate_sizes(const Settings& s) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
   if (tokens > INT32_MAX)
@@ -99,13 +99,13 @@ void check_sizes(const Settings& s) {
         s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
         fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}", tokens,
                     INT32_MAX));
-  check_product(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
-                "tokens in the run");
-  check_product(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
+  validate_product(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
+                   "tokens in the run");
+  validate_product(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
 }
 
 /// Keys that have no meaning for inference. Conflicts within a RunSpec: core/model/run_rules.hpp.
-void check_inference(const Settings& s) {
+void validate_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
   if (s.table_given("lora"))
     reject_combination(
@@ -125,7 +125,7 @@ std::uint64_t largest_divisor(std::uint64_t n, std::uint64_t limit) {
 }
 
 /// The first estimator decides, so "auto" beside names would be ambiguous.
-void check_estimators(const std::string& key, const std::vector<Value>& names, const Where& where) {
+void validate_estimators(const std::string& key, const std::vector<Value>& names, const Where& where) {
   for (const Value& v : names)
     if (names.size() > 1 && (v.text == "auto" || v.text == "all"))
       throw usage_error(fmt::format("{}: '{}' cannot be combined with other estimators", key, v.text), {},
@@ -154,7 +154,7 @@ std::vector<std::string> inline_fields(const Settings& s) {
 }
 
 /// `open`: keys that a search varies; a rule about them is checked per layout instead.
-void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open) {
+void validate_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   if (layers == 0) return;  // the dimensions of an unknown model family are not known
   if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
@@ -179,15 +179,15 @@ void check_against_layers(const Settings& s, std::uint64_t layers, const std::se
 }
 
 /// From simple to derived: a rule may rely on those above it.
-void check_combinations(const Settings& s) {
-  check_model(s);
-  check_data(s);
-  check_optimizer(s);
-  check_sizes(s);
-  check_inference(s);
-  check_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));
+void validate_combinations(const Settings& s) {
+  validate_model(s);
+  validate_data(s);
+  validate_optimizer(s);
+  validate_sizes(s);
+  validate_inference(s);
+  validate_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));
   for (const auto& [family, names] : s.family_estimators())
-    check_estimators("memory.estimators." + family, names.items, names.where);
+    validate_estimators("memory.estimators." + family, names.items, names.where);
 }
 
 }  // namespace trainhost::runfile

@@ -1,4 +1,4 @@
-// Rules between several keys of a run file. Each key by itself was checked before (check_value.cpp).
+// Rules between several keys of a run file. Each key by itself was checked before (validate_value.cpp).
 #pragma once
 #include <cstdint>
 #include <set>
@@ -9,11 +9,11 @@
 namespace trainhost::runfile {
 
 /// Throws usage_error that names both keys, at the position of the second one.
-void check_combinations(const Settings& s);
+void validate_combinations(const Settings& s);
 
 /// Throws usage_error if the model's layers cannot be divided into equal virtual stages or are fewer than
 /// recompute_every. Rules that read a key in `open` are not applied: a search still varies these keys.
-void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open);
+void validate_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open);
 
 /// Values of optimizer.min_lr and optimizer.warmup_steps, whose defaults depend on lr and train.steps.
 double min_lr(const Settings& s);

@@ -322,13 +322,13 @@ std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t
 /// about layers need it; find_conflict() comes last, because it reads the complete RunSpec.
 RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const std::set<std::string>& open,
                   bool usual = false) {
-  check_combinations(s);
+  validate_combinations(s);
   RunConfig c;
   c.file = file;
   set_model(s, base, c);
   c.assumed = assume_usual_run(s, usual, c.model.max_positions);
-  if (!c.assumed.empty()) check_combinations(s);  // for the assumed values
-  check_against_layers(s, c.model.layers, open);
+  if (!c.assumed.empty()) validate_combinations(s);  // for the assumed values
+  validate_against_layers(s, c.model.layers, open);
   set_data(s, base, c);
   set_train(s, c);
   set_safety(s, c);

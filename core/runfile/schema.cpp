@@ -14,7 +14,7 @@ namespace trainhost::runfile {
 namespace {
 
 // Upper limits: counts of steps, 32-bit dimensions. kTiny means "above 0", kBelowOne "below 1";
-// check_value.cpp prints both so.
+// validate_value.cpp prints both so.
 constexpr double kMany = 1e12, kBig = 2147483647, kTiny = 1e-300, kBelowOne = 1 - 1e-9;
 
 // Columns: name, type, default as TOML, minimum, maximum, choices, example, documentation. A key with an

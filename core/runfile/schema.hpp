@@ -35,7 +35,7 @@ std::span<const Table> tables();
 bool is_table(std::string_view name);
 
 /// Throws usage_error at the position of the value unless it has the key's type and is within its limits.
-void check_value(const Key& key, const Value& value);
+void validate_value(const Key& key, const Value& value);
 
 /// A setting of ours under the name that other trainers use; only for suggestions.
 struct ForeignName {

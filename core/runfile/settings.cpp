@@ -1,5 +1,5 @@
 // Collects and checks settings key by key; see settings.hpp. Invariant: every value in values_ has passed
-// check_value() of its schema row, so the typed accessors convert without checking.
+// validate_value() of its schema row, so the typed accessors convert without checking.
 #include "core/runfile/settings.hpp"
 
 #include <fmt/format.h>
@@ -76,7 +76,7 @@ void Settings::add(const Entry& e) {
     tables_.push_back(e.key);
     return;
   }
-  check_value(*key, e.value);
+  validate_value(*key, e.value);
   values_[e.key] = e.value;
 }
 
@@ -86,7 +86,7 @@ void Settings::add_family_estimators(const Entry& e) {
   assert(same_type);
   Key key = *same_type;
   key.name = e.key.c_str();
-  check_value(key, e.value);
+  validate_value(key, e.value);
   family_estimators_[e.key.substr(kEstimatorsPrefix.size())] = e.value;
 }
 
@@ -133,7 +133,7 @@ void Settings::add_override(const Override& o) {
 /// For --model, which acts like a key of the file. The key is a literal of the program.
 void Settings::set(const std::string& key, Value v) {
   assert(find_key(key) != nullptr);
-  check_value(*find_key(key), v);
+  validate_value(*find_key(key), v);
   values_[key] = std::move(v);
 }
 
@@ -164,7 +164,7 @@ std::vector<Value> Settings::list(const std::string& key) const {
   return {v};
 }
 
-/// Sizes may be text with a unit or a number; check_size() has accepted only whole, positive values.
+/// Sizes may be text with a unit or a number; validate_size() has accepted only whole, positive values.
 std::optional<std::uint64_t> Settings::size(const std::string& key) const {
   const Value& v = value(key);
   if (v.kind == Value::Kind::kText) return parse_size(v.text);

@@ -149,7 +149,7 @@ void Instance::init(std::uint64_t seed) {
 void Instance::step(const th_step& in, th_step_out& out) {
   use_device();
   require_complete_update();
-  executor::check_step(program_, in);
+  executor::validate_step(program_, in);
   if (host_copies_stale_) executor_.refresh_host_copies(), host_copies_stale_ = false;
   const auto start = Clock::now();
   const std::uint64_t compute_before = executor_.counters().compute_ns;
@@ -185,7 +185,7 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
 void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
   use_device();
   require_complete_update();
-  executor::check_next(program_, token, position);
+  executor::validate_next(program_, token, position);
   executor_.next_logits(token, position, logits);
 }
 
@@ -243,7 +243,7 @@ double Instance::count_sync_mismatches() {
 }
 
 void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
-  executor::check_record_buffer(program_, records, bytes);
+  executor::validate_record_buffer(program_, records, bytes);
   use_device();
   timer_.emplace(program_, plan_, records, moments);
   executor_.set_op_timer(&*timer_);

@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(a_misspelt_backend_is_rejected_and_an_unknown_one_is_skippe
   c.backend_order_at = {"run.toml", 3, 1};
   for (const auto& [name, meant] : {std::pair{"toyy", "'toy'"}, {"cudda", "'cuda'"}, {"cpuu", "'cpu'"}}) {
     c.backend_order = {name};
-    BOOST_CHECK_EXCEPTION(trainhost::planning::check_backend_order(c, *host.registry), trainhost::Error,
+    BOOST_CHECK_EXCEPTION(trainhost::planning::validate_backend_order(c, *host.registry), trainhost::Error,
                           [&](const trainhost::Error& e) {
                             BOOST_TEST(e.full().find(meant) != std::string::npos, e.full());
                             return e.code() == Exit::kUsage &&
@@ -50,10 +50,10 @@ BOOST_AUTO_TEST_CASE(a_misspelt_backend_is_rejected_and_an_unknown_one_is_skippe
                           });
   }
   c.backend_order = {"xpu", "cpu"};  // similar to another name in the list: not a misspelling of it
-  BOOST_CHECK_NO_THROW(trainhost::planning::check_backend_order(c, *host.registry));
+  BOOST_CHECK_NO_THROW(trainhost::planning::validate_backend_order(c, *host.registry));
   for (const char* name : {"cuda", "cpu", "toy", "acme-npu-2"}) {
     c.backend_order = {name};
-    BOOST_CHECK_NO_THROW(trainhost::planning::check_backend_order(c, *host.registry));
+    BOOST_CHECK_NO_THROW(trainhost::planning::validate_backend_order(c, *host.registry));
   }
 }
 

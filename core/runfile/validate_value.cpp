@@ -85,23 +85,23 @@ namespace {
 bool is_numeric(const Value& v) { return v.kind == Kind::kInteger || v.kind == Kind::kNumber; }
 
 /// The comparison is false for NaN, so NaN is rejected.
-void check_limits(const Key& k, const Value& whole, double number) {
+void validate_limits(const Key& k, const Value& whole, double number) {
   if (!(std::isfinite(number) && number >= k.min && number <= k.max)) reject_value(k, whole);
 }
 
 /// Limits apply to both numbers.
-void check_pair(const Key& k, const Value& v) {
+void validate_pair(const Key& k, const Value& v) {
   if (v.kind != Kind::kList) reject_type(k, v);
   if (v.items.size() != 2) reject_value(k, v);
   for (const Value& item : v.items) {
     if (!is_numeric(item)) reject_type(k, item);
-    check_limits(k, item, item.number);
+    validate_limits(k, item, item.number);
   }
 }
 
 /// A number without a unit would be bytes, but 24 is meant as GiB: it is rejected. 0 bytes would mean "no
 /// memory" and is always a mistake.
-void check_size(const Key& k, const Value& v) {
+void validate_size(const Key& k, const Value& v) {
   const bool number = is_numeric(v) || (v.kind == Kind::kText && parse_size(v.text) &&
                                         v.text.find_first_of("bBkKmMgGtTpP") == v.text.npos);
   if (number && !(is_numeric(v) && v.number <= 0)) {
@@ -117,7 +117,7 @@ void check_size(const Key& k, const Value& v) {
 }
 
 /// Choices are case-sensitive; a different case gets a suggestion.
-void check_choice(const Key& k, const Value& v) {
+void validate_choice(const Key& k, const Value& v) {
   if (v.kind != Kind::kText) reject_type(k, v);
   const auto choices = split_at(k.choices, '|');
   for (const std::string& c : choices)
@@ -126,7 +126,7 @@ void check_choice(const Key& k, const Value& v) {
 }
 
 /// An empty string is rejected: it would be taken for "unset".
-void check_text(const Key& k, const Value& whole, const Value& v) {
+void validate_text(const Key& k, const Value& whole, const Value& v) {
   if (v.kind != Kind::kText) reject_type(k, v);
   if (v.text.empty())
     throw usage_error(fmt::format("{} is empty: expected {}", k.name, accepted_values(k)),
@@ -136,10 +136,10 @@ void check_text(const Key& k, const Value& whole, const Value& v) {
     throw usage_error(fmt::format("{} contains a NUL character", k.name), {}, whole.where);
 }
 
-void check_texts(const Key& k, const Value& v) {
-  if (v.kind != Kind::kList) return check_text(k, v, v);
+void validate_texts(const Key& k, const Value& v) {
+  if (v.kind != Kind::kList) return validate_text(k, v, v);
   if (v.items.empty()) reject_value(k, v);
-  for (const Value& item : v.items) check_text(k, v, item);
+  for (const Value& item : v.items) validate_text(k, v, item);
 }
 
 }  // namespace
@@ -149,29 +149,29 @@ void reject_digits(const Key& k, const std::string& digits, const Where& where) 
                     where);
 }
 
-void check_value(const Key& k, const Value& v) {
+void validate_value(const Key& k, const Value& v) {
   switch (k.type) {
     case Type::kInteger:
       if (v.kind != Kind::kInteger) reject_type(k, v);
-      return check_limits(k, v, v.number);
+      return validate_limits(k, v, v.number);
     case Type::kNumber:
       if (!is_numeric(v)) reject_type(k, v);
-      return check_limits(k, v, v.number);
+      return validate_limits(k, v, v.number);
     case Type::kBool:
       if (v.kind != Kind::kBool) reject_type(k, v);
       return;
     case Type::kPair:
-      return check_pair(k, v);
+      return validate_pair(k, v);
     case Type::kSize:
-      return check_size(k, v);
+      return validate_size(k, v);
     case Type::kChoice:
-      return check_choice(k, v);
+      return validate_choice(k, v);
     case Type::kText:
     case Type::kPath:
-      return check_text(k, v, v);
+      return validate_text(k, v, v);
     case Type::kTexts:
     case Type::kPaths:
-      return check_texts(k, v);
+      return validate_texts(k, v);
   }
 }
 
