@@ -62,22 +62,11 @@ class Hybrid {
       case OpKind::kAdamW:
       case OpKind::kSgd:
       case OpKind::kSgdMomentum:
-        if (p_[op[operand::optimizer::kGrad]].tier != Tier::kDevice) return update_on_host(op, out);
+        if (p_[op[operand::optimizer::kGrad]].tier != Tier::kDevice) return host_.update_on_host(op, out);
         break;
       default:
         break;
     }
-    out.push_back(op);
-  }
-
-  /// An update operation on a parameter of the host: uses the host's scalars and no scratch.
-  void update_on_host(Op op, std::vector<Op>& out) {
-    const BufferId device = p_.find(role::kScalars), host = host_.scalars();
-    for (BufferId& b : op.in)
-      if (b == device) b = host;
-    for (BufferId& b : op.out)
-      if (b == device) b = host;
-    if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
     out.push_back(op);
   }
 

@@ -163,16 +163,7 @@ class Streamed {
 
   /// The whole update runs on the host.
   void update(const Section& s, std::vector<Op>& out) {
-    const BufferId device = p_.find(role::kScalars), host = host_.scalars();
-    for (std::uint32_t i = s.begin; i < s.end; ++i) {
-      Op op = p_.ops[i];
-      for (BufferId& b : op.in)
-        if (b == device) b = host;
-      for (BufferId& b : op.out)
-        if (b == device) b = host;
-      if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
-      out.push_back(op);
-    }
+    for (std::uint32_t i = s.begin; i < s.end; ++i) host_.update_on_host(p_.ops[i], out);
   }
 
   struct Arriving {

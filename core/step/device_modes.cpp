@@ -86,6 +86,16 @@ BufferId HostBuffers::pinned(const char* role, std::int32_t layer, std::uint32_t
 
 // The table stays on the host: rows of the batch's tokens are gathered there, and only the hidden state is
 // copied. `copy_class` counts the copy as activation or as stream.
+void HostBuffers::update_on_host(Op op, std::vector<Op>& out) {
+  const BufferId device = p_.find(role::kScalars), host = scalars();
+  for (BufferId& b : op.in)
+    if (b == device) b = host;
+  for (BufferId& b : op.out)
+    if (b == device) b = host;
+  if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
+  out.push_back(op);
+}
+
 void HostBuffers::replace_embed(const Op& op, BufferId table, std::uint32_t copy_class,
                                 std::vector<Op>& out) {
   const Buffer x = p_[op[operand::embed::kX]];

@@ -36,6 +36,8 @@ class HostBuffers {
   void replace_embed(const Op& op, BufferId table, std::uint32_t copy_class, std::vector<Op>& out);
   /// Appends a copy of dx to the host and kEmbedBwd on the host, instead of kEmbedBwd `op`.
   void replace_embed_bwd(const Op& op, std::uint32_t copy_class, std::vector<Op>& out);
+  /// Appends an update operation on a parameter of the host: with the host's scalars and without scratch.
+  void update_on_host(Op op, std::vector<Op>& out);
   BufferId add(Buffer b);
 
  private:
