@@ -209,4 +209,24 @@ class PluginSession {
   std::uint32_t seq_ = 0;
 };
 
+/// Code and message of an error; TH_OK if there was none.
+template <class F>
+std::pair<th_status, std::string> refusal(F&& f) {
+  try {
+    f();
+    return {TH_OK, ""};
+  } catch (const StatusFailure& e) {
+    return {e.code, e.what()};
+  }
+}
+
 }  // namespace trainhost::test
+
+/// `expression` fails with `status` and a message that contains `words`. For Boost.Test.
+#define CHECK_REFUSED(expression, status, words)                             \
+  do {                                                                       \
+    const auto [code, text] = trainhost::test::refusal([&] { expression; }); \
+    BOOST_TEST(code == status);                                              \
+    BOOST_TEST(text.find(words) != std::string::npos,                        \
+               "\"" << text << "\" does not say \"" << words << "\"");       \
+  } while (0)

@@ -86,4 +86,13 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
   return r;
 }
 
+/// Options of a command for a model of two layers that trains in milliseconds.
+inline std::vector<std::string> small_model_options() {
+  return {"--set", "optimizer.warmup_steps=1",    "--set", "model.hidden_size=32",
+          "--set", "model.intermediate_size=48",  "--set", "model.num_hidden_layers=2",
+          "--set", "model.num_attention_heads=2", "--set", "model.num_key_value_heads=2",
+          "--set", "model.head_dim=16",           "--set", "data.seq_len=32",
+          "--set", "train.micro_batch=2"};
+}
+
 }  // namespace trainhost::test

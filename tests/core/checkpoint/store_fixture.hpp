@@ -3,6 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <set>
+#include <string>
+
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/store.hpp"
@@ -71,5 +74,18 @@ inline int in_child(const std::function<void()>& f) {
   ::waitpid(pid, &status, 0);
   return status;
 }
+
+/// A directory for checkpoints, not made yet, and the names of the checkpoints in it.
+struct Dir {
+  TempDir top;
+  fs::path dir = top / "run";
+
+  std::set<std::string> published() {
+    std::set<std::string> out;
+    for (const auto& e : fs::directory_iterator(dir))
+      if (e.is_directory()) out.insert(e.path().filename().string());
+    return out;
+  }
+};
 
 }  // namespace trainhost::test

@@ -22,18 +22,6 @@ using namespace trainhost::test;
 
 namespace {
 
-struct Dir {
-  TempDir top;
-  fs::path dir = top / "run";
-
-  std::set<std::string> published() {
-    std::set<std::string> out;
-    for (const auto& e : fs::directory_iterator(dir))
-      if (e.is_directory()) out.insert(e.path().filename().string());
-    return out;
-  }
-};
-
 std::string only_skipped(const fs::path& dir) {
   auto found = Store(dir, 2).newest();
   BOOST_REQUIRE(found);

@@ -40,24 +40,6 @@ Batch batch(unsigned seed, std::size_t sequences = 4) {
   return {random_tokens(sequences * 16, 37, seed), random_tokens(sequences * 16, 37, seed + 1)};
 }
 
-/// Code and message of an error; TH_OK if there was none.
-template <class F>
-std::pair<th_status, std::string> refusal(F&& f) {
-  try {
-    f();
-    return {TH_OK, ""};
-  } catch (const StatusFailure& e) {
-    return {e.code, e.what()};
-  }
-}
-#define CHECK_REFUSED(expression, status, words)                       \
-  do {                                                                 \
-    const auto [code, text] = refusal([&] { expression; });            \
-    BOOST_TEST(code == status);                                        \
-    BOOST_TEST(text.find(words) != std::string::npos,                  \
-               "\"" << text << "\" does not say \"" << words << "\""); \
-  } while (0)
-
 BOOST_AUTO_TEST_SUITE(cpu_plugin_table)
 
 BOOST_AUTO_TEST_CASE(descriptor_and_tables_are_complete) {

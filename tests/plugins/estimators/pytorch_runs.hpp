@@ -1,6 +1,7 @@
 // Runs of other frameworks, and their estimates by the plugin `pytorch`. For tests of this plugin.
 #pragma once
 #include <boost/test/unit_test.hpp>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -44,6 +45,18 @@ inline std::uint64_t measured_peak(const nlohmann::json& record) {
   for (const auto& [phase, bytes] : record.at("peaks").items())
     peak = std::max(peak, bytes.at("total").get<std::uint64_t>());
   return peak;
+}
+
+/// Peak in bytes of the step that the estimator's settings describe, on the machine of the oracle: fake
+/// tensors on the CPU, in blocks of one byte. `adjust`: settings that the run file has no key for.
+inline std::uint64_t replayed_peak(const nlohmann::json& c, const RunSpec& r, const pytorch::Options& o,
+                                   const std::function<void(frameworks::StepSettings&)>& adjust = {}) {
+  const model::Architecture a = architecture_of(c);
+  std::vector<std::string> notes;
+  frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
+  s.machine = settings_of(c).machine;
+  if (adjust) adjust(s);
+  return frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
 }
 
 /// An 8-billion-parameter model in mixed precision.

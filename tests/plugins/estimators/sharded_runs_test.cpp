@@ -24,14 +24,8 @@ void compare_fsdp(const json& record, RunSpec r, const pytorch::Options& o) {
   const json& c = record.at("case");
   const json& policy = c.at("fsdp");
   r.parallel.data = policy.at("world"), r.parallel.zero = policy.at("reshard") ? 3 : 2;
-  const model::Architecture a = test::architecture_of(c);
-  std::vector<std::string> notes;
-  BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
-    frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
-    s.machine = test::settings_of(c).machine;
-    const frameworks::Trace trace = frameworks::training_step(a, s).trace;
-    BOOST_TEST(frameworks::find_peak(trace, {.block = 1}).bytes == measured_peak(record));
-  }
+  BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
+  BOOST_TEST(replayed_peak(c, r, o) == measured_peak(record));
 }
 
 }  // namespace
@@ -177,19 +171,12 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_count
     pytorch::Options o = options_of(c);
     o.framework = pytorch::Framework::kDeepSpeed;
     o.reduce_bucket = zero.at("bucket"), o.overlap_reduce = zero.at("overlap");
-    const model::Architecture a = test::architecture_of(c);
-    std::vector<std::string> notes;
     BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
-      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
-      s.machine = test::settings_of(c).machine;
-      const auto peak = [&] {
-        return frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
-      };
       // In f32 a rank with a part of one parameter alone does not copy its gradient, but keeps all of it.
-      const std::uint64_t fullest = peak(), measured = measured_peak(record);
+      const std::uint64_t fullest = replayed_peak(c, r, o), measured = measured_peak(record);
       if (c.at("precision") == "bf16") BOOST_TEST(fullest + measured / 100 >= measured);
-      s.zero.rank = zero.at("rank");
-      const std::uint64_t own = peak();
+      const std::uint64_t own =
+          replayed_peak(c, r, o, [&](frameworks::StepSettings& s) { s.zero.rank = zero.at("rank"); });
       BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
     }
     ++cases;
@@ -210,15 +197,10 @@ BOOST_AUTO_TEST_CASE(the_settings_of_stage_3_allocate_what_pytorch_counts) {
     o.reduce_bucket = zero.at("bucket"), o.prefetch = zero.at("prefetch"),
     o.persistence = zero.at("persistence");
     o.max_live = zero.at("max_live"), o.reuse_distance = zero.at("reuse");
-    const model::Architecture a = test::architecture_of(c);
-    std::vector<std::string> notes;
     BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump()) {
-      frameworks::StepSettings s = pytorch::step_settings(a, r, o, notes);
-      s.machine = test::settings_of(c).machine;
-      s.zero.sub_group = zero.at("sub_group");
       const std::uint64_t measured = measured_peak(record);
-      const std::uint64_t own =
-          frameworks::find_peak(frameworks::training_step(a, s).trace, {.block = 1}).bytes;
+      const std::uint64_t own = replayed_peak(
+          c, r, o, [&](frameworks::StepSettings& s) { s.zero.sub_group = zero.at("sub_group"); });
       BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
     }
     ++cases;

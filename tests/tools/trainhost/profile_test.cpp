@@ -17,17 +17,9 @@ namespace {
 using trainhost::test::read_file;
 
 std::vector<std::string> profiled_run(const fs::path& dir, std::vector<std::string> more = {}) {
-  std::vector<std::string> w = {"train", "--json",
-                                "--set", "output.dir=" + (dir / "out").string(),
-                                "--set", "optimizer.warmup_steps=1",
-                                "--set", "model.hidden_size=32",
-                                "--set", "model.intermediate_size=48",
-                                "--set", "model.num_hidden_layers=2",
-                                "--set", "model.num_attention_heads=2",
-                                "--set", "model.num_key_value_heads=2",
-                                "--set", "model.head_dim=16",
-                                "--set", "data.seq_len=32",
-                                "--set", "train.micro_batch=2"};
+  std::vector<std::string> w = {"train", "--json", "--set", "output.dir=" + (dir / "out").string()};
+  const std::vector<std::string> model = small_model_options();
+  w.insert(w.end(), model.begin(), model.end());
   w.insert(w.end(), more.begin(), more.end());
   return w;
 }

@@ -61,23 +61,6 @@ struct SmallRun {
   std::unique_ptr<PluginSession> session;
 };
 
-template <class F>
-std::pair<th_status, std::string> refusal(F&& f) {
-  try {
-    f();
-    return {TH_OK, ""};
-  } catch (const StatusFailure& e) {
-    return {e.code, e.what()};
-  }
-}
-#define CHECK_REFUSED(expression, status, words)                       \
-  do {                                                                 \
-    const auto [code, text] = refusal([&] { expression; });            \
-    BOOST_TEST(code == status);                                        \
-    BOOST_TEST(text.find(words) != std::string::npos,                  \
-               "\"" << text << "\" does not say \"" << words << "\""); \
-  } while (0)
-
 BOOST_AUTO_TEST_SUITE(cuda_state)
 
 BOOST_DATA_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits, kKinds, k) {
