@@ -50,6 +50,7 @@ std::uint32_t offloaded_to(Tier t) { return t == Tier::kDevice ? 0u : static_cas
 th_model to_c(const ModelSpec& m) {
   th_model c{};
   c.struct_size = sizeof c;
+  // Booleans are bits: the size of bool is not fixed in C.
   c.flags = (m.tied ? TH_MODEL_TIED_EMBEDDINGS : 0u) | (m.qkv_bias ? TH_MODEL_QKV_BIAS : 0u) |
             (m.o_bias ? TH_MODEL_O_BIAS : 0u) | (m.mlp_bias ? TH_MODEL_MLP_BIAS : 0u) |
             (m.qk_norm ? TH_MODEL_QK_NORM : 0u);
@@ -105,6 +106,7 @@ ModelSpec from_c(const th_model& c) {
   TH_READ(first_window_layer, m.first_window_layer = c.first_window_layer);
   TH_READ(rope_theta, m.rope_theta = set_or(c.rope_theta, m.rope_theta));
   TH_READ(norm_eps, m.norm_eps = set_or(c.norm_eps, m.norm_eps));
+  // 0 is valid: weights that start at zero.
   TH_READ(initializer_range, m.initializer_range = c.initializer_range);
   TH_READ(rope_kind, m.rope.kind = enum_or(c.rope_kind, RopeKind::kLlama3, RopeKind::kDefault));
   TH_READ(rope_factor, m.rope.factor = set_or(c.rope_factor, m.rope.factor));
@@ -194,6 +196,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kI4, r.compute));
   TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kAdamW8bit, r.optimizer));
   TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kLayers, r.recompute));
+  // ZeRO stage 0 is a value, unlike the sizes below, of which 0 means 1.
   TH_READ(zero_stage, r.parallel.zero = c.zero_stage);
   TH_READ(data_parallel, r.parallel.data = set_or(c.data_parallel, r.parallel.data));
   TH_READ(tensor_parallel, r.parallel.tensor = set_or(c.tensor_parallel, r.parallel.tensor));
@@ -210,6 +213,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(seed, r.seed = c.seed);
   TH_READ(device_budget, r.device_budget = c.device_budget);
   TH_READ(host_budget, r.host_budget = c.host_budget);
+  // 0 is valid: no layer has this policy.
   TH_READ(recompute_full, r.recompute_layers.full = c.recompute_full);
   TH_READ(recompute_mlp, r.recompute_layers.mlp = c.recompute_mlp);
   TH_READ(recompute_selective, r.recompute_layers.selective = c.recompute_selective);
@@ -250,6 +254,7 @@ th_profile to_c(const TrainerTraits& p) {
   c.slots = p.slots;
   c.tier = static_cast<std::uint32_t>(p.tier);
   c.workspace_bytes = p.workspace_bytes;
+  // Fixed arrays in C, so that the struct owns its names.
   copy_name(c.trainer, p.trainer);
   copy_name(c.mode, p.mode);
   c.flags = p.f32_storage ? TH_PROFILE_F32_STORAGE : 0;

@@ -30,6 +30,7 @@ void heads(const char* kernel, KernelCaseList& cases,
     cases.add(kernel, shape, s.seq, s.heads * s.d, s.d,
               [=](const AnyKernels& k, GuardedOperands& mem, const KernelTestCase& c,
                   const TrainerTraits& p) { body(s, k, mem, c, p); });
+    // traits() derives tile sizes and scratch from these dimensions, so they must be those of the shape.
     ModelSpec& m = cases.all.back().model;
     m.heads = static_cast<std::uint32_t>(s.heads), m.kv_heads = static_cast<std::uint32_t>(s.kv_heads);
     m.head_dim = static_cast<std::uint32_t>(s.d), m.sliding_window = static_cast<std::uint32_t>(s.window),
@@ -38,7 +39,9 @@ void heads(const char* kernel, KernelCaseList& cases,
   }
 }
 
+/// Head counts as kernels get them; rows of qkv have of(s).width() floats.
 Heads of(const HeadShape& s) { return {s.heads, s.kv_heads, s.d}; }
+// Rows of an operand.
 Size tokens(const HeadShape& s) { return s.sequences * s.seq; }
 
 /// In place on qkv: v must come out unchanged, which the comparison of the whole buffer shows.

@@ -9,6 +9,8 @@
 namespace trainhost::executor {
 namespace {
 
+/// A kernel indexes the embedding table with these ids, so an id outside it would read other memory. -100
+/// marks a target that is not counted, as in PyTorch; a token has no such mark.
 void validate_ids(std::uint64_t vocab, const std::int32_t* tokens, const std::int32_t* targets,
                   std::uint64_t n) {
   const auto in_vocabulary = [vocab](std::int32_t id) {
@@ -27,20 +29,24 @@ void validate_ids(std::uint64_t vocab, const std::int32_t* tokens, const std::in
 }  // namespace
 
 std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer) {
+  // Name first: the messages below quote it.
   if (!piece.name || !piece.data) bad_argument("tensor without name or data");
   const auto info = std::find_if(program.tensor_infos.begin(), program.tensor_infos.end(),
                                  [&](const TensorInfo& t) { return t.name == piece.name; });
   if (info == program.tensor_infos.end())
     bad_argument("no tensor named " + escaped(piece.name) + " in this model");
   if (piece.dtype != TH_DT_F32) bad_argument(info->name + ": the " + trainer + " trainer expects f32");
+  // dim[1] of a vector is not read: the host may leave it unset.
   if (piece.rank != info->rank || piece.dim[0] != info->dim[0] ||
       (info->rank == 2 && piece.dim[1] != info->dim[1]))
     bad_argument(info->name + ": shape differs from the model");
+  // Subtracted, not added: first + count could overflow.
   if (piece.first > info->elements() || piece.count > info->elements() - piece.first)
     bad_argument(info->name + ": range outside the tensor");
   return static_cast<std::size_t>(info - program.tensor_infos.begin());
 }
 
+// The caller sets `data`, and `first` and `count` if it sends a part.
 th_tensor describe_tensor(const TensorInfo& info) {
   th_tensor t{};
   t.struct_size = sizeof t;
@@ -61,16 +67,19 @@ void send_tensor(th_tensor_sink& sink, const th_tensor& tensor) {
 void validate_step(const step::Program& program, const th_step& step) {
   const RunSpec& r = program.run;
   const bool evaluate = step.flags & TH_STEP_EVALUATE;
+  // An update gets all its micro-batches in one call; an evaluation at most one.
   const std::uint64_t sequences = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
   const std::uint64_t tokens = std::uint64_t{step.batch} * step.seq;
   if (!evaluate && r.mode == RunMode::kInference)
     throw abi::StatusError(TH_E_STATE, "an inference run has no update");
+  // The last batch of an evaluation may be shorter. A short update would change the divisor of the loss.
   if (step.seq != r.seq_len || step.batch == 0 || step.batch > sequences ||
       (!evaluate && step.batch != sequences))
     bad_argument("step with " + std::to_string(step.batch) + " x " + std::to_string(step.seq) +
                  " tokens, but the run has " + std::to_string(sequences) + " x " + std::to_string(r.seq_len));
   if (!step.tokens || !step.targets) bad_argument("step without tokens or targets");
   validate_ids(program.model.vocab, step.tokens, step.targets, tokens);
+  // The mean loss divides by this number.
   if (!evaluate && counted_targets(step.targets, tokens) == 0)
     bad_argument("step without counted targets: all are -100");
 }
@@ -78,6 +87,7 @@ void validate_step(const step::Program& program, const th_step& step) {
 void validate_next(const step::Program& program, std::int32_t token, std::uint32_t position) {
   if (token < 0 || static_cast<std::uint64_t>(token) >= program.model.vocab)
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
+  // The key/value cache has one row per position of the sequence.
   if (position >= program.run.seq_len)
     bad_argument("position " + std::to_string(position) + ", but the cache has " +
                  std::to_string(program.run.seq_len));
@@ -97,6 +107,7 @@ std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
 }
 
 void return_result(Outcome outcome, const UpdateResult& result, th_step_out& out) {
+  // Before any throw: the host may read them beside the error.
   out.loss = result.loss;
   out.grad_norm = result.grad_norm;
   out.tokens_counted = result.counted;

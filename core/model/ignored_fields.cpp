@@ -1,12 +1,5 @@
 // Config fields that do not change parameters, activations or the KV cache. A field that is neither here nor
-// read by the family's reader gets a note in the plan. Groups of fields, which the sorted list mixes:
-// - arithmetic without weights: activation functions, scales, soft caps, clipping, ALiBi, rotary angles;
-// - routing rules of experts (groups, scores, normalization): the number of active experts is read;
-// - training only: dropout, initial values, weights of auxiliary losses;
-// - generation: defaults of sampling and its limits;
-// - tokens, labels and names, and settings of other software (versions, kernels, output options).
-// Before adding a field, look it up in the transformers class: a field that adds a weight (a bias, a norm, a
-// projection) belongs in the reader, and must not be here.
+// read by the family's reader gets a note in the plan.
 #include <algorithm>
 #include <iterator>
 
@@ -15,7 +8,14 @@
 namespace trainhost::model {
 namespace {
 
-// Sorted, for the binary search below.
+/// Sorted, for the binary search below. Five groups, which the order mixes:
+/// - arithmetic without weights: activation functions, scales, soft caps, clipping, ALiBi, rotary angles;
+/// - routing rules of experts (groups, scores, normalization): the number of active experts is read;
+/// - training only: dropout, initial values, weights of auxiliary losses;
+/// - generation: defaults of sampling and its limits;
+/// - tokens, labels and names, and settings of other software (versions, kernels, output options).
+/// Before adding a field, look it up in the transformers class: a field that adds a weight (a bias, a norm, a
+/// projection) belongs in the reader, and must not be here.
 constexpr std::string_view kIgnoredFields[] = {
     "_attn_implementation",
     "_from_model_config",

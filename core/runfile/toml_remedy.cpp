@@ -43,6 +43,7 @@ KeyAndValue split(std::string_view line) {
   return {trimmed(line.substr(0, at)), trimmed(value)};
 }
 
+/// Without regard to case: True and YES are common mistakes.
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::any_of(words.begin(), words.end(), [&](std::string_view w) {
     return std::equal(word.begin(), word.end(), w.begin(), w.end(),
@@ -56,13 +57,16 @@ std::string remedy_of_string(const KeyAndValue& kv, std::string_view reported) {
     return fmt::format("in double quotes write \\\\ for a backslash, or use single quotes: {} = 'PATH'",
                        escaped(kv.key, 60));
   const char quote = kv.value.front();
+  // A lone quote is both the first and the last character.
   if (kv.value.size() < 2 || kv.value.back() != quote)
     return fmt::format("end the string with {} in the same line", quote);
   return "remove control characters from the string, or write several strings as a list: [\"A\", \"B\"]";
 }
 
 std::string remedy_of_number(const KeyAndValue& kv, std::string_view reported) {
+  // Only the parser knows the range of a number; everything else is visible in its characters.
   if (reported.find("representable") != reported.npos) return "write a number of at most 18 digits";
+  // "1,000" or "1, 2": a thousands separator and a list without brackets look alike.
   if (kv.value.find(',') != kv.value.npos) return "write numbers without separators, lists in []";
   const std::size_t point = kv.value.find('.');
   const auto digit_at = [&](std::size_t at) {
@@ -77,6 +81,7 @@ std::string remedy_of_number(const KeyAndValue& kv, std::string_view reported) {
 std::string remedy_of_value(const KeyAndValue& kv, std::string_view reported) {
   if (kv.key.empty()) return "write a key before '='";
   if (kv.value.empty()) return fmt::format("write a value after '=', or remove {}", escaped(kv.key, 60));
+  // The first character decides what the value was meant to be.
   const char first = kv.value.front();
   if (first == '"' || first == '\'') return remedy_of_string(kv, reported);
   if (first == '[') return "separate the items of a list by commas, and end it with ]";
@@ -93,6 +98,7 @@ std::string remedy_of_value(const KeyAndValue& kv, std::string_view reported) {
 }
 
 std::string remedy_of_header(std::string_view line, std::string_view reported) {
+  // The line without its "[" and its comment.
   const std::string_view name = trimmed(line.substr(0, line.find('#'))).substr(1);
   const std::string_view word = trimmed(name.substr(0, name.find_first_of("] \t[")));
   if (word.empty()) return "write the name of a table: [train]";
@@ -107,6 +113,7 @@ std::string toml_remedy(std::string_view text, std::uint32_t line_number, std::s
   const std::string_view line = trimmed(text_of_line(text, line_number));
   const auto says = [&](std::string_view words) { return reported.find(words) != reported.npos; };
   if (line.starts_with('[') && line.find('=') == line.npos) return remedy_of_header(line, reported);
+  // Comments of other languages; before the search for "=", which a comment may contain.
   if (line.starts_with("//") || line.starts_with("/*") || line.starts_with(';'))
     return "begin a comment with #";
   if (says("redefine")) return "remove one of the two lines";

@@ -41,6 +41,8 @@ std::string read_system_file(const fs::path& path) {
 
 /// The number behind `key` in lines "key number"; nullopt if there is no such line.
 std::optional<std::int64_t> counter(const std::string& text, const std::string& key) {
+  // Each round begins at the start of a line; "key " must match from there, so that oom_kill is not found in
+  // oom_kill_disable.
   for (std::size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1) {
     if (text.compare(at, key.size() + 1, key + " ") != 0) continue;
     std::int64_t n = 0;
@@ -64,11 +66,13 @@ std::string cgroup_counter_file() {
       file = fmt::format("/sys/fs/cgroup/memory{}/memory.oom_control", line.substr(v1 + 8));
     else if (line.starts_with("0::"))
       file = fmt::format("/sys/fs/cgroup{}/memory.events", line.substr(3));
+    // A process in a container may see a path of the host that is not mounted here.
     if (!file.empty() && fs::exists(file, ec)) return file;
   }
   return {};
 }
 
+/// What identifies the machine, its boot and the cgroup, and the counters that are compared.
 struct Machine {
   std::string host, boot, cgroup;
   std::optional<std::int64_t> cgroup_kills, machine_kills;
@@ -92,10 +96,12 @@ void write(const fs::path& dir, const JsonValue& j) {
 
 std::optional<JsonValue> read(const fs::path& dir) {
   std::error_code ec;
+  // A folder that others can write to might hold a link or a FIFO here.
   if (!fs::is_regular_file(fs::symlink_status(dir / kFile, ec))) return std::nullopt;
   try {
     JsonValue j = parse_json(checkpoint::read_whole(dir / kFile, kMostBytes), 4);
     return j.is_object() ? std::optional(std::move(j)) : std::nullopt;
+    // A status that cannot be read is no status: it must not keep the next run from starting.
   } catch (const Error&) {
     return std::nullopt;
   } catch (const JsonError&) {
@@ -117,6 +123,7 @@ std::optional<std::string> cause_of_last_end(const fs::path& dir) {
   const Machine now = this_machine();
   const std::uint64_t step = last_step(dir / "metrics.jsonl");
   const std::string when = step ? fmt::format("after step {}", step) : "before its first step";
+  // From the most to the least certain cause: counters of another machine or boot say nothing.
   std::string cause;
   if (last->text_of("host") != now.host)
     cause = fmt::format("on the host {}: it was killed, it crashed, or the machine failed",

@@ -29,6 +29,7 @@ StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
     : tensors_(tensors(c.model)),
       config_(c),
       block_(ledger, planning::state_copy_bytes(c), "host.state_copy") {
+  // A piece is found by name and range, because a trainer may save tensors in any order and in any pieces.
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     index_[tensors_[i].name] = i;
@@ -43,6 +44,7 @@ StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
 }
 
 std::span<float> StateCopy::values(std::size_t scope, std::size_t tensor) const {
+  // [scope][tensor][element]; first_.back() is the number of elements of a scope.
   return block_.as<float>().subspan(scope * first_.back() + first_[tensor], tensors_[tensor].elements());
 }
 
@@ -63,6 +65,7 @@ void StateCopy::restore(plugin::Session& s) const {
   const std::span<const plugin::Scope> scopes = state_scopes(config_);
   for (std::size_t scope = 0; scope < scopes.size(); ++scope)
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      // Whole tensors: the copy is contiguous, whatever pieces the trainer saved.
       const TensorInfo& t = tensors_[i];
       const std::span<float> all = values(scope, i);
       s.load(scopes[scope], {t.name, DType::kF32, t.rank, t.dim, all.data(), 0, all.size()});
@@ -88,6 +91,7 @@ StateHash hash_state(plugin::Session& s, const runfile::RunConfig& c) {
   checkpoint::Xxh3 hash;
   std::string current;
   const auto end_tensor = [&] {
+    // The pieces of a tensor arrive one after the other, so a new name ends the tensor before it.
     if (!current.empty()) out.tensors.push_back({std::move(current), hash.hex()});
     current.clear();
     hash.reset();
@@ -95,12 +99,14 @@ StateHash hash_state(plugin::Session& s, const runfile::RunConfig& c) {
   std::string of_weights;
   each_piece(s, c,
              [&](std::size_t scope, std::string_view name, std::uint64_t, std::span<const float> piece) {
+               // Scope and name: the moments of a weight have its name.
                std::string label = fmt::format("{} of {}", kWhat[scope], name);
                if (label != current) end_tensor(), current = std::move(label);
                hash.update(std::as_bytes(piece));
              });
   end_tensor();
   for (const StateHash::Tensor& t : out.tensors)
+    // The hash that a run reports as verified is of its model, hence of the weights alone.
     if (t.name.starts_with("weights")) of_weights += t.hash;
   out.weights = checkpoint::xxh3_hex(of_weights);
   return out;

@@ -23,6 +23,8 @@ class SessionRun final : public numerics::ComparedRun {
                                 std::copy(batch_->targets.begin(), batch_->targets.end(), targets.begin());
                               }}) {}
 
+  // The reference computes in double; both start from the weights rounded to f32, so rounding is no
+  // difference.
   void load(const numerics::Tensors& weights) override {
     for (const TensorInfo& t : tensors(fixture_.run().model)) {
       const std::vector<double>& values = weights.at(t.name);
@@ -31,6 +33,7 @@ class SessionRun final : public numerics::ComparedRun {
                               {t.name, DType::kF32, t.rank, t.dim, narrow.data(), 0, narrow.size()});
     }
   }
+  // From the trainer, not from what was loaded: this is how updates are read.
   numerics::Tensors save() override {
     const Snapshot s = fixture_.weights();
     numerics::Tensors all;
@@ -43,6 +46,7 @@ class SessionRun final : public numerics::ComparedRun {
     const plugin::StepResult r = fixture_.step(index, lr);
     return {r.loss, r.grad_norm};
   }
+  // The index of the batch is irrelevant: the fixture copies batch_.
   double evaluate(const numerics::Batch& b) override {
     batch_ = &b;
     return fixture_.evaluate(0).loss;
@@ -60,12 +64,15 @@ class SessionRun final : public numerics::ComparedRun {
   const bool can_generate_ = fixture_.session().can_generate();
 };
 
+/// Creates a session per sample model. A trainer that rejects a model (too large, not supported) is not
+/// falsified by it: refusal() keeps the reason.
 class SessionTrainer final : public numerics::ComparedTrainer {
  public:
   SessionTrainer(Context& context, const std::string& mode) : context_(context), mode_(mode) {}
   std::unique_ptr<numerics::ComparedRun> create(const ModelSpec& m, const RunSpec& run) override {
     runfile::RunConfig c = in_fp32(context_.run);
     c.model = m, c.run = run;
+    // Trainers may read config.json, which must describe the sample and not the run's model.
     c.model.config_json = runfile::model_config_json(m);
     c.weights.reset();
     try {
@@ -94,6 +101,7 @@ Finding compare_all(Context& context, const std::string& mode) {
       // An optimizer works on tensors, whatever the model: one sample is enough.
       if (compare == numerics::compare_updates && compared > 0) continue;
       const numerics::Comparison c = compare(trainer, s, context.run.run.seed);
+      // The first difference ends the check: its place is more useful than a count.
       if (c.largest.too_large()) return {false, c.largest.error, 1, c.largest.where};
       if (!c.done && refusal.empty()) refusal = s.what + ": " + c.refusal;
       done = done || c.done;
@@ -101,6 +109,7 @@ Finding compare_all(Context& context, const std::string& mode) {
     }
     compared += done;
   }
+  // Skipped, not held: nothing was compared.
   if (compared == 0) throw CheckSkipped(refusal);
   return {true, largest.error, 1,
           fmt::format(

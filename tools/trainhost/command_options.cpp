@@ -98,6 +98,7 @@ auto whole_number(std::uint64_t least, std::uint64_t most) {
   };
 }
 
+// Two keys of [train] have options of their own, --steps and --backend; --set reaches every key.
 void add_train(Parser& p) {
   auto [app, a] =
       p.add<TrainArguments>(p.root, "train", "Plan a run, then train it (the default command).",
@@ -128,6 +129,7 @@ void add_train(Parser& p) {
       });
 }
 
+// RUN excludes --model and --from (run_setup.cpp). --model beside --from replaces the model of the files.
 void add_plan(Parser& p) {
   auto [app, a] = p.add<PlanArguments>(
       p.root, "plan", "Plan the memory of a run and report whether it fits.",
@@ -145,6 +147,7 @@ void add_plan(Parser& p) {
       "Also compute the largest micro-batch, the longest sequence and the fewest devices that fit.");
 }
 
+// --over is parsed by planning/sweep_axis.cpp, which knows the type of the key.
 void add_sweep(Parser& p) {
   auto [app, a] = p.add<SweepArguments>(
       p.root, "sweep",
@@ -159,6 +162,7 @@ void add_sweep(Parser& p) {
   add_text(*app, "--html", a->html, "FILE", "Write the sweep as one HTML file.");
 }
 
+// No options for the keys of a layout: they are searched. A key given with --set keeps its value.
 void add_search(Parser& p) {
   auto [app, a] = p.add<SearchArguments>(
       p.root, "search", "Rank the parallel layouts of a model that fit on N devices.",
@@ -192,6 +196,7 @@ void add_search(Parser& p) {
   add_text(*app, "--html", a->html, "FILE", "Write the result as one HTML file.");
 }
 
+// Ids and exit codes are a part of the help, because CI scripts choose by them.
 void add_verify(Parser& p) {
   auto [app, a] = p.add<VerifyArguments>(
       p.root, "verify", "Test the contracts of docs/memory-model.md against real trainers.",
@@ -209,6 +214,7 @@ void add_verify(Parser& p) {
   add_text(*app, "--only", a->only, "ID,ID", "Run only these checks [all].");
 }
 
+// No run file: the folder of a run has everything that generation needs.
 void add_generate(Parser& p) {
   auto [app, a] = p.add<GenerateArguments>(p.root, "generate", "Generate text with a trained model.",
                                            "Example:\n  trainhost generate runs/builtin --prompt \"Once \"");
@@ -256,6 +262,7 @@ void add_data(Parser& p) {
   auto [info, i] =
       p.add<DataInfoArguments>(*data, "info", "Report the tokens, ids and entropy of each file.",
                                "Example:\n  trainhost data info input.txt --tokenizer tokenizer.model");
+  // `info` only counts; `tokenize` gets the vocabulary from the tokenizer.
   info->add_option("--vocab", i->vocab,
                    "Count the ids from N upwards as outside the vocabulary; 0 = none [0].")
       ->option_text("N");
@@ -274,6 +281,7 @@ void add_plugins_check(Parser& p, CLI::App& plugins) {
       "Exit code: 0 all checks passed, 5 a check failed, 2 no such plugin or option.\n"
       "Example:\n  trainhost plugins check ./acme-mamba.so --level 5 --junit check.xml");
   add_text(*app, "FILE.so|ID", a->plugin, kNoType, "Check the plugin in this file or with this id.");
+  // The range is validated in command_plugins_check.cpp, where --fuzz raises the level.
   app->add_option("--level", a->level, "Run the checks of levels 1 to N, at most 10 [5].")->option_text("N");
   add_text(*app, "--only", a->only, "ID,...", "Run only these checks or levels, e.g. E-014,C-020,3.");
   add_text(*app, "--skip", a->skip, "ID,...", "Skip these checks or levels.");
@@ -324,6 +332,7 @@ void add_plugins(Parser& p) {
       p.add<PluginsNewArguments>(*plugins, "new", "Create a plugin project: source, build, tests and CI.",
                                  "Example:\n  trainhost plugins new acme-conv --kind=estimator --lang=rust");
   add_text(*create, "NAME", n->name, "(required)", "Give the plugin this id: a-z, 0-9, - and _.")->required();
+  // plugin_template validates the values; the error for a missing one lists them.
   add_text(*create, "--kind", n->kind, "estimator|trainer",
            "Create an estimator (predicts the memory of a run) or a trainer (runs it) (required).");
   add_text(*create, "--lang", n->language, "c|c++|rust", "Write the project in this language (required).");
