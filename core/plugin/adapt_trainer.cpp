@@ -148,7 +148,8 @@ class SessionAdapter : public Session {
     call("next", [&](th_error* e) { return t_.generate.next(instance_, token, position, logits.data(), e); });
   }
 
-  std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::OnBoundary reached) override {
+  std::unique_ptr<Profiler> start_profiler(std::span<std::byte> records,
+                                           Profiler::OnBoundary reached) override {
     return adapt_profiler(library_, t_.profiler, instance_, calls_, records, std::move(reached));
   }
 

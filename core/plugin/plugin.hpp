@@ -101,7 +101,8 @@ class Session {
   virtual bool can_generate() const = 0;
   /// Starts profiling into `records` (Trainer::profile_bytes bytes, aligned to 64), which must outlive the
   /// result.
-  virtual std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::OnBoundary reached) = 0;
+  virtual std::unique_ptr<Profiler> start_profiler(std::span<std::byte> records,
+                                                   Profiler::OnBoundary reached) = 0;
   virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
 };
 

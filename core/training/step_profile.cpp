@@ -50,10 +50,10 @@ StepProfile::StepProfile(const std::filesystem::path& file, const runfile::RunCo
 void StepProfile::start(plugin::Session& session, std::uint64_t steps) {
   planned_steps_ = steps;
   records_.emplace(ledger_, record_bytes_, "host.profile");
-  profiler_ = session.profile(records_->as<std::byte>(),
-                              [this](plugin::StepBoundary m, std::uint32_t micro, std::uint64_t live) {
-                                phase_reached(m, micro, live);
-                              });
+  profiler_ = session.start_profiler(records_->as<std::byte>(),
+                                     [this](plugin::StepBoundary m, std::uint32_t micro, std::uint64_t live) {
+                                       phase_reached(m, micro, live);
+                                     });
 }
 
 // Called during a step, so it must not allocate. With several micro-batches, "before_forward" is taken from

@@ -20,9 +20,10 @@ struct ProfiledToy {
     memory.resize(bytes);
   }
   std::unique_ptr<tp::Profiler> start() {
-    return session->profile(memory, [this](tp::StepBoundary m, std::uint32_t micro, std::uint64_t live) {
-      moments.emplace_back(m, micro, live);
-    });
+    return session->start_profiler(memory,
+                                   [this](tp::StepBoundary m, std::uint32_t micro, std::uint64_t live) {
+                                     moments.emplace_back(m, micro, live);
+                                   });
   }
   Directory d;
   Host host;
@@ -92,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_without_a_profiler_has_none) {
   auto& t = host->trainer("toy");
   BOOST_TEST(!t.profile_bytes(small_model(), {}).has_value());
   auto session = t.create(small_model(), {});
-  BOOST_CHECK_EXCEPTION(session->profile({}, {}), tp::PluginError,
+  BOOST_CHECK_EXCEPTION(session->start_profiler({}, {}), tp::PluginError,
                         [](const tp::PluginError& e) { return e.status() == "unsupported"; });
 }
 

@@ -139,7 +139,8 @@ class Session : public plugin::Session {
     return std::nullopt;
   }
   bool can_generate() const override { return false; }
-  std::unique_ptr<plugin::Profiler> profile(std::span<std::byte>, plugin::Profiler::OnBoundary) override {
+  std::unique_ptr<plugin::Profiler> start_profiler(std::span<std::byte>,
+                                                   plugin::Profiler::OnBoundary) override {
     return nullptr;
   }
   void next_logits(std::int32_t, std::uint32_t, std::span<float>) override {}
