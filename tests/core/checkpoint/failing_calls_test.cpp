@@ -16,7 +16,7 @@ using namespace trainhost;
 using namespace trainhost::checkpoint;
 using namespace trainhost::test;
 
-BOOST_FIXTURE_TEST_SUITE(checkpoint_failing_calls, Dir)
+BOOST_FIXTURE_TEST_SUITE(checkpoint_failing_calls, CheckpointDir)
 
 BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_examined_is_an_error_when_opened_and_after_reading) {
   put(top / "m.safetensors", safetensors("{}"));

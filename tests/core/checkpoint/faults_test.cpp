@@ -20,10 +20,7 @@ namespace {
 
 int never(const std::string&, int) { return 0; }
 
-struct Dir {
-  TempDir top;
-  fs::path dir = top / "run";
-
+struct FaultyDir : CheckpointDir {
   /// Two verified checkpoints, 1 and 2; a third one makes the store remove the first.
   void prepare() {
     fs::remove_all(dir);
@@ -54,7 +51,7 @@ struct Dir {
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(checkpoint_faults, Dir)
+BOOST_FIXTURE_TEST_SUITE(checkpoint_faults, FaultyDir)
 
 BOOST_AUTO_TEST_CASE(after_a_kill_at_any_time_a_verified_checkpoint_exists) {
   auto* done = static_cast<std::atomic<std::uint64_t>*>(

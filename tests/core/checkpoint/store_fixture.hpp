@@ -76,7 +76,7 @@ inline int in_child(const std::function<void()>& f) {
 }
 
 /// A directory for checkpoints, not made yet, and the names of the checkpoints in it.
-struct Dir {
+struct CheckpointDir {
   TempDir top;
   fs::path dir = top / "run";
 

@@ -31,7 +31,7 @@ std::string only_skipped(const fs::path& dir) {
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(checkpoint_store, Dir)
+BOOST_FIXTURE_TEST_SUITE(checkpoint_store, CheckpointDir)
 
 BOOST_AUTO_TEST_CASE(a_saved_checkpoint_is_found_with_all_its_metadata) {
   Store store(dir, 2);
