@@ -62,26 +62,6 @@ Case usual_case(std::uint32_t layers) {
   return c;
 }
 
-/// Cost of recomputation per micro-batch in FLOPs: products (half of the scores for causal attention), and 32
-/// per element written by any other recomputed operation, because a memory-bound operation takes about as
-/// long.
-double recompute_cost(const Program& p) {
-  double cost = 0;
-  for (const Op& op : p.ops) {
-    if (!(op.flags & kRecomputed)) continue;
-    const double rows = static_cast<double>(op.rows);
-    if (op.kind == OpKind::kLinear) {
-      const Buffer& w = p[op[operand::linear::kWeight]];
-      cost += 2.0 * rows * static_cast<double>(w.rows) * static_cast<double>(w.cols);
-    } else if (op.kind == OpKind::kAttention)
-      cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
-    else
-      for (BufferId b : op.outputs())
-        cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
-  }
-  return cost;
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(choose_recompute_suite)
