@@ -4,6 +4,7 @@
 // end combine them.
 #include <fmt/format.h>
 
+#include "core/base/checked.hpp"
 #include "core/framework_files/rules.hpp"
 
 namespace trainhost::framework_files {
@@ -20,6 +21,15 @@ void megatron_method(Job& job, const Entry& e) {
   if (text_of(e) == "block")
     job.not_modelled =
         "only some layers of a stage are recomputed; planned for all, unless their number is 0";
+}
+
+/// One type for all layers, or one for each.
+void megatron_exchange(Job& job, const Entry& e) {
+  const std::string type = text_of(e);
+  if (type == "p2p" || type == "a2a")
+    job.set("plan.context_exchange", type, e);
+  else
+    job.not_modelled = "this exchange of context parallelism; planned as p2p, the default";
 }
 
 /// A model that the arguments describe and fields of a run file do not. The first such argument is kept for
@@ -175,7 +185,8 @@ constexpr Rule kMegatron[] = {
     {"output-logit-dtype", Use::kNotModelled, "", "type of the logits"},
     {"cross-entropy-loss-fusion", Use::kWhenTrue, "@megatron.fused_loss", "true"},
     {"cross-entropy-fusion-impl", Use::kChoice, "@megatron.loss_kernel", "native=native|te=te"},
-    {"cp-comm-type", Use::kNotModelled, "a2a", "planned as all-to-all, which keeps more"},
+    {"cp-comm-type", Use::kCustom, "plan.context_exchange", "", megatron_exchange},
+    {"tokenizer-type", Use::kCopy, "@megatron.tokenizer"},
     {"no-masked-softmax-fusion", Use::kNotModelled, "", "matters to unfused attention only"},
     {"no-bias-*", Use::kNotModelled, "", kUnfused},
     {"no-rope-fusion", Use::kNotModelled, "", kUnfused},
@@ -293,6 +304,17 @@ void megatron_finish_mlp(Job& job) {
                   "default of Megatron-LM");
 }
 
+/// The tokenizer decides the vocabulary; NullTokenizer adds the end of a document to --vocab-size.
+void megatron_finish_vocabulary(Job& job) {
+  const Given *padded = job.find("@megatron.padded_vocab"), *tokenizer = job.find("@megatron.tokenizer"),
+              *vocab = job.find("model.vocab_size");
+  if (!padded && !(vocab && tokenizer && tokenizer->value == "NullTokenizer")) return;
+  Given size = padded ? *padded : *vocab;
+  if (!padded) size.value = std::to_string(checked_add(count_of(size), 1));
+  job.erase("model.vocab_size");
+  job.set_default("model.vocab_size", size.value, size);
+}
+
 void megatron_finish_heads(Job& job) {
   // --num-query-groups counts only with --group-query-attention, and is 1 without a value.
   const Given *grouped = job.find("@megatron.grouped"), *groups = job.find("@megatron.query_groups");
@@ -312,11 +334,7 @@ void megatron_finish_model(Job& job) {
                                                         : "llama";
     job.set_default("model.model_type", type, "because of --swiglu");
     job.set_default("model.tie_word_embeddings", "true", "default of Megatron-LM");
-    if (const Given* padded = job.find("@megatron.padded_vocab")) {
-      const Given size = *padded;
-      job.erase("model.vocab_size");
-      job.set_default("model.vocab_size", size.value, size);
-    }
+    megatron_finish_vocabulary(job);
     if (!job.find("@megatron.no_bias") && !job.find("@megatron.qkv_bias") && !job.find("@megatron.qk_norm"))
       for (const char* key : {"model.attention_bias", "model.mlp_bias"})
         job.set_default(key, "true", "without --disable-bias-linear");

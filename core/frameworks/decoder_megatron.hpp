@@ -7,6 +7,7 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,8 @@ class MegatronDecoder {
   Tensor block(const Tensor& x, const Layer& w);
   Tensor attention(const Tensor& x, const Layer& w);
   Tensor core_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Layer& w);
+  Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Layer& w);
+  std::vector<Tensor> attention_gradients(std::span<const Tensor> like, std::int64_t rows);
   Tensor norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight, const Tensor& bias,
                      const char* module);
   Tensor row_linear(const Tensor& x, const Tensor& weight, const char* module);

@@ -224,10 +224,11 @@ Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
 }
 
 /// The fused attention of cuDNN keeps q, k, v, its output and an f32 number per row and head; its backward
-/// pass sums the gradient of q in f32. Context parallelism gives each rank all tokens of a part of the
-/// heads, and keeps the output before and after it is exchanged.
+/// pass sums the gradient of q in f32. Context parallelism by all-to-all gives each rank all tokens of a part
+/// of the heads, and keeps the output before and after it is exchanged.
 Tensor MegatronDecoder::core_attention(const Tensor& q, const Tensor& k, const Tensor& v_, const Layer& w) {
   const Tensor v = contiguous(t_, v_);
+  if (s_.context > 1 && s_.megatron.context_ring) return ring_attention(q, k, v, w);
   const bool exchanges = s_.context > 1;
   std::vector<Tensor> saved{q, k, v};
   if (exchanges) saved = exchanged(t_, {q, k, v}, true);
@@ -241,14 +242,72 @@ Tensor MegatronDecoder::core_attention(const Tensor& q, const Tensor& k, const T
                         [this, exchanges, rows = tokens_ * w.heads](BackwardCall& c) {
                           Tensor g = c.grads[0];
                           if (exchanges) g = exchanged(t_, {g}, true)[0];
-                          std::vector<Tensor> d;
-                          for (std::size_t i = 0; i < 3; ++i)
-                            d.push_back(t_.make(c.saved[i]->shape.made_contiguous(), g->type, "gradient"));
-                          t_.kernel_temporary(
-                              4 * (c.saved[0]->shape.count() + static_cast<std::uint64_t>(rows)),
-                              "f32 gradient of q, row sums");
+                          std::vector<Tensor> d = attention_gradients(c.saved, rows);
                           if (exchanges) d = exchanged(t_, d, false);
                           for (std::size_t i = 0; i < 3; ++i) c.results[i] = std::move(d[i]);
+                        }},
+                       out, out->shape);
+}
+
+/// The backward kernel of cuDNN: gradients of the first three of `like`, and its f32 sums while it runs.
+/// rows: tokens times heads of q.
+std::vector<Tensor> MegatronDecoder::attention_gradients(std::span<const Tensor> like, std::int64_t rows) {
+  std::vector<Tensor> d;
+  for (std::size_t i = 0; i < 3; ++i)
+    d.push_back(t_.make(like[i]->shape.made_contiguous(), like[i]->type, "gradient"));
+  t_.kernel_temporary(4 * (like[0]->shape.count() + static_cast<std::uint64_t>(rows)),
+                      "f32 gradient of q, row sums");
+  return d;
+}
+
+/// Context parallelism that sends keys and values around a ring (p2p): in each of `context` steps the rank
+/// attends to the keys and values that it received before. Keys and values of a rank are one buffer. The
+/// forward pass has the buffers and the outputs of all steps at its end; it keeps q, the last buffer, the
+/// output and its log-sum-exp. The last rank is replayed: its outputs are of all tokens in every step, those
+/// of other ranks of half of them in some. Steps alternate between two streams.
+Tensor MegatronDecoder::ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Layer& w) {
+  const std::int64_t rows = tokens_ * w.heads;
+  const Shape pair{2, tokens_, w.kv_heads * w.head_dim};
+  const auto on_stream = [&](Tensor x, std::uint32_t step) {
+    if (step % 2) t_.storage(x).stream = Stream::kGather;
+    return x;
+  };
+  Tensor out, log_sums;
+  std::vector<Tensor> buffers{t_.make(pair, k->type, "keys and values")};
+  {
+    std::vector<Tensor> outputs, sums;
+    for (std::uint32_t i = 0; i < s_.context; ++i) {
+      if (i + 1 < s_.context)
+        buffers.push_back(on_stream(t_.make(pair, k->type, "received keys and values"), i));
+      outputs.push_back(on_stream(t_.make(q->shape.made_contiguous(), q->type, "output of a step"), i));
+      sums.push_back(on_stream(t_.make({rows}, Element::kF32, "log-sum-exp of a step"), i));
+      if (i == 1) log_sums = t_.make({rows}, Element::kF32, "log-sum-exp");
+    }
+    out = t_.make(q->shape.made_contiguous(), q->type, "output");
+  }
+  const std::array inputs{q, k, v};
+  const std::array saved{q, std::exchange(buffers.back(), {}), out, log_sums};
+  return t_.apply_view({"output", inputs, saved, false,
+                        [this, rows, pair](BackwardCall& c) {
+                          const Tensor dq =
+                              t_.make(c.saved[0]->shape.made_contiguous(), c.saved[0]->type, "gradient of q");
+                          // Each holds keys and values, and the sum of their gradients so far: one is sent,
+                          // one received.
+                          const Shape both{2, pair[0], pair[1], pair[2]};
+                          std::array<Tensor, 2> exchange;
+                          for (Tensor& x : exchange)
+                            x = t_.make(both, c.saved[1]->type, "keys, values and gradients");
+                          const Tensor one = t_.alias(c.saved[1], {pair[1], pair[2]});
+                          for (std::uint32_t i = 0; i + 1 < s_.context; ++i) {
+                            // Below the diagonal only the first half of the received tokens counts.
+                            const Tensor half = t_.alias(c.saved[1], {pair[1] / 2, pair[2]});
+                            attention_gradients(std::array{c.saved[0], half, half}, rows);
+                          }
+                          attention_gradients(std::array{c.saved[0], one, one}, rows);
+                          const Tensor& received = exchange[s_.context % 2];
+                          c.results[0] = dq;
+                          c.results[1] = t_.alias(received, {pair[1], pair[2]});
+                          c.results[2] = t_.alias(received, {pair[1], pair[2]});
                         }},
                        out, out->shape);
 }

@@ -45,6 +45,7 @@ struct MegatronPolicy {
   std::uint32_t expert_ranks = 1;      // each has a part of the experts
   std::uint32_t optimizer_rank = 0;    // of these
   bool sequence_parallel = false;
+  bool context_ring = true;           // context parallelism by p2p; otherwise by all-to-all
   bool loss_in_place = true;          // the loss of Transformer Engine; otherwise that of Megatron Core
   std::uint32_t recompute_every = 1;  // layers that are recomputed together
   Element gradients = Element::kF32, moments = Element::kF32;

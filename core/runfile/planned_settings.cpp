@@ -47,7 +47,8 @@ constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
                                            {"plan.prefetch_bucket", "deepspeed"},
                                            {"plan.persistence_threshold", "deepspeed"},
                                            {"plan.max_live", "deepspeed"},
-                                           {"plan.reuse_distance", "deepspeed"}};
+                                           {"plan.reuse_distance", "deepspeed"},
+                                           {"plan.context_exchange", "megatron"}};
 
 /// The default cross-entropy of a framework.
 CrossEntropy default_cross_entropy(std::string_view framework) {

@@ -122,6 +122,7 @@ constexpr Key kKeys[] = {
     {"plan.persistence_threshold", Type::kInteger, "", -1, 1000000000000000, "", "100000", "elements up to which stage 3 of DeepSpeed keeps a weight gathered (stage3_param_persistence_threshold); -1 = 10 times the hidden size, with which transformers replaces \"auto\"; default: 100000"},
     {"plan.max_live", Type::kInteger, "", 0, 1000000000000000, "", "1000000000", "elements of weights above which stage 3 of DeepSpeed gathers none early (stage3_max_live_parameters); default: 1000000000"},
     {"plan.reuse_distance", Type::kInteger, "", 0, 1000000000000000, "", "1000000000", "elements of weights until the next use of one that stage 3 of DeepSpeed keeps gathered (stage3_max_reuse_distance); default: 1000000000"},
+    {"plan.context_exchange", Type::kChoice, "", 0, 0, "p2p|a2a", "\"a2a\"", "p2p (keys and values are sent around a ring) | a2a (each rank gets all tokens of a part of the heads): context parallelism of Megatron-LM (--cp-comm-type); default: p2p"},
     {"plan.safe", Type::kBool, "false", 0, 0, "", "", "judge by upper bounds: add the margin that the estimator states"},
     {"plan.weights", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|int4|nf4", "\"bf16\"", "type of the weights; default: follows train.precision"},
     {"plan.gradients", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8", "\"fp32\"", "type of the gradients; default: fp32"},

@@ -27,7 +27,7 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
   "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
-  "last_stage_layers", "offload_gradients", "lora_head", "lora_dropout"]
+  "last_stage_layers", "offload_gradients", "lora_head", "lora_dropout", "context_exchange"]
 priority = 80
 )");
 
@@ -158,6 +158,7 @@ pytorch::Options options_of(const th_host* host) {
     o.loop = std::array{OptimizerLoop::kForeach, OptimizerLoop::kFused, OptimizerLoop::kForLoop}[*loop];
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (framework == "megatron") o.framework = pytorch::Framework::kMegatron;
+  if (const auto exchange = given.choice("context_exchange", {"p2p", "a2a"})) o.context_ring = *exchange == 0;
   if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
   // 0: what transformers takes for "auto". count() accepts positive numbers only.
   if (given.text("reduce_bucket") == "0")

@@ -201,7 +201,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     reject("plan.execution = \"compile\"",
            "what compiled graphs keep is described for torchtitan and torchtune only");
   if (o.framework == Framework::kMegatron) {
-    set_megatron(a, r, s, notes);
+    set_megatron(a, r, o, s, notes);
     return s;
   }
   // litgpt and torchtune set the types themselves: every tensor is bf16, whatever the defaults of the run

@@ -59,6 +59,7 @@ struct Options {
   /// Stage 3, elements; none: what transformers takes for "auto".
   std::optional<std::uint64_t> prefetch = 50'000'000, persistence = 100'000;
   std::uint64_t max_live = 1'000'000'000, reuse_distance = 1'000'000'000;
+  bool context_ring = true;  // Megatron-LM: --cp-comm-type p2p; otherwise a2a
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
@@ -78,7 +79,7 @@ void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// Megatron-LM. Throws usage_error.
-void set_megatron(const model::Architecture& architecture, const RunSpec& run,
+void set_megatron(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// FSDP2 of a run whose other settings are known. Throws usage_error.

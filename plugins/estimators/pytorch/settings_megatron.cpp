@@ -122,7 +122,7 @@ void set_stages(const model::Architecture& a, const RunSpec& r, frameworks::Step
   notes.push_back("Pipeline: 1F1B with " + std::to_string(r.accumulate) + " micro-batches per step.");
 }
 
-void set_ranks(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
+void set_ranks(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,
                std::vector<std::string>& notes) {
   const Parallelism& p = r.parallel;
   const auto divides = [&](const char* key, std::uint32_t ranks, std::uint64_t n, const char* what) {
@@ -142,11 +142,21 @@ void set_ranks(const model::Architecture& a, const RunSpec& r, frameworks::StepS
     divides("tensor", p.tensor, t.heads, "heads");
     divides("tensor", p.tensor, t.kv_heads, "key and value heads");
     divides("tensor", p.tensor, run.layer.mlp.width, "features of the MLP");
-    divides("context", p.context, t.kv_heads / p.tensor, "key and value heads of a rank");
+    if (!o.context_ring)
+      divides("context", p.context, t.kv_heads / p.tensor, "key and value heads of a rank");
   }
-  if (p.context > 1)
-    notes.push_back("Context parallelism: all-to-all of heads and tokens (--cp-comm-type a2a); " +
-                    std::to_string(r.seq_len / p.context) + " tokens per rank.");
+  s.megatron.context_ring = o.context_ring;
+  if (p.context > 1) {
+    // A rank has two chunks of the sequence, so that all ranks have equal work under the causal mask.
+    if (o.context_ring && r.seq_len % (2 * p.context))
+      reject("parallel.context = " + std::to_string(p.context) + " with " + std::to_string(r.seq_len) +
+                 " tokens",
+             "each rank has two equal chunks of them");
+    notes.push_back("Context parallelism: " +
+                    std::string(o.context_ring ? "keys and values are sent around a ring (--cp-comm-type p2p)"
+                                               : "all-to-all of heads and tokens (--cp-comm-type a2a)") +
+                    "; " + std::to_string(r.seq_len / p.context) + " tokens per rank.");
+  }
   if (p.zero > 1)
     reject("parallel.zero = " + std::to_string(p.zero) + " in Megatron-LM",
            "its FSDP is not replayed, the distributed optimizer is", "set parallel.zero to 1");
@@ -177,8 +187,8 @@ void set_loss(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::st
 
 }  // namespace
 
-void set_megatron(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
-                  std::vector<std::string>& notes) {
+void set_megatron(const model::Architecture& a, const RunSpec& r, const Options& o,
+                  frameworks::StepSettings& s, std::vector<std::string>& notes) {
   /// On compute capability 9.0 and later; before, 4 MiB.
   constexpr std::uint64_t kLinearWorkspace = (32u << 20) + 1024;
   check_model(a);
@@ -194,7 +204,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, frameworks::St
   set_types_of_megatron(r, s);
   set_recomputation(r, s, notes);
   set_experts(a, r, s, notes);
-  set_ranks(a, r, s, notes);
+  set_ranks(a, r, o, s, notes);
   set_stages(a, r, s, notes);
   set_loss(r, s, notes);
   if (a.tied && r.parallel.pipeline > 1)

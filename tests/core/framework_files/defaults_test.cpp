@@ -327,6 +327,11 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
   BOOST_TEST(value(settings("m.sh", model + " --fp16\"\n"), "plan.gradients") == "fp16");
   BOOST_TEST(value(settings("m.sh", model + " --fp16 --accumulate-allreduce-grads-in-fp32\"\n"),
                    "plan.gradients") == "");
+  s = settings("m.sh", model + "  --cp-comm-type a2a --tokenizer-type NullTokenizer\"\n");
+  BOOST_TEST(value(s, "plan.context_exchange") == "a2a");
+  BOOST_TEST(value(s, "model.vocab_size") == "1001");  // and the end of a document
+  s = settings("m.sh", model + "  --tokenizer-type NullTokenizer --padded-vocab-size 2048\"\n");
+  BOOST_TEST(value(s, "model.vocab_size") == "2048");
   // Experts are no fields of a run file, and the tokenizer decides the vocabulary.
   BOOST_TEST(
       error_of("m.sh", model + "  --num-experts 8\"\n")
