@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(the_description_of_a_rejected_plugin_has_stage_code_and_hin
   const Outcome r = run_program({"plugins", "info", (t.path() / "plugins/words.so").string()});
   BOOST_TEST(r.code == 0, r.err);
   for (const char* part :
-       {"rejected gate/not_elf\n", "ELF magic number", "remove it from the plugin directory"})
+       {"rejected validation/not_elf\n", "ELF magic number", "remove it from the plugin directory"})
     BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
   BOOST_TEST(r.out.find("version") == std::string::npos, r.out);
 }
