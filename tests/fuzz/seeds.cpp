@@ -58,7 +58,7 @@ Texts cache_entries() {
   r.manifest.families = {"a\tb", "c\\d\n"};
   r.warnings = {"keeps a file open"};
   const std::string good = plugin::format_cache_line(r);
-  r.rejected.emplace("gate", "truncated", "it is truncated", "copy it again");
+  r.rejected.emplace("validation", "truncated", "it is truncated", "copy it again");
   const std::string bad = plugin::format_cache_line(r);
   return {good, bad, good + "\n" + bad, plugin::format_cache({{"host\t/a.so", good}, {"host\t/b.so", bad}})};
 }

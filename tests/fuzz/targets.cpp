@@ -69,7 +69,7 @@ void elf(std::string_view input) try {
   require(!e.manifest || (!e.manifest->empty() && e.manifest->size() <= plugin::kMaxManifestBytes),
           "the size of the manifest is out of range");
 } catch (const plugin::Rejection& why) {
-  check_rejection(why, {"gate", "manifest"});
+  check_rejection(why, {"validation", "manifest"});
 }
 
 void manifest(std::string_view input) try {
