@@ -44,9 +44,11 @@ Estimates estimates_or_closed_form(const ResolvedRun& r, plugin::Registry& regis
     Estimates out = estimates_of(r, registry, request, traits);
     std::vector<std::string>& notes = out.all.front().report.notes;
     notes.insert(notes.begin(),
-                 fmt::format("{}. The closed form '{}' answers instead: it assumes fused kernels, and {} "
+                 fmt::format("{}{}. The closed form '{}' answers instead: it assumes fused kernels, and {} "
                              "keeps more activations.",
-                             escaped(e.what(), 400), kClosedFormEstimator, escaped(r.config.framework, 80)));
+                             escaped(e.what(), 400),
+                             e.hint().empty() ? "" : fmt::format(" ({})", escaped(e.hint(), 200)),
+                             kClosedFormEstimator, escaped(r.config.framework, 80)));
     return out;
   }
 }

@@ -172,6 +172,12 @@ BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described)
                  "framework fsdp2. "
                  "The closed form 'transformer' answers instead"),
              r.out);
+  // The hint of the refusal is in the note.
+  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "fsdp2"});
+  BOOST_TEST(
+      has(r.out,
+          "data-parallel ranks (set parallel.data, or plan one device with --for pytorch). The closed form"),
+      r.out);
   // An estimator that was named does not answer with another.
   r = run_program({"plan", "--model=llama-3-8b", "--for", "pytorch", "--estimator", "pytorch", "--set",
                    "parallel.data=8", "--set", "parallel.zero=3"});
