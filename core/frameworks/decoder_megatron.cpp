@@ -1,6 +1,8 @@
+// Weights, buffers and optimizer state of MegatronDecoder. Schedules: megatron_schedules.cpp.
 #include "core/frameworks/decoder_megatron.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 
 #include "core/frameworks/operators.hpp"
@@ -40,19 +42,39 @@ MegatronDecoder::MegatronDecoder(Tape& tape, const model::Architecture& a, const
   t_.after_gradient = [](const Tensor& p) { p->grad.reset(); };  // it was added to the buffer
 }
 
+/// The layers of this rank. Virtual stages divide each part of the model in turn over the ranks.
 void MegatronDecoder::plan_weights(const model::Architecture& a) {
+  const std::uint32_t chunks = s_.megatron.virtual_stages;
   const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
   layers_.resize(end - begin);
-  if (s_.stage.first()) planned_.push_back({{vocab_, hidden_}, -1, "embedding", &embedding_});
-  std::uint32_t index = 0;
+  buffers_.resize(chunks), in_flight_.resize(chunks);
+  const std::uint32_t each = (end - begin) / chunks, part = a.layer_count() / chunks;
+  assert(chunks == 1 || std::uint64_t{each} * chunks * s_.stage.stages == a.layer_count());
+  for (std::uint32_t i = 0; i < chunks; ++i) {
+    chunks_.push_back({i * each, i + 1 == chunks ? end - begin : (i + 1) * each, s_.stage.first() && i == 0,
+                       s_.stage.last() && i + 1 == chunks});
+    plan_chunk(a, i, chunks == 1 ? begin : i * part + s_.stage.index * each);
+  }
+}
+
+/// first_layer: of the model.
+void MegatronDecoder::plan_chunk(const model::Architecture& a, std::size_t index, std::uint32_t first_layer) {
+  const Chunk& chunk = chunks_[index];
+  const std::size_t planned = planned_.size(), end = first_layer + (chunk.end - chunk.begin);
+  if (chunk.first) planned_.push_back({{vocab_, hidden_}, -1, "embedding", &embedding_});
+  std::size_t layer = 0;
   for (const model::LayerRun& run : a.layers)
-    for (std::uint32_t i = 0; i < run.count; ++i, ++index)
-      if (index >= begin && index < end)
-        plan_layer(run.layer, static_cast<std::int32_t>(index - begin), layers_[index - begin]);
-  if (!s_.stage.last()) return;
-  planned_.push_back({{hidden_}, -1, "final_layernorm", &final_norm_});
-  // A tied head on another stage than the embedding has its own copy.
-  if (!tied_ || !s_.stage.first()) planned_.push_back({{vocab_, hidden_}, -1, "output_layer", &head_});
+    for (std::uint32_t i = 0; i < run.count; ++i, ++layer)
+      if (layer >= first_layer && layer < end) {
+        const std::size_t own = chunk.begin + layer - first_layer;
+        plan_layer(run.layer, static_cast<std::int32_t>(own), layers_[own]);
+      }
+  if (chunk.last) {
+    planned_.push_back({{hidden_}, -1, "final_layernorm", &final_norm_});
+    // A tied head on another stage than the embedding has its own copy.
+    if (!tied_ || !chunk.first) planned_.push_back({{vocab_, hidden_}, -1, "output_layer", &head_});
+  }
+  for (std::size_t i = planned; i < planned_.size(); ++i) planned_[i].chunk = index;
 }
 
 void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Layer& w) {
@@ -87,14 +109,14 @@ void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Laye
 }
 
 /// Parameters begin at multiples of 64 elements, and the buffers have the same part for each rank.
-void MegatronDecoder::allocate_buffers(bool experts) {
+void MegatronDecoder::allocate_buffers(std::size_t chunk, bool experts) {
   constexpr std::int64_t kBucketEnd = 128;
   const bool moved = s_.megatron.distributed_optimizer;
-  Buffers& b = buffers_[experts];
+  Buffers& b = buffers_[chunk][experts];
   b.ranks = s_.megatron.optimizer_ranks;
   if (experts) b.ranks = std::max<std::int64_t>(1, b.ranks / s_.megatron.expert_ranks);
   for (const Planned& p : planned_) {
-    if (p.expert != experts) continue;
+    if (p.expert != experts || p.chunk != chunk) continue;
     const auto n = static_cast<std::int64_t>(p.shape.count());
     b.elements += moved ? padded(n, kParameterStart) : n;
   }
@@ -109,13 +131,13 @@ void MegatronDecoder::allocate_buffers(bool experts) {
 
 /// Elements of each parameter in the part of its buffer that this rank updates. A buffer has the parameters
 /// in reverse order, and each rank an equal part of it.
-void MegatronDecoder::find_shards(bool experts) {
-  const Buffers& b = buffers_[experts];
+void MegatronDecoder::find_shards(std::size_t chunk, bool experts) {
+  const Buffers& b = buffers_[chunk][experts];
   const std::int64_t part = b.elements / b.ranks;
   const std::int64_t first = part * (s_.megatron.optimizer_rank % b.ranks), last = first + part;
   std::int64_t begin = 0;
   for (std::size_t i = planned_.size(); i-- > 0;) {
-    if (planned_[i].expert != experts) continue;
+    if (planned_[i].expert != experts || planned_[i].chunk != chunk) continue;
     const auto n = static_cast<std::int64_t>(planned_[i].shape.count());
     shards_[i] = std::max<std::int64_t>(0, std::min(begin + n, last) - std::max(begin, first));
     begin += padded(n, kParameterStart);
@@ -130,19 +152,21 @@ void MegatronDecoder::allocate_weights() {
   }
   t_.layer = -1;
   shards_.resize(planned_.size());
-  for (const bool experts : {false, true}) {
-    allocate_buffers(experts);
-    find_shards(experts);
-    for (std::size_t i = planned_.size(); i-- > 0;) {
-      if (planned_[i].expert != experts) continue;
-      Tensor p = std::move(own[i]);
-      if (const Tensor& buffer = buffers_[experts].weights) {
-        p = t_.alias(buffer, planned_[i].shape);
-        p->parameter = p->requires_grad = true;
+  // The buffers of one virtual stage after the other; its weights are moved to them.
+  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+    for (const bool experts : {false, true}) {
+      allocate_buffers(chunk, experts);
+      find_shards(chunk, experts);
+      for (std::size_t i = planned_.size(); i-- > 0;) {
+        if (planned_[i].expert != experts || planned_[i].chunk != chunk) continue;
+        Tensor p = std::move(own[i]);
+        if (const Tensor& buffer = buffers_[chunk][experts].weights) {
+          p = t_.alias(buffer, planned_[i].shape);
+          p->parameter = p->requires_grad = true;
+        }
+        *planned_[i].target = std::move(p);
       }
-      *planned_[i].target = std::move(p);
     }
-  }
   for (std::size_t i = 0; i < planned_.size(); ++i) {
     if (shards_[i] == 0) continue;
     const Planned& p = planned_[i];
@@ -152,106 +176,6 @@ void MegatronDecoder::allocate_weights() {
     main_.push_back(
         t_.new_storage({shards_[i]}, Element::kF32, Purpose::kMasterWeights, p.module, "main weight"));
   }
-}
-
-Tensor MegatronDecoder::forward(const Tensor& input) {
-  // get_batch(): the embedding keeps the ids; the rest is freed when the function returns.
-  const auto of_tokens = [&](Element type, const char* name) {
-    return t_.new_storage({batch_, tokens_ / batch_}, type, Purpose::kBuffers, "", name);
-  };
-  const bool ends = s_.stage.first() || s_.stage.last();
-  Tensor ids, labels, mask, positions;
-  if (ends) {
-    ids = of_tokens(Element::kI64, "token ids");
-    labels = of_tokens(Element::kI64, "labels");
-    mask = of_tokens(Element::kF32, "mask of the loss");
-    positions = of_tokens(Element::kI64, "positions");
-  }
-  Tensor x = layers(s_.stage.first() ? embedded(ids) : input);
-  t_.layer = -1;
-  if (!s_.stage.last()) return x;
-  {
-    const ModuleScope scope(t_, "final_layernorm");
-    x = rms_norm(t_, x, final_norm_);
-  }
-  const Tensor logits = head(x);
-  x.reset();
-  return loss_of(logits);
-}
-
-Tensor MegatronDecoder::received(const char* name) {
-  return t_.new_storage({rows_, hidden_}, s_.weights, Purpose::kCommunication, "", name);
-}
-
-void MegatronDecoder::run_forward(std::uint32_t step, const Tensor& input) {
-  t_.begin(kForward, step, ++forwards_);
-  t_.recording = step == 1 && forwards_ == 1;
-  use_workspace();
-  Tensor output = forward(input);
-  t_.recording = false;
-  if (!s_.stage.last()) {
-    // The output is freed when it is sent; its history remains.
-    Tensor sent(new TensorBody);
-    sent->node = output->node;
-    sent->shape = output->shape;
-    sent->type = output->type;
-    output = std::move(sent);
-  }
-  in_flight_.push_back({input, std::move(output)});
-}
-
-void MegatronDecoder::run_backward(std::uint32_t step, const Tensor& gradient) {
-  t_.begin(kBackward, step, ++backwards_);
-  if (step == 1 && backwards_ == 1 && s_.stage.last() && s_.machine.cublas_workspace)
-    kept_.push_back(t_.new_storage({static_cast<std::int64_t>(s_.machine.cublas_workspace)}, Element::kByte,
-                                   Purpose::kKernel, "", "workspace of cuBLAS"));
-  const Pass pass = std::move(in_flight_.front());
-  in_flight_.pop_front();
-  t_.run_backward(pass.output, {}, gradient);
-}
-
-/// forward_backward_pipelining_without_interleaving(), whose local variables keep the last gradients that
-/// were received and sent.
-void MegatronDecoder::run_stage(std::uint32_t step) {
-  const bool first = s_.stage.first(), last = s_.stage.last();
-  const std::uint32_t micro_batches = s_.accumulate;
-  const std::uint32_t warm_up = std::min(micro_batches, s_.stage.stages - s_.stage.index - 1);
-  const auto input = [&] {
-    if (first) return Tensor();
-    Tensor x = received("received activations");
-    x->requires_grad = true;
-    return x;
-  };
-  Tensor from_next, to_previous;
-  const auto backward = [&] {
-    const Tensor x = in_flight_.front().input;
-    run_backward(step, from_next);
-    to_previous = x ? std::move(x->grad) : Tensor();
-  };
-  for (std::uint32_t i = 0; i < warm_up; ++i) run_forward(step, input());
-  for (std::uint32_t i = warm_up; i < micro_batches; ++i) {
-    run_forward(step, input());
-    if (!last) from_next = received("received gradient");
-    backward();
-  }
-  for (std::uint32_t i = 0; i < warm_up; ++i) {
-    from_next = received("received gradient");
-    backward();
-  }
-}
-
-void MegatronDecoder::run(std::uint32_t step) {
-  forwards_ = backwards_ = 0;
-  if (s_.stage.stages > 1) {
-    run_stage(step);
-  } else {
-    for (std::uint32_t i = 0; i < s_.accumulate; ++i) {
-      run_forward(step, {});
-      run_backward(step, {});
-    }
-  }
-  t_.begin(kUpdate, step, 0);
-  update();
 }
 
 void MegatronDecoder::update() {

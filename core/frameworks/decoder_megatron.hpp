@@ -1,10 +1,11 @@
 // The GPT model of Megatron Core with the modules of Transformer Engine: what its autograd functions keep,
-// the buffers of its distributed optimizer, and its schedules (one stage, or 1F1B). Describes Megatron Core
-// 0.14 and Transformer Engine 2.11, read from their sources.
+// the buffers of its distributed optimizer, and its schedules (one stage, 1F1B, interleaved 1F1B). Describes
+// Megatron Core 0.14 and Transformer Engine 2.11, read from their sources.
 //
 // Tokens are rows: [T, width] with T = B * S / context on a tensor-parallel rank, and T / tensor of them
 // between the matrices under sequence parallelism.
 #pragma once
+#include <array>
 #include <deque>
 #include <map>
 #include <span>
@@ -41,8 +42,15 @@ class MegatronDecoder {
     const char* module;
     Tensor* target;
     bool expert = false;
+    std::size_t chunk = 0;
   };
-  /// Contiguous buffers of weights and of gradients. Experts have their own: fewer ranks share each.
+  /// A virtual stage: layers of layers_, and whether it has the embedding, or the head.
+  struct Chunk {
+    std::size_t begin, end;
+    bool first, last;
+  };
+  /// Contiguous buffers of weights and of gradients of a virtual stage. Experts have their own: fewer ranks
+  /// share each.
   struct Buffers {
     Tensor weights, gradients;
     std::int64_t elements = 0, ranks = 1;
@@ -53,12 +61,13 @@ class MegatronDecoder {
 
   // Weights (decoder_megatron.cpp).
   void plan_weights(const model::Architecture& architecture);
+  void plan_chunk(const model::Architecture& architecture, std::size_t chunk, std::uint32_t first_layer);
   void plan_layer(const model::Layer& layer, std::int32_t index, Layer& weights);
   void allocate_weights();
   void plan_latent_attention(const model::Attention& attention, std::int32_t index, Layer& weights);
   void plan_experts(const model::Experts& experts, std::int32_t index, Layer& weights);
-  void allocate_buffers(bool experts);
-  void find_shards(bool experts);
+  void allocate_buffers(std::size_t chunk, bool experts);
+  void find_shards(std::size_t chunk, bool experts);
 
   // Modules (megatron_layers.cpp).
   Tensor embedded(const Tensor& ids);
@@ -81,18 +90,19 @@ class MegatronDecoder {
   Tensor routed(const Tensor& x, const Layer& w);
   Tensor plain_linear(const Tensor& x, const Tensor& weight, const char* module);
   void use_workspaces_of_experts();
-  Tensor layers(Tensor x);
+  Tensor layers(Tensor x, const Chunk& chunk);
   Tensor gathered(const Tensor& x, const char* name);
   /// Sum over the ranks of what `x` holds; the rank's tokens of it.
   Tensor scattered(const Tensor& x, const char* name);
   Tensor dummy_gradient(const Tensor& weight);
   void use_workspace();
 
-  // Schedule (decoder_megatron.cpp).
-  Tensor forward(const Tensor& input);
+  // Schedule (megatron_schedules.cpp).
+  Tensor forward(const Tensor& input, const Chunk& chunk);
   void run_stage(std::uint32_t step);
-  void run_forward(std::uint32_t step, const Tensor& input);
-  void run_backward(std::uint32_t step, const Tensor& gradient);
+  void run_virtual_stages(std::uint32_t step);
+  Tensor run_forward(std::uint32_t step, const Tensor& input, std::size_t chunk = 0);
+  Tensor run_backward(std::uint32_t step, const Tensor& gradient, std::size_t chunk = 0);
   void update();
   Tensor received(const char* name);
 
@@ -101,7 +111,8 @@ class MegatronDecoder {
   std::int64_t batch_, tokens_, rows_, hidden_,
       vocab_;  // tokens_: T; rows_: of the hidden state; vocab_: of this rank
   bool tied_;
-  Buffers buffers_[2];  // of all but experts, of experts
+  std::vector<Chunk> chunks_;
+  std::vector<std::array<Buffers, 2>> buffers_;  // by chunk: of all but experts, of experts
   Tensor embedding_, final_norm_, head_;
   std::vector<Planned> planned_;
   std::vector<std::int64_t> shards_;  // elements of each parameter that this rank updates
@@ -109,7 +120,7 @@ class MegatronDecoder {
   std::vector<Layer> layers_;
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummies_;
   Tensor gathered_head_input_, linear_workspace_;
-  std::deque<Pass> in_flight_;
+  std::vector<std::deque<Pass>> in_flight_;  // by chunk
   std::uint32_t forwards_ = 0, backwards_ = 0;
   bool experts_used_ = false;
 };

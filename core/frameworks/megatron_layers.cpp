@@ -78,10 +78,10 @@ Tensor MegatronDecoder::embedded(const Tensor& ids) {
                        out, out->shape);
 }
 
-Tensor MegatronDecoder::layers(Tensor x) {
+Tensor MegatronDecoder::layers(Tensor x, const Chunk& chunk) {
   const std::uint32_t each = s_.checkpoint ? s_.megatron.recompute_every : 1;
-  for (std::size_t begin = 0; begin < layers_.size(); begin += each) {
-    const std::size_t end = std::min<std::size_t>(begin + each, layers_.size());
+  for (std::size_t begin = chunk.begin; begin < chunk.end; begin += each) {
+    const std::size_t end = std::min<std::size_t>(begin + each, chunk.end);
     const auto region = [this, begin, end](const std::vector<Tensor>& in) {
       Tensor y = in[0];
       for (std::size_t i = begin; i < end; ++i) {

@@ -48,6 +48,7 @@ struct MegatronPolicy {
   bool context_ring = true;           // context parallelism by p2p; otherwise by all-to-all
   bool loss_in_place = true;          // the loss of Transformer Engine; otherwise that of Megatron Core
   std::uint32_t recompute_every = 1;  // layers that are recomputed together
+  std::uint32_t virtual_stages = 1;   // of each pipeline rank
   Element gradients = Element::kF32, moments = Element::kF32;
   std::uint64_t linear_workspace = 0;  // bytes that Transformer Engine gives cuBLAS
   bool operator==(const MegatronPolicy&) const = default;

@@ -293,9 +293,15 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
+/// Whether nobody asks by how much the run exceeds its budget, and it allocates more.
+bool is_beyond_budget(const Replay& r, const Options& options, const RunSpec& run) {
+  return options.only_if_it_fits && run.device_budget && r.peak.bytes > run.device_budget;
+}
+
 /// The rank of Megatron-LM's distributed optimizer that reserves most: each updates other parts of the
 /// weights, so the gaps between them differ. Four ranks of more than four are tried.
-ReplayPointer largest_rank(ReplayPointer largest, const Options& options) {
+ReplayPointer largest_rank(ReplayPointer largest, const Options& options, const RunSpec& run) {
+  if (is_beyond_budget(*largest, options, run)) return largest;
   constexpr std::uint32_t kTried = 4;
   frameworks::StepSettings s = largest->settings;
   const std::uint32_t ranks = s.megatron.optimizer_ranks, tried = std::min(ranks, kTried);
@@ -310,13 +316,15 @@ ReplayPointer largest_rank(ReplayPointer largest, const Options& options) {
 /// The pipeline stage that reserves most. Between the first two and the last, every stage has fewer
 /// micro-batches in flight than the second, and not more layers.
 ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettings s, const Options& options,
-                            std::vector<std::string>& notes) {
+                            const RunSpec& run, std::vector<std::string>& notes) {
   const std::uint32_t stages = s.stage.stages;
   ReplayPointer largest = replay(a, s, options.allocator), allocates_most = largest;
   if (stages == 1) return largest;
+  if (is_beyond_budget(*largest, options, run)) return largest;
   for (std::uint32_t index : {1u, stages - 1}) {
     s.stage.index = index;
     const ReplayPointer r = replay(a, s, options.allocator);
+    if (is_beyond_budget(*r, options, run)) return r;
     if (r->reserved() > largest->reserved()) largest = r;
     if (r->peak.bytes > allocates_most->peak.bytes) allocates_most = r;
   }
@@ -325,13 +333,17 @@ ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettin
                     " allocates more, " + format_bytes(allocates_most->peak.bytes) + ", and reserves less.");
   const auto& stage = largest->settings.stage;
   const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
-  notes.push_back("Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
-                  " needs the most. It has the layers " + std::to_string(begin) + " to " +
-                  std::to_string(end - 1) +
-                  (stage.first()  ? " and the embedding"
-                   : stage.last() ? ", the last norm and the head"
-                                  : "") +
-                  "; tensors are named with layers counted within the stage.");
+  const std::uint32_t virtual_stages = largest->settings.megatron.virtual_stages;
+  notes.push_back(
+      "Stage " + std::to_string(stage.index + 1) + " of " + std::to_string(stages) +
+      " needs the most. It has " +
+      (virtual_stages > 1
+           ? std::to_string(end - begin) + " layers in " + std::to_string(virtual_stages) + " virtual stages"
+           : "the layers " + std::to_string(begin) + " to " + std::to_string(end - 1)) +
+      (stage.first()  ? " and the embedding"
+       : stage.last() ? ", the last norm and the head"
+                      : "") +
+      "; tensors are named with layers counted within the stage.");
   return largest;
 }
 
@@ -349,7 +361,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   a.vocab = (a.vocab + multiple - 1) / multiple * multiple;
   const frameworks::StepSettings settings = step_settings(a, run, options, notes);
   require_sizes(a, run);
-  const ReplayPointer r = largest_rank(largest_stage(a, settings, options, notes), options);
+  const ReplayPointer r = largest_rank(largest_stage(a, settings, options, run, notes), options, run);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   add_entries(b, *r, reserved, options);
   if (!options.only_if_it_fits) add_notes(notes, *r, reserved, options, run);

@@ -107,19 +107,27 @@ void set_recomputation(const RunSpec& r, frameworks::StepSettings& s, std::vecto
 /// 1F1B; the estimator asks for each stage in turn.
 void set_stages(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
                 std::vector<std::string>& notes) {
-  const std::uint32_t stages = r.parallel.pipeline;
+  const std::uint32_t stages = r.parallel.pipeline, chunks = std::max(1u, r.parallel.virtual_stages);
   if (stages < 2) return;
-  if (r.parallel.virtual_stages > 1)
-    reject("parallel.interleave = " + std::to_string(r.parallel.virtual_stages) + " in Megatron-LM",
-           "of its pipeline schedules 1F1B without virtual stages is replayed");
-  if (a.layer_count() % stages)
-    reject("parallel.pipeline = " + std::to_string(stages) + " with " + std::to_string(a.layer_count()) +
-               " layers in Megatron-LM",
+  if (a.layer_count() % (std::uint64_t{stages} * chunks))
+    reject("parallel.pipeline = " + std::to_string(stages) +
+               (chunks > 1 ? ", parallel.interleave = " + std::to_string(chunks) : std::string()) + " with " +
+               std::to_string(a.layer_count()) + " layers in Megatron-LM",
            "stages with equal numbers of layers are replayed");
+  if (chunks > 1 && r.accumulate % stages)
+    reject("train.grad_accum = " + std::to_string(r.accumulate) + " with " + std::to_string(stages) +
+               " pipeline ranks that have virtual stages",
+           "each group of micro-batches has one for each rank",
+           "set train.grad_accum to a multiple of parallel.pipeline");
   s.stage.stages = stages;
-  // Every later micro-batch is like the second after the first backward pass.
-  s.accumulate = std::min(r.accumulate, stages + 1);
-  notes.push_back("Pipeline: 1F1B with " + std::to_string(r.accumulate) + " micro-batches per step.");
+  s.megatron.virtual_stages = chunks;
+  // Every later micro-batch is like the second after the first backward pass. With virtual stages
+  // the passes of two groups are more than a rank has in flight.
+  s.accumulate = std::min(r.accumulate, chunks > 1 ? 2 * stages : stages + 1);
+  notes.push_back((chunks > 1 ? "Pipeline: interleaved 1F1B with " + std::to_string(chunks) +
+                                    " virtual stages per rank and "
+                              : std::string("Pipeline: 1F1B with ")) +
+                  std::to_string(r.accumulate) + " micro-batches per step.");
 }
 
 void set_ranks(const model::Architecture& a, const RunSpec& r, const Options& o, frameworks::StepSettings& s,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "core/base/error.hpp"
 #include "core/frameworks/caching_allocator.hpp"
@@ -182,6 +183,63 @@ BOOST_AUTO_TEST_CASE(a_ring_of_context_ranks_holds_the_keys_and_values_of_all_st
   BOOST_CHECK_THROW(pytorch::step_settings(a, run, megatron_options(), notes), Error);
 }
 
+/// Most activations in flight, counted from the schedule of its documentation: pass k of the forward passes
+/// precedes pass k - W of the backward passes.
+BOOST_AUTO_TEST_CASE(virtual_stages_have_more_micro_batches_in_flight) {
+  // 8 layers of equal size on 2 ranks. Input of a rank's pass: one layer with 4 virtual stages, two with 2.
+  const model::Architecture a = test::dense(64, 96, 4, 2, 128, 8);
+  const auto step = [&](std::uint32_t virtual_stages, std::uint32_t rank, std::uint32_t accumulate) {
+    RunSpec run = small_run();
+    run.parallel.pipeline = 2, run.parallel.virtual_stages = virtual_stages, run.accumulate = 32;
+    std::vector<std::string> notes;
+    frameworks::StepSettings s = pytorch::step_settings(a, run, megatron_options(), notes);
+    s.stage.index = rank;
+    if (accumulate) s.accumulate = accumulate;
+    return frameworks::training_step(a, s);
+  };
+  constexpr std::uint64_t T = 512, H = 64, I = 96, A = 4, K = 2, D = 16;
+  constexpr std::uint64_t kLayer = 4 * 2 * T * H + 2 * 4 * T + 2 * T * (A + 2 * K) * D + 2 * T * A * D +
+                                   4 * T * A + 2 * T * 2 * I + 2 * T * I;
+  const auto most_kept = [&](std::uint32_t virtual_stages, std::uint32_t rank, std::uint32_t accumulate) {
+    const frameworks::Trace trace = step(virtual_stages, rank, accumulate).trace;
+    std::uint64_t live = 0, most = 0;
+    for (const frameworks::TraceEvent& e : trace.events) {
+      const frameworks::TraceStorage& s = trace.storages[e.storage];
+      if (!s.saved || s.layer < 0 || s.purpose != frameworks::Purpose::kActivations) continue;
+      live += e.allocation ? s.bytes : -s.bytes;
+      most = std::max(most, live);
+    }
+    return most;
+  };
+  // In flight: 2 (ranks - rank - 1) + (stages - 1) ranks + 1 passes of 8 / (2 stages) layers.
+  for (const auto& [virtual_stages, rank, passes] :
+       {std::tuple{1u, 0u, 2u}, {1u, 1u, 1u}, {2u, 0u, 5u}, {2u, 1u, 3u}, {4u, 0u, 9u}, {4u, 1u, 7u}}) {
+    const std::uint64_t layers = passes * 8 / (2 * virtual_stages);
+    const std::uint64_t kept = most_kept(virtual_stages, rank, 0);
+    // The input of the first layer of a pass is received, or the output of the embedding.
+    BOOST_TEST(
+        (kept <= layers * kLayer && kept + passes * 2 * T * H >= layers * kLayer),
+        virtual_stages << " virtual stages, rank " << rank << ": " << kept << " of " << layers * kLayer);
+    // The replayed micro-batches are as many as thirty-two.
+    const auto peak = [&](std::uint32_t accumulate) {
+      return frameworks::find_peak(step(virtual_stages, rank, accumulate).trace).bytes;
+    };
+    BOOST_TEST(most_kept(virtual_stages, rank, 32) == kept);
+    BOOST_TEST(peak(0) == peak(32));
+  }
+  // Weights of a rank are the same, with a buffer for each virtual stage.
+  const auto buffers = [&](std::uint32_t virtual_stages) {
+    const frameworks::Trace trace = step(virtual_stages, 0, 0).trace;
+    std::pair<std::size_t, std::uint64_t> found;
+    for (const frameworks::TraceStorage& s : trace.storages)
+      if (trace.names[s.tensor] == "buffer of weights") ++found.first, found.second += s.bytes;
+    return found;
+  };
+  BOOST_TEST(buffers(1).first == 1u);
+  BOOST_TEST(buffers(4).first == 4u);
+  BOOST_TEST(buffers(4).second - buffers(1).second < 4 * 2 * 256u);
+}
+
 BOOST_AUTO_TEST_CASE(a_layer_of_experts_keeps_what_its_modules_save) {
   // H 512, E 8, 2 of them per token, each of width 64, a shared one of width 128; V2's attention.
   const model::Architecture a = test::deepseek(512, 768, 8, 2, 64, 128, 1024, 2);
@@ -239,7 +297,9 @@ BOOST_AUTO_TEST_CASE(runs_that_are_not_described_are_refused_with_a_sentence) {
     refused(a, run, words);
   };
   with("plan.cross_entropy", [](RunSpec& r) { r.memory.cross_entropy = CrossEntropy::kFused; });
-  with("parallel.interleave", [](RunSpec& r) { r.parallel.pipeline = 2, r.parallel.virtual_stages = 2; });
+  with("parallel.interleave = 4", [](RunSpec& r) { r.parallel.pipeline = 2, r.parallel.virtual_stages = 4; });
+  with("train.grad_accum = 3",
+       [](RunSpec& r) { r.parallel.pipeline = r.parallel.virtual_stages = 2, r.accumulate = 3; });
   with("parallel.pipeline = 3", [](RunSpec& r) { r.parallel.pipeline = 3; });
   with("parallel.tensor = 4", [](RunSpec& r) { r.parallel.tensor = 4; });
   with("parallel.context = 3", [](RunSpec& r) { r.parallel.context = 3; });
