@@ -112,14 +112,28 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+namespace {
+
 /// The time of modification, not of change: renaming or linking the file does not change what is read.
+void require_equal(const fs::path& path, const FileState& opened, const FileState& now) {
+  if (now.size == opened.size && now.modified_ns == opened.modified_ns) return;
+  throw run_error("data file " + in_quotes(path) + " was changed during the run",
+                  "restore its content and continue with --resume, or start again with --overwrite");
+}
+
+}  // namespace
+
 void InputFile::require_unchanged() const {
   struct stat st;
   if (::fstat(descriptor_, &st) != 0) throw run_error("data file " + in_quotes(path_) + ": " + reason());
+  require_equal(path_, state_, state_of(st));
+}
+
+void require_unchanged(const fs::path& path, const FileState& opened) {
+  struct stat st;
+  if (::stat(path.c_str(), &st) != 0) return;
   const FileState now = state_of(st);
-  if (now.size == state_.size && now.modified_ns == state_.modified_ns) return;
-  throw run_error("data file " + in_quotes(path_) + " was changed during the run",
-                  "restore its content and continue with --resume, or start again with --overwrite");
+  if (now.inode == opened.inode) require_equal(path, opened, now);
 }
 
 /// The limit is checked before the buffer is allocated, so a wrong path to a huge file costs no memory.

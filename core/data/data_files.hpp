@@ -44,6 +44,10 @@ class InputFile {
   FileState state_;
 };
 
+/// The same for a file that is not kept open: `opened` is its state when it was read. A file that was
+/// removed, or replaced by another of the same name, is not affected.
+void require_unchanged(const std::filesystem::path& path, const FileState& opened);
+
 /// Reads the whole file. Errors: those of InputFile; Error(kUsage) if it is larger than `limit` bytes.
 std::string read_whole(const std::filesystem::path& path, std::uint64_t limit);
 

@@ -24,6 +24,26 @@ void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t
                     "use a longer text, a smaller data.seq_len or another data.valid_fraction");
 }
 
+/// Ids of a token file that was made from `text`. Reading fails when the text is written to, as it does for a
+/// text by bytes: a run resumed later would be refused, because the content of its data differs. The text is
+/// not kept open: a run may have as many texts as a process may have open files.
+class TokenizedText final : public Tokens {
+ public:
+  TokenizedText(const InputFile& text, std::unique_ptr<Tokens> ids)
+      : text_(text.path()), opened_(text.state()), ids_(std::move(ids)) {}
+  std::uint64_t size() const override { return ids_->size(); }
+  std::uint64_t held_bytes() const override { return ids_->held_bytes(); }
+  void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    require_unchanged(text_, opened_);
+    ids_->read(first, out);
+  }
+
+ private:
+  fs::path text_;
+  FileState opened_;
+  std::unique_ptr<Tokens> ids_;
+};
+
 // Tokenized texts are cached as token files whose name is the hash of text and tokenizer model, so a changed
 // text or model never uses an old file. Beside KEY.bin, KEY.xxh3 has the hash of its content, which is
 // compared each time it is opened: a damaged file is written again. The cache may be shared by concurrent
@@ -136,7 +156,8 @@ class FileOpener {
     }
     const std::string key = cache().key(file);
     if (content_) *content_ += "tokens " + key + "\n";
-    return cache().tokens(file, key, notes);
+    auto ids = cache().tokens(file, key, notes);
+    return std::make_unique<TokenizedText>(file, std::move(ids));
   }
 
   // Loads the tokenizer for the first text that needs it; token files do not need it.

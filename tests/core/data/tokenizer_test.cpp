@@ -438,6 +438,30 @@ BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model
   BOOST_TEST(open_source(o).notes.size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(a_text_that_is_written_to_while_its_tokens_are_read_is_an_error) {
+  const Folder f;
+  OpenOptions o;
+  o.train = {f.text("a.txt", story_text(2, StoryStream::kTrain, 1, 5000))};
+  o.tokenizer = small_model("bpe").string();
+  o.vocab = 500;
+  o.seq_len = 16;
+  o.cache_dir = f / "cache";
+  for (int opened = 0; opened < 2; ++opened) {  // tokenized, then read from the cache
+    const Source s = open_source(o);
+    BOOST_TEST(!all_ids(*s.train).empty());
+    std::ofstream(o.train.front(), std::ios::app) << "more";
+    check_says(failure([&] { all_ids(*s.train); }, Exit::kFailed), {"a.txt", "was changed during the run"});
+    f.text("a.txt", story_text(2, StoryStream::kTrain, 1, 5000));
+  }
+  // The ids are those of the text that was opened.
+  const Source s = open_source(o);
+  const auto ids = all_ids(*s.train);
+  fs::rename(f / "a.txt", f / "old.txt");
+  BOOST_TEST(all_ids(*s.train) == ids);
+  f.text("a.txt", "another text");
+  BOOST_TEST(all_ids(*s.train) == ids);
+}
+
 BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_rejected_before_any_text_is_read) {
   const Folder f;
   OpenOptions o;
