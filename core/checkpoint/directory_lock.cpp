@@ -37,6 +37,8 @@ DirectoryLock::DirectoryLock(const fs::path& dir) {
   const fs::path file = dir / "lock";
   // O_NOFOLLOW: a link named "lock" could make the run truncate a file elsewhere.
   Fd fd(sys().open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (fd.get() < 0 && errno == ELOOP)
+    throw run_error("cannot write " + escaped(file.string(), 4096) + ": it is a symbolic link");
   if (fd.get() < 0) throw_errno("open", file, errno);
   int r;
   do r = ::flock(fd.get(), LOCK_EX | LOCK_NB);

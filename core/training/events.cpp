@@ -27,6 +27,8 @@ std::string to_line(const Json& j) { return j.dump(); }
 checkpoint::Fd open_metrics(const std::filesystem::path& path, int mode) {
   checkpoint::Fd file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | mode, 0644));
+  if (file.get() < 0 && errno == ELOOP)  // O_NOFOLLOW
+    throw run_error("cannot write " + escaped(path.string(), 4096) + ": it is a symbolic link");
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) checkpoint::throw_errno("open", path, errno);
   if (!S_ISREG(info.st_mode))

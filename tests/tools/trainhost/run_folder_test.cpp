@@ -263,7 +263,9 @@ BOOST_AUTO_TEST_CASE(metrics_that_are_not_a_regular_file_or_damaged_are_handled)
   fs::remove(metrics);
   tmp.write("precious", "mine");
   fs::create_symlink(tmp / "precious", metrics);
-  BOOST_TEST(run_program(train(sets, {"--resume"})).code == 1);
+  r = run_program(train(sets, {"--resume"}));
+  BOOST_TEST(r.code == 1);
+  BOOST_TEST(has(r.err, "metrics.jsonl: it is a symbolic link"), r.err);
   BOOST_TEST(read_file(tmp / "precious") == "mine");
 }
 
