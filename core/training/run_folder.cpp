@@ -156,9 +156,22 @@ RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolder
   return {dir.last};
 }
 
+namespace {
+
+/// At the start, because a rename replaces no directory by a file: the run would train and then fail.
+void reject_directories_in_place_of_files(const fs::path& dir) {
+  for (const char* name : {"summary.json", "checkpoints/latest", "checkpoints/best"})
+    if (checkpoint::file_type_of(dir / name) == fs::file_type::directory)
+      throw run_error(escaped((dir / name).string(), 4096) + " is a directory; the run writes a file there",
+                      "rename or remove it");
+}
+
+}  // namespace
+
 void clear_run_folder(const fs::path& dir, bool resume) {
   if (!resume)
     for (const char* name : kResults) checkpoint::remove_tree(dir / name);
+  reject_directories_in_place_of_files(dir);
   std::error_code ec;
   for (const std::string& name : names_in_directory(dir, ec)) {
     const auto left_by_killed_run = [&](const char* base) { return checkpoint::is_temp_name(name, base); };

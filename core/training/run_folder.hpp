@@ -35,7 +35,8 @@ struct RunFolder {
 RunFolder select_run_folder(const runfile::OutputConfig& output, const RunFolderOptions& options);
 
 /// Removes what an earlier run left in the locked folder (checkpoints, model, summary.json, metrics.jsonl;
-/// the token cache stays) unless the run resumes, and temporary files of killed runs in any case.
+/// the token cache stays) unless the run resumes, and temporary files of killed runs in any case. Throws
+/// run_error if a directory has the name of a file that the run writes when it saves or ends.
 void clear_run_folder(const std::filesystem::path& dir, bool resume);
 
 /// Writes run.toml (`run_file`: every key with its value) and environment.json: command line, time, version,

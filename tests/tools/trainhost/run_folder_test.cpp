@@ -269,6 +269,25 @@ BOOST_AUTO_TEST_CASE(metrics_that_are_not_a_regular_file_or_damaged_are_handled)
   BOOST_TEST(read_file(tmp / "precious") == "mine");
 }
 
+BOOST_AUTO_TEST_CASE(a_directory_in_place_of_a_file_ends_the_run_before_its_first_step) {
+  TemporaryDirectory tmp;
+  const auto sets =
+      joined(tiny_model(), {"output.dir=" + (tmp / "out").string(), "output.checkpoint_every=2"});
+  BOOST_REQUIRE(run_program(train(sets)).code == 0);
+  for (const char* name : {"out/summary.json", "out/checkpoints/latest"}) {
+    const std::string content = read_file(tmp / name), metrics = read_file(tmp / "out/metrics.jsonl");
+    fs::remove(tmp / name);
+    fs::create_directory(tmp / name);
+    const Outcome r = run_program(train(joined(sets, {"train.steps=8"}), {"--resume"}));
+    BOOST_TEST(r.code == 1);
+    BOOST_TEST(has(r.err, std::string(name) + " is a directory"), r.err);
+    BOOST_TEST(read_file(tmp / "out/metrics.jsonl") == metrics);  // no step was trained
+    fs::remove(tmp / name);
+    tmp.write(name, content);
+  }
+  BOOST_TEST(run_program(train(joined(sets, {"train.steps=8"}), {"--resume"})).code == 0);
+}
+
 BOOST_AUTO_TEST_CASE(the_folder_has_a_run_file_that_trains_the_same_model) {
   TemporaryDirectory tmp;
   tmp.write("input.txt", std::string(3000, 'a') + std::string(3000, 'b'));
