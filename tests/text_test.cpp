@@ -1,13 +1,15 @@
-// Two rules for texts of this repository.
+// Three rules for texts of this repository.
 // 1. A comment or a document names only files that exist. 2. Documents, the public headers and the string
-// literals of core, tools and plugins use none of the phrases in tests/forbidden_phrases.txt. Reads the
-// sources as text. Does not check grammar, nor names of functions.
+// literals of core, tools and plugins use none of the phrases in tests/forbidden_phrases.txt. 3. The tests
+// that the table of docs/reliability.md lists are run by ctest. Reads the sources as text. Does not check
+// grammar, nor names of functions.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -298,8 +300,8 @@ Flat flatten(std::string_view s) {
 std::vector<Piece> phrases_in(const std::vector<std::string>& phrases, std::string_view text) {
   const auto part_of_name = [&](std::size_t at, std::size_t beyond) {
     const char c = text[at];
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '-' ||
-           c == '{' || c == '}' ||  // {alive}: a tag of the interface
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '-' || c == '{' ||
+           c == '}' ||  // {alive}: a tag of the interface
            (c == '.' && beyond < text.size() && std::isalnum(static_cast<unsigned char>(text[beyond])));
   };
   std::vector<Piece> out;
@@ -365,7 +367,8 @@ std::vector<std::string> findings(const Tree& tree, const std::vector<std::strin
 
 Tree repository(const fs::path& root) {
   std::set<std::string> files;
-  for (const char* name : {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CMakeLists.txt", "CMakePresets.json"})
+  for (const char* name :
+       {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CMakeLists.txt", "CMakePresets.json"})
     if (fs::exists(root / name)) files.insert(name);
   for (std::string_view top : kTop)
     for (const auto& e : fs::recursive_directory_iterator(root / top))
@@ -374,6 +377,39 @@ Tree repository(const fs::path& root) {
         if (path.find("/__pycache__/") == path.npos) files.insert(std::move(path));
       }
   return Tree(std::move(files));
+}
+
+/// Names in backquotes in column 4 ("in CI") of the rows F1, F2, ... of a table.
+std::set<std::string> tests_in_table(const std::string& document) {
+  std::set<std::string> names;
+  std::istringstream lines(document);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| F") || line.size() < 4 || !std::isdigit(static_cast<unsigned char>(line[3])))
+      continue;
+    std::istringstream cells(line);
+    std::string cell;
+    for (int column = 0; column <= 4; ++column) std::getline(cells, cell, '|');  // the first one is empty
+    for (std::size_t at = 0; (at = cell.find('`', at)) != cell.npos;) {
+      const std::size_t end = cell.find('`', at + 1);
+      if (end == cell.npos) break;
+      names.insert(cell.substr(at + 1, end - at - 1));
+      at = end + 1;
+    }
+  }
+  return names;
+}
+
+/// Whether a CMakeLists.txt has the name as a word: trainhost_test(NAME, APART NAME=suite, add_test(NAME
+/// name.
+bool is_registered(const std::string& test, const std::string& cmake) {
+  for (std::size_t at = 0; (at = cmake.find(test, at)) != cmake.npos; ++at) {
+    const char before = at > 0 ? cmake[at - 1] : ' ';
+    const char after = at + test.size() < cmake.size() ? cmake[at + test.size()] : ' ';
+    const bool begins = before == '(' || std::isspace(static_cast<unsigned char>(before));
+    if (begins && (after == ')' || after == '=' || std::isspace(static_cast<unsigned char>(after))))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -390,6 +426,21 @@ BOOST_AUTO_TEST_CASE(comments_and_documents_name_existing_files_and_avoid_the_li
     if (file.starts_with("tests/golden/") || file.starts_with("tests/sdk/frozen/v")) continue;
     for (const std::string& f : findings(tree, phrases, file, read(root / file))) BOOST_ERROR(f);
   }
+}
+
+BOOST_AUTO_TEST_CASE(the_tests_of_the_reliability_table_are_registered) {
+  const fs::path root = TRAINHOST_SOURCE_DIR;
+  const Tree tree = repository(root);
+  std::string cmake;
+  for (const std::string& file : tree.files())
+    if (file.starts_with("tests/") && file.ends_with("CMakeLists.txt")) cmake += read(root / file) + "\n";
+  const std::set<std::string> tests = tests_in_table(read(root / "docs/reliability.md"));
+  BOOST_TEST(tests.size() > 10u);
+  for (const std::string& t : tests) BOOST_TEST(is_registered(t, cmake), t << " is no test of ctest");
+  BOOST_TEST((tests_in_table("| F3 | a | `b` | `tools/x`, `c_test` | `d` |\n| row | a | b | `c` |\n") ==
+              std::set<std::string>{"c_test", "tools/x"}));
+  BOOST_TEST(is_registered("core/a_test", "trainhost_test(core/a_test\n"));
+  BOOST_TEST(!is_registered("core/a_test", "trainhost_test(core/a_test_more SOURCES b/core/a_test)"));
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_file_is_found_in_comments_and_documents) {
