@@ -89,6 +89,9 @@ def linked_again(c, folder, flags, source_of=None):
     `source_of`: gives the text that is compiled in place of a file core/MODULE/NAME.cpp."""
     if shlex.quote(folder) != folder:
         raise NoBuild(f"{folder} has characters that a shell interprets")
+    for name in TESTS:
+        if not os.path.exists(os.path.join(c.build, "tests", name)):
+            raise NoBuild(f"{name} is not built")
     os.makedirs(folder)
     libraries = [compiled_again(c, module, folder, flags, source_of) for module in MODULES]
     programs = []
