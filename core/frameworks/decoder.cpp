@@ -67,12 +67,18 @@ bool Decoder::two_rotaries() const {
   return a_.family != "gemma2" && gemma_ && window && full;
 }
 
+Element Decoder::rotary_type() const {
+  return s_.fsdp.flat && s_.weights != s_.fsdp.shards ? s_.weights : Element::kF32;
+}
+
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
   if (zero3_) zero3_->call("rotary_emb", {}, [](const Tensor&) { return Tensor(); });
   const ModuleScope scope(t_, "rotary_emb");
   const Shape shape{1, sequence_, head_dim};
   // LlamaRotaryEmbedding.forward(), in f32 with autocast off: freqs, emb = cat(freqs, freqs), cos and sin
   // times a scale. It runs once per micro-batch; all layers share the result.
+  Tensor wide;  // inv_freq.float()
+  if (rotary_type() != Element::kF32) wide = t_.make({head_dim / 2}, Element::kF32, "inverse frequencies");
   const Tensor frequencies = t_.make({1, sequence_, head_dim / 2}, Element::kF32, "angles");
   const Tensor angles = t_.make(shape, Element::kF32, "angles");
   const auto table = [&](const char* name) {

@@ -68,6 +68,8 @@ class Decoder : public StepModel {
   Tensor enter_last_unit(const Tensor& x);
   Tensor loss_of_model();
   bool two_rotaries() const;
+  /// Of the inverse frequencies: buffer_dtype of FSDP1's mixed precision casts them.
+  Element rotary_type() const;
   Rotary rotary_tables(std::int64_t head_dim);
   Tensor mask(bool window);
   Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);

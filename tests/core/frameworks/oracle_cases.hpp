@@ -104,6 +104,17 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
       s.fsdp.shards = Element::kF32;  // adapters
       s.fsdp.reduce = type("reduce", s.fsdp.shards);
     }
+    if (f.contains("flat")) {
+      const nlohmann::json& flat = f.at("flat");
+      s.fsdp.separate_ends = false;
+      if (f.at("param") != "") s.fsdp.shards = Element::kF32;
+      s.fsdp.flat = true;
+      s.fsdp.original_parameters = flat.at("orig");
+      s.fsdp.prefetches_forward = flat.at("forward");
+      s.fsdp.backward_prefetch = flat.at("backward") == "pre"    ? BackwardPrefetch::kBefore
+                                 : flat.at("backward") == "post" ? BackwardPrefetch::kAfter
+                                                                 : BackwardPrefetch::kNone;
+    }
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;
       s.tensor = f.value("tensor", 1u);

@@ -80,6 +80,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_by_accelerate_agrees_with_pytorch_in_ev
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_flat_parameters_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("fsdp1");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 8u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
   BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
