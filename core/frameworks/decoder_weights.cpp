@@ -65,17 +65,25 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
     if (trained && w.shard) trained_.push_back(w.shard);
     return w.full;
   }
-  if (zero3_) {
-    trained_.push_back(zero3_->parameter(shape, s_.weights, module));
-    return trained_.back();
-  }
   // With LoRA only adapters are trained: frozen weights have no gradient and no optimizer state.
   const bool trained = !base || s_.lora_rank == 0;
+  if (zero3_) {
+    const Tensor w = zero3_->parameter(shape, s_.weights, module, trained);
+    if (trained) trained_.push_back(w);
+    return w;
+  }
   // peft keeps adapters in f32 where the base is in bf16 or f16; the engine of DeepSpeed casts the whole
   // model.
   Tensor w = t_.parameter(shape, base || s_.zero.stage ? s_.weights : Element::kF32, module, trained);
   if (trained) trained_.push_back(w);
   return w;
+}
+
+AdapterModules Decoder::names_of_adapter(const char* module) {
+  const auto keep = [&](const char* part) {
+    return adapter_names_.insert(std::string(module) + part).first->c_str();
+  };
+  return {keep(".lora"), keep(".lora_dropout"), keep(".lora_A"), keep(".lora_B")};
 }
 
 LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs,
@@ -87,8 +95,9 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
   if (bias) w.bias = weight({outputs}, module);
   if (adapter && s_.lora_rank) {
     // A: [r, inputs], B: [outputs, r].
-    w.lora_a = weight({s_.lora_rank, inputs}, module, false);
-    w.lora_b = weight({outputs, s_.lora_rank}, module, false);
+    w.adapter = names_of_adapter(module);
+    w.lora_a = weight({s_.lora_rank, inputs}, zero3_ ? w.adapter.a : module, false);
+    w.lora_b = weight({outputs, s_.lora_rank}, zero3_ ? w.adapter.b : module, false);
   }
   return w;
 }

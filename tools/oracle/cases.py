@@ -279,6 +279,15 @@ def draw_zero_lora(seed: int, number: int) -> Case:
         zero=case.zero | {"bucket": between(r, 3_000, 1_000_000)})
 
 
+def draw_zero3_lora(seed: int, number: int) -> Case:
+    """Case `number` of a seed under stage 3 of DeepSpeed with adapters."""
+    r = random.Random(f"zero3/lora/{seed}/{number}")
+    case = draw_zero3(f"{seed}/lora", number)
+    return dataclasses.replace(
+        case, lora=r.choice([4, 8, 12, 16, 32]), lora_targets=TARGETS[number % 2], lora_dropout=r.choice([0.0, 0.05]),
+        zero=case.zero | {"bucket": between(r, 3_000, 1_000_000), "sub_group": between(r, 1_000, 500_000)})
+
+
 def draw_tune(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtune."""
     r = random.Random(f"tune/{seed}/{number}")

@@ -12,7 +12,7 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora".
+/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora", "fsdp1".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
