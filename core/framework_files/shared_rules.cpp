@@ -72,6 +72,28 @@ void fsdp_reshard(Job& job, const Entry& e) {
     reject_value(e, "true, false, FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2");
 }
 
+/// BACKWARD_PRE, BACKWARD_POST, NO_PREFETCH, or their numbers.
+void fsdp_backward_prefetch(Job& job, const Entry& e) {
+  std::string word = text_of(e);
+  std::ranges::transform(word, word.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  if (word == "backward_pre" || word == "1")
+    job.set("@fsdp_backward_prefetch", "pre", e);
+  else if (word == "backward_post" || word == "2")
+    job.set("@fsdp_backward_prefetch", "post", e);
+  else if (word == "no_prefetch" || word == "3" || e.value.kind == Value::Kind::kNull)
+    job.set("@fsdp_backward_prefetch", "none", e);
+  else
+    reject_value(e, "BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH");
+}
+
+void fsdp_forward_prefetch(Job& job, const Entry& e) {
+  job.set("@fsdp_forward_prefetch", flag_of(e) ? "true" : "false", e);
+}
+
+void fsdp_use_orig_params(Job& job, const Entry& e) {
+  job.set("@fsdp_use_orig_params", flag_of(e) ? "true" : "false", e);
+}
+
 /// Settings of FSDP count only where FSDP is on, which a key elsewhere in the file, or another file, says.
 /// They are kept below "@fsdp" until finish_fsdp() knows. Versions 1 and 2 have different names for the same
 /// settings.
@@ -79,6 +101,9 @@ constexpr Rule kFsdpRules[] = {
     {"version", Use::kCopy, "@fsdp_version"},
     {"reshard_after_forward", Use::kCustom, "parallel.zero", "", fsdp_reshard},
     {"sharding_strategy", Use::kCustom, "parallel.zero", "", fsdp_reshard},
+    {"backward_prefetch", Use::kCustom, "plan.backward_prefetch", "", fsdp_backward_prefetch},
+    {"forward_prefetch", Use::kCustom, "plan.forward_prefetch", "", fsdp_forward_prefetch},
+    {"use_orig_params", Use::kCustom, "plan.use_orig_params", "", fsdp_use_orig_params},
     {"offload_params", Use::kWhenTrue, "@fsdp_offload", "cpu"},
     {"cpu_offload", Use::kWhenTrue, "@fsdp_offload", "cpu"},
     {"activation_checkpointing", Use::kWhenTrue, "@fsdp_recompute", "full"},
@@ -89,8 +114,9 @@ constexpr Rule kFsdpRules[] = {
 /// Loading, checkpoints, order of collectives, and names of the wrapped classes: plans take each layer as a
 /// unit.
 constexpr const char* kFsdpWithoutEffect =
-    "backward_prefetch forward_prefetch limit_all_gathers cpu_ram_efficient_loading "
-    "cpu_offload_pin_memory state_dict_type final_state_dict_type sync_module_states use_orig_params "
+    "limit_all_gathers cpu_ram_efficient_loading cpu_offload_pin_memory state_dict_type "
+    "final_state_dict_type "
+    "sync_module_states "
     "transformer_layer_cls_to_wrap transformer_cls_names_to_wrap min_num_params ignored_modules xla "
     "xla_fsdp_v2 xla_fsdp_settings* xla_fsdp_grad_ckpt mixed_precision_policy activation_cpu_offload";
 
@@ -299,6 +325,12 @@ void finish_fsdp(Job& job, const Given* on, const char* version) {
     };
     take("@fsdp_version", "plan.fsdp_version");
     if (*version) job.set_default("plan.fsdp_version", version, from);
+    // Settings of FSDP1, which accelerate ignores in version 2.
+    if (const Given* chosen = job.find("plan.fsdp_version"); chosen && chosen->value == "1") {
+      take("@fsdp_backward_prefetch", "plan.backward_prefetch");
+      take("@fsdp_forward_prefetch", "plan.forward_prefetch");
+      take("@fsdp_use_orig_params", "plan.use_orig_params");
+    }
     take("@fsdp_zero", "parallel.zero");
     job.set_default("parallel.zero", "3", from);
     take("@fsdp_recompute", "train.recompute");

@@ -12,7 +12,12 @@ Tensor Decoder::loss() {
   if (!zero3_) return loss_of_model();
   // The module without a name is the model itself, which the engine of DeepSpeed calls.
   zero3_->begin_micro_batch();
-  return zero3_->call("", {}, [this](const Tensor&) { return loss_of_model(); });
+  const auto model = [this](const Tensor&) {
+    return zero3_->call("", {}, [this](const Tensor&) { return loss_of_model(); });
+  };
+  if (!s_.lora_rank) return model({});
+  // PeftModel and LoraModel.
+  return zero3_->call("peft", {}, [&](const Tensor&) { return zero3_->call("base_model", {}, model); });
 }
 
 Tensor Decoder::module(const char* name, const Tensor& x, const std::function<Tensor(const Tensor&)>& body,
@@ -67,12 +72,18 @@ bool Decoder::two_rotaries() const {
   return a_.family != "gemma2" && gemma_ && window && full;
 }
 
+Element Decoder::rotary_type() const {
+  return s_.fsdp.flat && s_.weights != s_.fsdp.shards ? s_.weights : Element::kF32;
+}
+
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
   if (zero3_) zero3_->call("rotary_emb", {}, [](const Tensor&) { return Tensor(); });
   const ModuleScope scope(t_, "rotary_emb");
   const Shape shape{1, sequence_, head_dim};
   // LlamaRotaryEmbedding.forward(), in f32 with autocast off: freqs, emb = cat(freqs, freqs), cos and sin
   // times a scale. It runs once per micro-batch; all layers share the result.
+  Tensor wide;  // inv_freq.float()
+  if (rotary_type() != Element::kF32) wide = t_.make({head_dim / 2}, Element::kF32, "inverse frequencies");
   const Tensor frequencies = t_.make({1, sequence_, head_dim / 2}, Element::kF32, "angles");
   const Tensor angles = t_.make(shape, Element::kF32, "angles");
   const auto table = [&](const char* name) {
@@ -105,11 +116,13 @@ Tensor Decoder::hidden_states() {
     const ModuleScope scope(t_, "embed_tokens");
     if (fsdp_) fsdp_->before_forward(a_.tied ? Fsdp::kLast : Fsdp::kFirst);
     x = module("embed_tokens", ids_, [this](const Tensor& ids) {
-      const Tensor rows = embedding(t_, ids, embedding_);
-      return gemma_ ? mul(t_, rows, buffers_.back()) : rows;
+      Tensor rows = embedding(t_, ids, embedding_);
+      if (gemma_) rows = mul(t_, rows, buffers_.back());
+      // The input of a checkpointed region must need a gradient, or the adapters inside would get none.
+      // enable_input_require_grads(), a hook that runs before those of stage 3: a leaf.
+      if (s_.lora_rank && s_.checkpoint) rows->requires_grad = true;
+      return rows;
     });
-    // The input of a checkpointed region must need a gradient, or the adapters inside would get none.
-    if (s_.lora_rank && s_.checkpoint) x->requires_grad = true;  // enable_input_require_grads(): a leaf
     if (fsdp_ && !a_.tied) fsdp_->after_forward(Fsdp::kFirst, x);
   }
   const Tensor tokens = x;  // variables of the Python function: they exist until it returns
@@ -230,19 +243,30 @@ Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
 
 Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
   const ModuleScope scope(t_, w.module);
-  const auto base = [&] {
-    return module(w.module, x, [&](const Tensor& in) {
-      return gpt2_ ? conv1d(t_, in, w.weight, w.bias) : linear(t_, in, w.weight, w.bias);
-    });
-  };
+  if (!w.lora_a) return base_product(w, x);
+  return module(w.adapter.whole, x, [&](const Tensor& in) { return adapted(w, in); });
+}
+
+Tensor Decoder::base_product(const LinearWeights& w, const Tensor& x) {
+  return module(w.module, x, [&](const Tensor& in) {
+    return gpt2_ ? conv1d(t_, in, w.weight, w.bias) : linear(t_, in, w.weight, w.bias);
+  });
+}
+
+Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   // lora.Linear.forward() of peft: result + lora_B(lora_A(dropout(x))) * scaling, with x in the type of the
   // adapter.
-  if (!w.lora_a) return base();
-  Tensor result = base();
+  Tensor result = base_product(w, x);
   const Element type = result->type;
+  if (zero3_) zero3_->read(w.lora_a, w.adapter.whole);  // for its type
   const Tensor wide = to(t_, x, w.lora_a->type);
-  Tensor small = linear(t_, dropout(t_, wide, s_.lora_dropout), w.lora_a);
-  Tensor change = linear(t_, small, w.lora_b);
+  const auto product = [&](const Tensor& weight) {
+    return [this, &weight](const Tensor& in) { return linear(t_, in, weight); };
+  };
+  Tensor small =
+      module(w.adapter.dropout, wide, [&](const Tensor& in) { return dropout(t_, in, s_.lora_dropout); });
+  small = module(w.adapter.a, small, product(w.lora_a));
+  Tensor change = module(w.adapter.b, small, product(w.lora_b));
   small.reset();
   change = mul_number(t_, change);
   result = add(t_, result, change);

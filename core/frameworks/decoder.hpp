@@ -4,6 +4,8 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
@@ -16,9 +18,15 @@ namespace trainhost::frameworks {
 inline constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
                                                 "pre_feedforward_layernorm", "post_feedforward_layernorm"};
 
+/// Modules of an adapter of peft: the one that contains base and adapter, and its parts.
+struct AdapterModules {
+  const char *whole = "", *dropout = "", *a = "", *b = "";
+};
+
 /// A linear layer with its adapter, if it has one.
 struct LinearWeights {
   const char* module = "";
+  AdapterModules adapter;
   Tensor weight, bias;
   Tensor lora_a, lora_b;
 };
@@ -52,6 +60,7 @@ class Decoder : public StepModel {
   /// unit: of FSDP2; without one, the layer that Tape::layer names.
   Tensor weight(const Shape& shape, const char* module, bool base = true,
                 std::optional<std::int32_t> unit = {});
+  AdapterModules names_of_adapter(const char* module);
   LinearWeights linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
                                bool adapter);
   void add_layer(const model::Layer& layer);
@@ -68,6 +77,8 @@ class Decoder : public StepModel {
   Tensor enter_last_unit(const Tensor& x);
   Tensor loss_of_model();
   bool two_rotaries() const;
+  /// Of the inverse frequencies: buffer_dtype of FSDP1's mixed precision casts them.
+  Element rotary_type() const;
   Rotary rotary_tables(std::int64_t head_dim);
   Tensor mask(bool window);
   Tensor checkpointed_layer(const Tensor& x, const LayerWeights& w, const Context& context);
@@ -78,6 +89,8 @@ class Decoder : public StepModel {
   Tensor norm_of(const Tensor& x, const Tensor& weight, const char* name);
   Tensor gemma_norm(const Tensor& x, const Tensor& weight);
   Tensor run(const LinearWeights& w, const Tensor& x);
+  Tensor base_product(const LinearWeights& w, const Tensor& x);
+  Tensor adapted(const LinearWeights& w, const Tensor& x);
   AttentionOutputs attended(const Tensor& x, const LayerWeights& w, const Context& context);
   AttentionOutputs attention(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor rotated(const Tensor& x, const Rotary& rotary);
@@ -93,6 +106,7 @@ class Decoder : public StepModel {
   Tensor embedding_, positions_, head_, final_norm_, final_shift_, ids_;
   std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;
+  std::set<std::string> adapter_names_;  // of modules, which weights refer to
 };
 
 }  // namespace trainhost::frameworks

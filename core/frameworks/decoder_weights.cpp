@@ -2,6 +2,7 @@
 // partitions: whole on each rank, as shards of FSDP2, or as parts of ZeRO 3. Loading them is not described.
 // The forward pass: decoder.cpp.
 #include "core/frameworks/decoder.hpp"
+#include "core/frameworks/flat_fsdp.hpp"
 
 #include <utility>
 
@@ -16,7 +17,10 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
       gemma_(architecture.family.starts_with("gemma")),
       gpt2_(architecture.family == "gpt2"),
       phi3_(architecture.family == "phi3") {
-  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
+  if (s_.fsdp.ranks && s_.fsdp.flat)
+    fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a_.layer_count());
+  else if (s_.fsdp.ranks)
+    fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a_.layer_count());
   if (s_.zero.stage == 3) zero3_ = std::make_unique<Zero3>(tape, s_);
   const auto vocab = static_cast<std::int64_t>(a_.vocab);
   // A tied embedding is needed from the first product to the last: it belongs to the last unit, which stays
@@ -38,6 +42,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
     if (a_.tied) zero3_->share(embedding_, "lm_head");
     zero3_->start();
   }
+  if (s_.fsdp.flat) trained_ = fsdp_->start();
   const auto buffer = [&](const Shape& shape, Element type, const char* module, const char* tensor) {
     buffers_.push_back(t_.new_storage(shape, type, Purpose::kBuffers, module, tensor));
   };
@@ -45,7 +50,7 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   // of the weights.
   if (!gpt2_)
     for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
-      buffer({layers_.front().head_dim / 2}, Element::kF32, "rotary_emb", "inverse frequencies");
+      buffer({layers_.front().head_dim / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
   if (gemma_) buffer({}, s_.weights, "embed_tokens", "scale");
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
 }
@@ -55,21 +60,30 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
     const bool trained = !base || s_.lora_rank == 0;
     // Without mixed precision adapters are gathered in their own type, beside a base in another one.
     const Element type = base || s_.fsdp.casts_output ? s_.weights : s_.fsdp.shards;
-    const Fsdp::Weight w = fsdp_->parameter(unit.value_or(t_.layer), shape, type, module, type, trained);
-    if (trained) trained_.push_back(w.shard);
+    const ShardedUnits::Weight w =
+        fsdp_->parameter(unit.value_or(t_.layer), shape, type, module, type, trained);
+    if (trained && w.shard) trained_.push_back(w.shard);
     return w.full;
-  }
-  if (zero3_) {
-    trained_.push_back(zero3_->parameter(shape, s_.weights, module));
-    return trained_.back();
   }
   // With LoRA only adapters are trained: frozen weights have no gradient and no optimizer state.
   const bool trained = !base || s_.lora_rank == 0;
+  if (zero3_) {
+    const Tensor w = zero3_->parameter(shape, s_.weights, module, trained);
+    if (trained) trained_.push_back(w);
+    return w;
+  }
   // peft keeps adapters in f32 where the base is in bf16 or f16; the engine of DeepSpeed casts the whole
   // model.
   Tensor w = t_.parameter(shape, base || s_.zero.stage ? s_.weights : Element::kF32, module, trained);
   if (trained) trained_.push_back(w);
   return w;
+}
+
+AdapterModules Decoder::names_of_adapter(const char* module) {
+  const auto keep = [&](const char* part) {
+    return adapter_names_.insert(std::string(module) + part).first->c_str();
+  };
+  return {keep(".lora"), keep(".lora_dropout"), keep(".lora_A"), keep(".lora_B")};
 }
 
 LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs,
@@ -81,8 +95,9 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
   if (bias) w.bias = weight({outputs}, module);
   if (adapter && s_.lora_rank) {
     // A: [r, inputs], B: [outputs, r].
-    w.lora_a = weight({s_.lora_rank, inputs}, module, false);
-    w.lora_b = weight({outputs, s_.lora_rank}, module, false);
+    w.adapter = names_of_adapter(module);
+    w.lora_a = weight({s_.lora_rank, inputs}, zero3_ ? w.adapter.a : module, false);
+    w.lora_b = weight({outputs, s_.lora_rank}, zero3_ ? w.adapter.b : module, false);
   }
   return w;
 }

@@ -1,6 +1,6 @@
 // FSDP2 (fully_shard of torch.distributed.fsdp): which memory the gathering of weights and the reduction of
 // gradients allocate on rank 0, and when it is freed. Describes torch 2.15. A model calls it around its
-// layers (step_model.hpp); FSDP1 with its flat parameters is not described.
+// layers (step_model.hpp). FSDP1: flat_fsdp.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,6 +9,10 @@
 #include "core/frameworks/tape.hpp"
 
 namespace trainhost::frameworks {
+
+/// backward_prefetch of FSDP1: the unit whose backward pass is next is gathered before or after that of a
+/// unit.
+enum class BackwardPrefetch : std::uint8_t { kNone, kBefore, kAfter };
 
 struct FsdpPolicy {
   std::uint32_t ranks = 0;         // that share the weights; 0: no FSDP
@@ -32,7 +36,40 @@ struct FsdpPolicy {
   bool sums_by_unit = false;
   /// The last layer stays gathered after its forward pass.
   bool keeps_last_layer = false;
+  /// FSDP1, of which these are settings.
+  bool flat = false;
+  bool original_parameters = true;  // use_orig_params
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kNone;
+  bool prefetches_forward = false;  // forward_prefetch
   bool operator==(const FsdpPolicy&) const = default;
+};
+
+/// The units of a sharded model, as models call them.
+class ShardedUnits {
+ public:
+  virtual ~ShardedUnits() = default;
+  struct Weight {
+    Tensor full, shard;
+  };
+  /// Units that are no layer: the root, the embedding, the last norm with the head.
+  static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
+  /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it. A frozen weight has
+  /// no gradient, so it is not reduced.
+  virtual Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module,
+                           Element gradient, bool trained = true) = 0;
+  /// After the last parameter. Returns what the optimizer updates, where it is not the shards of parameter().
+  virtual std::vector<Tensor> start() { return {}; }
+
+  virtual void before_forward(std::int32_t unit) = 0;
+  /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
+  virtual Tensor input(std::int32_t unit, const Tensor& x) = 0;
+  /// output: of the unit; before its gradient is used, the unit is gathered.
+  virtual void after_forward(std::int32_t unit, const Tensor& output) = 0;
+  /// reduces: this micro-batch ends with reduced gradients.
+  virtual void before_backward(bool reduces) = 0;
+  virtual void after_backward() = 0;
+  /// Frees all gathered weights and reduces all gradients.
+  virtual void reduce_all() {}
 };
 
 /// Every layer is a unit, and what is outside of the layers is the root unit. A unit is gathered before its
@@ -43,30 +80,18 @@ struct FsdpPolicy {
 /// begins.
 ///
 /// The units of one model. Weights that parameter() returns have no memory until their unit is gathered.
-class Fsdp {
+class Fsdp : public ShardedUnits {
  public:
   Fsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers);
 
-  struct Weight {
-    Tensor full, shard;
-  };
-  /// Units that are no layer: the root, the embedding, the last norm with the head.
-  static constexpr std::int32_t kRoot = -1, kFirst = -2, kLast = -3;
-  /// type: of the gathered weight. gradient: before the reduction. Tape::layer names it. A frozen weight has
-  /// no gradient, so it is not reduced.
   Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
-                   bool trained = true);
-
-  void before_forward(std::int32_t unit);
-  /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
-  Tensor input(std::int32_t unit, const Tensor& x);
-  /// output: of the unit; before its gradient is used, the unit is gathered.
-  void after_forward(std::int32_t unit, const Tensor& output);
-  /// reduces: this micro-batch ends with reduced gradients.
-  void before_backward(bool reduces);
-  void after_backward();
-  /// Frees all gathered weights and reduces all gradients.
-  void reduce_all();
+                   bool trained = true) override;
+  void before_forward(std::int32_t unit) override;
+  Tensor input(std::int32_t unit, const Tensor& x) override;
+  void after_forward(std::int32_t unit, const Tensor& output) override;
+  void before_backward(bool reduces) override;
+  void after_backward() override;
+  void reduce_all() override;
 
  private:
   struct Parameter {

@@ -60,7 +60,7 @@ void Pipeline::backward(std::uint32_t step, std::uint32_t micro_batch) {
   t_.begin(kBackward, step, micro_batch);
   const StageModel::Pass pass = std::move(in_flight_.front());
   in_flight_.pop_front();
-  Fsdp* fsdp = model_.fsdp();
+  ShardedUnits* fsdp = model_.fsdp();
   if (fsdp) fsdp->before_backward(false);
   t_.run_backward(
       stage_.last() ? pass.loss : pass.output,

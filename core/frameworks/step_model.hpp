@@ -17,12 +17,12 @@ class StepModel {
   /// What the optimizer updates.
   const std::vector<Tensor>& trained() const { return trained_; }
   /// None on one device.
-  Fsdp* fsdp() { return fsdp_.get(); }
+  ShardedUnits* fsdp() { return fsdp_.get(); }
   /// Only with stage 3 of ZeRO.
   Zero3* zero3() { return zero3_.get(); }
 
  protected:
-  std::unique_ptr<Fsdp> fsdp_;
+  std::unique_ptr<ShardedUnits> fsdp_;
   std::unique_ptr<Zero3> zero3_;
   std::vector<Tensor> trained_;
 };

@@ -121,7 +121,9 @@ void Tape::note_saved(const Tensor& t) {
 void Tape::refill(const Tensor& t) {
   // The operators of the recomputation save in the order of the forward pass, so that the n-th tensor is the
   // n-th that the forward pass would have saved: record() has numbered them.
-  refilling_->tensors.push_back(alias(t));
+  // Only tensors that need a gradient are detached: of a frozen parameter the tensor itself is kept, whose
+  // memory may be freed and gathered again until then.
+  refilling_->tensors.push_back(t->parameter && !t->needs_grad() ? t : alias(t));
   if (TraceStorage& s = storage(t); s.purpose != Purpose::kWeights) s.saved = true;
   // torch raises an exception too (_StopRecomputationError): the operators behind the last tensor that is
   // needed do not run, and their results do not exist.

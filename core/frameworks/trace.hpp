@@ -30,8 +30,8 @@ inline constexpr std::size_t kPurposes = 11;
 std::string_view name(Purpose p);
 
 /// Memory that one CUDA stream has freed is not used for an allocation of another stream.
-enum class Stream : std::uint8_t { kCompute, kGather, kReduce };
-inline constexpr std::size_t kStreams = 3;
+enum class Stream : std::uint8_t { kCompute, kGather, kReduce, kCast };
+inline constexpr std::size_t kStreams = 4;
 
 struct TraceStorage {
   std::uint64_t bytes = 0;

@@ -195,8 +195,10 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     for (int thread = 0; thread < 2; ++thread) add_workspace();
   const Mark before = mark(result.trace);
   run_step(1);
-  // The first micro-batch of stage 3 only records the order of the modules.
-  const bool copied = s.steps == 2 && s.copies_step && !zero3 && copy_step(result.trace, before);
+  // The first micro-batch of stage 3 only records the order of the modules. That of FSDP1 does so too, and
+  // allocates its flat tensors once.
+  const bool copied =
+      s.steps == 2 && s.copies_step && !zero3 && !s.fsdp.flat && copy_step(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   return finish(result.trace.events.size());
 }

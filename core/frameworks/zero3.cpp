@@ -18,9 +18,10 @@ Zero3::Zero3(Tape& tape, const StepSettings& settings) : t_(tape), s_(settings),
 
 Zero3::~Zero3() = default;
 
-Tensor Zero3::parameter(const Shape& shape, Element type, const char* name) {
+Tensor Zero3::parameter(const Shape& shape, Element type, const char* name, bool trained) {
   Parameter p;
   p.tensor = t_.absent_parameter(shape, type);
+  p.tensor->requires_grad = trained;
   p.elements = shape.count();
   p.part = (p.elements + policy_.ranks - 1) / policy_.ranks;
   p.layer = t_.layer;
@@ -34,6 +35,15 @@ Tensor Zero3::parameter(const Shape& shape, Element type, const char* name) {
 
 void Zero3::share(const Tensor& parameter, const char* name) {
   modules_[module(name)].insert(index_of_.at(parameter.get()));
+}
+
+void Zero3::read(const Tensor& parameter, const char* name) {
+  // ZeROOrderedDict registers it as an external parameter of the module that runs.
+  const std::size_t i = index_of_.at(parameter.get());
+  if (parameters_[i].state != State::kAbsent) return;
+  modules_[module(name)].insert(i);
+  gather({i});
+  wait(i);
 }
 
 std::size_t Zero3::module(const char* name) {
@@ -78,8 +88,12 @@ void Zero3::mark_persistent() {
 
 void Zero3::start() {
   mark_persistent();
-  std::vector<std::size_t> matrices, vectors, all;
+  std::vector<std::size_t> matrices, vectors, all, frozen;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor->requires_grad) {
+      frozen.push_back(i);
+      continue;
+    }
     all.push_back(i);
     (policy_.separate_vectors && parameters_[i].tensor->shape.dims < 2 ? vectors : matrices).push_back(i);
   }
@@ -91,6 +105,15 @@ void Zero3::start() {
   kept_ = {buffer(parts, s_.weights, Purpose::kWeights, "part of the weights"),
            buffer(parts, s_.weights, Purpose::kGradients, "part of the gradients"),
            buffer(policy_.bucket, s_.weights, Purpose::kCommunication, "bucket of gradients")};
+  trained_ = all.size();
+  // Parts of frozen parameters are tensors of their own.
+  for (const std::size_t i : frozen) {
+    const Parameter& p = parameters_[i];
+    const std::int32_t layer = std::exchange(t_.layer, p.layer);
+    kept_.push_back(t_.new_storage({static_cast<std::int64_t>(p.part)}, s_.weights, Purpose::kWeights,
+                                   p.module, "part of the weight"));
+    t_.layer = layer;
+  }
   for (Group& g : groups_) {
     // fp32_partitioned_groups_flat: a copy also where the model is f32.
     g.master.push_back(buffer(part_of(g.parameters), Element::kF32, Purpose::kMasterWeights, "f32 weights"));
@@ -171,12 +194,17 @@ void Zero3::begin_micro_batch() {
   call_ = gathered_elements_ = 0;
 }
 
-void Zero3::fetch(std::size_t m) {
+void Zero3::fetch(std::size_t m, bool forward) {
   // fetch_sub_module(): gathers what the module needs, waits for it, then gathers ahead.
   if (order_ == Order::kRecorded) calls_.push_back(m);
   gather(modules_[m]);
   for (const std::size_t i : modules_[m]) {
     parameters_[i].users.insert(m);
+    // A forward pass while a backward pass runs is a recomputation.
+    if (forward && !in_backward_.empty() && !parameters_[i].tensor->requires_grad) {
+      recomputed_[in_backward_.back()].insert(i);
+      parameters_[i].users.insert(in_backward_.back());
+    }
     wait(i);
   }
   if (order_ == Order::kKnown) prefetch(m);
@@ -231,11 +259,19 @@ const std::set<std::size_t>& Zero3::released_by(std::size_t m) {
   return out;
 }
 
-void Zero3::release(std::size_t m) {
+void Zero3::release(std::size_t m, bool forward) {
   const std::set<std::size_t>& out = order_ == Order::kKnown ? released_by(m) : modules_[m];
   for (const std::size_t i : modules_[m]) {
     parameters_[i].users.erase(m);
     if (out.contains(i)) free_weight(parameters_[i]);
+  }
+  if (!forward) release_recomputed(m);
+}
+
+void Zero3::release_recomputed(std::size_t m) {
+  for (const std::size_t i : std::exchange(recomputed_[m], {})) {
+    parameters_[i].users.erase(m);
+    if (!parameters_[i].persists) free_weight(parameters_[i]);
   }
 }
 
@@ -244,7 +280,7 @@ Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Te
   // The hooks of a module: before and after its forward pass, and two autograd functions around it whose
   // backward passes are those before and after its backward pass.
   const std::size_t m = module(name);
-  fetch(m);
+  fetch(m, true);
   Tensor x = input;
   if (of_input && input && input->needs_grad())
     x = t_.apply_view({"input",
@@ -257,7 +293,7 @@ Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Te
                        }},
                       input, input->shape);
   const Tensor y = body(x);
-  release(m);
+  release(m, true);
   if (!y || !y->needs_grad()) return y;
   return t_.apply_view({"output",
                         std::span(&y, 1),
@@ -273,11 +309,11 @@ Tensor Zero3::call(const char* name, const Tensor& input, const std::function<Te
 void Zero3::before_backward(std::size_t m) {
   // Listed once, also where the hook runs twice.
   if (std::find(in_backward_.begin(), in_backward_.end(), m) == in_backward_.end()) in_backward_.push_back(m);
-  fetch(m);
+  fetch(m, false);
 }
 
 void Zero3::after_backward_of(std::size_t m) {
-  release(m);
+  release(m, false);
   std::erase(in_backward_, m);
 }
 
@@ -292,7 +328,7 @@ void Zero3::after_gradient(const Tensor& parameter) {
   in_bucket_.push_back(i);
   bucket_elements_ += elements;
   // The last gradient of the micro-batch flushes the bucket, as the epilogue of the backward pass does.
-  if (++gradients_ == parameters_.size()) {
+  if (++gradients_ == trained_) {
     reduce_bucket();
     gradients_ = 0;
   }
@@ -330,6 +366,7 @@ void Zero3::after_backward() {
       parameters_[i].users.erase(m);
       if (!parameters_[i].persists) free_weight(parameters_[i]);
     }
+    release_recomputed(m);
   }
 }
 

@@ -34,7 +34,8 @@ class Zero3 {
   Zero3& operator=(const Zero3&) = delete;
 
   /// A parameter without memory until a module gathers it. Modules are named by Tape::layer and a name.
-  Tensor parameter(const Shape& shape, Element type, const char* module);
+  /// A frozen one is gathered like the others, and has neither gradient nor f32 weights.
+  Tensor parameter(const Shape& shape, Element type, const char* module, bool trained = true);
   /// Another module that uses a parameter.
   void share(const Tensor& parameter, const char* module);
   /// Allocates the parts of the rank, when all parameters are known.
@@ -45,6 +46,9 @@ class Zero3 {
   /// `of_input`.
   Tensor call(const char* module, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
               bool of_input = true);
+  /// `module` reads a parameter of another module. Where it is absent, it is gathered, and from then on
+  /// belongs to both.
+  void read(const Tensor& parameter, const char* module);
   void after_gradient(const Tensor& parameter);
   void after_backward();
   void step();
@@ -84,11 +88,12 @@ class Zero3 {
   Tensor weight_memory(const Parameter& p, std::uint64_t elements);
   void mark_persistent();
 
-  void fetch(std::size_t module);
+  void fetch(std::size_t module, bool forward);
   void prefetch(std::size_t module);
   void gather(const std::set<std::size_t>& parameters);
   void wait(std::size_t parameter);
-  void release(std::size_t module);
+  void release(std::size_t module, bool forward);
+  void release_recomputed(std::size_t module);
   const std::set<std::size_t>& released_by(std::size_t module);
   void free_weight(Parameter& p);
   void before_backward(std::size_t module);
@@ -110,11 +115,14 @@ class Zero3 {
   std::map<std::pair<std::size_t, std::int64_t>, std::set<std::size_t>> released_;  // decided once
   std::vector<std::size_t> in_backward_;  // modules whose backward pass has begun
 
+  /// Frozen parameters that a recomputation uses: released by the module whose backward pass has begun.
+  std::map<std::size_t, std::set<std::size_t>> recomputed_;
   std::vector<Tensor> kept_;  // for the whole run
   std::vector<Group> groups_;
   std::vector<std::size_t> in_bucket_;
   std::uint64_t bucket_elements_ = 0;
-  std::size_t gradients_ = 0;  // complete in this micro-batch
+  std::size_t gradients_ = 0;  // complete in this micro-batch, of
+  std::size_t trained_ = 0;    // parameters
 };
 
 }  // namespace trainhost::frameworks

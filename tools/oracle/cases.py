@@ -177,6 +177,23 @@ def draw_accelerate_lora(seed: int, number: int) -> Case:
         fsdp=case.fsdp | {"param": policy, "reduce": policy, "output": policy, "reshard": r.random() < 0.7})
 
 
+def draw_flat(seed: int, number: int) -> Case:
+    """Case `number` of a seed under FSDP1 as accelerate prepares it. Mixed precision has f32 shards, also of a model that was
+    loaded in bf16, whose first step keeps shards in bf16 besides with use_orig_params."""
+    r = random.Random(f"flat/{seed}/{number}")
+    case = draw_accelerate(seed + 3, number)
+    turn = number // len(FSDP_FAMILIES)
+    accumulate, reshard, sync = r.choice([1, 1, 2, 3]), r.random() < 0.7, r.choice(["last", "last", "every"])
+    original, forward = r.random() < 0.6, r.random() < 0.3
+    loaded = ("fp32", "bf16")[number % 5 == 4 and not original]
+    return dataclasses.replace(
+        case, checkpoint=bool((turn + number) % 2), accumulate=accumulate,
+        precision=loaded if case.fsdp["param"] else case.precision,
+        fsdp=case.fsdp | {"output": "", "reshard": reshard, "sync": sync,
+                          "flat": {"orig": original, "backward": ("", "pre", "post")[(turn + number) % 3],
+                                   "forward": forward}})
+
+
 def draw_titan(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtitan."""
     r = random.Random(f"titan/{seed}/{number}")
@@ -260,6 +277,15 @@ def draw_zero_lora(seed: int, number: int) -> Case:
     return dataclasses.replace(
         case, lora=r.choice([4, 8, 12, 16, 32]), lora_targets=TARGETS[number % 2], lora_dropout=r.choice([0.0, 0.05]),
         zero=case.zero | {"bucket": between(r, 3_000, 1_000_000)})
+
+
+def draw_zero3_lora(seed: int, number: int) -> Case:
+    """Case `number` of a seed under stage 3 of DeepSpeed with adapters."""
+    r = random.Random(f"zero3/lora/{seed}/{number}")
+    case = draw_zero3(f"{seed}/lora", number)
+    return dataclasses.replace(
+        case, lora=r.choice([4, 8, 12, 16, 32]), lora_targets=TARGETS[number % 2], lora_dropout=r.choice([0.0, 0.05]),
+        zero=case.zero | {"bucket": between(r, 3_000, 1_000_000), "sub_group": between(r, 1_000, 500_000)})
 
 
 def draw_tune(seed: int, number: int) -> Case:

@@ -12,6 +12,7 @@ import contextlib
 import types
 from unittest import mock
 
+import flat
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -62,8 +63,15 @@ def shard_by_accelerate(model, c, mesh):
         fsdp_utils.fsdp2_prepare_model(accelerator, model)
 
 
+def sharded(model, c, mesh):
+    """The model with its parameters replaced by their shards."""
+    if flat.is_flat(c):
+        return flat.prepared(model, c)
+    shard(model, c, mesh)
+    return model
+
+
 def shard(model, c, mesh):
-    """Replaces the parameters of the model by their shards."""
     if c.fsdp.get("prepare") == "accelerate":
         return shard_by_accelerate(model, c, mesh)
     policy = MixedPrecisionPolicy(param_dtype=TYPES[c.fsdp["param"]], reduce_dtype=TYPES[c.fsdp["reduce"]],
@@ -74,7 +82,9 @@ def shard(model, c, mesh):
 
 
 def before_micro_batch(model, c, index: int):
-    if c.fsdp and c.fsdp["sync"] == "last":
+    if flat.is_flat(c):
+        flat.before_micro_batch(model, c.fsdp["sync"] == "every" or index + 1 == c.accumulate)
+    elif c.fsdp and c.fsdp["sync"] == "last":
         model.set_requires_gradient_sync(index + 1 == c.accumulate)
 
 

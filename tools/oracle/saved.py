@@ -29,13 +29,17 @@ class Saved:
 
     def __init__(self, model: torch.nn.Module):
         self.records, self._functions, self._modules = [], CurrentFunction(), [("", model)]
-        self._model, self._weak = model, {}
-        # A weak reference keeps the address from being used again, not the memory from being freed.
-        self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
-        self._names = {m: n for n, m in model.named_modules()}
+        # By address. A weak reference keeps the address from being used again, not the memory from being freed.
+        self._model, self._weak, self._parameters = model, {}, {}
+        for p in model.parameters():
+            self.add_parameter(p)
+        self._names = {m: n.replace("_fsdp_wrapped_module.", "").replace("_fsdp_wrapped_module", "")
+                       for n, m in model.named_modules()}
 
     def add_parameter(self, parameter):
-        self._parameters.add(parameter.untyped_storage()._cdata)
+        storage = parameter.untyped_storage()
+        if storage._cdata not in self._parameters:
+            self._parameters[storage._cdata] = storage._weak_ref()
 
     @contextmanager
     def recording(self):
@@ -77,9 +81,10 @@ class Saved:
         return tensor
 
     def release(self):
-        for weak in self._weak.values():
+        for weak in (*self._weak.values(), *self._parameters.values()):
             torch.UntypedStorage._free_weak_ref(weak)
         self._weak.clear()
+        self._parameters.clear()
 
 
 def is_copy_of_parameter(tensor, module) -> bool:

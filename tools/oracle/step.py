@@ -8,6 +8,7 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import differences
+import flat
 import fsdp
 import lit
 import models
@@ -87,7 +88,7 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         if c.fsdp and c.litgpt is not None:
             lit.shard(model, mesh)
         elif c.fsdp and not fsdp.is_titan(c):
-            fsdp.shard(model, c, mesh)
+            called = model = fsdp.sharded(model, c, mesh)
         if c.zero:
             zero.cast(c, model)
         optimizer = optimizer_of(c, model)
@@ -102,7 +103,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         tracker.track_external(model, *optimizers, *given)
         gc.disable()  # no tensor is freed at a time that depends on chance
         parallel = titan.loss_of(c) if fsdp.is_titan(c) else contextlib.nullcontext()
-        with tracker, fsdp.counted_as_on_a_device(notes, tracker), parallel:
+        counted = flat.counted(notes, tracker) if flat.is_flat(c) else fsdp.counted_as_on_a_device(notes, tracker)
+        with tracker, counted, parallel:
             for i in range(STEPS):
                 # Hooks on saved tensors would keep the gathered weights of stage 3.
                 first = contextlib.nullcontext() if i or (c.zero or {}).get("stage") == 3 else notes.recording()
@@ -113,7 +115,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
         notes.release()
         gc.enable()
     kept = sum(left.get(kind, 0) for kind in ("parameters", "buffers", "optimizer", "inputs"))
-    if kept != left["total"] and not c.zero:  # f32 weights of DeepSpeed are no parameters
+    # f32 weights of DeepSpeed are no parameters, and FSDP1 frees sharded gradients when the next step begins.
+    if kept != left["total"] and not c.zero and not flat.is_flat(c):
         raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
     del model, called, optimizer, tracker, inputs, given

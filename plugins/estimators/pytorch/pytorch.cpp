@@ -24,8 +24,8 @@ families = ["deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "gemma3_text", "gp
 frameworks = ["pytorch", "transformers", "axolotl", "llama-factory", "fsdp2", "torchtitan", "torchtune", "litgpt",
   "deepspeed", "megatron"]
 options = ["framework", "framework_version", "execution", "optimizer_implementation", "optimizer_in_backward",
-  "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "no_sync", "ddp_bucket",
-  "gradient_as_bucket_view", "reduce_bucket",
+  "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
+  "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
   "last_stage_layers", "offload_gradients", "lora_head", "lora_dropout", "context_exchange"]
 priority = 80
@@ -93,8 +93,16 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   if (version && !o.by_accelerate && o.name != "axolotl")
     throw abi::StatusError(TH_E_ARG, "plan.fsdp_version of " + o.name + ": it is a setting of transformers",
                            "leave it out");
-  // FSDP1, which settings.cpp refuses.
   o.flat_parameters = version == 1;
+  for (const char* key : {"backward_prefetch", "forward_prefetch", "use_orig_params"})
+    if (given.text(key) && !o.flat_parameters)
+      throw abi::StatusError(TH_E_ARG,
+                             "plan." + std::string(key) + " of " + o.name + ": it is a setting of FSDP1",
+                             "set plan.fsdp_version = 1, or leave it out");
+  if (const auto prefetch = given.choice("backward_prefetch", {"none", "pre", "post"}))
+    o.backward_prefetch = frameworks::BackwardPrefetch(*prefetch);
+  o.forward_prefetch = given.flag("forward_prefetch", false);
+  o.original_parameters = given.flag("use_orig_params", true);
   o.ddp_bucket = given.count("ddp_bucket").value_or(o.ddp_bucket);
   o.gradient_as_bucket_view = given.flag("gradient_as_bucket_view", false);
 }

@@ -67,8 +67,10 @@ void set_types(const RunSpec& r, const Options& o, frameworks::StepSettings& s,
     s.weights = Element::kF32;
     s.autocast = true;
     notes.push_back("Mixed precision: the weights are f32, and " +
-                    std::string(sharded(r, o) ? "FSDP2 gathers them in " : "autocast computes in ") + type +
-                    "; plan.master = \"none\" plans weights in " + type + ".");
+                    std::string(!sharded(r, o)      ? "autocast computes in "
+                                : o.flat_parameters ? "FSDP1 gathers them in "
+                                                    : "FSDP2 gathers them in ") +
+                    type + "; plan.master = \"none\" plans weights in " + type + ".");
   }
 }
 
@@ -148,7 +150,6 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (p.zero && o.framework == Framework::kPlain && !o.by_accelerate)
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
-  if (p.zero && o.flat_parameters) reject("plan.fsdp_version = 1", "flat parameters are not replayed");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");

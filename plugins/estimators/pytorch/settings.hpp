@@ -32,10 +32,12 @@ enum class TorchtitanVersion : std::uint8_t { k00, k01, k02 };
 /// What the run file says for a framework, beyond RunSpec.
 struct Options {
   Framework framework = Framework::kPlain;
-  std::string name = "pytorch";          // of the framework, as in the run file
-  bool by_accelerate = false;            // parallel.zero: accelerate prepares the model for FSDP
-  bool flat_parameters = false;          // FSDP1
-  bool no_sync = false;                  // FSDP2 reduces in the last micro-batch only
+  std::string name = "pytorch";  // of the framework, as in the run file
+  bool by_accelerate = false;    // parallel.zero: accelerate prepares the model for FSDP
+  bool flat_parameters = false;  // FSDP1
+  frameworks::BackwardPrefetch backward_prefetch = frameworks::BackwardPrefetch::kNone;  // of FSDP1
+  bool forward_prefetch = false, original_parameters = true;                             // likewise
+  bool no_sync = false;                  // FSDP reduces in the last micro-batch only
   std::uint64_t ddp_bucket = 25u << 20;  // bytes
   bool gradient_as_bucket_view = false;
   bool compile = false;        // torch.compile; otherwise eager execution
@@ -82,7 +84,7 @@ void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
 void set_megatron(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
-/// FSDP2 of a run whose other settings are known. Throws usage_error.
+/// FSDP of a run whose other settings are known. Throws usage_error.
 void set_fsdp(const model::Architecture& architecture, const RunSpec& run, const Options& options,
               frameworks::StepSettings& settings, std::vector<std::string>& notes);
 /// The same for ZeRO of DeepSpeed.

@@ -57,9 +57,6 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
                                     "mixtral", "phi3",        "qwen2", "qwen3"};
   if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
     reject("DeepSpeed with the family '" + a.family + "'", "its step was not compared with DeepSpeed");
-  if (r.mode != RunMode::kFull && r.parallel.zero == 3)
-    reject("adapters under ZeRO 3 of DeepSpeed", "partitions of frozen weights were not compared",
-           "set parallel.zero to 1 or 2");
   if (r.parallel.zero < 1 || r.parallel.zero > 3)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with DeepSpeed",
            "its stages 1 to 3 are replayed", "set parallel.zero to 1, 2 or 3");

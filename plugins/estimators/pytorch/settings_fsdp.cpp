@@ -1,6 +1,7 @@
-// FSDP2: `fully_shard` on each decoder layer and on the model of transformers, by hand or by accelerate, and
-// torchtitan with its tensor, context and pipeline parallelism. Differences between its versions:
-// docs/pytorch-memory.md ("torchtitan"). Sets the policy only; what a unit allocates is in core/frameworks.
+// FSDP2: `fully_shard` on each decoder layer and on the model of transformers, by hand or by accelerate,
+// FSDP1 by accelerate, and torchtitan with its tensor, context and pipeline parallelism. Differences between
+// its versions: docs/pytorch-memory.md ("torchtitan"). Sets the policy only; what a unit allocates is in
+// core/frameworks.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -125,20 +126,28 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
               std::vector<std::string>& notes) {
   // Families whose step was compared with PyTorch to the byte (docs/pytorch-memory.md, "Accuracy").
   constexpr std::array kCompared = {"llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"};
+  const std::string name = o.flat_parameters ? "FSDP1" : "FSDP2";
   if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
-    reject("FSDP2 of the family '" + a.family + "'", "its step was not compared with PyTorch");
+    reject(name + " of the family '" + a.family + "'", "its step was not compared with PyTorch");
   const bool adapters = r.mode != RunMode::kFull;
+  if (adapters && o.flat_parameters)
+    reject("adapters under FSDP1", "flat parameters with frozen and trained weights were not compared",
+           "set plan.fsdp_version to 2");
   if (adapters && !o.by_accelerate)
     reject("adapters under FSDP2",
            "units that hold frozen and trained weights are replayed as accelerate prepares them",
            "plan with --for transformers");
   if (r.parallel.data * r.parallel.context < 2)
-    reject("parallel.data = 1 with FSDP2", "fully_shard divides the weights among data-parallel ranks",
+    reject("parallel.data = 1 with " + name,
+           o.flat_parameters ? "it divides the weights among data-parallel ranks"
+                             : "fully_shard divides the weights among data-parallel ranks",
            "set parallel.data, or plan one device with --for pytorch");
   if (r.parallel.zero < 2)
-    reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with FSDP2",
-           "fully_shard divides weights and gradients too",
-           "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
+    reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with " + name,
+           o.flat_parameters ? "it divides weights and gradients too"
+                             : "fully_shard divides weights and gradients too",
+           o.flat_parameters ? "set parallel.zero to 3, or to 2 for SHARD_GRAD_OP"
+                             : "set parallel.zero to 3, or to 2 for reshard_after_forward = false");
   const bool half = r.compute == DType::kBF16 || r.compute == DType::kF16 || r.compute == DType::kF8;
   frameworks::FsdpPolicy& f = s.fsdp;
   // Context-parallel ranks have equal weights, so fully_shard divides them over these ranks too.
@@ -157,10 +166,16 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (r.grad == DType::kBF16) f.reduce = Element::kBF16;
   f.reduce_every_micro_batch = !o.no_sync;
   if (o.by_accelerate) {
-    // Its policy has one type for weights, reduction and outputs.
-    f.separate_ends = true;
-    f.casts_output = mixed;
+    // Its policy has one type for weights, reduction and outputs, which FSDP1 does not cast.
+    f.separate_ends = !o.flat_parameters;
+    f.casts_output = mixed && !o.flat_parameters;
     f.reduce = mixed ? s.weights : f.shards;
+  }
+  f.flat = o.flat_parameters;
+  if (f.flat) {
+    f.original_parameters = o.original_parameters;
+    f.backward_prefetch = o.backward_prefetch;
+    f.prefetches_forward = o.forward_prefetch;
   }
   if (o.framework == Framework::kTorchtitan) {
     require_plain_llama(a);
@@ -192,7 +207,8 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
       reject("plan.attention = \"materialised\"", "torchtitan calls scaled_dot_product_attention");
   }
   notes.push_back(
-      "FSDP2: " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) + " shards" +
+      name + ": " + std::to_string(f.ranks) + " ranks with " + name_of(f.shards) + " shards" +
+      (f.flat ? " of flat parameters" : "") +
       (f.frozen ? std::string(" of the adapters and ") + name_of(*f.frozen) + " shards of the base" : "") +
       "; weights are gathered in " + name_of(s.weights) +
       (s.float8_gather ? ", those of linear layers in 8 bits," : "") + " and gradients reduced in " +
@@ -203,6 +219,9 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
            ? "; every micro-batch reduces."
            : "; the last micro-batch reduces, and until then each rank keeps the "
              "gradients of all weights (plan.no_sync)."));
+  if (f.flat)
+    notes.push_back(
+        "Memory of flat parameters that other streams still use after its last use is not counted.");
   if (a.tied && o.framework == Framework::kTorchtitan)
     notes.push_back("torchtitan's Llama does not share embedding and head: both are counted.");
 }

@@ -93,6 +93,26 @@ BOOST_AUTO_TEST_CASE(accelerate_and_transformers_have_different_versions_of_fsdp
              "2");
 }
 
+BOOST_AUTO_TEST_CASE(settings_of_flat_parameters_are_read_for_version_1_only) {
+  const std::string job =
+      "per_device_train_batch_size: 8\nmodel_name_or_path: gpt2\nfsdp: true\nfsdp_config:\n"
+      "  backward_prefetch: BACKWARD_PRE\n  forward_prefetch: true\n  use_orig_params: false\n";
+  auto s = settings("t.yaml", job + "  version: 1\n", kModelOf8Ranks);
+  BOOST_TEST(value(s, "plan.backward_prefetch") == "pre");
+  BOOST_TEST(value(s, "plan.forward_prefetch") == "true");
+  BOOST_TEST(value(s, "plan.use_orig_params") == "false");
+  s = settings("t.yaml", job, kModelOf8Ranks);
+  for (const char* key : {"plan.backward_prefetch", "plan.forward_prefetch", "plan.use_orig_params"})
+    BOOST_TEST(value(s, key) == "", key);
+  std::vector<runfile::Override> given = kModelOf8Ranks;
+  given.pop_back();  // the file names the number of devices
+  s = settings("a.yaml",
+               "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n"
+               "  fsdp_backward_prefetch: NO_PREFETCH\n",
+               given);
+  BOOST_TEST(value(s, "plan.backward_prefetch") == "none");
+}
+
 BOOST_AUTO_TEST_CASE(buckets_of_ddp_are_given_in_mebibytes) {
   BOOST_TEST(
       value(settings("t.yaml", "per_device_train_batch_size: 8\nddp_bucket_cap_mb: 100\n", kModelOf8Ranks),

@@ -12,7 +12,7 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora".
+/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora", "fsdp1".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -103,6 +103,17 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
       s.fsdp.frozen = s.fsdp.shards;
       s.fsdp.shards = Element::kF32;  // adapters
       s.fsdp.reduce = type("reduce", s.fsdp.shards);
+    }
+    if (f.contains("flat")) {
+      const nlohmann::json& flat = f.at("flat");
+      s.fsdp.separate_ends = false;
+      if (f.at("param") != "") s.fsdp.shards = Element::kF32;
+      s.fsdp.flat = true;
+      s.fsdp.original_parameters = flat.at("orig");
+      s.fsdp.prefetches_forward = flat.at("forward");
+      s.fsdp.backward_prefetch = flat.at("backward") == "pre"    ? BackwardPrefetch::kBefore
+                                 : flat.at("backward") == "post" ? BackwardPrefetch::kAfter
+                                                                 : BackwardPrefetch::kNone;
     }
     if (f.contains("modules")) {
       s.modules = ModelSource::kTorchtitan;

@@ -80,6 +80,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_fsdp2_by_accelerate_agrees_with_pytorch_in_ev
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 8u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_flat_parameters_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("fsdp1");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 8u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_torchtitan_agrees_with_pytorch_in_every_stored_case) {
   BOOST_TEST(compare("torchtitan").at("llama") >= 30u);
   BOOST_TEST(compare("torchtitan-2024").at("llama") >= 24u);
@@ -132,6 +138,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_stage_3_of_deepspeed_agrees_with_pytorch_in_e
   const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3", 256, false);
   BOOST_TEST(cases_of_family.size() == 7u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
+}
+
+BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_stage_3_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3-lora", 256, false);
+  BOOST_TEST(cases_of_family.size() == 7u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 5u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {

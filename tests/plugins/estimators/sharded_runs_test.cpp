@@ -125,8 +125,6 @@ BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_
   const double more = static_cast<double>(kept.total_bytes()) - static_cast<double>(reduced.total_bytes());
   BOOST_TEST(more > 0.8 * kGradients);
   BOOST_TEST(more < 1.2 * kGradients);
-  check_refused(r, {{"framework", "transformers"}, {"fsdp_version", "1"}},
-                "plan.fsdp_version = 1: flat parameters are not replayed");
   check_refused(r, {{"framework", "axolotl"}}, "FSDP of axolotl: its own preparation of the model");
   BOOST_CHECK_EXCEPTION(estimate(r, {{"framework", "fsdp2"}, {"fsdp_version", "1"}}), plugin::PluginError,
                         [](const plugin::PluginError& e) {
@@ -137,6 +135,60 @@ BOOST_AUTO_TEST_CASE(transformers_shards_by_fsdp2_and_reduces_in_the_last_micro_
   r.parallel.zero = 1;
   check_refused(r, {{"framework", "transformers"}},
                 "parallel.zero = 1 with FSDP2: fully_shard divides weights");
+}
+
+BOOST_AUTO_TEST_CASE(the_settings_of_a_run_with_flat_parameters_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : test::oracle_records("fsdp1")) {
+    const json& c = record.at("case");
+    const json& policy = c.at("fsdp");
+    const json& flat = policy.at("flat");
+    RunSpec r = run_of(c);
+    if (policy.at("param") == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+    pytorch::Options o = options_of(c);
+    o.name = "transformers", o.by_accelerate = o.flat_parameters = true;
+    o.no_sync = policy.at("sync") == "last";
+    o.original_parameters = flat.at("orig"), o.forward_prefetch = flat.at("forward");
+    o.backward_prefetch = frameworks::BackwardPrefetch(flat.at("backward") == "pre"    ? 1
+                                                       : flat.at("backward") == "post" ? 2
+                                                                                       : 0);
+    compare_fsdp(record, std::move(r), o);
+    ++cases;
+  }
+  BOOST_TEST(cases >= 48u);
+}
+
+BOOST_AUTO_TEST_CASE(version_1_of_fsdp_has_flat_parameters) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3;
+  const auto of = [&](std::map<std::string, std::string> options) {
+    options.emplace("framework", "transformers");
+    options.emplace("fsdp_version", "1");
+    return estimate(r, std::move(options));
+  };
+  const MemoryReport plain = of({});
+  BOOST_TEST(
+      has_note(plain, "FSDP1: 8 ranks with f32 shards of flat parameters; weights are gathered in bf16"));
+  BOOST_TEST(has_note(plain, "FSDP1 gathers them in bf16"));
+  // A layer that is gathered early exists besides the one that computes.
+  constexpr double kParameters = 8030261248.0, kRoot = 2 * 128256.0 * 4096 + 4096,
+                   kLayer = 2 * (kParameters - kRoot) / 32;
+  const auto weights = [](const MemoryReport& report) {
+    return static_cast<double>(bytes_of(report, Purpose::kWeights));
+  };
+  BOOST_TEST(weights(of({{"backward_prefetch", "pre"}})) > weights(plain) + 0.99 * kLayer);
+  BOOST_TEST(weights(of({{"forward_prefetch", "true"}})) > weights(plain) + 0.99 * kLayer);
+  r.parallel.zero = 2;  // no layer is freed after its forward pass
+  BOOST_TEST(weights(of({})) > weights(plain) + 30 * kLayer);
+  r.parallel.zero = 3;
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+  check_refused(r, {{"framework", "transformers"}, {"fsdp_version", "1"}}, "adapters under FSDP1");
+  BOOST_CHECK_EXCEPTION(
+      estimate(r, {{"framework", "transformers"}, {"use_orig_params", "false"}}), plugin::PluginError,
+      [](const plugin::PluginError& e) {
+        return std::string(e.what()).find("plan.use_orig_params of transformers: it is a setting of FSDP1") !=
+               std::string::npos;
+      });
 }
 
 BOOST_AUTO_TEST_CASE(gradients_that_are_views_of_the_buckets_of_ddp_exist_once) {
@@ -185,8 +237,10 @@ BOOST_AUTO_TEST_CASE(the_settings_of_a_deepspeed_run_allocate_what_pytorch_count
 }
 
 BOOST_AUTO_TEST_CASE(the_settings_of_stage_3_allocate_what_pytorch_counts) {
-  std::size_t cases = 0;
-  for (const json& record : test::oracle_records("deepspeed3")) {
+  std::size_t cases = 0, with_adapters = 0;
+  std::vector<json> records = test::oracle_records("deepspeed3");
+  for (json& record : test::oracle_records("deepspeed3-lora")) records.push_back(std::move(record));
+  for (const json& record : records) {
     const json &c = record.at("case"), &zero = c.at("zero");
     if (zero.at("groups") != 2) continue;  // transformers always makes two
     RunSpec r = run_of(c);
@@ -203,9 +257,10 @@ BOOST_AUTO_TEST_CASE(the_settings_of_stage_3_allocate_what_pytorch_counts) {
           c, r, o, [&](frameworks::StepSettings& s) { s.zero.sub_group = zero.at("sub_group"); });
       BOOST_TEST(std::max(own, measured) - std::min(own, measured) <= 256u);
     }
-    ++cases;
+    ++(c.at("lora") > 0 ? with_adapters : cases);
   }
   BOOST_TEST(cases >= 20u);
+  BOOST_TEST(with_adapters >= 12u);
 }
 
 BOOST_AUTO_TEST_CASE(stage_3_of_deepspeed_keeps_a_part_of_the_weights_and_has_settings) {
@@ -260,9 +315,6 @@ BOOST_AUTO_TEST_CASE(a_deepspeed_run_shards_its_states_and_is_refused_where_it_w
   other = r, other.weight = DType::kF32, other.master = DType::kNone;
   check_refused(other, {{"framework", "deepspeed"}},
                 "plan.weights = \"fp32\" under DeepSpeed: its torch_autocast");
-  other = r, other.mode = RunMode::kLora, other.lora_rank = 8, other.lora_targets = 1;
-  other.parallel.zero = 3;
-  check_refused(other, {{"framework", "deepspeed"}}, "adapters under ZeRO 3 of DeepSpeed");
   other = r, other.memory.optimizer_in = Tier::kHost;
   check_refused(other, {{"framework", "deepspeed"}}, "plan.offload_optimizer");
 }

@@ -1,0 +1,76 @@
+// FSDP1 (FullyShardedDataParallel of torch.distributed.fsdp): flat parameters on rank 0, when they are
+// gathered and their gradients reduced. Describes torch 2.15. Called as FSDP2 is (fsdp.hpp); adapters are not
+// described.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/frameworks/fsdp.hpp"
+
+namespace trainhost::frameworks {
+
+/// Every layer is a unit, and what is outside of the layers is the root unit. The parameters of a unit are
+/// views of one flat tensor, of which a rank has a shard. A unit is gathered before its forward pass: the
+/// shard is cast, if need be, and gathered into the memory of the flat tensor, which is freed after the
+/// forward pass and gathered again before the backward pass. The backward pass concatenates the gradients of
+/// all views; the result is reduced, and cast to the type of the shard.
+///
+/// The units of one model. Weights that parameter() returns are views, without memory until their unit is
+/// gathered.
+class FlatFsdp : public ShardedUnits {
+ public:
+  FlatFsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers);
+
+  Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
+                   bool trained = true) override;
+  std::vector<Tensor> start() override;
+
+  void before_forward(std::int32_t unit) override;
+  Tensor input(std::int32_t, const Tensor& x) override { return x; }
+  void after_forward(std::int32_t unit, const Tensor& output) override;
+  void before_backward(bool reduces) override { reduces_ = reduces; }
+  void after_backward() override;
+
+ private:
+  struct View {
+    Tensor tensor;
+    std::uint64_t padding = 0;  // elements before it
+  };
+  struct Unit {
+    std::vector<View> views;
+    Element type = Element::kF32;  // of the gathered weights
+    std::int32_t layer = -1;
+    std::uint64_t elements = 0;        // with padding
+    std::uint64_t padding_behind = 0;  // elements of it
+    std::uint64_t part = 0;            // elements of a rank
+    Tensor flat, shard;
+    Tensor reduced;               // gradient of the shard
+    std::vector<Tensor> updated;  // the optimizer's parameters: parts of the shard, or the shard
+    bool whole = false;
+    bool waits = false;  // for its backward pass
+  };
+
+  /// All but the root unit are layers.
+  Unit& unit(std::int32_t index) { return units_[static_cast<std::size_t>(index + 1)]; }
+  bool is_cast(const Unit& u) const { return u.type != policy_.shards; }
+  Tensor buffer(const Unit& u, std::uint64_t elements, Element type, Purpose purpose, const char* name,
+                Stream stream);
+  void allocate_once();
+  void add_padding(Unit& u);
+  void gather(Unit& u);
+  void make_views(Unit& u);
+  void free_weights(Unit& u);
+  void unit_before_backward(std::size_t index);
+  void unit_after_backward(Unit& u);
+  void gather_before(std::size_t index);
+  void reduce(Unit& u);
+
+  Tape& t_;
+  FsdpPolicy policy_;
+  std::vector<Unit> units_;  // root, layers
+  bool reduces_ = true;
+  bool started_ = false;      // the first forward pass has begun
+  bool order_known_ = false;  // the first backward pass has ended
+};
+
+}  // namespace trainhost::frameworks
