@@ -1,10 +1,10 @@
 // The weights of a Decoder, in the order of model.parameters(), which decides DDP's buckets and ZeRO's
 // partitions: whole on each rank, as shards of FSDP2, or as parts of ZeRO 3. Loading them is not described.
 // The forward pass: decoder.cpp.
+#include <utility>
+
 #include "core/frameworks/decoder.hpp"
 #include "core/frameworks/flat_fsdp.hpp"
-
-#include <utility>
 
 namespace trainhost::frameworks {
 Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const StepSettings& settings)

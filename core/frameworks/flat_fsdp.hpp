@@ -56,7 +56,6 @@ class FlatFsdp : public ShardedUnits {
   Tensor buffer(const Unit& u, std::uint64_t elements, Element type, Purpose purpose, const char* name,
                 Stream stream);
   void allocate_once();
-  void add_padding(Unit& u);
   void gather(Unit& u);
   void make_views(Unit& u);
   void free_weights(Unit& u);
