@@ -18,12 +18,17 @@ bool allows_fallback(const std::string& status) {
   return status == "unavailable" || status == "unsupported" || status == "rejected";
 }
 
+/// Why a backend cannot be used, and what to do about it.
+struct Reason {
+  std::string text, hint;
+};
+
 /// The trainer `id`, or nullptr and the reason why it cannot be used.
 /// probe() loads the engine's vendor library where there is one, so it is the first call that can fail for
 /// reasons of the machine.
-plugin::Trainer* usable_trainer(plugin::Registry& registry, const std::string& id, std::string& reason) {
+plugin::Trainer* usable_trainer(plugin::Registry& registry, const std::string& id, Reason& reason) {
   if (!registry.find(id)) {
-    reason = fmt::format("no installed plugin provides the {} backend", id);
+    reason.text = fmt::format("no installed plugin provides the {} backend", id);
     return nullptr;
   }
   try {
@@ -32,7 +37,7 @@ plugin::Trainer* usable_trainer(plugin::Registry& registry, const std::string& i
     return &t;
   } catch (const plugin::PluginError& e) {
     if (!allows_fallback(e.status())) throw;
-    reason = e.what();
+    reason = {e.what(), e.hint()};
     return nullptr;
   }
 }
@@ -89,22 +94,24 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
 
   if (requested != "auto" && from == all.end()) require_backend(registry, requested, where);
   for (const std::string& id : order) {
-    std::string reason;
+    Reason reason;
     if (plugin::Trainer* t = usable_trainer(registry, id, reason)) {
       c.trainer = t;
       c.id = id;
       c.trace += fmt::format("{}: used\n", id);
       return c;
     }
-    c.trace += fmt::format("{}: {}\n", id, reason);
+    c.trace += fmt::format("{}: {}\n", id, reason.text);
     // The first reason is that of the backend that the user named; later ones concern its fallbacks.
-    if (requested != "auto" && c.fallback_reason.empty()) c.fallback_reason = reason;
+    if (requested != "auto" && c.fallback_reason.empty())
+      c.fallback_reason = reason.text, c.fallback_hint = reason.hint;
   }
   std::string why = c.trace.substr(0, c.trace.find_last_not_of('\n') + 1);
   std::replace(why.begin(), why.end(), '\n', ';');
+  const char* other = order.size() > 1 || allow_fallback ? "see trainhost plugins list -v"
+                                                         : "omit --no-fallback to try other backends";
   throw Error(Exit::kNoBackend, fmt::format("backend '{}' cannot be used: {}", requested, why),
-              order.size() > 1 || allow_fallback ? "see trainhost plugins list -v"
-                                                 : "omit --no-fallback to try other backends");
+              c.fallback_hint.empty() ? other : c.fallback_hint + "; or " + other);
 }
 
 bool is_for_gpu_of_budget(const runfile::RunConfig& c) {

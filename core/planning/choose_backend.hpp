@@ -14,6 +14,7 @@ struct Choice {
   std::string id;               // "cpu"
   std::string requested;        // as requested: "auto", "cuda", ...
   std::string fallback_reason;  // why the requested backend is not used; "" if it is, or for "auto"
+  std::string fallback_hint;    // what to do about it; "" if the plugin says nothing
   std::string trace;            // one line per candidate with its outcome, for -v
 };
 

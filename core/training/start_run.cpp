@@ -33,8 +33,8 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
   choice_ = planning::choose_backend(registry, c.backend, o.allow_fallback, c.backend_order,
                                      planning::position_of_key(c, "train.backend"));
   if (!choice_.fallback_reason.empty())
-    report(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason,
-                       choice_.id));
+    report(fmt::format("{}: {}; training on {} instead{}", choice_.requested, choice_.fallback_reason,
+                       choice_.id, choice_.fallback_hint.empty() ? "" : " (" + choice_.fallback_hint + ")"));
   if (o.verbosity > 0) report(choice_.trace);
   planning::PlanRequest request;
   request.trainer = choice_.id;

@@ -8,11 +8,25 @@ from dataclasses import dataclass, field
 
 # Kernels of attention: products of [queries, D] x [D, keys] that each executes over the pairs inside the causal mask.
 # The backward pass runs in two kernels, so both compute q k^T and do v^T: 9 products a layer where 7 would do.
-ATTENTION_PRODUCTS = {"attention": 2, "attention_bwd: dk, dv": 4, "attention_bwd: dq": 3}
+ATTENTION_PRODUCTS = {"attention": 2, "attention_bwd: dq": 3, "attention_bwd: dk, dv": 4}
 # Rate of such a product as a part of the rate of the model's matrix products (forward, backward): mma.sync reaches about
 # two thirds of what wgmma does on Hopper, and softmax stands between the products. Without tensor cores: FMA.
 ATTENTION_SHARE = {"bf16": (0.37, 0.29), "tf32": (0.30, 0.22), "fp32": (0.62, 0.62)}
-# Fused element-wise kernels as a part of the rate at which the device copies.
+# Elements that every other kernel of a layer reads and writes for one token, as multiples of (hidden size, width of
+# all key heads, intermediate size). Query heads together are as wide as the hidden size.
+ELEMENTWISE = {
+    "norms": (4, 0, 0),  # two; x -> y
+    "norms, backward": (8, 0, 0),  # two; dy, x and the sum so far -> the sum
+    "RoPE, both passes": (4, 4, 0),  # q and k in place
+    "SwiGLU": (0, 0, 3),  # gate, up -> product
+    "SwiGLU, backward": (0, 0, 5),  # gradient of the product, gate, up -> gradients of gate and up
+    "residuals": (2, 0, 0),  # read by two products besides their operands
+    "outputs for delta": (1, 0, 0),  # read by the kernel of dq besides its operands
+}
+# Elements that a backward pass with five products would write and read, as a multiple of tokens of a sequence x query
+# heads: the gradients of the scores below the diagonal.
+FIVE_PRODUCTS_ELEMENTS = 2 * 0.5
+# Element-wise kernels as a part of the rate at which the device copies.
 ELEMENTWISE_SHARE = 0.93
 # Rates that are expected of a device: copies inside it (read and written), pinned copies, and products by precision.
 EXPECTED = {
@@ -124,6 +138,24 @@ class Roofline:
                 "loss": self.loss, "update": self.update}
 
 
+def elementwise_elements(m: Dims) -> int:
+    """Elements that the kernels of ELEMENTWISE move per token and layer."""
+    return sum(h * m.hidden + k * m.kv_width + i * m.intermediate for h, k, i in ELEMENTWISE.values())
+
+
+def five_products(m: Dims, precision: str, tokens: int, rates: Rates):
+    """What a backward pass of attention with 5 instead of 7 products would give, if one kernel stored the gradients of
+    the scores and another one multiplied them: (tokens per second, device memory in bytes per sequence). No part of the
+    stores and loads overlaps with products. None if a rate is missing."""
+    r = roofline(m, precision, tokens, rates)
+    if r is None:
+        return None
+    element = 2 if precision == "bf16" else 4
+    moved = m.layers * FIVE_PRODUCTS_ELEMENTS * m.seq * m.heads * element / (ELEMENTWISE_SHARE * rates.copy)
+    saved = 2 / 7 * sum(s for name, s in r.attention.items() if name != "attention")
+    return 1 / (1 / r.tokens_per_s - saved + moved), m.seq * m.seq // 2 * m.heads * element
+
+
 def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
     """The roofline of one step of `tokens` tokens; None if a rate is missing."""
     rate = rates.of_model(m, precision)
@@ -137,7 +169,7 @@ def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
         products=6 * m.matrix_elements / rate,  # forward, and both gradients
         attention={kernel: count * one / (forward if kernel == "attention" else backward)
                    for kernel, count in ATTENTION_PRODUCTS.items()},
-        elementwise=m.layers * (24 * m.hidden + 8 * m.intermediate) * element / bytes_per_s,
+        elementwise=m.layers * elementwise_elements(m) * element / bytes_per_s,
         loss=3 * m.vocab * element / bytes_per_s,
         update=m.parameters * (30 if precision == "bf16" else 28) / bytes_per_s / tokens,
     )
@@ -194,6 +226,9 @@ def main() -> int:
             line = roofline(m, precision, 16 * m.seq, expected_rates(device, m))
             parts = ", ".join(f"{name} {s * line.tokens_per_s:.0%}" for name, s in line.kernels().items())
             print(f"{m.name}, {precision}: {line.tokens_per_s:,.0f} tokens/s: {parts}")
+            other, memory = five_products(m, precision, 16 * m.seq, expected_rates(device, m))
+            print(f"  with 5 products in the backward pass: {other:,.0f} tokens/s ({other / line.tokens_per_s - 1:+.1%}), "
+                  f"and {memory / 2**20:,.0f} MiB more per sequence of a call")
     return 0
 
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <string>
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
@@ -14,10 +15,11 @@ namespace trainhost::cuda {
 namespace {
 
 constexpr const char* kTag = "arena";
+// At most 159 characters fit into th_error.
 constexpr const char* kHint =
-    "set memory.budget to less than what is free, reduce train.micro_batch, or set train.recompute = "
-    "\"auto\" or "
-    "plugin.cuda.mode = \"streamed\"; nvidia-smi lists the processes on the device";
+    "set memory.budget below what is free, or plugin.cuda.mode = \"streamed\", or reduce train.micro_batch; "
+    "nvidia-smi lists the processes on the device";
+static_assert(std::char_traits<char>::length(kHint) < sizeof(th_error::hint));
 
 }  // namespace
 

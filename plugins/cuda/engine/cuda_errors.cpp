@@ -1,5 +1,6 @@
 // Classifies error codes of the CUDA runtime and of cuBLAS, with a hint for every code after which the device
-// is lost. Only reports: what a run does after an error is in instance.cpp. See cuda_errors.hpp.
+// is lost or cannot be used. Only reports: what a run does after an error is in instance.cpp. See
+// cuda_errors.hpp.
 #include "plugins/cuda/engine/cuda_errors.hpp"
 
 #include <mutex>
@@ -10,20 +11,19 @@
 namespace trainhost::cuda {
 namespace {
 
-struct LostDeviceError {
+struct DeviceError {
   int code;
   const char* hint;
 };
 // Errors after which the device is lost. Numbers instead of enumerators of cudaError_t: the numbers are the
 // same in every toolkit, some enumerators exist only in newer ones.
-constexpr LostDeviceError kLostDeviceErrors[] = {
-    {46, "another process uses the device exclusively, or its compute mode is prohibited: see nvidia-smi"},
+constexpr DeviceError kLostDeviceErrors[] = {
     {214, "an uncorrectable memory error: drain this GPU and reset it before it runs other work"},
     {220, "an uncorrectable NVLink error: drain this GPU"},
     {226, "an uncorrectable memory error of this process's pages: run again with --resume"},
     {700, "a kernel accessed memory out of bounds: this is a bug in the trainer, please report it"},
     {702, "a kernel exceeded the time limit of a GPU with a display: use a GPU without one"},
-    {709, "the context was destroyed"},
+    {709, "the context was destroyed, as by a reset of the GPU: nvidia-smi shows its state"},
     {710, "an assertion in a kernel failed: this is a bug in the trainer, please report it"},
     {714, "the hardware stack is corrupt: drain this GPU"},
     {715, "an illegal instruction: drain this GPU if it happens again"},
@@ -32,8 +32,29 @@ constexpr LostDeviceError kLostDeviceErrors[] = {
     {718, "an invalid program counter: drain this GPU if it happens again"},
     {719, "a kernel failed: see the kernel log for an Xid; drain this GPU if it happens again"},
     {721, "an error on the device could not be contained: drain this GPU"},
-    {999, "the driver gave no reason: see the kernel log for an Xid (79: the GPU has fallen off the bus)"},
+    {999, "see the kernel log for an Xid; 79: the GPU has fallen off the bus: reboot, or use another GPU"},
 };
+
+// Errors by which the driver gives no access to a device. Before a run was created, it cannot be used; during
+// a run it is lost: it was reset, fell off the bus, or its compute mode was changed.
+struct NoAccessError {
+  int code;
+  const char *before, *hint_before;
+};
+constexpr NoAccessError kNoAccessErrors[] = {
+    {46, "the device is busy or in exclusive mode",
+     "`nvidia-smi -q -d COMPUTE,PIDS` shows its compute mode and the process that uses it: end that process, "
+     "or set plugin.cuda.device"},
+    {100, "the driver has no device",
+     "nvidia-smi -L lists its devices; the kernel log says why one is missing"},
+    {101, "the driver has no such device", "nvidia-smi -L lists its devices"},
+    {304, "the driver cannot open the device", "check the permissions of /dev/nvidia*; else reboot"},
+    {802, "the driver is not ready",
+     "the fabric manager is not running: systemctl status nvidia-fabricmanager"},
+};
+constexpr const char* kHintDuring =
+    "the GPU was reset, has fallen off the bus, or has another compute mode: nvidia-smi and the kernel log "
+    "(Xid) show which";
 
 // A pointer, because glibc ends the process if it has no memory to register the destructor of a thread-local
 // variable.
@@ -47,10 +68,18 @@ const std::string* kept(const std::string& name) {
   return &*names.insert(name).first;
 }
 
-const LostDeviceError* find_lost_device_error(int code) {
-  for (const LostDeviceError& k : kLostDeviceErrors)
+const NoAccessError* find_no_access_error(int code) {
+  for (const NoAccessError& k : kNoAccessErrors)
     if (k.code == code) return &k;
   return nullptr;
+}
+
+/// What to do about an error after which the device is lost; null if it is not. The name of the device is
+/// known to the calling thread from the creation of a run on.
+const char* hint_of_lost_device(int code) {
+  for (const DeviceError& k : kLostDeviceErrors)
+    if (k.code == code) return k.hint;
+  return t_device_name && find_no_access_error(code) ? kHintDuring : nullptr;
 }
 
 }  // namespace
@@ -59,7 +88,7 @@ void set_device_name_for_messages(const std::string& device) {
   t_device_name = device.empty() ? nullptr : kept(device);
 }
 
-bool device_lost(cudaError_t status) { return find_lost_device_error(static_cast<int>(status)) != nullptr; }
+bool device_lost(cudaError_t status) { return hint_of_lost_device(static_cast<int>(status)) != nullptr; }
 
 void check(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
@@ -69,16 +98,14 @@ void check(cudaError_t status, const std::string& what) {
     throw abi::StatusError(TH_E_DEVICE_OOM, what + ": out of device memory",
                            "reduce train.micro_batch, or set train.recompute = \"auto\"")
         .of("cuda", number);
-  if (status == cudaErrorDevicesUnavailable)
-    throw abi::StatusError(
-        TH_E_UNAVAILABLE, what + ": the device is busy or in exclusive mode: " + error,
-        "another process uses it alone: `nvidia-smi -q -d COMPUTE,PIDS` shows the mode and the process")
-        .of("cuda", number);
-  if (const LostDeviceError* k = find_lost_device_error(number))
+  if (const char* hint = hint_of_lost_device(number))
     throw abi::StatusError(
         TH_E_DEVICE_LOST,
         (t_device_name ? *t_device_name : std::string("the GPU")) + " is lost while " + what + ": " + error,
-        k->hint)
+        hint)
+        .of("cuda", number);
+  if (const NoAccessError* k = find_no_access_error(number))
+    throw abi::StatusError(TH_E_UNAVAILABLE, what + ": " + k->before + ": " + error, k->hint_before)
         .of("cuda", number);
   throw abi::StatusError(TH_E_INTERNAL, what + ": " + error).of("cuda", number);
 }

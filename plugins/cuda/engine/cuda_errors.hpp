@@ -12,13 +12,14 @@ namespace trainhost::cuda {
 
 /// Throws abi::StatusError unless `status` is success: TH_E_DEVICE_OOM if the device is out of memory,
 /// TH_E_DEVICE_LOST if no call on this device can succeed in this process any more (uncorrectable memory
-/// error, GPU off the bus, faulted kernel), else TH_E_INTERNAL. `what`: the operation, for example "queueing
-/// layers.3 attention".
+/// error, GPU off the bus, faulted kernel), TH_E_UNAVAILABLE if the driver gives no access to it before a run
+/// was created (exclusive mode), else TH_E_INTERNAL. `what`: the operation, for example "queueing layers.3
+/// attention".
 void check(cudaError_t status, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
 
-/// Sets the device name that messages of the calling thread use, "device 0 (NVIDIA H200)"; "": not known
-/// yet.
+/// Sets the device name that messages of the calling thread use, "device 0 (NVIDIA H200)"; "": no run was
+/// created yet.
 void set_device_name_for_messages(const std::string& device);
 
 /// True if after this error every further call on the device fails as well.

@@ -157,7 +157,8 @@ CudnnAttention::CudnnAttention(const step::Program& program, int compute_capabil
     for (std::uint32_t layer = 0; layer < m.layers; ++layer) {
       AttentionShape s{program.run.micro_batch, program.run.seq_len, m.heads, m.kv_heads, m.head_dim,
                        m.window(layer)};
-      forward_of(s);
+      if (const Key key(s.sequences, s.window); !forward_.contains(key))
+        forward_.emplace(key, cudnn::forward_plan(s, {handle_}, workspace_limit_));
       s.sequences = backward_sequences_;
       const Key key(s.sequences, s.window);
       if (program.run.mode == RunMode::kInference || backward_.contains(key)) continue;
@@ -174,19 +175,13 @@ CudnnAttention::~CudnnAttention() {
   cudnn::library().cudnnDestroy(handle_);
 }
 
-cudnn::Plan& CudnnAttention::forward_of(const AttentionShape& s) {
-  const Key key(s.sequences, s.window);
-  if (const auto it = forward_.find(key); it != forward_.end()) return it->second;
-  return forward_.emplace(key, cudnn::forward_plan(s, {handle_}, workspace_limit_)).first->second;
-}
-
 void CudnnAttention::forward(cudaStream_t stream, const AttentionShape& s, const Bf16* qkv, Bf16* o,
                              float* lse) {
   Bf16* q = const_cast<Bf16*>(qkv);  // cuDNN's interface has no const; it reads q, k and v only
   Bf16 *k = q + std::size_t{s.heads} * s.d, *v = k + std::size_t{s.kv_heads} * s.d;
   void* const at[] = {q, k, v, o, lse};
   cudnn::check(cudnn::library().cudnnSetStream(handle_, stream), "selecting the stream of cuDNN");
-  forward_of(s).run(handle_, at, workspace_);
+  forward_.at(Key(s.sequences, s.window)).run(handle_, at, workspace_);
 }
 
 void CudnnAttention::backward(cudaStream_t stream, const AttentionShape& s, const Bf16* d_o, const Bf16* o,

@@ -22,9 +22,8 @@ Plan backward_plan(const AttentionShape& s, const Target& target, int compute_ca
 
 class CudnnAttention {
  public:
-  /// Loads cuDNN and makes the plans of every layer for the current device; later calls make plans only for
-  /// evaluations of fewer sequences. Throws abi::StatusError as library() and Plan, or if the device lacks
-  /// memory for a handle.
+  /// Loads cuDNN and makes the plans of every layer for the current device. Throws abi::StatusError as
+  /// library() and Plan, or if the device lacks memory for a handle.
   /// backward_sequences: divides the micro-batch; the plan is made for cudnn_backward_sequences().
   CudnnAttention(const step::Program& program, int compute_capability, std::uint32_t backward_sequences);
   ~CudnnAttention();
@@ -32,10 +31,9 @@ class CudnnAttention {
 
   /// The planned buffer of at least cudnn_workspace_bytes(), shared with cuBLASLt; required before forward().
   void use_workspace(void* workspace) { workspace_ = workspace; }
-  /// Operands as in attention().
+  /// Operands as in attention(); `s.sequences` must be the micro-batch of the run.
   void forward(cudaStream_t stream, const AttentionShape& s, const Bf16* qkv, Bf16* o, float* lse);
-  /// Operands as in attention_bwd(); `s.sequences` must be the micro-batch of the run. delta is written in
-  /// the layout of lse.
+  /// Operands as in attention_bwd(), `s` as in forward(). delta is written in the layout of lse.
   void backward(cudaStream_t stream, const AttentionShape& s, const Bf16* d_o, const Bf16* o,
                 const float* lse, const Bf16* qkv, float* delta, Bf16* dqkv);
   /// "cuDNN 9.19.0": on which the bits of a run depend.
@@ -43,7 +41,6 @@ class CudnnAttention {
 
  private:
   using Key = std::tuple<std::uint32_t, std::uint32_t>;  // sequences, window
-  cudnn::Plan& forward_of(const AttentionShape& s);
 
   const std::uint32_t backward_sequences_;
   const std::uint64_t workspace_limit_;

@@ -240,11 +240,14 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
 
 Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
                            UpdateResult& out) {
-  const std::uint64_t rows = std::uint64_t{sequences} * program_.run.seq_len;
-  out.counted = counted_targets(targets, rows);
+  const std::uint64_t given = std::uint64_t{sequences} * program_.run.seq_len,
+                      rows = program_.run.tokens_per_micro_batch();
+  out.counted = counted_targets(targets, given);
   Scope scope(*this);
   std::fill(inputs_.up(), inputs_.up() + step::kScalarCount, 0.0);
-  inputs_.fill(tokens, targets, 1, rows);
+  // The device computes a whole micro-batch in any case: products of fewer rows would be other shapes, whose
+  // algorithms were not chosen and whose code was not loaded before the memory of the plan was allocated.
+  inputs_.fill(tokens, targets, 1, given);
   inputs_.send_scalars(kernels_);
   ctx_.step = {rows, 0, 0, true, 0};
   inputs_.send(kernels_, 0, rows, 0);

@@ -108,9 +108,9 @@ void Executor::queue_one(std::span<const step::Op> ops) {
   record_end(kKernels, sequence);
 }
 
-/// Queues rows [first, first + rows) of a copy. Activations of a short micro-batch (evaluation) have fewer
-/// rows than planned; buffers whose rows are not tokens (parameters, gradients) are copied whole. A transfer
-/// is counted once, when its first rows are queued.
+/// Queues rows [first, first + rows) of a copy. Of activations, no rows behind the tokens of the section are
+/// copied; buffers whose rows are not tokens (parameters, gradients) are copied whole. A transfer is counted
+/// once, when its first rows are queued.
 void Executor::queue_copy(const step::Op& op, std::uint64_t first, std::uint64_t rows) {
   const step::Buffer &from = program_[op[copy::kFrom]], &to = program_[op[copy::kTo]];
   const bool upwards = to.tier == Tier::kDevice,

@@ -16,7 +16,7 @@ namespace trainhost::cuda {
 class CudnnAttention;
 
 struct StepState {
-  std::uint64_t rows = 0;      // tokens of this micro-batch; fewer than planned only in evaluation
+  std::uint64_t rows = 0;      // tokens of a micro-batch, or 1 in generation
   std::uint32_t micro = 0;     // index of the micro-batch in the update
   std::uint32_t instance = 0;  // instance of ring buffers (Buffer::ring) that this micro-batch uses
   bool first_micro = true;     // gradients with kFirstWrite are overwritten, not added to

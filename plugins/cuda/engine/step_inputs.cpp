@@ -14,6 +14,7 @@ namespace trainhost::cuda {
 namespace {
 
 constexpr const char* kSending = "sending token ids to the device";
+constexpr std::int32_t kNotCounted = -100;  // a target without a loss
 constexpr std::size_t kScalarBytes = step::kScalarCount * sizeof(double);
 
 }  // namespace
@@ -50,10 +51,11 @@ void StepInputs::fill(const std::int32_t* tokens, const std::int32_t* targets, s
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
   assert(rows <= m && micro_batches <= program_.run.accumulate);
   for (std::uint64_t i = 0; i < micro_batches; ++i) {
-    std::int32_t* to = staged_ + i * 3 * m;  // m, the planned tokens, also if fewer rows are used
+    std::int32_t* to = staged_ + i * 3 * m;
     std::memcpy(to, tokens + i * m, rows * sizeof(std::int32_t));
     std::memcpy(to + m, targets + i * m, rows * sizeof(std::int32_t));
-    sort_rows_by_id(tokens + i * m, rows, to + 2 * m);
+    std::fill(to + rows, to + m, 0), std::fill(to + m + rows, to + 2 * m, kNotCounted);
+    sort_rows_by_id(to, m, to + 2 * m);
   }
 }
 

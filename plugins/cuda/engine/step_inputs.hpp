@@ -17,8 +17,9 @@ class StepInputs {
   /// Both arguments must outlive it.
   StepInputs(const step::Program& program, const Arenas& arenas);
 
-  /// Stores the ids of a whole update, or of one evaluation (micro_batches = 1, `rows` at most the planned
-  /// tokens), and sorts the rows of each micro-batch by id. No copy from the buffer may be pending.
+  /// Stores the ids of a whole update, or of one evaluation (micro_batches = 1), and sorts the rows of each
+  /// micro-batch by id. rows: of each micro-batch, at most the planned tokens; the others get token 0 and a
+  /// target that is not counted. No copy from the buffer may be pending.
   void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
             std::uint64_t rows);
   /// Arguments of a host operation that processes rows [first, first + rows) of a micro-batch.

@@ -22,8 +22,9 @@ using Result = int;  // CUresult
 constexpr Result kNotInitialized = 3, kStub = 34, kNotPermitted = 800, kNoDevice = 100, kInvalidDevice = 101,
                  kOperatingSystem = 304, kUnavailable = 46, kNotReady = 802, kDriverMismatch = 803,
                  kCompatNotSupported = 804, kUnknown = 999;
-// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_* and _MULTIPROCESSOR_COUNT
-constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;
+// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, _MULTIPROCESSOR_COUNT and _COMPUTE_MODE
+constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16, kComputeMode = 20;
+constexpr int kProhibited = 2;  // CU_COMPUTEMODE_PROHIBITED
 
 VendorLibrary g_driver("libcuda.so.1", "TRAINHOST_CUDA_DRIVER");
 
@@ -116,6 +117,9 @@ Device describe(int index) {
   check(attribute(&d.major, kMajor, handle), "cuDeviceGetAttribute");
   check(attribute(&d.minor, kMinor, handle), "cuDeviceGetAttribute");
   check(attribute(&d.multiprocessors, kMultiprocessors, handle), "cuDeviceGetAttribute");
+  int compute_mode = 0;
+  check(attribute(&compute_mode, kComputeMode, handle), "cuDeviceGetAttribute");
+  d.prohibited = compute_mode == kProhibited;
   std::size_t total = 0;
   check(need<Result (*)(std::size_t*, int)>("cuDeviceTotalMem_v2")(&total, handle), "cuDeviceTotalMem");
   d.total_bytes = total;

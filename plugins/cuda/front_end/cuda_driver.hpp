@@ -14,6 +14,7 @@ struct Device {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
+  bool prohibited = false;  // its compute mode permits no CUDA context
   std::uint64_t total_bytes = 0;
   std::array<unsigned char, 16> uuid{};  // of the MIG slice if the device is one
   bool has_uuid = false;

@@ -62,6 +62,16 @@ void require_usable(const SelectedDevice& d) {
         device_text(d) + " has compute capability " + version_text(d.major, d.minor) +
             ", the cuda trainer needs " + least + " or newer: tensor cores for bf16 and TF32 (Ampere)",
         d.count > 1 ? "plugin.cuda.device selects another device; nvidia-smi -L lists them" : "");
+  const char* another = d.count > 1 ? "; or plugin.cuda.device selects another device" : "";
+  if (const std::string fault = nvml_fault(d); !fault.empty())
+    throw abi::StatusError(
+        TH_E_UNAVAILABLE, device_text(d) + " " + fault,
+        std::string("see the kernel log for an Xid, then reset the GPU or reboot") + another);
+  if (d.prohibited)
+    throw abi::StatusError(TH_E_UNAVAILABLE,
+                           device_text(d) + " has the compute mode \"prohibited\": no process may use it",
+                           "`nvidia-smi -i " + (uuid_of(d).empty() ? std::to_string(d.index) : uuid_of(d)) +
+                               " -c DEFAULT` changes it, as root" + another);
   const std::uint64_t free = free_bytes_of(d);
   if (free < kLeastFreeBytes)
     throw abi::StatusError(

@@ -18,8 +18,8 @@ struct SelectedDevice : Device {
 /// TH_E_ARG if there is no device with that index.
 SelectedDevice device_of(int index);
 
-/// Throws abi::StatusError (TH_E_UNAVAILABLE) if the compute capability is too low or if too little memory is
-/// free.
+/// Throws abi::StatusError (TH_E_UNAVAILABLE) if the compute capability is too low, if NVML says that the
+/// device is lost or must be reset, if its compute mode prohibits its use, or if too little memory is free.
 void require_usable(const SelectedDevice& device);
 
 /// Throws abi::StatusError (TH_E_UNAVAILABLE) if an engine of these architectures has no code for the device.

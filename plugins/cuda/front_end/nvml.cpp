@@ -14,6 +14,8 @@ namespace {
 
 using Handle = void*;
 using ByText = int (*)(const char*, Handle*);
+// Values of nvmlReturn_t.
+constexpr int kNotFound = 6, kGpuIsLost = 15, kResetRequired = 16;
 struct Memory {
   unsigned long long total, free, used;
 };
@@ -62,6 +64,14 @@ Handle handle_of(const Device& d) {
   return nullptr;
 }
 
+/// Result of nvmlDeviceGetMemoryInfo(), or kNotFound if NVML is missing or does not know the device.
+int query_memory(const Device& d, Memory& m) {
+  if (!initialise()) return kNotFound;
+  const auto memory = g_nvml.find<int (*)(Handle, Memory*)>("nvmlDeviceGetMemoryInfo");
+  const Handle h = handle_of(d);
+  return h && memory ? memory(h, &m) : kNotFound;
+}
+
 }  // namespace
 
 std::optional<unsigned> nvml_device_count() {
@@ -78,12 +88,21 @@ std::string uuid_of(const Device& d) {
   return uuid_text(d.name.find(" MIG ") == d.name.npos ? "GPU-" : "MIG-", d.uuid);
 }
 
-std::optional<std::uint64_t> nvml_free_bytes(const Device& d) {
-  if (!initialise()) return std::nullopt;
-  auto memory = g_nvml.find<int (*)(Handle, Memory*)>("nvmlDeviceGetMemoryInfo");
-  const Handle h = handle_of(d);
+std::string nvml_fault(const Device& d) {
   Memory m{};
-  if (!h || !memory || memory(h, &m) != 0) return std::nullopt;
+  switch (query_memory(d, m)) {
+    case kGpuIsLost:
+      return "has fallen off the bus or cannot be accessed";
+    case kResetRequired:
+      return "must be reset before it can be used";
+    default:
+      return "";
+  }
+}
+
+std::optional<std::uint64_t> nvml_free_bytes(const Device& d) {
+  Memory m{};
+  if (query_memory(d, m) != 0) return std::nullopt;
   return std::min<std::uint64_t>(m.free, d.total_bytes);
 }
 

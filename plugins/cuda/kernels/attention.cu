@@ -1,7 +1,7 @@
 // Attention over whole sequences: selects the implementation, and computes the row sums `delta` that the
-// gradient needs. Tensor cores (attention_mma_*.cu) for bf16, and for f32 if TF32 products are allowed, where
-// the head size has a kernel; else f32 FMA arithmetic (attention_plain_*.cu). Attention of one generated
-// token: attention_step.cu.
+// plain gradient reads. Tensor cores (attention_mma_*.cu) for bf16, and for f32 if TF32 products are allowed,
+// where the head size has a kernel; else f32 FMA arithmetic (attention_plain_*.cu). Attention of one
+// generated token: attention_step.cu.
 #include <type_traits>
 
 #include "plugins/cuda/kernels/attention_common.hpp"
@@ -28,8 +28,9 @@ __global__ void __launch_bounds__(kDeltaThreads)
   if (threadIdx.x % kWarp == 0) delta[pair] = sum;
 }
 
-// The same with 16-byte loads: kLanes = d * sizeof(T) / 16 consecutive lanes per pair, a power of two, so
-// that the butterfly below stays inside a pair. Lanes beyond the last pair take part in the shuffles with 0.
+// The same with 16-byte loads, for f32: kLanes = d * sizeof(T) / 16 consecutive lanes per pair, a power of
+// two, so that the butterfly below stays inside a pair. Lanes beyond the last pair take part in the shuffles
+// with 0.
 template <class T, unsigned kLanes>
 __global__ void __launch_bounds__(kDeltaThreads)
     wide_delta_kernel(std::uint64_t pairs, const T* __restrict__ d_o, const T* __restrict__ o,
@@ -59,15 +60,10 @@ cudaError_t wide_delta(cudaStream_t stream, std::uint64_t pairs, const T* d_o, c
 template <class T>
 cudaError_t row_delta(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o, float* delta) {
   const std::uint64_t pairs = static_cast<std::uint64_t>(s.sequences) * s.seq * s.heads;
-  switch (s.d * sizeof(T)) {
-    case 128:
-      return wide_delta<T, 8>(stream, pairs, d_o, o, delta);
-    case 256:
-      return wide_delta<T, 16>(stream, pairs, d_o, o, delta);
-    case 512:
-      return wide_delta<T, 32>(stream, pairs, d_o, o, delta);
-    default:
-      break;
+  if constexpr (sizeof(T) == 4) {  // in bf16, heads of these sizes use the tensor cores
+    if (s.d == 32) return wide_delta<T, 8>(stream, pairs, d_o, o, delta);
+    if (s.d == 64) return wide_delta<T, 16>(stream, pairs, d_o, o, delta);
+    if (s.d == 128) return wide_delta<T, 32>(stream, pairs, d_o, o, delta);
   }
   const std::uint64_t blocks = (pairs + kDeltaThreads / kWarp - 1) / (kDeltaThreads / kWarp);
   return launch(delta_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs,
@@ -107,9 +103,10 @@ cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32P
                           const T* o, const float* lse, const T* qkv, float* delta, T* dqkv) {
   if (shape.d > detail::kMaxHeadDim) return cudaErrorInvalidValue;
   const AttentionShape s = detail::normalise_window(shape);
+  if (detail::use_tensor_cores<T>(s, f32))
+    return detail::mma_backward(stream, s, d_o, o, lse, qkv, delta, dqkv);
   const cudaError_t e = detail::row_delta(stream, s, d_o, o, delta);
   if (e != cudaSuccess) return e;
-  if (detail::use_tensor_cores<T>(s, f32)) return detail::mma_backward(stream, s, d_o, lse, delta, qkv, dqkv);
   return detail::plain_backward(stream, s, d_o, lse, delta, qkv, dqkv);
 }
 

@@ -66,7 +66,8 @@ inline unsigned tiles(unsigned n, unsigned tile) { return (n + tile - 1) / tile;
 
 template <class T>
 cudaError_t plain_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
-/// delta[r, h] = sum of d_o * o over a head: the term that the gradient of softmax subtracts.
+/// delta[r, h] = sum of d_o * o over a head: the term that the gradient of softmax subtracts. The plain
+/// version reads it, the other one writes it.
 template <class T>
 cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
                            const float* delta, const T* qkv, T* dqkv);
@@ -79,7 +80,7 @@ bool mma_supports(std::uint32_t d) {
 template <class T>  // float: operands are converted to TF32
 cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
 template <class T>
-cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
-                         const float* delta, const T* qkv, T* dqkv);
+cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o,
+                         const float* lse, const T* qkv, float* delta, T* dqkv);
 
 }  // namespace trainhost::cuda::attention_detail

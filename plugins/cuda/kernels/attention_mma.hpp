@@ -1,8 +1,8 @@
 // Building blocks of the tensor-core attention kernels: swizzled tiles in shared memory, fragments of
 // mma.sync, and the two kinds of warp-wide products. The same code serves bf16 (m16n8k16) and f32 as TF32
 // (m16n8k8): in both, one step of the inner dimension is 32 bytes of a row, that is, two 16-byte chunks. A
-// block has 4 warps; each owns kM * 16 rows of the block's tile. No function here synchronises with other
-// warps. Fragment layouts: mma.hpp.
+// block has 4 or 8 warps; each owns kM * 16 rows of the block's tile. No function here synchronises with
+// other warps. Fragment layouts: mma.hpp.
 #pragma once
 #include <cstdint>
 
@@ -11,8 +11,7 @@
 
 namespace trainhost::cuda::attention_detail {
 
-inline constexpr int kMmaWarps = 4;
-inline constexpr int kMmaThreads = 32 * kMmaWarps;
+inline constexpr int kFewWarps = 4, kManyWarps = 8;  // of a block
 inline constexpr float kLog2e = 1.4426950408889634f;
 
 /// Position of a lane in an accumulator of 16 rows x 8 columns: its element i (0..3) is at row(i), col(i).
@@ -56,17 +55,18 @@ struct Tile {
   static constexpr int bytes(int rows) { return rows * kRowBytes; }
 };
 
-/// Starts asynchronous copies of rows [first, first + kRows) into a tile, by all threads of the block. Rows
-/// from `end` on become zeros. The caller commits and waits.
-template <class T, int D, int kRows>
+/// Starts asynchronous copies of rows [first, first + kRows) into a tile, by all threads of a block of kWarps
+/// warps. Rows from `end` on become zeros. The caller commits and waits.
+template <class T, int D, int kRows, int kWarps>
 __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, unsigned ld, int first,
                                           int end) {
   using Layout = Tile<T, D>;
+  constexpr int kThreads = 32 * kWarps;
 #pragma unroll
-  for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
+  for (int base = 0; base < kRows * Layout::kChunks; base += kThreads) {
     const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks,
               chunk = i % Layout::kChunks;
-    if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
+    if (kRows * Layout::kChunks % kThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
     // Invalid rows read nothing, but their address must still be valid.
     const std::size_t source = row_at(valid ? first + row : end - 1, ld);
@@ -75,15 +75,16 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, un
 }
 /// The same for a tile of keys, followed in shared memory by the tile of their values. In global memory
 /// values are `apart` elements behind their keys.
-template <class T, int D, int kRows>
+template <class T, int D, int kRows, int kWarps>
 __device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart,
                                                  unsigned ld, int first, int end) {
   using Layout = Tile<T, D>;
+  constexpr int kThreads = 32 * kWarps;
 #pragma unroll
-  for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
+  for (int base = 0; base < kRows * Layout::kChunks; base += kThreads) {
     const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks,
               chunk = i % Layout::kChunks;
-    if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
+    if (kRows * Layout::kChunks % kThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
     const T* source = keys + row_at(valid ? first + row : end - 1, ld) + chunk * Layout::kChunkElements;
     unsigned char* to = tile + Layout::offset(row, chunk);
@@ -290,6 +291,22 @@ __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const 
     T* out = to + row_at(first + row, ld) + chunk * Layout::kChunkElements;
     *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(tile + Layout::offset(row, chunk));
   }
+}
+
+// ---- launches
+
+/// `many` becomes true if a multiprocessor of the current device has shared memory for one block of this many
+/// bytes, but not for two. A block of four warps is then alone on its multiprocessor, and one of eight warps
+/// shares its tiles of keys and values, in the same memory, among twice as many warps. Device properties
+/// are queried, not the compute capability: 8.6, 8.9 and 12.0 have 100 KiB, 8.0 164 and 9.0 228.
+inline cudaError_t prefer_many_warps(int bytes, bool& many) {
+  constexpr int kReserved = 1024;  // of every block, for the driver
+  int device = 0, most = 0;
+  cudaError_t e = cudaGetDevice(&device);
+  if (e == cudaSuccess)
+    e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  many = most < 2 * (bytes + kReserved);
+  return e;
 }
 
 }  // namespace trainhost::cuda::attention_detail

@@ -1,8 +1,8 @@
 // Gradients of attention on tensor cores. Two kernels, both of which recompute the weights from q, k and lse:
-// a block of the first has a tile of keys and sums dk and dv in registers; a block of the second has a tile
-// of queries and sums dq. That is seven products (eight with heads of 256 elements) instead of the five of a
-// single kernel, but every sum is
-// computed by one block in a fixed order, without atomics on global memory.
+// a block of the first has a tile of queries, computes delta and sums dq in registers; a block of the second
+// has a tile of keys and sums dk and dv. That is seven products (eight with heads of 256 elements) instead of
+// the five of a single kernel, but every sum is computed by one block in a fixed order, without atomics on
+// global memory. Why not five: plugins/cuda/README.md, "Products of the backward pass".
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_mma.hpp"
@@ -12,25 +12,26 @@ namespace {
 
 // Tile shapes. "Own" rows are the keys (dk, dv) or queries (dq) of the block; "other" rows are iterated over.
 // kM: blocks of 16 own rows per warp; kOther: other rows per tile; kHeld: own rows stay in registers. Two
-// blocks fit on an SM of compute capability 9.0, and one block fits into the 99 KiB of shared memory of 8.6
-// and 8.9.
-template <class T, int D>
+// blocks of four warps fit on an SM of compute capability 9.0, and one block fits into the 99 KiB of shared
+// memory of 8.6 and 8.9. bf16 heads of 128 elements have a variant of eight warps (attention_mma.hpp); the
+// others are too large for it.
+template <class T, int D, int kWarps>
 struct KeysShape {
   static constexpr int kM = D <= 64 ? 2 : 1;
   static constexpr int kOther = D * sizeof(T) <= 384 ? 32 : 16;
   static constexpr bool kHeld = false;
-  static constexpr int kOwn = 16 * kM * kMmaWarps;
+  static constexpr int kOwn = 16 * kM * kWarps;
   static constexpr int kOwnBytes = Tile<T, D>::bytes(kOwn), kOtherBytes = Tile<T, D>::bytes(kOther);
   // A stage: q, dO [kOther, D] each, lse in base 2 and delta [kOther] each.
   static constexpr int kStageBytes = 2 * kOtherBytes + 2 * kOther * static_cast<int>(sizeof(float));
   static constexpr int kSharedBytes = 2 * kOwnBytes + 2 * kStageBytes;  // k, v, then two stages
 };
-template <class T, int D>
+template <class T, int D, int kWarps>
 struct QueriesShape {
-  static constexpr int kM = D * sizeof(T) <= 256 ? 2 : 1;
+  static constexpr int kM = D * sizeof(T) <= 256 && kWarps == kFewWarps ? 2 : 1;
   static constexpr int kOther = D * sizeof(T) <= 384 ? 32 : 16;
   static constexpr bool kHeld = D * sizeof(T) <= 128;
-  static constexpr int kOwn = 16 * kM * kMmaWarps;
+  static constexpr int kOwn = 16 * kM * kWarps;
   static constexpr int kOwnBytes = Tile<T, D>::bytes(kOwn), kOtherBytes = Tile<T, D>::bytes(kOther);
   static constexpr int kSharedBytes = 2 * kOwnBytes + 4 * kOtherBytes;  // q, dO, then two stages of (k, v)
 };
@@ -39,14 +40,14 @@ struct QueriesShape {
 // and ds are the A operands of dv += p dO and dk += ds q without a transposition. With heads of 256 elements
 // the sums of both need more registers than a thread has: then one launch computes dk and another one dv,
 // which repeats one product.
-template <class T, int D, bool kKeys, bool kValues>
-__global__ void __launch_bounds__(kMmaThreads, 2)
+template <class T, int D, int kWarps, bool kKeys, bool kValues>
+__global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     mma_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
                    const float* __restrict__ lse, const float* __restrict__ delta, const T* __restrict__ qkv,
                    T* __restrict__ dqkv) {
-  using Shape = KeysShape<T, D>;
+  using Shape = KeysShape<T, D, kWarps>;
   constexpr int kM = Shape::kM, kQueries = Shape::kOther, kN = kQueries / 8;
-  static_assert(2 * kQueries <= kMmaThreads);  // one thread per lse and delta of a tile
+  static_assert(2 * kQueries <= 32 * kWarps);  // one thread per lse and delta of a tile
   const Lane at;
   const int seq = static_cast<int>(s.seq), thread = static_cast<int>(threadIdx.x);
   unsigned char* k = dynamic_shared<unsigned char>();
@@ -65,10 +66,11 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 
   auto copy_queries = [&](unsigned member, int query0, int stage) {
     unsigned char* to = stages + stage * Shape::kStageBytes;
-    copy_rows<T, D, kQueries>(to, first.q + static_cast<std::size_t>(member) * D, first.ld, query0, seq);
-    copy_rows<T, D, kQueries>(to + Shape::kOtherBytes,
-                              d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld, query0,
-                              seq);
+    copy_rows<T, D, kQueries, kWarps>(to, first.q + static_cast<std::size_t>(member) * D, first.ld, query0,
+                                      seq);
+    copy_rows<T, D, kQueries, kWarps>(to + Shape::kOtherBytes,
+                                      d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld,
+                                      query0, seq);
     cp_async_commit();
   };
   // The first kQueries threads load lse, the next ones delta. In rows behind the end of the sequence q, dO,
@@ -85,8 +87,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       reinterpret_cast<float*>(stages + stage * Shape::kStageBytes + 2 * Shape::kOtherBytes)[thread] = x;
   };
 
-  copy_rows<T, D, Shape::kOwn>(k, first.k, first.ld, key0, seq);
-  if constexpr (kKeys) copy_rows<T, D, Shape::kOwn>(v, first.v, first.ld, key0, seq);
+  copy_rows<T, D, Shape::kOwn, kWarps>(k, first.k, first.ld, key0, seq);
+  if constexpr (kKeys) copy_rows<T, D, Shape::kOwn, kWarps>(v, first.v, first.ld, key0, seq);
   copy_queries(0, key0, 0);
   store_row_value(load_row_value(0, key0), 0);
 
@@ -154,13 +156,31 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   if constexpr (kValues) store_rows<T, D, kM>(v, row0, dv, ones, dqkv + (first.v - qkv), first.ld, key0, seq);
 }
 
-// dq. Rows of the scores are queries; ds is the A operand of dq += ds k.
+/// Sum over d of d_o * o of one row of one head, for the four lanes that have parts of that row in an
+/// accumulator. Each adds every fourth chunk of 16 bytes; then the four sums are added.
 template <class T, int D>
-__global__ void __launch_bounds__(kMmaThreads, 2)
-    mma_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
-                  const float* __restrict__ lse, const float* __restrict__ delta, const T* __restrict__ qkv,
+__device__ __forceinline__ float row_delta(const T* d_o, const T* o) {
+  constexpr int kChunks = Tile<T, D>::kChunks;
+  float sum = 0;
+#pragma unroll
+  for (int base = 0; base < kChunks; base += 4) {
+    const int chunk = base + Lane().lane % 4;
+    if (kChunks % 4 != 0 && chunk >= kChunks) continue;
+    const Vec<T> a = Vec<T>::load(d_o + chunk * Vec<T>::kWidth), b = Vec<T>::load(o + chunk * Vec<T>::kWidth);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(Vec<T>::kWidth); ++i) sum = fmaf(a.v[i], b.v[i], sum);
+  }
+  sum += __shfl_xor_sync(kFullWarp, sum, 1);
+  return sum + __shfl_xor_sync(kFullWarp, sum, 2);
+}
+
+// dq, and delta for the other kernel. Rows of the scores are queries; ds is the A operand of dq += ds k.
+template <class T, int D, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
+    mma_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const T* __restrict__ o,
+                  const float* __restrict__ lse, const T* __restrict__ qkv, float* __restrict__ delta,
                   T* __restrict__ dqkv) {
-  using Shape = QueriesShape<T, D>;
+  using Shape = QueriesShape<T, D, kWarps>;
   constexpr int kM = Shape::kM, kKeys = Shape::kOther, kN = kKeys / 8;
   const Lane at;
   const int seq = static_cast<int>(s.seq);
@@ -174,24 +194,27 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k,
-                                  static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys, kWarps>(stages + 2 * stage * Shape::kOtherBytes, view.k,
+                                          static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
     cp_async_commit();
   };
 
   int key0 = first_key(s, query0) / kKeys * kKeys, stage = 0;
-  copy_rows<T, D, Shape::kOwn>(q, view.q, view.ld, query0, seq);
-  copy_rows<T, D, Shape::kOwn>(g, d_o + view.o_at, view.o_ld, query0, seq);
+  copy_rows<T, D, Shape::kOwn, kWarps>(q, view.q, view.ld, query0, seq);
+  copy_rows<T, D, Shape::kOwn, kWarps>(g, d_o + view.o_at, view.o_ld, query0, seq);
   copy_keys(key0, stage);
 
-  float row_lse[kM][2], row_delta[kM][2];
+  float row_lse[kM][2], deltas[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = mine + 16 * m + at.row(2 * half);
-      const std::size_t at_row = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
-      row_lse[m][half] = lse[at_row] * kLog2e, row_delta[m][half] = delta[at_row];
+      const int query = mine + 16 * m + at.row(2 * half), row = query < seq ? query : seq - 1;
+      const std::size_t at_row = view.lse_at + row_at(row, s.heads),
+                        at_o = view.o_at + row_at(row, view.o_ld);
+      row_lse[m][half] = lse[at_row] * kLog2e;
+      deltas[m][half] = row_delta<T, D>(d_o + at_o, o + at_o);
+      if (query < seq && at.lane % 4 == 0) delta[at_row] = deltas[m][half];
     }
   WarpRows<T, D, kM, Shape::kHeld> queries{q, row0, {}}, gradients{g, row0, {}};
   if constexpr (Shape::kHeld) {
@@ -229,8 +252,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       for (int n = 0; n < kN; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          ds[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2])) *
-                        (ds[m][n][i] - row_delta[m][i / 2]);
+          ds[m][n][i] =
+              exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2])) * (ds[m][n][i] - deltas[m][i / 2]);
     add_products<T, D>(dq, ds, k);
   }
 
@@ -240,54 +263,67 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   store_rows<T, D, kM>(q, row0, dq, scales, dqkv + (view.q - qkv), view.ld, query0, seq);
 }
 
-template <class T, int D>
-cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
-                const float* delta, const T* qkv, T* dqkv) {
-  using Keys = KeysShape<T, D>;
-  using Queries = QueriesShape<T, D>;
+template <class T, int D, int kWarps>
+cudaError_t run_with(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o, const float* lse,
+                     const T* qkv, float* delta, T* dqkv) {
+  using Keys = KeysShape<T, D, kWarps>;
+  using Queries = QueriesShape<T, D, kWarps>;
   const float scale = 1.f / std::sqrt(static_cast<float>(D));
-  const auto keys_values = [&](auto kernel) {
-    return launch(kernel, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)), dim3(kMmaThreads),
-                  Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
-  };
-  cudaError_t e = cudaSuccess;
-  if constexpr (D <= 128) {
-    e = keys_values(mma_dkv_kernel<T, D, true, true>);
-  } else {
-    e = keys_values(mma_dkv_kernel<T, D, true, false>);
-    if (e == cudaSuccess) e = keys_values(mma_dkv_kernel<T, D, false, true>);
-  }
+  const cudaError_t e =
+      launch(mma_dq_kernel<T, D, kWarps>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)),
+             dim3(32 * kWarps), Queries::kSharedBytes, stream, s, scale, d_o, o, lse, qkv, delta, dqkv);
   if (e != cudaSuccess) return e;
-  return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)),
-                dim3(kMmaThreads), Queries::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  const auto keys_values = [&](auto kernel) {
+    return launch(kernel, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)), dim3(32 * kWarps),
+                  Keys::kSharedBytes, stream, s, scale, d_o, lse, static_cast<const float*>(delta), qkv,
+                  dqkv);
+  };
+  if constexpr (D <= 128) {
+    return keys_values(mma_dkv_kernel<T, D, kWarps, true, true>);
+  } else {
+    const cudaError_t keys = keys_values(mma_dkv_kernel<T, D, kWarps, true, false>);
+    return keys != cudaSuccess ? keys : keys_values(mma_dkv_kernel<T, D, kWarps, false, true>);
+  }
+}
+
+template <class T, int D>
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o, const float* lse,
+                const T* qkv, float* delta, T* dqkv) {
+  if constexpr (D == 128 && sizeof(T) == 2) {
+    bool many = false;
+    const cudaError_t e = prefer_many_warps(KeysShape<T, D, kFewWarps>::kSharedBytes, many);
+    if (e != cudaSuccess) return e;
+    if (many) return run_with<T, D, kManyWarps>(stream, s, d_o, o, lse, qkv, delta, dqkv);
+  }
+  return run_with<T, D, kFewWarps>(stream, s, d_o, o, lse, qkv, delta, dqkv);
 }
 
 }  // namespace
 
 template <class T>
-cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
-                         const float* delta, const T* qkv, T* dqkv) {
+cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o,
+                         const float* lse, const T* qkv, float* delta, T* dqkv) {
   if constexpr (sizeof(T) == 2) {
-    if (s.d == 48) return run<T, 48>(stream, s, d_o, lse, delta, qkv, dqkv);
-    if (s.d == 80) return run<T, 80>(stream, s, d_o, lse, delta, qkv, dqkv);
-    if (s.d == 256) return run<T, 256>(stream, s, d_o, lse, delta, qkv, dqkv);
+    if (s.d == 48) return run<T, 48>(stream, s, d_o, o, lse, qkv, delta, dqkv);
+    if (s.d == 80) return run<T, 80>(stream, s, d_o, o, lse, qkv, delta, dqkv);
+    if (s.d == 256) return run<T, 256>(stream, s, d_o, o, lse, qkv, delta, dqkv);
   }
   switch (s.d) {
     case 32:
-      return run<T, 32>(stream, s, d_o, lse, delta, qkv, dqkv);
+      return run<T, 32>(stream, s, d_o, o, lse, qkv, delta, dqkv);
     case 64:
-      return run<T, 64>(stream, s, d_o, lse, delta, qkv, dqkv);
+      return run<T, 64>(stream, s, d_o, o, lse, qkv, delta, dqkv);
     case 96:
-      return run<T, 96>(stream, s, d_o, lse, delta, qkv, dqkv);
+      return run<T, 96>(stream, s, d_o, o, lse, qkv, delta, dqkv);
     case 128:
-      return run<T, 128>(stream, s, d_o, lse, delta, qkv, dqkv);
+      return run<T, 128>(stream, s, d_o, o, lse, qkv, delta, dqkv);
     default:
       return cudaErrorInvalidValue;
   }
 }
 template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const float*, const float*,
-                                  const float*, const float*, float*);
-template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*,
-                                  const float*, const Bf16*, Bf16*);
+                                  const float*, const float*, float*, float*);
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const Bf16*, const float*,
+                                  const Bf16*, float*, Bf16*);
 
 }  // namespace trainhost::cuda::attention_detail

@@ -10,24 +10,25 @@ namespace trainhost::cuda::attention_detail {
 namespace {
 
 // Tile shapes. kM: blocks of 16 queries per warp; kKeys: keys per tile; kHeld: queries stay in registers.
-// Chosen so that two blocks fit on an SM of compute capability 8.0 or 9.0 by registers, and one block fits
-// into the 99 KiB of shared memory of 8.6 and 8.9.
-template <class T, int D>
+// Chosen so that two blocks of four warps fit on an SM of compute capability 8.0 or 9.0 by registers, and one
+// block fits into the 99 KiB of shared memory of 8.6 and 8.9. Heads of 128 elements have a variant of eight
+// warps for SMs with shared memory for one block only.
+template <class T, int D, int kWarps>
 struct ForwardShape {
   static constexpr bool kSmall = D * sizeof(T) <= 256;  // a row has at most 256 bytes
   static constexpr int kM = kSmall ? 2 : 1;
-  static constexpr int kKeys = D <= 64 ? 64 : 32;
+  static constexpr int kKeys = D <= 64 ? 64 : kWarps == kManyWarps && !kSmall ? 16 : 32;
   static constexpr bool kHeld = D * sizeof(T) <= 128;
-  static constexpr int kQueries = 16 * kM * kMmaWarps;
+  static constexpr int kQueries = 16 * kM * kWarps;
   static constexpr int kQueryBytes = Tile<T, D>::bytes(kQueries), kTileBytes = Tile<T, D>::bytes(kKeys);
   static constexpr int kSharedBytes = kQueryBytes + 4 * kTileBytes;  // q, then two stages of (k, v)
 };
 
-template <class T, int D>
-__global__ void __launch_bounds__(kMmaThreads, 2)
+template <class T, int D, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     mma_forward_kernel(const AttentionShape s, float scale, const T* __restrict__ qkv, T* __restrict__ o,
                        float* __restrict__ lse) {
-  using Shape = ForwardShape<T, D>;
+  using Shape = ForwardShape<T, D, kWarps>;
   constexpr int kM = Shape::kM, kKeys = Shape::kKeys, kN = kKeys / 8;
   const Lane at;
   const int seq = static_cast<int>(s.seq);
@@ -43,13 +44,13 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
             mine_end = mine + 16 * kM;  // the warp's queries
 
   auto copy_keys = [&](int key0, int stage) {
-    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k,
-                                  static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys, kWarps>(stages + 2 * stage * Shape::kTileBytes, view.k,
+                                          static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
     cp_async_commit();
   };
 
   int key0 = first_key(s, query0) / kKeys * kKeys, stage = 0;
-  copy_rows<T, D, Shape::kQueries>(q, view.q, view.ld, query0, seq);
+  copy_rows<T, D, Shape::kQueries, kWarps>(q, view.q, view.ld, query0, seq);
   copy_keys(key0, stage);
 
   WarpRows<T, D, kM, Shape::kHeld> queries{q, row0, {}};
@@ -136,12 +137,23 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   store_rows<T, D, kM>(q, row0, sum, inverse, o + view.o_at, view.o_ld, query0, seq);
 }
 
+template <class T, int D, int kWarps>
+cudaError_t run_with(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
+  using Shape = ForwardShape<T, D, kWarps>;
+  return launch(mma_forward_kernel<T, D, kWarps>, dim3(s.sequences * s.heads, tiles(s.seq, Shape::kQueries)),
+                dim3(32 * kWarps), Shape::kSharedBytes, stream, s, 1.f / std::sqrt(static_cast<float>(D)),
+                qkv, o, lse);
+}
+
 template <class T, int D>
 cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
-  using Shape = ForwardShape<T, D>;
-  return launch(mma_forward_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Shape::kQueries)),
-                dim3(kMmaThreads), Shape::kSharedBytes, stream, s, 1.f / std::sqrt(static_cast<float>(D)),
-                qkv, o, lse);
+  if constexpr (D == 128) {
+    bool many = false;
+    const cudaError_t e = prefer_many_warps(ForwardShape<T, D, kFewWarps>::kSharedBytes, many);
+    if (e != cudaSuccess) return e;
+    if (many) return run_with<T, D, kManyWarps>(stream, s, qkv, o, lse);
+  }
+  return run_with<T, D, kFewWarps>(stream, s, qkv, o, lse);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "tests/plugins/cuda/engine/engine_fixture.hpp"
+#include "tests/support/files.hpp"
 
 namespace trainhost {
 namespace {
@@ -286,13 +287,45 @@ BOOST_AUTO_TEST_CASE(a_lost_device_is_reported_after_a_cublas_error) {
   emu::reset();
 }
 
-BOOST_AUTO_TEST_CASE(cuda_failures_a_device_in_exclusive_use_is_unavailable) {
-  BOOST_CHECK_EXCEPTION(
-      cuda::check(cudaErrorDevicesUnavailable, "selecting device 0"), abi::StatusError,
-      [](const abi::StatusError& e) {
-        BOOST_TEST(std::string(e.what()).find("is busy or in exclusive mode") != std::string::npos, e.what());
-        return e.code == TH_E_UNAVAILABLE;
-      });
+// Without access to the device a run cannot begin: unavailable, exit code 4. The same errors during a run
+// mean that the device is lost: the run ends with its last checkpoint, exit code 75.
+BOOST_AUTO_TEST_CASE(no_access_is_unavailable_before_a_run_and_a_lost_device_during_it) {
+  for (const auto& [code, text] :
+       {std::pair{46,
+                  "selecting device 0: the device is busy or in exclusive mode: cudaErrorDevicesUnavailable"},
+        {100, "selecting device 0: the driver has no device: cudaErrorNoDevice"},
+        {101, "selecting device 0: the driver has no such device: cudaErrorInvalidDevice"},
+        {304, "selecting device 0: the driver cannot open the device"},
+        {802, "selecting device 0: the driver is not ready"}}) {
+    const auto failure_of = [](const std::function<void()>& call) {
+      try {
+        call();
+      } catch (const StatusFailure& f) {
+        return std::pair{f.code, std::string(f.what())};
+      }
+      return std::pair{th_status{TH_OK}, std::string("no error")};
+    };
+    emu::reset();
+    emu::fail("cudaSetDevice", 1, code, true);
+    {
+      FailingRun run(kKinds[0]);
+      const auto [status, message] = failure_of([&] { run.until_failure(); });
+      BOOST_TEST(status == TH_E_UNAVAILABLE, message);
+      BOOST_TEST(has(message, text), message);
+      BOOST_TEST(!run.has_session());
+    }
+    emu::reset();
+    FailingRun run(kKinds[0]);
+    run.until_failure();
+    emu::fail("cudaMemcpyAsync", 1, code, true);
+    const auto [status, message] = failure_of([&] { run.step(run.at()); });
+    BOOST_TEST(status == TH_E_DEVICE_LOST, message);
+    BOOST_TEST(has(message, "device 0 (Emulated GPU) is lost while "), message);
+    BOOST_TEST(failure_of([&] { run.step(run.at()); }).first == TH_E_STATE);
+    run.end();
+    BOOST_TEST(emu::outstanding().nothing());
+  }
+  emu::reset();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

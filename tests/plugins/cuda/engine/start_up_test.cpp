@@ -147,6 +147,28 @@ BOOST_AUTO_TEST_CASE(the_products_of_pieces_of_the_head_are_prepared) {
   BOOST_TEST(emu::calls()["cublasLtMatmulAlgoGetHeuristic"] == before.at("cublasLtMatmulAlgoGetHeuristic"));
 }
 
+// The last batch of an evaluation may have fewer sequences than a micro-batch: it must neither describe a
+// product nor load code, because the plan may have taken all memory.
+BOOST_DATA_TEST_CASE(an_evaluation_of_fewer_sequences_needs_no_other_product,
+                     boost::unit_test::data::make(kStartUpCases), c) {
+  emu::reset();
+  emu::set_machine(with_lazy_loading());
+  StartUpRun r(c);
+  r.run.micro_batch = 3, r.run.accumulate = 1;
+  r.create();
+  const auto before = emu::calls();
+  const std::uint64_t free_before = free_now();
+  for (const std::size_t sequences : {1u, 2u, 3u}) {
+    const std::size_t n = sequences * kLength;
+    const th_step_out out = r.session->evaluate(random_tokens(n, kWords, 1), random_targets(n, kWords, 2));
+    BOOST_TEST(out.tokens_counted <= n);
+    BOOST_TEST(out.loss > 0);
+  }
+  for (const char* call : {"cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulDescCreate"})
+    BOOST_TEST(emu::calls()[call] == before.at(call), call);
+  BOOST_TEST(free_now() == free_before);
+}
+
 BOOST_AUTO_TEST_CASE(the_first_update_is_not_captured) {
   emu::reset();
   StartUpRun r(kStartUpCases[0]);

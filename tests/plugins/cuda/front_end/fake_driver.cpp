@@ -1,9 +1,9 @@
 // A fake CUDA driver for tests, configured by environment variables: FAKE_CUDA_INIT (result of cuInit),
 // _VERSION, _DEVICES (number), _CC (compute capabilities, "9.0" for all or "7.5,9.0" by device), _SMS
-// (multiprocessors), _TOTAL (bytes), _FAIL (name of a query that returns 999), _UUID ("0": not supported),
-// _MIG ("1": the devices are MIG slices, of which a process sees one). CUDA_VISIBLE_DEVICES selects as in the
-// real driver: indices, UUIDs and unique beginnings of them, up to the first one that does not exist. Counts
-// its calls, in particular those that would create a context.
+// (multiprocessors), _MODE (compute mode; 2: prohibited), _TOTAL (bytes), _FAIL (name of a query that returns
+// 999), _UUID ("0": not supported), _MIG ("1": the devices are MIG slices, of which a process sees one).
+// CUDA_VISIBLE_DEVICES selects as in the real driver: indices, UUIDs and unique beginnings of them, up to the
+// first one that does not exist. Counts its calls, in particular those that would create a context.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -110,6 +110,10 @@ EXPORT int cuDeviceGetName(char* text, int size, int device) {
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   if (attribute == 16) {  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     *value = std::atoi(setting("SMS", "132").c_str());
+    return called("cuDeviceGetAttribute");
+  }
+  if (attribute == 20) {  // CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
+    *value = std::atoi(setting("MODE", "0").c_str());
     return called("cuDeviceGetAttribute");
   }
   std::istringstream all(setting("CC", "9.0"));

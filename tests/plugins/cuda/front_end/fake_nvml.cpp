@@ -1,7 +1,7 @@
 // A fake NVML for tests, configured by environment variables: FAKE_NVML_INIT (result of nvmlInit), _DEVICES
-// (number), _FREE (bytes), _BY ("uuid", "mig" or "pci": the only identifier that it knows). If the file named
-// by EMULATED_CUDA_FREE exists, it replaces _FREE. Device i has i MiB more free memory than device 0, so that
-// a wrong match is detected.
+// (number), _FREE (bytes), _MEMORY (result of nvmlDeviceGetMemoryInfo), _BY ("uuid", "mig" or "pci": the only
+// identifier that it knows). If the file named by EMULATED_CUDA_FREE exists, it replaces _FREE. Device i has
+// i MiB more free memory than device 0, so that a wrong match is detected.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -59,5 +59,5 @@ EXPORT int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
   memory[0] = 150000000000ull;
   memory[1] = free_bytes() + (index << 20);
   memory[2] = memory[0] - memory[1];
-  return 0;
+  return std::atoi(setting("MEMORY", "0").c_str());
 }

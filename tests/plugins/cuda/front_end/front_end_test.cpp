@@ -130,6 +130,26 @@ BOOST_AUTO_TEST_CASE(a_full_device_reports_the_missing_bytes) {
   BOOST_TEST(a.missing == 212ull << 20);
 }
 
+BOOST_AUTO_TEST_CASE(a_device_that_no_process_may_use_is_unavailable) {
+  Machine machine{{"FAKE_CUDA_MODE", "2"}};
+  check_unavailable(
+      probe(), "device 0 (Fake H200) has the compute mode \"prohibited\": no process may use it",
+      "`nvidia-smi -i GPU-64656667-6869-6a6b-6c6d-6e6f70717273 -c DEFAULT` changes it, as root");
+  // Exclusive: usable unless another process uses it, which only the creation of a context shows.
+  machine.set("FAKE_CUDA_MODE", "3");
+  BOOST_TEST(probe().status == TH_OK);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_is_lost_or_must_be_reset_is_unavailable) {
+  Machine machine{{"FAKE_NVML_MEMORY", "15"}, {"FAKE_CUDA_DEVICES", "2"}};
+  check_unavailable(probe(), "device 0 (Fake H200) has fallen off the bus or cannot be accessed",
+                    "reset the GPU or reboot; or plugin.cuda.device selects another device");
+  machine.set("FAKE_NVML_MEMORY", "16");
+  check_unavailable(probe(), "device 0 (Fake H200) must be reset before it can be used", "reset the GPU");
+  machine.set("FAKE_NVML_MEMORY", "999");  // another failure of NVML says nothing about the device
+  BOOST_TEST(probe().status == TH_OK);
+}
+
 BOOST_AUTO_TEST_CASE(a_failed_driver_query_is_named) {
   Machine machine;
   for (const char* call :

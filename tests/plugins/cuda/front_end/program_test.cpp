@@ -102,10 +102,12 @@ BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
   BOOST_TEST(start["backend"] == "cpu");
   BOOST_TEST(start["requested"] == "cuda");
   BOOST_TEST(start["fallback_reason"] == kNoDriver);
-  BOOST_TEST(has(r.err, "cuda: " + kNoDriver + "; training on cpu instead"), r.err);
+  const std::string remedy = "(install the NVIDIA driver; start a container with access to the GPUs";
+  BOOST_TEST(has(r.err, "cuda: " + kNoDriver + "; training on cpu instead " + remedy + ")"), r.err);
   r = train("strict", {"--backend=cuda", "--no-fallback"});
   BOOST_TEST(r.code == 4);
   BOOST_TEST(has(r.err, kNoDriver), r.err);
+  BOOST_TEST(has(r.err, remedy + "; or omit --no-fallback to try other backends)"), r.err);
   r = train("auto", {});  // backend auto: no message about cuda
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(!has(r.err, "NVIDIA"), r.err);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -252,6 +253,85 @@ BOOST_AUTO_TEST_CASE(bf16_heads_of_48_80_and_256_elements_use_tensor_cores) {
     BOOST_TEST(launches["plain_forward_kernel"] == 0u);
   }
   emu::reset();
+}
+
+void use_device(int major, int minor) {
+  emu::reset();
+  emu::Machine machine;
+  machine.major = major, machine.minor = minor;
+  emu::set_machine(machine);
+}
+
+/// Threads of the launches of a forward and a backward pass, by kernel. With this cost a kernel takes a
+/// microsecond per thread.
+template <class T>
+std::map<std::string, long> threads_of_kernels(const Problem& p, F32Products f32) {
+  emu::Costs costs;
+  costs.kernel_us = 0, costs.kernel_us_per_thread = 1;
+  emu::set_costs(costs);
+  emu::set_trace(true);
+  run<T>(p, f32);
+  std::map<std::string, long> threads;
+  for (const emu::Record& r : emu::take_trace())
+    if (r.name.starts_with("mma_")) threads[r.name] += std::lround(r.end_us - r.begin_us);
+  return threads;
+}
+
+// Two blocks of four warps fit on 8.0 and 9.0, with TF32 only on 9.0. k and v of a TF32 backward pass are too
+// large for eight warps.
+BOOST_AUTO_TEST_CASE(heads_of_128_elements_use_eight_warps_where_two_blocks_do_not_fit) {
+  const Problem one_block{{60, 1, 1, 128, 0}, 1};
+  struct Device {
+    int major, minor, bf16_warps, tf32_warps;
+  };
+  for (const Device& d :
+       {Device{8, 0, 4, 8}, {8, 6, 8, 8}, {8, 9, 8, 8}, {9, 0, 4, 4}, {10, 0, 4, 4}, {12, 0, 8, 8}}) {
+    BOOST_TEST_CONTEXT(d.major << "." << d.minor) {
+      use_device(d.major, d.minor);
+      auto bf16 = threads_of_kernels<Bf16>(one_block, F32Products::kExact);
+      for (const char* kernel : {"mma_forward_kernel", "mma_dq_kernel", "mma_dkv_kernel"})
+        BOOST_TEST(bf16[kernel] == 32 * d.bf16_warps, kernel);
+      use_device(d.major, d.minor);
+      auto tf32 = threads_of_kernels<float>(one_block, F32Products::kTf32);
+      BOOST_TEST(tf32["mma_forward_kernel"] == 32 * d.tf32_warps);
+      for (const char* kernel : {"mma_dq_kernel", "mma_dkv_kernel"})
+        BOOST_TEST(tf32[kernel] == 32 * 4, kernel);
+    }
+  }
+  emu::reset();
+}
+
+BOOST_AUTO_TEST_CASE(eight_warps_match_the_naive_version_and_in_bf16_the_bits_of_four) {
+  const std::vector<emu::Schedule> schedules = emu::every_schedule();
+  std::size_t turn = 0;
+  for (const std::size_t seq : {1u, 63u, 65u, 130u, 257u, 300u})
+    for (const std::size_t window : {0u, 70u}) {
+      const auto& heads = kHeadCounts[turn % 3];
+      const Problem p{{seq, heads[0], heads[1], 128, window}, turn % 5 < 2 ? 2u : 1u};
+      use_device(8, 0);
+      const Results four = run<Bf16>(p, F32Products::kExact);
+      use_device(8, 6);
+      emu::set_schedule(schedules[turn++ % schedules.size()]);
+      check(p, kModes[1]);
+      check(p, kModes[2]);
+      BOOST_TEST((run<Bf16>(p, F32Products::kExact) == four), "seq " << seq << " window " << window);
+    }
+  emu::reset();
+}
+
+// The kernel of dq writes what the kernel of dk and dv reads.
+BOOST_AUTO_TEST_CASE(delta_is_the_sum_of_the_outputs_times_their_gradients) {
+  for (const std::size_t d : {48u, 64u, 80u, 96u, 128u, 256u})
+    for (const bool bf16 : {true, false}) {
+      if (!bf16 && (d == 48 || d == 80 || d == 256)) continue;  // the plain kernels
+      const Problem p{{70, 4, 2, d, 0}, 2};
+      const Results got = bf16 ? run<Bf16>(p, F32Products::kExact) : run<float>(p, F32Products::kTf32);
+      const std::size_t n = p.rows() * 4 * d;
+      const Vec d_o = bf16 ? numbers<Bf16>(n, 2, 1, false) : numbers<float>(n, 2, 1, false);
+      Vec expected(p.rows() * 4);
+      for (std::size_t i = 0; i < n; ++i) expected[i / d] += d_o[i] * got.o[i];
+      BOOST_TEST(distance(got.delta, expected) <= kExactTolerance, "d " << d << (bf16 ? ", bf16" : ", tf32"));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
