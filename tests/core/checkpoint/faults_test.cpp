@@ -68,8 +68,10 @@ BOOST_AUTO_TEST_CASE(after_a_kill_at_any_time_a_verified_checkpoint_exists) {
   const auto span =
       2 *
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
-  int in_mid_save = 0;
-  for (int kill = 0; kill < kKills; ++kill) {
+  // A busy machine completes few saves between the kills: it gets more of them, not a lower limit.
+  const std::uint64_t kSaves = 10;
+  int in_mid_save = 0, kills = 0;
+  for (; kills < kKills || (done->load() <= kSaves && kills < 20 * kKills); ++kills) {
     pid_t pid = ::fork();
     if (pid == 0) {
       Store store(dir, 2);
@@ -86,9 +88,9 @@ BOOST_AUTO_TEST_CASE(after_a_kill_at_any_time_a_verified_checkpoint_exists) {
     BOOST_TEST_REQUIRE((found == sure || found == sure + 1), found << " was found, " << sure << " was sure");
     done->store(found);
   }
-  BOOST_TEST(done->load() > 10u);
-  BOOST_TEST(in_mid_save > kKills / 4);
-  BOOST_TEST_MESSAGE("kills: " << kKills << ", of them amid a save: " << in_mid_save
+  BOOST_TEST(done->load() > kSaves);
+  BOOST_TEST(in_mid_save > kills / 4);
+  BOOST_TEST_MESSAGE("kills: " << kills << ", of them amid a save: " << in_mid_save
                                << ", checkpoints: " << done->load());
   ::munmap(done, 4096);
 }
