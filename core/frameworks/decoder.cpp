@@ -244,7 +244,7 @@ Tensor Decoder::gemma_norm(const Tensor& x, const Tensor& weight) {
 Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
   const ModuleScope scope(t_, w.module);
   if (!w.lora_a) return base_product(w, x);
-  return module(w.adapter.whole, x, [&](const Tensor& in) { return adapted(w, in); });
+  return module(w.adapter.layer, x, [&](const Tensor& in) { return adapted(w, in); });
 }
 
 Tensor Decoder::base_product(const LinearWeights& w, const Tensor& x) {
@@ -258,7 +258,7 @@ Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   // adapter.
   Tensor result = base_product(w, x);
   const Element type = result->type;
-  if (zero3_) zero3_->read(w.lora_a, w.adapter.whole);  // for its type
+  if (zero3_) zero3_->read(w.lora_a, w.adapter.layer);  // for its type
   const Tensor wide = to(t_, x, w.lora_a->type);
   const auto product = [&](const Tensor& weight) {
     return [this, &weight](const Tensor& in) { return linear(t_, in, weight); };

@@ -18,9 +18,9 @@ namespace trainhost::frameworks {
 inline constexpr const char* kNormModules[4] = {"input_layernorm", "post_attention_layernorm",
                                                 "pre_feedforward_layernorm", "post_feedforward_layernorm"};
 
-/// Modules of an adapter of peft: the one that contains base and adapter, and its parts.
+/// Names of the modules of an adapter: LoraLayer of peft, which contains base and adapter, and its parts.
 struct AdapterModules {
-  const char *whole = "", *dropout = "", *a = "", *b = "";
+  const char *layer = "", *dropout = "", *a = "", *b = "";
 };
 
 /// A linear layer with its adapter, if it has one.

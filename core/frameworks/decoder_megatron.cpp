@@ -10,7 +10,7 @@
 namespace trainhost::frameworks {
 namespace {
 
-/// Elements, as all sizes of the buffers.
+/// In elements, as are all sizes of buffers here.
 constexpr std::int64_t kParameterStart = 64;
 
 std::int64_t padded(std::int64_t n, std::int64_t multiple) {
@@ -44,37 +44,38 @@ MegatronDecoder::MegatronDecoder(Tape& tape, const model::Architecture& a, const
 
 /// The layers of this rank. Virtual stages divide each part of the model in turn over the ranks.
 void MegatronDecoder::plan_weights(const model::Architecture& a) {
-  const std::uint32_t chunks = s_.megatron.virtual_stages;
+  const std::uint32_t virtual_stages = s_.megatron.virtual_stages;
   const auto [begin, end] = layers_of_stage(a.layer_count(), s_.stage);
   layers_.resize(end - begin);
-  buffers_.resize(chunks), in_flight_.resize(chunks);
-  const std::uint32_t each = (end - begin) / chunks, part = a.layer_count() / chunks;
-  assert(chunks == 1 || std::uint64_t{each} * chunks * s_.stage.stages == a.layer_count());
-  for (std::uint32_t i = 0; i < chunks; ++i) {
-    chunks_.push_back({i * each, i + 1 == chunks ? end - begin : (i + 1) * each, s_.stage.first() && i == 0,
-                       s_.stage.last() && i + 1 == chunks});
-    plan_chunk(a, i, chunks == 1 ? begin : i * part + s_.stage.index * each);
+  buffers_.resize(virtual_stages), in_flight_.resize(virtual_stages);
+  const std::uint32_t each = (end - begin) / virtual_stages, part = a.layer_count() / virtual_stages;
+  assert(virtual_stages == 1 || std::uint64_t{each} * virtual_stages * s_.stage.stages == a.layer_count());
+  for (std::uint32_t i = 0; i < virtual_stages; ++i) {
+    virtual_stages_.push_back({i * each, i + 1 == virtual_stages ? end - begin : (i + 1) * each,
+                               s_.stage.first() && i == 0, s_.stage.last() && i + 1 == virtual_stages});
+    plan_virtual_stage(a, i, virtual_stages == 1 ? begin : i * part + s_.stage.index * each);
   }
 }
 
 /// first_layer: of the model.
-void MegatronDecoder::plan_chunk(const model::Architecture& a, std::size_t index, std::uint32_t first_layer) {
-  const Chunk& chunk = chunks_[index];
-  const std::size_t planned = planned_.size(), end = first_layer + (chunk.end - chunk.begin);
-  if (chunk.first) planned_.push_back({{vocab_, hidden_}, -1, "embedding", &embedding_});
+void MegatronDecoder::plan_virtual_stage(const model::Architecture& a, std::size_t index,
+                                         std::uint32_t first_layer) {
+  const VirtualStage& stage = virtual_stages_[index];
+  const std::size_t planned = planned_.size(), end = first_layer + (stage.end - stage.begin);
+  if (stage.first) planned_.push_back({{vocab_, hidden_}, -1, "embedding", &embedding_});
   std::size_t layer = 0;
   for (const model::LayerRun& run : a.layers)
     for (std::uint32_t i = 0; i < run.count; ++i, ++layer)
       if (layer >= first_layer && layer < end) {
-        const std::size_t own = chunk.begin + layer - first_layer;
+        const std::size_t own = stage.begin + layer - first_layer;
         plan_layer(run.layer, static_cast<std::int32_t>(own), layers_[own]);
       }
-  if (chunk.last) {
+  if (stage.last) {
     planned_.push_back({{hidden_}, -1, "final_layernorm", &final_norm_});
     // A tied head on another stage than the embedding has its own copy.
-    if (!tied_ || !chunk.first) planned_.push_back({{vocab_, hidden_}, -1, "output_layer", &head_});
+    if (!tied_ || !stage.first) planned_.push_back({{vocab_, hidden_}, -1, "output_layer", &head_});
   }
-  for (std::size_t i = planned; i < planned_.size(); ++i) planned_[i].chunk = index;
+  for (std::size_t i = planned; i < planned_.size(); ++i) planned_[i].stage = index;
 }
 
 void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Layer& w) {
@@ -108,15 +109,15 @@ void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Laye
   add({hidden_, w.width}, "mlp.linear_fc2", w.fc2);
 }
 
-/// Parameters begin at multiples of 64 elements, and the buffers have the same part for each rank.
-void MegatronDecoder::allocate_buffers(std::size_t chunk, bool experts) {
+/// Parameters begin at multiples of 64 elements; the end is padded so that all ranks have equal parts.
+void MegatronDecoder::allocate_buffers(std::size_t stage, bool experts) {
   constexpr std::int64_t kBucketEnd = 128;
   const bool moved = s_.megatron.distributed_optimizer;
-  Buffers& b = buffers_[chunk][experts];
+  Buffers& b = buffers_[stage][experts];
   b.ranks = s_.megatron.optimizer_ranks;
   if (experts) b.ranks = std::max<std::int64_t>(1, b.ranks / s_.megatron.expert_ranks);
   for (const Planned& p : planned_) {
-    if (p.expert != experts || p.chunk != chunk) continue;
+    if (p.expert != experts || p.stage != stage) continue;
     const auto n = static_cast<std::int64_t>(p.shape.count());
     b.elements += moved ? padded(n, kParameterStart) : n;
   }
@@ -131,13 +132,13 @@ void MegatronDecoder::allocate_buffers(std::size_t chunk, bool experts) {
 
 /// Elements of each parameter in the part of its buffer that this rank updates. A buffer has the parameters
 /// in reverse order, and each rank an equal part of it.
-void MegatronDecoder::find_shards(std::size_t chunk, bool experts) {
-  const Buffers& b = buffers_[chunk][experts];
+void MegatronDecoder::find_shards(std::size_t stage, bool experts) {
+  const Buffers& b = buffers_[stage][experts];
   const std::int64_t part = b.elements / b.ranks;
   const std::int64_t first = part * (s_.megatron.optimizer_rank % b.ranks), last = first + part;
   std::int64_t begin = 0;
   for (std::size_t i = planned_.size(); i-- > 0;) {
-    if (planned_[i].expert != experts || planned_[i].chunk != chunk) continue;
+    if (planned_[i].expert != experts || planned_[i].stage != stage) continue;
     const auto n = static_cast<std::int64_t>(planned_[i].shape.count());
     shards_[i] = std::max<std::int64_t>(0, std::min(begin + n, last) - std::max(begin, first));
     begin += padded(n, kParameterStart);
@@ -153,14 +154,14 @@ void MegatronDecoder::allocate_weights() {
   t_.layer = -1;
   shards_.resize(planned_.size());
   // The buffers of one virtual stage after the other; its weights are moved to them.
-  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+  for (std::size_t stage = 0; stage < virtual_stages_.size(); ++stage)
     for (const bool experts : {false, true}) {
-      allocate_buffers(chunk, experts);
-      find_shards(chunk, experts);
+      allocate_buffers(stage, experts);
+      find_shards(stage, experts);
       for (std::size_t i = planned_.size(); i-- > 0;) {
-        if (planned_[i].expert != experts || planned_[i].chunk != chunk) continue;
+        if (planned_[i].expert != experts || planned_[i].stage != stage) continue;
         Tensor p = std::move(own[i]);
-        if (const Tensor& buffer = buffers_[chunk][experts].weights) {
+        if (const Tensor& buffer = buffers_[stage][experts].weights) {
           p = t_.alias(buffer, planned_[i].shape);
           p->parameter = p->requires_grad = true;
         }
@@ -196,8 +197,8 @@ void MegatronDecoder::update() {
   t_.layer = -1;
 }
 
-/// Of Transformer Engine, and of cuBLAS for the head. The thread of the backward pass has another one of
-/// cuBLAS.
+/// Allocates the workspace of Transformer Engine and, for the head, that of cuBLAS, once per run. The
+/// backward pass runs in another thread, with a workspace of cuBLAS of its own (run_backward()).
 void MegatronDecoder::use_workspace() {
   if (linear_workspace_) return;
   if (s_.megatron.linear_workspace)

@@ -42,10 +42,10 @@ class MegatronDecoder {
     const char* module;
     Tensor* target;
     bool expert = false;
-    std::size_t chunk = 0;
+    std::size_t stage = 0;
   };
   /// A virtual stage: layers of layers_, and whether it has the embedding, or the head.
-  struct Chunk {
+  struct VirtualStage {
     std::size_t begin, end;
     bool first, last;
   };
@@ -61,13 +61,14 @@ class MegatronDecoder {
 
   // Weights (decoder_megatron.cpp).
   void plan_weights(const model::Architecture& architecture);
-  void plan_chunk(const model::Architecture& architecture, std::size_t chunk, std::uint32_t first_layer);
+  void plan_virtual_stage(const model::Architecture& architecture, std::size_t stage,
+                          std::uint32_t first_layer);
   void plan_layer(const model::Layer& layer, std::int32_t index, Layer& weights);
   void allocate_weights();
   void plan_latent_attention(const model::Attention& attention, std::int32_t index, Layer& weights);
   void plan_experts(const model::Experts& experts, std::int32_t index, Layer& weights);
-  void allocate_buffers(std::size_t chunk, bool experts);
-  void find_shards(std::size_t chunk, bool experts);
+  void allocate_buffers(std::size_t stage, bool experts);
+  void find_shards(std::size_t stage, bool experts);
 
   // Modules (megatron_layers.cpp).
   Tensor embedded(const Tensor& ids);
@@ -90,7 +91,7 @@ class MegatronDecoder {
   Tensor routed(const Tensor& x, const Layer& w);
   Tensor plain_linear(const Tensor& x, const Tensor& weight, const char* module);
   void use_workspaces_of_experts();
-  Tensor layers(Tensor x, const Chunk& chunk);
+  Tensor layers(Tensor x, const VirtualStage& stage);
   Tensor gathered(const Tensor& x, const char* name);
   /// Sum over the ranks of what `x` holds; the rank's tokens of it.
   Tensor scattered(const Tensor& x, const char* name);
@@ -98,11 +99,11 @@ class MegatronDecoder {
   void use_workspace();
 
   // Schedule (megatron_schedules.cpp).
-  Tensor forward(const Tensor& input, const Chunk& chunk);
+  Tensor forward(const Tensor& input, const VirtualStage& stage);
   void run_stage(std::uint32_t step);
   void run_virtual_stages(std::uint32_t step);
-  Tensor run_forward(std::uint32_t step, const Tensor& input, std::size_t chunk = 0);
-  Tensor run_backward(std::uint32_t step, const Tensor& gradient, std::size_t chunk = 0);
+  Tensor run_forward(std::uint32_t step, const Tensor& input, std::size_t stage = 0);
+  Tensor run_backward(std::uint32_t step, const Tensor& gradient, std::size_t stage = 0);
   void update();
   Tensor received(const char* name);
 
@@ -111,8 +112,8 @@ class MegatronDecoder {
   std::int64_t batch_, tokens_, rows_, hidden_,
       vocab_;  // tokens_: T; rows_: of the hidden state; vocab_: of this rank
   bool tied_;
-  std::vector<Chunk> chunks_;
-  std::vector<std::array<Buffers, 2>> buffers_;  // by chunk: of all but experts, of experts
+  std::vector<VirtualStage> virtual_stages_;
+  std::vector<std::array<Buffers, 2>> buffers_;  // by stage: of all but experts, of experts
   Tensor embedding_, final_norm_, head_;
   std::vector<Planned> planned_;
   std::vector<std::int64_t> shards_;  // elements of each parameter that this rank updates
@@ -120,7 +121,7 @@ class MegatronDecoder {
   std::vector<Layer> layers_;
   std::map<std::pair<std::int64_t, std::int64_t>, Tensor> dummies_;
   Tensor gathered_head_input_, linear_workspace_;
-  std::vector<std::deque<Pass>> in_flight_;  // by chunk
+  std::vector<std::deque<Pass>> in_flight_;  // by stage
   std::uint32_t forwards_ = 0, backwards_ = 0;
   bool experts_used_ = false;
 };

@@ -39,7 +39,7 @@ ShardedUnits::Weight FlatFsdp::parameter(std::int32_t index, const Shape& shape,
 std::vector<Tensor> FlatFsdp::start() {
   std::vector<Tensor> updated;
   for (Unit& u : units_) {
-    // Where parameters are padded, the whole is too, so that the reduction needs no copy.
+    // Where parameters are padded, the flat tensor is too, so that the reduction needs no copy.
     if (policy_.original_parameters)
       u.padding_behind = (policy_.ranks - u.elements % policy_.ranks) % policy_.ranks;
     u.elements += u.padding_behind;
@@ -89,7 +89,7 @@ void FlatFsdp::allocate_once() {
 }
 
 void FlatFsdp::gather(Unit& u) {
-  if (std::exchange(u.whole, true)) return;
+  if (std::exchange(u.is_gathered, true)) return;
   Tensor shard;  // until the weights are gathered
   if (is_cast(u)) shard = buffer(u, u.part, u.type, Purpose::kCommunication, "shard, cast", Stream::kCast);
   t_.make_present(u.flat, u.part * policy_.ranks * bytes_of(u.type), u.layer, "flat parameter",
@@ -137,7 +137,7 @@ void FlatFsdp::make_views(Unit& u) {
 }
 
 void FlatFsdp::free_weights(Unit& u) {
-  if (std::exchange(u.whole, false)) t_.make_absent(u.flat);
+  if (std::exchange(u.is_gathered, false)) t_.make_absent(u.flat);
 }
 
 void FlatFsdp::before_forward(std::int32_t index) {
@@ -153,9 +153,9 @@ void FlatFsdp::before_forward(std::int32_t index) {
   const auto use = [this](Unit& used) {
     gather(used);
     make_views(used);
-    used.waits = true;
+    used.awaits_backward = true;
   };
-  if (!u.waits) use(u);
+  if (!u.awaits_backward) use(u);
   // forward_prefetch follows the order that the first iteration has recorded.
   const auto next = static_cast<std::size_t>(index + 2);
   if (policy_.prefetches_forward && order_known_ && next < units_.size()) use(units_[next]);
@@ -171,12 +171,12 @@ void FlatFsdp::after_forward(std::int32_t index, const Tensor& output) {
 /// The unit before another one in the order of the forward passes, in which the root is last.
 void FlatFsdp::gather_before(std::size_t index) {
   const std::size_t before = index == 0 ? units_.size() - 1 : index - 1;
-  if (before > 0 && units_[before].waits) gather(units_[before]);
+  if (before > 0 && units_[before].awaits_backward) gather(units_[before]);
 }
 
 void FlatFsdp::unit_before_backward(std::size_t index) {
   Unit& u = units_[index];
-  if (!std::exchange(u.waits, false)) return;
+  if (!std::exchange(u.awaits_backward, false)) return;
   gather(u);
   if (policy_.backward_prefetch == BackwardPrefetch::kBefore) gather_before(index);
 }
@@ -190,7 +190,7 @@ void FlatFsdp::unit_after_backward(Unit& u) {
 }
 
 void FlatFsdp::reduce(Unit& u) {
-  // _reduce_grad(); the gradient that autograd has computed exists until the end.
+  // _reduce_grad(): the gradient that autograd computed is freed when the reduction ends.
   const Tensor computed = std::move(u.flat->grad);
   u.flat->grad.reset();
   Tensor cast, padded;
@@ -212,7 +212,7 @@ void FlatFsdp::reduce(Unit& u) {
 void FlatFsdp::after_backward() {
   order_known_ = true;
   for (Unit& u : units_) {
-    u.waits = false;
+    u.awaits_backward = false;
     if (!policy_.original_parameters || !reduces_) continue;
     for (const Tensor& p : u.updated)
       if (!p->grad) p->grad = t_.alias(u.reduced, p->shape);

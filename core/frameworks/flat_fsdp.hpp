@@ -11,7 +11,7 @@ namespace trainhost::frameworks {
 
 /// Every layer is a unit, and what is outside of the layers is the root unit. The parameters of a unit are
 /// views of one flat tensor, of which a rank has a shard. A unit is gathered before its forward pass: the
-/// shard is cast, if need be, and gathered into the memory of the flat tensor, which is freed after the
+/// shard is cast in mixed precision and gathered into the memory of the flat tensor, which is freed after the
 /// forward pass and gathered again before the backward pass. The backward pass concatenates the gradients of
 /// all views; the result is reduced, and cast to the type of the shard.
 ///
@@ -41,13 +41,13 @@ class FlatFsdp : public ShardedUnits {
     Element type = Element::kF32;  // of the gathered weights
     std::int32_t layer = -1;
     std::uint64_t elements = 0;        // with padding
-    std::uint64_t padding_behind = 0;  // elements of it
+    std::uint64_t padding_behind = 0;  // elements of padding at the end
     std::uint64_t part = 0;            // elements of a rank
     Tensor flat, shard;
     Tensor reduced;               // gradient of the shard
     std::vector<Tensor> updated;  // the optimizer's parameters: parts of the shard, or the shard
-    bool whole = false;
-    bool waits = false;  // for its backward pass
+    bool is_gathered = false;
+    bool awaits_backward = false;
   };
 
   /// All but the root unit are layers.

@@ -9,7 +9,7 @@
 namespace trainhost::frameworks {
 namespace {
 
-/// Another tensor of the same size; so is its gradient. All-to-all, and a sort of rows.
+/// A copy of the same size, whose gradient is a copy too: of an all-to-all, or of rows in another order.
 Tensor moved(Tape& t, const Tensor& x, const char* name) {
   return t.apply({name,
                   std::span(&x, 1),
@@ -62,8 +62,8 @@ void MegatronDecoder::plan_experts(const model::Experts& e, std::int32_t index, 
   add({hidden_, e.shared.width}, "mlp.shared_experts.linear_fc2", w.shared_fc2, false);
 }
 
-/// Without tensor parallelism. `weight` of one expert: the products of all experts, which have one
-/// placeholder of the gradient together.
+/// A product without tensor parallelism. For the products of all experts `weight` is that of one of them:
+/// they share one placeholder of the gradient.
 Tensor MegatronDecoder::plain_linear(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
   const std::array inputs{x};
@@ -120,8 +120,8 @@ Tensor MegatronDecoder::latent_attention(const Tensor& x, const Layer& w) {
   return row_linear(out, w.o, "self_attention.linear_proj");
 }
 
-/// Tokens in the order of their experts: f32 scores, those of the auxiliary loss, and the chosen ones; a map
-/// of rows.
+/// Chooses the experts and returns the tokens in the order of their experts. Keeps f32 scores, those of the
+/// auxiliary loss, which experts were chosen, and a map of rows.
 Tensor MegatronDecoder::routed(const Tensor& x, const Layer& w) {
   const ModuleScope scope(t_, "mlp.router");
   const Shape of_experts{tokens_, w.expert_count};

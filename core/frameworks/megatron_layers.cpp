@@ -45,8 +45,8 @@ Tensor MegatronDecoder::scattered(const Tensor& x, const char* name) {
   return t_.make({rows_, x->shape[1]}, x->type, name);
 }
 
-/// Weight gradients are added to the buffer by the product itself; autograd gets one tensor per shape of
-/// weights, which is never freed.
+/// The product adds the gradient of the weight to the buffer; autograd gets a placeholder instead, one per
+/// shape of weights, which is never freed.
 Tensor MegatronDecoder::dummy_gradient(const Tensor& weight) {
   Tensor& dummy = dummies_[{weight->shape[0], weight->shape[1]}];
   if (!dummy) {
@@ -78,10 +78,10 @@ Tensor MegatronDecoder::embedded(const Tensor& ids) {
                        out, out->shape);
 }
 
-Tensor MegatronDecoder::layers(Tensor x, const Chunk& chunk) {
+Tensor MegatronDecoder::layers(Tensor x, const VirtualStage& stage) {
   const std::uint32_t each = s_.checkpoint ? s_.megatron.recompute_every : 1;
-  for (std::size_t begin = chunk.begin; begin < chunk.end; begin += each) {
-    const std::size_t end = std::min<std::size_t>(begin + each, chunk.end);
+  for (std::size_t begin = stage.begin; begin < stage.end; begin += each) {
+    const std::size_t end = std::min<std::size_t>(begin + each, stage.end);
     const auto region = [this, begin, end](const std::vector<Tensor>& in) {
       Tensor y = in[0];
       for (std::size_t i = begin; i < end; ++i) {
@@ -181,7 +181,8 @@ Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const 
                        out, out->shape);
 }
 
-/// One kernel of both halves; it keeps its input, and the numbers that scale the rows of experts.
+/// One kernel for both halves of `x`. Keeps its input and, for experts, the probabilities that scale the
+/// rows.
 Tensor MegatronDecoder::swiglu(const Tensor& x, const Tensor& scale) {
   const ModuleScope scope(t_, scale ? "mlp.experts" : "mlp");
   const std::array inputs{x};
@@ -200,7 +201,8 @@ Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
   {
     const ModuleScope scope(t_, "self_attention");
     const std::vector<Tensor> parts = split(t_, mixed, {q_width, kv_width, kv_width});
-    // Queries of one group of keys lie beside each other; several groups are copied together.
+    // With one key and value head the queries are a view of the product; with several, Megatron Core copies
+    // them into one tensor.
     Tensor q = w.kv_heads > 1 || w.q_norm ? contiguous(t_, parts[0]) : parts[0], k = parts[1];
     if (w.q_norm) {
       k = contiguous(t_, k);

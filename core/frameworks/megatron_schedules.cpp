@@ -10,12 +10,12 @@
 
 namespace trainhost::frameworks {
 
-Tensor MegatronDecoder::forward(const Tensor& input, const Chunk& chunk) {
+Tensor MegatronDecoder::forward(const Tensor& input, const VirtualStage& stage) {
   // get_batch(): the embedding keeps the ids; the rest is freed when the function returns.
   const auto of_tokens = [&](Element type, const char* name) {
     return t_.new_storage({batch_, tokens_ / batch_}, type, Purpose::kBuffers, "", name);
   };
-  const bool ends = chunk.first || chunk.last;
+  const bool ends = stage.first || stage.last;
   Tensor ids, labels, mask, positions;
   if (ends) {
     ids = of_tokens(Element::kI64, "token ids");
@@ -23,9 +23,9 @@ Tensor MegatronDecoder::forward(const Tensor& input, const Chunk& chunk) {
     mask = of_tokens(Element::kF32, "mask of the loss");
     positions = of_tokens(Element::kI64, "positions");
   }
-  Tensor x = layers(chunk.first ? embedded(ids) : input, chunk);
+  Tensor x = layers(stage.first ? embedded(ids) : input, stage);
   t_.layer = -1;
-  if (!chunk.last) return x;
+  if (!stage.last) return x;
   {
     const ModuleScope scope(t_, "final_layernorm");
     x = rms_norm(t_, x, final_norm_);
@@ -42,33 +42,33 @@ Tensor MegatronDecoder::received(const char* name) {
 }
 
 /// Returns the output, which is freed when it has been sent; its history remains. None in the last stage.
-Tensor MegatronDecoder::run_forward(std::uint32_t step, const Tensor& input, std::size_t chunk) {
+Tensor MegatronDecoder::run_forward(std::uint32_t step, const Tensor& input, std::size_t stage) {
   t_.begin(kForward, step, ++forwards_);
   t_.recording = step == 1 && forwards_ == 1;
   use_workspace();
-  Tensor output = forward(input, chunks_[chunk]);
+  Tensor output = forward(input, virtual_stages_[stage]);
   t_.recording = false;
-  if (chunks_[chunk].last) {
-    in_flight_[chunk].push_back({input, std::move(output)});
+  if (virtual_stages_[stage].last) {
+    in_flight_[stage].push_back({input, std::move(output)});
     return {};
   }
   Tensor sent(new TensorBody);
   sent->node = output->node;
   sent->shape = output->shape;
   sent->type = output->type;
-  in_flight_[chunk].push_back({input, std::move(sent)});
+  in_flight_[stage].push_back({input, std::move(sent)});
   return output;
 }
 
 /// Returns the gradient of the input, if there is one.
-Tensor MegatronDecoder::run_backward(std::uint32_t step, const Tensor& gradient, std::size_t chunk) {
+Tensor MegatronDecoder::run_backward(std::uint32_t step, const Tensor& gradient, std::size_t stage) {
   t_.begin(kBackward, step, ++backwards_);
   if (step == 1 && backwards_ == 1 && s_.stage.last() && s_.machine.cublas_workspace)
     kept_.push_back(t_.new_storage({static_cast<std::int64_t>(s_.machine.cublas_workspace)}, Element::kByte,
                                    Purpose::kKernel, "", "workspace of cuBLAS"));
-  assert(!in_flight_[chunk].empty());
-  const Pass pass = std::move(in_flight_[chunk].front());
-  in_flight_[chunk].pop_front();
+  assert(!in_flight_[stage].empty());
+  const Pass pass = std::move(in_flight_[stage].front());
+  in_flight_[stage].pop_front();
   t_.run_backward(pass.output, {}, gradient);
   return pass.input ? std::move(pass.input->grad) : Tensor();
 }
@@ -101,28 +101,31 @@ void MegatronDecoder::run_stage(std::uint32_t step) {
 /// before the backward pass between them, and the output is freed after that; the gradient of the next
 /// backward pass is received before the forward pass between them.
 void MegatronDecoder::run_virtual_stages(std::uint32_t step) {
-  const std::uint32_t ranks = s_.stage.stages, chunks = s_.megatron.virtual_stages;
-  const std::uint32_t passes = s_.accumulate * chunks;
-  const std::uint32_t warm_up = std::min(passes, 2 * (ranks - s_.stage.index - 1) + (chunks - 1) * ranks);
-  const auto chunk_of = [&](std::uint32_t pass, bool of_forward) -> std::size_t {
-    const std::uint32_t chunk = pass / ranks % chunks;
-    return of_forward ? chunk : chunks - 1 - chunk;
+  const std::uint32_t ranks = s_.stage.stages, virtual_stages = s_.megatron.virtual_stages;
+  const std::uint32_t passes = s_.accumulate * virtual_stages;
+  const std::uint32_t warm_up =
+      std::min(passes, 2 * (ranks - s_.stage.index - 1) + (virtual_stages - 1) * ranks);
+  const auto stage_of_pass = [&](std::uint32_t pass, bool of_forward) -> std::size_t {
+    const std::uint32_t stage = pass / ranks % virtual_stages;
+    return of_forward ? stage : virtual_stages - 1 - stage;
   };
   // What pass k needs from another rank; none after the last pass.
   const auto receive_input = [&](std::uint32_t k) {
-    return k < passes && !chunks_[chunk_of(k, true)].first ? received("received activations") : Tensor();
+    return k < passes && !virtual_stages_[stage_of_pass(k, true)].first ? received("received activations")
+                                                                        : Tensor();
   };
   const auto receive_gradient = [&](std::uint32_t k) {
-    return k < passes && !chunks_[chunk_of(k, false)].last ? received("received gradient") : Tensor();
+    return k < passes && !virtual_stages_[stage_of_pass(k, false)].last ? received("received gradient")
+                                                                        : Tensor();
   };
   Tensor input = receive_input(0), gradient, output, to_previous;
   const auto forward_pass = [&](std::uint32_t k) {
     output.reset();  // it was sent
-    output = run_forward(step, std::exchange(input, {}), chunk_of(k, true));
+    output = run_forward(step, std::exchange(input, {}), stage_of_pass(k, true));
     input = receive_input(k + 1);
   };
   const auto backward_pass = [&](std::uint32_t k) {
-    to_previous = run_backward(step, std::exchange(gradient, {}), chunk_of(k, false));
+    to_previous = run_backward(step, std::exchange(gradient, {}), stage_of_pass(k, false));
     gradient = receive_gradient(k + 1);
   };
   for (std::uint32_t k = 0; k < warm_up; ++k) {

@@ -293,7 +293,7 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
   for (const std::string& n : r.architecture.notes) notes.push_back(n);
 }
 
-/// Whether nobody asks by how much the run exceeds its budget, and it allocates more.
+/// True if only the verdict is needed and the allocated bytes already exceed the budget of the device.
 bool is_beyond_budget(const Replay& r, const Options& options, const RunSpec& run) {
   return options.only_if_it_fits && run.device_budget && r.peak.bytes > run.device_budget;
 }

@@ -64,8 +64,7 @@ void set_experts(const model::Architecture& a, const RunSpec& r, frameworks::Ste
   if (a.has_experts())
     notes.push_back(
         "Experts: grouped products, fused permutation, all-to-all; every expert gets an equal share of the "
-        "tokens "
-        "(--moe-grouped-gemm --moe-permute-fusion --moe-token-dispatcher-type alltoall).");
+        "tokens (--moe-grouped-gemm --moe-permute-fusion --moe-token-dispatcher-type alltoall).");
 }
 
 Element type_of(DType t, const char* key) {
@@ -96,8 +95,7 @@ void set_recomputation(const RunSpec& r, frameworks::StepSettings& s, std::vecto
     s.selective = true;
     notes.push_back(
         "Selective recomputation is that of attention (core_attn); it keeps q, k, and the product of which v "
-        "is a "
-        "part.");
+        "is a part.");
   } else {
     reject("a number of layers that are recomputed in Megatron-LM", "none or all of a stage are replayed",
            "set train.recompute to \"none\", \"selective\" or \"full\"");
@@ -107,26 +105,27 @@ void set_recomputation(const RunSpec& r, frameworks::StepSettings& s, std::vecto
 /// 1F1B; the estimator asks for each stage in turn.
 void set_stages(const model::Architecture& a, const RunSpec& r, frameworks::StepSettings& s,
                 std::vector<std::string>& notes) {
-  const std::uint32_t stages = r.parallel.pipeline, chunks = std::max(1u, r.parallel.virtual_stages);
+  const std::uint32_t stages = r.parallel.pipeline, virtual_stages = std::max(1u, r.parallel.virtual_stages);
   if (stages < 2) return;
-  if (a.layer_count() % (std::uint64_t{stages} * chunks))
+  if (a.layer_count() % (std::uint64_t{stages} * virtual_stages))
     reject("parallel.pipeline = " + std::to_string(stages) +
-               (chunks > 1 ? ", parallel.interleave = " + std::to_string(chunks) : std::string()) + " with " +
-               std::to_string(a.layer_count()) + " layers in Megatron-LM",
+               (virtual_stages > 1 ? ", parallel.interleave = " + std::to_string(virtual_stages)
+                                   : std::string()) +
+               " with " + std::to_string(a.layer_count()) + " layers in Megatron-LM",
            "stages with equal numbers of layers are replayed");
-  if (chunks > 1 && r.accumulate % stages)
+  if (virtual_stages > 1 && r.accumulate % stages)
     reject("train.grad_accum = " + std::to_string(r.accumulate) + " with " + std::to_string(stages) +
                " pipeline ranks that have virtual stages",
            "each group of micro-batches has one for each rank",
            "set train.grad_accum to a multiple of parallel.pipeline");
   s.stage.stages = stages;
-  s.megatron.virtual_stages = chunks;
+  s.megatron.virtual_stages = virtual_stages;
   // Every later micro-batch is like the second after the first backward pass. With virtual stages
   // the passes of two groups are more than a rank has in flight.
-  s.accumulate = std::min(r.accumulate, chunks > 1 ? 2 * stages : stages + 1);
-  notes.push_back((chunks > 1 ? "Pipeline: interleaved 1F1B with " + std::to_string(chunks) +
-                                    " virtual stages per rank and "
-                              : std::string("Pipeline: 1F1B with ")) +
+  s.accumulate = std::min(r.accumulate, virtual_stages > 1 ? 2 * stages : stages + 1);
+  notes.push_back((virtual_stages > 1 ? "Pipeline: interleaved 1F1B with " + std::to_string(virtual_stages) +
+                                            " virtual stages per rank and "
+                                      : std::string("Pipeline: 1F1B with ")) +
                   std::to_string(r.accumulate) + " micro-batches per step.");
 }
 
