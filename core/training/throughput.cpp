@@ -8,6 +8,10 @@
 
 namespace trainhost::training {
 
+/// Steps of a run before the rate of matrix products is measured, in seconds: the measurement keeps every core busy for
+/// 50 ms, which is longer than many a short run.
+constexpr double kLeastSeconds = 0.5;
+
 // 6 FLOPs per matrix parameter and token, plus causal attention: 6 * S * q per layer (docs/memory-model.md).
 double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len) {
   const double H = m.hidden, L = m.layers, I = m.intermediate, V = static_cast<double>(m.vocab);
@@ -30,6 +34,7 @@ void Throughput::add_step(std::uint64_t tokens, double seconds) {
 /// The measured rate of matrix products, not the data sheet: a model rate above it means that the measurement
 /// was disturbed.
 std::optional<double> Throughput::mfu(plugin::Session& session) {
+  if (seconds_ < kLeastSeconds) return std::nullopt;
   const double flops = rate_ * flops_per_token_;
   // Measured again, at most four times, while the model seems faster than the peak.
   for (; flops > peak_flops_ && measurements_ < 4; ++measurements_)

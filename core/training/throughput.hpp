@@ -18,9 +18,9 @@ class Throughput {
   double tokens_per_s() const { return rate_; }  // smoothed; 0 before the first step
   double seconds() const { return seconds_; }    // sum over all steps
 
-  /// MFU. The rate of matrix products is the trainer's metric "peak_flops", measured at the first call. If
-  /// other work slowed that measurement, MFU exceeds 1 and the rate is measured again, at most 4 times in
-  /// all. nullopt: not known.
+  /// MFU. The rate of matrix products is the trainer's metric "peak_flops", measured at the first call after
+  /// half a second of steps. If other work slowed that measurement, MFU exceeds 1 and the rate is measured
+  /// again, at most 4 times in all. nullopt: not known.
   std::optional<double> mfu(plugin::Session& session);
 
  private:

@@ -31,6 +31,12 @@ class SeparateStorage final : public executor::Storage {
       if (p.buffers[b].component == Component::kKvCache)
         first_[b] = generate.begin, last_[b] = UINT32_MAX;  // from token to token
     }
+    starts_.resize(p.ops.size()), ends_.resize(p.ops.size());
+    for (step::BufferId b = 0; b < p.buffers.size(); ++b) {
+      if (!transient(b)) continue;
+      starts_[first_[b]].push_back(b);
+      if (last_[b] != UINT32_MAX) ends_[last_[b]].push_back(b);
+    }
   }
 
   void* at(step::BufferId b) override {
@@ -38,14 +44,13 @@ class SeparateStorage final : public executor::Storage {
     return blocks_[b].data() + kGuard;
   }
   void enter(std::uint32_t op) override {
-    for (step::BufferId b = 0; b < blocks_.size(); ++b)
-      if (transient(b) && first_[b] == op && blocks_[b].empty()) take(b);
+    for (step::BufferId b : starts_[op])
+      if (blocks_[b].empty()) take(b);
     peak_ = std::max(peak_, now_);
   }
   void leave(std::uint32_t op) override {
     for (step::BufferId b : named(p_.ops[op])) check_guards(b);
-    for (step::BufferId b = 0; b < blocks_.size(); ++b)
-      if (transient(b) && last_[b] == op) drop(b);
+    for (step::BufferId b : ends_[op]) drop(b);
   }
   std::uint64_t peak() const { return peak_; }
 
@@ -97,6 +102,7 @@ class SeparateStorage final : public executor::Storage {
 
   const step::Program& p_;
   std::vector<std::uint32_t> first_, last_;
+  std::vector<std::vector<step::BufferId>> starts_, ends_;  // per operation: buffers whose life starts, ends there
   std::vector<std::vector<unsigned char>> blocks_;
   std::uint64_t now_ = 0, peak_ = 0;
 };
