@@ -10,6 +10,7 @@
 #include "core/base/types.hpp"
 #include "core/frameworks/ddp.hpp"
 #include "core/frameworks/fsdp.hpp"
+#include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/pipeline.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/frameworks/zero.hpp"
@@ -105,6 +106,7 @@ struct TrainingStep {
   /// Bytes that the first micro-batch saves for the backward pass; [0]: outside of the layers, [1]: in layer
   /// 0.
   std::vector<std::uint64_t> saved_bytes;
+  HostMemory host;        // of what the step offloads
   bool repeated = false;  // most layers are copies of one
 };
 

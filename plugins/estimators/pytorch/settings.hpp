@@ -61,7 +61,8 @@ struct Options {
   /// Stage 3, elements; none: what transformers takes for "auto".
   std::optional<std::uint64_t> prefetch = 50'000'000, persistence = 100'000;
   std::uint64_t max_live = 1'000'000'000, reuse_distance = 1'000'000'000;
-  bool context_ring = true;  // Megatron-LM: --cp-comm-type p2p; otherwise a2a
+  bool offload_gradients = false;  // DeepSpeed does so with the optimizer
+  bool context_ring = true;        // Megatron-LM: --cp-comm-type p2p; otherwise a2a
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
