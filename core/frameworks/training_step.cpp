@@ -199,9 +199,9 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   const Mark before = mark(result.trace);
   run_step(1);
   // The first micro-batch of stage 3 only records the order of the modules. That of FSDP1 does so too, and
-  // allocates its flat tensors once.
-  const bool copied =
-      s.steps == 2 && s.copies_step && !zero3 && !s.fsdp.flat && copy_step(result.trace, before);
+  // allocates its flat tensors once; a compiled step is tuned once.
+  const bool copied = s.steps == 2 && s.copies_step && !zero3 && !s.fsdp.flat && !s.tunes_with_clones &&
+                      copy_step(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   return finish(result.trace.events.size());
 }
@@ -219,8 +219,8 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
 /// do.
 std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
   if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.ddp.on || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1 ||
-      s.modules == ModelSource::kMegatron)
+      !s.repeats_layers || s.tunes_with_clones || s.ddp.on || s.zero.stage || s.fsdp.ranks ||
+      s.stage.stages > 1 || s.modules == ModelSource::kMegatron)
     return std::nullopt;
   model::Architecture small = a;
   small.layers.front().count = kRepeatedFrom;

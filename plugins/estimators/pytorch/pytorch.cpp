@@ -128,10 +128,12 @@ pytorch::Options options_of(const th_host* host) {
   const bool titan = framework == "torchtitan", tune = framework == "torchtune";
   if (titan)
     o.version = version_of(given);
+  else if (tune)
+    o.torch_of_2024 = given.choice("framework_version", {"0.4"}).has_value();
   else if (const auto version = given.text("framework_version"))
     throw abi::StatusError(TH_E_ARG,
                            "plan.framework_version = \"" + *version + "\": one release of " + framework +
-                               " is described, and several of torchtitan only",
+                               " is described, and several of torchtitan and torchtune only",
                            "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   // Settings that one framework has are refused for the others, with a message that names it.

@@ -200,14 +200,18 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
-/// The compiled 8-bit step of torchao writes both moments of a parameter in f32 (torch 2.15). Other versions
-/// may write the parameter and its gradient too.
+/// What the compiled 8-bit step of torchao allocates with torch 2.5 (core/frameworks/optimizer_step.cpp)
+/// beyond later versions: 12 bytes per element of the largest parameter, whose moment has one byte, and a
+/// buffer.
 std::uint64_t more_of_the_8bit_step(const Replay& r) {
-  if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer) return 0;
+  if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer ||
+      r.settings.tunes_with_clones)
+    return 0;
+  constexpr std::uint64_t kBytesPerElement = 12, kBuffer = 256'000'000;
   std::uint64_t largest = 0;
   for (const frameworks::TraceStorage& s : r.trace.storages)
-    if (s.purpose == Purpose::kUpdate) largest = std::max(largest, s.bytes);
-  return 2 * largest;
+    if (s.purpose == Purpose::kOptimizerState) largest = std::max(largest, s.bytes);
+  return kBytesPerElement * largest + kBuffer;
 }
 
 /// The start script of torchtitan for one host sets expandable_segments, the one for several hosts does not:
@@ -285,7 +289,9 @@ std::string described_software(const Replay& r, const Options& options) {
                                          "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};
     software = kVersions[static_cast<std::size_t>(options.version)];
   }
-  if (options.framework == Framework::kTorchtune) software = "torchtune of April 2026, torch 2.15";
+  if (options.framework == Framework::kTorchtune)
+    software = options.torch_of_2024 ? "torchtune of April 2026, optimizer step of torch 2.5"
+                                     : "torchtune of April 2026, torch 2.15";
   if (options.framework == Framework::kLitgpt) software = "litgpt of June 2026, torch 2.15";
   if (options.framework == Framework::kMegatron)
     return "a step (Megatron Core 0.14, Transformer Engine 2.11, torch 2.10)";
