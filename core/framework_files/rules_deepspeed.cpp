@@ -87,6 +87,10 @@ void reuse_distance(Job& job, const Entry& e) {
   if (!is_auto(e)) job.set("plan.reuse_distance", elements_of(e), e);
 }
 
+void pin_memory(Job& job, const Entry& e) {
+  if (!flag_of(e)) job.not_modelled = "the plan counts pinned buffers of the host, which may be larger";
+}
+
 constexpr Rule kDeepSpeed[] = {
     // Two of these three, with the number of ranks, give the third.
     {"train_batch_size", Use::kCopy, kGlobalBatch},
@@ -97,9 +101,11 @@ constexpr Rule kDeepSpeed[] = {
      "none=|cpu=cpu|nvme=nvme|auto="},
     {"zero_optimization.offload_optimizer.ratio", Use::kNotModelled, "1.0|1",
      "only a part of the optimizer is offloaded"},
+    {"zero_optimization.offload_optimizer.pin_memory", Use::kCustom, "", "", pin_memory},
     {"zero_optimization.offload_optimizer.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
     {"zero_optimization.offload_param.device", Use::kChoice, "plan.offload_weights",
      "none=|cpu=cpu|nvme=nvme|auto="},
+    {"zero_optimization.offload_param.pin_memory", Use::kCustom, "", "", pin_memory},
     {"zero_optimization.offload_param.buffer_*", Use::kNotModelled, "auto", "buffers of the offload"},
     {"zero_optimization.cpu_offload", Use::kWhenTrue, "plan.offload_optimizer", "cpu"},
     {"zero_optimization.cpu_offload_param", Use::kWhenTrue, "plan.offload_weights", "cpu"},

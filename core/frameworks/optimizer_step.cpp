@@ -67,14 +67,36 @@ void OptimizerStep::run_8bit(std::span<const Tensor> parameters) {
       state(Element::kF32, {blocks}, "scales of the moment");
     }
   }
-  // The compiled step of torchao writes both moments in f32, divided by their scales, before it rounds
-  // them.
   for (const Tensor& p : parameters)
-    if (p->grad && !s_.paged_optimizer && p->shape.count() >= kSmall) {
-      const Tensor first = moment(p, Element::kF32, p->shape, Purpose::kUpdate, "first moment in f32");
-      const Tensor second = moment(p, Element::kF32, p->shape, Purpose::kUpdate, "second moment in f32");
-    }
+    if (p->grad && !s_.paged_optimizer && p->shape.count() >= kSmall) run_compiled_8bit(p);
   for (const Tensor& p : parameters) p->grad.reset();
+}
+
+void OptimizerStep::run_compiled_8bit(const Tensor& p) {
+  const auto elements = static_cast<std::int64_t>(p->shape.count()), blocks = (elements + 255) / 256;
+  const auto temporary = [&](Element type, std::int64_t n, const char* name) {
+    return moment(p, type, {n}, Purpose::kUpdate, name);
+  };
+  if (!s_.tunes_with_clones) {
+    const Tensor first = temporary(Element::kF32, blocks, "largest first moments of the blocks");
+    const Tensor second = temporary(Element::kF32, blocks, "largest second moments of the blocks");
+    return;
+  }
+  // torch 2.5: one of its values is kept in f32 between two passes over the parameter. The first call for a
+  // size measures several launch configurations (CachingAutotuner.bench()) with clones of what the kernel
+  // changes. Parameter, moments and scales are arguments twice, to be read and to be written, so they are
+  // cloned twice.
+  const Tensor value = temporary(Element::kF32, elements, "update in f32");
+  if (!tuned_.insert({p->shape.size[0], p->shape.dims > 1 ? p->shape.size[1] : 0}).second) return;
+  constexpr std::int64_t kCacheBytes = 256'000'000;  // do_bench() of Triton 3.1 clears the L2 cache with it
+  std::vector<Tensor> clones{temporary(Element::kByte, kCacheBytes, "buffer of the measurement")};
+  for (int i = 0; i < 2; ++i) {
+    clones.push_back(temporary(p->type, elements, "clone of the parameter"));
+    for (int j = 0; j < 2; ++j) {
+      clones.push_back(temporary(Element::kByte, elements, "clone of the moment"));
+      clones.push_back(temporary(Element::kF32, blocks, "clone of the scales"));
+    }
+  }
 }
 
 Tensor OptimizerStep::moment(const Tensor& p, Element type, const Shape& shape, Purpose purpose,

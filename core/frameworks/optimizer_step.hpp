@@ -3,6 +3,7 @@
 #pragma once
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/frameworks/training_step.hpp"
@@ -27,6 +28,8 @@ class OptimizerStep {
   /// elements; those of fewer than 4,096 elements are not rounded. Paged moments, of 100,000 elements or
   /// more, are memory of the driver, which moves them to the host.
   void run_8bit(std::span<const Tensor> parameters);
+  /// The compiled step of torchao for one parameter: one kernel.
+  void run_compiled_8bit(const Tensor& p);
   Tensor moment(const Tensor& p, Element type, const Shape& shape, Purpose purpose, const char* tensor);
   Tensor like(const Tensor& p, const Shape& shape, Purpose purpose, const char* tensor);
 
@@ -34,7 +37,8 @@ class OptimizerStep {
   const StepSettings& s_;
   const std::vector<Tensor>& trained_;
   std::vector<Tensor> state_;
-  std::set<const TensorBody*> updated_;  // that have their state
+  std::set<const TensorBody*> updated_;                    // that have their state
+  std::set<std::pair<std::int64_t, std::int64_t>> tuned_;  // sizes that the compiled step was tuned for
 };
 
 }  // namespace trainhost::frameworks

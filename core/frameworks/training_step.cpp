@@ -130,7 +130,10 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   if (layers) tape.writer().note_layers(&tape.layer);
   tape.autocast_type = s.autocast_type;
   tape.begin(kLoad, 0, 0);
+  std::unique_ptr<Zero> zero;
+  Zero3* zero3 = nullptr;
   const auto finish = [&](std::size_t events) {
+    result.host = zero3 ? zero3->host() : zero ? zero->host() : HostMemory();
     result.saved_bytes = tape.saved_bytes;
     result.saved_bytes.resize(architecture.layer_count() + 1);
     if (layers) *layers = tape.writer().noted_layers();
@@ -144,8 +147,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   if (s.update_in_backward) tape.after_gradient = [&](const Tensor& p) { optimizer.run(p); };
   // One of these handles a complete gradient: the optimizer inside the backward pass, ZeRO, or DDP.
   std::vector<Tensor> kept;
-  std::unique_ptr<Zero> zero;
-  Zero3* const zero3 = model->zero3();
+  zero3 = model->zero3();
   if (zero3) {
     tape.after_gradient = [&](const Tensor& p) { zero3->after_gradient(p); };
   } else if (s.zero.stage) {
@@ -175,6 +177,7 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
       if (first) add_workspace();
       if (model->fsdp()) model->fsdp()->before_backward(s.fsdp.reduce_every_micro_batch || i == s.accumulate);
       if (zero) zero->before_backward(i == s.accumulate);
+      if (zero3) zero3->before_backward(i == s.accumulate);
       if (ddp) ddp->before_backward(i == s.accumulate);
       tape.run_backward(loss, [&] {
         if (zero) zero->after_backward();
@@ -196,9 +199,9 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   const Mark before = mark(result.trace);
   run_step(1);
   // The first micro-batch of stage 3 only records the order of the modules. That of FSDP1 does so too, and
-  // allocates its flat tensors once.
-  const bool copied =
-      s.steps == 2 && s.copies_step && !zero3 && !s.fsdp.flat && copy_step(result.trace, before);
+  // allocates its flat tensors once; a compiled step is tuned once.
+  const bool copied = s.steps == 2 && s.copies_step && !zero3 && !s.fsdp.flat && !s.tunes_with_clones &&
+                      copy_step(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   return finish(result.trace.events.size());
 }
@@ -216,8 +219,8 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
 /// do.
 std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
   if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.ddp.on || s.zero.stage || s.fsdp.ranks || s.stage.stages > 1 ||
-      s.modules == ModelSource::kMegatron)
+      !s.repeats_layers || s.tunes_with_clones || s.ddp.on || s.zero.stage || s.fsdp.ranks ||
+      s.stage.stages > 1 || s.modules == ModelSource::kMegatron)
     return std::nullopt;
   model::Architecture small = a;
   small.layers.front().count = kRepeatedFrom;

@@ -10,6 +10,7 @@
 #include "core/base/types.hpp"
 #include "core/frameworks/ddp.hpp"
 #include "core/frameworks/fsdp.hpp"
+#include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/pipeline.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/frameworks/zero.hpp"
@@ -88,7 +89,9 @@ struct StepSettings {
   bool nf4 = false;                 // frozen linear layers are in NF4: of torchao, in litgpt of bitsandbytes
   bool double_quantized = false;    // the scales of bitsandbytes' NF4 have 8 bits
   bool packed = false;              // positions are given, because a row holds several sequences
-  bool offload_inputs = false;   // the inputs of checkpointed layers are in host memory until they are needed
+  bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed
+  /// torch 2.5: the first call of a compiled 8-bit step clones what it changes.
+  bool tunes_with_clones = false;
   bool paged_optimizer = false;  // 8-bit moments of large parameters are not allocated by PyTorch
   std::uint32_t positions = 0;   // that the table of angles has; 0: `sequence`
   MegatronPolicy megatron;
@@ -105,6 +108,7 @@ struct TrainingStep {
   /// Bytes that the first micro-batch saves for the backward pass; [0]: outside of the layers, [1]: in layer
   /// 0.
   std::vector<std::uint64_t> saved_bytes;
+  HostMemory host;        // of what the step offloads
   bool repeated = false;  // most layers are copies of one
 };
 

@@ -27,6 +27,12 @@ Zero::Zero(Tape& tape, const StepSettings& settings, const std::vector<Tensor>& 
   for (std::vector<Tensor>* group : {&matrices, &vectors})
     if (!group->empty()) add_group(std::move(*group));
   choose_rank();
+  if (!policy_.offload_optimizer) return;
+  std::uint64_t largest = 0;
+  for (const Tensor& p : trained) largest = std::max(largest, elements_of(p));
+  // temp_grad_buffer_for_gpu_offload; the one in host memory is never used.
+  from_host_ = buffer(largest, type_, Purpose::kGradients, "sums of gradients from the host");
+  host_.add(largest * bytes_of(type_), Purpose::kGradients, "sums of gradients to copy", policy_.pinned);
 }
 
 Zero::~Zero() = default;
@@ -47,11 +53,27 @@ void Zero::add_group(std::vector<Tensor> parameters) {
   g.partition = padded / policy_.ranks;
   if (padded > elements)
     padding_.push_back(buffer(padded - elements, type_, Purpose::kWeights, "padding of the weights"));
+  if (policy_.offload_optimizer) {
+    offload_partition(g.partition);
+    groups_.push_back(std::move(g));
+    return;
+  }
   g.master.push_back(buffer(g.partition, Element::kF32, Purpose::kMasterWeights, "f32 weights"));
   groups_.push_back(std::move(g));
   // Built in its final place: the optimizer refers to `master`.
   Group& placed = groups_.back();
   placed.optimizer = std::make_unique<OptimizerStep>(t_, s_, placed.master);
+}
+
+/// DeepSpeedCPUAdam updates weights, gradients and moments in f32; updated weights are copied in the type of
+/// the model. The moments are not pinned.
+void Zero::offload_partition(std::uint64_t elements) {
+  const std::uint64_t f32 = elements * bytes_of(Element::kF32);
+  host_.add(f32, Purpose::kMasterWeights, "f32 weights", policy_.pinned);
+  host_.add(elements * bytes_of(type_), Purpose::kWeights, "updated weights to copy", policy_.pinned);
+  host_.add(f32, Purpose::kGradients, "f32 gradients", policy_.pinned);
+  const int moments = s_.optimizer == Optimizer::kAdamW ? 2 : s_.optimizer == Optimizer::kSgdMomentum ? 1 : 0;
+  for (int i = 0; i < moments; ++i) host_.add(f32, Purpose::kOptimizerState, "moments", false);
 }
 
 /// A parameter counts whole for each rank that has a part of it, because grads_in_partition holds the
@@ -70,13 +92,23 @@ void Zero::choose_rank() {
   own_elements_ = elements[rank_];
 }
 
-bool Zero::is_own(const Place& p) const {
+/// Elements of a parameter that the partition has.
+std::uint64_t Zero::own_part(const Place& p) const {
   const std::uint64_t size = groups_[p.group].partition, begin = size * rank_;
-  return p.offset < begin + size && p.offset + p.elements > begin;
+  const std::uint64_t from = std::max(begin, p.offset), to = std::min(begin + size, p.offset + p.elements);
+  return from < to ? to - from : 0;
 }
+
+bool Zero::is_own(const Place& p) const { return own_part(p) > 0; }
 
 Tensor Zero::buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name) {
   return t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "", name);
+}
+
+void Zero::before_backward(bool boundary) {
+  boundary_ = boundary;
+  // Stage 1 reduces once per step.
+  if (!boundary && policy_.stage == 2) sums_micro_batches_ = true;
 }
 
 void Zero::after_gradient(const Tensor& parameter) {
@@ -92,7 +124,10 @@ void Zero::put_into_bucket(const Tensor& parameter) {
   if (bucket_elements_ + elements > policy_.bucket) reduce_bucket();
   // Copied into the bucket: the gradient becomes a view of it and its own memory is free. A gradient that is
   // larger than the bucket is reduced where it is.
-  if (elements <= policy_.bucket) parameter->grad.reset();
+  if (elements <= policy_.bucket)
+    parameter->grad.reset();
+  else if (policy_.offload_optimizer)  // cloned, because other streams read it
+    parameter->grad = buffer(elements, type_, Purpose::kGradients, "gradient");
   in_bucket_.push_back(parameter);
   bucket_elements_ += elements;
 }
@@ -134,7 +169,9 @@ void Zero::reduce_bucket() {
   flatten_slices();
   for (const Tensor& p : in_bucket_) {
     // copy_grads_in_partition(). own_ is allocated with the first such gradient of the micro-batch.
-    if (is_own(place(p))) {
+    if (is_own(place(p)) && policy_.offload_optimizer) {
+      copy_to_host(p);
+    } else if (is_own(place(p))) {
       if (!own_) own_ = buffer(own_elements_, type_, Purpose::kGradients, "gradients of the partition");
       p->grad.reset();
     } else if (policy_.stage == 2) {
@@ -143,6 +180,21 @@ void Zero::reduce_bucket() {
   }
   in_bucket_.clear();
   bucket_elements_ = 0;
+}
+
+/// copy_grads_in_partition() with offload. Sums of micro-batches have the type of the model and the size of
+/// the whole parameter.
+void Zero::copy_to_host(const Tensor& parameter) {
+  const std::uint64_t elements = own_part(place(parameter));
+  if (sums_micro_batches_ && summed_on_host_.insert(parameter.get()).second)
+    host_.add(elements_of(parameter) * bytes_of(type_), Purpose::kGradients, "sums of gradients",
+              policy_.pinned);
+  if (!boundary_) return;
+  Tensor in_f64 = buffer(2 * elements, Element::kF32, Purpose::kUpdate, "gradient in f64");
+  norms_.push_back(buffer(2, Element::kF32, Purpose::kUpdate, "norm of a gradient"));
+  in_f64.reset();
+  if (type_ != Element::kF32) buffer(elements, Element::kF32, Purpose::kUpdate, "gradient in f32");
+  parameter->grad.reset();
 }
 
 void Zero::after_backward() {
@@ -164,6 +216,10 @@ void Zero::after_backward() {
 }
 
 void Zero::step() {
+  if (policy_.offload_optimizer) {
+    norms_.clear();
+    return;
+  }
   std::vector<std::size_t> slices;
   for (const Group& g : groups_) {
     std::size_t count = 0;

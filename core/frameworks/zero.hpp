@@ -1,12 +1,14 @@
 // ZeRO stages 1 and 2 of DeepSpeed: which memory the reduction of gradients and the step of the sharded
-// optimizer allocate on one rank, and when it is freed. Describes DeepSpeed 0.19 with torch 2.15, without
-// offload. Stage 3: zero3.hpp.
+// optimizer allocate on one rank, and when it is freed, and what an offloaded optimizer keeps in host memory.
+// Describes DeepSpeed 0.19 with torch 2.15. Stage 3: zero3.hpp.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
+#include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/tape.hpp"
 
 namespace trainhost::frameworks {
@@ -24,6 +26,9 @@ struct ZeroPolicy {
   std::uint64_t bucket = 500'000'000;  // elements: reduce_bucket_size
   bool overlap = false;                // overlap_comm: a second bucket
   bool separate_vectors = true;        // norms and biases are a group of their own, without weight decay
+  bool offload_optimizer = false;      // f32 weights, f32 gradients and moments are in host memory
+  bool offload_parameters = false;     // the parts of the weights are in host memory; stage 3 only
+  bool pinned = true;                  // pin_memory of both
   // Stage 3; elements. The defaults are those of DeepSpeed.
   std::uint64_t sub_group = 1'000'000'000;            // of a rank, that are updated together
   std::uint64_t prefetch = 50'000'000;                // gathered early
@@ -40,6 +45,10 @@ struct ZeroPolicy {
 /// (stage 1), and freed there. A full bucket is reduced. What belongs to the rank's partition is copied into
 /// the buffer of its gradients, which later micro-batches are added to.
 ///
+/// With offload_optimizer there is no buffer of gradients: each reduced gradient is copied to the host, in
+/// f32 after the last micro-batch, and the host updates the partition. Stage 2 keeps sums of micro-batches in
+/// host memory too, and copies them back to add to them.
+///
 /// The weights, gradients and optimizer of one rank. All arguments must outlive it.
 class Zero {
  public:
@@ -50,12 +59,13 @@ class Zero {
   Zero& operator=(const Zero&) = delete;
 
   /// boundary: the last micro-batch of a step.
-  void before_backward(bool boundary) { boundary_ = boundary; }
+  void before_backward(bool boundary);
   /// The gradient of a parameter is complete.
   void after_gradient(const Tensor& parameter);
   void after_backward();
   /// Norm of the gradients, update of the partition, update of the weights.
   void step();
+  const HostMemory& host() const { return host_; }
 
  private:
   /// Parameters that one call of the optimizer updates; positions are elements of the flat tensor.
@@ -76,9 +86,12 @@ class Zero {
   const Place& place(const Tensor& parameter) const { return places_.at(parameter.get()); }
   bool is_own(const Place& p) const;
   Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name);
+  void offload_partition(std::uint64_t elements);
   void put_into_bucket(const Tensor& parameter);
   void reduce_bucket();
   void flatten_slices();
+  void copy_to_host(const Tensor& parameter);
+  std::uint64_t own_part(const Place& p) const;
 
   Tape& t_;
   const StepSettings& s_;
@@ -91,12 +104,18 @@ class Zero {
   std::uint64_t own_elements_ = 0;  // of all parameters that the partition has a part of
 
   bool boundary_ = true;
-  std::vector<Tensor> buckets_;  // memory
+  bool sums_micro_batches_ = false;  // stage 2: more than one of them is reduced per step
+  std::vector<Tensor> buckets_;      // memory
   std::vector<Tensor> in_bucket_;
   std::uint64_t bucket_elements_ = 0;
   Tensor own_;     // gradients of this micro-batch that belong to the partition
   Tensor summed_;  // of the micro-batches before
   std::vector<Tensor> gradient_padding_;
+
+  HostMemory host_;
+  Tensor from_host_;           // sums that were copied back
+  std::vector<Tensor> norms_;  // of the gradients that were copied to the host
+  std::set<const TensorBody*> summed_on_host_;
 };
 
 }  // namespace trainhost::frameworks

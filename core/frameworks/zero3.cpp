@@ -1,6 +1,6 @@
 // See zero3.hpp. Which parameters are gathered, kept and released follows PartitionedParameterCoordinator of
 // DeepSpeed 0.19 (fetch_sub_module(), release_sub_module()); the reduction and the step follow
-// DeepSpeedZeroOptimizer_Stage3.
+// DeepSpeedZeroOptimizer_Stage3. What exists before the first step: zero3_start.cpp.
 #include "core/frameworks/zero3.hpp"
 
 #include <algorithm>
@@ -62,65 +62,6 @@ std::uint64_t Zero3::part_of(const std::vector<std::size_t>& parameters) const {
   return sum;
 }
 
-/// sub_group_size: the optimizer's step casts and updates one group after another, so only one of them has
-/// f32 gradients. Groups are cut where they reach that number of elements of this rank.
-void Zero3::add_groups(const std::vector<std::size_t>& parameters) {
-  const bool whole = policy_.sub_group >= part_of(parameters);
-  Group g;
-  for (const std::size_t i : parameters) {
-    g.parameters.push_back(i);
-    const bool last = i == parameters.back();
-    if (last || (!whole && part_of(g.parameters) >= policy_.sub_group))
-      groups_.push_back(std::exchange(g, Group{}));
-  }
-}
-
-void Zero3::mark_persistent() {
-  // In the order of the parameters: a small one that exceeds the limit of the sum is sharded like a large
-  // one.
-  std::uint64_t sum = 0;
-  for (Parameter& p : parameters_) {
-    if (p.elements > policy_.persistence || p.elements + sum > policy_.persistence_sum) continue;
-    p.persists = true;
-    sum += p.elements;
-  }
-}
-
-void Zero3::start() {
-  mark_persistent();
-  std::vector<std::size_t> matrices, vectors, all, frozen;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].tensor->requires_grad) {
-      frozen.push_back(i);
-      continue;
-    }
-    all.push_back(i);
-    (policy_.separate_vectors && parameters_[i].tensor->shape.dims < 2 ? vectors : matrices).push_back(i);
-  }
-  add_groups(matrices);
-  add_groups(vectors);
-  const std::uint64_t parts = part_of(all);
-  // The parts of all parameters are one flat tensor, their gradients another, both in the type of the model.
-  // The bucket of gradients exists during the whole run.
-  kept_ = {buffer(parts, s_.weights, Purpose::kWeights, "part of the weights"),
-           buffer(parts, s_.weights, Purpose::kGradients, "part of the gradients"),
-           buffer(policy_.bucket, s_.weights, Purpose::kCommunication, "bucket of gradients")};
-  trained_ = all.size();
-  // Parts of frozen parameters are tensors of their own.
-  for (const std::size_t i : frozen) {
-    const Parameter& p = parameters_[i];
-    const std::int32_t layer = std::exchange(t_.layer, p.layer);
-    kept_.push_back(t_.new_storage({static_cast<std::int64_t>(p.part)}, s_.weights, Purpose::kWeights,
-                                   p.module, "part of the weight"));
-    t_.layer = layer;
-  }
-  for (Group& g : groups_) {
-    // fp32_partitioned_groups_flat: a copy also where the model is f32.
-    g.master.push_back(buffer(part_of(g.parameters), Element::kF32, Purpose::kMasterWeights, "f32 weights"));
-    g.optimizer = std::make_unique<OptimizerStep>(t_, s_, g.master);
-  }
-}
-
 Tensor Zero3::weight_memory(const Parameter& p, std::uint64_t elements) {
   const std::int32_t layer = std::exchange(t_.layer, p.layer);
   Tensor t = t_.new_storage({static_cast<std::int64_t>(elements)}, p.tensor->type, Purpose::kWeights,
@@ -149,10 +90,21 @@ void Zero3::gather(const std::set<std::size_t>& parameters) {
   if (handle->parameters.size() == 1) {
     const Parameter& p = parameters_[handle->parameters.front()];
     p.tensor->storage = weight_memory(p, elements)->storage;
+    parts_from_host(handle->parameters);
   } else if (!handle->parameters.empty()) {
     handle->flat = buffer(elements, s_.weights, Purpose::kCommunication, "gathered weights");
     t_.storage(handle->flat).stream = Stream::kGather;
+    parts_from_host(handle->parameters);
   }
+}
+
+/// Copies of the parts on the device, which a gather reads; null without offload.
+Tensor Zero3::parts_from_host(const std::vector<std::size_t>& parameters) {
+  if (!policy_.offload_parameters) return {};
+  const Tensor copies =
+      buffer(part_of(parameters), s_.weights, Purpose::kCommunication, "part of the weights from the host");
+  t_.storage(copies).stream = Stream::kGather;
+  return copies;
 }
 
 /// The flat buffer stays until all of its parameters have been waited for.
@@ -335,8 +287,8 @@ void Zero3::after_gradient(const Tensor& parameter) {
 }
 
 /// reduce_scatter_coalesced(): gradients are cut into the parts of the ranks, padded, in one flat tensor. A
-/// single one that needs no padding is reduced where it is. The parts of this rank are added to kept_[1], so
-/// the gradients of micro-batches need no further memory.
+/// single one that needs no padding is reduced where it is. The parts of this rank are added to
+/// gradients_of_parts_, so the gradients of micro-batches need no further memory.
 void Zero3::reduce_bucket() {
   std::uint64_t elements = 0, padding = 0;
   for (const std::size_t i : in_bucket_) {
@@ -351,9 +303,33 @@ void Zero3::reduce_bucket() {
     t_.storage(flat).stream = Stream::kReduce;
     pads.reset();
   }
-  for (const std::size_t i : in_bucket_) parameters_[i].tensor->grad.reset();
+  for (const std::size_t i : in_bucket_) {
+    if (policy_.offload_optimizer) copy_to_host(parameters_[i]);
+    parameters_[i].tensor->grad.reset();
+  }
   in_bucket_.clear();
   bucket_elements_ = 0;
+}
+
+/// partition_grads() with offload: the reduced part is copied to the host, or added to what is there. For
+/// either the device has a copy of its own, which the last micro-batch casts to f32.
+void Zero3::copy_to_host(const Parameter& p) {
+  const std::uint64_t rank = policy_.rank == kFullestRank ? 0 : policy_.rank, begin = p.part * rank;
+  if (begin >= p.elements) return;
+  const std::uint64_t elements = std::min(p.part, p.elements - begin);
+  const auto temporary = [&](std::uint64_t n, Element type, const char* name) {
+    const Tensor t = buffer(n, type, Purpose::kCommunication, name);
+    t_.storage(t).stream = Stream::kReduce;
+    return t;
+  };
+  const Tensor sum = temporary(elements, s_.weights, "sum of a gradient");
+  if (!boundary_) return;
+  // The norm is computed in f64, in pieces.
+  constexpr std::uint64_t kPiece = 250'000'000;
+  Tensor in_f64 = temporary(2 * std::min(elements, kPiece), Element::kF32, "gradient in f64");
+  norms_.push_back(temporary(2, Element::kF32, "norm of a gradient"));
+  in_f64.reset();
+  if (s_.weights != Element::kF32) temporary(elements, Element::kF32, "gradient in f32");
 }
 
 /// release_backward_leftovers(): modules whose input needed no gradient, or was passed by name, have no hook
@@ -376,6 +352,11 @@ void Zero3::step() {
     parameters_[i].users.clear();
     free_weight(parameters_[i]);
   }
+  if (policy_.offload_optimizer) {
+    norms_.clear();
+    gather_persistent();
+    return;
+  }
   // The norm is computed in f64, part by part.
   for (const Group& g : groups_)
     for (const std::size_t i : g.parameters)
@@ -385,18 +366,32 @@ void Zero3::step() {
     const std::uint64_t elements = part_of(g.parameters);
     Tensor gradient = g.parameters.size() > 1
                           ? buffer(elements, s_.weights, Purpose::kUpdate, "gradients of the group, flat")
-                          : t_.alias(kept_[1], {static_cast<std::int64_t>(elements)});
+                          : t_.alias(gradients_of_parts_, {static_cast<std::int64_t>(elements)});
     if (s_.weights != Element::kF32)
       gradient = buffer(elements, Element::kF32, Purpose::kUpdate, "f32 gradients");
     g.master.front()->grad = std::move(gradient);
     g.optimizer->run();
+    // A copy to the host in another type is cast on the device.
+    if (policy_.offload_parameters && t_.options.kernel_temporaries && s_.weights != Element::kF32)
+      buffer(elements, s_.weights, Purpose::kUpdate, "updated weights to copy");
   }
-  for (Parameter& p : parameters_)
-    // Persistent parameters are gathered again from the updated parts, for the next step.
-    if (p.persists) {
-      p.tensor->storage = weight_memory(p, p.part * policy_.ranks)->storage;
-      p.state = State::kPresent;
-    }
+  gather_persistent();
+}
+
+/// Persistent parameters are gathered again from the updated parts, for the next step.
+void Zero3::gather_persistent() {
+  std::vector<std::size_t> persistent;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].persists) persistent.push_back(i);
+  // Several have all parts on the device at the same time; a single one is copied where it is gathered.
+  Tensor copies;
+  if (persistent.size() > 1) copies = parts_from_host(persistent);
+  for (const std::size_t i : persistent) {
+    Parameter& p = parameters_[i];
+    p.tensor->storage = weight_memory(p, p.part * policy_.ranks)->storage;
+    if (persistent.size() == 1) copies = parts_from_host(persistent);
+    p.state = State::kPresent;
+  }
 }
 
 }  // namespace trainhost::frameworks

@@ -1,6 +1,6 @@
 // ZeRO stage 3 of DeepSpeed: when the weights of a module are gathered and freed on one rank, and what the
-// reduction of gradients and the step allocate. Describes DeepSpeed 0.19 with torch 2.15, without offload.
-// Models call it for each module (step_model.hpp).
+// reduction of gradients and the step allocate, and what offload keeps in host memory. Describes DeepSpeed
+// 0.19 with torch 2.15. Models call it for each module (step_model.hpp).
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/tape.hpp"
 
 namespace trainhost::frameworks {
@@ -24,6 +25,10 @@ class OptimizerStep;
 /// before its backward pass, and frees them after it. The first micro-batch records the order of the modules.
 /// Later ones also gather parameters of the modules that follow, several in one flat buffer from which they
 /// are copied, and keep parameters that are used again soon. Small parameters are kept between steps.
+///
+/// With offload_parameters the parts are in host memory: each gather copies them to the device first. With
+/// offload_optimizer the parts of the gradients are in host memory, in the type of the model for the sum of
+/// the micro-batches and in f32 for the update; f32 weights and moments are there too.
 ///
 /// The parameters of one model, in the order of model.parameters(). Tape and settings must outlive it.
 class Zero3 {
@@ -42,6 +47,8 @@ class Zero3 {
   void start();
 
   void begin_micro_batch();
+  /// boundary: the last micro-batch of a step.
+  void before_backward(bool boundary) { boundary_ = boundary; }
   /// Calls a module. The backward pass of the module begins at its result and ends at its input, if
   /// `of_input`.
   Tensor call(const char* module, const Tensor& input, const std::function<Tensor(const Tensor&)>& body,
@@ -52,6 +59,7 @@ class Zero3 {
   void after_gradient(const Tensor& parameter);
   void after_backward();
   void step();
+  const HostMemory& host() const { return host_; }
 
  private:
   enum class State : std::uint8_t { kAbsent, kInFlight, kPresent };
@@ -84,6 +92,11 @@ class Zero3 {
   std::size_t module(const char* name);
   Tensor buffer(std::uint64_t elements, Element type, Purpose purpose, const char* name);
   void add_groups(const std::vector<std::size_t>& parameters);
+  void keep_weights(const std::vector<std::size_t>& trained, const std::vector<std::size_t>& frozen);
+  void start_groups();
+  void gather_persistent();
+  Tensor parts_from_host(const std::vector<std::size_t>& parameters);
+  void copy_to_host(const Parameter& p);
   std::uint64_t part_of(const std::vector<std::size_t>& parameters) const;
   Tensor weight_memory(const Parameter& p, std::uint64_t elements);
   void mark_persistent();
@@ -118,6 +131,10 @@ class Zero3 {
   /// Frozen parameters that a recomputation uses: released by the module whose backward pass has begun.
   std::map<std::size_t, std::set<std::size_t>> recomputed_;
   std::vector<Tensor> kept_;  // for the whole run
+  Tensor gradients_of_parts_;
+  HostMemory host_;
+  std::vector<Tensor> norms_;  // of the gradients that were copied to the host
+  bool boundary_ = true;
   std::vector<Group> groups_;
   std::vector<std::size_t> in_bucket_;
   std::uint64_t bucket_elements_ = 0;

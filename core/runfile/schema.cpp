@@ -102,7 +102,7 @@ constexpr Key kKeys[] = {
 
     {"plan.mode", Type::kChoice, "\"train\"", 0, 0, "train|inference", "", "train | inference (weights and a KV cache of micro_batch x seq_len tokens)"},
     {"plan.framework", Type::kText, "", 0, 0, "", "\"pytorch\"", "whose training step is planned: trainhost, or a framework that an estimator describes (pytorch, transformers); default: trainhost"},
-    {"plan.framework_version", Type::kText, "", 0, 0, "", "\"0.1\"", "release of the framework, where its estimator describes several (torchtitan: 0.0, 0.1, 0.2); default: the newest"},
+    {"plan.framework_version", Type::kText, "", 0, 0, "", "\"0.1\"", "release of the framework, where its estimator describes several (torchtitan: 0.0, 0.1, 0.2; torchtune: 0.4); default: the newest"},
     {"plan.execution", Type::kChoice, "", 0, 0, "eager|compile", "\"compile\"", "eager | compile (torch.compile): how the framework runs its model; default: eager"},
     {"plan.optimizer_implementation", Type::kChoice, "", 0, 0, "foreach|fused|for-loop", "\"fused\"", "foreach | fused | for-loop: the framework's implementation of the optimizer; default: its own default"},
     {"plan.optimizer_in_backward", Type::kBool, "", 0, 0, "", "true", "a parameter is updated, and its gradient freed, when its gradient is complete; default: false"},

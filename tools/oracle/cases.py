@@ -288,6 +288,22 @@ def draw_zero3_lora(seed: int, number: int) -> Case:
         zero=case.zero | {"bucket": between(r, 3_000, 1_000_000), "sub_group": between(r, 1_000, 500_000)})
 
 
+def draw_offload(seed: int, number: int) -> Case:
+    """Case `number` of a seed with offload: in turn the optimizer under stage 1, 2 and 3, both and the parameters alone
+    under stage 3. Every third case has adapters."""
+    r = random.Random(f"offload/{seed}/{number}")
+    way = number % 5
+    lora = number // 5 % 3 == 2
+    draw = (draw_zero_lora if lora else draw_zero) if way < 2 else draw_zero3_lora if lora else draw_zero3
+    case = draw(f"{seed}/offload", number)
+    offload = {"optimizer": way != 4, "param": way > 2, "pin": r.random() < 0.7}
+    stage = {"stage": way + 1} if way < 2 else {}
+    # With few tokens gradients and weights set the peaks, not logits.
+    few = {"batch": 1, "sequence": between(r, 4, 64)} if number % 4 else {}
+    return dataclasses.replace(case, optimizer="adamw-cpu" if offload["optimizer"] else case.optimizer,
+                               zero=case.zero | stage | {"offload": offload}, **few)
+
+
 def draw_tune(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtune."""
     r = random.Random(f"tune/{seed}/{number}")

@@ -17,6 +17,7 @@ def line(number: int, case, measured: dict, full: bool) -> dict:
         "parameters": measured["parameters"],
         "peaks": measured["peaks"],
         "left": measured["left"],
+        **({"host": measured["host"]} if "host" in measured else {}),
         "layers": [sums.get(i, 0) for i in range(case.layers)],
         "outside": sums.get(-1, 0),
     }

@@ -58,6 +58,10 @@ class Phases(MemTracker):
         kinds = {KINDS[getattr(k, "value", k)]: v for k, v in snapshot.items() if k != "Total" and v}
         return kinds | {"total": snapshot.get("Total", 0)}
 
+    def on_host(self) -> int:
+        """Bytes of the tensors that offload.py keeps in host memory."""
+        return self._curr_mem_snap.get(torch.device("meta"), {}).get("Total", 0)
+
     def _track_module_params_and_buffers(self, module, install_grad_hooks=True):
         for p in module.parameters():
             if not p.requires_grad:

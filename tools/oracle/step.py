@@ -12,6 +12,7 @@ import flat
 import fsdp
 import lit
 import models
+import offload
 import saved
 import titan
 import tune
@@ -24,6 +25,8 @@ STEPS = 2  # the first allocates the optimizer's state, all others are like the 
 
 def optimizer_of(c: Case, model):
     trained = zero.groups_of(c, model) if c.zero else [p for p in model.parameters() if p.requires_grad]
+    if c.optimizer == "adamw-cpu":
+        return offload.cpu_adam(trained)
     if c.optimizer == "sgd":
         make = lambda parameters: torch.optim.SGD(parameters, lr=1e-3, foreach=True)
     else:
@@ -119,6 +122,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
     if kept != left["total"] and not c.zero and not flat.is_flat(c):
         raise RuntimeError(f"{left['total'] - kept} bytes of a step are still allocated after it: {left}")
     result = {"parameters": counts, "peaks": tracker.peaks, "left": left, "saved": notes.records}
+    if c.zero and offload.of(c):
+        result["host"] = tracker.on_host() - offload.shapes_only(called)
     del model, called, optimizer, tracker, inputs, given
     gc.collect()
     return result

@@ -2,8 +2,9 @@
 
 A case with `zero` holds {"stage": 1 to 3, "world": ranks, "rank": the one that is measured, "bucket": reduce_bucket_size in
 elements, "overlap": overlap_comm, "groups": 1, or 2 with norms and biases in a group without weight decay}; stage 3
-also sub_group, prefetch, persistence, max_live and reuse, in elements. The engine and
-the optimizer are those of the installed package; the model is bf16 or f32, the optimizer one of torch.optim.
+also sub_group, prefetch, persistence, max_live and reuse, in elements. With `offload`, {"optimizer", "param": whether
+they are in host memory, "pin": pin_memory}: offload.py. The engine and the optimizer are those of the installed package;
+the model is bf16 or f32, the optimizer one of torch.optim, or DeepSpeedCPUAdam where it is offloaded.
 """
 import contextlib
 import importlib
@@ -17,6 +18,7 @@ from torch._subclasses import fake_impls
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import models
+import offload
 
 
 def number(mode, function, tensor):
@@ -41,7 +43,10 @@ def ranks(c):
               mock.patch.object(coordinator, "assert_ints_same_as_other_ranks", lambda *values: None),
               mock.patch.object(torch.nn.Module, "to", lambda module, *args, **kwargs: module),
               mock.patch.object(torch.nn.Module, "bfloat16", lambda module: module),
-              mock.patch.dict(fake_impls.op_implementations_dict, values)):
+              mock.patch.dict(fake_impls.op_implementations_dict, values),
+              # zero.Init replaces it for the whole process; put back after the case.
+              mock.patch.object(torch.nn.functional, "linear", torch.nn.functional.linear),
+              offload.host_memory(c) if offload.of(c) else contextlib.nullcontext()):
             yield
     finally:
         comm.cdb = None
@@ -83,4 +88,5 @@ def engine(c, model, optimizer):
              "persistence": "stage3_param_persistence_threshold", "max_live": "stage3_max_live_parameters",
              "reuse": "stage3_max_reuse_distance"}
     config["zero_optimization"] |= {name: c.zero[key] for key, name in names.items() if key in c.zero}
+    config["zero_optimization"] |= offload.settings(c)
     return deepspeed.initialize(model=model, config=config, optimizer=optimizer)[0]

@@ -69,15 +69,15 @@ frameworks::AllocatorConfig allocator_of(const std::string& text) {
 }
 
 /// Settings that only the closed form plans.
-void reject_settings_of_the_closed_form(const rules::Options& given) {
+void reject_settings_of_the_closed_form(const rules::Options& given, const std::string& framework) {
   const auto refuse = [](const std::string& what) {
     throw usage_error("the estimator 'pytorch' does not describe " + what);
   };
   for (const char* key : {"first_stage_layers", "last_stage_layers"})
     if (given.text(key)) refuse("plan." + std::string(key) + ": stages with a given number of layers");
   if (given.flag("lora_head", false)) refuse("adapters of the LM head");
-  if (given.word("offload_gradients", {"none", "cpu", "nvme"}).value_or("none") != "none")
-    refuse("plan.offload_gradients: memory of the host");
+  const bool offloads = given.word("offload_gradients", {"none", "cpu", "nvme"}).value_or("none") != "none";
+  if (offloads && framework != "deepspeed") refuse("plan.offload_gradients: memory of the host");
 }
 
 pytorch::TorchtitanVersion version_of(const rules::Options& given) {
@@ -118,7 +118,8 @@ pytorch::Options options_of(const th_host* host) {
                               "torchtune", "litgpt", "deepspeed", "megatron"})
           .value_or("pytorch");
   o.name = framework;
-  reject_settings_of_the_closed_form(given);
+  reject_settings_of_the_closed_form(given, framework);
+  o.offload_gradients = given.text("offload_gradients").value_or("none") != "none";
   set_data_parallel_options(given, o);
   o.lora_dropout = given.number("lora_dropout", 0, 0.99);
   if (framework == "fsdp2") o.framework = pytorch::Framework::kFsdp2;
@@ -127,10 +128,12 @@ pytorch::Options options_of(const th_host* host) {
   const bool titan = framework == "torchtitan", tune = framework == "torchtune";
   if (titan)
     o.version = version_of(given);
+  else if (tune)
+    o.torch_of_2024 = given.choice("framework_version", {"0.4"}).has_value();
   else if (const auto version = given.text("framework_version"))
     throw abi::StatusError(TH_E_ARG,
                            "plan.framework_version = \"" + *version + "\": one release of " + framework +
-                               " is described, and several of torchtitan only",
+                               " is described, and several of torchtitan and torchtune only",
                            "leave it out");
   o.loop = o.version == pytorch::TorchtitanVersion::k00 ? OptimizerLoop::kForeach : usual_loop(given);
   // Settings that one framework has are refused for the others, with a message that names it.

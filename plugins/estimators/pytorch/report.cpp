@@ -44,11 +44,11 @@ static_assert(std::size(kLines) == frameworks::kPurposes);
 class Builder {
  public:
   void add(Component c, std::uint32_t phases, std::uint64_t bytes, std::uint64_t at_peak, std::string name,
-           std::string formula = {}) {
+           std::string formula = {}, Tier tier = Tier::kDevice) {
     if (bytes == 0) return;
     MemoryEntry e;
     e.id = static_cast<std::uint32_t>(report.entries.size() + 1);
-    e.tier = Tier::kDevice;
+    e.tier = tier;
     e.component = c;
     e.claim = Claim::kApproximation;
     e.phases = phases;
@@ -57,7 +57,7 @@ class Builder {
     e.has_at_peak = true;
     e.name = std::move(name);
     e.formula = std::move(formula);
-    total += at_peak;
+    if (tier == Tier::kDevice) total += at_peak;
     report.entries.push_back(std::move(e));
   }
   /// The last entry may be larger by this much.
@@ -89,6 +89,7 @@ class Replay {
   frameworks::AllocatorConfig allocator;
   frameworks::Trace trace;
   frameworks::Peak peak;
+  std::vector<frameworks::HostBuffers> host;
   /// By an allocator without a limit; calculated when it is first asked for.
   std::uint64_t reserved() const {
     std::call_once(once_, [this] { reserved_ = frameworks::replay_allocator(trace, allocator).reserved; });
@@ -108,7 +109,9 @@ ReplayPointer make_replay(const model::Architecture& a, const frameworks::StepSe
   r->architecture = a;
   r->settings = s;
   r->allocator = c;
-  r->trace = frameworks::training_step(a, s).trace;
+  frameworks::TrainingStep step = frameworks::training_step(a, s);
+  r->trace = std::move(step.trace);
+  r->host = step.host.buffers();
   r->peak = frameworks::find_peak(r->trace);
   return r;
 }
@@ -197,14 +200,18 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
     throw usage_error("the run needs more than 2^56 bytes, which the estimator 'pytorch' does not replay");
 }
 
-/// The compiled 8-bit step of torchao writes both moments of a parameter in f32 (torch 2.15). Other versions
-/// may write the parameter and its gradient too.
+/// What the compiled 8-bit step of torchao allocates with torch 2.5 (core/frameworks/optimizer_step.cpp)
+/// beyond later versions: 12 bytes per element of the largest parameter, whose moment has one byte, and a
+/// buffer.
 std::uint64_t more_of_the_8bit_step(const Replay& r) {
-  if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer) return 0;
+  if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer ||
+      r.settings.tunes_with_clones)
+    return 0;
+  constexpr std::uint64_t kBytesPerElement = 12, kBuffer = 256'000'000;
   std::uint64_t largest = 0;
   for (const frameworks::TraceStorage& s : r.trace.storages)
-    if (s.purpose == Purpose::kUpdate) largest = std::max(largest, s.bytes);
-  return 2 * largest;
+    if (s.purpose == Purpose::kOptimizerState) largest = std::max(largest, s.bytes);
+  return kBytesPerElement * largest + kBuffer;
 }
 
 /// The start script of torchtitan for one host sets expandable_segments, the one for several hosts does not:
@@ -258,6 +265,22 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
   b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
 }
 
+/// What offload keeps in host memory, during the whole run.
+void add_host_entries(Builder& b, const Replay& r) {
+  for (const bool pinned : {true, false}) {
+    const Tier tier = pinned ? Tier::kPinned : Tier::kHost;
+    std::uint64_t bytes = 0;
+    for (const frameworks::HostBuffers& h : r.host) {
+      if (h.pinned != pinned) continue;
+      const Line* line = std::ranges::find(kLines, h.purpose, &Line::purpose);
+      b.add(line->component, kAlways, h.allocated, h.allocated, std::string(h.name),
+            h.allocated > h.bytes ? format_bytes(h.bytes) + " in blocks of a power of two" : "", tier);
+      bytes += h.allocated;
+    }
+    if (bytes) b.report.tiers.push_back({tier, bytes, kUpdate});
+  }
+}
+
 /// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
 std::string described_software(const Replay& r, const Options& options) {
   const char* software = "transformers 5.23, peft 0.21, torch 2.15";
@@ -266,7 +289,9 @@ std::string described_software(const Replay& r, const Options& options) {
                                          "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};
     software = kVersions[static_cast<std::size_t>(options.version)];
   }
-  if (options.framework == Framework::kTorchtune) software = "torchtune of April 2026, torch 2.15";
+  if (options.framework == Framework::kTorchtune)
+    software = options.torch_of_2024 ? "torchtune of April 2026, optimizer step of torch 2.5"
+                                     : "torchtune of April 2026, torch 2.15";
   if (options.framework == Framework::kLitgpt) software = "litgpt of June 2026, torch 2.15";
   if (options.framework == Framework::kMegatron)
     return "a step (Megatron Core 0.14, Transformer Engine 2.11, torch 2.10)";
@@ -364,6 +389,7 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   const ReplayPointer r = largest_rank(largest_stage(a, settings, options, run, notes), options, run);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
   add_entries(b, *r, reserved, options);
+  add_host_entries(b, *r);
   if (!options.only_if_it_fits) add_notes(notes, *r, reserved, options, run);
   b.report.claim = Claim::kApproximation;
   return std::move(b.report);

@@ -55,13 +55,15 @@ struct Options {
   // torchtune only.
   frameworks::LossKind loss = frameworks::LossKind::kChunkedHead;
   bool update_in_backward = false, paged_optimizer = false;
+  bool torch_of_2024 = false;  // torchtune 0.4 with torch 2.5; else torch 2.15
   /// DeepSpeed: elements; none: hidden size squared, as transformers replaces "auto".
   std::optional<std::uint64_t> reduce_bucket = 500'000'000;
   bool overlap_reduce = false;
   /// Stage 3, elements; none: what transformers takes for "auto".
   std::optional<std::uint64_t> prefetch = 50'000'000, persistence = 100'000;
   std::uint64_t max_live = 1'000'000'000, reuse_distance = 1'000'000'000;
-  bool context_ring = true;  // Megatron-LM: --cp-comm-type p2p; otherwise a2a
+  bool offload_gradients = false;  // DeepSpeed does so with the optimizer
+  bool context_ring = true;        // Megatron-LM: --cp-comm-type p2p; otherwise a2a
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the

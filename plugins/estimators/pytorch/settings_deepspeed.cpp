@@ -43,6 +43,36 @@ void require_stage_3(const model::Architecture& a, const RunSpec& r) {
            "set parallel.data to 2 or more");
 }
 
+/// offload_optimizer and offload_param.
+void set_offload(const RunSpec& r, const Options& o, frameworks::ZeroPolicy& z,
+                 std::vector<std::string>& notes) {
+  const Tier optimizer = r.memory.optimizer_in, weights = r.memory.weights_in;
+  z.offload_optimizer = optimizer != Tier::kDevice;
+  if (o.offload_gradients != z.offload_optimizer)
+    reject("plan.offload_gradients = \"" + std::string(o.offload_gradients ? "cpu" : "none") + "\"",
+           "DeepSpeed keeps gradients where its optimizer is", "leave it out");
+  if (z.stage == 3)
+    for (const auto& [tier, key] : {std::pair{optimizer, "optimizer"}, {weights, "weights"}})
+      if (tier == Tier::kDisk)
+        reject("plan.offload_" + std::string(key) + " = \"nvme\" with ZeRO 3 of DeepSpeed",
+               "its swap buffers in host memory are not replayed",
+               "set it to \"cpu\", which has the same weights on the device");
+  if (z.stage < 3 && optimizer == Tier::kDisk)
+    notes.push_back("ZeRO 1 and 2 keep an offloaded optimizer in host memory, also with the device nvme.");
+  z.offload_parameters = z.stage == 3 && weights != Tier::kDevice;
+  if (z.stage < 3 && weights != Tier::kDevice)
+    notes.push_back("offload_param has no effect below ZeRO 3: the weights are on the device.");
+  if (z.offload_optimizer)
+    notes.push_back(
+        "DeepSpeedCPUAdam updates f32 weights in host memory with f32 gradients, all of one rank's part. "
+        "Bytes "
+        "of the host are those of one rank.");
+  if (z.offload_optimizer || z.offload_parameters)
+    notes.push_back(
+        "Pinned buffers are counted as PyTorch allocates them, each rounded up to a power of two "
+        "(PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb limits it).");
+}
+
 std::string stage_3_note(const frameworks::ZeroPolicy& z) {
   return "stage3_prefetch_bucket_size " + format_count(z.prefetch) + ", stage3_param_persistence_threshold " +
          format_count(z.persistence) + ", stage3_max_live_parameters " + format_count(z.max_live) +
@@ -75,6 +105,7 @@ void set_deepspeed(const model::Architecture& a, const RunSpec& r, const Options
   z.persistence = o.persistence.value_or(10 * std::uint64_t{a.hidden});
   z.max_live = o.max_live;
   z.reuse_distance = o.reuse_distance;
+  set_offload(r, o, z, notes);
   if (z.stage == 3) {
     notes.push_back("ZeRO 3 on " + std::to_string(z.ranks) + " ranks; reduce_bucket_size " +
                     format_count(z.bucket) + ", " + stage_3_note(z) +

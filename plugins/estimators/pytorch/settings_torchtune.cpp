@@ -112,6 +112,7 @@ void set_torchtune(const model::Architecture& a, const RunSpec& r, const Options
   choose_adapters(r, s);
   choose_optimizer(r, o, s);
   choose_offload(r, s);
+  s.tunes_with_clones = o.torch_of_2024 && s.optimizer == Optimizer::kAdamW8bit && !s.paged_optimizer;
   choose_ranks(r, s, notes);
   s.loss = o.loss;
   s.compiles_layers = s.compiles_loss = o.compile;

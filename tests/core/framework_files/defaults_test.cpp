@@ -153,6 +153,14 @@ BOOST_AUTO_TEST_CASE(keys_with_an_effect_on_memory_are_not_listed_without_effect
       "--num-layers 2\n--hidden-dropout 0.1\n--attention-dropout 0.0\n--window-size 4\n";
   BOOST_TEST((fate("m.args", megatron, "hidden-dropout", kModelOf8Ranks).first == KeyUse::kNotModelled));
   BOOST_TEST((fate("m.args", megatron, "attention-dropout", kModelOf8Ranks).first == KeyUse::kWithoutEffect));
+  for (const bool pinned : {true, false}) {
+    const std::string deepspeed =
+        std::string("{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 2, ") +
+        "\"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": " + (pinned ? "true" : "false") + "}}}";
+    BOOST_TEST(
+        (fate("d.json", deepspeed, "zero_optimization.offload_optimizer.pin_memory", kModelOf8Ranks).first ==
+         (pinned ? KeyUse::kUsed : KeyUse::kNotModelled)));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(accelerate_shards_as_its_distributed_type_says) {

@@ -12,7 +12,8 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora", "fsdp1".
+/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora",
+/// "deepspeed-offload", "fsdp1".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -139,6 +140,11 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
       s.zero.persistence = z.at("persistence");
       s.zero.max_live = z.at("max_live");
       s.zero.reuse_distance = z.at("reuse");
+    }
+    if (z.contains("offload")) {
+      s.zero.offload_optimizer = z.at("offload").at("optimizer");
+      s.zero.offload_parameters = z.at("offload").at("param");
+      s.zero.pinned = z.at("offload").at("pin");
     }
   }
   if (c.contains("tune")) {

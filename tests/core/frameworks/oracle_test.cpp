@@ -27,10 +27,19 @@ std::map<std::string, std::uint64_t> phase_peaks(const Trace& trace) {
   return peaks;
 }
 
+/// Stage 3 of DeepSpeed, whose saved tensors are not listed.
+bool is_stage_3(const Json& c) { return c.contains("zero") && c.at("zero").at("stage") == 3; }
+
+/// Bytes of one hidden state of all tokens.
+std::uint64_t hidden_bytes(const Json& c) {
+  const std::uint64_t tokens = c.at("batch").get<std::uint64_t>() * c.at("sequence").get<std::uint64_t>();
+  return tokens * c.at("hidden").get<std::uint64_t>() * (c.at("precision") == "bf16" ? 2 : 4);
+}
+
 /// Compares saved bytes, where they are measured, and peaks; returns the cases of each family. within: bytes
-/// that a peak may differ by.
+/// that a peak may differ by; of Mixtral also by `mixtral` gradients of its hidden states.
 std::map<std::string, std::size_t> compare(const std::string& folder, std::uint64_t within = 0,
-                                           bool saved_bytes = true) {
+                                           std::uint64_t mixtral = 0) {
   std::map<std::string, std::size_t> cases_of_family;
   for (const Json& r : test::oracle_records(folder)) {
     const Json& c = r.at("case");
@@ -39,12 +48,13 @@ std::map<std::string, std::size_t> compare(const std::string& folder, std::uint6
     BOOST_TEST_CONTEXT("case " << r.at("n") << ": " << c.dump()) {
       std::vector<std::uint64_t> saved = r.at("layers");
       saved.insert(saved.begin(), r.at("outside").get<std::uint64_t>());
-      if (saved_bytes) BOOST_TEST(step.saved_bytes == saved, boost::test_tools::per_element());
+      if (!is_stage_3(c)) BOOST_TEST(step.saved_bytes == saved, boost::test_tools::per_element());
       const std::map<std::string, std::uint64_t> peaks = phase_peaks(step.trace);
       BOOST_TEST(peaks.size() == r.at("peaks").size());
+      const std::uint64_t most = within + (c.at("family") == "mixtral" ? mixtral * hidden_bytes(c) : 0);
       for (const auto& [phase, ours] : peaks) {
         const std::uint64_t theirs = r.at("peaks").at(phase).at("total");
-        BOOST_TEST(std::max(ours, theirs) - std::min(ours, theirs) <= within,
+        BOOST_TEST(std::max(ours, theirs) - std::min(ours, theirs) <= most,
                    phase << ": " << ours << " instead of " << theirs);
       }
     }
@@ -135,15 +145,32 @@ BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_agrees_with_pytorch_in_every_stored_ca
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_stage_3_of_deepspeed_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3", 256, false);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3", 256);
   BOOST_TEST(cases_of_family.size() == 7u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 6u, family << ": " << cases);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_adapters_under_stage_3_agrees_with_pytorch_in_every_stored_case) {
-  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3-lora", 256, false);
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed3-lora", 256);
   BOOST_TEST(cases_of_family.size() == 7u);
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases == 5u, family << ": " << cases);
+}
+
+// While a gradient of Mixtral's experts is copied, PyTorch keeps a gradient of the hidden states that the
+// replay has freed: 0.1 % of one case. On the host DeepSpeed also has the norm of the gradients, or the
+// result of a check for overflow.
+BOOST_AUTO_TEST_CASE(the_replay_of_offload_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("deepspeed-offload", 256, 1);
+  BOOST_TEST(cases_of_family.size() >= 7u);
+  for (const Json& r : test::oracle_records("deepspeed-offload")) {
+    const TrainingStep step =
+        training_step(test::architecture_of(r.at("case")), test::settings_of(r.at("case")));
+    std::uint64_t bytes = 0;
+    for (const HostBuffers& b : step.host.buffers()) bytes += b.bytes;
+    const std::uint64_t theirs = r.at("host");
+    BOOST_TEST(std::max(bytes, theirs) - std::min(bytes, theirs) <= 4u,
+               "case " << r.at("n") << ": " << bytes << " bytes of the host instead of " << theirs);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
@@ -161,7 +188,8 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
   for (const char* folder :
-       {"fsdp", "accelerate", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed"})
+       {"fsdp", "accelerate", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed",
+                             "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));

@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "core/frameworks/evaluate.hpp"
+#include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/shape.hpp"
 
 using namespace trainhost;
@@ -56,6 +57,26 @@ BOOST_AUTO_TEST_CASE(shapes_follow_the_rules_of_pytorch) {
   BOOST_TEST(repeated.stride[2] == 0);
   BOOST_TEST(!repeated.viewed({2, 6, 5, 4}).has_value());
   BOOST_TEST(elementwise(repeated).count() == 240u);
+}
+
+// CachingHostAllocator of torch: PowerOf2Ceil() of the size, and a list of free blocks per size.
+BOOST_AUTO_TEST_CASE(pinned_buffers_are_powers_of_two_and_take_freed_blocks_of_their_size) {
+  HostMemory host;
+  host.add_freed(5);  // a block of 8
+  host.add_freed(8);
+  host.add_freed(9);  // of 16
+  host.add(7, Purpose::kGradients, "gradients", true);
+  host.add(33, Purpose::kGradients, "gradients", true);
+  host.add(33, Purpose::kOptimizerState, "moments", false);
+  host.add(0, Purpose::kWeights, "nothing", true);
+  const std::vector<HostBuffers> all = host.buffers();
+  BOOST_TEST_REQUIRE(all.size() == 3u);
+  BOOST_TEST(all[0].bytes == 40u);
+  BOOST_TEST(all[0].allocated == 8u + 64u);
+  BOOST_TEST(all[1].allocated == 33u);
+  // One block of 8 and that of 16 have no tensor.
+  BOOST_TEST(all[2].bytes == 0u);
+  BOOST_TEST(all[2].allocated == 8u + 16u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -86,8 +86,9 @@ const Run kRuns[] = {
        o.update_in_backward = true;
        r.memory.activations_in = Tier::kPinned;
      }},
-    {"3B 8-bit AdamW", 17.6, 15.81, "llama-3.2-3b",
+    {"3B 8-bit AdamW", 17.6, 17.54, "llama-3.2-3b",
      [](RunSpec& r, pytorch::Options& o) {
+       o.torch_of_2024 = true;
        o.update_in_backward = true;
        r.optimizer = Optimizer::kAdamW8bit;
        r.memory.activations_in = Tier::kPinned;
@@ -146,7 +147,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_is_close_to_its_published_runs) {
     sum += std::abs(error);
     BOOST_TEST_CONTEXT(run.name) {
       BOOST_TEST(std::abs(gib - run.replay_gib) < 0.006, gib);
-      BOOST_TEST(std::abs(error) < 10.5, error);
+      BOOST_TEST(std::abs(error) < 9.5, error);
       // The upper bounds, without the context that torch does not count.
       std::uint64_t bound = 0;
       for (const MemoryEntry& e : pytorch::report(a, r, o).entries)
@@ -154,7 +155,7 @@ BOOST_AUTO_TEST_CASE(the_replay_of_torchtune_is_close_to_its_published_runs) {
       BOOST_TEST(static_cast<double>(bound) / kGiB >= run.measured_gib);
     }
   }
-  BOOST_TEST(sum / static_cast<double>(std::size(kRuns)) < 4);
+  BOOST_TEST(sum / static_cast<double>(std::size(kRuns)) < 3);
 }
 
 BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_is_close_to_its_published_runs) {
