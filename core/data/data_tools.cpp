@@ -11,7 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/tokenizer.hpp"
+#include "core/data/encode_file.hpp"
 
 namespace trainhost::data {
 namespace fs = std::filesystem;

@@ -10,7 +10,7 @@
 #include "core/data/content_hashes.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/tokenizer.hpp"
+#include "core/data/encode_file.hpp"
 
 namespace trainhost::data {
 namespace fs = std::filesystem;

@@ -47,8 +47,8 @@ class Tokenizer {
   virtual std::size_t encode_next(std::string_view text, Names names, bool first, bool last,
                                   std::vector<std::int32_t>& ids) const = 0;
 
-  /// The ids of the joined text of all parts, and which of them belong to which part. Special tokens are found
-  /// only in parts with Names::kSpecial.
+  /// The ids of the joined text of all parts, and which of them belong to which part. Special tokens are
+  /// found only in parts with Names::kSpecial.
   virtual PartIds encode_parts(std::span<const Part> parts) const = 0;
 
   /// Ids that the tokenizer's own rule (the post_processor of tokenizer.json) puts before and after a text.

@@ -12,7 +12,7 @@
 #include "core/data/dataset.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/tokenizer.hpp"
+#include "core/data/encode_file.hpp"
 #include "tests/core/data/data_files.hpp"
 
 using namespace trainhost;
