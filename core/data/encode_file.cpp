@@ -60,7 +60,7 @@ void encode_file(const InputFile& file, const Tokenizer& tokenizer,
     text.resize(static_cast<std::size_t>(std::min<std::uint64_t>(wanted, file.size() - at)));
     file.read(at, std::as_writable_bytes(std::span(text)));
     const bool last = at + text.size() == file.size();
-    if (needs_utf8 && !last) text.resize(text.size() - incomplete_bytes(text));
+    if (needs_utf8 && !last) text.erase(text.size() - incomplete_bytes(text));
     if (needs_utf8 && !valid_utf8(text))
       throw usage_error("data file " + in_quotes(file.path()) + " is not UTF-8 between bytes " +
                             std::to_string(at) + " and " + std::to_string(at + text.size()) + ", which " +

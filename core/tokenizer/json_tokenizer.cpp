@@ -32,7 +32,7 @@ class Encoder final : public WordSink {
     }
     if (word.added == 0) marks_->push_back({word.begin, ids_.size()});
     cuts_.clear();
-    model_.encode(word.text, ids_, &cuts_);
+    model_.encode(word.text, ids_, word.mapped ? nullptr : &cuts_);
     std::size_t in_word = word.added, at = word.begin;  // the same place in the word and in the text
     for (const Cut& cut : cuts_) {
       while (in_word < cut.byte) {
@@ -293,12 +293,16 @@ PartIds JsonTokenizer::encode_parts(std::span<const Part> parts) const {
   std::size_t done = 0;
   while (const auto m = plain_.find(text, done, done, allowed)) {
     segment(done, m->begin);
-    // A part that ends before the name of a token, or in the white space that the token takes, is before it.
-    while (out.ends.size() < ends.size() && ends[out.ends.size()] <= m->name_begin)
-      out.ends.push_back(out.ids.size());
+    // A part that ends before or within the name of a token is before it; one that ends in white space that
+    // the token takes is behind it.
+    const auto pass = [&](std::size_t limit) {
+      while (out.ends.size() < ends.size() && ends[out.ends.size()] < limit)
+        out.ends.push_back(out.ids.size());
+    };
+    pass(m->name_end);
     out.ids.push_back(m->token->id);
     done = m->end;
-    while (out.ends.size() < ends.size() && ends[out.ends.size()] < done) out.ends.push_back(out.ids.size());
+    pass(m->end);
   }
   segment(done, text.size());
   while (out.ends.size() < ends.size()) out.ends.push_back(out.ids.size());

@@ -1,6 +1,7 @@
 // See pre_tokenizer.hpp. The meaning of each type is that of the `tokenizers` package 0.23.
 #include "core/tokenizer/pre_tokenizer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <stdexcept>
@@ -52,7 +53,7 @@ PreTokenizer::PreTokenizer(const Component& component) {
   add(component, true);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
-    can_resume_ = can_resume_ && s.pattern.can_resume() && s.kind != Kind::kMapBytes;
+    can_resume_ = can_resume_ && s.pattern.can_resume();
     // The first step knows whether the text continues a segment; a word of a later step does not.
     if (s.kind == Kind::kAddSpace || (s.kind == Kind::kMetaspace && s.prefix == Prefix::kAlways))
       resumes_at_space_ = resumes_at_space_ || i > 0;
@@ -159,6 +160,7 @@ void PreTokenizer::run(std::size_t step, const Word& word, WordSink& sink) const
       append_byte_level(text, word.text);
       Word next = word;
       next.text = text;
+      next.mapped = true;
       run(step + 1, next, sink);
       return;
     }
@@ -168,13 +170,20 @@ void PreTokenizer::run(std::size_t step, const Word& word, WordSink& sink) const
 void PreTokenizer::run_split(std::size_t step, const Word& word, WordSink& sink) const {
   const Step& s = steps_[step];
   const std::string_view text = word.text;
+  std::size_t counted = 0, characters = 0;  // of a mapped text, whose characters are bytes
   const auto pass = [&](std::size_t begin, std::size_t end, bool open) {
     if (begin == end) return;
     Word next = word;
     next.text = text.substr(begin, end - begin);
     if (begin > 0) {
       // Bytes in front of the text are part of the first word.
-      next.begin = word.begin + begin - std::min(begin, word.added);
+      std::size_t bytes = begin;
+      if (word.mapped) {
+        for (; counted < begin; ++counted)
+          characters += (static_cast<unsigned char>(text[counted]) & 0xC0) != 0x80;
+        bytes = characters;
+      }
+      next.begin = word.begin + bytes - std::min(bytes, word.added);
       next.added = 0;
       next.begins_segment = true;
       next.begins_text = false;
@@ -182,9 +191,7 @@ void PreTokenizer::run_split(std::size_t step, const Word& word, WordSink& sink)
     next.open = open;
     run(step + 1, next, sink);
   };
-  // Of matches that are merged with the text beside them, only a final end is known to be one.
   const bool at_once = s.behavior == Behavior::kIsolated || s.behavior == Behavior::kRemoved;
-  if (word.open && !at_once && !s.is_literal) return;
 
   struct Piece {
     std::size_t begin, end;
@@ -202,7 +209,8 @@ void PreTokenizer::run_split(std::size_t step, const Word& word, WordSink& sink)
   Pattern::Match m;
   for (std::size_t from = 0; from <= text.size();) {
     const Pattern::Result result = s.pattern.find(text, from, word.open, m);
-    if (result == Pattern::Result::kUndecided) return;
+    if (result == Pattern::Result::kUndecided && at_once) return;
+    if (result == Pattern::Result::kUndecided) break;
     if (result == Pattern::Result::kNone) break;
     if (done != m.begin) piece(done, m.begin, false, false);
     if (m.begin != m.end) piece(m.begin, m.end, true, false);
@@ -214,29 +222,23 @@ void PreTokenizer::run_split(std::size_t step, const Word& word, WordSink& sink)
 
   // A match joins its neighbour, unless that neighbour is a match itself.
   std::vector<Piece> joined;
-  const auto last = [&](std::size_t i) { return word.open && i == text.size(); };
-  if (s.behavior == Behavior::kMergedWithNext) {
-    bool after = false;
-    for (auto p = pieces.rbegin(); p != pieces.rend(); ++p) {
-      if (p->match && !after && !joined.empty())
-        joined.back().begin = p->begin;
-      else
-        joined.push_back(*p);
-      after = p->match;
-    }
-    for (auto p = joined.rbegin(); p != joined.rend(); ++p) pass(p->begin, p->end, last(p->end));
-    return;
-  }
+  const bool with_next = s.behavior == Behavior::kMergedWithNext;
+  if (with_next) std::reverse(pieces.begin(), pieces.end());
   bool before = false;
   for (const Piece& p : pieces) {
     const bool joins = s.behavior == Behavior::kContiguous ? p.match == before : p.match && !before;
-    if (joins && !joined.empty())
-      joined.back().end = p.end;
-    else
+    if (joins && !joined.empty()) {
+      joined.back().begin = std::min(joined.back().begin, p.begin);
+      joined.back().end = std::max(joined.back().end, p.end);
+    } else {
       joined.push_back(p);
+    }
     before = p.match;
   }
-  for (const Piece& p : joined) pass(p.begin, p.end, last(p.end));
+  if (with_next) std::reverse(joined.begin(), joined.end());
+  // More text may join the last piece. Pieces at a literal text are the same wherever a text is cut.
+  if (word.open && !s.is_literal && !joined.empty()) joined.pop_back();
+  for (const Piece& p : joined) pass(p.begin, p.end, word.open && p.end == text.size());
 }
 
 /// Spaces become the replacement, and every replacement starts a word, unless the text is not split.

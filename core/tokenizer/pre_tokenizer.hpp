@@ -17,6 +17,7 @@ struct Word {
   /// replaced (`replaced`), and `added` bytes in front of it.
   std::size_t begin = 0, added = 0;
   bool replaced = false;
+  bool mapped = false;         // every character stands for one byte
   bool begins_segment = true;  // false: the text continues a segment, so that nothing is put in front of it
   bool begins_text = true;     // no text is before it
   bool open = false;           // its end is not known yet

@@ -88,6 +88,14 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Names names) 
   return ids;
 }
 
+/// A few ids are enough: no decoder looks further back than to the start of a character or a word.
+TextDecoder::TextDecoder(const Tokenizer& tokenizer, std::span<const std::int32_t> before)
+    : tokenizer_(tokenizer) {
+  const std::span<const std::int32_t> last = before.last(std::min(before.size(), kMaxWaiting));
+  ids_.assign(last.begin(), last.end());
+  printed_ids_ = ids_.size();
+}
+
 /// Decoded together with the ids before it, because tokenizers may join a token with the one before it, and
 /// drop the space in front of the first one.
 std::string TextDecoder::next(std::int32_t id) {

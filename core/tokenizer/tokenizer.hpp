@@ -77,7 +77,8 @@ class Tokenizer {
 /// Turns ids that arrive one by one into text. Special tokens are left out.
 class TextDecoder {
  public:
-  explicit TextDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// `before`: ids whose text is already there, and which the next text depends on.
+  explicit TextDecoder(const Tokenizer& tokenizer, std::span<const std::int32_t> before = {});
   /// The text that `id` completes; "" while it ends within a UTF-8 character.
   std::string next(std::int32_t id);
   /// The bytes that are not yet a complete character.

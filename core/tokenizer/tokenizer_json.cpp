@@ -2,7 +2,9 @@
 // hundred megabytes; everything else is small and read as a tree.
 #include "core/tokenizer/tokenizer_json.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 
@@ -15,6 +17,44 @@ namespace {
 constexpr std::size_t kMaxToken = 1 << 16;        // bytes of a token's text
 constexpr std::uint64_t kMaxId = (1u << 22) - 1;  // 4 million ids; the largest vocabularies have 0.3
 constexpr unsigned kDepth = 32;
+
+/// The number as the `tokenizers` package reads it: the first 19 or 20 digits as a double, multiplied or
+/// divided by a power of ten. That may be off by one in the last place, and such differences decide between
+/// splits of a word whose exact scores are equal. `number` is a number in JSON's grammar.
+double score_of(std::string_view number) {
+  const bool negative = number.starts_with('-');
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  bool fraction = false, full = false;
+  std::size_t i = negative;
+  for (; i < number.size() && number[i] != 'e' && number[i] != 'E'; ++i) {
+    if (number[i] == '.') {
+      fraction = true;
+      continue;
+    }
+    const auto digit = static_cast<std::uint64_t>(number[i] - '0');
+    full = full || digits > (UINT64_MAX - digit) / 10;
+    if (!full) digits = digits * 10 + digit;
+    exponent += (full ? 1 : 0) - (fraction ? 1 : 0);
+  }
+  if (i < number.size()) {
+    int written = 0;
+    std::from_chars(number.data() + i + (number[i + 1] == '+' ? 2 : 1), number.data() + number.size(),
+                    written);
+    exponent += std::clamp(written, -1000, 1000);
+  }
+  const auto power = [](int n) {
+    double p = 0;
+    const std::string text = "1e" + std::to_string(n);
+    std::from_chars(text.data(), text.data() + text.size(), p);
+    return p;
+  };
+  auto value = static_cast<double>(digits);
+  for (; exponent < -308 && value != 0; exponent += 308) value /= 1e308;
+  if (value != 0)
+    value = exponent < 0 ? value / power(-exponent) : value * (exponent > 308 ? HUGE_VAL : power(exponent));
+  return negative ? -value : value;
+}
 
 class Reader {
  public:
@@ -89,9 +129,8 @@ class Reader {
       std::string text = in.string(kMaxToken);
       if (!in.next_element()) throw JsonError(in.end(), "expected [text, score]");
       const std::string_view number = in.number();
-      double score = 0;
-      const auto r = std::from_chars(number.data(), number.data() + number.size(), score);
-      if (r.ec != std::errc() || in.next_element()) throw JsonError(in.end(), "expected [text, score]");
+      const double score = score_of(number);
+      if (!std::isfinite(score) || in.next_element()) throw JsonError(in.end(), "expected [text, score]");
       model_.pieces.emplace_back(std::move(text), score);
       if (model_.pieces.size() > kMaxId) throw JsonError(in.end(), "more than 4 million pieces");
     }

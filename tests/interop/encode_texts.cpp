@@ -1,8 +1,8 @@
 // Encodes texts with a tokenizer of trainhost, for tests/interop/tokenizers.py and as a benchmark.
 //   interop_encode_texts TOKENIZER TEXTS [special|pieces|time]
-// TEXTS and the output are binary, little-endian: for each text uint32 length and bytes; for each result uint32
-// count and int32 ids, uint32 length and bytes of the decoded text. `special`: names of special tokens are
-// found. `pieces`: the text arrives in pieces that begin short. `time`: prints MB/s instead.
+// TEXTS and the output are binary, little-endian: for each text uint32 length and bytes; for each result
+// uint32 count and int32 ids, uint32 length and bytes of the decoded text. `special`: names of special tokens
+// are found. `pieces`: the text arrives in pieces that begin short. `time`: prints MB/s instead.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -21,8 +21,8 @@ std::vector<std::int32_t> encode_in_pieces(const tokenizer::Tokenizer& t, std::s
   for (std::size_t at = 0, wanted = 300; at < text.size();) {
     std::size_t end = std::min(text.size(), at + wanted);
     while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    const std::size_t used = t.encode_next(text.substr(at, end - at), tokenizer::Names::kText, at == 0,
-                                           end == text.size(), ids);
+    const std::size_t used =
+        t.encode_next(text.substr(at, end - at), tokenizer::Names::kText, at == 0, end == text.size(), ids);
     wanted = used == 0 ? wanted * 2 : 300;
     at += used;
   }
