@@ -1,4 +1,4 @@
-// Encodes texts with a tokenizer of trainhost, for tests/interop/tokenizers.py and as a benchmark.
+// Encodes texts with a tokenizer of trainhost, for tests/interop/tokenizers_test.py and as a benchmark.
 //   interop_encode_texts TOKENIZER TEXTS [special|pieces|time]
 // TEXTS and the output are binary, little-endian: for each text uint32 length and bytes; for each result
 // uint32 count and int32 ids, uint32 length and bytes of the decoded text. `special`: names of special tokens
