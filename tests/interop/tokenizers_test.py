@@ -7,8 +7,8 @@
 Trains a small tokenizer of each kind (the configurations of GPT-2, Llama 3, Qwen, SmolLM, Mistral, Gemma, T5, ...) on
 generated text, writes random Unicode strings, and compares ids of the whole text, of the text in short pieces, with
 special tokens, and the decoded text. Tokenizers in --shared [../shared/data] are compared too where they are present.
---speed prints MB per second of CPU time of both on English text. --fixture writes the small tokenizers and expected ids that
-tests/core/tokenizer/json_test.cpp reads. Exit 77 (skipped, with the reason) where the package is missing.
+--speed prints MB per second of CPU time of both on English text. --fixture writes the small tokenizers and expected
+ids that tests/core/tokenizer/json_test.cpp reads. Exit 77 (skipped, with the reason) where the package is missing.
 """
 import argparse, base64, glob, json, os, random, struct, subprocess, sys, tempfile, time, unicodedata
 

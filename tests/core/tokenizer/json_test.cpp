@@ -127,6 +127,28 @@ BOOST_AUTO_TEST_CASE(a_text_in_pieces_has_the_ids_of_the_whole) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_word_that_depends_on_text_far_behind_it_is_not_divided) {
+  const auto t =
+      load(R"({"pre_tokenizer":{"type":"Split","pattern":{"Regex":"q(?=x*y)|qx|[^q]"},"behavior":"Isolated"},
+                          "model":{"type":"BPE","vocab":{"q":0,"x":1,"y":2,"qx":3},"merges":["q x"]}})");
+  std::string text;
+  for (int i = 0; i < 5; ++i) text += "q" + std::string(400, 'x') + (i % 2 ? "y" : "");
+  std::size_t longest = 0;
+  BOOST_TEST((in_pieces(*t, text, 150, longest) == t->encode(text)));
+}
+
+BOOST_AUTO_TEST_CASE(added_tokens_take_white_space_and_keep_to_words) {
+  const auto t = load(R"({"added_tokens":[{"id":5,"content":"L","lstrip":true,"normalized":false},
+                          {"id":6,"content":"R","rstrip":true,"normalized":false},
+                          {"id":7,"content":"W","single_word":true,"normalized":false}],
+                          "model":{"type":"BPE","vocab":{"a":0," ":1,"W":2,"L":3,"R":4},"merges":[]}})");
+  BOOST_TEST(t->encode("a  L  a") == (Ids{0, 3, 1, 1, 0}));
+  BOOST_TEST(t->encode("a  R  a") == (Ids{0, 1, 1, 4, 0}));
+  BOOST_TEST(t->encode("R L") == (Ids{4, 3}));
+  BOOST_TEST(t->encode("aW W") == (Ids{0, 2, 1, 2}));
+  BOOST_TEST(t->encode("W a") == (Ids{2, 1, 0}));
+}
+
 // What a chunk boundary changes if it is placed carelessly.
 BOOST_AUTO_TEST_CASE(pieces_that_are_cut_anywhere_have_other_ids) {
   const Tokenizer& t = fixture_tokenizer("llama3");
