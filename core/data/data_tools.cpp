@@ -10,8 +10,8 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/data/encode_file.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/tokenizer.hpp"
 
 namespace trainhost::data {
 namespace fs = std::filesystem;
@@ -141,6 +141,7 @@ Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string&
   // No llm.c header: tools other than llm.c expect raw ids.
   TokenWriter writer(out, wide, false);
   Tokenized result;
+  result.notes = t->notes();
   for (const InputFile& file : files) {
     encode_file(file, *t, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
     result.text_bytes += file.size();

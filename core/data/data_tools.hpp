@@ -52,7 +52,8 @@ std::vector<FileInfo> info(const InfoOptions& o);
 
 struct Tokenized {
   std::uint64_t text_bytes = 0, tokens = 0, file_bytes = 0;
-  std::string dtype;  // "uint16" or "uint32"
+  std::string dtype;               // "uint16" or "uint32"
+  std::vector<std::string> notes;  // of the tokenizer
 };
 
 /// Writes the ids of the texts, concatenated, as a raw little-endian .bin; replaces `out` only after all ids

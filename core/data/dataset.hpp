@@ -1,5 +1,5 @@
 // The interface of core/data: token ids to train on, and the order of samples, which is a pure function of
-// seed and position, so resuming needs no state. Sources: text tokenized by bytes or SentencePiece, raw .bin
+// seed and position, so resuming needs no state. Sources: text tokenized by core/tokenizer, raw .bin
 // files, llm.c's .bin files, the built-in text.
 #pragma once
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "core/tokenizer/tokenizer.hpp"
 
 namespace trainhost::data {
 
@@ -25,15 +27,9 @@ class Tokens {
   virtual std::uint64_t held_bytes() const = 0;
 };
 
-class Tokenizer {
- public:
-  virtual ~Tokenizer() = default;
-  virtual std::uint64_t vocab() const = 0;
-  virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
-  virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  virtual std::string name() const = 0;  // "bytes", "SentencePiece bpe"
-};
-/// `what`: "bytes", or the path of a SentencePiece .model. Errors: Error(kUsage) on anything else.
+using tokenizer::Tokenizer;
+/// `what`: "bytes", or the path of a SentencePiece .model or of a tokenizer.json (any name that ends in .json).
+/// Errors: Error(kUsage) on anything else.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what);
 
 struct Source {

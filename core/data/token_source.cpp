@@ -8,9 +8,9 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/data/content_hashes.hpp"
+#include "core/data/encode_file.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/tokenizer.hpp"
 
 namespace trainhost::data {
 namespace fs = std::filesystem;
@@ -59,7 +59,9 @@ class TokenCache {
   /// Leading "1" in the key: the version of the encoding. A change of the piece length changes the tokens at
   /// the ends of pieces, so it is part of the key, too.
   std::string key(const InputFile& text) const {
-    return content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_);
+    const std::string version = tokenizer_.version();
+    return content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_ +
+                        (version.empty() ? "" : " " + version));
   }
 
   std::unique_ptr<Tokens> tokens(const InputFile& text, const std::string& key,
@@ -166,8 +168,9 @@ class FileOpener {
     tokenizer_ = make_tokenizer(o_.tokenizer);
     if (tokenizer_->vocab() > o_.vocab)
       throw usage_error("tokenizer " + in_quotes(o_.tokenizer) + " has " + format_count(tokenizer_->vocab()) +
-                            " pieces, but model.vocab_size is " + format_count(o_.vocab),
+                            " ids, but model.vocab_size is " + format_count(o_.vocab),
                         "set model.vocab_size = " + std::to_string(tokenizer_->vocab()));
+    for (std::string& note : tokenizer_->notes()) notes.push_back(std::move(note));
     // TokenCache keeps a reference to *tokenizer_, which this object owns and never replaces.
     return cache_.emplace(*tokenizer_, o_);
   }

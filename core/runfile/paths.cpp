@@ -132,7 +132,7 @@ static std::optional<fs::path> first_file(const fs::path& folder, std::span<cons
 std::optional<fs::path> weights_beside(const fs::path& folder) { return first_file(folder, kWeightFiles); }
 
 std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
-  static constexpr const char* kNames[] = {"tokenizer.model", "tokenizer.json", "vocab.json",
+  static constexpr const char* kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
                                            "tekken.json",     "spiece.model",   "sentencepiece.bpe.model",
                                            "vocab.txt",       "merges.txt",     "tokenizer_config.json",
                                            "qwen.tiktoken",   "tiktoken.model", "spm.model"};

@@ -103,12 +103,30 @@ std::vector<fs::path> files_of(const Settings& s, const char* key, const fs::pat
   return out;
 }
 
+/// data.tokenizer = "auto": beside the weights, or beside model.config.
+fs::path tokenizer_of_model(const RunConfig& c, const Where& where) {
+  const fs::path folder = c.weights ? c.weights->parent_path() : c.model_folder;
+  if (folder.empty())
+    throw usage_error(
+        "data.tokenizer = \"auto\" requires model.config or model.weights, whose folder has the tokenizer",
+        "set data.tokenizer to the path of a tokenizer.json or a SentencePiece .model", where);
+  std::error_code ec;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (fs::is_regular_file(folder / name, ec)) return folder / name;
+  throw usage_error(
+      fmt::format("data.tokenizer = \"auto\": '{}' has no tokenizer.json and no tokenizer.model",
+                  escaped(folder.string(), 4096)),
+      "set data.tokenizer to the path of one", where);
+}
+
 void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
   c.data.train = files_of(s, "data.train", base);
   c.data.valid = files_of(s, "data.valid", base);
   c.data.valid_fraction = s.number("data.valid_fraction");
   c.data.tokenizer = s.text("data.tokenizer");
-  if (c.data.tokenizer != "bytes") {
+  if (c.data.tokenizer == "auto") {
+    c.data.tokenizer = tokenizer_of_model(c, s.where("data.tokenizer")).string();
+  } else if (c.data.tokenizer != "bytes") {
     const fs::path path = resolve_path(c.data.tokenizer, base);
     require_file(path, "data.tokenizer", s.where("data.tokenizer"));
     c.data.tokenizer = path.string();

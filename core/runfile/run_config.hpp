@@ -23,7 +23,7 @@ enum class Schedule { kConstant, kCosine, kLinear };
 struct DataConfig {
   std::vector<std::filesystem::path> train, valid;  // absolute; empty train = the built-in text
   double valid_fraction = 0;        // fraction of the text, from its end; 0 if `valid` is given
-  std::string tokenizer = "bytes";  // or the absolute path of a SentencePiece .model
+  std::string tokenizer = "bytes";  // or the absolute path of a SentencePiece .model or a tokenizer.json
   Order order = Order::kShuffled;
   std::string dtype;  // "uint16", "uint32", or "" = derived from the vocabulary size
 };

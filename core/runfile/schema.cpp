@@ -53,7 +53,7 @@ constexpr Key kKeys[] = {
     {"data.train", Type::kPaths, "", 0, 0, "", "\"input.txt\"", "training text, or token ids in .bin files: a path, a list or a glob; default: the built-in text"},
     {"data.valid", Type::kPaths, "", 0, 0, "", "\"valid.txt\"", "validation text, given in the same way; alternative: valid_fraction"},
     {"data.valid_fraction", Type::kNumber, "0.0", 0, 0.9, "", "", "fraction of the training text, taken from its end, that is used for validation"},
-    {"data.tokenizer", Type::kText, "\"bytes\"", 0, 0, "", "", "bytes, or the path of a SentencePiece .model; not used for .bin files"},
+    {"data.tokenizer", Type::kText, "\"bytes\"", 0, 0, "", "", "bytes, the path of a tokenizer.json or of a SentencePiece .model, or auto: the one beside model.weights or model.config; not used for .bin files"},
     {"data.order", Type::kChoice, "\"shuffled\"", 0, 0, "shuffled|sequential", "", "shuffled | sequential: order of the training sequences"},
     {"data.dtype", Type::kChoice, "", 0, 0, "uint16|uint32", "\"uint32\"", "token type of .bin files; default: uint16, or uint32 if vocab_size > 65536"},
     {"data.seq_len", Type::kInteger, "128", 1, 16777216, "", "", "tokens per training sequence"},

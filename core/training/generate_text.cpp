@@ -30,12 +30,14 @@ fs::path model_dir(const fs::path& dir) {
 }
 
 std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
-  if (fs::exists(dir / "tokenizer.model")) return (dir / "tokenizer.model").string();
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (fs::exists(dir / name)) return (dir / name).string();
   // A vocabulary of 256 can only be bytes.
   if (m.vocab == 256) return "bytes";
-  throw usage_error(fmt::format("{} has no tokenizer.model, and a vocabulary of {} is not bytes",
-                                escaped(dir.string()), m.vocab),
-                    "copy the SentencePiece tokenizer.model of the model next to config.json");
+  throw usage_error(
+      fmt::format("{} has no tokenizer.json and no tokenizer.model, and a vocabulary of {} is not bytes",
+                  escaped(dir.string()), m.vocab),
+      "copy the tokenizer.json or the SentencePiece tokenizer.model of the model next to config.json");
 }
 
 /// max_length of generation_config.json, which write_model() sets to the training length.
@@ -64,6 +66,10 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
     throw usage_error(fmt::format("{} has the model family '{}', which no trainer supports",
                                   escaped(dir.string()), escaped(m.family)));
   auto tokenizer = data::make_tokenizer(tokenizer_of(dir, m));
+  if (tokenizer->vocab() > m.vocab)
+    throw usage_error(
+        fmt::format("the tokenizer in {} has {} ids and the model only {}: they do not belong together",
+                    escaped(dir.string()), tokenizer->vocab(), m.vocab));
   RunSpec spec;
   // No gradients and no optimizer state; the KV cache has seq_len positions.
   spec.mode = RunMode::kInference;
@@ -82,7 +88,12 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
   load_tensors(*session, plugin::Scope::kWeights, m, dir, staging.as<float>());
   // Nothing is left to initialize; init() makes the session ready.
   session->init(0);
-  generate_tokens(*session, *tokenizer, r.prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab),
+  // As Hugging Face software does: special tokens of the prompt are found, and begin tokens put in front.
+  std::vector<std::int32_t> prompt = tokenizer->encode(r.prompt, tokenizer::Names::kSpecial);
+  if (prompt.empty()) throw usage_error("the prompt is empty");
+  const std::vector<std::int32_t> before = tokenizer->before();
+  prompt.insert(prompt.begin(), before.begin(), before.end());
+  generate_tokens(*session, *tokenizer, prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab),
                   emit);
 }
 

@@ -128,7 +128,7 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
                  : fmt::format("the weights {} are loaded", escaped(c.weights->string(), 4096))) +
           ", but the text would be read as bytes",
       !tokenizer ? "set data.tokenizer; " + bytes
-      : tokenizer->extension() == ".model"
+      : tokenizer->extension() == ".model" || tokenizer->filename() == "tokenizer.json"
           ? fmt::format("set data.tokenizer = \"{}\"; {}", escaped(tokenizer->string(), 4096), bytes)
           : "tokenize the text with it into a .bin file; " + bytes);
 }
@@ -315,9 +315,19 @@ void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path
       {"generation_config.json",
        fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len)}};
   if (c.data.tokenizer != "bytes") {
-    std::ifstream in(c.data.tokenizer, std::ios::binary);
-    others["tokenizer.model"] = std::string(std::istreambuf_iterator<char>(in), {});
-    if (!in) throw run_error("cannot read " + c.data.tokenizer + " to copy it to the trained model");
+    const fs::path source = c.data.tokenizer;
+    const bool json = source.extension() == ".json";
+    const auto copy = [&](const fs::path& from, const char* name) {
+      std::ifstream in(from, std::ios::binary);
+      others[name] = std::string(std::istreambuf_iterator<char>(in), {});
+      if (!in)
+        throw run_error("cannot read " + escaped(from.string(), 4096) + " to copy it to the trained model");
+    };
+    copy(source, json ? "tokenizer.json" : "tokenizer.model");
+    // Names of special tokens and the chat template.
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})
+      if (std::error_code ec; json && fs::exists(source.parent_path() / name, ec))
+        copy(source.parent_path() / name, name);
   }
   checkpoint::write_model_dir(dir, runfile::model_config_json(c.model), tensors(c.model),
                               source_of(s, plugin::Scope::kWeights), others);

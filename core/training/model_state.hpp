@@ -67,7 +67,7 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
                            const std::function<void(const std::string&)>& say);
 
 /// Writes model/ in Hugging Face layout: config.json, generation_config.json (max_length = seq_len),
-/// model.safetensors, and the tokenizer.model of the run, if any.
+/// model.safetensors, and the files of the run's tokenizer, if any.
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir);
 
 }  // namespace trainhost::training

@@ -11,21 +11,6 @@
 #include "core/base/text.hpp"
 
 namespace trainhost::training {
-namespace {
-
-/// Length of the longest prefix of `text` that does not end inside a UTF-8 sequence. At most three bytes can
-/// belong to an unfinished sequence; text that is not UTF-8 is returned whole.
-std::size_t complete_utf8_length(const std::string& text) {
-  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
-    auto c = static_cast<unsigned char>(text[text.size() - back]);
-    if ((c & 0xC0) == 0x80) continue;
-    std::size_t need = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
-    return need > back ? text.size() - back : text.size();
-  }
-  return text.size();
-}
-
-}  // namespace
 
 /// Inverse transform sampling in one pass over the ids in ascending order, so that equal `u` and logits give
 /// equal tokens on every machine. top_k and top_p both become a threshold on the probability; ids with
@@ -64,12 +49,10 @@ std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, doubl
   return last;
 }
 
-/// One token per call of next_logits(); the trainer keeps keys and values of the context. Printed text is
-/// decoded from all ids each time, because tokenizers may join a token with the one before it.
-void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt,
+/// One token per call of next_logits(); the trainer keeps keys and values of the context.
+void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, std::vector<std::int32_t> ids,
                      const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
                      const std::function<void(const std::string&)>& emit) {
-  std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty()) throw usage_error("the prompt is empty");
   if (ids.size() >= seq_len)
     throw usage_error("the prompt has " + std::to_string(ids.size()) + " tokens and the context has only " +
@@ -77,19 +60,15 @@ void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const
   std::mt19937_64 random(o.seed);
   std::uint32_t position = 0;
   for (std::int32_t id : ids) s.next_logits(id, position++, logits);
-  std::string before = tokenizer.decode(ids);
+  tokenizer::TextDecoder text(tokenizer, ids);
   for (std::uint32_t n = 0; n < o.tokens; ++n) {
     // 53 random bits: every double of the form k / 2^53 in [0, 1) with equal probability.
     double u = static_cast<double>(random() >> 11) * 0x1.0p-53;
     // A model may have more ids than its tokenizer (a padded vocabulary); those are never sampled.
     ids.push_back(sample_token(
         logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
-    std::string now = tokenizer.decode(ids);
-    std::size_t complete = complete_utf8_length(now);
-    if (complete > before.size()) {
-      emit(now.substr(before.size(), complete - before.size()));
-      before = now.substr(0, complete);
-    }
+    if (ids.back() == tokenizer.eos()) break;
+    if (const std::string piece = text.next(ids.back()); !piece.empty()) emit(piece);
     // One position must remain for the token sampled last.
     if (position + 1 >= seq_len) {  // the context is full: restart it with its second half
       position = 0;
@@ -99,6 +78,7 @@ void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const
     assert(position < seq_len);
     s.next_logits(ids.back(), position++, logits);
   }
+  if (const std::string piece = text.rest(); !piece.empty()) emit(piece);
 }
 
 /// Continues validation text, which the model has not seen in training; without it, a newline, which starts a
@@ -108,17 +88,17 @@ std::optional<std::string> sample_of_trained_model(plugin::Session& s, const dat
                                                    const RunSpec& r, std::span<float> logits) {
   if (!s.can_generate() || source.unknown_text || tokenizer.vocab() > m.vocab) return std::nullopt;
   std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
-  std::string prompt = "\n";
   // With fewer tokens than that, the prompt stays a newline.
-  if (!ids.empty() && source.valid->size() >= ids.size()) {
+  if (!ids.empty() && source.valid->size() >= ids.size())
     source.valid->read(0, ids);
-    prompt = tokenizer.decode(ids);
-  }
+  else
+    ids = tokenizer.encode("\n");
+  if (ids.empty()) return std::nullopt;  // the tokenizer drops newlines
   SampleOptions options;
   options.tokens = 320;
   options.seed = r.seed;
-  std::string text = prompt;
-  generate_tokens(s, tokenizer, prompt, options, r.seq_len, logits,
+  std::string text = tokenizer.decode(ids);
+  generate_tokens(s, tokenizer, ids, options, r.seq_len, logits,
                   [&](const std::string& piece) { text += piece; });
   std::string shown;  // escaped: generated text may contain control sequences
   for (std::size_t at = 0; at <= text.size();) {

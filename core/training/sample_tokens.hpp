@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/data/dataset.hpp"
 #include "core/plugin/plugin.hpp"
@@ -22,10 +23,10 @@ struct SampleOptions {
 /// The id sampled with the random number `u` in [0, 1). Deterministic. Overwrites `logits`.
 std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, double u);
 
-/// Continues `prompt` and calls `emit` with each piece of new text as soon as it is complete UTF-8. When the
-/// context (seq_len) is full, it restarts with its second half. `logits`: scratch of [vocab]. Throws
-/// usage_error for a prompt that is empty or fills the context.
-void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt,
+/// Continues `ids` until the tokenizer's end token or o.tokens new ones, and calls `emit` with each piece of
+/// new text as soon as it is complete UTF-8. When the context (seq_len) is full, it restarts with its second
+/// half. `logits`: scratch of [vocab]. Throws usage_error for a prompt that is empty or fills the context.
+void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, std::vector<std::int32_t> ids,
                      const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
                      const std::function<void(const std::string&)>& emit);
 

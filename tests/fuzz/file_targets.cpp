@@ -146,9 +146,20 @@ void metrics(std::string_view input) {
 
 void tokenizer(std::string_view input) {
   rejected_or([&] {
-    const auto t = data::make_tokenizer(folder().write("t.model", input).string());
-    for (std::int32_t id : t->encode("ab a\xc3\xa4\n"))
+    const auto t =
+        data::make_tokenizer(folder().write(input.starts_with('{') ? "t.json" : "t.model", input).string());
+    const std::string text = "ab a\xc3\xa4\n<s> aab 12  b";
+    std::vector<std::int32_t> ids = t->encode(text, tokenizer::Names::kSpecial);
+    for (std::int32_t id : ids)
       require(id >= 0 && static_cast<std::uint64_t>(id) < t->vocab(), "an id is outside the vocabulary");
+    t->decode(ids);
+    if (!input.starts_with('{')) return;
+    std::vector<std::int32_t> joined;
+    const std::string long_text = std::string(100, 'a') + " " + text + std::string(100, 'b');
+    const std::size_t used = t->encode_next(long_text, tokenizer::Names::kText, true, false, joined);
+    t->encode_next(std::string_view(long_text).substr(used), tokenizer::Names::kText, used == 0, true,
+                   joined);
+    require(joined == t->encode(long_text), "a text in two pieces has other ids");
   });
 }
 
@@ -217,6 +228,23 @@ Texts tokenizer_seeds() {
   for (char type : {'\1', '\2'})
     out.push_back(pieces + field(2, std::string("\x18") + type + "\x20\x07") +
                   field(3, field(1, "identity")));
+  const std::string bpe =
+      R"j("model":{"type":"BPE","unk_token":"<s>","fuse_unk":true,)j"
+      R"j("vocab":{"<s>":0,"a":1,"b":2," ":3,"ab":4,"1":5,"2":6,"<":7},"merges":[["a","b"]]}})j";
+  const std::string added =
+      R"j("added_tokens":[{"id":0,"content":"<s>","special":true,"lstrip":true,"normalized":false}],)j";
+  out.push_back(R"j({"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)j"
+                R"j({"Regex":"\\p{N}|\\s+(?!\\S)"},"behavior":"Isolated"},{"type":"ByteLevel",)j"
+                R"j("add_prefix_space":false}]},"decoder":{"type":"ByteLevel"},)j" +
+                added + bpe);
+  out.push_back(R"j({"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend",)j"
+                R"j("prepend":"b"},{"type":"Replace","pattern":{"String":" "},"content":"b"}]},)j"
+                R"j("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)j"
+                R"j({"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[0]}}},)j" +
+                added + bpe);
+  out.push_back(R"j({"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first"},)j"
+                R"j("model":{"type":"Unigram","unk_id":0,"byte_fallback":true,)j"
+                R"j("vocab":[["<u>",0],["a",-1.5],["_a",-2],["b",-1e1]]}})j");
   return out;
 }
 
@@ -236,22 +264,19 @@ Texts model_config_seeds() {
 
 const std::vector<FileTarget>& file_targets() {
   static const std::vector<FileTarget> all = {
-    {{"safetensors", "a file of tensors", safetensors}, safetensors_seeds},
-    {{"index", "model.safetensors.index.json", index},
-     [] {
-       return Texts{
-           R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})"};
-     }},
-    {{"checkpoint_manifest", "manifest.json of a checkpoint", checkpoint_manifest},
-     checkpoint_manifest_seeds},
-    {{"token_file", "a .bin file of token ids", token_file}, token_file_seeds},
-    {{"metrics", "metrics.jsonl of an interrupted run", metrics}, metrics_seeds},
-#if TRAINHOST_HAS_SENTENCEPIECE
-    {{"tokenizer", "a SentencePiece model", tokenizer}, tokenizer_seeds},
-#endif
-    {{"model_config", "config.json of a model", model_config}, model_config_seeds},
+      {{"safetensors", "a file of tensors", safetensors}, safetensors_seeds},
+      {{"index", "model.safetensors.index.json", index},
+       [] {
+         return Texts{
+             R"({"metadata": {"total_size": 8}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})"};
+       }},
+      {{"checkpoint_manifest", "manifest.json of a checkpoint", checkpoint_manifest},
+       checkpoint_manifest_seeds},
+      {{"token_file", "a .bin file of token ids", token_file}, token_file_seeds},
+      {{"metrics", "metrics.jsonl of an interrupted run", metrics}, metrics_seeds},
+      {{"tokenizer", "a SentencePiece model or a tokenizer.json", tokenizer}, tokenizer_seeds},
+      {{"model_config", "config.json of a model", model_config}, model_config_seeds},
   };
-  (void)tokenizer, (void)tokenizer_seeds;
   return all;
 }
 

@@ -71,6 +71,7 @@ Exit run(const DataTokenizeArguments& a) {
   const data::Tokenized r =
       data::tokenize_to_bin({a.files.begin(), a.files.end()}, a.tokenizer.empty() ? "bytes" : a.tokenizer,
                             out, a.dtype, a.tokenizer == "bytes");
+  for (const std::string& note : r.notes) write_stderr("note: " + note + "\n");
   if (a.common.json)
     fmt::print(
         "{}\n",

@@ -243,8 +243,8 @@ void add_generate(Parser& p) {
 void add_data_files(CLI::App& app, DataArguments& a) {
   add_common(app, a.common, 0);
   app.add_option("FILE", a.files, "Read these text files or token files.")->required()->option_text("...");
-  add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE.model",
-           "Tokenize text as bytes or with a SentencePiece model [bytes].");
+  add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE",
+           "Tokenize text as bytes, or with a tokenizer.json or a SentencePiece .model [bytes].");
   app.add_option("--dtype", a.dtype, "Read and write ids of this type in token files [by vocabulary size].")
       ->option_text("uint16|uint32")
       ->check(CLI::IsMember({"uint16", "uint32"}));

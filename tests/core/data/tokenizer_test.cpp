@@ -12,7 +12,7 @@
 #include "core/data/dataset.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/tokenizer.hpp"
+#include "core/data/encode_file.hpp"
 #include "tests/core/data/data_files.hpp"
 
 using namespace trainhost;
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(bytes_are_their_own_ids) {
 BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_rejected_with_the_known_ones) {
   check_says(failure([] { make_tokenizer("byte"); }), {"'byte'", "did you mean 'bytes'"});
   check_says(failure([] { make_tokenizer("gpt2"); }),
-             {"'gpt2'", "bytes, or the path of a SentencePiece .model"});
+             {"'gpt2'", "bytes, or the path of a SentencePiece .model or a tokenizer.json"});
   check_says(failure([] { make_tokenizer(""); }), {"data.tokenizer is empty"});
 }
 
@@ -469,7 +469,7 @@ BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_rejected_before_any_t
   o.tokenizer = small_model("bpe").string();
   o.cache_dir = f / "cache";
   check_says(failure([&] { open_source(o); }),
-             {"bpe.model", "pieces, but model.vocab_size is 256", "set model.vocab_size"});
+             {"bpe.model", "ids, but model.vocab_size is 256", "set model.vocab_size"});
   o.vocab = 1000;
   o.cache_dir.clear();
   check_says(failure([&] { open_source(o); }), {"no cache folder"});

@@ -171,6 +171,8 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:13: data.tokenizer requires data.train: the built-in text is tokenized by bytes"},
     {"[data]\ntrain = \"input.txt\"\ntokenizer = \"bpe.model\"\n", {},
      "run.toml:3:13: data.tokenizer: '@/bpe.model' does not exist"},
+    {"[data]\ntrain = \"input.txt\"\ntokenizer = \"auto\"\n", {},
+     "run.toml:3:13: data.tokenizer = \"auto\" requires model.config or model.weights, whose folder has the tokenizer (set data.tokenizer to the path of a tokenizer.json or a SentencePiece .model)"},
     {"[data]\norder = \"random\"\n", {},
      "run.toml:2:9: data.order = \"random\": expected one of shuffled, sequential"},
     {"[data]\ndtype = \"uint8\"\n", {},

@@ -184,6 +184,51 @@ BOOST_AUTO_TEST_CASE(text_is_not_read_as_bytes_for_a_model_with_a_tokenizer) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_run_with_the_tokenizer_of_its_model_writes_a_model_that_generates) {
+  TemporaryDirectory tmp;
+  const fs::path golden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs/mha";
+  fs::create_directories(tmp / "model");
+  fs::copy_file(golden / "config.json", tmp / "model/config.json");
+  const std::string head =
+      R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"truncation":{},)"
+      R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":)";
+  const std::string tail = R"(},"merges":["a b"]}})";
+  tmp.write("model/tokenizer.json", head + "2" + tail);
+  tmp.write("model/tokenizer_config.json", R"({"eos_token":"b"})");
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += i % 3 ? "ab" : "a";
+  const std::vector<std::string> sets = {"model.config=" + (tmp / "model").string(),
+                                         "data.train=" + tmp.write("input.txt", text).string(),
+                                         "data.tokenizer=auto",
+                                         "data.seq_len=8",
+                                         "train.micro_batch=1",
+                                         "train.steps=1",
+                                         "optimizer.warmup_steps=1"};
+  Outcome r = run_program(train(joined(sets, {"output.dir=" + (tmp / "a").string()})));
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "truncation of tokenizer"), r.err);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    BOOST_TEST(read_file(tmp / "a/model" / name) == read_file(tmp / "model" / name), name);
+  r = run_program({"generate", (tmp / "a").string(), "--prompt", "aab", "--tokens", "20", "--backend=cpu"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "aab"), r.out);
+  BOOST_TEST(r.out.find_first_not_of("ab\n") == r.out.npos, r.out);
+  // A tokenizer of another model.
+  tmp.write("model/tokenizer.json", head + "99999" + tail);
+  r = run_program(train(joined(sets, {"output.dir=" + (tmp / "b").string()})));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "has 100,000 ids, but model.vocab_size is"), r.err);
+  fs::copy_file(tmp / "model/tokenizer.json", tmp / "a/model/tokenizer.json",
+                fs::copy_options::overwrite_existing);
+  r = run_program({"generate", (tmp / "a").string(), "--prompt", "a", "--backend=cpu"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "do not belong together"), r.err);
+  fs::remove(tmp / "model/tokenizer.json");
+  r = run_program(train(joined(sets, {"output.dir=" + (tmp / "c").string()})));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "has no tokenizer.json and no tokenizer.model"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(files_of_other_formats_are_not_read_as_text) {
   TemporaryDirectory tmp;
   for (const char* name : {"chat.jsonl", "table.PARQUET", "text.txt.gz"}) {

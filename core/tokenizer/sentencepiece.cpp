@@ -2,15 +2,17 @@
 // file that uses the library; without it, sentencepiece_absent.cpp is compiled instead.
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <cassert>
+#include <map>
 #include <new>
 #include <optional>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
-#include "core/data/tokenizer.hpp"
+#include "core/tokenizer/loaders.hpp"
 
-namespace trainhost::data {
+namespace trainhost::tokenizer {
 namespace {
 
 // Iterates over the fields of one level of a protocol buffer; nullopt at the end or if it is malformed. The
@@ -103,11 +105,9 @@ bool well_formed(std::string_view model) {
 /// Owns the model. encode() and decode() are const in the library and may be called from several threads.
 class SentencePiece final : public Tokenizer {
  public:
-  explicit SentencePiece(const std::filesystem::path& path) : path_(path) {
-    // 256 MiB is far above any published model and bounds the memory that a wrong path can cost.
-    const std::string model = read_whole(path, std::uint64_t{256} << 20);
+  SentencePiece(std::string_view model, const std::string& file) : file_(file) {
     const auto damaged = [&](const std::string& why) {
-      return usage_error("tokenizer " + in_quotes(path) + " is not a SentencePiece model" + why);
+      return usage_error("tokenizer " + file + " is not a SentencePiece model" + why);
     };
     if (!well_formed(model))
       throw damaged(model.empty() ? ": it is empty" : ": it is damaged or has another format");
@@ -125,24 +125,73 @@ class SentencePiece final : public Tokenizer {
     }
     assert(processor_.GetPieceSize() > 0);  // the library rejects a model without an unknown piece
     name_ = "SentencePiece " + model_type(model);
+    for (int id = 0; id < processor_.GetPieceSize(); ++id)
+      if (processor_.IsControl(id) && !processor_.IdToPiece(id).empty())
+        controls_[id] = processor_.IdToPiece(id);
   }
 
   std::uint64_t vocab() const override { return static_cast<std::uint64_t>(processor_.GetPieceSize()); }
   std::string name() const override { return name_; }
 
-  std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<int> ids;
-    const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
+  /// A piece of a long text is encoded as if it were a text, and each gets what marks the start of one.
+  std::size_t encode_next(std::string_view text, Names, bool, bool last,
+                          std::vector<std::int32_t>& ids) const override {
+    const std::size_t end = piece_end(text, last);
+    std::vector<int> piece;
+    const auto status = processor_.Encode(absl::string_view(text.data(), end), &piece);
     require_ok(status, "encode the text");
-    return ids;
+    ids.insert(ids.end(), piece.begin(), piece.end());
+    return end;
   }
+
+  /// Control symbols ("<s>") are found in parts with Names::kSpecial; the text between them is encoded as
+  /// one.
+  PartIds encode_parts(std::span<const Part> parts) const override {
+    PartIds out;
+    std::string text;                // since the last control symbol
+    std::vector<std::size_t> inner;  // ends of parts in it
+    const auto flush = [&] {
+      const std::vector<std::int32_t> all = encode(text);
+      for (std::size_t end : inner) {
+        const std::vector<std::int32_t> prefix = encode(std::string_view(text).substr(0, end));
+        const auto same = std::mismatch(prefix.begin(), prefix.end(), all.begin(), all.end());
+        out.ends.push_back(out.ids.size() + static_cast<std::size_t>(same.first - prefix.begin()));
+      }
+      out.ids.insert(out.ids.end(), all.begin(), all.end());
+      text.clear(), inner.clear();
+    };
+    for (const Part& p : parts) {
+      std::string_view rest = p.text;
+      while (p.names == Names::kSpecial && !rest.empty()) {
+        const auto [at, symbol] = first_control(rest);
+        if (!symbol) break;
+        text += rest.substr(0, at);
+        flush();
+        out.ids.push_back(*symbol);
+        rest.remove_prefix(at + controls_.at(*symbol).size());
+      }
+      text += rest;
+      inner.push_back(text.size());
+    }
+    flush();
+    return out;
+  }
+
+  std::optional<std::int32_t> id_of(std::string_view token) const override {
+    const int id = processor_.PieceToId(absl::string_view(token.data(), token.size()));
+    if (processor_.IdToPiece(id) != token) return std::nullopt;
+    return id;
+  }
+  bool special(std::int32_t id) const override { return controls_.count(id) > 0; }
+  std::optional<std::int32_t> bos() const override { return given(processor_.bos_id()); }
+  std::optional<std::int32_t> eos() const override { return given(processor_.eos_id()); }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
     // The library indexes its table with the id and does not check it.
     for (std::int32_t id : ids)
       if (id < 0 || static_cast<std::uint64_t>(id) >= vocab())
         throw usage_error("token id " + std::to_string(id) + " is outside the " + std::to_string(vocab()) +
-                          " pieces of " + in_quotes(path_));
+                          " pieces of " + file_);
     std::string text;
     const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
     require_ok(status, "decode the ids");
@@ -152,19 +201,33 @@ class SentencePiece final : public Tokenizer {
  private:
   void require_ok(const sentencepiece::util::Status& status, const char* doing) const {
     if (!status.ok())
-      throw run_error("tokenizer " + in_quotes(path_) + " cannot " + doing + ": " +
-                      escaped(status.message()));
+      throw run_error("tokenizer " + file_ + " cannot " + doing + ": " + escaped(status.message()));
   }
 
-  std::filesystem::path path_;
+  static std::optional<std::int32_t> given(int id) {
+    return id < 0 ? std::nullopt : std::optional<std::int32_t>(id);
+  }
+  /// The first control symbol of a text, the longest of those that start there.
+  std::pair<std::size_t, std::optional<std::int32_t>> first_control(std::string_view text) const {
+    std::size_t at = std::string_view::npos, length = 0;
+    std::optional<std::int32_t> first;
+    for (const auto& [id, piece] : controls_)
+      if (const std::size_t found = text.find(piece);
+          found != std::string_view::npos && (found < at || (found == at && piece.size() > length)))
+        at = found, length = piece.size(), first = id;
+    return {at, first};
+  }
+
+  std::string file_;
+  std::map<std::int32_t, std::string> controls_;  // control symbols by id
   sentencepiece::SentencePieceProcessor processor_;
   std::string name_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
-  return std::make_unique<SentencePiece>(model);
+std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model, const std::string& file) {
+  return std::make_unique<SentencePiece>(model, file);
 }
 
-}  // namespace trainhost::data
+}  // namespace trainhost::tokenizer
