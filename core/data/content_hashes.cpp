@@ -84,4 +84,17 @@ std::string kept_content_hash(const InputFile& file, const fs::path& folder) {
   return hash;
 }
 
+void write_hash_beside(const fs::path& path) {
+  const std::string hash = content_hash(InputFile(path));
+  OutputFile out(fs::path(path).replace_extension(".xxh3"));
+  out.append(std::as_bytes(std::span(hash)));
+  out.commit();
+}
+
+bool agrees_with_hash_beside(const InputFile& file) {
+  const fs::path beside = fs::path(file.path()).replace_extension(".xxh3");
+  std::error_code ec;
+  return fs::exists(beside, ec) && read_whole(beside, 64) == content_hash(file);
+}
+
 }  // namespace trainhost::data

@@ -1,5 +1,6 @@
-// Content hashes of data files, which identify the data of a run. Hashing a large file takes minutes, so a
-// hash is kept and used again while the file looks the same.
+// Content hashes of data files, which identify the data of a run, and of cached files, which show that they
+// are whole. Hashing a large file takes minutes, so a hash is kept and used again while the file looks the
+// same.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -13,5 +14,11 @@ namespace trainhost::data {
 /// of these still agree, else the file is hashed again. A folder that cannot be written costs time, not
 /// correctness. Errors: those of reading.
 std::string kept_content_hash(const InputFile& file, const std::filesystem::path& folder);
+
+/// A file of a cache, NAME.bin, has the hash of its content beside it, in NAME.xxh3. These write that hash
+/// after the file was written, and compare it with the content; a missing hash does not agree. Errors: those
+/// of reading and writing.
+void write_hash_beside(const std::filesystem::path& path);
+bool agrees_with_hash_beside(const InputFile& file);
 
 }  // namespace trainhost::data

@@ -1,6 +1,6 @@
 // The interface of core/data: token ids to train on, and the order of samples, which is a pure function of
-// seed and position, so resuming needs no state. Sources: text tokenized by core/tokenizer, raw .bin
-// files, llm.c's .bin files, the built-in text.
+// seed and position, so resuming needs no state. Sources: text tokenized by core/tokenizer, raw .bin files, llm.c's
+// .bin files, records (conversations, prompts, documents), the built-in text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "core/records/chat_template.hpp"
+#include "core/records/record_reader.hpp"
 #include "core/tokenizer/tokenizer.hpp"
 
 namespace trainhost::data {
@@ -32,12 +34,44 @@ using tokenizer::Tokenizer;
 /// Errors: Error(kUsage) on anything else.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what);
 
+/// A target that is not counted in the loss; the value is that of the SDK and of PyTorch.
+inline constexpr std::int32_t kNotCounted = -100;
+
+/// Training sequences of seq_len tokens. Thread-safe for reading. Errors: those of reading files.
+class Samples {
+ public:
+  virtual ~Samples() = default;
+  virtual std::uint64_t size() const = 0;
+  /// Fills tokens [seq_len] and targets [seq_len] of one sample. A target is the token after its position, or
+  /// kNotCounted. positions [seq_len], or empty: the position of each token in its document; 0 is the start
+  /// of a document, and no token may attend to tokens before the start of its document.
+  virtual void read(std::uint64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+                    std::span<std::int32_t> positions = {}) const = 0;
+};
+/// The samples of a continuous text, which must outlive them: sample i has the inputs [i*S, i*S+S) and the
+/// targets [i*S+1, i*S+S+1). The whole text counts as one document, cut at the ends of samples.
+std::unique_ptr<Samples> stream_samples(const Tokens& tokens, std::uint32_t seq_len);
+
+/// How records (.jsonl, .json, .csv, .tsv) become sequences.
+struct RecordOptions {
+  records::RecordKeys keys;
+  records::OnError on_error = records::OnError::kStop;
+  records::LossOn loss_on = records::LossOn::kCompletions;
+  std::string chat_template = "auto";  // the name of a built-in one, or that of the model
+  /// Folders that may have the tokenizer_config.json or chat_template.jinja of the model, in this order.
+  std::vector<std::filesystem::path> model_folders;
+  bool packing = false;  // several documents in one sequence
+};
+
 struct Source {
-  std::string name;                      // "stories", "input.txt", "3 files"
-  std::unique_ptr<Tokens> train, valid;  // valid is null if there is no validation text
-  std::optional<double> entropy_nats;    // built-in text: exact entropy per token of the validation text
-  std::optional<double> entropy_error;   // its standard error over the windows
-  bool unknown_text = false;             // ids of a .bin file without a tokenizer cannot be decoded to text
+  std::string name;  // "stories", "input.txt", "3 files"
+  std::unique_ptr<Tokens> train,
+      valid;  // of texts and token files; valid is null if there is no validation text
+  std::unique_ptr<Samples> train_samples, valid_samples;  // of every source; valid_samples: null as above
+  std::uint64_t tokens = 0;                               // for training
+  std::optional<double> entropy_nats;   // built-in text: exact entropy per token of the validation text
+  std::optional<double> entropy_error;  // its standard error over the windows
+  bool unknown_text = false;            // ids of a .bin file without a tokenizer cannot be decoded to text
   std::string content;             // hash over the training files and the tokenizer, if OpenOptions::identify
   std::string valid_content;       // the same of OpenOptions::valid; "" without
   std::vector<std::string> notes;  // what the user should know, for example that a damaged file was replaced
@@ -53,7 +87,8 @@ struct OpenOptions {
   std::uint32_t seq_len = 256;      // window length of the built-in text
   std::filesystem::path cache_dir;  // folder for tokenized text, which is then read from there
   bool identify = false;            // compute Source::content; reads every file once
-  bool any_text = false;  // also read files as text whose names say that they are something else (.jsonl)
+  bool any_text = false;  // also read files as text whose names say that they are something else (.gz)
+  RecordOptions records;
   std::function<bool()> cancelled;  // asked while a text is tokenized; true: open_source() throws Cancelled
 };
 /// What open_source() throws when OpenOptions::cancelled says so. Nothing was written.
@@ -73,14 +108,16 @@ std::uint64_t planned_held_bytes(const OpenOptions& o);
 class Order {
  public:
   Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed);
+  /// The order of `samples` samples, at least one.
+  static Order of_samples(std::uint64_t samples, bool shuffled, std::uint64_t seed);
   std::uint64_t samples() const { return samples_; }
   /// The sample at `position` of the endless sequence: position = (t-1)*n + k for sample k of n in step t.
   /// Shuffled: every epoch is a new permutation of all samples, computed in O(1) memory as a keyed bijection.
   std::uint64_t sample(std::uint64_t position) const;
 
  private:
-  std::uint64_t samples_;
-  std::uint32_t seq_len_;
+  Order(bool shuffled, std::uint64_t seed) : shuffled_(shuffled), seed_(seed) {}
+  std::uint64_t samples_ = 0;
   bool shuffled_;
   std::uint64_t seed_;
 };

@@ -43,7 +43,7 @@ std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
 }  // namespace
 
 Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed)
-    : samples_(0), seq_len_(seq_len), shuffled_(shuffled), seed_(seed) {
+    : shuffled_(shuffled), seed_(seed) {
   if (seq_len == 0) throw usage_error("data.seq_len is 0; expected at least 1");
   // The last token is only a target, never an input; hence tokens - 1.
   if (tokens > 0) samples_ = (tokens - 1) / seq_len;
@@ -51,6 +51,13 @@ Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::ui
     throw usage_error("a text of " + format_count(tokens) +
                       " tokens is too short: a sample of data.seq_len = " + format_count(seq_len) +
                       " needs " + format_count(std::uint64_t{seq_len} + 1));
+}
+
+Order Order::of_samples(std::uint64_t samples, bool shuffled, std::uint64_t seed) {
+  assert(samples > 0);
+  Order order(shuffled, seed);
+  order.samples_ = samples;
+  return order;
 }
 
 std::uint64_t Order::sample(std::uint64_t position) const {

@@ -8,7 +8,9 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/data/content_hashes.hpp"
+#include "core/data/documents.hpp"
 #include "core/data/encode_file.hpp"
+#include "core/data/record_source.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
 
@@ -84,21 +86,13 @@ class TokenCache {
     text.require_unchanged();
     writer.commit();
     // The file just written is opened like any other, so the ids are checked again when they are read.
+    write_hash_beside(path);
     InputFile file(path);
-    write_hash(path, content_hash(file));
     const TokenFormat format = bin_format(file, "", vocab_);
     return file_tokens(std::move(file), format, vocab_);
   }
 
  private:
-  static fs::path hash_file(fs::path path) { return path.replace_extension(".xxh3"); }
-
-  static void write_hash(const fs::path& path, const std::string& hash) {
-    OutputFile out(hash_file(path));
-    out.append(std::as_bytes(std::span(hash)));
-    out.commit();
-  }
-
   /// Null if there is no usable file. Errors are not reported: the text is then tokenized again, and a real
   /// problem of the folder shows up there.
   std::unique_ptr<Tokens> cached_tokens(const fs::path& path, std::vector<std::string>& notes) const {
@@ -106,7 +100,7 @@ class TokenCache {
     if (!fs::exists(path, ec)) return nullptr;
     try {
       InputFile file(path);
-      if (read_whole(hash_file(path), 64) == content_hash(file)) {
+      if (agrees_with_hash_beside(file)) {
         const TokenFormat format = bin_format(file, "", vocab_);
         return file_tokens(std::move(file), format, vocab_);
       }
@@ -165,12 +159,7 @@ class FileOpener {
   // Loads the tokenizer for the first text that needs it; token files do not need it.
   TokenCache& cache() {
     if (cache_) return *cache_;
-    tokenizer_ = make_tokenizer(o_.tokenizer);
-    if (tokenizer_->vocab() > o_.vocab)
-      throw usage_error("tokenizer " + in_quotes(o_.tokenizer) + " has " + format_count(tokenizer_->vocab()) +
-                            " ids, but model.vocab_size is " + format_count(o_.vocab),
-                        "set model.vocab_size = " + std::to_string(tokenizer_->vocab()));
-    for (std::string& note : tokenizer_->notes()) notes.push_back(std::move(note));
+    tokenizer_ = tokenizer_for(o_, notes);
     // TokenCache keeps a reference to *tokenizer_, which this object owns and never replaces.
     return cache_.emplace(*tokenizer_, o_);
   }
@@ -180,6 +169,12 @@ class FileOpener {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<TokenCache> cache_;
 };
+
+void add_samples(Source& s, std::uint32_t seq_len) {
+  s.tokens = s.train->size();
+  s.train_samples = stream_samples(*s.train, seq_len);
+  if (s.valid) s.valid_samples = stream_samples(*s.valid, seq_len);
+}
 
 /// The built-in text is always tokenized by bytes and all its characters are ASCII; its exact entropy holds
 /// only for that tokenization.
@@ -202,11 +197,8 @@ Source open_stories(const OpenOptions& o) {
   s.train = story_tokens(o.seed, StoryStream::kTrain, kTrainWindows, o.seq_len);
   s.valid = story_tokens(o.seed, StoryStream::kValid, windows, o.seq_len);
   s.entropy_nats = entropy.nats, s.entropy_error = entropy.error;
+  add_samples(s, o.seq_len);
   return s;
-}
-
-std::string source_name(const std::vector<fs::path>& paths) {
-  return paths.size() == 1 ? paths.front().filename().string() : std::to_string(paths.size()) + " files";
 }
 
 /// The last part, not random samples: neighbouring samples of one document would be in both parts.
@@ -221,15 +213,23 @@ void split_validation(Source& s, double fraction) {
 
 }  // namespace
 
+std::string source_name(const std::vector<fs::path>& paths) {
+  return paths.size() == 1 ? paths.front().filename().string() : std::to_string(paths.size()) + " files";
+}
+
 void require_text(const fs::path& path, const std::string& bytes) {
   struct Format {
     const char *extension, *name, *hint;
   };
   static constexpr const char* kConvert = "write its texts into a .txt file";
+  static constexpr const char* kRecords =
+      "data.train reads its records; `trainhost data stats` counts their tokens";
   static constexpr Format kFormats[] = {
-      {".jsonl", "JSON Lines", kConvert},
-      {".ndjson", "JSON Lines", kConvert},
-      {".json", "JSON", kConvert},
+      {".jsonl", "JSON Lines", kRecords},
+      {".ndjson", "JSON Lines", kRecords},
+      {".json", "JSON", kRecords},
+      {".csv", "a table", kRecords},
+      {".tsv", "a table", kRecords},
       {".parquet", "a Parquet table", kConvert},
       {".arrow", "an Arrow table", kConvert},
       {".gz", "compressed", "decompress it first"},
@@ -258,6 +258,12 @@ Source open_source(const OpenOptions& o) {
   if (o.train.empty()) return open_stories(o);
   if (!o.valid.empty() && o.valid_fraction != 0)
     throw usage_error("data.valid and data.valid_fraction cannot be combined");
+  if (!o.any_text)
+    for (const auto* paths : {&o.train, &o.valid}) std::for_each(paths->begin(), paths->end(), refuse_tables);
+  const auto any_records = [](const std::vector<fs::path>& paths) {
+    return std::any_of(paths.begin(), paths.end(), is_record_file);
+  };
+  if (any_records(o.train) || any_records(o.valid)) return open_record_source(o);
   FileOpener opener(o);
   Source s;
   s.name = source_name(o.train);
@@ -280,6 +286,7 @@ Source open_source(const OpenOptions& o) {
                                    : "the validation text '" + escaped(source_name(o.valid)) + "'",
                    s.valid->size(), o.seq_len);
   s.notes = std::move(opener.notes);
+  add_samples(s, o.seq_len);
   return s;
 }
 

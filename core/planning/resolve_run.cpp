@@ -93,6 +93,29 @@ ResolvedRun resolve_run(const runfile::RunConfig& c, plugin::Registry& registry,
   return with_error_context(c, [&] { return resolve_checked(c, registry, request); });
 }
 
+namespace {
+
+data::RecordOptions record_options(const runfile::RunConfig& c) {
+  data::RecordOptions r;
+  r.chat_template = c.data.chat_template;
+  r.packing = c.data.packing;
+  if (c.data.loss_on_all) r.loss_on = records::LossOn::kAll;
+  if (c.data.skip_broken) r.on_error = records::OnError::kSkip;
+  const auto set_key = [&](const char* name, std::string& key) {
+    if (const auto it = c.data.keys.find(name); it != c.data.keys.end()) key = it->second;
+  };
+  set_key("text", r.keys.text), set_key("prompt", r.keys.prompt), set_key("completion", r.keys.completion);
+  set_key("instruction", r.keys.instruction), set_key("input", r.keys.input),
+      set_key("output", r.keys.output);
+  set_key("messages", r.keys.messages), set_key("role", r.keys.role), set_key("content", r.keys.content);
+  if (!c.model_folder.empty()) r.model_folders.push_back(c.model_folder);
+  if (c.data.tokenizer != "bytes")
+    r.model_folders.push_back(std::filesystem::path(c.data.tokenizer).parent_path());
+  return r;
+}
+
+}  // namespace
+
 data::OpenOptions open_options(const runfile::RunConfig& c) {
   data::OpenOptions o;
   o.train = c.data.train;
@@ -104,6 +127,7 @@ data::OpenOptions open_options(const runfile::RunConfig& c) {
   o.seed = c.run.seed;
   o.seq_len = c.run.seq_len;
   o.cache_dir = c.output.cache;
+  o.records = record_options(c);
   o.any_text = c.data.tokenizer == "bytes" && c.given.count("data.tokenizer") > 0;
   return o;
 }

@@ -133,6 +133,13 @@ void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
   }
   c.data.order = s.text("data.order") == "sequential" ? Order::kSequential : Order::kShuffled;
   c.data.dtype = s.text("data.dtype");
+  c.data.chat_template = s.text("data.chat_template");
+  c.data.loss_on_all = s.text("data.loss_on") == "all";
+  c.data.skip_broken = s.text("data.on_error") == "skip";
+  c.data.packing = s.flag("data.packing");
+  for (const char* key :
+       {"text", "prompt", "completion", "instruction", "input", "output", "messages", "role", "content"})
+    c.data.keys[key] = s.text(std::string("data.keys.") + key);
 }
 
 /// RunSpec's defaults are those of fp32. Narrower precisions keep f32 master weights and moments; tf32 only

@@ -26,6 +26,12 @@ struct DataConfig {
   std::string tokenizer = "bytes";  // or the absolute path of a SentencePiece .model or a tokenizer.json
   Order order = Order::kShuffled;
   std::string dtype;  // "uint16", "uint32", or "" = derived from the vocabulary size
+  // Of records:
+  std::string chat_template = "auto";       // or the name of a built-in one
+  bool loss_on_all = false;                 // false: only completions
+  bool skip_broken = false;                 // false: a broken record ends the run
+  bool packing = false;                     // several records in one sequence
+  std::map<std::string, std::string> keys;  // "text" to the key that a record has instead
 };
 
 struct OptimizerConfig {

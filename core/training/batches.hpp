@@ -12,31 +12,31 @@ namespace trainhost::training {
 
 class Batches {
  public:
-  /// `tokens` must outlive this. Throws usage_error if the text is too short for one sample.
-  Batches(const data::Tokens& tokens, const runfile::RunConfig& c);
-  /// Fills tokens and targets, each [n * S], of optimizer step `step_index` (from 0).
-  void fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  /// `samples` must outlive this. Throws usage_error if there are none.
+  Batches(const data::Samples& samples, const runfile::RunConfig& c);
+  /// Fills tokens and targets, each [n * S], of optimizer step `step_index` (from 0). `positions`: the same
+  /// size, or empty; see data::Samples::read().
+  void fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+            std::span<std::int32_t> positions = {}) const;
 
  private:
-  const data::Tokens& tokens_;
+  const data::Samples& samples_;
   data::Order order_;
   std::uint64_t samples_per_step_;
   std::uint32_t seq_len_;
 };
 
-/// The samples of the validation text in order, one micro-batch at a time; the last may have fewer.
+/// The validation samples in order, one micro-batch at a time; the last may have fewer.
 class EvalBatches {
  public:
-  EvalBatches(const data::Tokens& tokens, std::uint32_t seq_len, std::uint32_t micro_batch);
-  std::uint64_t samples() const { return samples_; }
+  EvalBatches(const data::Samples& samples, std::uint32_t seq_len, std::uint32_t micro_batch);
   /// Fills the batch that begins with sample `first`; returns its number of sequences, 0 after the last
   /// sample.
   std::uint32_t fill(std::uint64_t first, std::span<std::int32_t> tokens,
                      std::span<std::int32_t> targets) const;
 
  private:
-  const data::Tokens& tokens_;
-  std::uint64_t samples_;
+  const data::Samples& samples_;
   std::uint32_t seq_len_, micro_batch_;
 };
 

@@ -132,8 +132,8 @@ void TrainingRun::open_data() {
   options.cancelled = [] { return StopSignals::received() != 0; };
   source_ = data::open_source(options);
   for (const std::string& note : source_.notes) report(note);
-  batches_.emplace(*source_.train, config_);
-  if (config_.output.keep_best && !source_.valid)
+  batches_.emplace(*source_.train_samples, config_);
+  if (config_.output.keep_best && !source_.valid_samples)
     throw usage_error("output.keep_best = true: the run has no validation text",
                       "set data.valid or data.valid_fraction",
                       planning::position_of_key(config_, "output.keep_best"));
@@ -221,7 +221,7 @@ void TrainingRun::open_metrics() {
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
                  observer_.plan_json(plan_), first_step_);
   std::string text =
-      fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.train->size()));
+      fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.tokens));
   if (source_.entropy_nats)
     text += fmt::format(
         "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",

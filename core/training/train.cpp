@@ -43,7 +43,7 @@ Exit TrainingRun::run() {
   // A run that is resumed after its last step trains nothing and only writes the model.
   try {
     while (running && steps_done_ < config_.steps) running = train_step();
-    if (running && source_.valid && evaluated_after_ != steps_done_) evaluate();
+    if (running && source_.valid_samples && evaluated_after_ != steps_done_) evaluate();
     // The model is written from the session; the checkpoint before it survives a failure of that write.
     running = running && StopSignals::received() == 0;
     if (running && (config_.output.checkpoint_every || config_.output.checkpoint_minutes > 0))
@@ -146,7 +146,7 @@ void TrainingRun::report_step(const plugin::StepResult& r, double lr) {
 /// gives up when a signal comes: a resumed run evaluates again. Uses the buffer of the training batch, which
 /// is free between steps; a validation batch is one micro-batch of it.
 void TrainingRun::evaluate() {
-  const EvalBatches batches(*source_.valid, config_.run.seq_len, config_.run.micro_batch);
+  const EvalBatches batches(*source_.valid_samples, config_.run.seq_len, config_.run.micro_batch);
   const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
   const std::uint64_t batch_tokens = config_.run.tokens_per_micro_batch();
   assert(ids.size() >= 2 * batch_tokens);

@@ -10,7 +10,7 @@ namespace trainhost::verify {
 BatchSource Context::text_batches() {
   if (!text_batches_) {
     auto source = std::make_shared<data::Source>(data::open_source(planning::open_options(run)));
-    auto batches = std::make_shared<training::Batches>(*source->train, run);
+    auto batches = std::make_shared<training::Batches>(*source->train_samples, run);
     // The function owns the source, because Batches only refers to it.
     text_batches_ = [source, batches](std::uint64_t t, std::span<std::int32_t> tokens,
                                       std::span<std::int32_t> targets) { batches->fill(t, tokens, targets); };

@@ -94,6 +94,22 @@ struct DataTokenizeArguments : DataArguments {
   std::string output;  // "" = the first file with the suffix .bin
 };
 
+/// The options that `data stats` and `data show` share.
+struct DataRecordsArguments {
+  CommonArguments common;
+  std::vector<std::string> files;  // at least one
+  std::string tokenizer;           // "" = bytes
+  std::string model;               // folder with tokenizer_config.json; "" = that of the tokenizer
+  std::string chat_template = "auto", loss_on = "completions";
+  std::vector<std::string> keys;  // NAME=KEY
+};
+struct DataStatsArguments : DataRecordsArguments {
+  std::uint32_t seq_len = 0;  // 0 = nothing is truncated
+};
+struct DataShowArguments : DataRecordsArguments {
+  std::uint64_t first = 1, count = 3;
+};
+
 struct PluginsListArguments {
   CommonArguments common;
 };
@@ -132,11 +148,11 @@ struct InitArguments {
 };
 
 /// std::monostate: --help or --version, already printed.
-using Arguments =
-    std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
-                 VerifyArguments, GenerateArguments, DataInfoArguments, DataTokenizeArguments,
-                 PluginsListArguments, PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
-                 PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
+using Arguments = std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
+                               VerifyArguments, GenerateArguments, DataInfoArguments, DataTokenizeArguments,
+                               DataStatsArguments, DataShowArguments, PluginsListArguments,
+                               PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
+                               PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -151,6 +167,8 @@ Exit run(const VerifyArguments& a);
 Exit run(const GenerateArguments& a);
 Exit run(const DataInfoArguments& a);
 Exit run(const DataTokenizeArguments& a);
+Exit run(const DataStatsArguments& a);
+Exit run(const DataShowArguments& a);
 Exit run(const PluginsListArguments& a);
 Exit run(const PluginsInfoArguments& a);
 Exit run(const PluginsNewArguments& a);

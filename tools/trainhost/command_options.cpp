@@ -250,14 +250,34 @@ void add_data_files(CLI::App& app, DataArguments& a) {
       ->check(CLI::IsMember({"uint16", "uint32"}));
 }
 
+/// Adds the options that `stats` and `show` share.
+void add_data_records(CLI::App& app, DataRecordsArguments& a) {
+  add_common(app, a.common, 0);
+  app.add_option("FILE", a.files, "Read the records of these files: .jsonl, .json, .csv, .tsv.")
+      ->required()
+      ->option_text("...");
+  add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE.model",
+           "Tokenize text as bytes or with a SentencePiece model [bytes].");
+  add_text(app, "--chat-template", a.chat_template, "NAME",
+           "Render conversations with this template [that of the model: data.chat_template].");
+  add_text(app, "--model", a.model, "DIR",
+           "Take the chat template from tokenizer_config.json in DIR [the folder of the tokenizer].");
+  app.add_option("--loss-on", a.loss_on, "Count these tokens in the loss [completions].")
+      ->option_text("completions|all")
+      ->check(CLI::IsMember({"completions", "all"}));
+  add_repeatable(app, "--key", a.keys, "NAME=KEY",
+                 "Read KEY of a record where NAME is expected, e.g. text=body (repeatable).");
+}
+
 void add_data(Parser& p) {
-  CLI::App* data = p.root.add_subcommand("data", "Inspect text and token files; create token files.");
+  CLI::App* data =
+      p.root.add_subcommand("data", "Inspect texts, records and token files; create token files.");
   // 0 subcommands are accepted by the parser and rejected below, with a message that lists them.
   data->require_subcommand(0, 1);
   data->allow_extras();
   data->footer("Example:\n  trainhost data info input.txt");
   p.results.emplace_back(data, []() -> Arguments {
-    throw usage_error("trainhost data needs one of: info, tokenize", "trainhost data --help");
+    throw usage_error("trainhost data needs one of: info, tokenize, stats, show", "trainhost data --help");
   });
   auto [info, i] =
       p.add<DataInfoArguments>(*data, "info", "Report the tokens, ids and entropy of each file.",
@@ -273,6 +293,25 @@ void add_data(Parser& p) {
   add_text(*tokenize, "-o,--output", t->output, "FILE.bin",
            "Write to this file [the first text file with the suffix .bin].");
   add_data_files(*tokenize, *t);
+  auto [stats, s] = p.add<DataStatsArguments>(
+      *data, "stats", "Report the lengths of records in tokens, duplicates and broken records.",
+      "Example:\n  trainhost data stats chat.jsonl --tokenizer tokenizer.model --seq-len 2048");
+  add_data_records(*stats, *s);
+  stats
+      ->add_option("--seq-len", s->seq_len,
+                   "Count what does not fit sequences of N tokens; 0 = no limit [0].")
+      ->option_text("N")
+      ->check(whole_number(0, 16777216));
+  auto [show, w] = p.add<DataShowArguments>(
+      *data, "show", "Print records as they are trained on; {+this+} is counted in the loss.",
+      "Example:\n  trainhost data show chat.jsonl --chat-template chatml");
+  add_data_records(*show, *w);
+  show->add_option("--first", w->first, "Begin with record N [1].")
+      ->option_text("N")
+      ->check(whole_number(1, INT64_MAX));
+  show->add_option("--count", w->count, "Print N records [3].")
+      ->option_text("N")
+      ->check(whole_number(1, 1000000));
 }
 
 void add_plugins_check(Parser& p, CLI::App& plugins) {

@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(a_file_whose_name_says_that_it_is_not_text_is_only_read_as_
   OpenOptions o;
   o.seq_len = 2;
   for (const auto& [name, format] :
-       {std::pair{"a.jsonl", "JSON Lines"}, {"a.GZ", "compressed"}, {"a.npy", "NumPy"}}) {
+       {std::pair{"a.pt", "pickle"}, {"a.GZ", "compressed"}, {"a.npy", "NumPy"}}) {
     o.train = {f.text(name, "some text")};
     o.any_text = false;
     check_says(failure([&] { open_source(o); }),

@@ -47,7 +47,8 @@ BOOST_AUTO_TEST_SUITE(training_suite)
 
 BOOST_AUTO_TEST_CASE(sequential_steps_take_the_samples_in_order_and_wrap) {
   CountingTokens tokens(10 * 4 + 1);
-  training::Batches b(tokens, config_of(3, 1, 4, runfile::Order::kSequential));
+  const auto samples = data::stream_samples(tokens, 4);
+  training::Batches b(*samples, config_of(3, 1, 4, runfile::Order::kSequential));
   std::vector<std::int32_t> x(12), y(12);
   b.fill(0, x, y);
   for (int i = 0; i < 12; ++i) {
@@ -61,25 +62,28 @@ BOOST_AUTO_TEST_CASE(sequential_steps_take_the_samples_in_order_and_wrap) {
 
 BOOST_AUTO_TEST_CASE(micro_batch_and_accumulation_of_equal_product_take_the_same_tokens) {
   CountingTokens tokens(100 * 8 + 1);
+  const auto samples = data::stream_samples(tokens, 8);
   std::vector<std::int32_t> x(48), y(48), u(48), w(48);
-  training::Batches(tokens, config_of(6, 1, 8, runfile::Order::kShuffled)).fill(5, x, y);
-  training::Batches(tokens, config_of(2, 3, 8, runfile::Order::kShuffled)).fill(5, u, w);
+  training::Batches(*samples, config_of(6, 1, 8, runfile::Order::kShuffled)).fill(5, x, y);
+  training::Batches(*samples, config_of(2, 3, 8, runfile::Order::kShuffled)).fill(5, u, w);
   BOOST_TEST(x == u);
   BOOST_TEST(y == w);
 }
 
 BOOST_AUTO_TEST_CASE(a_text_too_short_for_one_sample_is_an_error_with_its_length) {
   CountingTokens tokens(8);
+  const auto samples = data::stream_samples(tokens, 8);
   BOOST_CHECK_EXCEPTION(
-      training::Batches(tokens, config_of(1, 1, 8, runfile::Order::kShuffled)), Error, [](const Error& e) {
+      training::Batches(*samples, config_of(1, 1, 8, runfile::Order::kShuffled)), Error, [](const Error& e) {
         return e.code() == Exit::kUsage && std::string(e.what()).find("8") != std::string::npos;
       });
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_takes_every_complete_sample_once) {
   CountingTokens tokens(7 * 4 + 3);
-  training::EvalBatches b(tokens, 4, 3);
-  BOOST_TEST(b.samples() == 7u);
+  const auto samples = data::stream_samples(tokens, 4);
+  training::EvalBatches b(*samples, 4, 3);
+  BOOST_TEST(samples->size() == 7u);
   std::vector<std::int32_t> x(12), y(12);
   std::uint64_t seen = 0, first = 0;
   while (std::uint32_t n = b.fill(first, x, y)) {

@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(a_run_with_the_tokenizer_of_its_model_writes_a_model_that_g
 
 BOOST_AUTO_TEST_CASE(files_of_other_formats_are_not_read_as_text) {
   TemporaryDirectory tmp;
-  for (const char* name : {"chat.jsonl", "table.PARQUET", "text.txt.gz"}) {
+  for (const char* name : {"numbers.npy", "table.PARQUET", "text.txt.gz"}) {
     const std::string file = tmp.write(name, std::string(1000, 'x')).string();
     const auto sets = joined(
         tiny_model(1), {"data.train=" + file, "output.dir=" + (tmp / (std::string(name) + ".run")).string()});

@@ -1,0 +1,182 @@
+// See record_reader.hpp. Rows of CSV: csv_records.cpp.
+#include "core/records/record_reader.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
+#include "core/records/csv_records.hpp"
+#include "core/records/record_json.hpp"
+
+namespace trainhost::records {
+namespace {
+
+constexpr std::uint64_t kSearchedAfterError = 100'000;  // records
+
+bool is_space(int c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+/// JSON Lines, or the elements of one array. The text of a record is collected first and parsed then, so that
+/// only one record is in memory and a broken one does not hide where the next begins.
+class JsonRecords final : public RecordReader {
+ public:
+  JsonRecords(ReadBytes read, std::string file, RecordKeys keys)
+      : text_(std::move(read)), file_(std::move(file)), keys_(std::move(keys)) {}
+
+  Where where() const override { return {file_, static_cast<std::uint32_t>(line_), 0}; }
+
+  bool next(Record& out) override {
+    if (!begun_) begin();
+    if (!(is_array_ ? next_element() : next_line())) return false;
+    JsonPositions positions(record_, file_);
+    try {
+      if (record_.size() > kMaxRecordBytes)
+        throw JsonError(0, "the record has more than " + format_bytes(kMaxRecordBytes));
+      out = record_of(parse_json(record_), keys_);
+    } catch (const JsonError& e) {
+      Where where = positions.where(std::min<std::uint64_t>(e.at, record_.size()));
+      where.line += static_cast<std::uint32_t>(line_ - 1);
+      // An element may begin in the middle of a line, so the column of its first line is unknown.
+      if (is_array_ && where.line == line_) where.column = 0;
+      throw RecordError(e.what(), "", where);
+    }
+    return true;
+  }
+
+ private:
+  void begin() {
+    begun_ = true;
+    skip_space();
+    is_array_ = text_.peek() == '[';
+    if (is_array_) text_.skip();
+  }
+
+  void skip_space() {
+    while (is_space(text_.peek())) text_.skip();
+  }
+
+  /// Empty lines are no records.
+  bool next_line() {
+    do {
+      record_.clear();
+      line_ = text_.line_number();
+      if (!text_.line(record_, kMaxRecordBytes)) return false;
+    } while (std::all_of(record_.begin(), record_.end(), is_space));
+    return true;
+  }
+
+  /// An element ends at a comma or the closing bracket outside of strings, objects and arrays. After an
+  /// element that never ends, the file has ended too.
+  bool next_element() {
+    record_.clear();
+    skip_space();
+    line_ = text_.line_number();
+    const int first = text_.peek();
+    if (closed_ || first == TextStream::kEnd || (first == ']' && !after_comma_)) return end_array(first);
+    unsigned depth = 0;
+    bool in_string = false;
+    for (int c; (c = text_.peek()) != TextStream::kEnd; text_.skip()) {
+      if (!in_string && depth == 0 && (c == ',' || c == ']')) break;
+      if (record_.size() <= kMaxRecordBytes) record_ += static_cast<char>(c);
+      if (in_string) {
+        if (c == '"') in_string = false;
+        if (c == '\\') {
+          text_.skip();
+          if (text_.peek() == TextStream::kEnd) break;
+          if (record_.size() <= kMaxRecordBytes) record_ += static_cast<char>(text_.peek());
+        }
+      } else if (c == '"') {
+        in_string = true;
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if (c == '}' || c == ']') {
+        depth -= depth > 0;
+      }
+    }
+    after_comma_ = text_.peek() == ',';
+    if (after_comma_) text_.skip();
+    return true;
+  }
+
+  bool end_array(int c) {
+    if (closed_) return false;
+    closed_ = true;
+    if (c == TextStream::kEnd) throw RecordError("the array is not closed: ']' is missing", "", where());
+    text_.skip();
+    skip_space();
+    if (text_.peek() != TextStream::kEnd)
+      throw RecordError("text after the end of the array", "write one array, or one record per line",
+                        where());
+    return false;
+  }
+
+  TextStream text_;
+  std::string file_, record_;
+  RecordKeys keys_;
+  std::uint64_t line_ = 1;
+  bool begun_ = false, is_array_ = false, after_comma_ = false, closed_ = false;
+};
+
+std::string extension_of(const std::string& file_name) {
+  const std::size_t dot = file_name.rfind('.');
+  std::string extension = dot == std::string::npos ? "" : file_name.substr(dot);
+  for (char& c : extension) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return extension;
+}
+
+void add_broken(RecordCounts& counts, const RecordError& e, const Where& record) {
+  if (++counts.broken > RecordCounts::kListed) return;
+  counts.first_broken.push_back(e.where().file.empty() ? RecordError(e.what(), e.hint(), record).full()
+                                                       : e.full());
+}
+
+}  // namespace
+
+bool has_records(const std::string& file_name) {
+  const std::string e = extension_of(file_name);
+  return e == ".jsonl" || e == ".ndjson" || e == ".json" || e == ".csv" || e == ".tsv";
+}
+
+RecordFormat format_of(const std::string& file_name) {
+  const std::string e = extension_of(file_name);
+  return e == ".csv" ? RecordFormat::kCsv : e == ".tsv" ? RecordFormat::kTsv : RecordFormat::kJson;
+}
+
+std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, std::string file,
+                                           RecordKeys keys) {
+  if (format == RecordFormat::kJson)
+    return std::make_unique<JsonRecords>(std::move(read), std::move(file), std::move(keys));
+  return open_csv(std::move(read), format == RecordFormat::kTsv ? '\t' : ',', std::move(file),
+                  std::move(keys));
+}
+
+std::string RecordCounts::message() const {
+  std::string text = format_count(broken) + (broken == 1 ? " broken record:" : " broken records:");
+  for (const std::string& line : first_broken) text += "\n  " + line;
+  if (broken > first_broken.size()) text += "\n  ...";
+  return text;
+}
+
+void read_records(RecordReader& reader, OnError on_error, RecordCounts& counts,
+                  const std::function<void(Record&, const Where&)>& take) {
+  Record record;
+  const bool stops = on_error == OnError::kStop;
+  for (std::uint64_t after_error = 0; after_error < kSearchedAfterError;) {
+    const bool searching = stops && counts.broken > 0;
+    after_error += searching;
+    try {
+      if (!reader.next(record)) break;
+      if (!searching) take(record, reader.where());
+      ++counts.read;
+    } catch (const RecordError& e) {
+      add_broken(counts, e, reader.where());
+      if (stops && counts.broken == RecordCounts::kListed) break;
+    }
+  }
+  if (!stops || counts.broken == 0) return;
+  const bool all = counts.broken < RecordCounts::kListed;
+  throw usage_error((all ? counts.message() : "at least " + counts.message()),
+                    "correct them, or set data.on_error = \"skip\" to leave them out");
+}
+
+}  // namespace trainhost::records

@@ -1,0 +1,200 @@
+// trainhost data stats | show: inspect records and how they are trained on. The work is
+// core/data/record_tools.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
+#include "core/data/record_tools.hpp"
+#include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
+#include "tools/trainhost/result_stream.hpp"
+#include "tools/trainhost/run_setup.hpp"
+
+namespace trainhost::cli {
+namespace {
+
+/// --key NAME=KEY.
+void set_key(const std::string& setting, records::RecordKeys& k) {
+  const std::pair<const char*, std::string*> all[] = {{"text", &k.text},
+                                                      {"prompt", &k.prompt},
+                                                      {"completion", &k.completion},
+                                                      {"instruction", &k.instruction},
+                                                      {"input", &k.input},
+                                                      {"output", &k.output},
+                                                      {"messages", &k.messages},
+                                                      {"role", &k.role},
+                                                      {"content", &k.content}};
+  const std::size_t equals = setting.find('=');
+  const std::string name = setting.substr(0, equals);
+  std::vector<std::string> names;
+  for (const auto& [known, key] : all) {
+    names.push_back(known);
+    if (name != known || equals == setting.npos || equals + 1 == setting.size()) continue;
+    *key = setting.substr(equals + 1);
+    return;
+  }
+  throw usage_error(fmt::format("--key {}: expected NAME=KEY with a NAME of {}{}", escaped(setting, 60),
+                                fmt::join(names, ", "), did_you_mean(name, names)));
+}
+
+data::RecordToolOptions options_of(const DataRecordsArguments& a, records::OnError on_error) {
+  data::RecordToolOptions o;
+  o.files.assign(a.files.begin(), a.files.end());
+  if (!a.tokenizer.empty()) o.tokenizer = a.tokenizer;
+  o.records.on_error = on_error;
+  o.records.chat_template = a.chat_template;
+  if (a.loss_on == "all") o.records.loss_on = records::LossOn::kAll;
+  for (const std::string& k : a.keys) set_key(k, o.records.keys);
+  if (!a.model.empty())
+    o.records.model_folders.emplace_back(a.model);
+  else if (o.tokenizer != "bytes")
+    o.records.model_folders.push_back(std::filesystem::absolute(o.tokenizer).parent_path());
+  return o;
+}
+
+std::string share(std::uint64_t part, std::uint64_t all) {
+  return fmt::format("{} ({:.3g}%)", format_count(part),
+                     all ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0);
+}
+
+/// One line per power of two that occurs or lies between two that do, with a bar of at most 40 characters.
+std::string histogram_of(const data::RecordStats& s) {
+  const auto& h = s.histogram;
+  const auto used = [](std::uint64_t n) { return n > 0; };
+  const auto first = std::find_if(h.begin(), h.end(), used);
+  const auto last = std::find_if(h.rbegin(), h.rend(), used).base();
+  const std::uint64_t most = *std::max_element(h.begin(), h.end());
+  report::Table t("rrl");
+  t.row({"tokens", "documents", ""});
+  for (auto it = first; it < last; ++it) {
+    const auto bits = static_cast<unsigned>(it - h.begin());
+    const std::uint64_t low = bits ? std::uint64_t{1} << (bits - 1) : 0,
+                        high = (std::uint64_t{1} << bits) - 1;
+    t.row({low == high ? format_count(low) : format_count(low) + "-" + format_count(high), format_count(*it),
+           std::string(static_cast<std::size_t>((*it * 40 + most - 1) / most), '#')});
+  }
+  return t.str();
+}
+
+std::string stats_table(const data::RecordStats& s, const DataStatsArguments& a) {
+  report::Table t("ll");
+  t.row({"documents", format_count(s.documents)});
+  t.row({"tokens", format_count(s.tokens)});
+  t.row({"in the loss", share(s.counted, s.tokens)});
+  t.row({"length", fmt::format("{} to {}, median {}, 90% up to {}, 99% up to {}", format_count(s.shortest),
+                               format_count(s.longest), format_count(s.median), format_count(s.p90),
+                               format_count(s.p99))});
+  t.row({"duplicates", share(s.duplicates, s.documents)});
+  if (a.seq_len) {
+    t.row({fmt::format("truncated at {}", format_count(a.seq_len)),
+           fmt::format("{}, {} tokens cut off", share(s.truncated, s.documents),
+                       format_count(s.truncated_tokens))});
+  }
+  if (s.untrained) t.row({"left out", share(s.untrained, s.documents) + ", no token in the loss"});
+  t.row({"chat template", s.chat_template.empty() ? "none" : s.chat_template});
+  if (!s.missing_tokens.empty())
+    t.row({"not in the vocabulary", escaped(fmt::format("{}", fmt::join(s.missing_tokens, " ")))});
+  return t.str() + "\n" + histogram_of(s) + (s.counts.broken ? "\n" + s.counts.message() + "\n" : "");
+}
+
+JsonValue stats_json(const data::RecordStats& s) {
+  JsonValue histogram = JsonValue::array();
+  for (std::size_t i = 0; i < s.histogram.size(); ++i)
+    if (s.histogram[i])
+      histogram.push_back({{"from", i ? std::uint64_t{1} << (i - 1) : 0}, {"documents", s.histogram[i]}});
+  return {{"documents", s.documents},
+          {"tokens", s.tokens},
+          {"counted", s.counted},
+          {"shortest", s.shortest},
+          {"median", s.median},
+          {"p90", s.p90},
+          {"p99", s.p99},
+          {"longest", s.longest},
+          {"duplicates", s.duplicates},
+          {"truncated", s.truncated},
+          {"truncated_tokens", s.truncated_tokens},
+          {"untrained", s.untrained},
+          {"broken", s.counts.broken},
+          {"broken_records", JsonValue(s.counts.first_broken)},
+          {"chat_template", s.chat_template},
+          {"missing_tokens", JsonValue(s.missing_tokens)},
+          {"histogram", histogram}};
+}
+
+/// Lines stay, other control characters are escaped: a record must not control the terminal.
+std::string printable(std::string_view text) {
+  std::string all;
+  while (true) {
+    const std::size_t end = text.find('\n');
+    all += escaped(text.substr(0, end), text.size());
+    if (end == text.npos) return all;
+    all += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string marked(const data::ShownRecord& r, const report::Terminal& terminal) {
+  std::string all;
+  bool open = false;
+  const auto mark = [&](bool trained) {
+    if (!terminal.color && trained != open) all += trained ? "{+" : "+}";
+    open = trained;
+  };
+  for (const records::Part& p : r.parts) {
+    mark(p.trained);
+    const report::Style style = p.trained   ? report::Style::kGood
+                                : p.special ? report::Style::kDim
+                                            : report::Style::kPlain;
+    all += report::styled(terminal, style, printable(p.text));
+  }
+  mark(false);
+  return all;
+}
+
+JsonValue record_json(const data::ShownRecord& r) {
+  JsonValue parts = JsonValue::array();
+  for (const records::Part& p : r.parts)
+    parts.push_back({{"text", p.text}, {"special", p.special}, {"trained", p.trained}});
+  return {{"file", r.where.file},
+          {"line", std::uint64_t{r.where.line}},
+          {"tokens", r.tokens},
+          {"counted", r.counted},
+          {"parts", parts}};
+}
+
+}  // namespace
+
+/// Broken records are counted and listed, not an error: this command is how a user finds them.
+Exit run(const DataStatsArguments& a) {
+  data::RecordToolOptions o = options_of(a, records::OnError::kSkip);
+  o.seq_len = a.seq_len;
+  const data::RecordStats s = data::record_stats(o);
+  if (a.common.json)
+    fmt::print(result_stream(), "{}\n", stats_json(s).dump(2));
+  else
+    fmt::print("{}", stats_table(s, a));
+  return Exit::kDone;
+}
+
+Exit run(const DataShowArguments& a) {
+  const auto records = data::show_records(options_of(a, records::OnError::kSkip), a.first, a.count);
+  if (a.common.json) {
+    JsonValue all = JsonValue::array();
+    for (const data::ShownRecord& r : records) all.push_back(record_json(r));
+    fmt::print(result_stream(), "{}\n", JsonValue{{"records", all}}.dump(2));
+    return Exit::kDone;
+  }
+  const report::Terminal terminal = report::terminal_of(1);
+  for (const data::ShownRecord& r : records)
+    fmt::print("{}\n{}\n\n",
+               report::styled(terminal, report::Style::kBold,
+                              fmt::format("{}:{}: {} tokens, {} in the loss", escaped(r.where.file, 4096),
+                                          r.where.line, format_count(r.tokens), format_count(r.counted))),
+               marked(r, terminal));
+  return Exit::kDone;
+}
+
+}  // namespace trainhost::cli
