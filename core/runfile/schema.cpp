@@ -180,6 +180,7 @@ constexpr Table kTables[] = {
     {"model", "Model to train. Without any of these keys: the built-in model."},
     {"model.rope_scaling", ""},
     {"data", "Training data. Without data.train: the built-in text, with one token per byte."},
+    {"data.keys", ""},
     {"train", "Backend, precision, batch size and length of the training."},
     {"optimizer", "Optimizer and learning rate."},
     {"memory", "Memory budgets and estimators of the plan."},

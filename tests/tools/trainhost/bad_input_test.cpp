@@ -260,7 +260,9 @@ const std::vector<Mistake>& mistakes() {
        {"temperature"}},
       {"data info of nothing", {"data", "info", "absent.txt"}, 2, {"absent.txt"}},
       {"data tokenize into itself", {"data", "tokenize", "short.txt", "-o", "short.txt"}, 2, {"short.txt"}},
-      {"data without a command", {"data"}, 2, {"info", "tokenize"}},
+      {"data without a command", {"data"}, 2, {"info", "tokenize", "stats", "show"}},
+      {"records in a text", {"data", "stats", "short.txt"}, 2, {"short.txt", "data info"}},
+      {"misspelt key of records", {"data", "show", "a.jsonl", "--key", "txt=body"}, 2, {"txt=body", "'text'"}},
   };
   return all;
 }

@@ -32,6 +32,8 @@ BOOST_AUTO_TEST_CASE(every_option_of_every_command_is_in_the_document) {
                                                           {"generate"},
                                                           {"data", "info"},
                                                           {"data", "tokenize"},
+                                                          {"data", "stats"},
+                                                          {"data", "show"},
                                                           {"plugins", "list"},
                                                           {"plugins", "new"},
                                                           {"plugins", "info"},
