@@ -26,7 +26,6 @@ bool TextStream::line(std::string& line, std::size_t limit) {
       break;
     }
   } while (fill());
-  if (line.ends_with('\r')) line.pop_back();
   return true;
 }
 

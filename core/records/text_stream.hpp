@@ -21,9 +21,8 @@ class TextStream {
   int peek() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_]) : kEnd; }
   /// Consumes the character that peek() shows; counts lines.
   void skip() { line_ += buffer_[at_++] == '\n'; }
-  /// The rest of the line without its end ("\n" or "\r\n"), appended to `line`; consumes the end. False at
-  /// the end of the text. At most `limit` bytes are kept; what exceeds them is consumed and `line` then has
-  /// limit + 1 bytes.
+  /// The rest of the line without its '\n', appended to `line`; consumes the '\n'. False at the end of the
+  /// text. At most `limit` bytes are kept; what exceeds them is consumed and `line` then has limit + 1 bytes.
   bool line(std::string& line, std::size_t limit);
   /// The line of the next character, from 1.
   std::uint64_t line_number() const { return line_; }

@@ -142,6 +142,18 @@ BOOST_AUTO_TEST_CASE(a_template_that_is_not_understood_names_the_built_in_ones) 
   });
 }
 
+BOOST_AUTO_TEST_CASE(start_and_end_tokens_are_those_of_the_model) {
+  const std::string turns =
+      "{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '<end_of_turn>' }}{% endfor "
+      "%}model";
+  BOOST_TEST(recognize_template(turns, "<bos>", "", "f").start == "");
+  BOOST_TEST(recognize_template("{{ bos_token }}" + turns, "<first>", "", "f").start == "<first>");
+  const ChatTemplate t =
+      recognize_template("{{ '<|user|>\n' + m + eos_token + '<|assistant|>\n' }}", "", "<end>", "f");
+  const Record r = record_of({{"user", "u"}, {"assistant", "a"}});
+  BOOST_TEST(marked(render(r, &t)) == "<|user|>\nu|<end>\n<|assistant|>\n{a|<end>}\n");
+}
+
 BOOST_AUTO_TEST_CASE(an_answer_is_trained_from_the_generation_prompt_to_the_end_of_its_turn) {
   const Record r = record_of({{"user", "u"}, {"assistant", "a"}, {"user", "v"}, {"assistant", "b"}});
   const auto check = [&](const char* name, const std::string& expected) {
