@@ -31,8 +31,8 @@ void refuse_tables(const std::filesystem::path& path);
 /// A sequential reader of the file for records::open_records(). `file` must outlive it.
 records::ReadBytes reader_of(const InputFile& file);
 
-/// Makes documents. The parts of a record are encoded as one text, so the ids are those of transformers for the same
-/// text; an id that depends on two parts is one of the later part.
+/// Makes documents. The parts of a record are encoded as one text, so the ids are those of transformers for
+/// the same text; an id that depends on two parts is one of the later part.
 class DocumentEncoder {
  public:
   /// `tokenizer` must outlive this. Errors: those of finding the chat template, if it is named by

@@ -8,9 +8,9 @@
 #include "core/base/text.hpp"
 #include "core/data/content_hashes.hpp"
 #include "core/data/documents.hpp"
+#include "core/data/encode_file.hpp"
 #include "core/data/grammar.hpp"
 #include "core/data/sequence_file.hpp"
-#include "core/data/encode_file.hpp"
 
 namespace trainhost::data {
 namespace fs = std::filesystem;

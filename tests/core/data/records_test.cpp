@@ -40,7 +40,9 @@ class SpecialBytes final : public Tokenizer {
     return out;
   }
   std::optional<std::int32_t> id_of(std::string_view text) const override {
-    return text == "<|im_start|>" ? std::optional(256) : text == "<|im_end|>" ? std::optional(257) : std::nullopt;
+    return text == "<|im_start|>" ? std::optional(256)
+           : text == "<|im_end|>" ? std::optional(257)
+                                  : std::nullopt;
   }
   bool special(std::int32_t id) const override { return id >= 256; }
   std::vector<std::int32_t> before() const override { return {259}; }
