@@ -90,6 +90,8 @@ void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<s
   f.reduce = s.weights;
   notes.push_back("FSDP1: " + ranks + " of flat parameters. Gradients are reduced in the last micro-batch" +
                   (f.is_mixed() ? ", in bf16; shards are f32." : "."));
+  notes.push_back(
+      "Memory of flat parameters that other streams still use after its last use is not counted.");
 }
 
 }  // namespace
