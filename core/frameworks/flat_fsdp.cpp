@@ -12,7 +12,7 @@
 namespace trainhost::frameworks {
 
 FlatFsdp::FlatFsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers)
-    : t_(tape), policy_(policy), units_(layers + 1) {
+    : t_(tape), policy_(policy), units_(layers + 1), last_layer_(static_cast<std::int32_t>(layers) - 1) {
   for (std::size_t i = 0; i < units_.size(); ++i) units_[i].layer = static_cast<std::int32_t>(i) - 1;
   // The hook of the flat parameter's AccumulateGrad.
   t_.after_gradient = [this](const Tensor& flat) {
@@ -125,7 +125,7 @@ void FlatFsdp::make_views(Unit& u) {
     add(v.tensor->shape.count(), false);
   }
   add(u.padding_behind, true);
-  const std::int32_t layer = std::exchange(t_.layer, u.layer);
+  // Recorded in the layer that runs, which may be the one before, for repeat_layers().
   const std::vector<Tensor> split = t_.apply_views(
       {"split",
        std::span(&u.flat, 1),
@@ -134,9 +134,14 @@ void FlatFsdp::make_views(Unit& u) {
        [this, &u, padding](BackwardCall& c) {
          // split_with_sizes_backward(): zeros for the padding, then all gradients are concatenated.
          std::vector<Tensor> zeros;
+         const auto gradient = [&](const Shape& shape, const char* name) {
+           Tensor g = t_.make(shape, u.type, name);
+           t_.storage(g).layer = u.layer;
+           return g;
+         };
          for (const std::uint64_t n : padding)
-           zeros.push_back(t_.make({static_cast<std::int64_t>(n)}, u.type, "gradient of the padding"));
-         c.results[0] = t_.make(u.flat->shape, u.type, "gradients of the unit");
+           zeros.push_back(gradient({static_cast<std::int64_t>(n)}, "gradient of the padding"));
+         c.results[0] = gradient(u.flat->shape, "gradients of the unit");
        }},
       u.flat, parts);
   for (std::size_t i = 0; i < u.views.size(); ++i) {
@@ -146,7 +151,6 @@ void FlatFsdp::make_views(Unit& u) {
     weight->node = v->node;
     weight->output = v->output;
   }
-  t_.layer = layer;
 }
 
 void FlatFsdp::free_weights(Unit& u) {
@@ -196,7 +200,11 @@ void FlatFsdp::before_forward(std::int32_t index) {
 /// the one with which the unit before is gathered.
 Tensor FlatFsdp::input(std::int32_t index, const Tensor& x) {
   if (index <= kRoot || unit(index).trained || !x->needs_grad()) return x;
-  const auto hook = [this, index] { unit_after_backward(unit(index)); };
+  const auto hook = [this, index] {
+    const std::int32_t running = std::exchange(t_.layer, index);
+    unit_after_backward(unit(index));
+    t_.layer = running;
+  };
   if (!x->node) {
     t_.before_leaf = hook;
   } else if (std::function<void()>& before = x->node->before) {
@@ -219,7 +227,16 @@ void FlatFsdp::after_forward(std::int32_t index, const Tensor& output) {
   u.has_views = false;
   if (policy_.reshard_after_forward && index != kRoot) free_weights(u);
   u.awaits_backward = output->needs_grad();
-  if (output->node) output->node->before = [this, at] { unit_before_backward(at); };
+  if (!output->node) return;
+  // For repeat_layers(): the hook that frees a frozen layer follows the one that gathers the layer before it,
+  // so both count as events of the layer that is freed.
+  const bool frozen_layer = !u.trained && index > kRoot;
+  output->node->before = [this, at, behind = std::min(index + 1, last_layer_), frozen_layer] {
+    const std::int32_t running = t_.layer;
+    if (frozen_layer) t_.layer = behind;
+    unit_before_backward(at);
+    t_.layer = running;
+  };
 }
 
 /// The unit whose forward pass ended before that of `u`.

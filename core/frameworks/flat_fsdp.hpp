@@ -83,6 +83,7 @@ class FlatFsdp : public ShardedUnits {
   Tape& t_;
   FsdpPolicy policy_;
   std::vector<Unit> units_;  // root, layers, units in layers
+  std::int32_t last_layer_;
   std::unordered_map<const void*, std::size_t> unit_of_flat_;
   std::vector<std::size_t> order_;     // units in the order in which their forward passes ended
   std::size_t last_begun_ = kNoPlace;  // the last unit whose first forward pass has begun
