@@ -199,9 +199,8 @@ BOOST_AUTO_TEST_CASE(a_third_step_of_stage_3_is_like_the_second) {
 
 BOOST_AUTO_TEST_CASE(a_copied_second_step_has_the_events_of_a_computed_one) {
   std::vector<Json> records = test::oracle_records();
-  for (const char* folder :
-       {"fsdp", "accelerate", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "deepspeed",
-                             "deepspeed-offload"})
+  for (const char* folder : {"fsdp", "accelerate", "torchtitan", "torchtitan-2024", "torchtune", "litgpt",
+                             "deepspeed", "deepspeed-offload"})
     for (Json& r : test::oracle_records(folder)) records.push_back(std::move(r));
   for (const Json& r : records) {
     StepSettings s = test::settings_of(r.at("case"));
