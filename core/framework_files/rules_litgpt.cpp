@@ -115,7 +115,10 @@ void litgpt_adapters(Job& job, const Entries& entries) {
   job.set_default("lora.rank", "8", "default of litgpt");
   job.set_default("lora.alpha", "16", "default of litgpt");
   if (!targets.empty()) job.set_default("lora.targets", "[" + targets + "]", "the lora_ keys");
-  // Frozen weights have the type of the computation; the types above are those of full training.
+  // The types above are those of full training. Frozen weights have the type of the computation, but in
+  // bf16-mixed, which keeps them in f32.
+  if (const Given* weights = job.find("plan.weights"); weights && weights->value == "fp32")
+    job.set_default("lora.base", "fp32", "precision of litgpt");
   for (const char* key : {"plan.weights", "plan.gradients", "plan.moments", "plan.master"}) job.erase(key);
 }
 
@@ -142,7 +145,10 @@ void read_litgpt(const Entries& entries, Job& job) {
   job.set_default(kZeroOfMany, "3", "FSDP of litgpt");
   // The strategy of the finetune commands recomputes every block.
   if (!pretrain) job.set_default(kRecomputeOfMany, "full", "FSDP of litgpt");
-  if (pretrain) job.set_default("plan.optimizer_implementation", "fused", "default of litgpt");
+  if (pretrain) {
+    job.set_default("plan.optimizer_implementation", "fused", "default of litgpt");
+    job.set_default("plan.execution", "compile", "pretrain of litgpt");
+  }
   job.set_default("plan.cross_entropy", "plain", "default of litgpt");
 }
 

@@ -73,7 +73,7 @@ bool Decoder::two_rotaries() const {
 }
 
 Element Decoder::rotary_type() const {
-  return s_.fsdp.flat && s_.weights != s_.fsdp.shards ? s_.weights : Element::kF32;
+  return s_.fsdp.flat && s_.fsdp.is_mixed() ? s_.weights : Element::kF32;
 }
 
 Decoder::Rotary Decoder::rotary_tables(std::int64_t head_dim) {
@@ -259,14 +259,21 @@ Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   Tensor result = base_product(w, x);
   const Element type = result->type;
   if (zero3_) zero3_->read(w.lora_a, w.adapter.layer);  // for its type
-  const Tensor wide = to(t_, x, w.lora_a->type);
-  const auto product = [&](const Tensor& weight) {
-    return [this, &weight](const Tensor& in) { return linear(t_, in, weight); };
+  const Tensor wide = to(t_, x, s_.fsdp.flat ? fsdp_->visible_type(w.unit_a) : w.lora_a->type);
+  const auto product = [&](const Tensor& weight, std::int32_t unit) {
+    return [this, &weight, unit](const Tensor& in) {
+      if (!s_.fsdp.flat) return linear(t_, in, weight);
+      fsdp_->before_forward(unit);
+      const Tensor cast = to(t_, in, weight->type);  // MixedPrecision.cast_forward_inputs
+      Tensor out = linear(t_, cast, weight);
+      fsdp_->after_forward(unit, out);
+      return out;
+    };
   };
   Tensor small =
       module(w.adapter.dropout, wide, [&](const Tensor& in) { return dropout(t_, in, s_.lora_dropout); });
-  small = module(w.adapter.a, small, product(w.lora_a));
-  Tensor change = module(w.adapter.b, small, product(w.lora_b));
+  small = module(w.adapter.a, small, product(w.lora_a, w.unit_a));
+  Tensor change = module(w.adapter.b, small, product(w.lora_b, w.unit_b));
   small.reset();
   change = mul_number(t_, change);
   result = add(t_, result, change);

@@ -29,6 +29,7 @@ struct LinearWeights {
   AdapterModules adapter;
   Tensor weight, bias;
   Tensor lora_a, lora_b;
+  std::int32_t unit_a = 0, unit_b = 0;  // of FSDP1
 };
 
 struct LayerWeights {
@@ -107,6 +108,7 @@ class Decoder : public StepModel {
   std::vector<Tensor> buffers_;
   std::vector<LayerWeights> layers_;
   std::set<std::string> adapter_names_;  // of modules, which weights refer to
+  std::uint32_t adapter_units_ = 0;      // of FSDP1
 };
 
 }  // namespace trainhost::frameworks

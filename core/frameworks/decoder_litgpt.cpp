@@ -56,6 +56,7 @@ Tensor LitgptDecoder::loss() {
   const Purpose before = t_.purpose;
   if (fsdp_) fsdp_->before_forward(Fsdp::kRoot);
   {
+    const AutocastScope autocast(t_, s_.autocast);
     Tensor x;
     {
       const ModuleScope scope(t_, "wte");
@@ -142,6 +143,7 @@ Tensor LitgptDecoder::unit_of_layer(const Tensor& x, const Layer& w) {
     for (const Tensor& argument : {input, cos_, sin_}) t_.note_saved(argument);
     y = t_.checkpointed([&] { return block(input, w); },
                         [this, input, &w, index] {
+                          const AutocastScope autocast(t_, s_.autocast);
                           t_.layer = index;
                           t_.module = "";
                           block(input, w);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/frameworks/decoder_litgpt.hpp"
+#include "core/frameworks/flat_fsdp.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -19,7 +20,10 @@ LitgptDecoder::LitgptDecoder(Tape& tape, const model::Architecture& a, const Ste
       sequence_(settings.sequence),
       hidden_(a.hidden),
       vocab_(static_cast<std::int64_t>(a.vocab)) {
-  if (s_.fsdp.ranks) fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
+  if (s_.fsdp.ranks && s_.fsdp.flat)
+    fsdp_ = std::make_unique<FlatFsdp>(tape, s_.fsdp, a.layer_count());
+  else if (s_.fsdp.ranks)
+    fsdp_ = std::make_unique<Fsdp>(tape, s_.fsdp, a.layer_count());
   head_ = linear_weights("lm_head", hidden_, vocab_, a.head_bias, false);
   add_embedding();
   for (const model::LayerRun& run : a.layers)
@@ -30,13 +34,16 @@ LitgptDecoder::LitgptDecoder(Tape& tape, const model::Architecture& a, const Ste
     }
   t_.layer = -1;
   final_norm_ = norm_weights("ln_f", a.final_norm, hidden_);
+  if (s_.fsdp.flat) trained_ = fsdp_->start();
   const auto buffer = [&](const Shape& shape, Element type, const char* name) {
     return t_.new_storage(shape, type, Purpose::kBuffers, "", name);
   };
   const std::int64_t head_dim = layers_.front().head_dim;
   // max_seq_length is that of the longest example, so the tables have one row per token of the micro-batch.
-  cos_ = buffer({sequence_, head_dim}, Element::kF32, "cos");
-  sin_ = buffer({sequence_, head_dim}, Element::kF32, "sin");
+  // MixedPrecision of FSDP1 has a type for buffers; in "bf16-true" too, where it casts no weights.
+  const Element table = s_.fsdp.flat ? s_.weights : Element::kF32;
+  cos_ = buffer({sequence_, head_dim}, table, "cos");
+  sin_ = buffer({sequence_, head_dim}, table, "sin");
   ids_ = buffer({batch_, sequence_}, Element::kI64, "token ids");
   labels_ = buffer({batch_, sequence_}, Element::kI64, "labels");
 }

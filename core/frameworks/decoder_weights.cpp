@@ -59,7 +59,10 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
   if (fsdp_) {
     const bool trained = !base || s_.lora_rank == 0;
     // Without mixed precision adapters are gathered in their own type, beside a base in another one.
-    const Element type = base || s_.fsdp.casts_output ? s_.weights : s_.fsdp.shards;
+    const Element type = base                   ? s_.weights
+                         : s_.fsdp.flat         ? s_.fsdp.reduce
+                         : s_.fsdp.casts_output ? s_.weights
+                                                : s_.fsdp.shards;
     const ShardedUnits::Weight w =
         fsdp_->parameter(unit.value_or(t_.layer), shape, type, module, type, trained);
     if (trained && w.shard) trained_.push_back(w.shard);
@@ -96,8 +99,12 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
   if (adapter && s_.lora_rank) {
     // A: [r, inputs], B: [outputs, r].
     w.adapter = names_of_adapter(module);
-    w.lora_a = weight({s_.lora_rank, inputs}, zero3_ ? w.adapter.a : module, false);
-    w.lora_b = weight({outputs, s_.lora_rank}, zero3_ ? w.adapter.b : module, false);
+    // fsdp_auto_wrap_policy() of peft: each matrix is a unit of FSDP1, numbered behind the layers.
+    const auto next_unit = [&] { return static_cast<std::int32_t>(a_.layer_count() + adapter_units_++); };
+    if (s_.fsdp.flat) w.unit_a = next_unit(), w.unit_b = next_unit();
+    const auto unit = [&](std::int32_t u) { return s_.fsdp.flat ? std::optional(u) : std::nullopt; };
+    w.lora_a = weight({s_.lora_rank, inputs}, zero3_ ? w.adapter.a : module, false, unit(w.unit_a));
+    w.lora_b = weight({outputs, s_.lora_rank}, zero3_ ? w.adapter.b : module, false, unit(w.unit_b));
   }
   return w;
 }

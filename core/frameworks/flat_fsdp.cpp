@@ -4,6 +4,7 @@
 #include "core/frameworks/flat_fsdp.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "core/frameworks/operators.hpp"
@@ -11,19 +12,25 @@
 namespace trainhost::frameworks {
 
 FlatFsdp::FlatFsdp(Tape& tape, const FsdpPolicy& policy, std::size_t layers)
-    : t_(tape), policy_(policy), units_(layers + 1) {
+    : t_(tape), policy_(policy), units_(layers + 1), last_layer_(static_cast<std::int32_t>(layers) - 1) {
   for (std::size_t i = 0; i < units_.size(); ++i) units_[i].layer = static_cast<std::int32_t>(i) - 1;
   // The hook of the flat parameter's AccumulateGrad.
   t_.after_gradient = [this](const Tensor& flat) {
-    for (Unit& u : units_)
-      if (u.flat.get() == flat.get()) unit_after_backward(u);
+    const auto found = unit_of_flat_.find(flat.get());
+    if (found != unit_of_flat_.end()) unit_after_backward(units_[found->second]);
   };
 }
 
 ShardedUnits::Weight FlatFsdp::parameter(std::int32_t index, const Shape& shape, Element type, const char*,
-                                         Element, bool) {
-  Unit& u = unit(std::max(index, kRoot));
+                                         Element, bool trained) {
+  index = std::max(index, kRoot);
+  if (const auto count = static_cast<std::size_t>(index) + 2; count > units_.size()) units_.resize(count);
+  Unit& u = unit(index);
+  assert((u.views.empty() || u.trained == trained) && "a unit is trained or frozen");
   u.type = type;
+  u.trained = trained;
+  u.shard_type = trained ? policy_.shards : policy_.frozen.value_or(policy_.shards);
+  u.layer = t_.layer;
   View v;
   // use_orig_params aligns each parameter of the gathered tensor to 16 bytes.
   constexpr std::uint64_t kAlignment = 16;
@@ -45,9 +52,12 @@ std::vector<Tensor> FlatFsdp::start() {
     u.elements += u.padding_behind;
     u.part = (u.elements + policy_.ranks - 1) / policy_.ranks;
     t_.layer = u.layer;
-    u.shard = t_.parameter({static_cast<std::int64_t>(u.part)}, policy_.shards, "flat parameter", true);
+    u.shard = t_.parameter({static_cast<std::int64_t>(u.part)}, u.shard_type, "flat parameter", u.trained);
     u.flat = t_.absent_parameter({static_cast<std::int64_t>(u.elements)}, u.type);
+    u.flat->requires_grad = u.trained;
+    unit_of_flat_.emplace(u.flat.get(), static_cast<std::size_t>(&u - units_.data()));
     for (View& v : u.views) v.tensor->storage = u.flat->storage;
+    if (!u.trained) continue;
     if (policy_.original_parameters) {
       // The optimizer updates the parts of parameters that are in the shard of rank 0.
       std::uint64_t begin = 0;
@@ -68,10 +78,10 @@ std::vector<Tensor> FlatFsdp::start() {
 
 Tensor FlatFsdp::buffer(const Unit& u, std::uint64_t elements, Element type, Purpose purpose,
                         const char* name, Stream stream) {
-  const std::int32_t layer = std::exchange(t_.layer, u.layer);
+  // As Fsdp::buffer().
   Tensor b = t_.new_storage({static_cast<std::int64_t>(elements)}, type, purpose, "flat parameter", name);
+  t_.storage(b).layer = u.layer;
   t_.storage(b).stream = stream;
-  t_.layer = layer;
   return b;
 }
 
@@ -84,11 +94,12 @@ void FlatFsdp::allocate_once() {
     };
     if (is_cast(u)) once(u.part, u.type, "shard, cast");
     once(u.part * policy_.ranks, u.type, "gathered weights");
-    if (is_cast(u)) once(u.part * policy_.ranks, policy_.shards, "gathered weights in full precision");
+    if (is_cast(u)) once(u.part * policy_.ranks, u.shard_type, "gathered weights in full precision");
   }
 }
 
 void FlatFsdp::gather(Unit& u) {
+  u.shows_gathered = true;
   if (std::exchange(u.is_gathered, true)) return;
   Tensor shard;  // until the weights are gathered
   if (is_cast(u)) shard = buffer(u, u.part, u.type, Purpose::kCommunication, "shard, cast", Stream::kCast);
@@ -99,6 +110,7 @@ void FlatFsdp::gather(Unit& u) {
 
 /// _use_unsharded_views(): the weights of the model are views of the flat tensor, of split() and view().
 void FlatFsdp::make_views(Unit& u) {
+  if (!u.trained) return;  // views without a gradient
   std::vector<Shape> parts;
   std::vector<std::uint64_t> padding;
   const auto add = [&](std::uint64_t elements, bool pads) {
@@ -113,7 +125,7 @@ void FlatFsdp::make_views(Unit& u) {
     add(v.tensor->shape.count(), false);
   }
   add(u.padding_behind, true);
-  const std::int32_t layer = std::exchange(t_.layer, u.layer);
+  // Recorded in the layer that runs, which may be the one before, for repeat_layers().
   const std::vector<Tensor> split = t_.apply_views(
       {"split",
        std::span(&u.flat, 1),
@@ -122,71 +134,133 @@ void FlatFsdp::make_views(Unit& u) {
        [this, &u, padding](BackwardCall& c) {
          // split_with_sizes_backward(): zeros for the padding, then all gradients are concatenated.
          std::vector<Tensor> zeros;
+         const auto gradient = [&](const Shape& shape, const char* name) {
+           Tensor g = t_.make(shape, u.type, name);
+           t_.storage(g).layer = u.layer;
+           return g;
+         };
          for (const std::uint64_t n : padding)
-           zeros.push_back(t_.make({static_cast<std::int64_t>(n)}, u.type, "gradient of the padding"));
-         c.results[0] = t_.make(u.flat->shape, u.type, "gradients of the unit");
+           zeros.push_back(gradient({static_cast<std::int64_t>(n)}, "gradient of the padding"));
+         c.results[0] = gradient(u.flat->shape, "gradients of the unit");
        }},
       u.flat, parts);
   for (std::size_t i = 0; i < u.views.size(); ++i) {
     const Tensor& weight = u.views[i].tensor;
     const Tensor v = view(t_, split[part_of_view[i]], weight->shape);
+    if (!v->node) continue;  // a recomputation records no nodes: the weight keeps the one that it has
     weight->node = v->node;
     weight->output = v->output;
   }
-  t_.layer = layer;
 }
 
 void FlatFsdp::free_weights(Unit& u) {
+  u.shows_gathered = false;
   if (std::exchange(u.is_gathered, false)) t_.make_absent(u.flat);
+}
+
+void FlatFsdp::use(Unit& u) {
+  gather(u);
+  make_views(u);
+  if (!std::exchange(u.was_used, true)) {
+    // forward_prefetch follows the order of the first iteration.
+    const auto at = static_cast<std::size_t>(&u - units_.data());
+    if (last_begun_ != kNoPlace) units_[last_begun_].next = at;
+    last_begun_ = at;
+  }
+  u.has_views = true;
+  u.awaits_forward = false;
+}
+
+/// With use_orig_params a weight is a part of the shard outside of its unit. Otherwise it is the view that
+/// the last forward pass has used.
+Element FlatFsdp::visible_type(std::int32_t index) {
+  const Unit& u = unit(index);
+  return (policy_.original_parameters ? u.shows_gathered : u.was_used) ? u.type : u.shard_type;
 }
 
 void FlatFsdp::before_forward(std::int32_t index) {
   if (index < kRoot) return;
   if (index == kRoot) {
     if (!std::exchange(started_, true)) allocate_once();
-    for (Unit& u : units_)
+    for (Unit& u : units_) {
+      u.awaits_forward = true;
       // _reset_flat_param_grad_info_if_needed(): with use_orig_params the gradient that zero_grad() has taken
       // from the parameters stays until here.
-      if (!u.updated.front()->grad) u.reduced.reset();
+      if (u.trained && !u.updated.front()->grad) u.reduced.reset();
+    }
   }
   Unit& u = unit(index);
-  const auto use = [this](Unit& used) {
-    gather(used);
-    make_views(used);
-    used.awaits_backward = true;
+  if (u.in_backward) return;
+  if (!u.has_views) use(u);
+  if (policy_.prefetches_forward && order_known_ && u.next != kNoPlace && units_[u.next].awaits_forward)
+    use(units_[u.next]);
+}
+
+/// Where a unit has no gradient of its own, _post_backward_reshard_only_hook() is a hook of its input, after
+/// the one with which the unit before is gathered.
+Tensor FlatFsdp::input(std::int32_t index, const Tensor& x) {
+  if (index <= kRoot || unit(index).trained || !x->needs_grad()) return x;
+  const auto hook = [this, index] {
+    const std::int32_t running = std::exchange(t_.layer, index);
+    unit_after_backward(unit(index));
+    t_.layer = running;
   };
-  if (!u.awaits_backward) use(u);
-  // forward_prefetch follows the order that the first iteration has recorded.
-  const auto next = static_cast<std::size_t>(index + 2);
-  if (policy_.prefetches_forward && order_known_ && next < units_.size()) use(units_[next]);
+  if (!x->node) {
+    t_.before_leaf = hook;
+  } else if (std::function<void()>& before = x->node->before) {
+    before = [first = std::move(before), hook] { first(), hook(); };
+  } else {
+    before = hook;
+  }
+  return x;
 }
 
 void FlatFsdp::after_forward(std::int32_t index, const Tensor& output) {
   if (index < kRoot) return;
-  if (policy_.reshard_after_forward && index != kRoot) free_weights(unit(index));
-  if (output->node)
-    output->node->before = [this, at = static_cast<std::size_t>(index + 1)] { unit_before_backward(at); };
+  Unit& u = unit(index);
+  if (u.in_backward) return;
+  const auto at = static_cast<std::size_t>(index + 1);
+  if (u.place == kNoPlace) {
+    u.place = order_.size();
+    order_.push_back(at);
+  }
+  u.has_views = false;
+  if (policy_.reshard_after_forward && index != kRoot) free_weights(u);
+  u.awaits_backward = output->needs_grad();
+  if (!output->node) return;
+  // For repeat_layers(): the hook that frees a frozen layer follows the one that gathers the layer before it,
+  // so both count as events of the layer that is freed.
+  const bool frozen_layer = !u.trained && index > kRoot;
+  output->node->before = [this, at, behind = std::min(index + 1, last_layer_), frozen_layer] {
+    const std::int32_t running = t_.layer;
+    if (frozen_layer) t_.layer = behind;
+    unit_before_backward(at);
+    t_.layer = running;
+  };
 }
 
-/// The unit before another one in the order of the forward passes, in which the root is last.
-void FlatFsdp::gather_before(std::size_t index) {
-  const std::size_t before = index == 0 ? units_.size() - 1 : index - 1;
-  if (before > 0 && units_[before].awaits_backward) gather(units_[before]);
+/// The unit whose forward pass ended before that of `u`.
+void FlatFsdp::gather_before(const Unit& u) {
+  if (u.place == kNoPlace || u.place == 0) return;
+  Unit& before = units_[order_[u.place - 1]];
+  if (before.awaits_backward) gather(before);
 }
 
 void FlatFsdp::unit_before_backward(std::size_t index) {
   Unit& u = units_[index];
   if (!std::exchange(u.awaits_backward, false)) return;
+  u.in_backward = true;
+  u.has_views = false;  // a recomputation may have ended in the middle of the unit
   gather(u);
-  if (policy_.backward_prefetch == BackwardPrefetch::kBefore) gather_before(index);
+  if (policy_.backward_prefetch == BackwardPrefetch::kBefore) gather_before(u);
 }
 
 void FlatFsdp::unit_after_backward(Unit& u) {
+  u.in_backward = u.shows_gathered = false;
   // Without reduction, weights that stayed after the forward pass stay for the next micro-batch.
   if (reduces_ || policy_.reshard_after_forward) free_weights(u);
-  if (policy_.backward_prefetch == BackwardPrefetch::kAfter)
-    gather_before(static_cast<std::size_t>(u.layer + 1));
-  if (reduces_) reduce(u);
+  if (policy_.backward_prefetch == BackwardPrefetch::kAfter) gather_before(u);
+  if (u.trained && reduces_) reduce(u);
 }
 
 void FlatFsdp::reduce(Unit& u) {
@@ -211,8 +285,12 @@ void FlatFsdp::reduce(Unit& u) {
 
 void FlatFsdp::after_backward() {
   order_known_ = true;
+  order_.clear();
   for (Unit& u : units_) {
-    u.awaits_backward = false;
+    // _catch_all_reshard(): of units without a gradient whose input has none.
+    if (reduces_ || policy_.reshard_after_forward) free_weights(u);
+    u.awaits_backward = u.in_backward = u.has_views = u.shows_gathered = false;
+    u.place = kNoPlace;
     if (!policy_.original_parameters || !reduces_) continue;
     for (const Tensor& p : u.updated)
       if (!p->grad) p->grad = t_.alias(u.reduced, p->shape);

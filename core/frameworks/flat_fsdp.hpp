@@ -1,8 +1,8 @@
 // FSDP1 (FullyShardedDataParallel of torch.distributed.fsdp): flat parameters on rank 0, when they are
-// gathered and their gradients reduced. Describes torch 2.15. Called as FSDP2 is (fsdp.hpp); adapters are not
-// described.
+// gathered and their gradients reduced. Describes torch 2.15. Called as FSDP2 is (fsdp.hpp).
 #pragma once
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "core/frameworks/fsdp.hpp"
@@ -15,6 +15,11 @@ namespace trainhost::frameworks {
 /// forward pass and gathered again before the backward pass. The backward pass concatenates the gradients of
 /// all views; the result is reduced, and cast to the type of the shard.
 ///
+/// Units with numbers above those of the layers are in a layer: the matrices of adapters, each of which peft
+/// makes a unit. Their layer then has frozen weights only, which have no gradient: it is freed when the
+/// gradient of its input is known. A recomputation in the backward pass gathers and frees units in a layer
+/// again.
+///
 /// The units of one model. Weights that parameter() returns are views, without memory until their unit is
 /// gathered.
 class FlatFsdp : public ShardedUnits {
@@ -24,9 +29,10 @@ class FlatFsdp : public ShardedUnits {
   Weight parameter(std::int32_t unit, const Shape& shape, Element type, const char* module, Element gradient,
                    bool trained = true) override;
   std::vector<Tensor> start() override;
+  Element visible_type(std::int32_t unit) override;
 
   void before_forward(std::int32_t unit) override;
-  Tensor input(std::int32_t, const Tensor& x) override { return x; }
+  Tensor input(std::int32_t unit, const Tensor& x) override;
   void after_forward(std::int32_t unit, const Tensor& output) override;
   void before_backward(bool reduces) override { reduces_ = reduces; }
   void after_backward() override;
@@ -38,7 +44,9 @@ class FlatFsdp : public ShardedUnits {
   };
   struct Unit {
     std::vector<View> views;
-    Element type = Element::kF32;  // of the gathered weights
+    Element type = Element::kF32;        // of the gathered weights
+    Element shard_type = Element::kF32;  // of the shard
+    bool trained = false;                // all weights of a unit are, or none is
     std::int32_t layer = -1;
     std::uint64_t elements = 0;        // with padding
     std::uint64_t padding_behind = 0;  // elements of padding at the end
@@ -47,26 +55,38 @@ class FlatFsdp : public ShardedUnits {
     Tensor reduced;               // gradient of the shard
     std::vector<Tensor> updated;  // the optimizer's parameters: parts of the shard, or the shard
     bool is_gathered = false;
-    bool awaits_backward = false;
+    bool has_views = false;        // of the next forward pass, or the one that runs
+    bool shows_gathered = false;   // weights are views of the gathered tensor, not parts of the shard
+    bool was_used = false;         // in a forward pass of any step
+    bool awaits_forward = false;   // in this micro-batch
+    bool awaits_backward = false;  // its forward pass has ended
+    bool in_backward = false;      // a recomputation finds it gathered
+    std::size_t place = kNoPlace;  // in order_
+    std::size_t next = kNoPlace;   // unit whose first forward pass began next
   };
+  static constexpr std::size_t kNoPlace = SIZE_MAX;
 
-  /// All but the root unit are layers.
   Unit& unit(std::int32_t index) { return units_[static_cast<std::size_t>(index + 1)]; }
-  bool is_cast(const Unit& u) const { return u.type != policy_.shards; }
+  static bool is_cast(const Unit& u) { return u.type != u.shard_type; }
   Tensor buffer(const Unit& u, std::uint64_t elements, Element type, Purpose purpose, const char* name,
                 Stream stream);
   void allocate_once();
   void gather(Unit& u);
   void make_views(Unit& u);
+  void use(Unit& u);
   void free_weights(Unit& u);
   void unit_before_backward(std::size_t index);
   void unit_after_backward(Unit& u);
-  void gather_before(std::size_t index);
+  void gather_before(const Unit& u);
   void reduce(Unit& u);
 
   Tape& t_;
   FsdpPolicy policy_;
-  std::vector<Unit> units_;  // root, layers
+  std::vector<Unit> units_;  // root, layers, units in layers
+  std::int32_t last_layer_;
+  std::unordered_map<const void*, std::size_t> unit_of_flat_;
+  std::vector<std::size_t> order_;     // units in the order in which their forward passes ended
+  std::size_t last_begun_ = kNoPlace;  // the last unit whose first forward pass has begun
   bool reduces_ = true;
   bool started_ = false;      // the first forward pass has begun
   bool order_known_ = false;  // the first backward pass has ended

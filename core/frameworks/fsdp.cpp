@@ -34,8 +34,11 @@ Fsdp::Weight Fsdp::parameter(std::int32_t index, const Shape& shape, Element typ
   return {full, shard};
 }
 
-Tensor Fsdp::buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stream stream) {
+/// Tape::layer stays that of the layer that runs, by which repeat_layers() orders events; the buffer is named
+/// after its unit.
+Tensor Fsdp::buffer(const Unit& u, std::uint64_t bytes, Purpose purpose, const char* name, Stream stream) {
   Tensor b = t_.new_storage({static_cast<std::int64_t>(bytes)}, Element::kByte, purpose, "", name);
+  t_.storage(b).layer = u.parameters.front().layer;
   t_.storage(b).stream = stream;
   return b;
 }
@@ -44,13 +47,11 @@ void Fsdp::gather(Unit& u) {
   if (u.gathered || u.whole || u.parameters.empty()) return;
   // foreach_all_gather(): one buffer for all weights of the unit, of which the input of this rank is a part.
   // Only where shards are cast is the input a tensor of its own, freed when this function returns.
-  const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   Tensor input;
   if (u.cast_bytes != 0)
-    input = buffer(u.cast_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
-  u.gathered =
-      buffer(u.gathered_bytes * policy_.ranks, Purpose::kCommunication, "gathered weights", Stream::kGather);
-  t_.layer = layer;
+    input = buffer(u, u.cast_bytes, Purpose::kCommunication, "shards to gather, cast", Stream::kGather);
+  u.gathered = buffer(u, u.gathered_bytes * policy_.ranks, Purpose::kCommunication, "gathered weights",
+                      Stream::kGather);
 }
 
 void Fsdp::copy_out(Unit& u, bool forward) {
@@ -173,17 +174,17 @@ void Fsdp::reduce(Unit& u) {
   for (const Parameter& p : u.parameters)
     if (p.gradient()) elements += p.shard->shape.count();
   if (elements == 0) return;
-  const std::int32_t layer = std::exchange(t_.layer, u.parameters.front().layer);
   // foreach_reduce(): all gradients of the unit, padded to the ranks, are copied into one input in the type
   // of the reduction. The unsharded gradients are freed after the copy.
-  reduced_ = buffer(elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
+  reduced_ = buffer(u, elements * policy_.ranks * bytes_of(policy_.reduce), Purpose::kCommunication,
                     "gradients to reduce", Stream::kCompute);
   std::vector<const Parameter*> with_gradient;
   for (const Parameter& p : u.parameters)
     if (p.gradient()) with_gradient.push_back(&p);
   for (Parameter& p : u.parameters) p.sum.reset(), p.full->grad.reset();
   const auto result = [&](Element type) {
-    Tensor t = buffer(elements * bytes_of(type), Purpose::kGradients, "sharded gradients", Stream::kReduce);
+    Tensor t =
+        buffer(u, elements * bytes_of(type), Purpose::kGradients, "sharded gradients", Stream::kReduce);
     t->type = type;
     return t;
   };
@@ -194,7 +195,6 @@ void Fsdp::reduce(Unit& u) {
     // The shards are views of the buffer, which stays until the optimizer's step has freed all of them. Those
     // of later micro-batches are added in place.
     if (!p->shard->grad) p->shard->grad = t_.alias(sharded, p->shard->shape);
-  t_.layer = layer;
 }
 
 void Fsdp::reduce_all() {

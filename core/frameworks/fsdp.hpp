@@ -41,6 +41,8 @@ struct FsdpPolicy {
   bool original_parameters = true;  // use_orig_params
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kNone;
   bool prefetches_forward = false;  // forward_prefetch
+  /// Of FSDP1: gathers, reduces and has buffers in the type of the reduction.
+  bool is_mixed() const { return reduce != shards; }
   bool operator==(const FsdpPolicy&) const = default;
 };
 
@@ -59,6 +61,9 @@ class ShardedUnits {
                            Element gradient, bool trained = true) = 0;
   /// After the last parameter. Returns what the optimizer updates, where it is not the shards of parameter().
   virtual std::vector<Tensor> start() { return {}; }
+  /// Of the weight of a unit, as code outside of the unit finds it: that of the shard or of the gathered
+  /// weight. Only FSDP1.
+  virtual Element visible_type(std::int32_t) { return Element::kF32; }
 
   virtual void before_forward(std::int32_t unit) = 0;
   /// `x` as the unit sees it; when its gradient is known, the backward pass of the unit has ended.
@@ -115,7 +120,7 @@ class Fsdp : public ShardedUnits {
 
   Unit& unit(std::int32_t index);
   bool stays_gathered(std::int32_t index) const;
-  Tensor buffer(std::uint64_t bytes, Purpose purpose, const char* name, Stream stream);
+  Tensor buffer(const Unit& u, std::uint64_t bytes, Purpose purpose, const char* name, Stream stream);
   void gather(Unit& u);
   void copy_out(Unit& u, bool forward);
   void free_weights(Unit& u);

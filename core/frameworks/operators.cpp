@@ -218,21 +218,23 @@ Tensor rms_norm(Tape& t, const Tensor& x, const Tensor& weight) {
                  x->shape.made_contiguous(), x->type);
 }
 
-Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight, const Tensor& bias) {
-  // layer_norm() is on the list of functions that autocast runs in f32.
-  const Tensor x = t.autocast_on ? to(t, x_, Element::kF32) : x_;
+Tensor layer_norm(Tape& t, const Tensor& x_, const Tensor& weight_, const Tensor& bias_) {
+  // layer_norm() is on the list of functions that autocast runs in f32; weights that FSDP1 gathers in bf16
+  // are cast too.
+  const auto wide = [&t](const Tensor& a) { return t.autocast_on && a ? to(t, a, Element::kF32) : a; };
+  const Tensor x = wide(x_), weight = wide(weight_), bias = wide(bias_);
   Shape rows = x->shape.sliced(-1, 1).made_contiguous();
   const std::array inputs{x, weight, bias};
   const Element statistics = t.options.f32_statistics ? Element::kF32 : x->type;
   // The statistics are outputs of the operator: they are allocated after its result.
-  std::array<Tensor, 4> saved{x, weight, {}, {}};
+  std::array<Tensor, 5> saved{x, weight, {}, {}, bias};
   Tensor out = t.make(x->shape.made_contiguous(), x->type, "output");
   saved[2] = t.make(rows, statistics, "mean");
   saved[3] = t.make(rows, statistics, "1/deviation");
   const Tensor result =
-      // Not apply(): the result exists already. The view records the node that keeps x, weight and
+      // Not apply(): the result exists already. The view records the node that keeps x, weights and
       // statistics.
-      t.apply_view({"output", inputs, saved, false,
+      t.apply_view({"output", inputs, std::span(saved.data(), bias ? 5 : 4), false,
                     [](BackwardCall& c) {
                       // native_layer_norm_backward() has a mask of the gradients that are needed: x, weight,
                       // bias.

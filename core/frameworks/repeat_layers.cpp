@@ -18,6 +18,7 @@ struct Run {
   std::size_t begin = 0, end = 0;  // events
   std::int32_t layer = -1;
   std::uint32_t pair = kNone;
+  bool outside = true;                            // no layer runs; `layer` is that of the storages
   std::uint32_t first_storage = 0, storages = 0;  // that the run allocates: consecutive indices
 };
 
@@ -81,9 +82,10 @@ class Repeater {
       const std::int32_t layer = layer_of(i);
       if (layer > kLast) return false;
       if (runs_.empty() || new_phase || runs_.back().layer != layer)
-        runs_.push_back({i, i, layer, kNone, storages, 0});
+        runs_.push_back({i, i, layer, kNone, true, storages, 0});
       Run& run = runs_.back();
       run.end = i + 1;
+      if (executed_[i] >= 0) run.outside = false;
       if (!small_.events[i].allocation) continue;
       // Indices of storages ascend in the order of allocation, so a run allocates consecutive ones.
       if (small_.events[i].storage != storages) return false;
@@ -96,7 +98,11 @@ class Repeater {
   bool find_pairs() {
     for (std::uint32_t r = 0; r < runs_.size(); ++r) {
       if (runs_[r].layer != 1 && runs_[r].layer != 2) continue;
-      if (r + 1 == runs_.size() || runs_[r + 1].layer != 3 - runs_[r].layer) return false;
+      if (r + 1 == runs_.size() || runs_[r + 1].layer != 3 - runs_[r].layer) {
+        // What a neighbour of the first or the last layer has kept is freed after the layers.
+        if (!runs_[r].outside || runs_[r].storages != 0) return false;
+        continue;
+      }
       const Run &a = runs_[r], &b = runs_[r + 1];
       if (a.end - a.begin != b.end - b.begin || a.storages != b.storages) return false;
       runs_[r].pair = runs_[r + 1].pair = static_cast<std::uint32_t>(pairs_.size());
@@ -171,10 +177,11 @@ class Repeater {
         out_.events.push_back({base_of_run_[home_[e.storage]] + ordinal, e.allocation});
         continue;
       }
-      // Freed by the first or the last layer, but allocated by a layer of a pair. Outside of the layers that
-      // cannot be repeated: it would be one event instead of one per layer.
+      // Freed by the first or the last layer, or after it, but allocated by a layer of a pair: a neighbour.
+      // In a run of no layer that cannot be repeated: it would be one event instead of one per layer.
       if (run.layer < 0) return false;
-      const std::int32_t layer = home.layer + (run.layer == kLast ? layers_ - 1 - kLast : 0);
+      const bool at_end = run.layer == kLast || run.layer == kLast - 1;
+      const std::int32_t layer = home.layer + (at_end ? layers_ - 1 - kLast : 0);
       out_.events.push_back({bases_[home.pair][static_cast<std::size_t>(layer)] + ordinal, e.allocation});
     }
     return true;

@@ -75,6 +75,13 @@ bool copy_step(Trace& t, const Mark& first) {
   return true;
 }
 
+/// Whether the second step may copy the first. The first micro-batch of stage 3 only records the order of the
+/// modules. That of FSDP1 does so too, and allocates its flat tensors once. litgpt frees the logits of step 1
+/// in step 2. A compiled step is tuned once.
+bool second_step_is_like_first(const StepSettings& s) {
+  return s.zero.stage != 3 && !s.fsdp.flat && s.modules != ModelSource::kLitgpt && !s.tunes_with_clones;
+}
+
 /// Throws usage_error where sums of the trace could exceed 63 bits: the largest tensor in f32, as often as a
 /// layer has storages in two steps.
 void require_countable(const model::Architecture& a, const StepSettings& s) {
@@ -198,10 +205,8 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
     for (int thread = 0; thread < 2; ++thread) add_workspace();
   const Mark before = mark(result.trace);
   run_step(1);
-  // The first micro-batch of stage 3 only records the order of the modules. That of FSDP1 does so too, and
-  // allocates its flat tensors once; a compiled step is tuned once.
-  const bool copied = s.steps == 2 && s.copies_step && !zero3 && !s.fsdp.flat && !s.tunes_with_clones &&
-                      copy_step(result.trace, before);
+  const bool copied =
+      s.steps == 2 && s.copies_step && second_step_is_like_first(s) && copy_step(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   return finish(result.trace.events.size());
 }
@@ -216,18 +221,19 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
 
 /// Runs a model with few layers and repeats their events; nullopt where layers are not equal, or where a step
 /// depends on the number of layers, as buckets of gradients, pipeline stages and the buffers of Megatron-LM
-/// do.
+/// do. Units of FSDP are layers, which refer to their neighbours only.
 std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
   if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.tunes_with_clones || s.ddp.on || s.zero.stage || s.fsdp.ranks ||
-      s.stage.stages > 1 || s.modules == ModelSource::kMegatron)
+      !s.repeats_layers || s.tunes_with_clones || s.ddp.on || s.zero.stage || s.stage.stages > 1 ||
+      s.modules == ModelSource::kMegatron)
     return std::nullopt;
   model::Architecture small = a;
   small.layers.front().count = kRepeatedFrom;
-  StepSettings first = s;
-  first.steps = 1;
+  StepSettings computed = s;
+  const bool copies = second_step_is_like_first(s);
+  if (copies) computed.steps = 1;
   std::vector<std::int32_t> layers;
-  TrainingStep step = run_steps(small, first, &layers);
+  TrainingStep step = run_steps(small, computed, &layers);
   std::optional<Trace> trace = repeat_layers(step.trace, layers, a.layer_count());
   if (!trace || step.saved_bytes[2] != step.saved_bytes[3]) return std::nullopt;
   const auto begin = std::ranges::find(trace->phases, 1u, &TracePhase::step);
@@ -236,7 +242,7 @@ std::optional<TrainingStep> repeated_step(const model::Architecture& a, const St
   const Mark before{static_cast<std::size_t>(std::count_if(trace->events.begin(), end_of_load,
                                                            [](const TraceEvent& e) { return e.allocation; })),
                     begin->event, static_cast<std::size_t>(begin - trace->phases.begin())};
-  if (!copy_step(*trace, before)) return std::nullopt;
+  if (copies && !copy_step(*trace, before)) return std::nullopt;
   step.trace = std::move(*trace);
   step.repeated = true;
   // [0]: outside, [1]: layer 0, [2]: layer 1, which is repeated for all layers up to the last.

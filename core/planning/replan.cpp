@@ -62,9 +62,9 @@ Replanner::Replanner(RunSource source, plugin::Registry& registry, PlanRequest r
 
 plugin::Registry& Replanner::registry_for(const runfile::RunConfig& c) {
   if (c.plugin_options == base_.config.plugin_options) return registry_;
-  if (!other_ || other_options_ != c.plugin_options)
-    other_ = source_.open(c), other_options_ = c.plugin_options;
-  return *other_;
+  std::unique_ptr<plugin::Registry>& other = others_[c.plugin_options];
+  if (!other) other = source_.open(c);
+  return *other;
 }
 
 bool Replanner::has_states_of_base(const runfile::RunConfig& c) const {

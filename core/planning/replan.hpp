@@ -3,6 +3,7 @@
 // ones.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,8 +70,8 @@ class Replanner {
   std::string decides_;
   std::uint64_t planned_ = 0, states_ = 0;
   std::vector<CachedReport> cache_;
-  std::unique_ptr<plugin::Registry> other_;  // for the plugin options in other_options_
-  decltype(runfile::RunConfig::plugin_options) other_options_;
+  /// For variations with other plugin options; these alternate, and a registry loads its plugins once.
+  std::map<decltype(runfile::RunConfig::plugin_options), std::unique_ptr<plugin::Registry>> others_;
 };
 
 }  // namespace trainhost::planning

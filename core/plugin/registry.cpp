@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 struct Registry::Impl {
   std::vector<fs::path> directories;
   std::shared_ptr<HostContext> context = std::make_shared<HostContext>();
-  std::unique_ptr<Cache> cache;
+  std::shared_ptr<Cache> cache;
   std::vector<ScannedFile> found;  // parallel to `candidates`
   std::vector<Candidate> candidates;
   std::map<std::string, std::unique_ptr<Estimator>> estimators;
@@ -49,7 +49,7 @@ struct Registry::Impl {
 void Registry::Impl::scan_once() {
   if (scanned) return;
   scanned = true;
-  cache = std::make_unique<Cache>(context->options.cache_file, host_identity());
+  cache = std::make_shared<Cache>(context->options.cache_file, host_identity());
   Scan scan(*context, *cache);
   for (const fs::path& d : directories) scan.add_directory(d);
   found = scan.take_files();
@@ -230,6 +230,19 @@ Registry::Registry(std::vector<fs::path> directories, HostOptions options) : imp
 Registry::~Registry() = default;
 
 void Registry::scan() { impl_->scan_once(); }
+
+std::unique_ptr<Registry> Registry::with_plugin_options(decltype(HostOptions::plugin_options) options) {
+  impl_->scan_once();
+  HostOptions host = impl_->context->options;
+  host.plugin_options = std::move(options);
+  auto other = std::make_unique<Registry>(impl_->directories, std::move(host));
+  other->impl_->cache = impl_->cache;
+  other->impl_->found = impl_->found;
+  other->impl_->candidates = impl_->candidates;
+  other->impl_->scanned = true;
+  other->impl_->pass_framework_options();
+  return other;
+}
 
 const std::vector<Candidate>& Registry::candidates() const { return impl_->candidates; }
 

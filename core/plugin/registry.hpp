@@ -84,6 +84,10 @@ class Registry {
   void scan();
   const std::vector<Candidate>& candidates() const;
 
+  /// A registry of the same candidates, as this one knows them now, with other [plugin.NAME] tables. Reads no
+  /// file again. Call it before this registry loads a plugin: a failure may depend on its options.
+  std::unique_ptr<Registry> with_plugin_options(decltype(HostOptions::plugin_options) options);
+
   /// Ids of that kind that are not rejected, by priority then name.
   std::vector<std::string> ids(const std::string& kind) const;
 

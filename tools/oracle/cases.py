@@ -194,6 +194,21 @@ def draw_flat(seed: int, number: int) -> Case:
                                    "forward": forward}})
 
 
+def draw_flat_lora(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters under FSDP1 as accelerate prepares it, over a base in f32 or bf16. Half of the cases
+    have few tokens, so that gathered weights set their peaks."""
+    r = random.Random(f"flat/lora/{seed}/{number}")
+    case = draw_flat(seed + 4, number)
+    turn = number // len(FSDP_FAMILIES)
+    precision, policy = LORA_TYPES[(turn + number) % len(LORA_TYPES)]
+    few = (turn + number) % 2
+    return dataclasses.replace(
+        case, precision=precision, checkpoint=r.random() < 0.6, lora=r.choice([4, 8, 12, 16, 32]),
+        lora_targets=TARGETS[(turn // 2 + number) % 2], lora_dropout=r.choice([0.0, 0.05]),
+        batch=1 if few else case.batch, sequence=between(r, 16, 80) if few else case.sequence,
+        fsdp=case.fsdp | {"param": policy, "reduce": policy})
+
+
 def draw_titan(seed: int, number: int) -> Case:
     """Case `number` of a seed with the modules of torchtitan."""
     r = random.Random(f"titan/{seed}/{number}")
@@ -352,3 +367,23 @@ def draw_litgpt(seed: int, number: int) -> Case:
         lora_dropout=r.choice([0.0, 0.05]) if lora else 0.0, litgpt={},
         fsdp={"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": True, "sync": "last"}
         if sharded else None)
+
+
+# Precisions of Lightning Fabric: bf16-mixed, bf16-true, 32-true, as (type of the weights, in which they are gathered).
+FABRIC_PRECISIONS = (("fp32", "bf16"), ("bf16", ""), ("fp32", ""))
+
+
+def draw_litgpt_full(seed: int, number: int) -> Case:
+    """Case `number` of a seed in full training of litgpt: on several devices as Fabric shards it, each fifth on one device
+    with the other precisions."""
+    r = random.Random(f"litgpt/full/{seed}/{number}")
+    case = draw_litgpt(f"{seed}/full", 4 * (number // 6) * 7 + 8 * (number % 6))
+    precision, gathered = FABRIC_PRECISIONS[(number + number // 3) % len(FABRIC_PRECISIONS)]
+    case = dataclasses.replace(case, precision=precision, optimizer=OPTIMIZERS[(number + number // 7) % 3], accumulate=r.choice([1, 2, 3]),
+                               sequence=min(case.sequence, r.choice([150, 1500])), lora=0)
+    if number % 5 == 4:
+        return dataclasses.replace(case, precision=("autocast", "fp32")[number % 2], checkpoint=False)
+    return dataclasses.replace(
+        case, checkpoint=True,
+        fsdp={"world": r.randint(2, 8), "param": gathered, "reduce": gathered, "output": "", "reshard": True, "sync": "last",
+              "flat": {"orig": True, "backward": "pre", "forward": False}})

@@ -31,6 +31,10 @@ def prepared(model, c):
         mixed_precision_policy=mixed or None, auto_wrap_policy="transformer_based_wrap", sync_module_states=False,
         backward_prefetch={"": "NO_PREFETCH", "pre": "BACKWARD_PRE", "post": "BACKWARD_POST"}[c.fsdp["flat"]["backward"]],
         forward_prefetch=c.fsdp["flat"]["forward"], use_orig_params=c.fsdp["flat"]["orig"], cpu_ram_efficient_loading=False)
+    if c.lora:
+        # update_fsdp_plugin_peft() of transformers: each matrix of an adapter is a unit of its own.
+        from peft.utils.other import fsdp_auto_wrap_policy
+        plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model)
     accelerator = types.SimpleNamespace(
         state=types.SimpleNamespace(fsdp_plugin=plugin, dynamo_plugin=types.SimpleNamespace(backend=DynamoBackend.NO)),
         distributed_type=DistributedType.FSDP, is_fsdp2=False, multi_device=False, parallelism_config=None, _models=[],

@@ -4,14 +4,22 @@ of the finished logits in full training.
 The `litgpt` of a case is empty. The step is that of finetune/lora.py and finetune/full.py with Fabric's precision `bf16-true`,
 which returns the logits in f32. `logits` stays a variable until the next micro-batch has its own. litgpt never ties the head to
 the embedding. All elements of a head are rotated; fewer would change no tensor that is saved.
+
+A case with its key "flat" in `fsdp` is prepared by the FSDPStrategy of Lightning Fabric, as finetune/full.py does on several
+devices, with the precision bf16-true, bf16-mixed or 32-true. On one device these are autocast and f32.
 """
+import contextlib
 import functools
 import types
+from unittest import mock
 
 import torch
+from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as wrappers
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper, checkpoint_wrapper
 from torch.distributed.fsdp import fully_shard
 
+import flat
+import models
 import packages
 
 USED = ("litgpt.config", "litgpt.model", "litgpt.lora")
@@ -24,10 +32,13 @@ def modules():
 
 
 class Trained:
-    """The model of a case with the training loop's forward pass and loss."""
+    """The model of a case with the training loop's forward pass and loss. `mixed`: Fabric's precision bf16-mixed."""
 
-    def __init__(self, model, adapters):
-        self.model, self.adapters, self.labels, self.logits = model, adapters, None, None
+    def __init__(self, model, adapters, mixed):
+        self.model, self.adapters, self.mixed, self.labels, self.logits = model, adapters, mixed, None, None
+
+    def children(self):  # FSDP1 searches its units from here
+        return [self.model]
 
     def set_requires_gradient_sync(self, reduces):
         self.model.set_requires_gradient_sync(reduces)
@@ -51,7 +62,10 @@ class Trained:
 
     def chunks_of_all(self, input_ids, targets):
         """finetune_full: the loss divides the logits of all tokens."""
-        self.logits = self.model(input_ids).float()
+        with torch.autocast("cpu", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
+            logits = self.model(input_ids)
+        self.logits = logits.float()
+        del logits
         logits = self.logits[..., :-1, :].reshape(-1, self.logits.size(-1))
         return logits.split(CHUNK), targets.reshape(-1).split(CHUNK)
 
@@ -71,7 +85,7 @@ def config(c):
 def build(c):
     _, plain, lora = modules()
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_dtype(models.DTYPES[c.precision])
     try:
         settings = config(c)
         if c.lora:
@@ -87,10 +101,10 @@ def build(c):
             if isinstance(module, lora.LoRAQKVLinear) and any(module.enable_lora) and not all(module.enable_lora):
                 module.lora_ind  # a buffer that the first forward pass makes, in the check before training
     model.max_seq_length = c.sequence
-    if c.checkpoint:
+    if c.checkpoint and not flat.is_flat(c):
         model.transformer.h = torch.nn.ModuleList(
             checkpoint_wrapper(layer, preserve_rng_state=False) for layer in model.transformer.h)
-    return Trained(model.train(), bool(c.lora))
+    return Trained(model.train(), bool(c.lora), c.precision == "autocast" or flat.is_flat(c) and bool(c.fsdp["param"]))
 
 
 def shard(model, mesh):
@@ -99,3 +113,23 @@ def shard(model, mesh):
         if isinstance(module, (CheckpointWrapper, modules()[1].Block)):
             fully_shard(module, mesh=mesh["shards"])
     fully_shard(model, mesh=mesh["shards"])
+
+
+def prepared(model, c):
+    """What Fabric's setup() does on several devices in finetune_full: units of flat parameters, checkpoint wrappers inside."""
+    from lightning.fabric.plugins.precision.fsdp import FSDPPrecision
+    from lightning.fabric.strategies import fsdp as strategies
+    from lightning.fabric.strategies.fsdp import FSDPStrategy
+
+    block = modules()[1].Block
+    precision = "bf16-mixed" if c.fsdp["param"] else {"bf16": "bf16-true", "fp32": "32-true"}[c.precision]
+    strategy = FSDPStrategy(
+        parallel_devices=[torch.device("cpu")], precision=FSDPPrecision(precision), auto_wrap_policy={block},
+        activation_checkpointing_policy={block}, state_dict_type="full", limit_all_gathers=True, cpu_offload=False)
+    # The state of the random numbers, which the wrappers keep for each layer, is in host memory.
+    wrapper = functools.partial(checkpoint_wrapper, preserve_rng_state=False)
+    device = types.SimpleNamespace(index=torch.device("cpu"))
+    with (mock.patch.object(FSDPStrategy, "root_device", device), flat.replaced(),
+          mock.patch.object(strategies, "_move_torchmetrics_to_device"),
+          mock.patch.object(wrappers, "checkpoint_wrapper", wrapper)):
+        return strategy.setup_module(model)

@@ -38,8 +38,8 @@ def optimizer_of(c: Case, model):
 
 
 def mixed(c: Case):
-    """The context of the forward pass."""
-    if c.precision == "autocast":
+    """The context of the forward pass; that of litgpt does not hold its loss."""
+    if c.precision == "autocast" and c.litgpt is None:
         return torch.autocast("cpu", dtype=torch.bfloat16)
     return contextlib.nullcontext()
 
@@ -88,7 +88,9 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             if c.tune:
                 called.positions = torch.zeros_like(inputs)
                 given.append(called.positions)
-        if c.fsdp and c.litgpt is not None:
+        if flat.is_flat(c) and c.litgpt is not None:
+            called.model = model = lit.prepared(model, c)
+        elif c.fsdp and c.litgpt is not None:
             lit.shard(model, mesh)
         elif c.fsdp and not fsdp.is_titan(c):
             called = model = fsdp.sharded(model, c, mesh)

@@ -161,6 +161,33 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
   return r;
 }
 
+namespace {
+
+/// Opens registries of variations of a run, which differ in the options of plugins: the files are scanned
+/// once.
+class RegistryOpener {
+ public:
+  explicit RegistryOpener(const CommonArguments& a) : arguments_(a) {}
+
+  std::unique_ptr<plugin::Registry> open(const runfile::RunConfig& c) {
+    if (!scanned_ || c.plugin_path != path_ || c.plugin_allow != allow_ || c.threads != threads_)
+      scanned_ = make_registry(arguments_, &c), path_ = c.plugin_path, allow_ = c.plugin_allow,
+      threads_ = c.threads;
+    std::unique_ptr<plugin::Registry> r = scanned_->with_plugin_options(c.plugin_options);
+    planning::validate_plugin_options(c, *r), planning::validate_backend_order(c, *r);
+    return r;
+  }
+
+ private:
+  CommonArguments arguments_;
+  std::unique_ptr<plugin::Registry> scanned_;  // loads no plugin
+  std::vector<std::filesystem::path> path_;
+  std::vector<std::string> allow_;
+  std::uint32_t threads_ = 0;
+};
+
+}  // namespace
+
 planning::RunSource source_of(const CommonArguments& a, const std::vector<runfile::Override>& more) {
   const auto load = [a, more](const planning::Settings& settings) {
     // Settings of a planner come after those of the command line, so that they win.
@@ -168,7 +195,9 @@ planning::RunSource source_of(const CommonArguments& a, const std::vector<runfil
     all.insert(all.end(), settings.begin(), settings.end());
     return load_config(a, all);
   };
-  return {load, [a](const runfile::RunConfig& c) { return make_registry(a, &c); }};
+  // std::function copies its target.
+  const auto opener = std::make_shared<RegistryOpener>(a);
+  return {load, [opener](const runfile::RunConfig& c) { return opener->open(c); }};
 }
 
 std::vector<std::string> split_commas(const std::string& text) {

@@ -174,6 +174,13 @@ void check_adapters(const model::Architecture& a, const RunSpec& r, std::vector<
     notes.push_back("Matrices that the model fuses (q, k and v; gate and up) have one adapter together.");
 }
 
+/// FSDP that reduces in the last micro-batch has three kinds of them: the first, those that add to gradients
+/// of all weights, and the last, which frees these gradients one unit after the other.
+void keep_middle_micro_batch(const RunSpec& r, frameworks::StepSettings& s) {
+  if (s.fsdp.ranks && !s.fsdp.reduce_every_micro_batch && s.stage.stages == 1)
+    s.accumulate = std::min(r.accumulate, 3u);
+}
+
 }  // namespace
 
 void reject(const std::string& what, const std::string& why, const std::string& hint) {
@@ -187,7 +194,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
   frameworks::StepSettings s;
   s.batch = r.micro_batch;
   s.sequence = r.seq_len;
-  s.accumulate = std::min(r.accumulate, 2u);  // every later micro-batch is like the second
+  s.accumulate = std::min(r.accumulate, 2u);  // every later micro-batch is like the second; but see below
   s.attention = r.memory.attention == AttentionMemory::kMaterialised ? frameworks::AttentionKernel::kEager
                                                                      : frameworks::AttentionKernel::kSdpa;
   s.lora_rank = adapts(r) ? r.lora_rank : 0;
@@ -212,6 +219,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_recompute(r, o, s);
     set_optimizer(r, o, s);
     set_litgpt(a, r, s, notes);
+    keep_middle_micro_batch(r, s);
     return s;
   }
   if (o.framework == Framework::kTorchtune) {
@@ -230,6 +238,7 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_deepspeed(a, r, o, s, notes);
   else if (sharded(r, o))
     set_fsdp(a, r, o, s, notes);
+  keep_middle_micro_batch(r, s);
   return s;
 }
 

@@ -78,7 +78,7 @@ frameworks::StepSettings step_settings(const model::Architecture& architecture, 
 void set_torchtune(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                    frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
-/// LoRA of litgpt. Throws usage_error.
+/// LoRA and full training of litgpt. Throws usage_error.
 void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
 

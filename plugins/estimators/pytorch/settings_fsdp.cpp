@@ -130,9 +130,6 @@ void set_fsdp(const model::Architecture& a, const RunSpec& r, const Options& o, 
   if (std::find(kCompared.begin(), kCompared.end(), a.family) == kCompared.end())
     reject(name + " of the family '" + a.family + "'", "its step was not compared with PyTorch");
   const bool adapters = r.mode != RunMode::kFull;
-  if (adapters && o.flat_parameters)
-    reject("adapters under FSDP1", "flat parameters with frozen and trained weights were not compared",
-           "set plan.fsdp_version to 2");
   if (adapters && !o.by_accelerate)
     reject("adapters under FSDP2",
            "units that hold frozen and trained weights are replayed as accelerate prepares them",

@@ -1,4 +1,4 @@
-// litgpt with precision bf16-true: finetune_lora on any number of devices, finetune_full on one. Settings
+// litgpt: finetune_lora with precision bf16-true, finetune_full also with bf16-mixed and 32-true. Settings
 // only; its modules are in core/frameworks. Published runs: docs/pytorch-memory.md ("Published runs of
 // litgpt").
 #include <algorithm>
@@ -20,41 +20,78 @@ bool is_described(const model::LayerRun& run) {
   return biases && norms && qk_norm && !a.latent && l.experts.count == 0 && l.norms <= 2;
 }
 
-void check_precision(const RunSpec& r, const frameworks::StepSettings& s) {
+/// Precisions of Lightning Fabric. "bf16-true" is also what train.precision = "bf16" alone means.
+enum class Precision { kBf16True, kBf16Mixed, k32True };
+
+Precision precision_of(const RunSpec& r, const frameworks::StepSettings& s) {
   const auto bf16 = [](DType type) { return type == DType::kNone || type == DType::kBF16; };
   const bool adapts = r.mode != RunMode::kFull;
-  if (r.compute != DType::kBF16 || (adapts && !s.nf4 && !bf16(r.memory.frozen)))
-    reject("a precision other than \"bf16\" in litgpt", "its precision bf16-true was compared");
+  const bool f32 = r.compute == DType::kF32 || r.compute == DType::kTF32;
+  if ((r.compute != DType::kBF16 && !f32) || (adapts && (f32 || (!s.nf4 && !bf16(r.memory.frozen)))))
+    reject(adapts ? "a precision other than \"bf16\" in finetune_lora of litgpt"
+                  : "a precision other than \"bf16\" and \"fp32\" in litgpt",
+           adapts ? "its precision bf16-true was compared" : "of Fabric bf16 and f32 were compared");
+  if (adapts) return Precision::kBf16True;
+  const Precision precision = f32                       ? Precision::k32True
+                              : r.weight == DType::kF32 ? Precision::kBf16Mixed
+                                                        : Precision::kBf16True;
   for (const auto& [type, key] :
        {std::pair{r.grad, "plan.gradients"}, {r.moment, "plan.moments"}, {r.weight, "plan.weights"}})
     // f32 is the default of the run file, so it may not have been asked for.
-    if (!bf16(type) && type != DType::kF32 && !adapts)
+    if (type != DType::kF32 && (precision != Precision::kBf16True || !bf16(type)) && type != DType::kNone)
       reject(std::string(key) + " = \"" + std::string(run_file_name(type)) + "\"",
-             "with precision bf16-true litgpt has every tensor in bf16");
+             precision == Precision::kBf16True ? "with precision bf16-true litgpt has every tensor in bf16"
+                                               : "litgpt has f32 weights, gradients and moments");
+  return precision;
 }
 
-/// On several devices finetune_lora shards with fully_shard and recomputes every layer, without a choice.
+void set_types(Precision precision, frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  using frameworks::Element;
+  s.weights = precision == Precision::kBf16True ? Element::kBF16 : Element::kF32;
+  s.autocast = precision == Precision::kBf16Mixed;
+  const char* const logits = " Its f32 logits are kept until the next micro-batch has computed its own.";
+  notes.push_back((precision == Precision::kBf16True ? "litgpt has weights and moments in bf16 (bf16-true)."
+                   : s.autocast ? "litgpt has weights and moments in f32 and autocast to bf16 (bf16-mixed)."
+                                : std::string("litgpt has every tensor in f32 (32-true).")) +
+                  logits);
+}
+
+/// On several devices finetune_lora shards with fully_shard and finetune_full with FSDPStrategy of Fabric;
+/// both recompute every layer, without a choice.
 void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<std::string>& notes) {
   if (r.parallel.data == 1) {
     if (s.checkpoint) reject("recomputation in litgpt", "on one device litgpt keeps all activations");
     return;
   }
-  if (!s.lora_rank)
-    reject("full training on several ranks in litgpt",
-           "the FSDP of torch with flat parameters is not replayed");
   if (s.nf4) reject("NF4 weights on several ranks", "litgpt refuses them");
   if (!s.checkpoint)
-    reject("several ranks without recomputation in litgpt", "it recomputes every layer there",
+    reject("several ranks without recomputation in litgpt",
+           "its finetune commands recompute every layer there, and pretrain compiles the model",
            "set train.recompute to \"full\"");
   if (r.parallel.zero != 3)
     reject("parallel.zero = " + std::to_string(r.parallel.zero) + " with several ranks in litgpt",
-           "finetune_lora shards with fully_shard", "set parallel.zero to 3");
+           "its finetune commands shard weights, gradients and moments", "set parallel.zero to 3");
   s.ddp.on = false;
-  s.fsdp.ranks = r.parallel.data;
-  s.fsdp.shards = s.fsdp.reduce = frameworks::Element::kBF16;
-  s.fsdp.reduce_every_micro_batch = false;
-  notes.push_back("FSDP2: " + std::to_string(s.fsdp.ranks) +
-                  " ranks; every layer and the model are units, in bf16.");
+  frameworks::FsdpPolicy& f = s.fsdp;
+  f.ranks = r.parallel.data;
+  f.shards = s.weights;
+  f.reduce_every_micro_batch = false;
+  const std::string ranks = std::to_string(f.ranks) + " ranks; every layer and the model are units";
+  if (s.lora_rank) {
+    f.reduce = s.weights;
+    notes.push_back("FSDP2: " + ranks + ", in bf16.");
+    return;
+  }
+  // FSDPStrategy: FULL_SHARD, use_orig_params, and the defaults of torch otherwise.
+  f.flat = f.original_parameters = true;
+  f.backward_prefetch = frameworks::BackwardPrefetch::kBefore;
+  // FSDPPrecision: in bf16-mixed weights are gathered and gradients reduced in bf16.
+  if (s.autocast) s.weights = frameworks::Element::kBF16;
+  f.reduce = s.weights;
+  notes.push_back("FSDP1: " + ranks + " of flat parameters. Gradients are reduced in the last micro-batch" +
+                  (f.is_mixed() ? ", in bf16; shards are f32." : "."));
+  notes.push_back(
+      "Memory of flat parameters that other streams still use after its last use is not counted.");
 }
 
 }  // namespace
@@ -68,7 +105,7 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::Step
   s.double_quantized = r.memory.double_quantized;
   if (r.mode == RunMode::kQlora && !s.nf4)
     reject("this base of litgpt", "of quantized bases nf4 is replayed");
-  check_precision(r, s);
+  set_types(precision_of(r, s), s, notes);
   constexpr std::uint32_t kMlp = frameworks::kLoraGate | frameworks::kLoraUp | frameworks::kLoraDown;
   const std::uint32_t mlp = r.lora_targets & kMlp;
   if (s.lora_rank && mlp && mlp != kMlp)
@@ -78,11 +115,6 @@ void set_litgpt(const model::Architecture& a, const RunSpec& r, frameworks::Step
   if (s.attention == frameworks::AttentionKernel::kEager)
     reject("plan.attention = \"materialised\"", "litgpt calls scaled_dot_product_attention");
   s.modules = frameworks::ModelSource::kLitgpt;
-  s.weights = frameworks::Element::kBF16;
-  notes.push_back(
-      "litgpt has weights and moments in bf16 (bf16-true). Its f32 logits are kept until the next "
-      "micro-batch "
-      "has computed its own.");
   if (s.lora_dropout > 0)
     notes.push_back("The inputs of the adapters pass a dropout (lora.dropout), whose masks are kept.");
   if (a.tied) notes.push_back("litgpt does not tie the head to the embedding: both are counted.");

@@ -278,6 +278,9 @@ BOOST_AUTO_TEST_CASE(litgpt_and_torchtune_shard_over_several_devices) {
   BOOST_TEST(value(s, "train.grad_accum") == "2");  // 9 / 4 rounded down
   s = settings("l.yaml", job + "lora_r: 4\nlora_key: true\n");
   BOOST_TEST(value(s, "lora.targets") == R"(["q_proj", "k_proj", "v_proj"])");
+  BOOST_TEST(value(s, "lora.base") == "fp32");  // bf16-mixed
+  s = settings("l.yaml", job + "precision: bf16-true\nlora_r: 4\n");
+  BOOST_TEST(value(s, "lora.base") == "");
   s = settings("t.yaml",
                "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 1\ndtype: bf16\n",
                kModelOf8Ranks);

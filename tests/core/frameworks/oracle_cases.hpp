@@ -12,8 +12,8 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora",
-/// "deepspeed-offload", "fsdp1".
+/// "torchtune", "litgpt", "litgpt-full", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora",
+/// "deepspeed-offload", "fsdp1", "fsdp1-lora".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -166,6 +166,8 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   }
   if (c.contains("litgpt")) {
     s.modules = ModelSource::kLitgpt;
+    // "bf16-mixed" of Fabric is autocast, also where FSDP1 gathers in bf16.
+    if (s.fsdp.flat && s.fsdp.is_mixed()) s.autocast = true;
     s.lora_targets = targets.ends_with("+mlp") ? kLoraGate | kLoraUp | kLoraDown : 0u;
     for (const char target : targets.substr(0, targets.find('+')))
       s.lora_targets |= target == 'q' ? kLoraQ : target == 'k' ? kLoraK : target == 'v' ? kLoraV : kLoraO;

@@ -145,6 +145,19 @@ BOOST_AUTO_TEST_CASE(the_state_of_a_device_is_not_cached) {
   BOOST_TEST((status("") == tp::Status::kOk));
 }
 
+BOOST_AUTO_TEST_CASE(a_registry_with_other_options_has_the_same_candidates_without_a_scan) {
+  Case c;
+  c.plugins.copy("toy");
+  Host host(c.plugins);
+  c.plugins.copy("good");  // a scan would find it
+  const auto other = host->with_plugin_options({{"toy", {{"do", "no device"}}}});
+  BOOST_TEST(other->candidates().size() == 1u);
+  other->probe_all();
+  BOOST_TEST((other->candidates().at(0).status == tp::Status::kUnavailable));
+  host->probe_all();  // with its own options
+  BOOST_TEST((host->candidates().at(0).status == tp::Status::kOk));
+}
+
 BOOST_AUTO_TEST_CASE(a_damaged_or_foreign_cache_is_rebuilt) {
   Case c;
   age(c.plugins.copy("good"));

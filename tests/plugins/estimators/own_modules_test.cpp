@@ -102,9 +102,19 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
       "parallel.zero = 0 with several ranks",
       [](RunSpec& run) { run.parallel.data = 2, run.recompute = Recompute::kFull; }, llama);
   refused(
-      "full training on several ranks",
+      "plan.moments = \"bf16\"",
       [](RunSpec& run) {
-        run.mode = RunMode::kFull, run.lora_rank = run.lora_targets = 0, run.parallel.data = 2;
+        run.mode = RunMode::kFull, run.lora_rank = run.lora_targets = 0;
+        run.weight = DType::kF32, run.moment = DType::kBF16;
+      },
+      llama);
+  refused(
+      "a precision other than \"bf16\" in finetune_lora", [](RunSpec& run) { run.compute = DType::kF32; },
+      llama);
+  refused(
+      "a precision other than \"bf16\" and \"fp32\"",
+      [](RunSpec& run) {
+        run.mode = RunMode::kFull, run.lora_rank = run.lora_targets = 0, run.compute = DType::kF16;
       },
       llama);
   check_refused(r, {{"framework", "litgpt"}, {"cross_entropy", "plain"}, {"execution", "compile"}},
@@ -118,6 +128,47 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
   const std::uint64_t embedding = 2 * 32000ull * 4096;  // bytes; counted as it was and as it replaces itself
   BOOST_TEST(nf4 > 2 * embedding + linear / 2 + linear / 16);  // a scale of 4 bytes per 64 elements
   BOOST_TEST(nf4 < 2 * embedding + linear / 2 + linear / 16 + 30'000'000);
+}
+
+BOOST_AUTO_TEST_CASE(full_training_in_litgpt_allocates_what_pytorch_counts) {
+  std::size_t cases = 0, sharded = 0;
+  for (const nlohmann::json& record : test::oracle_records("litgpt-full")) {
+    const nlohmann::json& c = record.at("case");
+    const bool shards = c.contains("fsdp");
+    RunSpec r = run_of(c);
+    // As core/framework_files writes bf16-mixed; run_of() has bf16-true and 32-true.
+    if (c.at("precision") == "autocast" || (shards && c.at("fsdp").at("param") == "bf16"))
+      r.compute = DType::kBF16, r.weight = DType::kF32, r.master = DType::kNone;
+    if (shards) r.parallel.data = c.at("fsdp").at("world"), r.parallel.zero = 3;
+    pytorch::Options o = options_of(c);
+    o.framework = pytorch::Framework::kLitgpt;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
+    BOOST_TEST(replayed_peak(c, r, o) == measured_peak(record));
+    ++cases;
+    sharded += shards ? 1 : 0;
+  }
+  BOOST_TEST(cases == 36u);
+  BOOST_TEST(sharded >= 28u);
+}
+
+BOOST_AUTO_TEST_CASE(litgpt_shards_full_training_by_flat_parameters) {
+  RunSpec r = mixed_precision();
+  r.parallel.data = 8, r.parallel.zero = 3, r.recompute = Recompute::kFull;
+  const auto of = [&] { return estimate(r, {{"framework", "litgpt"}, {"cross_entropy", "plain"}}); };
+  const std::uint64_t parameters = model::count(model::from_model(llama_8b())).total;
+  const auto moments = [](const MemoryReport& report) {
+    return report.component_bytes(Component::kOptimizerState);
+  };
+  const MemoryReport narrow = of();
+  BOOST_TEST(has_note(narrow, "FSDP1: 8 ranks"));
+  BOOST_TEST(has_note(narrow, "(bf16-true)"));
+  BOOST_TEST(moments(narrow) >= 2u * 2 * parameters / 8);
+  BOOST_TEST(moments(narrow) < 2u * 2 * parameters / 8 + (1u << 20));
+  r.weight = DType::kF32, r.master = DType::kNone;
+  const MemoryReport mixed = of();
+  BOOST_TEST(has_note(mixed, "(bf16-mixed)"));
+  BOOST_TEST(moments(mixed) >= 2u * 4 * parameters / 8);
+  BOOST_TEST(moments(mixed) < 2u * 4 * parameters / 8 + (1u << 20));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
