@@ -63,6 +63,8 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     float* from = data(positions_[i], scope);
     if (!from) continue;  // the optimizer does not have this moment
+    // Frozen weights are those that the host loaded: it does not need them back.
+    if (program_.run.mode == RunMode::kLora && program_.tensor_infos[i].part == AdapterPart::kNone) continue;
     th_tensor t = describe_tensor(program_.tensor_infos[i]);
     t.data = from;
     send_tensor(sink, t);

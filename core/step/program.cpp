@@ -55,6 +55,10 @@ constexpr OpInfo kOps[] = {
     {"cross_entropy", 3, bits({cross_entropy::kLogits, cross_entropy::kScalars}), 0},
     {"head_bwd", 4, bits({head_bwd::kHf, head_bwd::kGradHead}), 0},
     {"add_grad", 2, bits({add_grad::kGrad}), 0},
+    {"lora_b", 3, bits({lora_b::kY}), 0},
+    {"lora_b_dx", 2, 0, 0},
+    {"lora_b_dw", 3, bits({lora_b_dw::kGradWeight}), 0},
+    {"linear_dx_add", 3, bits({linear_dx_add::kDx}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 

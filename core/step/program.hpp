@@ -84,6 +84,11 @@ enum class OpKind : std::uint8_t {
   kCrossEntropy,
   kHeadBwd,
   kAddGrad,
+  // Adapters (core/model/adapters.hpp). A is multiplied by kLinear and kLinearDw, like any other weight.
+  kLoraB,
+  kLoraBDx,
+  kLoraBDw,
+  kLinearDxAdd,  // gradient of the input, added to
   kCount_,
 };
 
@@ -138,7 +143,8 @@ struct Slice {
   std::uint64_t first_element;  // offset in the parameter's buffer, in elements
 };
 
-/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape. q, k and v
+/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape. A frozen
+/// parameter, one of the model in a run that trains adapters, has only a weight. q, k and v
 /// share one buffer (rows q | k | v), as do gate and up and the matching biases: one matrix product instead
 /// of several.
 struct Param {
@@ -156,7 +162,7 @@ struct Program {
   std::vector<Op> ops;
   std::vector<Section> sections;
   std::vector<Param> params;             // in file order of their first tensor
-  std::vector<TensorInfo> tensor_infos;  // tensors(model)
+  std::vector<TensorInfo> tensor_infos;  // all_tensors(model, run)
 
   const Buffer& operator[](BufferId b) const { return buffers[b]; }
   /// The section of that kind; an empty range if the program has none (inference has no update).
