@@ -1,4 +1,5 @@
 // See replan.hpp.
+#include "core/model/adapters.hpp"
 #include "core/planning/replan.hpp"
 
 #include "core/placement/least_arena.hpp"
@@ -91,7 +92,8 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   request.elsewhere = request_.elsewhere || !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
     request.trainer = planned_trainer(c, registry_);
-  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
+  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run) &&
+      !trains_adapters(c.run)) {
     c.plugin_options[kModeSearchingTrainer]["mode"] = kLastMode;
     if (c.run.recompute == Recompute::kNone) c.run.recompute = Recompute::kFull;
   }

@@ -195,6 +195,9 @@ void require_supported(const RunSpec& r) {
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\", \"tf32\" or \"bf16\"");
   if (const PlannedOnly b = planned_only_setting(r)) refuse((b.key + " = " + b.value).c_str());
+  if (r.mode == RunMode::kLora)
+    throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer trains no adapters ([lora])",
+                           "set train.backend = \"cpu\", or remove the table to train all weights");
 }
 
 }  // namespace trainhost::cuda
