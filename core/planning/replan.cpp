@@ -1,7 +1,7 @@
 // See replan.hpp.
-#include "core/model/adapters.hpp"
 #include "core/planning/replan.hpp"
 
+#include "core/model/adapters.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"

@@ -20,7 +20,9 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   j["fan_in_fan_out"] = false;
   j["inference_mode"] = true;
   j["init_lora_weights"] = true;
-  j["lora_alpha"] = c.lora.alpha;
+  // PEFT states a whole number; another one is a float in its files too.
+  const auto whole = static_cast<std::int64_t>(c.lora.alpha);
+  j["lora_alpha"] = static_cast<double>(whole) == c.lora.alpha ? JsonValue(whole) : JsonValue(c.lora.alpha);
   j["lora_dropout"] = 0.0;
   j["peft_type"] = "LORA";
   j["r"] = static_cast<std::int64_t>(c.run.lora_rank);
@@ -36,10 +38,11 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
 
 void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
                    const fs::path& dir) {
-  checkpoint::ModelFiles files{"adapter_config.json", "adapter_model.safetensors", checkpoint::kPyTorchFormat};
+  checkpoint::ModelFiles files{"adapter_config.json", "adapter_model.safetensors",
+                               checkpoint::kPyTorchFormat};
   files.metadata["frozen_weights"] = frozen_content;
-  checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s)(0), {},
-                              files);
+  checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s)(0),
+                              {}, files);
 }
 
 }  // namespace trainhost::training

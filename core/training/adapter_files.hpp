@@ -1,5 +1,5 @@
-// Adapters as files of the PEFT library: adapter_config.json and adapter_model.safetensors. Written at the end of
-// a run that trains adapters, read to fold them into the weights of their model.
+// Adapters as files of the PEFT library: adapter_config.json and adapter_model.safetensors. Written at the
+// end of a run that trains adapters, read to fold them into the weights of their model.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -24,12 +24,12 @@ struct MergeRequest {
   std::filesystem::path output;   // folder of the merged model; must not exist
 };
 
-/// Writes a model directory with W + scale * B A in place of every adapted matrix W, in f32, and the other files
-/// of the model's folder (tokenizer, generation_config.json). Products are summed in double. Needs the memory of
-/// the largest matrix's adapter and a piece of the matrix. Returns the number of adapted matrices. Throws
-/// usage_error for an adapter that PEFT would apply in another way (DoRA, trained biases, embeddings), for
-/// tensors that do not belong to the model, and for weights other than those that the adapter was trained on,
-/// where the adapter says which.
+/// Writes a model directory with W + scale * B A in place of every adapted matrix W, in f32, and the other
+/// files of the model's folder (tokenizer, generation_config.json). Products are summed in double. Needs the
+/// memory of the largest matrix's adapter and a piece of the matrix. Returns the number of adapted matrices.
+/// Throws usage_error for an adapter that PEFT would apply in another way (DoRA, trained biases, embeddings),
+/// for tensors that do not belong to the model, and for weights other than those that the adapter was trained
+/// on, where the adapter says which.
 std::size_t merge_adapter(const MergeRequest& r);
 
 }  // namespace trainhost::training

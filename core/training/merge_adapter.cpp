@@ -1,5 +1,6 @@
-// Folds adapters in the layout of PEFT into the weights of their model: merge_adapter() of adapter_files.hpp. The
-// files are untrusted: every key that changes the arithmetic is checked, and every tensor against the model.
+// Folds adapters in the layout of PEFT into the weights of their model: merge_adapter() of adapter_files.hpp.
+// The files are untrusted: every key that changes the arithmetic is checked, and every tensor against the
+// model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,8 +26,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kConfigBytes = 16u << 20, kOtherBytes = 512u << 20, kPieceElements = 1u << 20;
 
 /// Files of a model folder that are copied as they are, if they exist.
-constexpr const char* kCopied[] = {"generation_config.json", "tokenizer.json",     "tokenizer.model",
-                                   "tokenizer_config.json",  "vocab.json",         "merges.txt",
+constexpr const char* kCopied[] = {"generation_config.json",  "tokenizer.json",    "tokenizer.model",
+                                   "tokenizer_config.json",   "vocab.json",        "merges.txt",
                                    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
 
 struct AdapterConfig {
@@ -69,20 +70,24 @@ AdapterConfig read_adapter_config(const fs::path& file) {
     throw usage_error(message, hint, at ? positions.where(at->begin) : Where{name});
   };
   if (j.text_of("peft_type") != "LORA")
-    fail(j.find("peft_type"), fmt::format("peft_type = \"{}\": only LORA can be merged", escaped(j.text_of("peft_type"), 80)),
+    fail(j.find("peft_type"),
+         fmt::format("peft_type = \"{}\": only LORA can be merged", escaped(j.text_of("peft_type"), 80)),
          "merge it with PEFT: merge_and_unload()");
   // Keys that change what an adapter computes, or that name trained tensors besides A and B.
-  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias", "modules_to_save",
-                          "rank_pattern", "alpha_pattern", "layer_replication", "trainable_token_indices",
-                          "target_parameters", "alora_invocation_tokens", "arrow_config", "velora_config",
-                          "kasa_config", "monteclora_config"})
+  for (const char* key :
+       {"use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias", "modules_to_save",
+        "rank_pattern", "alpha_pattern", "layer_replication", "trainable_token_indices", "target_parameters",
+        "alora_invocation_tokens", "arrow_config", "velora_config", "kasa_config", "monteclora_config"})
     if (const JsonValue* v = j.find(key); v && !is_neutral(*v))
-      fail(v, fmt::format("{} is set: such an adapter cannot be merged", key), "merge it with PEFT: merge_and_unload()");
+      fail(v, fmt::format("{} is set: such an adapter cannot be merged", key),
+           "merge it with PEFT: merge_and_unload()");
   // These replace the weights of the model before training.
   if (const JsonValue* init = j.find("init_lora_weights"); init && init->is_string())
     for (const char* kind : {"pissa", "olora", "loftq", "corda", "lora_ga"})
       if (init->string.starts_with(kind))
-        fail(init, fmt::format("init_lora_weights = \"{}\" changes the weights of the model", escaped(init->string, 80)),
+        fail(init,
+             fmt::format("init_lora_weights = \"{}\" changes the weights of the model",
+                         escaped(init->string, 80)),
              "merge it with PEFT: merge_and_unload()");
   const JsonValue *r = j.find("r"), *alpha = j.find("lora_alpha"), *rslora = j.find("use_rslora");
   if (!r || r->kind != JsonValue::Kind::kInteger || r->integer < 1 || r->integer > 65536)
@@ -107,7 +112,8 @@ std::vector<float> read_tensor(checkpoint::WeightSource& source, const TensorInf
   return out;
 }
 
-/// "model.layers.0.self_attn.q_proj.weight" of "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+/// "model.layers.0.self_attn.q_proj.weight" of
+/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
 std::string adapted_weight(const std::string& name) {
   constexpr std::string_view kPrefix = "base_model.model.", kSuffix = "lora_A.weight";
   return name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size()) + "weight";
@@ -137,12 +143,14 @@ std::map<std::string, Factors> read_factors(checkpoint::WeightSource& source, co
   if (wanted.empty()) throw usage_error("the adapter has no tensors");
   std::map<std::string, Factors> out;
   for (std::size_t i = 0; i < wanted.size(); i += 2)
-    out[adapted_weight(wanted[i].name)] = {read_tensor(source, wanted[i]), read_tensor(source, wanted[i + 1])};
+    out[adapted_weight(wanted[i].name)] = {read_tensor(source, wanted[i]),
+                                           read_tensor(source, wanted[i + 1])};
   return out;
 }
 
 /// piece = elements [first, first + n) of W, which become those of W + scale * B A. Sums in double.
-void add_product(const Factors& f, const TensorInfo& w, double scale, std::uint64_t first, std::span<float> piece) {
+void add_product(const Factors& f, const TensorInfo& w, double scale, std::uint64_t first,
+                 std::span<float> piece) {
   const std::uint64_t cols = w.dim[1], rank = f.b.size() / w.dim[0];
   std::vector<double> sum;
   for (std::uint64_t done = 0; done < piece.size();) {
@@ -154,15 +162,15 @@ void add_product(const Factors& f, const TensorInfo& w, double scale, std::uint6
       const float* a = f.a.data() + k * cols + col;
       for (std::uint64_t i = 0; i < n; ++i) sum[i] += b * a[i];
     }
-    for (std::uint64_t i = 0; i < n; ++i)
-      piece[done + i] = static_cast<float>(piece[done + i] + sum[i]);
+    for (std::uint64_t i = 0; i < n; ++i) piece[done + i] = static_cast<float>(piece[done + i] + sum[i]);
     done += n;
   }
 }
 
 /// Throws if the adapter names other weights than those of `source`.
 void require_same_weights(const checkpoint::WeightSource& adapter, checkpoint::WeightSource& source,
-                          const std::vector<TensorInfo>& infos, std::span<float> scratch, const fs::path& model) {
+                          const std::vector<TensorInfo>& infos, std::span<float> scratch,
+                          const fs::path& model) {
   const auto& metadata = adapter.files().front().metadata();
   const auto stated = metadata.find("frozen_weights");
   if (stated == metadata.end()) return;  // of PEFT, which does not state them
@@ -170,7 +178,8 @@ void require_same_weights(const checkpoint::WeightSource& adapter, checkpoint::W
   if (stated->second.starts_with("xxh3 ")) {
     checkpoint::Xxh3 hash;
     for (const TensorInfo& t : infos)
-      source.stream(t, scratch, [&](std::uint64_t, std::span<const float> v) { hash.update(std::as_bytes(v)); });
+      source.stream(t, scratch,
+                    [&](std::uint64_t, std::span<const float> v) { hash.update(std::as_bytes(v)); });
     now = "xxh3 " + hash.hex();
   }
   if (now == stated->second) return;
@@ -182,9 +191,9 @@ void require_same_weights(const checkpoint::WeightSource& adapter, checkpoint::W
 fs::path model_folder(const MergeRequest& r, const AdapterConfig& c) {
   if (!r.model.empty()) return r.model;
   if (!c.base.empty() && fs::is_directory(c.base)) return c.base;
-  throw usage_error(c.base.empty()
-                        ? "the adapter does not name its model"
-                        : fmt::format("base_model_name_or_path = \"{}\" is no folder here", escaped(c.base, 4096)),
+  throw usage_error(c.base.empty() ? "the adapter does not name its model"
+                                   : fmt::format("base_model_name_or_path = \"{}\" is no folder here",
+                                                 escaped(c.base, 4096)),
                     "--model DIR names the folder of the model");
 }
 

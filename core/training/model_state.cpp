@@ -322,10 +322,10 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
   }
   if (const auto frozen = found->meta.extra.find(kFrozenKey);
       frozen != found->meta.extra.end() && frozen->second != frozen_content)
-    throw usage_error(
-        fmt::format("the checkpoint has adapters of other weights: they were '{}' and are '{}'",
-                    escaped(frozen->second, 200), escaped(frozen_content, 200)),
-        "set model.weights, or train.seed for random weights, as they were, or train into another output.dir");
+    throw usage_error(fmt::format("the checkpoint has adapters of other weights: they were '{}' and are '{}'",
+                                  escaped(frozen->second, 200), escaped(frozen_content, 200)),
+                      "set model.weights, or train.seed for random weights, as they were, or train into "
+                      "another output.dir");
   // Another kernel set (another CPU or GPU) rounds differently. The run is still correct, so it is only
   // noted.
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)

@@ -74,8 +74,8 @@ std::filesystem::path save_checkpoint(checkpoint::Store& store, const checkpoint
 /// Loads the newest intact checkpoint. Throws usage_error with the keys that differ from the run that wrote
 /// it, or if there is none. train.steps may differ; then optimizer.warmup_steps of `c` is set to that of the
 /// run before, unless it was given. Calls `say` for that, for skipped checkpoints, and for a different kernel
-/// set or other options of the trainer. `frozen_content`: of load_frozen_weights(); another one than that of the
-/// checkpoint is a usage_error.
+/// set or other options of the trainer. `frozen_content`: of load_frozen_weights(); another one than that of
+/// the checkpoint is a usage_error.
 Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std::string& data_content,
                            const checkpoint::Store& store, std::span<float> scratch,
                            const std::function<void(const std::string&)>& say,

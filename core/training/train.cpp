@@ -218,7 +218,8 @@ void TrainingRun::start_save() {
   finish_save();
   Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt, source_.valid_content};
   if (evaluated_after_ == steps_done_) progress.validation_loss = validation_loss_;
-  const checkpoint::Meta meta = checkpoint_meta(*session_, config_, choice_.id, source_.content, progress, frozen_content_);
+  const checkpoint::Meta meta =
+      checkpoint_meta(*session_, config_, choice_.id, source_.content, progress, frozen_content_);
   checkpointed_ns_ = now_ns();
   if (config_.output.async_checkpoints) {
     copy_->take(*session_);

@@ -139,8 +139,8 @@ struct InitArguments {
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
-                 VerifyArguments, GenerateArguments, MergeArguments, DataInfoArguments,
-                 DataTokenizeArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
+                 VerifyArguments, GenerateArguments, MergeArguments, DataInfoArguments, DataTokenizeArguments,
+                 PluginsListArguments, PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
                  PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean

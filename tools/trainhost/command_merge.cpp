@@ -1,4 +1,5 @@
-// trainhost merge: folds an adapter into the weights of its model. The work is core/training/merge_adapter.cpp.
+// trainhost merge: folds an adapter into the weights of its model. The work is
+// core/training/merge_adapter.cpp.
 #include <fmt/format.h>
 
 #include "core/base/json_value.hpp"

@@ -243,11 +243,13 @@ void add_merge(Parser& p) {
   auto [app, a] = p.add<MergeArguments>(
       p.root, "merge", "Fold an adapter into the weights of its model.",
       "Example:\n  trainhost merge runs/lora/adapter -o merged\n\n"
-      "Reads adapter_config.json and adapter_model.safetensors, as `trainhost train` with [lora] and PEFT write\n"
+      "Reads adapter_config.json and adapter_model.safetensors, as `trainhost train` with [lora] and PEFT "
+      "write\n"
       "them, and writes a model folder in f32 that generate, transformers and llama.cpp read.");
   add_common(*app, a->common, 0);
   add_text(*app, "ADAPTER", a->adapter, "(required)", "Merge the adapter in this folder.")->required();
-  add_text(*app, "-o,--output", a->output, "DIR", "Write the model to this new folder (required).")->required();
+  add_text(*app, "-o,--output", a->output, "DIR", "Write the model to this new folder (required).")
+      ->required();
   add_text(*app, "--model", a->model, "DIR",
            "Merge into the weights in this folder [base_model_name_or_path of the adapter].");
 }

@@ -28,8 +28,9 @@ runfile::RunConfig load_verified_run(const CommonArguments& a) {
   any_precision.precision = "fp32";
   runfile::reject_unsupported(any_precision);
   if (trains_adapters(c.run))
-    throw usage_error("verify tests contracts of runs that train all weights, but the run has [lora]",
-                      "remove the table; `trainhost train` compares predicted and measured memory of this run");
+    throw usage_error(
+        "verify tests contracts of runs that train all weights, but the run has [lora]",
+        "remove the table; `trainhost train` compares predicted and measured memory of this run");
   return c;
 }
 

@@ -1,6 +1,6 @@
-// Training adapters on the CPU trainer: loss and gradients compared with the reference model in double that has
-// the adapters merged into its weights, W + scale * B A, and the chain rule: dA = scale * B^T dW,
-// dB = scale * dW A^T. So the reference knows nothing of adapters.
+// Training adapters on the CPU trainer: loss and gradients compared with the reference model in double that
+// has the adapters merged into its weights, W + scale * B A, and the chain rule: dA = scale * B^T dW, dB =
+// scale * dW A^T. So the reference knows nothing of adapters.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -123,7 +123,8 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedM
     for (const auto& [name, g] : expected)
       for (double x : g) norm += x * x;
     norm = std::sqrt(norm);
-    for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers}) {
+    for (Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers}) {
       const std::uint32_t accumulate = 1u << variant % 3;
       r.recompute = recompute, r.accumulate = accumulate, r.micro_batch = 4 / accumulate;
       if (recompute == Recompute::kLayers) r.recompute_layers = {0, 1, 0};
@@ -170,7 +171,8 @@ BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters, kAdaptedModel
   const Weights whole = merged(z.spec, r, base, adapters);
   CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2, true);
   fixture.load(united(base, adapters));
-  const Ids ids = random_tokens(2 * z.seq, z.spec.vocab, 1), targets = random_targets(2 * z.seq, z.spec.vocab, 2);
+  const Ids ids = random_tokens(2 * z.seq, z.spec.vocab, 1),
+            targets = random_targets(2 * z.seq, z.spec.vocab, 2);
   const double loss = reference::Model(z.spec, z.seq).loss(whole, ids, targets);
   BOOST_TEST(std::abs(fixture.evaluate(ids, targets).loss - loss) <= 4e-6 * loss);
   const Ids one(ids.begin(), ids.begin() + z.seq);
