@@ -36,10 +36,9 @@ struct ModelFiles {
   TensorMetadata metadata = kPyTorchFormat;
 };
 
-/// Writes a Hugging Face model directory: config.json, model.safetensors (or the names in `files`, of an adapter)
-/// and the small files of `others`
-/// (name -> content), completely or not at all. Replaces an existing directory in one step and keeps its
-/// other files.
+/// Writes a Hugging Face model directory: config.json, model.safetensors (or the names in `files`, of an
+/// adapter) and the small files of `others` (name -> content), completely or not at all. Replaces an existing
+/// directory in one step and keeps its other files.
 void write_model_dir(const std::filesystem::path& dir, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
                      const std::map<std::string, std::string>& others = {}, const ModelFiles& files = {});

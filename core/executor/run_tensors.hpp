@@ -22,7 +22,7 @@ class Tensors {
   /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
   /// threads.
   void init(std::uint64_t seed, Backend& backend);
-  /// Passes every tensor of that scope to the sink, complete, in checkpoint order: trained_tensors() of the run.
+  /// Passes every tensor of that scope to the sink, complete, in checkpoint order.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:

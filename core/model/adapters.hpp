@@ -1,6 +1,6 @@
-// Low-rank adapters (LoRA, Hu et al. 2021) of a run: which tensors they add to a model, in the names and shapes
-// of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r computes
-// y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. Only the adapters are trained.
+// Low-rank adapters (LoRA, Hu et al. 2021) of a run: which tensors they add to a model, in the names and
+// shapes of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r
+// computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. Only the adapters are trained.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,9 +23,10 @@ AdapterGroup adapter_group(TensorRole matrix);
 /// One adapted matrix inside a product. Units: elements.
 struct AdapterBlock {
   TensorRole matrix;
-  std::uint64_t outputs;         // rows of the matrix
-  std::uint64_t output_column;   // its first column in the output of the product
-  std::uint64_t inner_column;    // its first column in u = x A^T, in which the adapters of a product are side by side
+  std::uint64_t outputs;        // rows of the matrix
+  std::uint64_t output_column;  // its first column in the output of the product
+  std::uint64_t
+      inner_column;  // its first column in u = x A^T, in which the adapters of a product are side by side
   std::uint64_t first_row_of_b;  // in the stacked B of the product
 };
 
@@ -33,8 +34,8 @@ struct AdapterBlock {
 struct AdapterBlocks {
   std::array<AdapterBlock, 3> block{};
   std::uint32_t count = 0;
-  std::uint64_t inputs = 0;    // columns of every matrix of the product
-  std::uint64_t width = 0;     // columns of the product's output
+  std::uint64_t inputs = 0;     // columns of every matrix of the product
+  std::uint64_t width = 0;      // columns of the product's output
   std::uint64_t rows_of_b = 0;  // sum of the outputs of the blocks
   std::span<const AdapterBlock> all() const { return {block.data(), count}; }
 };
@@ -48,8 +49,8 @@ bool trains_adapters(const RunSpec& r);
 /// lora_alpha * sqrt(rank), so that trainers know one formula.
 double adapter_scale(const RunSpec& r);
 
-/// A and B of every adapted matrix; empty unless the run trains adapters. Per layer and product: the A's of its
-/// matrices, then their B's. "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+/// A and B of every adapted matrix; empty unless the run trains adapters. Per layer and product: the A's of
+/// its matrices, then their B's. "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
 std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r);
 /// tensors(m), then adapter_tensors(m, r): everything that a trainer has in memory.
 std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r);

@@ -83,8 +83,8 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
       {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
       {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
-      // Adapters (RunMode::kLora) are trained: of matrices of the layers, without dropout, over weights in the
-      // type of the run.
+      // Adapters (RunMode::kLora) are trained: of matrices of the layers, without dropout, over weights in
+      // the type of the run.
       {memory.frozen != DType::kNone && memory.frozen != r.weight, "lora.base", type(memory.frozen)},
       {memory.double_quantized, "lora.double_quant", "true"},
       {memory.dora, "lora.dora", "true"},

@@ -60,8 +60,8 @@ struct ModelSpec;
 struct RunSpec;
 
 /// Run-file key and value of the first setting that no step program implements ("parallel.tensor",
-/// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and what
-/// [lora] can only plan (quantized weights, DoRA, dropout, the head). Inference and recompute = "auto"
+/// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and
+/// what [lora] can only plan (quantized weights, DoRA, dropout, the head). Inference and recompute = "auto"
 /// (resolved by the host) are implemented.
 struct PlannedOnly {
   std::string key, value;

@@ -63,8 +63,9 @@ struct ParameterCounts {
 ParameterCounts count_parameters(const ModelSpec& m);
 
 /// Fills out[i] with the initial value of element `first + i` (row-major) of tensor `t`: norms 1, biases 0,
-/// matrices N(0, initializer_range), A of an adapter uniform in +-1/sqrt(inputs) and B 0, as PEFT does. A pure function of (seed, tensor name, element index): every trainer
-/// starts from the same bits on any device and in any order.
+/// matrices N(0, initializer_range), A of an adapter uniform in +-1/sqrt(inputs) and B 0, as PEFT does. A
+/// pure function of (seed, tensor name, element index): every trainer starts from the same bits on any device
+/// and in any order.
 void init_tensor(const ModelSpec& m, const TensorInfo& t, std::uint64_t seed, std::uint64_t first,
                  std::span<float> out);
 

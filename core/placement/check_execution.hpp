@@ -291,8 +291,8 @@ class ValueRun {
   Value lora_inner(TensorRole r, std::int32_t l) const {
     return value(Quantity::kLoraInner, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
   }
-  /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first matrix
-  /// may be another one.
+  /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first
+  /// matrix may be another one.
   static TensorRole first_matrix(TensorRole r) {
     switch (adapter_group(r)) {
       case AdapterGroup::kQkv:
@@ -306,7 +306,8 @@ class ValueRun {
     }
     return r;
   }
-  /// The product whose A or B (`part`), or its gradient, is in slot k. False, with a finding, for other buffers.
+  /// The product whose A or B (`part`), or its gradient, is in slot k. False, with a finding, for other
+  /// buffers.
   bool adapted_product(In k, AdapterPart part, Product& out, TensorRole& r, std::int32_t& l) {
     const BufferId b = original(in(k));
     r = params_.role(b), l = params_.layer(b);

@@ -147,7 +147,7 @@ void ValueRun::rms_norm_bwd() {
     need(rms_norm_bwd::kDxIn, grad(value(Quantity::kResidual, at + 1)));
   scratch(rms_norm_bwd::kPartials);
   contributes_unless_frozen(rms_norm_bwd::kGradWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
-              params_.layer(original(in(rms_norm_bwd::kWeight))));
+                            params_.layer(original(in(rms_norm_bwd::kWeight))));
   give(rms_norm_bwd::kDx, grad(value(Quantity::kResidual, at)));
 }
 

@@ -3,7 +3,6 @@
 // program is not trusted: violations become findings, and every index from it is checked before it is used.
 #include "core/placement/check_params.hpp"
 
-
 #include "core/step/operands.hpp"
 
 namespace trainhost::placement {

@@ -157,7 +157,8 @@ void check_params(const Program& p, Findings& f) {
         f.add("gradient, moments or master copy of " + w.name() +
               " have another shape or are not persistent");
     // Beside adapters the weights of the model are frozen.
-    const bool adapter = !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
+    const bool adapter =
+        !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
     const bool trains = p.run.mode == RunMode::kFull || (adapter && p.run.mode == RunMode::kLora),
                adam = p.run.optimizer == Optimizer::kAdamW;
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
@@ -171,7 +172,8 @@ void check_params(const Program& p, Findings& f) {
   for (std::size_t t = 0; t < times_contained.size(); ++t)
     if (times_contained[t] != 1)
       f.add(p.tensor_infos[t].name + " is in " + std::to_string(times_contained[t]) + " parameters");
-  if (p.tensor_infos.size() != all_tensors(p.model, p.run).size()) f.add("the tensors are not those of the model");
+  if (p.tensor_infos.size() != all_tensors(p.model, p.run).size())
+    f.add("the tensors are not those of the model");
 }
 
 }  // namespace

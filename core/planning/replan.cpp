@@ -23,7 +23,6 @@ constexpr const char *kModeSearchingTrainer = "cuda", *kLastMode = "streamed";
 
 /// The estimator that places step programs: a run whose placement::least_arena() exceeds the budget does not
 /// fit.
-constexpr const char* kProgramEstimator = "llama";
 
 RunSpec without_budgets(RunSpec run) {
   run.device_budget = run.host_budget = 0;

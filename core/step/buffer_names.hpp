@@ -75,14 +75,16 @@ inline constexpr ParamRoles kFinalNorm{"w.final_norm", "grad.final_norm", "m.fin
 inline constexpr ParamRoles kHead{"w.head", "grad.head", "m.head", "v.head", "master.head"};
 /// A and B of the adapters of a product, stacked by rows, by AdapterGroup.
 inline constexpr ParamRoles kLoraA[] = {
-                                   {"w.qkv_lora_a", "grad.qkv_lora_a", "m.qkv_lora_a", "v.qkv_lora_a", "master.qkv_lora_a"},
-                                   {"w.o_lora_a", "grad.o_lora_a", "m.o_lora_a", "v.o_lora_a", "master.o_lora_a"},
-                                   {"w.gate_up_lora_a", "grad.gate_up_lora_a", "m.gate_up_lora_a", "v.gate_up_lora_a", "master.gate_up_lora_a"},
-                                   {"w.down_lora_a", "grad.down_lora_a", "m.down_lora_a", "v.down_lora_a", "master.down_lora_a"}};
+    {"w.qkv_lora_a", "grad.qkv_lora_a", "m.qkv_lora_a", "v.qkv_lora_a", "master.qkv_lora_a"},
+    {"w.o_lora_a", "grad.o_lora_a", "m.o_lora_a", "v.o_lora_a", "master.o_lora_a"},
+    {"w.gate_up_lora_a", "grad.gate_up_lora_a", "m.gate_up_lora_a", "v.gate_up_lora_a",
+     "master.gate_up_lora_a"},
+    {"w.down_lora_a", "grad.down_lora_a", "m.down_lora_a", "v.down_lora_a", "master.down_lora_a"}};
 inline constexpr ParamRoles kLoraB[] = {
-                                   {"w.qkv_lora_b", "grad.qkv_lora_b", "m.qkv_lora_b", "v.qkv_lora_b", "master.qkv_lora_b"},
-                                   {"w.o_lora_b", "grad.o_lora_b", "m.o_lora_b", "v.o_lora_b", "master.o_lora_b"},
-                                   {"w.gate_up_lora_b", "grad.gate_up_lora_b", "m.gate_up_lora_b", "v.gate_up_lora_b", "master.gate_up_lora_b"},
-                                   {"w.down_lora_b", "grad.down_lora_b", "m.down_lora_b", "v.down_lora_b", "master.down_lora_b"}};
+    {"w.qkv_lora_b", "grad.qkv_lora_b", "m.qkv_lora_b", "v.qkv_lora_b", "master.qkv_lora_b"},
+    {"w.o_lora_b", "grad.o_lora_b", "m.o_lora_b", "v.o_lora_b", "master.o_lora_b"},
+    {"w.gate_up_lora_b", "grad.gate_up_lora_b", "m.gate_up_lora_b", "v.gate_up_lora_b",
+     "master.gate_up_lora_b"},
+    {"w.down_lora_b", "grad.down_lora_b", "m.down_lora_b", "v.down_lora_b", "master.down_lora_b"}};
 }  // namespace role
 }  // namespace trainhost::step

@@ -9,8 +9,8 @@
 namespace trainhost::step {
 namespace {
 
-/// The part of a layer that has a gradient in this run. Below the first adapted matrix of the model nothing is
-/// trained, so no gradient is computed.
+/// The part of a layer that has a gradient in this run. Below the first adapted matrix of the model nothing
+/// is trained, so no gradient is computed.
 struct Reach {
   std::int32_t layer = -1;  // -1: down to the embedding
   std::uint32_t group = 0;  // of the first adapted product in that layer
@@ -30,8 +30,8 @@ Reach reach_of(const Builder& b) {
   return {};
 }
 
-/// Backward of y = x w^T + b with its adapters: first the gradients of the weights, with the last use of x, then
-/// dx = dy w. Returns kNoBuffer if nothing before the product needs dx.
+/// Backward of y = x w^T + b with its adapters: first the gradients of the weights, with the last use of x,
+/// then dx = dy w. Returns kNoBuffer if nothing before the product needs dx.
 BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy, BufferId x,
                     const Weight& w, const Weight& bias, const LayerWeights& layer, const LayerActs& acts,
                     const char* dx_role, std::uint64_t dx_cols) {
@@ -57,7 +57,8 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
   return dx;
 }
 
-/// Gradient of the norm's weight, unless it is frozen, and dx: written if `fresh`, else added to the residual gradient.
+/// Gradient of the norm's weight, unless it is frozen, and dx: written if `fresh`, else added to the residual
+/// gradient.
 void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd, const Weight& w,
               BufferId dx, bool fresh, const char* partials_role) {
   const BufferId partials = b.scratch(partials_role, l, b.p.traits.slots, b.p.model.hidden);
@@ -100,8 +101,8 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
          {d_qkv, a.qk_pre, a.qk_rstd, w.q_norm.w, w.k_norm.w, w.q_norm.grad, w.k_norm.grad, partials},
          {d_qkv, w.q_norm.grad, w.k_norm.grad}, kFirstWrite);
   }
-  const BufferId d_h1 = linear_bwd(b, reach, l, AdapterGroup::kQkv, d_qkv, a.h1, w.qkv, w.qkv_bias, w, a,
-                                   role::kDH1, m.hidden);
+  const BufferId d_h1 =
+      linear_bwd(b, reach, l, AdapterGroup::kQkv, d_qkv, a.h1, w.qkv, w.qkv_bias, w, a, role::kDH1, m.hidden);
   if (d_h1 == kNoBuffer) return false;
   norm_bwd(b, l, d_h1, a.x, a.rstd1, w.norm1, dx, false, role::kNorm1Partials);
   return true;

@@ -86,8 +86,8 @@ std::vector<ParamDraft> collect_params(Builder& b) {
     const TensorInfo& t = b.p.tensor_infos[i];
     const ParamTarget target = target_of(b.weights, t);
     if (drafts.empty() || drafts.back().target.weight != target.weight)
-      drafts.push_back({target, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1,
-                        t.part != AdapterPart::kNone, {}});
+      drafts.push_back(
+          {target, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1, t.part != AdapterPart::kNone, {}});
     ParamDraft& d = drafts.back();
     assert((t.rank == 1 ? 1 : t.dim[1]) == d.cols && "tensors of one parameter have equal columns");
     d.slices.push_back({i, checked_mul(d.rows, d.cols)});

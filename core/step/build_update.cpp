@@ -9,7 +9,8 @@ void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
   const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.traits.slots, 1, DType::kF64);
   for (const Param& q : b.p.params)
-    if (q.grad != kNoBuffer) b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
+    if (q.grad != kNoBuffer)
+      b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
   for (const Param& q : b.p.params) {
     if (q.grad == kNoBuffer) continue;  // frozen
     const std::int32_t l = b.p[q.grad].layer;

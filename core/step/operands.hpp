@@ -104,14 +104,14 @@ inline constexpr Out kLogits{0};  // [M,V]
 
 /// Gradients of kRmsNorm. dx is written with flag kFreshDx, else added to.
 namespace rms_norm_bwd {
-inline constexpr In kDy{0};              // [M,H]
-inline constexpr In kX{1};               // [M,H] input of the norm
-inline constexpr In kRstd{2};            // [M] f32
-inline constexpr In kWeight{3};          // [H]
-inline constexpr In kDxIn{4};            // [M,H], the same buffer as kDx; absent with kFreshDx
-inline constexpr In kGradWeight{5};      // [H] f32, +=; absent if the weight is frozen
-inline constexpr In kPartials{6};        // f32[slots,H] scratch, one partial sum per slot; also if it is frozen
-inline constexpr Out kDx{0};             // [M,H]
+inline constexpr In kDy{0};          // [M,H]
+inline constexpr In kX{1};           // [M,H] input of the norm
+inline constexpr In kRstd{2};        // [M] f32
+inline constexpr In kWeight{3};      // [H]
+inline constexpr In kDxIn{4};        // [M,H], the same buffer as kDx; absent with kFreshDx
+inline constexpr In kGradWeight{5};  // [H] f32, +=; absent if the weight is frozen
+inline constexpr In kPartials{6};    // f32[slots,H] scratch, one partial sum per slot; also if it is frozen
+inline constexpr Out kDx{0};         // [M,H]
 inline constexpr Out kGradWeightOut{1};  // the same buffer as kGradWeight
 }  // namespace rms_norm_bwd
 

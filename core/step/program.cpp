@@ -100,6 +100,15 @@ std::string op_label(const Program& p, const Op& op) {
   return label;
 }
 
+/// By the role name of the buffer: a look-up per operation must not search the parameters.
+AdapterBlocks lora_blocks(const Program& p, BufferId b) {
+  for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
+    if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad)
+      return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g));
+  assert(false && "the buffer is B of adapters, or its gradient");
+  return {};
+}
+
 /// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds
 /// belong to neither.
 bool runs_on_host(const Program& p, const Op& op) {

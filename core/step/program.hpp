@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/types.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
@@ -174,6 +175,10 @@ struct Program {
 /// True if the host runs the operation of a device program: its first operand is not in device memory.
 /// False for kCopy and kHold, which neither side computes.
 bool runs_on_host(const Program& p, const Op& op);
+
+/// The adapted matrices of the product whose stacked B, or its gradient, is in buffer b: of kLoraB and its
+/// gradients. b must be such a buffer.
+AdapterBlocks lora_blocks(const Program& p, BufferId b);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);

@@ -41,7 +41,7 @@ void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::s
   checkpoint::ModelFiles files{"adapter_config.json", "adapter_model.safetensors",
                                checkpoint::kPyTorchFormat};
   files.metadata["frozen_weights"] = frozen_content;
-  checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s)(0),
+  checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s, c)(0),
                               {}, files);
 }
 

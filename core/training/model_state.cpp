@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 constexpr const char* kScopeFile[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
 constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
                                     plugin::Scope::kMoment2};
+constexpr plugin::Scope kAdapterScope[] = {plugin::Scope::kAdapter, plugin::Scope::kMoment1,
+                                           plugin::Scope::kMoment2};
 
 /// Members of the manifest's extras; see Progress.
 constexpr const char *kRunKey = "run", *kOptionsKey = "trainer_options", *kOffsetKey = "batch_offset",
@@ -137,7 +139,7 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
 std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {
   const std::size_t n = 1 + static_cast<std::size_t>(planning::moment_count(c.run.optimizer));
   assert(n <= std::size(kScope));
-  return std::span(kScope).first(n);
+  return std::span(trains_adapters(c.run) ? kAdapterScope : kScope).first(n);
 }
 
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does
@@ -249,9 +251,9 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   return out;
 }
 
-std::string first_nonfinite_weight(plugin::Session& s) {
+std::string first_nonfinite_weight(plugin::Session& s, const runfile::RunConfig& c) {
   std::string found;
-  s.save(plugin::Scope::kWeights, [&](const plugin::TensorPiece& p) {
+  s.save(state_scopes(c).front(), [&](const plugin::TensorPiece& p) {
     if (!found.empty() || p.dtype != DType::kF32) return;
     const std::span<const float> values(static_cast<const float*>(p.data), p.count);
     if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) found = p.name;
@@ -259,8 +261,8 @@ std::string first_nonfinite_weight(plugin::Session& s) {
   return found;
 }
 
-StateSource state_of(plugin::Session& s) {
-  return [&s](std::size_t scope) { return source_of(s, kScope[scope]); };
+StateSource state_of(plugin::Session& s, const runfile::RunConfig& c) {
+  return [&s, scopes = state_scopes(c)](std::size_t scope) { return source_of(s, scopes[scope]); };
 }
 
 checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
@@ -337,8 +339,8 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
   if (const std::string note = other_options(found->meta, c); !note.empty()) say(note);
   // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
   for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
-    load_tensors(s, kScope[i], trained_tensors(c.model, c.run), c.model.tied, found->dir / kScopeFile[i],
-                 scratch);
+    load_tensors(s, state_scopes(c)[i], trained_tensors(c.model, c.run), c.model.tied,
+                 found->dir / kScopeFile[i], scratch);
   return progress_of(found->meta);
 }
 

@@ -55,12 +55,13 @@ Progress progress_of(const checkpoint::Meta& meta);
 /// data::Source::content.
 std::string resume_identity(const runfile::RunConfig& c, const std::string& data_content);
 
-/// The first tensor of the weights with a value that is not finite; "" if there is none. Reads all weights.
-std::string first_nonfinite_weight(plugin::Session& s);
+/// The first tensor of the trained weights with a value that is not finite; "" if there is none. Reads all of
+/// them.
+std::string first_nonfinite_weight(plugin::Session& s, const runfile::RunConfig& c);
 
 /// The tensors of a scope, by its index in state_scopes().
 using StateSource = std::function<checkpoint::TensorSource(std::size_t scope)>;
-StateSource state_of(plugin::Session& s);
+StateSource state_of(plugin::Session& s, const runfile::RunConfig& c);
 
 /// The metadata of a checkpoint of `s`; `data_content` as for resume_identity().
 checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,

@@ -19,7 +19,7 @@ template <class F>
 void each_piece(plugin::Session& s, const runfile::RunConfig& c, F&& f) {
   const std::span<const plugin::Scope> scopes = state_scopes(c);
   for (std::size_t i = 0; i < scopes.size(); ++i)
-    state_of(s)(i)([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+    state_of(s, c)(i)([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
       f(i, name, first, values);
     });
 }

@@ -75,7 +75,7 @@ bool TrainingRun::train_step() {
     if (ended_by_signal(e)) return false;
     if (e.status() != "nonfinite") throw;
     if (config_.safety.on_nonfinite == runfile::Policy::kStop) {
-      const std::string tensor = first_nonfinite_weight(*session_);
+      const std::string tensor = first_nonfinite_weight(*session_, config_);
       throw Error(e.code(),
                   fmt::format("step {}: {}; {}", step_index + 1, e.what(),
                               tensor.empty() ? "all weights are finite"
@@ -233,7 +233,7 @@ void TrainingRun::start_save() {
     } catch (const std::system_error&) {
     }
   }
-  saved(steps_done_, save_checkpoint(*store_, meta, config_, state_of(*session_)));
+  saved(steps_done_, save_checkpoint(*store_, meta, config_, state_of(*session_, config_)));
 }
 
 void TrainingRun::finish_save() {
@@ -322,7 +322,7 @@ void TrainingRun::checkpoint_after_failure() {
   observer_.steps_ended();
   if (steps_done_ == first_step_) return;
   try {
-    if (first_nonfinite_weight(*session_).empty()) write_checkpoint();
+    if (first_nonfinite_weight(*session_, config_).empty()) write_checkpoint();
   } catch (const std::exception&) {
   }
 }

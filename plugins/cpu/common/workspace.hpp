@@ -86,7 +86,8 @@ inline std::array<Linear, 5 + kAdapterGroups> linears(const ModelSpec& m, const 
   }
   return all;
 }
-/// Floats that the products with B of the adapters use: one packed block, or a copy of u (engine/ops_lora.cpp).
+/// Floats that the products with B of the adapters use: one packed block, or a copy of u
+/// (engine/ops_lora.cpp).
 inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t most = 0;
   for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {

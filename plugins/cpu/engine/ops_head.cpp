@@ -46,8 +46,7 @@ double chunk_loss(OpContext& ctx, const Head& c, std::uint64_t first, std::uint6
 // First the weight's gradient, which reads hf; then hf is overwritten with its gradient.
 void chunk_gradients(OpContext& ctx, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
   float* hf = c.hf + first * c.h;
-  if (c.grad)
-    weight_gradient(ctx, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});
+  if (c.grad) weight_gradient(ctx, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});
   product_with_weight(ctx, Right::kPlain, rows, c.h, c.v, c.logits, c.w, false, hf, [](Range, Range) {});
 }
 

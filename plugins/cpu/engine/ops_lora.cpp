@@ -1,11 +1,10 @@
 // B of low-rank adapters: y += scale * u B^T and its gradients, in f32 also in a bf16 run. u = x A^T and the
-// gradients of A and x are products like those of other weights (ops_linear.cpp). The blocks of a product read
-// and write parts of rows, so the small products are used with leading dimensions; the scale is multiplied into
-// the operand that is packed or copied to the workspace, which is the smallest one.
+// gradients of A and x are products like those of other weights (ops_linear.cpp). The blocks of a product
+// read and write parts of rows, so the small products are used with leading dimensions; the scale is
+// multiplied into the operand that is packed or copied to the workspace, which is the smallest one.
 #include <algorithm>
 
 #include "core/model/adapters.hpp"
-#include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
 #include "plugins/cpu/engine/weight_product.hpp"
@@ -23,19 +22,11 @@ struct Lora {
   float scale;
 };
 
-/// The group follows from the role of B, which is one of role::kLoraB.
-Lora lora_of(const OpContext& ctx, step::BufferId b, bool is_gradient) {
+Lora lora_of(const OpContext& ctx, step::BufferId b) {
   const RunSpec& run = ctx.program.run;
-  std::uint32_t group = 0;
-  for (; group < kAdapterGroups; ++group) {
-    const step::role::ParamRoles& roles = step::role::kLoraB[group];
-    if (ctx.buffer(b).role == (is_gradient ? roles.grad : roles.weight)) break;
-  }
-  assert(group < kAdapterGroups && "the operand is B of an adapter");
-  Lora l{adapter_blocks(ctx.model(), run, static_cast<AdapterGroup>(group)), run.lora_rank, 0, 0,
-         static_cast<float>(adapter_scale(run))};
-  l.inner = l.blocks.count * l.rank, l.width = l.blocks.width;
-  return l;
+  const AdapterBlocks blocks = step::lora_blocks(ctx.program, b);
+  return {blocks, run.lora_rank, std::uint64_t{blocks.count} * run.lora_rank, blocks.width,
+          static_cast<float>(adapter_scale(run))};
 }
 
 void multiply(float* values, std::uint64_t count, float factor) {
@@ -62,7 +53,7 @@ void product_of_rows(OpContext& ctx, std::uint64_t m, std::uint64_t n, std::uint
 }  // namespace
 
 void run_lora_b(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b::kWeight], false);
+  const Lora l = lora_of(ctx, op[lora_b::kWeight]);
   const float *u = ctx.f32(op[lora_b::kU]), *w = ctx.f32(op[lora_b::kWeight]);
   float *y = ctx.f32(op[lora_b::kY]), *packed = ctx.shared_workspace();
   for (const AdapterBlock& b : l.blocks.all()) {
@@ -75,22 +66,22 @@ void run_lora_b(OpContext& ctx, const step::Op& op) {
 }
 
 void run_lora_b_dx(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b_dx::kWeight], false);
+  const Lora l = lora_of(ctx, op[lora_b_dx::kWeight]);
   const float *dy = ctx.f32(op[lora_b_dx::kDy]), *w = ctx.f32(op[lora_b_dx::kWeight]);
   float *du = ctx.f32(op[lora_b_dx::kDu]), *packed = ctx.shared_workspace();
   for (const AdapterBlock& b : l.blocks.all()) {
     const std::uint64_t width = ctx.kernels.panel_width(l.rank);
     ctx.kernels.pack(l.rank, b.outputs, w + b.first_row_of_b * l.rank, l.rank, width, packed);
     multiply(packed, packed_size(l.rank, b.outputs, width), l.scale);
-    product_of_rows(ctx, ctx.step.rows, l.rank, b.outputs, dy + b.output_column, l.width, packed, width, false,
-                    du + b.inner_column, l.inner);
+    product_of_rows(ctx, ctx.step.rows, l.rank, b.outputs, dy + b.output_column, l.width, packed, width,
+                    false, du + b.inner_column, l.inner);
   }
 }
 
 // The rows of a block of B are divided among the threads; every task sums over all tokens, so the bits do not
 // depend on the number of threads.
 void run_lora_b_dw(OpContext& ctx, const step::Op& op) {
-  const Lora l = lora_of(ctx, op[lora_b_dw::kGradWeight], true);
+  const Lora l = lora_of(ctx, op[lora_b_dw::kGradWeight]);
   const std::uint64_t m = ctx.step.rows;
   const float *dy = ctx.f32(op[lora_b_dw::kDy]), *u = ctx.f32(op[lora_b_dw::kU]);
   float *grad = ctx.f32(op[lora_b_dw::kGradWeight]), *scaled = ctx.shared_workspace();

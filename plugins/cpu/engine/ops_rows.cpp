@@ -82,7 +82,8 @@ void run_rms_norm_bwd(OpContext& ctx, const step::Op& op) {
     ctx.kernels.rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
                              dx + r.begin * h, add, partial + s * h);
   });
-  if (grad_w) combine_slots(ctx, partial, slots, h, h, ctx.overwrite(op), grad_w);  // null: the weight is frozen
+  if (grad_w)
+    combine_slots(ctx, partial, slots, h, h, ctx.overwrite(op), grad_w);  // null: the weight is frozen
 }
 
 // Each of the A+K heads of q and k is normalised over its own D elements; the input is saved in `pre` for the

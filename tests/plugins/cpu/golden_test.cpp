@@ -95,7 +95,8 @@ BOOST_AUTO_TEST_CASE(twenty_steps_of_lora_agree_with_peft) {
     CountingHost host(2);
     PluginSession session(cpu_plugin(), host, g.model, g.run);
     session.load_all(g.weights);
-    for (const TensorInfo& t : adapter_tensors(g.model, g.run)) session.load(t, g.weights.at(t.name));
+    for (const TensorInfo& t : adapter_tensors(g.model, g.run))
+      session.load(t, g.weights.at(t.name), TH_SCOPE_ADAPTER);
     session.init(0);
     for (std::uint32_t t = 0; t < run["steps"].get<std::uint32_t>(); ++t) {
       std::vector<std::int32_t> ids, targets;
@@ -107,8 +108,10 @@ BOOST_AUTO_TEST_CASE(twenty_steps_of_lora_agree_with_peft) {
       BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-3 * norm,
                  "step " << t << ": norm " << out.grad_norm << " against " << norm);
     }
-    const auto saved = session.save();
-    BOOST_TEST(saved.size() == expected["final_weights"].size());  // the adapters alone
+    BOOST_TEST(session.save().size() == tensors(g.model).size());  // the frozen weights
+    const auto saved = session.save(TH_SCOPE_ADAPTER);
+    BOOST_TEST(session.save(TH_SCOPE_MOMENT1).size() == saved.size());
+    BOOST_TEST(saved.size() == expected["final_weights"].size());
     for (const auto& [name, values] : saved) {
       double squares = 0;
       for (float v : values) squares += static_cast<double>(v) * v;

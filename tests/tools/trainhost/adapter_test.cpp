@@ -6,8 +6,8 @@
 #include <random>
 #include <sstream>
 
-#include "core/checkpoint/safetensors.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/golden_run.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
@@ -42,17 +42,9 @@ json done_of(const std::string& lines) {
   return done;
 }
 
-/// A tensor of a safetensors file as f32.
+/// A tensor of a safetensors file.
 std::vector<float> tensor(const fs::path& file, const std::string& name) {
-  const trainhost::checkpoint::SafetensorsFile f(file);
-  for (const auto& t : f.tensors())
-    if (t.name == name) {
-      std::vector<float> v(t.elements());
-      f.read(t, 0, std::as_writable_bytes(std::span(v)));
-      return v;
-    }
-  BOOST_FAIL("no tensor " << name);
-  return {};
+  return read_tensors(file).at(name);
 }
 
 }  // namespace
@@ -123,9 +115,10 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
   BOOST_TEST(!fs::exists(tmp.path() / "a/model"));
   const fs::path state = tmp.path() / "a/checkpoints/step-6";
   for (const char* name : {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"}) {
-    const trainhost::checkpoint::SafetensorsFile f(state / name);
-    BOOST_TEST(f.tensors().size() == 28u, name);  // A and B of seven matrices of two layers
-    for (const auto& t : f.tensors()) BOOST_TEST(t.name.find(".lora_") != std::string::npos, t.name);
+    const auto tensors = read_tensors(state / name);
+    BOOST_TEST(tensors.size() == 28u, name);  // A and B of seven matrices of two layers
+    for (const auto& [tensor, values] : tensors)
+      BOOST_TEST(tensor.find(".lora_") != std::string::npos, tensor);
   }
   // Another seed gives other random weights; another rank, another adapter.
   for (const char* change : {"train.seed=2", "lora.rank=5", "lora.alpha=3", "lora.targets=[\"q_proj\"]"}) {
