@@ -21,7 +21,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE = ROOT / "tests/golden/runs/gqa-tied"
 STEPS, MICRO_BATCH, SEQ = 20, 2, 64
-LR, BETAS, EPS, DECAY, CLIP = 0.01, (0.9, 0.95), 1e-8, 0.1, 0.5
+LR, BETAS, EPS, DECAY, CLIP = 0.001, (0.9, 0.95), 1e-8, 0.1, 0.5
 
 
 def base_model():
