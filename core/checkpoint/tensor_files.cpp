@@ -46,7 +46,8 @@ void move_other_files(const fs::path& old, const fs::path& dir) {
 
 /// Removes staged directories of an attempt that was killed; of their files only those that such an attempt
 /// writes. rmdir() fails if others remain, so a user's file that happens to be there survives.
-void remove_leftovers(const fs::path& dir, const std::map<std::string, std::string>& others) {
+void remove_leftovers(const fs::path& dir, const std::map<std::string, std::string>& others,
+                      const ModelFiles& written) {
   fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
   std::error_code ec;
   std::vector<fs::path> found;
@@ -54,7 +55,7 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
     if (is_temp_name(name, dir.filename().string())) found.push_back(parent / name);
   for (const fs::path& p : found) {
     if (!fs::is_directory(fs::symlink_status(p, ec))) continue;
-    std::vector<fs::path> ours = {p / "config.json", p / "model.safetensors"};
+    std::vector<fs::path> ours = {p / written.config, p / written.tensors};
     for (const auto& [name, text] : others) ours.push_back(p / name);
     for (const std::string& name : names_in_directory(p, ec))
       if (is_temp_name(name)) ours.push_back(p / name);
@@ -70,8 +71,8 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 /// file with values that the reader would reject (rule 20): a checkpoint that cannot be loaded would replace
 /// good ones.
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
-                          const TensorSource& source) {
-  SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
+                          const TensorSource& source, const TensorMetadata& metadata) {
+  SafetensorsWriter writer(target, entries_of(tensors), metadata);
   std::size_t at = 0;      // index of the next tensor
   std::uint64_t done = 0;  // its elements that are already written
   // A tensor without elements gets no call of the source.
@@ -101,30 +102,30 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
 
 void write_model_dir(const fs::path& target, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
-                     const std::map<std::string, std::string>& others) {
+                     const std::map<std::string, std::string>& others, const ModelFiles& files) {
   const fs::path dir = target.has_filename() ? target : target.parent_path();  // "model/" is model
   const fs::path parent = dir.parent_path();
   make_directories(parent);
-  remove_leftovers(dir, others);
+  remove_leftovers(dir, others, files);
   const fs::path staged = temp_beside(dir);
   try {
-    // config.json is written last: its directory sync makes all files of the staged directory durable.
+    // The config is written last: its directory sync makes all files of the staged directory durable.
     make_directory(staged);
-    write_tensors(staged / "model.safetensors", tensors, source);
+    write_tensors(staged / files.tensors, tensors, source, files.metadata);
     for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
-    write_file_atomically(staged / "config.json", config_json);  // also syncs the directory
+    write_file_atomically(staged / files.config, config_json);  // also syncs the directory
     bool replaced = publish_directory(staged, dir);
     // The new directory is complete and published; what follows only cleans up.
     sync_directory(parent);
     if (replaced) move_other_files(staged, dir);
   } catch (...) {
     try {
-      remove_leftovers(dir, others);
+      remove_leftovers(dir, others, files);
     } catch (...) {  // report the first failure
     }
     throw;
   }
-  remove_leftovers(dir, others);
+  remove_leftovers(dir, others, files);
 }
 
 }  // namespace trainhost::checkpoint

@@ -21,16 +21,26 @@ using TensorSink =
 /// element.
 using TensorSource = std::function<void(const TensorSink&)>;
 
+/// The metadata of a file of tensors, with which transformers and PEFT accept it.
+using TensorMetadata = std::map<std::string, std::string>;
+inline const TensorMetadata kPyTorchFormat = {{"format", "pt"}};
+
 /// Writes `target` atomically; returns its XXH3-128. Throws run_error if `source` violates the order or ends
 /// early, or if a value is NaN or infinite.
 std::string write_tensors(const std::filesystem::path& target, const std::vector<TensorInfo>& tensors,
-                          const TensorSource& source);
+                          const TensorSource& source, const TensorMetadata& metadata = kPyTorchFormat);
 
-/// Writes a Hugging Face model directory: config.json, model.safetensors and the small files of `others`
-/// (name -> content), completely or not at all. Replaces an existing directory in one step and keeps its
-/// other files.
+/// The two files of a folder that write_model_dir() writes, and the metadata of the second one.
+struct ModelFiles {
+  std::string config = "config.json", tensors = "model.safetensors";
+  TensorMetadata metadata = kPyTorchFormat;
+};
+
+/// Writes a Hugging Face model directory: config.json, model.safetensors (or the names in `files`, of an
+/// adapter) and the small files of `others` (name -> content), completely or not at all. Replaces an existing
+/// directory in one step and keeps its other files.
 void write_model_dir(const std::filesystem::path& dir, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
-                     const std::map<std::string, std::string>& others = {});
+                     const std::map<std::string, std::string>& others = {}, const ModelFiles& files = {});
 
 }  // namespace trainhost::checkpoint

@@ -46,6 +46,17 @@ std::size_t find_tensor(const step::Program& program, const th_tensor& piece, co
   return static_cast<std::size_t>(info - program.tensor_infos.begin());
 }
 
+bool is_in_scope(const TensorInfo& t, std::uint32_t scope) {
+  const bool adapter = t.part != AdapterPart::kNone;
+  return scope == TH_SCOPE_ADAPTER ? adapter : scope != TH_SCOPE_WEIGHTS || !adapter;
+}
+
+void require_scope(const TensorInfo& t, std::uint32_t scope) {
+  if (is_in_scope(t, scope)) return;
+  bad_argument(t.name +
+               (scope == TH_SCOPE_ADAPTER ? " is no tensor of an adapter" : " is a tensor of an adapter"));
+}
+
 // The caller sets `data`, and `first` and `count` if it sends a part.
 th_tensor describe_tensor(const TensorInfo& info) {
   th_tensor t{};

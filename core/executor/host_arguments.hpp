@@ -18,6 +18,12 @@ namespace trainhost::executor {
 /// a name, shape, type or range that the model does not have. `trainer`: its name in messages.
 std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer);
 
+/// True if load() and save() transfer the tensor in this scope: adapters in TH_SCOPE_ADAPTER, the other
+/// tensors in TH_SCOPE_WEIGHTS, moments of both in theirs.
+bool is_in_scope(const TensorInfo& t, std::uint32_t scope);
+/// Throws abi::StatusError (TH_E_ARG) unless is_in_scope().
+void require_scope(const TensorInfo& t, std::uint32_t scope);
+
 /// The th_tensor of a whole f32 tensor, without data. Its name is borrowed from `info`.
 th_tensor describe_tensor(const TensorInfo& info);
 

@@ -100,12 +100,17 @@ class KernelBackend final : public Backend {
       case OpKind::kCrossEntropy:
       case OpKind::kHeadBwd:
       case OpKind::kAddGrad:
+      // Only in runs that train adapters, which require_f32_on_one_rank() rejects.
+      case OpKind::kLoraB:
+      case OpKind::kLoraBDx:
+      case OpKind::kLoraBDw:
+      case OpKind::kLinearDxAdd:
       case OpKind::kCount_:
         break;
     }
     // build_program() makes such operations only for traits with several tiers, which these trainers never
-    // state.
-    throw std::logic_error("operation for more than one memory tier in a trainer with one address space");
+    // state, and for adapters.
+    throw std::logic_error("operation that a trainer with one address space and no adapters does not have");
   }
 
   /// Logits of all tokens are never in memory at once: the buffer has the rows of one chunk

@@ -24,7 +24,8 @@ Tensors::Tensors(const step::Program& program, Storage& storage, std::string tra
 }
 
 float* Tensors::data(const Position& position, std::uint32_t scope) {
-  const step::BufferId b = scope == TH_SCOPE_WEIGHTS   ? position.param->weight
+  const bool weight = scope == TH_SCOPE_WEIGHTS || scope == TH_SCOPE_ADAPTER;
+  const step::BufferId b = weight                      ? position.param->weight
                            : scope == TH_SCOPE_MOMENT1 ? position.param->m
                            : scope == TH_SCOPE_MOMENT2 ? position.param->v
                                                        : step::kNoBuffer;
@@ -34,10 +35,11 @@ float* Tensors::data(const Position& position, std::uint32_t scope) {
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   const std::size_t i = find_tensor(program_, t, trainer_);
+  require_scope(program_.tensor_infos[i], scope);
   float* to = data(positions_[i], scope);
   if (!to) bad_argument(program_.tensor_infos[i].name + ": the run has no such optimizer state");
   std::memcpy(to + t.first, t.data, t.count * sizeof(float));
-  if (scope == TH_SCOPE_WEIGHTS) loaded_[i] += t.count;
+  if (scope == TH_SCOPE_WEIGHTS || scope == TH_SCOPE_ADAPTER) loaded_[i] += t.count;
   // Without a sum that could overflow.
   // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
 }
@@ -61,8 +63,9 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
 
 void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
   for (std::size_t i = 0; i < positions_.size(); ++i) {
+    if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
     float* from = data(positions_[i], scope);
-    if (!from) continue;  // the optimizer does not have this moment
+    if (!from) continue;  // the optimizer does not have this moment, or the weight is frozen
     th_tensor t = describe_tensor(program_.tensor_infos[i]);
     t.data = from;
     send_tensor(sink, t);

@@ -71,10 +71,16 @@ std::pair<double, double> cos_sin(double u) {
   }
 }
 
+constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
+
+/// The number of element i, uniform in [0, 1).
+double uniform(std::uint64_t key, std::uint64_t i) {
+  return static_cast<double>(mix(key + kGolden * (i + 1)) >> 11) * kUnit;
+}
+
 /// Two independent N(0, 1) numbers (Box and Muller 1958), for elements 2*pair and 2*pair + 1.
 std::pair<double, double> normal_pair(std::uint64_t key, std::uint64_t pair) {
-  constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
   const std::uint64_t a = mix(key + kGolden * (2 * pair + 1)), b = mix(key + kGolden * (2 * pair + 2));
   const double u1 = static_cast<double>((a >> 11) + 1) * kUnit;  // (0, 1]
   const double u2 = static_cast<double>(b >> 11) * kUnit;        // [0, 1)
@@ -83,10 +89,12 @@ std::pair<double, double> normal_pair(std::uint64_t key, std::uint64_t pair) {
   return {radius * c, radius * s};
 }
 
-enum class Fill { kZero, kOne, kNormal };
+enum class Fill { kZero, kOne, kNormal, kUniform };
 
-Fill fill_of(TensorRole role) {
-  switch (role) {
+Fill fill_of(const TensorInfo& t) {
+  // An adapter begins without effect: B is 0. A as torch.nn.Linear, by kaiming_uniform_ with a = sqrt(5).
+  if (t.part != AdapterPart::kNone) return t.part == AdapterPart::kA ? Fill::kUniform : Fill::kZero;
+  switch (t.role) {
     case TensorRole::kNorm1:
     case TensorRole::kNorm2:
     case TensorRole::kQNorm:
@@ -119,12 +127,18 @@ Fill fill_of(TensorRole role) {
 
 void init_tensor(const ModelSpec& m, const TensorInfo& t, std::uint64_t seed, std::uint64_t first,
                  std::span<float> out) {
-  const Fill fill = fill_of(t.role);
-  if (fill != Fill::kNormal) {
+  const Fill fill = fill_of(t);
+  if (fill == Fill::kZero || fill == Fill::kOne) {
     std::fill(out.begin(), out.end(), fill == Fill::kOne ? 1.0f : 0.0f);
     return;
   }
   const std::uint64_t key = mix(fnv1a(t.name) ^ mix(seed));
+  if (fill == Fill::kUniform) {
+    const double bound = 1 / std::sqrt(static_cast<double>(t.dim[1]));
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<float>((2 * uniform(key, first + i) - 1) * bound);
+    return;
+  }
   const double sigma = m.initializer_range;
   for (std::size_t i = 0; i < out.size();) {
     const std::uint64_t element = first + i;

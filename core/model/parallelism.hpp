@@ -61,15 +61,16 @@ struct RunSpec;
 
 /// Run-file key and value of the first setting that no step program implements ("parallel.tensor",
 /// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and
-/// [lora]. Inference and recompute = "auto" (resolved by the host) are implemented.
+/// what [lora] can only plan (quantized weights, DoRA, dropout, the head). Inference and recompute = "auto"
+/// (resolved by the host) are implemented.
 struct PlannedOnly {
   std::string key, value;
   explicit operator bool() const { return !key.empty(); }
 };
 PlannedOnly planned_only_setting(const RunSpec& r);
 
-/// Whether a step program (core/step) trains this model in this run: a trainable family, full training, one
-/// rank.
+/// Whether a step program (core/step) trains this model in this run: a trainable family, all weights or
+/// adapters of matrices, one rank.
 bool trains_by_program(const ModelSpec& m, const RunSpec& r);
 
 }  // namespace trainhost

@@ -35,12 +35,17 @@ enum class TensorRole : std::uint32_t {
   kHead,
 };
 
+/// Whether a tensor is of the model itself, or A or B of a low-rank adapter (adapters.hpp) of the matrix that
+/// TensorInfo::role names.
+enum class AdapterPart : std::uint32_t { kNone, kA, kB };
+
 struct TensorInfo {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   TensorRole role;
   std::int32_t layer = -1;             // -1: not in a layer
   std::uint32_t rank = 1;              // 1 or 2
   std::array<std::uint64_t, 2> dim{};  // [rows, cols]; rank 1: [n, 1]
+  AdapterPart part = AdapterPart::kNone;
   std::uint64_t elements() const { return dim[0] * dim[1]; }
 };
 
@@ -58,8 +63,9 @@ struct ParameterCounts {
 ParameterCounts count_parameters(const ModelSpec& m);
 
 /// Fills out[i] with the initial value of element `first + i` (row-major) of tensor `t`: norms 1, biases 0,
-/// matrices N(0, initializer_range). A pure function of (seed, tensor name, element index): every trainer
-/// starts from the same bits on any device and in any order.
+/// matrices N(0, initializer_range), A of an adapter uniform in +-1/sqrt(inputs) and B 0, as PEFT does. A
+/// pure function of (seed, tensor name, element index): every trainer starts from the same bits on any device
+/// and in any order.
 void init_tensor(const ModelSpec& m, const TensorInfo& t, std::uint64_t seed, std::uint64_t first,
                  std::span<float> out);
 

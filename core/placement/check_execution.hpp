@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/adapters.hpp"
 #include "core/placement/check_arena.hpp"
 #include "core/placement/check_findings.hpp"
 #include "core/placement/check_params.hpp"
@@ -14,7 +15,9 @@
 namespace trainhost::placement {
 
 inline constexpr Value value(Quantity t, std::int32_t at) { return {t, at, false}; }
-inline constexpr Value grad(Value v) { return {v.quantity, v.at, true}; }
+inline constexpr Value grad(Value v) { return {v.quantity, v.at, true, v.incomplete}; }
+/// v before its adapters have added their part.
+inline constexpr Value without_adapters(Value v) { return {v.quantity, v.at, v.gradient, true}; }
 
 /// One of the four matrix products of a layer: input, output, bias, and the residual that it adds, if any.
 struct Product {
@@ -245,20 +248,28 @@ class ValueRun {
       f_.at(i_, "finds " + p_[in(k)].name() + " where " + role + " belong");
   }
   /// Input k must be the weight of this role and layer.
-  void weight(In k, TensorRole role, std::int32_t layer) {
-    params_.expect(i_, original(in(k)), ParamPart::kWeight, role, layer);
+  void weight(In k, TensorRole role, std::int32_t layer, AdapterPart adapter = AdapterPart::kNone) {
+    params_.expect(i_, original(in(k)), ParamPart::kWeight, role, layer, adapter);
     intact(in(k));
   }
   /// The operation adds to the gradient in slot k, or overwrites it.
-  void contributes(In k, TensorRole role, std::int32_t layer) {
+  void contributes(In k, TensorRole role, std::int32_t layer, AdapterPart adapter = AdapterPart::kNone) {
     const BufferId b = in(k), of = original(b);
-    params_.expect(i_, of, ParamPart::kGrad, role, layer);
+    params_.expect(i_, of, ParamPart::kGrad, role, layer, adapter);
     if (of != b) return part(b, of);
     const bool overwrite = (o_->flags & kFreshGrad) || ((o_->flags & kFirstWrite) && first_micro_);
     if (o_->flags & kFreshGrad) f_.at(i_, "overwrites " + p_[b].name() + " in every micro-batch");
     if (!overwrite) intact(b);
     params_.contribute(i_, b, o_->flags & kFirstWrite, first_micro_);
     write(b);
+  }
+  /// contributes() where the run trains the model's own weights; else the gradient must be absent.
+  void contributes_unless_frozen(In k, TensorRole role, std::int32_t layer) {
+    if (!trains_adapters(p_.run)) {
+      if (in(k) == kNoBuffer) return f_.at(i_, "omits the gradient of its weight");
+      return contributes(k, role, layer);
+    }
+    if (in(k) != kNoBuffer) f_.at(i_, "computes the gradient of a frozen weight");
   }
   /// A gradient of this micro-batch alone.
   void part(BufferId b, BufferId of) {
@@ -273,6 +284,36 @@ class ValueRun {
   TensorRole head_role() const { return p_.model.tied ? TensorRole::kEmbed : TensorRole::kHead; }
   Value qkv_before_rope(std::int32_t l) const {
     return value(p_.model.qk_norm ? Quantity::kQkvNormed : Quantity::kQkv, l);
+  }
+
+  /// The adapted matrices of the product with a weight of this role.
+  AdapterBlocks adapters_of(TensorRole r) const { return adapter_blocks(p_.model, p_.run, adapter_group(r)); }
+  Value lora_inner(TensorRole r, std::int32_t l) const {
+    return value(Quantity::kLoraInner, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
+  }
+  /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first
+  /// matrix may be another one.
+  static TensorRole first_matrix(TensorRole r) {
+    switch (adapter_group(r)) {
+      case AdapterGroup::kQkv:
+        return TensorRole::kQ;
+      case AdapterGroup::kO:
+        return TensorRole::kO;
+      case AdapterGroup::kGateUp:
+        return TensorRole::kGate;
+      case AdapterGroup::kDown:
+        return TensorRole::kDown;
+    }
+    return r;
+  }
+  /// The product whose A or B (`part`), or its gradient, is in slot k. False, with a finding, for other
+  /// buffers.
+  bool adapted_product(In k, AdapterPart part, Product& out, TensorRole& r, std::int32_t& l) {
+    const BufferId b = original(in(k));
+    r = params_.role(b), l = params_.layer(b);
+    if (params_.adapter_part(b) == part) return product(first_matrix(r), l, out);
+    f_.at(i_, p_[in(k)].name() + " is not the " + (part == AdapterPart::kA ? "A" : "B") + " of an adapter");
+    return false;
   }
 
   /// Input, output, bias and residual of the product with a weight of this role. False for weights that are
@@ -321,6 +362,10 @@ class ValueRun {
   void forward_linear();
   void linear_dx();
   void linear_dw();
+  void linear_dx_add();
+  void lora_b();
+  void lora_b_dx();
+  void lora_b_dw();
   void rms_norm();
   void rms_norm_bwd();
   void head(bool trains);

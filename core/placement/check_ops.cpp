@@ -28,6 +28,13 @@ void ValueRun::forward_linear() {
   const TensorRole r = params_.role(original(in(linear::kWeight)));
   const std::int32_t l = params_.layer(original(in(linear::kWeight)));
   Product q;
+  if (params_.adapter_part(original(in(linear::kWeight))) == AdapterPart::kA) {
+    product(first_matrix(r), l, q);
+    need(linear::kX, q.x), weight(linear::kWeight, r, l, AdapterPart::kA);
+    if (in(linear::kBias) != kNoBuffer || in(linear::kResidual) != kNoBuffer)
+      f_.at(i_, "adds a bias or a residual to the inner product of an adapter");
+    return give(linear::kY, lora_inner(r, l));
+  }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear::kWeight)].name() + " is not the weight of a linear layer");
   need(linear::kX, q.x);
@@ -40,7 +47,53 @@ void ValueRun::forward_linear() {
     f_.at(i_, q.has_residual ? "omits the residual" : "adds a residual");
   else if (q.has_residual)
     need(linear::kResidual, q.residual);
-  give(linear::kY, q.y);
+  give(linear::kY, adapters_of(r).count ? without_adapters(q.y) : q.y);
+}
+
+/// y += scale * u B^T completes the output of an adapted product.
+void ValueRun::lora_b() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(lora_b::kWeight, AdapterPart::kB, q, r, l)) return;
+  need(lora_b::kU, lora_inner(r, l));
+  weight(lora_b::kWeight, r, l, AdapterPart::kB);
+  need(lora_b::kY, without_adapters(q.y));
+  give(lora_b::kYOut, q.y);
+}
+
+/// du = scale * dy B.
+void ValueRun::lora_b_dx() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(lora_b_dx::kWeight, AdapterPart::kB, q, r, l)) return;
+  need(lora_b_dx::kDy, grad(q.y));
+  weight(lora_b_dx::kWeight, r, l, AdapterPart::kB);
+  give(lora_b_dx::kDu, grad(lora_inner(r, l)));
+}
+
+/// dB += scale * dy^T u.
+void ValueRun::lora_b_dw() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(lora_b_dw::kGradWeight, AdapterPart::kB, q, r, l)) return;
+  need(lora_b_dw::kDy, grad(q.y));
+  need(lora_b_dw::kU, lora_inner(r, l));
+  contributes(lora_b_dw::kGradWeight, r, l, AdapterPart::kB);
+}
+
+/// dx += du A completes the gradient of the input of an adapted product.
+void ValueRun::linear_dx_add() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(linear_dx_add::kWeight, AdapterPart::kA, q, r, l)) return;
+  need(linear_dx_add::kDy, grad(lora_inner(r, l)));
+  weight(linear_dx_add::kWeight, r, l, AdapterPart::kA);
+  need(linear_dx_add::kDx, without_adapters(grad(q.x)));
+  give(linear_dx_add::kDxOut, grad(q.x));
 }
 
 /// dx = dy W. Needs no x, so it can run when x was dropped by a recompute policy.
@@ -52,7 +105,7 @@ void ValueRun::linear_dx() {
     return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
   need(linear_dx::kDy, grad(q.y));
   weight(linear_dx::kWeight, r, l);
-  give(linear_dx::kDx, grad(q.x));
+  give(linear_dx::kDx, adapters_of(r).count ? without_adapters(grad(q.x)) : grad(q.x));
 }
 
 /// dW += dy^T x. x must be intact here: kept from the forward pass or recomputed.
@@ -60,6 +113,12 @@ void ValueRun::linear_dw() {
   const TensorRole r = params_.role(original(in(linear_dw::kGradWeight)));
   const std::int32_t l = params_.layer(original(in(linear_dw::kGradWeight)));
   Product q;
+  if (params_.adapter_part(original(in(linear_dw::kGradWeight))) == AdapterPart::kA) {
+    product(first_matrix(r), l, q);
+    need(linear_dw::kDy, grad(lora_inner(r, l))), need(linear_dw::kX, q.x);
+    if (in(linear_dw::kGradBias) != kNoBuffer) f_.at(i_, "has a bias, which no adapter has");
+    return contributes(linear_dw::kGradWeight, r, l, AdapterPart::kA);
+  }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear_dw::kGradWeight)].name() + " is not the gradient of a linear layer");
   need(linear_dw::kDy, grad(q.y));
@@ -87,8 +146,8 @@ void ValueRun::rms_norm_bwd() {
   else if (at != last)
     need(rms_norm_bwd::kDxIn, grad(value(Quantity::kResidual, at + 1)));
   scratch(rms_norm_bwd::kPartials);
-  contributes(rms_norm_bwd::kGradWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
-              params_.layer(original(in(rms_norm_bwd::kWeight))));
+  contributes_unless_frozen(rms_norm_bwd::kGradWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
+                            params_.layer(original(in(rms_norm_bwd::kWeight))));
   give(rms_norm_bwd::kDx, grad(value(Quantity::kResidual, at)));
 }
 
@@ -104,7 +163,7 @@ void ValueRun::head(bool trains) {
   scratch(head::logits(o_->kind)), scratch(head::losses(o_->kind));
   persistent(head::scalars(o_->kind));
   if (!trains) return;
-  contributes(head_loss::kGradHead, head_role(), -1);
+  contributes_unless_frozen(head_loss::kGradHead, head_role(), -1);
   give(head_loss::kDHf, grad(hf));
 }
 
@@ -117,8 +176,8 @@ void ValueRun::qk_norm_bwd() {
   weight(qk_norm_bwd::kQWeight, TensorRole::kQNorm, l);
   weight(qk_norm_bwd::kKWeight, TensorRole::kKNorm, l);
   scratch(qk_norm_bwd::kPartials);
-  contributes(qk_norm_bwd::kGradQWeight, TensorRole::kQNorm, l);
-  contributes(qk_norm_bwd::kGradKWeight, TensorRole::kKNorm, l);
+  contributes_unless_frozen(qk_norm_bwd::kGradQWeight, TensorRole::kQNorm, l);
+  contributes_unless_frozen(qk_norm_bwd::kGradKWeight, TensorRole::kKNorm, l);
   give(qk_norm_bwd::kDQkvOut, grad(value(Quantity::kQkv, l)));
 }
 
@@ -298,6 +357,18 @@ void ValueRun::apply() {
       break;
     case OpKind::kAddGrad:
       add_grad();
+      break;
+    case OpKind::kLoraB:
+      lora_b();
+      break;
+    case OpKind::kLoraBDx:
+      lora_b_dx();
+      break;
+    case OpKind::kLoraBDw:
+      lora_b_dw();
+      break;
+    case OpKind::kLinearDxAdd:
+      linear_dx_add();
       break;
     case OpKind::kCount_:
       break;

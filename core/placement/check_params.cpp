@@ -3,7 +3,6 @@
 // program is not trusted: violations become findings, and every index from it is checked before it is used.
 #include "core/placement/check_params.hpp"
 
-
 #include "core/step/operands.hpp"
 
 namespace trainhost::placement {
@@ -25,11 +24,13 @@ ParamRecord::ParamRecord(const Program& p, Findings& f)
   }
 }
 
-void ParamRecord::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l) {
+void ParamRecord::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l,
+                         AdapterPart adapter) {
   if (b >= entries_.size() || entry(b).part != part)
     return f_.at(op, "finds " + p_[b].name() + " where a " +
                          (part == ParamPart::kGrad ? "gradient" : "weight") + " belongs");
-  if (role(b) != r || layer(b) != l) f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");
+  if (role(b) != r || layer(b) != l || adapter_part(b) != adapter)
+    f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");
 }
 
 /// `first_write`: the operation overwrites instead of adding in the first micro-batch. Exactly one

@@ -23,9 +23,12 @@ class ParamRecord {
   bool known(BufferId b) const { return entry(b).part != ParamPart::kNone; }
   /// Role and layer of the first tensor in b; kHead and -1 if b belongs to no parameter.
   TensorRole role(BufferId b) const { return known(b) ? tensor(b).role : TensorRole::kHead; }
+  /// Of the first tensor in b; kNone if b belongs to no parameter.
+  AdapterPart adapter_part(BufferId b) const { return known(b) ? tensor(b).part : AdapterPart::kNone; }
   std::int32_t layer(BufferId b) const { return known(b) ? tensor(b).layer : -1; }
 
-  void expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole role, std::int32_t layer);
+  void expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole role, std::int32_t layer,
+              AdapterPart adapter = AdapterPart::kNone);
   void contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro);
   void end_of_micro();
   void squares(std::uint32_t op, BufferId grad);

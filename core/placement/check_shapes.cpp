@@ -5,6 +5,7 @@
 
 #include <cassert>
 
+#include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
 #include "core/step/scratch_sizes.hpp"
 
@@ -83,6 +84,13 @@ class Shapes {
       f_.at(i_, x.name() + " has " + std::to_string(x.rows) + " rows for " + std::to_string(M) + " tokens");
     in(k, x.rows, m_.vocab);
   }
+  /// The blocks of the product whose stacked B, or its gradient, is in buffer b; none if b is not one.
+  AdapterBlocks adapter_blocks_of(BufferId b) const {
+    for (const Param& q : p_.params)
+      if ((q.weight == b || q.grad == b) && p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
+        return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role));
+    return {};
+  }
   void forward();
   void head();
   void backward();
@@ -98,7 +106,7 @@ class Shapes {
   const DType real_ = p_.traits.f32_storage ? DType::kF32 : p_.run.weight;
   const std::uint64_t M = o_.rows, H = m_.hidden, I = m_.intermediate, A = m_.heads, K = m_.kv_heads,
                       D = m_.head_dim, V = m_.vocab, S = p_.run.seq_len, W = p_.traits.slots,
-                      qkv = (A + 2 * K) * D;
+                      R = p_.run.lora_rank, qkv = (A + 2 * K) * D;
 };
 
 /// qkv is [M, (A + 2K) D]: q of all heads, then k, then v of the key and value heads.
@@ -115,6 +123,12 @@ void Shapes::forward() {
     case OpKind::kLinear: {
       const std::uint64_t n = p_[o_[linear::kWeight]].rows, k = p_[o_[linear::kWeight]].cols;
       in(linear::kX, M, k), in(linear::kBias, n, 1), in(linear::kResidual, M, n), out(linear::kY, M, n);
+      break;
+    }
+    case OpKind::kLoraB: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b::kWeight]);
+      in(lora_b::kU, M, blocks.count * R), in(lora_b::kWeight, blocks.rows_of_b, R),
+          in(lora_b::kY, M, blocks.width);
       break;
     }
     case OpKind::kQkNorm:
@@ -194,6 +208,23 @@ void Shapes::backward() {
           f32(linear_dw::kPartials, W, g.rows);
       if (on_device_ && (o_[linear_dw::kGradBias] == kNoBuffer) != (o_[linear_dw::kPartials] == kNoBuffer))
         f_.at(i_, "has partial sums without a bias, or a bias without partial sums");
+      break;
+    }
+    case OpKind::kLinearDxAdd: {
+      const Buffer& w = p_[o_[linear_dx_add::kWeight]];
+      in(linear_dx_add::kDy, M, w.rows), in(linear_dx_add::kDx, M, w.cols);
+      break;
+    }
+    case OpKind::kLoraBDx: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b_dx::kWeight]);
+      in(lora_b_dx::kDy, M, blocks.width), in(lora_b_dx::kWeight, blocks.rows_of_b, R),
+          out(lora_b_dx::kDu, M, blocks.count * R);
+      break;
+    }
+    case OpKind::kLoraBDw: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b_dw::kGradWeight]);
+      in(lora_b_dw::kDy, M, blocks.width), in(lora_b_dw::kU, M, blocks.count * R),
+          f32(lora_b_dw::kGradWeight, blocks.rows_of_b, R);
       break;
     }
     case OpKind::kSwiGluBwd:

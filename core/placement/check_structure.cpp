@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "core/base/checked.hpp"
+#include "core/model/adapters.hpp"
 #include "core/placement/check_findings.hpp"
 #include "core/step/operands.hpp"
 
@@ -28,16 +29,16 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},          // rope
       {2, 0b10, {kNew, kNew, kNone, kNone}},     // attention
       {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      {7, 0b1000000, {0, 3, 5, kNone}},          // head_loss
+      {7, 0b1001000, {0, 3, 5, kNone}},          // head_loss; the second output only with a gradient
       {6, 0b100000, {4, kNone, kNone, kNone}},   // head_eval
       {2, 0, {kNew, kNone, kNone, kNone}},       // head_logits
-      {7, 0b10000, {4, 5, kNone, kNone}},        // rms_norm_bwd; without operand 4 the first output is new
+      {7, 0b110000, {4, 5, kNone, kNone}},       // rms_norm_bwd; without operand 4 the first output is new
       {2, 0, {kNew, kNone, kNone, kNone}},       // linear_dx
       {5, 0b11000, {2, 3, kNone, kNone}},        // linear_dw; the second output only with a bias
       {2, 0, {1, kNone, kNone, kNone}},          // swiglu_bwd
       {5, 0, {kNew, kNone, kNone, kNone}},       // attention_bwd
       {2, 0, {0, kNone, kNone, kNone}},          // rope_bwd
-      {8, 0, {0, 5, 6, kNone}},                  // qk_norm_bwd
+      {8, 0b1100000, {0, 5, 6, kNone}},          // qk_norm_bwd; the others only with gradients
       {4, 0b1000, {2, kNone, kNone, kNone}},     // embed_bwd
       {3, 0b100, {1, kNone, kNone, kNone}},      // grad_squares; the host needs no scratch
       {6, 0b100000, {1, 2, 3, 5}},               // adamw; the last only with a master copy
@@ -49,6 +50,10 @@ const Signature& signature(OpKind k) {
       {3, 0, {0, 2, kNone, kNone}},              // cross_entropy
       {4, 0, {1, 3, kNone, kNone}},              // head_bwd
       {2, 0, {1, kNone, kNone, kNone}},          // add_grad
+      {3, 0, {2, kNone, kNone, kNone}},          // lora_b
+      {2, 0, {kNew, kNone, kNone, kNone}},       // lora_b_dx
+      {3, 0, {2, kNone, kNone, kNone}},          // lora_b_dw
+      {3, 0, {2, kNone, kNone, kNone}},          // linear_dx_add
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -95,9 +100,12 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   return true;
 }
 
-/// Kinds whose outputs are absent if the matching input is: bias gradient, master copy.
-bool omits_outputs_of_absent_inputs(OpKind k) {
-  return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum;
+/// True if the output is absent where its input is: bias gradient, master copy, gradient of a frozen weight.
+/// The other case is dx of a norm: without an input it is a new buffer.
+bool is_omitted_without_input(OpKind k, int input) {
+  if (k == OpKind::kRmsNormBwd) return input == operand::rms_norm_bwd::kGradWeight.slot;
+  return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum ||
+         k == OpKind::kHeadLoss || k == OpKind::kQkNormBwd;
 }
 
 /// The outputs are those of the kind, and only the inputs that the kind changes in place are written.
@@ -108,7 +116,7 @@ void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
     if (wanted == kNone) continue;
     assert(wanted < static_cast<int>(o.ins));
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
-    if (wanted != kNew && same == kNoBuffer && omits_outputs_of_absent_inputs(o.kind)) continue;
+    if (wanted != kNew && same == kNoBuffer && is_omitted_without_input(o.kind, wanted)) continue;
     if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, expected more");
     const BufferId out = o.out[n++];
     if (same != kNoBuffer && out != same)
@@ -148,7 +156,11 @@ void check_params(const Program& p, Findings& f) {
           (b >= p.buffers.size() || p[b].rows != w.rows || p[b].cols != w.cols || !p[b].persistent))
         f.add("gradient, moments or master copy of " + w.name() +
               " have another shape or are not persistent");
-    const bool trains = p.run.mode != RunMode::kInference, adam = p.run.optimizer == Optimizer::kAdamW;
+    // Beside adapters the weights of the model are frozen.
+    const bool adapter =
+        !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
+    const bool trains = p.run.mode == RunMode::kFull || (adapter && p.run.mode == RunMode::kLora),
+               adam = p.run.optimizer == Optimizer::kAdamW;
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
     const bool rounded = w.dtype != DType::kF32;
     if ((q.master != kNoBuffer) != (trains && rounded))
@@ -160,7 +172,8 @@ void check_params(const Program& p, Findings& f) {
   for (std::size_t t = 0; t < times_contained.size(); ++t)
     if (times_contained[t] != 1)
       f.add(p.tensor_infos[t].name + " is in " + std::to_string(times_contained[t]) + " parameters");
-  if (p.tensor_infos.size() != tensors(p.model).size()) f.add("the tensors are not those of the model");
+  if (p.tensor_infos.size() != all_tensors(p.model, p.run).size())
+    f.add("the tensors are not those of the model");
 }
 
 }  // namespace

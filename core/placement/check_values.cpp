@@ -24,12 +24,16 @@ std::string text(const Value& v) {
                                            "the key cache",
                                            "the value cache",
                                            "a copy of the weight",
+                                           "the inner product of the adapters",
                                            "one micro-batch's gradient"};
   std::string s = v.gradient ? "the gradient of " : "";
+  if (v.incomplete) s = "the part without adapters of " + s;
   s += kNames[static_cast<std::size_t>(v.quantity)];
   if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits) return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart)
     return s + " of parameter " + std::to_string(v.at);
+  if (v.quantity == Quantity::kLoraInner)
+    return s + " of product " + std::to_string(v.at % 4) + " of layer " + std::to_string(v.at / 4);
   const bool counts_half_layers =
       v.quantity == Quantity::kResidual || v.quantity == Quantity::kNormed || v.quantity == Quantity::kRstd;
   if (!counts_half_layers) return s + " of layer " + std::to_string(v.at);

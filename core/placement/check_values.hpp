@@ -27,6 +27,7 @@ enum class Quantity : std::uint8_t {
   kKeys,
   kValues,
   kWeightCopy,  // copy of the weight of parameter `at` in another tier
+  kLoraInner,   // u = x A^T of the adapters of a product; `at`: 4 * layer + AdapterGroup
   kGradPart,    // one micro-batch's gradient of parameter `at`
 };
 
@@ -36,6 +37,7 @@ struct Value {
   Quantity quantity = Quantity::kNothing;
   std::int32_t at = 0;
   bool gradient = false;
+  bool incomplete = false;  // without the part of the adapters, which is added next
   bool operator==(const Value&) const = default;
 };
 std::string text(const Value& v);

@@ -32,11 +32,18 @@ void add_failed(Failed& failed, const std::string& id, const std::string& error)
 
 constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
 
+/// False for adapters that no step program trains, by settings that th_run does not have: its estimator
+/// cannot know them.
+bool has_program(const runfile::RunConfig& c) {
+  return !c.run.memory.adapts_head && c.run.memory.lora_dropout == 0;
+}
+
 }  // namespace
 
 int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
              std::vector<FailedEstimator>* failed) {
   if (!describes_framework(registry, id, c)) return 0;
+  if (!has_program(c) && id == kProgramEstimator) return 0;
   try {
     return registry.estimator(id).match(c.model, c.run);
   } catch (const plugin::PluginError& e) {
@@ -78,7 +85,9 @@ void add_rejected(const plugin::Registry& registry, Failed& failed) {
 void require_match(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c,
                    const std::vector<std::string>& installed) {
   try {
-    if (registry.estimator(id).match(c.model, c.run) > 0 && describes_framework(registry, id, c)) return;
+    if (registry.estimator(id).match(c.model, c.run) > 0 && describes_framework(registry, id, c) &&
+        (has_program(c) || id != kProgramEstimator))
+      return;
   } catch (const Error&) {
     return;
   }

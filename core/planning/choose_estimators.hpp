@@ -9,6 +9,7 @@ namespace trainhost::planning {
 
 /// Id of the estimator of closed forms, which plans every known decoder.
 inline constexpr const char* kClosedFormEstimator = "transformer";
+inline constexpr const char* kProgramEstimator = "llama";  // places the step program
 
 struct ChosenEstimators {
   std::vector<std::string> ids;         // at least one; the first one decides whether the run fits

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/data/dataset.hpp"
+#include "core/model/adapters.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/planning/host_buffers.hpp"
@@ -42,10 +43,16 @@ void remove_runtime(MemoryReport& report) {
 
 }  // namespace
 
+bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer) {
+  const plugin::Candidate* found = registry.find(trainer);
+  return found && std::ranges::find(found->manifest.modes, "lora") != found->manifest.modes.end();
+}
+
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request) {
-  // A run that no program describes (LoRA, several ranks, another framework) has no traits of a trainer.
+  // A run that no program describes (QLoRA, several ranks, another framework) has no traits of a trainer.
   if (request.trainer.empty() || !c.framework.empty() || !trains_by_program(c.model, c.run)) return nullptr;
+  if (trains_adapters(c.run) && !can_train_adapters(registry, request.trainer)) return nullptr;
   return &registry.trainer(request.trainer);
 }
 

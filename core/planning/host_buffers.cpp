@@ -6,6 +6,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::planning {
@@ -19,8 +20,8 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
   HostBuffers b;
   b.batch_bytes = checked_mul(r.accumulate, r.micro_batch, r.seq_len, 2, sizeof(std::int32_t));
   // Tensors are converted row by row, so one row of the widest must fit.
-  std::uint64_t longest_row =
-      std::max({std::uint64_t{m.hidden}, std::uint64_t{m.intermediate}, m.qkv_width(), m.vocab});
+  std::uint64_t longest_row = std::max({std::uint64_t{m.hidden}, std::uint64_t{m.intermediate}, m.qkv_width(),
+                                        m.vocab, std::uint64_t{r.lora_rank}});
   std::uint64_t embedding = checked_mul(m.vocab, m.hidden, sizeof(float));
   std::uint64_t up = checked_mul(m.intermediate, m.hidden, sizeof(float));
   b.staging_bytes = std::max(std::min(kStagingBytes, std::max(embedding, up)), longest_row * sizeof(float));
@@ -31,7 +32,8 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
 
 std::uint64_t state_bytes(const runfile::RunConfig& c) {
-  return checked_mul(count_parameters(c.model).total, sizeof(float), 1 + moment_count(c.run.optimizer));
+  return checked_mul(count_trained_parameters(c.model, c.run), sizeof(float),
+                     1 + moment_count(c.run.optimizer));
 }
 
 std::uint64_t state_copy_bytes(const runfile::RunConfig& c) {

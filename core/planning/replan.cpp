@@ -1,6 +1,7 @@
 // See replan.hpp.
 #include "core/planning/replan.hpp"
 
+#include "core/model/adapters.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
@@ -22,7 +23,6 @@ constexpr const char *kModeSearchingTrainer = "cuda", *kLastMode = "streamed";
 
 /// The estimator that places step programs: a run whose placement::least_arena() exceeds the budget does not
 /// fit.
-constexpr const char* kProgramEstimator = "llama";
 
 RunSpec without_budgets(RunSpec run) {
   run.device_budget = run.host_budget = 0;
@@ -91,7 +91,8 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   request.elsewhere = request_.elsewhere || !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
     request.trainer = planned_trainer(c, registry_);
-  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
+  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run) &&
+      !trains_adapters(c.run)) {
     c.plugin_options[kModeSearchingTrainer]["mode"] = kLastMode;
     if (c.run.recompute == Recompute::kNone) c.run.recompute = Recompute::kFull;
   }

@@ -328,15 +328,16 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
 }
 
 /// Changes that `trainhost train` would reject (runfile::reject_unsupported()). They are answers for other
-/// trainers.
-void mark_planned_only(std::vector<Change>& changes) {
+/// trainers. Adapters are trained over weights in the type of the run, which [lora] makes bf16 unless
+/// train.precision is given.
+void mark_planned_only(std::vector<Change>& changes, const runfile::RunConfig& base) {
+  const bool bf16 = base.run.weight == DType::kBF16 || !base.given.count("train.precision");
+  const auto is_planned_only = [&](const std::string& s) {
+    if (s.starts_with("lora.base")) return !bf16 || s.find("bf16") == s.npos;
+    return s.starts_with("lora.d") || s.starts_with("parallel.") || s.starts_with("plan.");
+  };
   for (Change& c : changes)
-    for (const char* table : {"lora.", "parallel.", "plan."})
-      if (std::any_of(c.set.begin(), c.set.end(),
-                      [&](const std::string& s) { return s.starts_with(table); })) {
-        c.sentence += "; planned here, but not trained";
-        break;
-      }
+    if (std::ranges::any_of(c.set, is_planned_only)) c.sentence += "; planned here, but not trained";
 }
 
 std::uint64_t states_of(const MemoryReport& r) {
@@ -403,7 +404,7 @@ std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
            std::tuple(b.leaves_backend, order_of(b), b.cost);
   });
   drop_same_data_ranks(out);
-  if (c.framework.empty() && trains_by_program(c.model, c.run)) mark_planned_only(out);
+  if (c.framework.empty() && trains_by_program(c.model, c.run)) mark_planned_only(out, c);
   if (singles < kEnough && !out.empty())
     v.changes_note =
         why_few(singles, on_selected_backend(), on_selected_backend() < out.size() + more_fit, v);

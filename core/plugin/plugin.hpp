@@ -59,7 +59,7 @@ class Estimator {
   virtual MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const TrainerTraits* traits) const = 0;
 };
 
-enum class Scope : std::uint32_t { kWeights = 1, kMoment1 = 3, kMoment2 = 4 };
+enum class Scope : std::uint32_t { kWeights = 1, kAdapter = 2, kMoment1 = 3, kMoment2 = 4 };
 
 struct TensorPiece {
   std::string name;

@@ -120,9 +120,13 @@ void set_lora(const Settings& s, RunConfig& c) {
   const auto names = lora_target_names();
   c.run.mode = RunMode::kLora;
   c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
-  c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
+  c.lora.alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
+  c.lora.rslora = s.flag("lora.rslora");
+  // Trainers scale by lora_alpha / lora_rank.
+  c.run.lora_alpha = c.lora.rslora ? c.lora.alpha * std::sqrt(c.run.lora_rank) : c.lora.alpha;
   MemoryPolicy& memory = c.run.memory;
   if (s.given("lora.base")) memory.frozen = parse_type(s.text("lora.base"));
+  if (memory.frozen == c.run.weight) memory.frozen = DType::kNone;  // what follows from train.precision
   // QLoRA is LoRA over 4-bit weights; the mode follows from the type, so it has no key of its own.
   if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
   memory.double_quantized = s.flag("lora.double_quant");

@@ -63,6 +63,12 @@ struct OutputConfig {
   bool keep_best = false, async_checkpoints = false;
 };
 
+/// [lora] as it was given, for adapter_config.json; what trainers need is in RunSpec.
+struct LoraConfig {
+  double alpha = 0;
+  bool rslora = false;  // scale alpha / sqrt(rank) instead of alpha / rank
+};
+
 struct RunConfig {
   std::filesystem::path file;  // absolute; "" = not read from a file
   ModelSpec model;
@@ -76,6 +82,7 @@ struct RunConfig {
   std::uint64_t steps = 0, eval_every = 0;
   std::uint32_t threads = 0;  // 0 = all cores
   OptimizerConfig optimizer;
+  LoraConfig lora;
   SafetyConfig safety;
   std::string device;                                // name of a device preset; "" = none
   std::optional<std::uint64_t> budget, host_budget;  // bytes

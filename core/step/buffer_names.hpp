@@ -31,6 +31,11 @@ inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qk
                       kH2[] = "h2", kRstd2[] = "rstd2", kGateUp[] = "gate_up", kAct[] = "act";
 // After the last layer.
 inline constexpr char kXOut[] = "x_out", kHf[] = "hf", kRstdF[] = "rstd_f", kLogits[] = "logits";
+// u = x A^T of the adapters of a product, and its gradient, by AdapterGroup.
+inline constexpr char kQkvLora[] = "qkv_lora", kOLora[] = "o_lora", kGateUpLora[] = "gate_up_lora",
+                      kDownLora[] = "down_lora";
+inline constexpr const char* kLora[] = {kQkvLora, kOLora, kGateUpLora, kDownLora};
+inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora", "d_gate_up_lora", "d_down_lora"};
 // Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.
 inline constexpr char kDx[] = "dx", kDAct[] = "d_act", kDH2[] = "d_h2", kDAttnOut[] = "d_attn_out",
                       kDQkv[] = "d_qkv", kDH1[] = "d_h1";
@@ -68,5 +73,18 @@ inline constexpr ParamRoles kDownBias{"w.down_bias", "grad.down_bias", "m.down_b
 inline constexpr ParamRoles kFinalNorm{"w.final_norm", "grad.final_norm", "m.final_norm", "v.final_norm",
                                        "master.final_norm"};
 inline constexpr ParamRoles kHead{"w.head", "grad.head", "m.head", "v.head", "master.head"};
+/// A and B of the adapters of a product, stacked by rows, by AdapterGroup.
+inline constexpr ParamRoles kLoraA[] = {
+    {"w.qkv_lora_a", "grad.qkv_lora_a", "m.qkv_lora_a", "v.qkv_lora_a", "master.qkv_lora_a"},
+    {"w.o_lora_a", "grad.o_lora_a", "m.o_lora_a", "v.o_lora_a", "master.o_lora_a"},
+    {"w.gate_up_lora_a", "grad.gate_up_lora_a", "m.gate_up_lora_a", "v.gate_up_lora_a",
+     "master.gate_up_lora_a"},
+    {"w.down_lora_a", "grad.down_lora_a", "m.down_lora_a", "v.down_lora_a", "master.down_lora_a"}};
+inline constexpr ParamRoles kLoraB[] = {
+    {"w.qkv_lora_b", "grad.qkv_lora_b", "m.qkv_lora_b", "v.qkv_lora_b", "master.qkv_lora_b"},
+    {"w.o_lora_b", "grad.o_lora_b", "m.o_lora_b", "v.o_lora_b", "master.o_lora_b"},
+    {"w.gate_up_lora_b", "grad.gate_up_lora_b", "m.gate_up_lora_b", "v.gate_up_lora_b",
+     "master.gate_up_lora_b"},
+    {"w.down_lora_b", "grad.down_lora_b", "m.down_lora_b", "v.down_lora_b", "master.down_lora_b"}};
 }  // namespace role
 }  // namespace trainhost::step

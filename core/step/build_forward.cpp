@@ -20,6 +20,17 @@ void linear(Builder& b, std::int32_t l, BufferId x, const Weight& w, const Weigh
   b.op(OpKind::kLinear, l, {x, w.w, bias.w, residual}, {y});
 }
 
+/// y += scale * (x A^T) B^T for the adapted matrices of a product. u = x A^T is kept for the gradient of B.
+void adapters(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& w, BufferId x, BufferId y,
+              LayerActs& a) {
+  const Adapter& adapter = w.adapter(g);
+  if (!adapter.present()) return;
+  BufferId& u = a.lora[static_cast<std::size_t>(g)];
+  u = b.act(role::kLora[static_cast<std::size_t>(g)], l, b.p[adapter.a.w].rows);
+  b.op(OpKind::kLinear, l, {x, adapter.a.w, kNoBuffer, kNoBuffer}, {u});
+  b.op(OpKind::kLoraB, l, {u, adapter.b.w, y}, {y});
+}
+
 /// Training and evaluation compute attention over whole sequences and keep lse [M, A]; generation appends one
 /// token to the caches and needs no backward pass.
 void attention(Builder& b, std::int32_t l, LayerActs& a) {
@@ -51,6 +62,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   norm(b, l, a.x, w.norm1, a.h1, a.rstd1);
   a.qkv = b.act(role::kQkv, l, m.qkv_width());
   linear(b, l, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv);
+  adapters(b, l, AdapterGroup::kQkv, w, a.h1, a.qkv, a);
   if (m.qk_norm) {
     a.qk_pre = b.act(role::kQkPre, l, m.q_width() + m.kv_width());
     a.qk_rstd = b.stat(role::kQkRstd, l, std::uint64_t{m.heads} + m.kv_heads);
@@ -61,18 +73,21 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   attention(b, l, a);
   a.x_mid = b.act(role::kXMid, l, m.hidden);
   linear(b, l, a.attn_out, w.o, w.o_bias, a.x, a.x_mid);
+  adapters(b, l, AdapterGroup::kO, w, a.attn_out, a.x_mid, a);
 
   a.h2 = b.act(role::kH2, l, m.hidden);
   a.rstd2 = b.stat(role::kRstd2, l, 1);
   norm(b, l, a.x_mid, w.norm2, a.h2, a.rstd2);
   a.gate_up = b.act(role::kGateUp, l, 2 * std::uint64_t{m.intermediate});
   linear(b, l, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up);
+  adapters(b, l, AdapterGroup::kGateUp, w, a.h2, a.gate_up, a);
   a.act = b.act(role::kAct, l, m.intermediate);
   assert(a.x != kNoBuffer && a.x_mid != kNoBuffer);
   b.op(OpKind::kSwiGlu, l, {a.gate_up}, {a.act});
   const bool last = static_cast<std::uint32_t>(l) + 1 == m.layers;
   const BufferId next = last ? b.act(role::kXOut, -1, m.hidden) : b.act(role::kX, l + 1, m.hidden);
   linear(b, l, a.act, w.down, w.down_bias, a.x_mid, next);
+  adapters(b, l, AdapterGroup::kDown, w, a.act, next, a);
   return next;
 }
 

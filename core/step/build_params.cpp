@@ -1,7 +1,7 @@
 // Persistent buffers: parameters with gradients and optimizer state, tables, scalars, inputs. Decides which
 // parameter buffer holds each tensor of a checkpoint: q, k and v share one (rows q | k | v), as do gate and
 // up and the matching biases, so that each group is one matrix product. Checkpoints still contain the tensors
-// one by one; Param::slices maps them to rows.
+// one by one; Param::slices maps them to rows. A and B of adapters are stacked likewise, by product.
 #include <cassert>
 
 #include "core/base/checked.hpp"
@@ -20,6 +20,12 @@ struct ParamTarget {
 ParamTarget target_of(Weights& w, const TensorInfo& t) {
   static LayerWeights none;  // target of no tensor: only layer tensors select a member of it
   LayerWeights& l = t.layer < 0 ? none : w.layers[static_cast<std::size_t>(t.layer)];
+  if (t.part != AdapterPart::kNone) {
+    const AdapterGroup g = adapter_group(t.role);
+    const auto i = static_cast<std::size_t>(g);
+    return t.part == AdapterPart::kA ? ParamTarget{&role::kLoraA[i], &l.adapter(g).a}
+                                     : ParamTarget{&role::kLoraB[i], &l.adapter(g).b};
+  }
   switch (t.role) {
     case TensorRole::kEmbed:
       return {&role::kEmbed, &w.embed};
@@ -68,10 +74,11 @@ struct ParamDraft {
   std::int32_t layer;
   std::uint64_t rows = 0, cols = 1;
   bool decay;
+  bool adapter;
   std::vector<Slice> slices;
 };
 
-/// Consecutive tensors with the same target are stacked by rows; tensors(model) lists them in that order.
+/// Consecutive tensors with the same target are stacked by rows; all_tensors() lists them in that order.
 std::vector<ParamDraft> collect_params(Builder& b) {
   std::vector<ParamDraft> drafts;
   drafts.reserve(b.p.tensor_infos.size());
@@ -79,7 +86,8 @@ std::vector<ParamDraft> collect_params(Builder& b) {
     const TensorInfo& t = b.p.tensor_infos[i];
     const ParamTarget target = target_of(b.weights, t);
     if (drafts.empty() || drafts.back().target.weight != target.weight)
-      drafts.push_back({target, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1, {}});
+      drafts.push_back(
+          {target, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1, t.part != AdapterPart::kNone, {}});
     ParamDraft& d = drafts.back();
     assert((t.rank == 1 ? 1 : t.dim[1]) == d.cols && "tensors of one parameter have equal columns");
     d.slices.push_back({i, checked_mul(d.rows, d.cols)});
@@ -91,28 +99,34 @@ std::vector<ParamDraft> collect_params(Builder& b) {
 }  // namespace
 
 void build_params(Builder& b) {
-  b.p.tensor_infos = tensors(b.p.model);
+  b.p.tensor_infos = all_tensors(b.p.model, b.p.run);
   b.weights.layers.resize(b.p.model.layers);
   std::vector<ParamDraft> drafts = collect_params(b);
   std::vector<Param>& params = b.p.params;
   params.resize(drafts.size());
   // Added component by component, not parameter by parameter: placement then makes each component contiguous.
   const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot,
-                           DType t = DType::kF32) {
+                           auto&& wanted, DType t = DType::kF32) {
     for (std::size_t i = 0; i < drafts.size(); ++i)
-      params[i].*slot = b.add_persistent(drafts[i].target.roles->*which, drafts[i].layer, c, drafts[i].rows,
-                                         drafts[i].cols, t);
+      if (wanted(drafts[i]))
+        params[i].*slot = b.add_persistent(drafts[i].target.roles->*which, drafts[i].layer, c, drafts[i].rows,
+                                           drafts[i].cols, t);
   };
-  add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, b.storage_type());
+  const auto of_model = [](const ParamDraft& d) { return !d.adapter; };
+  const auto of_adapters = [](const ParamDraft& d) { return d.adapter; };
+  // Beside adapters the weights of the model are frozen: no gradient, no optimizer state, no master copy.
+  const auto trained = [&](const ParamDraft& d) { return b.trains_weights() || d.adapter; };
+  add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, of_model, b.storage_type());
+  add_all(&role::ParamRoles::weight, Component::kAdapters, &Param::weight, of_adapters, b.storage_type());
   if (b.trains()) {
     // A master copy only where weights are stored in fewer than 32 bits.
     if (b.storage_type() != DType::kF32)
-      add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master);
-    add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad);
+      add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master, trained);
+    add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad, trained);
     if (b.p.run.optimizer != Optimizer::kSgd)
-      add_all(&role::ParamRoles::m, Component::kOptimizerState, &Param::m);
+      add_all(&role::ParamRoles::m, Component::kOptimizerState, &Param::m, trained);
     if (b.p.run.optimizer == Optimizer::kAdamW)
-      add_all(&role::ParamRoles::v, Component::kOptimizerState, &Param::v);
+      add_all(&role::ParamRoles::v, Component::kOptimizerState, &Param::v, trained);
   }
   assert(params.size() == drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {

@@ -53,6 +53,8 @@ void require_supported_run(const RunSpec& r, const TrainerTraits& p, std::uint64
   require_supported_precision(r, p);
   if (const PlannedOnly b = planned_only_setting(r))
     throw usage_error(b.key + " = " + b.value + " is not supported for training", "remove the key");
+  if (trains_adapters(r) && (p.mode == "hybrid" || p.mode == "streamed"))
+    throw usage_error("adapters ([lora]) cannot be trained in mode \"" + p.mode + "\"", "use mode resident");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
                       "set train.recompute to \"none\", \"selective\" or \"full\"");

@@ -1,4 +1,5 @@
-// The update section: the global norm over all gradients, then the optimizer, one operation per parameter.
+// The update section: the global norm over all gradients, then the optimizer, one operation per
+// trained parameter.
 // Between the two the executor computes the clip factor from the norm; every optimizer operation reads it.
 #include "core/step/builder.hpp"
 
@@ -8,8 +9,10 @@ void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
   const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.traits.slots, 1, DType::kF64);
   for (const Param& q : b.p.params)
-    b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
+    if (q.grad != kNoBuffer)
+      b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
   for (const Param& q : b.p.params) {
+    if (q.grad == kNoBuffer) continue;  // frozen
     const std::int32_t l = b.p[q.grad].layer;
     const std::uint32_t flags = q.decay ? kDecay : 0u;
     switch (b.p.run.optimizer) {

@@ -1,10 +1,12 @@
 // A program under construction, with its parameters and activations by name. Adds buffers and operations;
 // the model structure is in build_forward.cpp, build_backward.cpp and build_update.cpp.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
 
+#include "core/model/adapters.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/program.hpp"
 
@@ -14,8 +16,16 @@ namespace trainhost::step {
 struct Weight {
   BufferId w = kNoBuffer, grad = kNoBuffer;
 };
+/// A and B of the adapters of one product; absent if the run adapts none of its matrices.
+struct Adapter {
+  Weight a, b;
+  bool present() const { return b.w != kNoBuffer; }
+};
 struct LayerWeights {
   Weight norm1, qkv, qkv_bias, q_norm, k_norm, o, o_bias, norm2, gate_up, gate_up_bias, down, down_bias;
+  std::array<Adapter, kAdapterGroups> adapters;  // by AdapterGroup
+  Adapter& adapter(AdapterGroup g) { return adapters[static_cast<std::size_t>(g)]; }
+  const Adapter& adapter(AdapterGroup g) const { return adapters[static_cast<std::size_t>(g)]; }
 };
 struct Weights {
   Weight embed, final_norm, head;  // head == embed if the embeddings are tied
@@ -26,6 +36,8 @@ struct Weights {
 struct LayerActs {
   BufferId x, h1, rstd1, qkv, qk_pre = kNoBuffer, qk_rstd = kNoBuffer, attn_out, lse, x_mid, h2, rstd2,
                               gate_up, act;
+  // u = x A^T of the adapters of each product; kNoBuffer where there are none.
+  std::array<BufferId, kAdapterGroups> lora{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
 };
 struct ForwardActs {
   std::vector<LayerActs> layers;
@@ -46,6 +58,8 @@ struct Builder {
 
   std::uint64_t tokens() const { return p.run.tokens_per_micro_batch(); }
   bool trains() const { return p.run.mode != RunMode::kInference; }
+  /// True if all weights have gradients; false if only adapters have.
+  bool trains_weights() const { return trains() && !trains_adapters(p.run); }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// The type in which weights and activations are stored.
   DType storage_type() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }

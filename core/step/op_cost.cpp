@@ -34,8 +34,18 @@ std::uint64_t flops(const Program& p, const Op& op) {
       return product_of(p, op, op[operand::linear_dx::kWeight]);
     case OpKind::kLinearDw:
       return product_of(p, op, op[operand::linear_dw::kGradWeight]);
-    case OpKind::kHeadLoss:
-      return checked_mul(3, product_of(p, op, op[operand::head_loss::kHead]));  // logits, d hf, grad_head
+    case OpKind::kLinearDxAdd:
+      return product_of(p, op, op[operand::linear_dx_add::kWeight]);
+    // The product of a block has the shape of its rows of B.
+    case OpKind::kLoraB:
+      return product_of(p, op, op[operand::lora_b::kWeight]);
+    case OpKind::kLoraBDx:
+      return product_of(p, op, op[operand::lora_b_dx::kWeight]);
+    case OpKind::kLoraBDw:
+      return product_of(p, op, op[operand::lora_b_dw::kGradWeight]);
+    case OpKind::kHeadLoss:  // logits, d hf, and grad_head unless the head is frozen
+      return checked_mul(op[operand::head_loss::kGradHead] == kNoBuffer ? 2 : 3,
+                         product_of(p, op, op[operand::head_loss::kHead]));
     case OpKind::kHeadEval:
       return product_of(p, op, op[operand::head_eval::kHead]);
     case OpKind::kHeadLogits:

@@ -75,13 +75,13 @@ namespace head_loss {
 inline constexpr In kHf{0};            // [M,H], becomes d hf
 inline constexpr In kHead{1};          // [V,H] weight
 inline constexpr In kTargets{2};       // [M] i32
-inline constexpr In kGradHead{3};      // [V,H] f32, += d logits^T hf
+inline constexpr In kGradHead{3};      // [V,H] f32, += d logits^T hf; absent if the head is frozen
 inline constexpr In kLogits{4};        // [C,V] scratch
 inline constexpr In kScalars{5};       // f64[16], kLossSum += loss
 inline constexpr In kLosses{6};        // [C] f32 scratch, one loss per token; on a device only
 inline constexpr Out kDHf{0};          // the same buffer as kHf
-inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead
-inline constexpr Out kScalarsOut{2};   // the same buffer as kScalars
+inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead, if present
+inline constexpr Out kScalarsOut{2};   // the same buffer as kScalars; 1 without a gradient of the head
 }  // namespace head_loss
 
 /// Logits and loss, a chunk of C tokens at a time.
@@ -104,14 +104,14 @@ inline constexpr Out kLogits{0};  // [M,V]
 
 /// Gradients of kRmsNorm. dx is written with flag kFreshDx, else added to.
 namespace rms_norm_bwd {
-inline constexpr In kDy{0};              // [M,H]
-inline constexpr In kX{1};               // [M,H] input of the norm
-inline constexpr In kRstd{2};            // [M] f32
-inline constexpr In kWeight{3};          // [H]
-inline constexpr In kDxIn{4};            // [M,H], the same buffer as kDx; absent with kFreshDx
-inline constexpr In kGradWeight{5};      // [H] f32, +=
-inline constexpr In kPartials{6};        // f32[slots,H] scratch, one partial sum per slot
-inline constexpr Out kDx{0};             // [M,H]
+inline constexpr In kDy{0};          // [M,H]
+inline constexpr In kX{1};           // [M,H] input of the norm
+inline constexpr In kRstd{2};        // [M] f32
+inline constexpr In kWeight{3};      // [H]
+inline constexpr In kDxIn{4};        // [M,H], the same buffer as kDx; absent with kFreshDx
+inline constexpr In kGradWeight{5};  // [H] f32, +=; absent if the weight is frozen
+inline constexpr In kPartials{6};    // f32[slots,H] scratch, one partial sum per slot; also if it is frozen
+inline constexpr Out kDx{0};         // [M,H]
 inline constexpr Out kGradWeightOut{1};  // the same buffer as kGradWeight
 }  // namespace rms_norm_bwd
 
@@ -157,8 +157,8 @@ inline constexpr In kPre{1};              // [M,(A+K)D] q and k before the norm
 inline constexpr In kRstd{2};             // [M,A+K] f32
 inline constexpr In kQWeight{3};          // [D]
 inline constexpr In kKWeight{4};          // [D]
-inline constexpr In kGradQWeight{5};      // [D] f32, +=
-inline constexpr In kGradKWeight{6};      // [D] f32, +=
+inline constexpr In kGradQWeight{5};      // [D] f32, +=; absent if the weights are frozen
+inline constexpr In kGradKWeight{6};      // [D] f32, +=; likewise
 inline constexpr In kPartials{7};         // f32[slots,2D] scratch, q | k
 inline constexpr Out kDQkvOut{0};         // the same buffer as kDQkv
 inline constexpr Out kGradQWeightOut{1};  // the same buffer as kGradQWeight
@@ -267,6 +267,39 @@ inline constexpr In kPart{0};      // f32, gradient of one micro-batch
 inline constexpr In kGrad{1};      // f32, changed in place
 inline constexpr Out kGradOut{0};  // the same buffer as kGrad
 }  // namespace add_grad
+
+/// y += scale * u B^T, block by block. The adapters of a product lie side by side: with n adapted matrices of
+/// outputs o_1 .. o_n, u has n*r columns (r = lora.rank), B has o_1 + .. + o_n rows, and block i adds to the
+/// columns of its matrix in y. Blocks and scale: core/model/adapters.hpp.
+namespace lora_b {
+inline constexpr In kU{0};       // [M,n*r]
+inline constexpr In kWeight{1};  // [o_1+..+o_n,r] B
+inline constexpr In kY{2};       // [M,outputs of the product], changed in place
+inline constexpr Out kYOut{0};   // the same buffer as kY
+}  // namespace lora_b
+
+/// du = scale * dy B, block by block.
+namespace lora_b_dx {
+inline constexpr In kDy{0};      // [M,outputs of the product]
+inline constexpr In kWeight{1};  // [o_1+..+o_n,r] B
+inline constexpr Out kDu{0};     // [M,n*r]
+}  // namespace lora_b_dx
+
+/// grad_B += scale * dy^T u, block by block.
+namespace lora_b_dw {
+inline constexpr In kDy{0};              // [M,outputs of the product]
+inline constexpr In kU{1};               // [M,n*r]
+inline constexpr In kGradWeight{2};      // [o_1+..+o_n,r] f32, +=
+inline constexpr Out kGradWeightOut{0};  // the same buffer as kGradWeight
+}  // namespace lora_b_dw
+
+/// dx += dy weight.
+namespace linear_dx_add {
+inline constexpr In kDy{0};      // [M,n]
+inline constexpr In kWeight{1};  // [n,k]
+inline constexpr In kDx{2};      // [M,k], changed in place
+inline constexpr Out kDxOut{0};  // the same buffer as kDx
+}  // namespace linear_dx_add
 
 /// Slots that all optimizer operations (kAdamW, kSgd, kSgdMomentum) share, and those that depend on the kind.
 namespace optimizer {

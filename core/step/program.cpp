@@ -55,6 +55,10 @@ constexpr OpInfo kOps[] = {
     {"cross_entropy", 3, bits({cross_entropy::kLogits, cross_entropy::kScalars}), 0},
     {"head_bwd", 4, bits({head_bwd::kHf, head_bwd::kGradHead}), 0},
     {"add_grad", 2, bits({add_grad::kGrad}), 0},
+    {"lora_b", 3, bits({lora_b::kY}), 0},
+    {"lora_b_dx", 2, 0, 0},
+    {"lora_b_dw", 3, bits({lora_b_dw::kGradWeight}), 0},
+    {"linear_dx_add", 3, bits({linear_dx_add::kDx}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -94,6 +98,15 @@ std::string op_label(const Program& p, const Op& op) {
   }
   if (op.flags & kRecomputed) label += " again";
   return label;
+}
+
+/// By the role name of the buffer: a look-up per operation must not search the parameters.
+AdapterBlocks lora_blocks(const Program& p, BufferId b) {
+  for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
+    if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad)
+      return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g));
+  assert(false && "the buffer is B of adapters, or its gradient");
+  return {};
 }
 
 /// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/types.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
@@ -84,6 +85,11 @@ enum class OpKind : std::uint8_t {
   kCrossEntropy,
   kHeadBwd,
   kAddGrad,
+  // Adapters (core/model/adapters.hpp). A is multiplied by kLinear and kLinearDw, like any other weight.
+  kLoraB,
+  kLoraBDx,
+  kLoraBDw,
+  kLinearDxAdd,  // gradient of the input, added to
   kCount_,
 };
 
@@ -138,7 +144,8 @@ struct Slice {
   std::uint64_t first_element;  // offset in the parameter's buffer, in elements
 };
 
-/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape. q, k and v
+/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape. A frozen
+/// parameter, one of the model in a run that trains adapters, has only a weight. q, k and v
 /// share one buffer (rows q | k | v), as do gate and up and the matching biases: one matrix product instead
 /// of several.
 struct Param {
@@ -156,7 +163,7 @@ struct Program {
   std::vector<Op> ops;
   std::vector<Section> sections;
   std::vector<Param> params;             // in file order of their first tensor
-  std::vector<TensorInfo> tensor_infos;  // tensors(model)
+  std::vector<TensorInfo> tensor_infos;  // all_tensors(model, run)
 
   const Buffer& operator[](BufferId b) const { return buffers[b]; }
   /// The section of that kind; an empty range if the program has none (inference has no update).
@@ -168,6 +175,10 @@ struct Program {
 /// True if the host runs the operation of a device program: its first operand is not in device memory.
 /// False for kCopy and kHold, which neither side computes.
 bool runs_on_host(const Program& p, const Op& op);
+
+/// The adapted matrices of the product whose stacked B, or its gradient, is in buffer b: of kLoraB and its
+/// gradients. b must be such a buffer.
+AdapterBlocks lora_blocks(const Program& p, BufferId b);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);

@@ -26,7 +26,7 @@ bool recomputed_without_products(const Buffer& b) {
 bool computed_inside_a_layer(const Buffer& b) {
   return recomputed_without_products(b) ||
          one_of(b.role, {role::kQkv, role::kQkPre, role::kQkRstd, role::kAttnOut, role::kLse, role::kXMid,
-                         role::kGateUp});
+                         role::kGateUp, role::kQkvLora, role::kOLora, role::kGateUpLora, role::kDownLora});
 }
 
 constexpr std::size_t kMaxWriters = 4;  // the first writes the buffer, the others change it in place

@@ -15,6 +15,7 @@
 #include "core/base/checked.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
+#include "core/model/adapters.hpp"
 #include "core/planning/host_buffers.hpp"
 
 namespace trainhost::training {
@@ -25,11 +26,13 @@ namespace fs = std::filesystem;
 constexpr const char* kScopeFile[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
 constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
                                     plugin::Scope::kMoment2};
+constexpr plugin::Scope kAdapterScope[] = {plugin::Scope::kAdapter, plugin::Scope::kMoment1,
+                                           plugin::Scope::kMoment2};
 
 /// Members of the manifest's extras; see Progress.
 constexpr const char *kRunKey = "run", *kOptionsKey = "trainer_options", *kOffsetKey = "batch_offset",
                      *kLossesKey = "recent_losses", *kValidationKey = "validation_loss",
-                     *kValidationContentKey = "validation_content";
+                     *kValidationContentKey = "validation_content", *kFrozenKey = "frozen_weights";
 
 constexpr const char* kContentKey = "data.content";
 
@@ -136,20 +139,34 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
 std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {
   const std::size_t n = 1 + static_cast<std::size_t>(planning::moment_count(c.run.optimizer));
   assert(n <= std::size(kScope));
-  return std::span(kScope).first(n);
+  return std::span(trains_adapters(c.run) ? kAdapterScope : kScope).first(n);
 }
 
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does
 /// not depend on the model. All tensors are checked before the first byte is passed to the trainer.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file_or_dir,
                   std::span<float> scratch) {
+  load_tensors(s, scope, tensors(m), m.tied, file_or_dir, scratch);
+}
+
+void load_tensors(plugin::Session& s, plugin::Scope scope, const std::vector<TensorInfo>& wanted, bool tied,
+                  const fs::path& file_or_dir, std::span<float> scratch, checkpoint::Xxh3* hash) {
   checkpoint::WeightSource source(file_or_dir);
-  std::vector<TensorInfo> wanted = tensors(m);
-  source.require(wanted, m.tied);
+  source.require(wanted, tied);
   for (const TensorInfo& t : wanted)
     source.stream(t, scratch, [&](std::uint64_t first, std::span<const float> values) {
+      if (hash) hash->update(std::as_bytes(values));
       s.load(scope, {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
     });
+}
+
+std::string load_frozen_weights(plugin::Session& s, const runfile::RunConfig& c, std::span<float> scratch) {
+  if (!trains_adapters(c.run)) return {};
+  if (!c.weights)
+    return fmt::format("random, train.seed {}, initializer_range {}", c.run.seed, c.model.initializer_range);
+  checkpoint::Xxh3 hash;
+  load_tensors(s, plugin::Scope::kWeights, tensors(c.model), c.model.tied, *c.weights, scratch, &hash);
+  return "xxh3 " + hash.hex();
 }
 
 namespace {
@@ -212,6 +229,16 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   add("train.grad_accum", r.accumulate);
   add("train.steps", c.steps);
   add("train.seed", r.seed);
+  add("train.adapters", trains_adapters(r) ? "lora" : "none");
+  if (trains_adapters(r)) {
+    add("lora.rank", r.lora_rank);
+    add("lora.alpha", c.lora.alpha);
+    add("lora.rslora", c.lora.rslora);
+    std::string targets;
+    for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)
+      if (r.lora_targets >> i & 1) targets += (targets.empty() ? "" : ",") + runfile::lora_target_names()[i];
+    add("lora.targets", targets);
+  }
   add("optimizer.name", name(r.optimizer));
   add("optimizer.lr", c.optimizer.lr);
   add("optimizer.min_lr", c.optimizer.min_lr);
@@ -224,9 +251,9 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   return out;
 }
 
-std::string first_nonfinite_weight(plugin::Session& s) {
+std::string first_nonfinite_weight(plugin::Session& s, const runfile::RunConfig& c) {
   std::string found;
-  s.save(plugin::Scope::kWeights, [&](const plugin::TensorPiece& p) {
+  s.save(state_scopes(c).front(), [&](const plugin::TensorPiece& p) {
     if (!found.empty() || p.dtype != DType::kF32) return;
     const std::span<const float> values(static_cast<const float*>(p.data), p.count);
     if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) found = p.name;
@@ -234,12 +261,13 @@ std::string first_nonfinite_weight(plugin::Session& s) {
   return found;
 }
 
-StateSource state_of(plugin::Session& s) {
-  return [&s](std::size_t scope) { return source_of(s, kScope[scope]); };
+StateSource state_of(plugin::Session& s, const runfile::RunConfig& c) {
+  return [&s, scopes = state_scopes(c)](std::size_t scope) { return source_of(s, scopes[scope]); };
 }
 
 checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
-                                 const std::string& data_content, const Progress& progress) {
+                                 const std::string& data_content, const Progress& progress,
+                                 const std::string& frozen_content) {
   checkpoint::Meta meta;
   meta.step = progress.step;
   meta.kernel_set = s.info("kernel_set");
@@ -247,6 +275,7 @@ checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c
   meta.backend = backend;
   meta.extra[kRunKey] = resume_identity(c, data_content);
   meta.extra[kOptionsKey] = trainer_options(c, backend);
+  if (!frozen_content.empty()) meta.extra[kFrozenKey] = frozen_content;
   if (progress.batch_offset) meta.extra[kOffsetKey] = std::to_string(progress.batch_offset);
   if (!progress.recent_losses.empty()) meta.extra[kLossesKey] = progress.recent_losses;
   if (progress.validation_loss) meta.extra[kValidationKey] = fmt::format("{}", *progress.validation_loss);
@@ -275,13 +304,14 @@ fs::path save_checkpoint(checkpoint::Store& store, const checkpoint::Meta& meta,
                          const StateSource& state) {
   return store.save(meta, planning::state_bytes(c), [&](const fs::path& tmp) {
     for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
-      checkpoint::write_tensors(tmp / kScopeFile[i], tensors(c.model), state(i));
+      checkpoint::write_tensors(tmp / kScopeFile[i], trained_tensors(c.model, c.run), state(i));
   });
 }
 
 Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std::string& data_content,
                            const checkpoint::Store& store, std::span<float> scratch,
-                           const std::function<void(const std::string&)>& say) {
+                           const std::function<void(const std::string&)>& say,
+                           const std::string& frozen_content) {
   auto found = store.newest();
   if (!found)
     throw usage_error(fmt::format("--resume: {} has no checkpoint", escaped(c.output.dir.string(), 4096)),
@@ -292,6 +322,12 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
     if (const std::string change = change_steps(saved, found->meta.step, c); !change.empty()) say(change);
     require_same_identity(saved, resume_identity(c, data_content));
   }
+  if (const auto frozen = found->meta.extra.find(kFrozenKey);
+      frozen != found->meta.extra.end() && frozen->second != frozen_content)
+    throw usage_error(fmt::format("the checkpoint has adapters of other weights: they were '{}' and are '{}'",
+                                  escaped(frozen->second, 200), escaped(frozen_content, 200)),
+                      "set model.weights, or train.seed for random weights, as they were, or train into "
+                      "another output.dir");
   // Another kernel set (another CPU or GPU) rounds differently. The run is still correct, so it is only
   // noted.
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)
@@ -303,7 +339,8 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
   if (const std::string note = other_options(found->meta, c); !note.empty()) say(note);
   // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
   for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
-    load_tensors(s, kScope[i], c.model, found->dir / kScopeFile[i], scratch);
+    load_tensors(s, state_scopes(c)[i], trained_tensors(c.model, c.run), c.model.tied,
+                 found->dir / kScopeFile[i], scratch);
   return progress_of(found->meta);
 }
 

@@ -126,7 +126,7 @@ void TrainingRun::recover(runfile::Policy policy, const char* reason, std::optio
 /// ends the run.
 bool TrainingRun::roll_back_broken_weights() {
   if (config_.safety.on_nonfinite != runfile::Policy::kRollback) return false;
-  const std::string tensor = first_nonfinite_weight(*session_);
+  const std::string tensor = first_nonfinite_weight(*session_, config_);
   if (tensor.empty()) return false;
   --steps_done_;  // the step that failed is the last one
   recover(runfile::Policy::kRollback, "nonfinite", std::nullopt, tensor + " is not finite after it");

@@ -33,13 +33,13 @@ bool is_present(const fs::path& path) { return checkpoint::file_type_of(path) !=
 
 /// What a run leaves, in the order in which it is removed: without summary.json the rest counts as
 /// unfinished.
-constexpr const char* kResults[] = {"summary.json", "model", "checkpoints", "metrics.jsonl"};
+constexpr const char* kResults[] = {"summary.json", "model", "adapter", "checkpoints", "metrics.jsonl"};
 
 /// Other files of the folder; each is replaced when a run starts.
 constexpr const char* kRecords[] = {"run.toml", "environment.json", "status.json"};
 
 bool has_finished_run(const fs::path& dir) {
-  return is_present(dir / "summary.json") || is_present(dir / "model");
+  return is_present(dir / "summary.json") || is_present(dir / "model") || is_present(dir / "adapter");
 }
 
 /// runs/NAME, runs/NAME-2, ...: the last one that exists, or the first.

@@ -8,6 +8,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/tensors.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/planning/make_plan.hpp"
@@ -27,7 +28,7 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
       registry_(registry),
       options_(o),
       observer_(observer),
-      throughput_(c.model, c.run.seq_len),
+      throughput_(c.model, c.run),
       spikes_(c.safety.spike_window, c.safety.spike_threshold) {
   reject_profile_with_policies();
   choice_ = planning::choose_backend(registry, c.backend, o.allow_fallback, c.backend_order,
@@ -116,7 +117,8 @@ bool TrainingRun::open_output() {
   const std::uint64_t saves = others ? config_.steps : every ? config_.steps / every + 1 : 1;
   const std::uint64_t most = std::min(saves, store_->most() + (config_.output.keep_best ? 1 : 0));
   const std::uint64_t present = options_.overwrite ? 0 : std::min(store_->count(), most);
-  const std::uint64_t model = checked_mul(count_parameters(config_.model).total, sizeof(float));
+  const std::uint64_t model =
+      checked_mul(count_trained_parameters(config_.model, config_.run), sizeof(float));
   checkpoint::require_free_space(
       folder.dir, checked_add(checked_mul(most - present, planning::state_bytes(config_)), model),
       fmt::format("the run, with up to {} checkpoints and the model,", most));
@@ -177,9 +179,11 @@ void TrainingRun::compare_with_best(const Progress& best) {
 void TrainingRun::start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say) {
   session_ = choice_.trainer->create(config_.model, config_.run);
   Progress progress;
+  frozen_content_ = load_frozen_weights(*session_, config_, staging_->as<float>());
   if (from_checkpoint)
-    progress = resume_checkpoint(*session_, config_, source_.content, *store_, staging_->as<float>(), say);
-  else if (config_.weights)
+    progress = resume_checkpoint(*session_, config_, source_.content, *store_, staging_->as<float>(), say,
+                                 frozen_content_);
+  else if (config_.weights && !trains_adapters(config_.run))
     load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
   session_->init(config_.run.seed);  // random values for every tensor that was not loaded
   steps_done_ = progress.step;
@@ -197,7 +201,9 @@ std::string TrainingRun::device_message() const {
 
 /// Where the weights come from, always: training from random weights by mistake looks like training.
 std::string TrainingRun::weights_message() const {
-  if (resumes_) return fmt::format("weights: checkpoint of step {}; resuming after it", first_step_);
+  if (resumes_)
+    return fmt::format("{}: checkpoint of step {}; resuming after it",
+                       trains_adapters(config_.run) ? "adapters" : "weights", first_step_);
   if (config_.weights) return "weights: loaded from " + escaped(config_.weights->string(), 4096);
   std::string text = fmt::format("weights: random, train.seed {}", config_.run.seed);
   if (const std::optional<fs::path> file = runfile::weights_beside(config_.model_folder))

@@ -8,6 +8,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/checkpoint/xxh3.hpp"
+#include "core/model/adapters.hpp"
 #include "core/training/model_state.hpp"
 
 namespace trainhost::training {
@@ -18,7 +19,7 @@ template <class F>
 void each_piece(plugin::Session& s, const runfile::RunConfig& c, F&& f) {
   const std::span<const plugin::Scope> scopes = state_scopes(c);
   for (std::size_t i = 0; i < scopes.size(); ++i)
-    state_of(s)(i)([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+    state_of(s, c)(i)([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
       f(i, name, first, values);
     });
 }
@@ -26,7 +27,7 @@ void each_piece(plugin::Session& s, const runfile::RunConfig& c, F&& f) {
 }  // namespace
 
 StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
-    : tensors_(tensors(c.model)),
+    : tensors_(trained_tensors(c.model, c.run)),
       config_(c),
       block_(ledger, planning::state_copy_bytes(c), "host.state_copy") {
   // A piece is found by name and range, because a trainer may save tensors in any order and in any pieces.

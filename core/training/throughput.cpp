@@ -6,22 +6,26 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/model/adapters.hpp"
+
 namespace trainhost::training {
 
 /// Steps of a run before the rate of matrix products is measured, in seconds: the measurement keeps every core busy for
 /// 50 ms, which is longer than many a short run.
 constexpr double kLeastSeconds = 0.5;
 
-// 6 FLOPs per matrix parameter and token, plus causal attention: 6 * S * q per layer (docs/memory-model.md).
-double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len) {
+// 6 FLOPs per matrix parameter and token, 4 if it is frozen (no gradient of the weight; the adapters
+// themselves are left out, they have a thousandth of the parameters), plus causal attention: 6 * S * q per
+// layer (docs/memory-model.md).
+double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len, bool frozen) {
   const double H = m.hidden, L = m.layers, I = m.intermediate, V = static_cast<double>(m.vocab);
   const double qkv = static_cast<double>(m.qkv_width()), q = static_cast<double>(m.q_width());
   const double matrix_parameters = L * (H * qkv + H * q + 3 * H * I) + V * H;
-  return 6 * matrix_parameters + 6 * L * static_cast<double>(seq_len) * q;
+  return (frozen ? 4 : 6) * matrix_parameters + 6 * L * static_cast<double>(seq_len) * q;
 }
 
-Throughput::Throughput(const ModelSpec& m, std::uint64_t seq_len)
-    : flops_per_token_(train_flops_per_token(m, seq_len)) {}
+Throughput::Throughput(const ModelSpec& m, const RunSpec& r)
+    : flops_per_token_(train_flops_per_token(m, r.seq_len, trains_adapters(r))) {}
 
 /// Exponential average with weight 0.05: about the last 20 steps.
 void Throughput::add_step(std::uint64_t tokens, double seconds) {

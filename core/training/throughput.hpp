@@ -6,13 +6,14 @@
 #include <string>
 
 #include "core/model/model_spec.hpp"
+#include "core/model/run_spec.hpp"
 #include "core/plugin/plugin.hpp"
 
 namespace trainhost::training {
 
 class Throughput {
  public:
-  Throughput(const ModelSpec& m, std::uint64_t seq_len);
+  Throughput(const ModelSpec& m, const RunSpec& r);
 
   void add_step(std::uint64_t tokens, double seconds);
   double tokens_per_s() const { return rate_; }  // smoothed; 0 before the first step
@@ -31,8 +32,8 @@ class Throughput {
 /// FLOPs per token of a training step: 6 per matrix parameter (the head counts once) plus causal attention,
 /// 6 * L * S * A * D: two products of S/2 keys on average over A*D columns with 2 FLOPs each in the forward
 /// pass, twice that in the backward pass. Recomputation does not count. Source: PaLM, appendix B, causal
-/// half.
-double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len);
+/// half. `frozen`: the run trains adapters, so a matrix parameter has 4: no gradient of the weight.
+double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len, bool frozen = false);
 
 /// "1:05", "2:03:07", "3d 4h".
 std::string format_duration(double seconds);

@@ -11,6 +11,8 @@
 #include <system_error>
 
 #include "core/base/text.hpp"
+#include "core/model/adapters.hpp"
+#include "core/training/adapter_files.hpp"
 #include "core/training/memory_result.hpp"
 #include "core/training/run_status.hpp"
 #include "core/training/sample_tokens.hpp"
@@ -73,7 +75,7 @@ bool TrainingRun::train_step() {
     if (ended_by_signal(e)) return false;
     if (e.status() != "nonfinite") throw;
     if (config_.safety.on_nonfinite == runfile::Policy::kStop) {
-      const std::string tensor = first_nonfinite_weight(*session_);
+      const std::string tensor = first_nonfinite_weight(*session_, config_);
       throw Error(e.code(),
                   fmt::format("step {}: {}; {}", step_index + 1, e.what(),
                               tensor.empty() ? "all weights are finite"
@@ -216,7 +218,8 @@ void TrainingRun::start_save() {
   finish_save();
   Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt, source_.valid_content};
   if (evaluated_after_ == steps_done_) progress.validation_loss = validation_loss_;
-  const checkpoint::Meta meta = checkpoint_meta(*session_, config_, choice_.id, source_.content, progress);
+  const checkpoint::Meta meta =
+      checkpoint_meta(*session_, config_, choice_.id, source_.content, progress, frozen_content_);
   checkpointed_ns_ = now_ns();
   if (config_.output.async_checkpoints) {
     copy_->take(*session_);
@@ -230,7 +233,7 @@ void TrainingRun::start_save() {
     } catch (const std::system_error&) {
     }
   }
-  saved(steps_done_, save_checkpoint(*store_, meta, config_, state_of(*session_)));
+  saved(steps_done_, save_checkpoint(*store_, meta, config_, state_of(*session_, config_)));
 }
 
 void TrainingRun::finish_save() {
@@ -253,8 +256,12 @@ void TrainingRun::saved(std::uint64_t step, const fs::path& dir) {
 bool TrainingRun::finish() {
   observer_.steps_ended();
   if (StopSignals::received()) return false;  // the model is not written; stop() writes a checkpoint instead
-  const fs::path model = config_.output.dir / "model";
-  write_model(*session_, config_, model);
+  const bool adapts = trains_adapters(config_.run);
+  const fs::path model = config_.output.dir / (adapts ? "adapter" : "model");
+  if (adapts)
+    write_adapter(*session_, config_, frozen_content_, model);
+  else
+    write_model(*session_, config_, model);
   const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
   const plugin::Counters counters = session_->counters();
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
@@ -265,10 +272,10 @@ bool TrainingRun::finish() {
   if (!options_.quiet) report_sample();
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * config_.run.tokens_per_step();
   if (throughput_.seconds() > 0)
-    report(fmt::format("trained {} steps, {} tokens in {} ({} tokens/s); wrote the model to {}", steps,
+    report(fmt::format("trained {} steps, {} tokens in {} ({} tokens/s); wrote the {} to {}", steps,
                        format_count(tokens), format_duration(throughput_.seconds()),
                        format_rate(static_cast<double>(tokens) / throughput_.seconds()),
-                       escaped(model.string(), 4096)));
+                       adapts ? "adapters" : "model", escaped(model.string(), 4096)));
   if (history_.skipped || history_.rollbacks)
     report(fmt::format("skipped {} updates and returned {} times to a checkpoint, see metrics.jsonl",
                        history_.skipped, history_.rollbacks));
@@ -315,7 +322,7 @@ void TrainingRun::checkpoint_after_failure() {
   observer_.steps_ended();
   if (steps_done_ == first_step_) return;
   try {
-    if (first_nonfinite_weight(*session_).empty()) write_checkpoint();
+    if (first_nonfinite_weight(*session_, config_).empty()) write_checkpoint();
   } catch (const std::exception&) {
   }
 }

@@ -140,6 +140,7 @@ class TrainingRun {
   // Recovery. Step t reads batch t + batch_offset_. skipped_: step indices whose update was left out since
   // the last checkpoint, for steps that are computed again.
   std::uint64_t batch_offset_ = 0, failed_step_ = 0;
+  std::string frozen_content_;  // of load_frozen_weights(), where the run trains adapters
   std::set<std::uint64_t> skipped_;
   std::optional<std::string> verified_;  // hash of the weights after a step that was computed twice
   unsigned failures_in_a_row_ = 0;

@@ -68,6 +68,23 @@ inline std::vector<double> numbers(const std::string& toml, const std::string& k
 }
 }  // namespace golden_detail
 
+/// Tensors of a safetensors file in f32, by name.
+inline std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& safetensors) {
+  const std::string file = golden_detail::slurp(safetensors);
+  std::uint64_t header = 0;
+  std::memcpy(&header, file.data(), 8);
+  std::map<std::string, std::vector<float>> out;
+  const nlohmann::json entries = nlohmann::json::parse(file.substr(8, header));
+  for (const auto& [name, t] : entries.items()) {
+    if (name == "__metadata__") continue;
+    const std::uint64_t begin = t["data_offsets"][0], end = t["data_offsets"][1];
+    std::vector<float>& v = out[name];
+    v.resize((end - begin) / 4);
+    std::memcpy(v.data(), file.data() + 8 + header + begin, end - begin);
+  }
+  return out;
+}
+
 inline GoldenRun read_golden(const std::filesystem::path& dir) {
   using namespace golden_detail;
   GoldenRun g;
@@ -90,16 +107,7 @@ inline GoldenRun read_golden(const std::filesystem::path& dir) {
   r.beta1 = numbers(toml, "betas").at(0), r.beta2 = numbers(toml, "betas").at(1);
   r.eps = one("eps"), r.weight_decay = one("weight_decay"), r.clip_norm = one("grad_clip");
 
-  const std::string file = slurp(dir / "model.safetensors");
-  std::uint64_t header = 0;
-  std::memcpy(&header, file.data(), 8);
-  const nlohmann::json entries = nlohmann::json::parse(file.substr(8, header));
-  for (const auto& [name, t] : entries.items()) {
-    const std::uint64_t begin = t["data_offsets"][0], end = t["data_offsets"][1];
-    std::vector<float>& v = g.weights[name];
-    v.resize((end - begin) / 4);
-    std::memcpy(v.data(), file.data() + 8 + header + begin, end - begin);
-  }
+  g.weights = read_tensors(dir / "model.safetensors");
   const std::string ids = slurp(dir / "tokens.bin");
   for (std::size_t i = 0; i + 1 < ids.size(); i += 2)
     g.tokens.push_back(static_cast<unsigned char>(ids[i]) | static_cast<unsigned char>(ids[i + 1]) << 8);

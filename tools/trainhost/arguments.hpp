@@ -80,6 +80,11 @@ struct GenerateArguments {
   std::uint32_t context = 0;
 };
 
+struct MergeArguments {
+  CommonArguments common;
+  std::string adapter, model, output;
+};
+
 /// The options that `data info` and `data tokenize` share.
 struct DataArguments {
   CommonArguments common;
@@ -148,11 +153,12 @@ struct InitArguments {
 };
 
 /// std::monostate: --help or --version, already printed.
-using Arguments = std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
-                               VerifyArguments, GenerateArguments, DataInfoArguments, DataTokenizeArguments,
-                               DataStatsArguments, DataShowArguments, PluginsListArguments,
-                               PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
-                               PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
+using Arguments =
+    std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
+                 VerifyArguments, GenerateArguments, MergeArguments, DataInfoArguments, DataTokenizeArguments,
+                 DataStatsArguments, DataShowArguments, PluginsListArguments, PluginsInfoArguments,
+                 PluginsNewArguments, PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments,
+                 DevicesArguments, InitArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -165,6 +171,7 @@ Exit run(const SweepArguments& a);
 Exit run(const SearchArguments& a);
 Exit run(const VerifyArguments& a);
 Exit run(const GenerateArguments& a);
+Exit run(const MergeArguments& a);
 Exit run(const DataInfoArguments& a);
 Exit run(const DataTokenizeArguments& a);
 Exit run(const DataStatsArguments& a);

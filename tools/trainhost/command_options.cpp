@@ -239,6 +239,21 @@ void add_generate(Parser& p) {
              "Attend to at most N tokens; 0 = the sequence length of the training");
 }
 
+void add_merge(Parser& p) {
+  auto [app, a] = p.add<MergeArguments>(
+      p.root, "merge", "Fold an adapter into the weights of its model.",
+      "Example:\n  trainhost merge runs/lora/adapter -o merged\n\n"
+      "Reads adapter_config.json and adapter_model.safetensors, as `trainhost train` with [lora] and PEFT "
+      "write\n"
+      "them, and writes a model folder in f32 that generate, transformers and llama.cpp read.");
+  add_common(*app, a->common, 0);
+  add_text(*app, "ADAPTER", a->adapter, "(required)", "Merge the adapter in this folder.")->required();
+  add_text(*app, "-o,--output", a->output, "DIR", "Write the model to this new folder (required).")
+      ->required();
+  add_text(*app, "--model", a->model, "DIR",
+           "Merge into the weights in this folder [base_model_name_or_path of the adapter].");
+}
+
 /// Adds the options that `info` and `tokenize` share.
 void add_data_files(CLI::App& app, DataArguments& a) {
   add_common(app, a.common, 0);
@@ -404,6 +419,7 @@ void add_commands(Parser& p) {
   add_search(p);
   add_verify(p);
   add_generate(p);
+  add_merge(p);
   add_data(p);
   add_plugins(p);
   add_lists(p);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "core/model/adapters.hpp"
 #include "core/planning/resolve_run.hpp"
 #include "core/report/verify_report.hpp"
 #include "core/training/batches.hpp"
@@ -26,6 +27,10 @@ runfile::RunConfig load_verified_run(const CommonArguments& a) {
   runfile::RunConfig any_precision = c;
   any_precision.precision = "fp32";
   runfile::reject_unsupported(any_precision);
+  if (trains_adapters(c.run))
+    throw usage_error(
+        "verify tests contracts of runs that train all weights, but the run has [lora]",
+        "remove the table; `trainhost train` compares predicted and measured memory of this run");
   return c;
 }
 

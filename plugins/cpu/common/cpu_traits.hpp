@@ -14,7 +14,7 @@ inline constexpr const char* kVersion = "0.1.0";
 /// Traits for a run: arena alignment, head chunk, attention tiles, slots, workspace. threads = 0: all cores.
 TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
-/// Throws abi::StatusError (TH_E_UNSUPPORTED) for number types other than f32 and bf16, LoRA, and several
+/// Throws abi::StatusError (TH_E_UNSUPPORTED) for number types other than f32 and bf16, and several
 /// ranks.
 void require_supported(const RunSpec& run);
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "plugins/cpu/kernels/kernel_table.hpp"
@@ -72,17 +73,36 @@ struct Linear {
   std::uint64_t n, k, tokens;
 };
 /// All weights that are multiplied: qkv, attention output, gate and up, down, head (a chunk of tokens at a
-/// time).
-inline std::array<Linear, 5> linears(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
+/// time), and the stacked A of the adapters of each product. Entries without columns are not used.
+inline std::array<Linear, 5 + kAdapterGroups> linears(const ModelSpec& m, const RunSpec& r,
+                                                      const TrainerTraits& p) {
   const std::uint64_t h = m.hidden, i = m.intermediate, t = r.tokens_per_micro_batch();
   const std::uint64_t chunk = p.head_chunk_tokens ? std::min<std::uint64_t>(p.head_chunk_tokens, t) : t;
-  return {Linear{m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
+  std::array<Linear, 5 + kAdapterGroups> all{
+      Linear{m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
+  for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
+    const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
+    if (blocks.count) all[5 + g] = {blocks.count * r.lora_rank, blocks.inputs, t};
+  }
+  return all;
+}
+/// Floats that the products with B of the adapters use: one packed block, or a copy of u
+/// (engine/ops_lora.cpp).
+inline std::uint64_t lora_floats(const ModelSpec& m, const RunSpec& r) {
+  std::uint64_t most = 0;
+  for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
+    const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
+    most = std::max(most, blocks.count * r.lora_rank * r.tokens_per_micro_batch());
+    for (const AdapterBlock& b : blocks.all()) most = std::max(most, packed_floats(b.outputs, r.lora_rank));
+  }
+  return most;
 }
 /// Floats of the shared part: the maximum over all weights, because it is used by one product at a time.
 /// Rounded up to 16 floats, one cache line.
 inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
-  std::uint64_t most = 0;
+  std::uint64_t most = lora_floats(m, r);
   for (const Linear& l : linears(m, r, p)) {
+    if (l.n == 0) continue;
     if (r.compute == DType::kBF16)  // blocks of both operands of y, dx and the weight's gradient
       most = std::max({most, max_bf16_block_floats(l.tokens, l.n, l.k),
                        max_bf16_block_floats(l.tokens, l.k, l.n), max_bf16_block_floats(l.n, l.k, l.tokens)});

@@ -73,6 +73,14 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_optimizer(ctx, ops);
     case OpKind::kAttentionStep:
       return run_attention_step(ctx, op);
+    case OpKind::kLoraB:
+      return run_lora_b(ctx, op);
+    case OpKind::kLoraBDx:
+      return run_lora_b_dx(ctx, op);
+    case OpKind::kLoraBDw:
+      return run_lora_b_dw(ctx, op);
+    case OpKind::kLinearDxAdd:
+      return run_linear_dx_add(ctx, op);
     // Only in programs that use more than one memory tier; traits_of() selects a single tier.
     case OpKind::kCopy:
     case OpKind::kHold:

@@ -16,7 +16,8 @@ namespace {
 /// Operands of the head operations.
 struct Head {
   std::uint64_t h, v, chunk;  // hidden, vocabulary, rows of a chunk of logits
-  float *hf, *logits, *grad;  // grad: null in evaluation
+  float *hf, *logits, *grad;  // grad: null in evaluation and if the head is frozen
+  bool train;                 // logits become their gradient
   const float* w;
   const std::int32_t* targets;
 };
@@ -34,7 +35,7 @@ double chunk_loss(OpContext& ctx, const Head& c, std::uint64_t first, std::uint6
     double loss = 0.0;
     for (std::uint64_t t = r.begin; t < r.end; ++t)
       loss += ctx.kernels.cross_entropy(c.v, c.logits + t * c.v, c.targets[first + t], ctx.step.loss_scale,
-                                        c.grad != nullptr);
+                                        c.train);
     ctx.partials[i] = loss;
   });
   double loss = 0.0;
@@ -45,7 +46,7 @@ double chunk_loss(OpContext& ctx, const Head& c, std::uint64_t first, std::uint6
 // First the weight's gradient, which reads hf; then hf is overwritten with its gradient.
 void chunk_gradients(OpContext& ctx, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
   float* hf = c.hf + first * c.h;
-  weight_gradient(ctx, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});
+  if (c.grad) weight_gradient(ctx, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});
   product_with_weight(ctx, Right::kPlain, rows, c.h, c.v, c.logits, c.w, false, hf, [](Range, Range) {});
 }
 
@@ -58,7 +59,7 @@ void run_head(OpContext& ctx, const step::Op& op) {
   const step::Buffer& weight = ctx.buffer(op[head::kHead]);
   c.h = weight.cols, c.v = weight.rows, c.chunk = ctx.buffer(logits).rows;
   c.hf = ctx.f32(op[head::kHf]), c.w = ctx.f32(op[head::kHead]), c.logits = ctx.f32(logits);
-  c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
+  c.train = train, c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
   c.targets = ctx.step.targets;
   double loss = 0.0;
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {

@@ -51,6 +51,13 @@ void run_linear_dx(OpContext& ctx, const step::Op& op) {
   product_with_weight(ctx, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
 }
 
+void run_linear_dx_add(OpContext& ctx, const step::Op& op) {
+  const step::Buffer& wb = ctx.buffer(op[linear_dx_add::kWeight]);
+  product_with_weight(ctx, Right::kPlain, ctx.step.rows, wb.cols, wb.rows, ctx.f32(op[linear_dx_add::kDy]),
+                      ctx.f32(op[linear_dx_add::kWeight]), true, ctx.f32(op[linear_dx_add::kDx]),
+                      [](Range, Range) {});
+}
+
 // The bias gradient is a sum over tokens as well, with a few columns per task.
 void run_linear_dw(OpContext& ctx, const step::Op& op) {
   const step::Buffer& gb = ctx.buffer(op[linear_dw::kGradWeight]);

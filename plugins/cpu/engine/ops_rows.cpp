@@ -82,7 +82,8 @@ void run_rms_norm_bwd(OpContext& ctx, const step::Op& op) {
     ctx.kernels.rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
                              dx + r.begin * h, add, partial + s * h);
   });
-  combine_slots(ctx, partial, slots, h, h, ctx.overwrite(op), grad_w);
+  if (grad_w)
+    combine_slots(ctx, partial, slots, h, h, ctx.overwrite(op), grad_w);  // null: the weight is frozen
 }
 
 // Each of the A+K heads of q and k is normalised over its own D elements; the input is saved in `pre` for the
@@ -126,6 +127,7 @@ void run_qk_norm_bwd(OpContext& ctx, const step::Op& op) {
       ctx.kernels.rms_norm_bwd(k, d, row + a * d, kept + a * d, scale + a, wk, row + a * d, false, gk);
     }
   });
+  if (op[qk_norm_bwd::kGradQWeight] == step::kNoBuffer) return;  // the weights are frozen
   combine_slots(ctx, partial, slots, 2 * d, d, ctx.overwrite(op), ctx.f32(op[qk_norm_bwd::kGradQWeight]));
   combine_slots(ctx, partial + d, slots, 2 * d, d, ctx.overwrite(op), ctx.f32(op[qk_norm_bwd::kGradKWeight]));
 }

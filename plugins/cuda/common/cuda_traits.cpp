@@ -1,6 +1,7 @@
 // Chooses the memory mode of a run: the requested one, or for "auto" the fastest that fits the device budget,
-// in the order resident, resident with recomputed layers, streamed, streamed with recomputed layers. `hybrid`
-// is never chosen automatically. Fitting is decided by the planner (core/placement), not by estimates.
+// in the order resident, resident with recomputed layers, streamed, streamed with recomputed layers. Adapters
+// are trained in resident mode only. `hybrid` is never chosen automatically. Fitting is decided by the
+// planner (core/placement), not by estimates.
 #include "plugins/cuda/common/cuda_traits.hpp"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
+#include "core/model/adapters.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/step/choose_recompute.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
@@ -120,6 +122,9 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
       return resident.choice("mode resident with recompute: without it needs " + format_bytes(whole) +
                              budget);
   }
+  if (trains_adapters(r))  // streamed mode has no adapters: the run does not fit
+    return resident.choice("mode resident, the only one that trains adapters: it needs " +
+                           format_bytes(least_resident) + budget);
   Candidate streamed(m, r, "streamed", host);
   std::string why = "mode streamed: resident needs " + format_bytes(whole);
   if (least_resident < whole) why += " (" + format_bytes(least_resident) + " with every layer recomputed)";

@@ -41,9 +41,9 @@ struct OperandSizes {
     const auto rounded = [](std::uint64_t bytes) { return (bytes + 255) / 256 * 256; };
     const bool forward = s.product == Product::kForward, dw = s.product == Product::kDw;
     const std::uint64_t el = size_of(s.operands);
-    left = rounded(s.M * (forward ? s.k : s.n) * el);
-    right = rounded((dw ? s.M : s.n) * s.k * el);
-    out = dw ? rounded(s.n * s.k * sizeof(float)) : rounded(s.M * (forward ? s.n : s.k) * el);
+    left = rounded(s.M * s.left_row() * el);
+    right = rounded((dw ? s.M : s.n) * s.right_row() * el);
+    out = dw ? rounded(s.n * s.out_row() * sizeof(float)) : rounded(s.M * s.out_row() * el);
     residual = forward && s.add ? out : 0;
     bias = s.bias ? rounded(s.n * el) : 0;
   }
@@ -99,7 +99,11 @@ std::string GemmShape::text() const {
          (operands == DType::kBF16 ? ", bf16"
           : tf32                   ? ", tf32"
                                    : ", f32") +
-         (bias ? ", bias" : "") + (add ? ", add" : "");
+         (bias ? ", bias" : "") + (add ? ", add" : "") +
+         (ld_left || ld_right || ld_out ? ", rows of " + std::to_string(left_row()) + ", " +
+                                              std::to_string(right_row()) + ", " + std::to_string(out_row())
+                                        : "") +
+         (scale != 1.0f ? ", scaled" : "");
 }
 
 Gemm::Gemm(std::uint64_t workspace_bytes) : workspace_bytes_(workspace_bytes) {
@@ -140,18 +144,18 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
   }
   switch (s.product) {
     case Product::kForward:
-      p->a.create(in, s.k, s.n, s.k), p->b.create(in, s.k, s.M, s.k);
+      p->a.create(in, s.k, s.n, s.right_row()), p->b.create(in, s.k, s.M, s.left_row());
       break;
     case Product::kDx:
-      p->a.create(in, s.k, s.n, s.k), p->b.create(in, s.n, s.M, s.n);
+      p->a.create(in, s.k, s.n, s.right_row()), p->b.create(in, s.n, s.M, s.left_row());
       break;
     case Product::kDw:
-      p->a.create(in, s.k, s.M, s.k), p->b.create(in, s.n, s.M, s.n);
+      p->a.create(in, s.k, s.M, s.right_row()), p->b.create(in, s.n, s.M, s.left_row());
       break;
   }
   const std::uint64_t rows = s.product == Product::kForward ? s.n : s.k,
                       cols = s.product == Product::kDw ? s.n : s.M;
-  p->c.create(out, rows, cols, rows), p->d.create(out, rows, cols, rows);
+  p->c.create(out, rows, cols, s.out_row()), p->d.create(out, rows, cols, s.out_row());
 
   find_candidates(*p, s);
   entry = std::move(p);
@@ -175,7 +179,8 @@ void Gemm::find_candidates(Plan& p, const GemmShape& s) {
   // The largest power of two, up to 16, that divides the row lengths in bytes. Buffers are aligned to 256
   // bytes, but an operand may start at any row (chunks of the head), and its address is then a multiple of a
   // row. cuBLASLt must not choose an algorithm that needs more. x & (~x + 1) is the lowest set bit of x.
-  const std::uint64_t el = size_of(s.operands), row_bytes = (s.k * el) | (s.n * el);
+  const std::uint64_t el = size_of(s.operands), row_bytes = (s.k * el) | (s.n * el) | (s.left_row() * el) |
+                                                            (s.right_row() * el) | (s.out_row() * el);
   const auto aligned = static_cast<std::uint32_t>(std::min<std::uint64_t>(16, row_bytes & (~row_bytes + 1)));
   for (cublasLtMatmulPreferenceAttributes_t which :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -201,9 +206,10 @@ cublasStatus_t Gemm::queue(cudaStream_t stream, Plan& p, const GemmShape& s, con
   if (s.bias)
     check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias, sizeof at.bias),
           kDescribing);
-  const float one = 1.0f, beta = s.add ? 1.0f : 0.0f;
-  return cublasLtMatmul(handle_, p.desc, &one, at.a, p.a.handle, at.b, p.b.handle, &beta, at.c, p.c.handle,
-                        at.d, p.d.handle, &p.candidates[p.chosen], workspace_, workspace_bytes_, stream);
+  const float beta = s.add ? 1.0f : 0.0f;
+  return cublasLtMatmul(handle_, p.desc, &s.scale, at.a, p.a.handle, at.b, p.b.handle, &beta, at.c,
+                        p.c.handle, at.d, p.d.handle, &p.candidates[p.chosen], workspace_, workspace_bytes_,
+                        stream);
 }
 
 void Gemm::run(cudaStream_t stream, const GemmShape& s, const void* left, const void* right, const void* bias,

@@ -28,12 +28,20 @@ enum class Product : std::uint8_t {
 struct GemmShape {
   Product product;
   std::uint64_t M, n, k;
-  DType operands;            // f32 or bf16; also the type of the result, except of kDw
-  bool tf32 = false;         // f32 operands on the tensor cores
-  bool bias = false;         // kForward: adds bias[n]
-  bool add = false;          // kForward: adds a residual; kDw: adds to the contents of the result
+  DType operands;     // f32 or bf16; also the type of the result, except of kDw
+  bool tf32 = false;  // f32 operands on the tensor cores
+  bool bias = false;  // kForward: adds bias[n]
+  bool add = false;   // kForward: adds a residual, or else to the contents of the result, as kDx and kDw do
+  // Of parts of rows: elements from row to row of the operands of run(); 0 = packed.
+  std::uint64_t ld_left = 0, ld_right = 0, ld_out = 0;
+  float scale = 1.0f;        // of the product
   std::string text() const;  // "forward 2048 x 4096 x 1024, bf16, bias": for messages and files
-  auto key() const { return std::tuple(product, M, n, k, operands, tf32, bias, add); }
+  std::uint64_t left_row() const { return ld_left ? ld_left : product == Product::kForward ? k : n; }
+  std::uint64_t right_row() const { return ld_right ? ld_right : k; }
+  std::uint64_t out_row() const { return ld_out ? ld_out : product == Product::kForward ? n : k; }
+  auto key() const {
+    return std::tuple(product, M, n, k, operands, tf32, bias, add, left_row(), right_row(), out_row(), scale);
+  }
 };
 
 class Gemm {
@@ -47,8 +55,8 @@ class Gemm {
   /// The workspace: device memory, 256-byte aligned. Needed before the first run().
   void set_workspace(void* workspace) { workspace_ = workspace; }
   /// Queues a product. left: x of kForward, dy of kDx and kDw. right: w of kForward and kDx, x of kDw.
-  /// residual: null or not equal to `out`. While kernels are loaded (LoadingKernels), only registers the
-  /// shape.
+  /// residual: null or not equal to `out`; null with s.add adds to `out` itself. While kernels are loaded
+  /// (LoadingKernels), only registers the shape.
   void run(cudaStream_t stream, const GemmShape& s, const void* left, const void* right, const void* bias,
            const void* residual, void* out);
   /// Runs every registered product on temporary device memory and selects its algorithm: the one that

@@ -42,6 +42,7 @@ int make_current(int device, bool host_computes) {
 State state_of(std::uint32_t scope) {
   switch (scope) {
     case TH_SCOPE_WEIGHTS:
+    case TH_SCOPE_ADAPTER:
       return State::kWeights;
     case TH_SCOPE_MOMENT1:
       return State::kMoment1;
@@ -117,6 +118,7 @@ void Instance::load(std::uint32_t scope, const th_tensor& t) {
   use_device();
   const State state = state_of(scope);
   const std::size_t i = executor::find_tensor(program_, t, kId);
+  executor::require_scope(tensors_.info(i), scope);
   if (!tensors_.has(i, state)) bad_argument(tensors_.info(i).name + ": the run has no such optimizer state");
   tensors_.write(i, state, t.first, t.count, static_cast<const float*>(t.data));
   if (state == State::kWeights) loaded_[i] += t.count, host_copies_stale_ = true;
@@ -172,7 +174,8 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   require_complete_update();
   const State state = state_of(scope);
   for (std::size_t i = 0; i < tensors_.count(); ++i) {
-    if (!tensors_.has(i, state)) continue;  // the optimizer has no such moment
+    // The optimizer has no such moment, or the weight is frozen.
+    if (!executor::is_in_scope(tensors_.info(i), scope) || !tensors_.has(i, state)) continue;
     th_tensor t = executor::describe_tensor(tensors_.info(i));
     tensors_.read(i, state, [&](std::uint64_t first, std::uint64_t n, const float* data) {
       t.data = const_cast<float*>(data);

@@ -73,7 +73,9 @@ template <class T>
 void queue_head(OpContext&, const step::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
 template <class T>
 void queue_update(OpContext&, std::span<const step::Op>);  // kGradSquares and the optimizers
-void queue_linear(OpContext&, const step::Op&);            // kLinear, kLinearDx, kLinearDw
+void queue_lora(OpContext&, const step::Op&);              // kLoraB and its gradients
+void queue_linear_dx_add(OpContext&, const step::Op&);
+void queue_linear(OpContext&, const step::Op&);  // kLinear, kLinearDx, kLinearDw
 template <class T>
 void queue_bias_gradient(OpContext&, const step::Op&);
 /// Queues the computation of gradient norm, clip factor and kApplied from the partial sums of squares.

@@ -42,7 +42,7 @@ struct Head {
   T* logits;                  // [chunk, v]; becomes their gradient
   const T* w;                 // [v, h]
   const std::int32_t* targets;
-  float* grad;    // [v, h], f32; null in evaluation
+  float* grad;    // [v, h], f32; null in evaluation and if the head is frozen
   float* losses;  // [chunk]
 };
 
@@ -55,12 +55,56 @@ void head_gradients(OpContext& ctx, const step::Op& op, const Head<T>& c, const 
   GemmShape dw = shape(ctx, Product::kDw, rows, w);
   dw.add = first != 0 || !ctx.overwrite(op);  // later chunks add to the first one
   T* hf = c.hf + first * c.h;
-  ctx.gemm.run(ctx.stream, dw, d_logits, hf, nullptr, nullptr, c.grad);
+  if (c.grad) ctx.gemm.run(ctx.stream, dw, d_logits, hf, nullptr, nullptr, c.grad);
   ctx.gemm.run(ctx.stream, shape(ctx, Product::kDx, rows, w), d_logits, c.w, nullptr, nullptr, hf);
-  ctx.launches += 2;
+  ctx.launches += c.grad ? 2 : 1;
 }
 
 }  // namespace
+
+void queue_linear_dx_add(OpContext& ctx, const step::Op& op) {
+  GemmShape s = shape(ctx, Product::kDx, ctx.step.rows, ctx.buffer(op[linear_dx_add::kWeight]));
+  s.add = true;
+  ++ctx.launches;
+  ctx.gemm.run(ctx.stream, s, ctx.get<void>(op[linear_dx_add::kDy]),
+               ctx.get<void>(op[linear_dx_add::kWeight]), nullptr, nullptr,
+               ctx.get<void>(op[linear_dx_add::kDx]));
+}
+
+// The blocks read and write parts of the rows of u and y; those of B are whole rows.
+void queue_lora(OpContext& ctx, const step::Op& op) {
+  const bool dw = op.kind == OpKind::kLoraBDw, dx = op.kind == OpKind::kLoraBDx;
+  const step::BufferId b = dw   ? op[lora_b_dw::kGradWeight]
+                           : dx ? op[lora_b_dx::kWeight]
+                                : op[lora_b::kWeight];
+  const step::BufferId u = dw ? op[lora_b_dw::kU] : dx ? op[lora_b_dx::kDu] : op[lora_b::kU];
+  const step::BufferId y = dw ? op[lora_b_dw::kDy] : dx ? op[lora_b_dx::kDy] : op[lora_b::kY];
+  const AdapterBlocks blocks = step::lora_blocks(ctx.program, b);
+  const std::uint64_t rank = ctx.program.run.lora_rank, inner = blocks.count * rank,
+                      el = size_of(ctx.buffer(u).dtype), el_b = size_of(ctx.buffer(b).dtype);
+  for (const AdapterBlock& block : blocks.all()) {
+    GemmShape s{};
+    s.product = dw ? Product::kDw : dx ? Product::kDx : Product::kForward;
+    s.M = ctx.step.rows, s.n = block.outputs, s.k = rank;
+    s.operands = ctx.bf16() ? DType::kBF16 : DType::kF32;
+    s.tf32 = ctx.tf32();
+    s.scale = static_cast<float>(adapter_scale(ctx.program.run));
+    std::byte* u_at = ctx.get<std::byte>(u) + block.inner_column * el;
+    std::byte* y_at = ctx.get<std::byte>(y) + block.output_column * el;
+    std::byte* b_at = ctx.get<std::byte>(b) + block.first_row_of_b * rank * el_b;
+    ++ctx.launches;
+    if (dw) {
+      s.ld_left = blocks.width, s.ld_right = inner, s.add = !ctx.overwrite(op);
+      ctx.gemm.run(ctx.stream, s, y_at, u_at, nullptr, nullptr, b_at);
+    } else if (dx) {
+      s.ld_left = blocks.width, s.ld_out = inner;
+      ctx.gemm.run(ctx.stream, s, y_at, b_at, nullptr, nullptr, u_at);
+    } else {
+      s.ld_left = inner, s.ld_out = blocks.width, s.add = true;
+      ctx.gemm.run(ctx.stream, s, u_at, b_at, nullptr, nullptr, y_at);
+    }
+  }
+}
 
 void queue_linear(OpContext& ctx, const step::Op& op) {
   const GemmShape s = linear_shape(ctx, op, ctx.step.rows);

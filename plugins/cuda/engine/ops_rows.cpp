@@ -30,6 +30,7 @@ void queue_rows(OpContext& ctx, const step::Op& op) {
   // Gradients of small weights are sums over all tokens: a kernel first writes partial sums [slots, ld], one
   // row per range of tokens, and this one adds the rows in order.
   const auto slot_sums = [&](std::uint32_t n, std::uint32_t ld, const float* partials, step::In grad) {
+    if (op[grad] == step::kNoBuffer) return;  // the weight is frozen
     // Queued on the stream of the kernel that writes the partial sums, so it needs no event.
     ctx.check_launch(sum_slots(ctx.stream, slots, n, ld, partials, ctx.overwrite(op), f32(grad)), op);
   };

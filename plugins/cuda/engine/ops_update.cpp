@@ -100,6 +100,12 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kLinearDx:
     case OpKind::kLinearDw:
       return queue_linear(ctx, op);
+    case OpKind::kLinearDxAdd:
+      return queue_linear_dx_add(ctx, op);
+    case OpKind::kLoraB:
+    case OpKind::kLoraBDx:
+    case OpKind::kLoraBDw:
+      return queue_lora(ctx, op);
     case OpKind::kAttention:
     case OpKind::kAttentionBwd:
     case OpKind::kAttentionStep:

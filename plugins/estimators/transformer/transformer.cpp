@@ -113,8 +113,6 @@ void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& ru
   r.notes.push_back(std::move(note));
 }
 
-bool trains_adapters(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
-
 /// For a trainer whose arena is in host memory: entries of the device move to the host; entries of the device
 /// runtime and of allocator gaps are removed (there is no device, and the arena is placed before the run).
 void move_to_host(MemoryReport& r) {

@@ -11,7 +11,7 @@
 
 /* Sets of tensors that load() and save() transfer. */
 #define TH_SCOPE_WEIGHTS 1u
-#define TH_SCOPE_ADAPTER 2u
+#define TH_SCOPE_ADAPTER 2u /* A and B of a run that trains adapters, in the names of PEFT */
 #define TH_SCOPE_MOMENT1 3u /* first Adam moment; names and shapes of the weights */
 #define TH_SCOPE_MOMENT2 4u /* second Adam moment; likewise */
 

@@ -128,7 +128,8 @@ BOOST_AUTO_TEST_CASE(the_samples_use_every_operation_and_operand) {
   const std::set<Slot> used = used_slots(programs());
   for (unsigned k = 0; k < static_cast<unsigned>(OpKind::kCount_); ++k) {
     const auto kind = static_cast<OpKind>(k);
-    // Only in programs of several memory tiers; verify tests the CUDA trainer in each of its modes.
+    // Only in programs of several memory tiers, whose modes verify tests, and of adapters, which
+    // tests/plugins/cpu/adapters_test.cpp compares with a reference in double.
     if (kind >= OpKind::kCopy) continue;
     for (unsigned i = 0; i < step::op_info(kind).inputs; ++i) {
       if (step::op_info(kind).scratch_mask >> i & 1) continue;

@@ -74,6 +74,17 @@ inline Case random_case(std::uint64_t seed) {
   return c;
 }
 
+/// The same run with adapters of random rank and targets instead of all weights.
+inline Case with_adapters(Case c, std::uint64_t seed) {
+  std::mt19937_64 g(seed + 1000);
+  c.run.mode = RunMode::kLora;
+  c.run.lora_rank = static_cast<std::uint32_t>(1 + g() % 9);
+  c.run.lora_targets = static_cast<std::uint32_t>(1 + g() % 127);
+  c.run.lora_alpha = 16;
+  c.model.name += ", LoRA";
+  return c;
+}
+
 /// The same run for a trainer with a device, in one of its precisions.
 inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident") {
   RunSpec& r = c.run;

@@ -39,6 +39,14 @@ BOOST_AUTO_TEST_CASE(plans_that_keep_part_of_a_run_in_host_memory_pass) {
       holds(on_device(random_case(seed), seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
 }
 
+BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_adapters_pass) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const Case c = with_adapters(random_case(seed), seed);
+    holds(c, "seed " + std::to_string(seed));
+    holds(on_device(c, seed), "on a device, seed " + std::to_string(seed));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_combination_of_family_options_passes_under_every_policy) {
   for (std::uint32_t bits = 0; bits < 32; ++bits)
     for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})

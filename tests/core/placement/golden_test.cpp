@@ -83,4 +83,10 @@ BOOST_AUTO_TEST_CASE(a_bf16_llama_streamed_from_the_host) {
   compare(c, "streamed-bf16.txt");
 }
 
+BOOST_AUTO_TEST_CASE(a_llama_whose_adapters_are_trained) {
+  Case c = small_case();
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 2, c.run.lora_targets = 0b1000101, c.run.lora_alpha = 4;
+  compare(c, "lora.txt");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -540,4 +540,39 @@ BOOST_AUTO_TEST_CASE(parameters_that_do_not_contain_the_tensors) {
            {"other optimizer state than its optimizer needs"});
 }
 
+namespace {
+Case lora_case() {
+  Case c = small_case();
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 3, c.run.lora_targets = 0x7f, c.run.lora_alpha = 6;
+  return c;
+}
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(an_adapter_that_is_not_added_or_added_twice) {
+  rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLoraB, 1)); }, {"part without adapters"});
+  rejected(lora_case(), [](Broken& b) { b.repeat(b.op(OpKind::kLoraB, 1)); }, {"lora_b", "needs the part"});
+  rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLinearDxAdd, 1)); }, {"part without adapters"});
+}
+
+BOOST_AUTO_TEST_CASE(adapters_of_another_product_or_layer) {
+  // In the first such operation of layer 0: q, k, v in the forward pass, down in the backward pass.
+  const auto swap = [](OpKind k, In weight, std::size_t product, std::int32_t layer) {
+    return [=](Broken& b) {
+      b.p.ops[b.op(k, 0)][weight] = b.id(role::kLoraB[product].weight, layer);
+      b.settle();
+    };
+  };
+  rejected(lora_case(), swap(OpKind::kLoraB, operand::lora_b::kWeight, 0, 1), {"lora_b", "of layer 1"});
+  rejected(lora_case(), swap(OpKind::kLoraB, operand::lora_b::kWeight, 2, 0),
+           {"lora_b", "expected f32[12,6]"});
+  rejected(lora_case(), swap(OpKind::kLoraBDx, operand::lora_b_dx::kWeight, 1, 0), {"lora_b_dx"});
+}
+
+BOOST_AUTO_TEST_CASE(a_frozen_weight_with_a_gradient_and_an_adapter_without_one) {
+  rejected(lora_case(), [](Broken& b) { b.p.params.front().grad = b.id("grad.qkv_lora_a", 0); },
+           {"w.embed", "has a gradient"});
+  rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLoraBDw, 0)); }, {"grad.", "0 contributions"});
+  rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kAdamW, 0)); }, {"is updated 0 times"});
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -386,6 +386,17 @@ BOOST_AUTO_TEST_CASE(all_linear_is_every_matrix_of_a_layer) {
   BOOST_TEST(targets(R"(["all-linear", "q_proj"])") == targets("\"all-linear\""));
 }
 
+BOOST_AUTO_TEST_CASE(rslora_and_the_type_of_frozen_weights_reach_trainers_in_one_form) {
+  const RunConfig c = parsed("[lora]\nrank = 4\nalpha = 8\nrslora = true\nbase = \"bf16\"");
+  BOOST_TEST(c.run.lora_alpha / c.run.lora_rank == 8 / std::sqrt(4.0));
+  BOOST_TEST((c.lora.alpha == 8 && c.lora.rslora));
+  BOOST_TEST((c.run.memory.frozen == DType::kNone));  // what train.precision implies
+  BOOST_TEST(!planned_only_setting(c.run));
+  const RunConfig other = parsed("[lora]\nbase = \"fp32\"");
+  BOOST_TEST((other.run.memory.frozen == DType::kF32 && other.run.lora_alpha == 16));
+  BOOST_TEST(planned_only_setting(other.run).key == "lora.base");
+}
+
 BOOST_AUTO_TEST_CASE(estimators_are_named_by_family_or_for_all_others) {
   const std::string table =
       "[memory.estimators]\nllama = [\"llama\", \"contract\"]\n\"*\" = \"transformer\"\n";

@@ -246,8 +246,10 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:8: lora.rank = 0: expected a whole number from 1 to 65536"},
     {"[lora]\ntargets = [\"q_prj\"]\n", {},
      "run.toml:2:11: lora.targets: unknown matrix 'q_prj'; did you mean 'q_proj'? (expected \"all-linear\", or one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head)"},
-    {"[lora]\nrank = 4\n", {},
-     "run.toml:2:8: [lora]: adapters can be planned, but not trained (remove the table to train all weights, or use `trainhost plan`)"},
+    {"[lora]\nbase = \"nf4\"\n", {},
+     "run.toml:2:8: lora.base = \"nf4\" can be planned, but not trained: adapters are trained without dropout, on matrices of the layers, over weights in the type of train.precision (remove the key, or use `trainhost plan`)"},
+    {"[lora]\nrslora = 1\n", {},
+     "run.toml:2:10: lora.rslora = 1: expected true or false, got a whole number"},
     {"[output]\nkeep = 0\n", {},
      "run.toml:2:8: output.keep = 0: expected a whole number from 1 to 1000000"},
     {"[output]\ndir = 5\n", {},
@@ -471,7 +473,7 @@ BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file
 }
 
 BOOST_AUTO_TEST_CASE(settings_that_can_only_be_planned_are_rejected_by_training) {
-  for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\n"}) {
+  for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\nbase = \"nf4\"\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(reject_unsupported(c), Error);
   }

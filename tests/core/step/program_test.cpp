@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/base/error.hpp"
+#include "core/model/adapters.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/scratch_sizes.hpp"
 #include "tests/core/placement/cases.hpp"
@@ -261,6 +262,53 @@ BOOST_AUTO_TEST_CASE(sizes_above_63_bits_are_rejected_and_never_wrap) {
   c.model.intermediate = 1u << 3;
   const Program p = c.build();
   BOOST_CHECK_THROW(place(p), Error);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_are_added_to_products_and_frozen_weights_have_no_gradients) {
+  Case c = small_case();
+  c.model.layers = 1;
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0b0100101;  // q, v and up
+  const Program p = c.build();
+  // Below q and v of layer 0 nothing is trained: no gradient of h1, of the norm or of the embedding.
+  const std::vector<std::string> micro = {
+      "embed",     "rms_norm",  "linear",        "linear",       "lora_b",     "rope",          "attention",
+      "linear",    "rms_norm",  "linear",        "linear",       "lora_b",     "swiglu",        "linear",
+      "rms_norm",  "head_loss", "rms_norm_bwd",  "linear_dx",    "swiglu_bwd", "lora_b_dw",     "lora_b_dx",
+      "linear_dw", "linear_dx", "linear_dx_add", "rms_norm_bwd", "linear_dx",  "attention_bwd", "rope_bwd",
+      "lora_b_dw", "lora_b_dx", "linear_dw"};
+  const std::vector<std::string> made = kinds(p, SectionKind::kMicro);
+  BOOST_CHECK_EQUAL_COLLECTIONS(made.begin(), made.end(), micro.begin(), micro.end());
+  std::uint64_t trained = 0;
+  for (const Param& q : p.params) {
+    const bool adapter = p[q.weight].component == Component::kAdapters;
+    BOOST_TEST((q.grad != kNoBuffer) == adapter, p[q.weight].name());
+    BOOST_TEST((q.m != kNoBuffer) == adapter, p[q.weight].name());
+    if (adapter) trained += p[q.weight].rows * p[q.weight].cols;
+  }
+  // q: 8 x 8, v: 4 x 8, up: 12 x 8.
+  BOOST_TEST(trained == 4u * (8 + 8 + 4 + 8 + 12 + 8));
+  BOOST_TEST(trained == count_trained_parameters(c.model, c.run));
+}
+
+BOOST_AUTO_TEST_CASE(inputs_of_frozen_products_without_adapters_are_not_kept) {
+  Case c = small_case();
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0b0000101;  // q and v
+  const Program p = c.build();
+  const std::uint32_t backward = backward_begin(p);
+  const auto is_read_in_backward = [&](const char* role) {
+    for (std::uint32_t i = backward; i < p.section(SectionKind::kMicro).end; ++i)
+      for (BufferId b : p.ops[i].inputs())
+        if (b != kNoBuffer && b == p.find(role, 1)) return true;
+    return false;
+  };
+  for (const char* role : {"h2", "act"}) BOOST_TEST(!is_read_in_backward(role), role);
+  for (const char* role : {"h1", "x", "x_mid", "qkv", "attn_out", "gate_up", "qkv_lora"})
+    BOOST_TEST(is_read_in_backward(role), role);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_are_rejected_in_modes_that_keep_weights_on_the_host) {
+  for (const char* mode : {"hybrid", "streamed"})
+    BOOST_CHECK(mentions(rejection(on_device(with_adapters(small_case(), 1), 0, mode)), mode));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -186,6 +186,7 @@ BOOST_AUTO_TEST_CASE(flops_per_token_match_a_count_by_hand) {
   m.intermediate = 6;
   double matrix = 2 * (4 * 8 + 4 * 4 + 3 * 4 * 6) + 10 * 4, attention = 2 * 16 * 4;
   BOOST_TEST(training::train_flops_per_token(m, 16) == 6 * matrix + 6 * attention);
+  BOOST_TEST(training::train_flops_per_token(m, 16, true) == 4 * matrix + 6 * attention);
 }
 
 BOOST_AUTO_TEST_CASE(host_info_returns_plausible_values) {

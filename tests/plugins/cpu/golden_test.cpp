@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "core/model/adapters.hpp"
 #include "tests/support/golden_run.hpp"
 #include "tests/support/plugin_session.hpp"
 
@@ -74,6 +75,50 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(ca
     }
   }
   BOOST_TEST(host.now == 0u);
+}
+
+// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py).
+BOOST_AUTO_TEST_CASE(twenty_steps_of_lora_agree_with_peft) {
+  const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
+  const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + "lora/expected.json"));
+  const nlohmann::json run = expected["run"];
+  for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+    GoldenRun g = read_golden(runs + "gqa-tied");
+    for (auto& [name, values] : read_tensors(runs + "lora/adapter_model.safetensors"))
+      g.weights[name] = values;
+    g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];
+    g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
+    g.run.weight_decay = run["weight_decay"], g.run.clip_norm = run["grad_clip"], g.run.recompute = recompute;
+    g.run.mode = RunMode::kLora, g.run.lora_rank = 3;
+    g.run.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
+    g.run.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
+    CountingHost host(2);
+    PluginSession session(cpu_plugin(), host, g.model, g.run);
+    session.load_all(g.weights);
+    for (const TensorInfo& t : adapter_tensors(g.model, g.run))
+      session.load(t, g.weights.at(t.name), TH_SCOPE_ADAPTER);
+    session.init(0);
+    for (std::uint32_t t = 0; t < run["steps"].get<std::uint32_t>(); ++t) {
+      std::vector<std::int32_t> ids, targets;
+      g.samples(std::uint64_t{t} * g.run.micro_batch, g.run.micro_batch, ids, targets);
+      const th_step_out out = session.step(ids, targets, run["lr"], t);
+      const double loss = expected["loss"][t], norm = expected["grad_norm"][t];
+      BOOST_TEST(std::abs(out.loss - loss) <= 2e-5,
+                 "step " << t << ": loss " << out.loss << " against " << loss);
+      BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-3 * norm,
+                 "step " << t << ": norm " << out.grad_norm << " against " << norm);
+    }
+    BOOST_TEST(session.save().size() == tensors(g.model).size());  // the frozen weights
+    const auto saved = session.save(TH_SCOPE_ADAPTER);
+    BOOST_TEST(session.save(TH_SCOPE_MOMENT1).size() == saved.size());
+    BOOST_TEST(saved.size() == expected["final_weights"].size());
+    for (const auto& [name, values] : saved) {
+      double squares = 0;
+      for (float v : values) squares += static_cast<double>(v) * v;
+      const double l2 = expected["final_weights"][name]["l2"];
+      BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-3 * l2, name);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

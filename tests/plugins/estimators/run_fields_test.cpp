@@ -102,8 +102,8 @@ void add_run(std::vector<Row>& rows) {
     rows.push_back({field, key, p, std::move(set)});
   };
   const auto adapters = [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 5; };
-  add("mode lora", "lora.rank", kDiffers, adapters);
-  add("mode qlora", "lora.rank", kDiffers, [=](RunSpec& r) { adapters(r), r.mode = RunMode::kQlora; });
+  add("mode lora", "", kDiffers, adapters);
+  add("mode qlora", "lora.base", kDiffers, [=](RunSpec& r) { adapters(r), r.mode = RunMode::kQlora; });
   add("mode lora, rank 0", "lora.rank", kRefused, [](RunSpec& r) { r.mode = RunMode::kLora; });
   add("mode inference", "", kDiffers, [](RunSpec& r) { r.mode = RunMode::kInference; });
   add("micro_batch", "", kDiffers, [](RunSpec& r) { r.micro_batch = 2; });
@@ -213,9 +213,12 @@ void add_options(std::vector<Row>& rows) {
                   [](RunSpec& r) { r.memory.gap_permille = 100; },
                   {{"allocator_margin", "0.1"}}});
   rows.push_back({"adapts_head",
-                  "lora.rank",
+                  "lora.targets",
                   kDiffers,
-                  [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1; },
+                  [](RunSpec& r) {
+                    r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+                    r.memory.adapts_head = true;
+                  },
                   {{"lora_head", "true"}}});
   rows.push_back({"adapts_head alone",
                   "lora.targets",
@@ -223,9 +226,12 @@ void add_options(std::vector<Row>& rows) {
                   [](RunSpec& r) { r.memory.adapts_head = true; },
                   {{"lora_head", "true"}}});
   rows.push_back({"lora_dropout",
-                  "lora.rank",
+                  "lora.dropout",
                   kDiffers,
-                  [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1; },
+                  [](RunSpec& r) {
+                    r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
+                    r.memory.lora_dropout = 0.1;
+                  },
                   {{"lora_dropout", "0.1"}}});
   rows.push_back({"lora_dropout alone",
                   "lora.dropout",
@@ -271,7 +277,7 @@ BOOST_AUTO_TEST_CASE(every_value_is_implemented_or_rejected_by_key_and_planned_o
     row.set(r);
     BOOST_TEST(planned_only_setting(r).key == row.key,
                row.field << ": planned-only setting is \"" << planned_only_setting(r).key << '"');
-    const bool trains = row.key.empty() && r.mode == RunMode::kFull;
+    const bool trains = row.key.empty() && r.mode != RunMode::kInference;
     // A setting that th_run does not have needs a framework, and 'llama' is not asked for one.
     if (row.options.empty())
       BOOST_TEST((registry.estimator("llama").match(small_model(), r) > 0) == trains, row.field);

@@ -1,0 +1,131 @@
+// See adapters.hpp. One table states the seven matrices of a layer: product, name in a checkpoint, and bit in
+// RunSpec::lora_targets.
+#include "core/model/adapters.hpp"
+
+#include <cassert>
+#include <string>
+
+#include "core/base/checked.hpp"
+
+namespace trainhost {
+namespace {
+
+struct Matrix {
+  TensorRole role;
+  AdapterGroup group;
+  const char* name;
+};
+// In the order of the bits of lora_targets (TH_LORA_*), which is also the order inside each product.
+constexpr Matrix kMatrices[] = {
+    {TensorRole::kQ, AdapterGroup::kQkv, "self_attn.q_proj"},
+    {TensorRole::kK, AdapterGroup::kQkv, "self_attn.k_proj"},
+    {TensorRole::kV, AdapterGroup::kQkv, "self_attn.v_proj"},
+    {TensorRole::kO, AdapterGroup::kO, "self_attn.o_proj"},
+    {TensorRole::kGate, AdapterGroup::kGateUp, "mlp.gate_proj"},
+    {TensorRole::kUp, AdapterGroup::kGateUp, "mlp.up_proj"},
+    {TensorRole::kDown, AdapterGroup::kDown, "mlp.down_proj"},
+};
+
+std::uint64_t outputs_of(const ModelSpec& m, TensorRole role) {
+  switch (role) {
+    case TensorRole::kQ:
+      return m.q_width();
+    case TensorRole::kK:
+    case TensorRole::kV:
+      return m.kv_width();
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+      return m.intermediate;
+    default:
+      return m.hidden;
+  }
+}
+
+const char* name_of(TensorRole role) {
+  for (const Matrix& x : kMatrices)
+    if (x.role == role) return x.name;
+  assert(false && "a matrix of a layer");
+  return "";
+}
+
+}  // namespace
+
+AdapterGroup adapter_group(TensorRole matrix) {
+  for (const Matrix& x : kMatrices)
+    if (x.role == matrix) return x.group;
+  assert(false && "a matrix of a layer");
+  return AdapterGroup::kQkv;
+}
+
+AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group) {
+  AdapterBlocks out;
+  out.inputs = group == AdapterGroup::kO      ? m.q_width()
+               : group == AdapterGroup::kDown ? m.intermediate
+                                              : m.hidden;
+  std::uint32_t bit = 1;
+  for (const Matrix& x : kMatrices) {
+    if (x.group == group) {
+      const std::uint64_t outputs = outputs_of(m, x.role);
+      if (trains_adapters(r) && (r.lora_targets & bit)) {
+        out.block[out.count] = {x.role, outputs, out.width, std::uint64_t{out.count} * r.lora_rank,
+                                out.rows_of_b};
+        ++out.count;
+        out.rows_of_b += outputs;
+      }
+      out.width += outputs;
+    }
+    bit <<= 1;
+  }
+  return out;
+}
+
+bool trains_adapters(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
+
+double adapter_scale(const RunSpec& r) {
+  assert(r.lora_rank > 0);
+  return r.lora_alpha / r.lora_rank;
+}
+
+std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r) {
+  std::vector<TensorInfo> out;
+  for (std::uint32_t l = 0; l < m.layers; ++l)
+    for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
+      const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
+      for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB})
+        for (const AdapterBlock& b : blocks.all()) {
+          TensorInfo t;
+          t.name = "base_model.model.model.layers." + std::to_string(l) + "." + name_of(b.matrix) +
+                   (part == AdapterPart::kA ? ".lora_A.weight" : ".lora_B.weight");
+          t.role = b.matrix, t.part = part, t.layer = static_cast<std::int32_t>(l), t.rank = 2;
+          if (part == AdapterPart::kA)
+            t.dim = {r.lora_rank, blocks.inputs};
+          else
+            t.dim = {b.outputs, r.lora_rank};
+          out.push_back(std::move(t));
+        }
+    }
+  return out;
+}
+
+std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r) {
+  std::vector<TensorInfo> out = tensors(m);
+  for (TensorInfo& t : adapter_tensors(m, r)) out.push_back(std::move(t));
+  return out;
+}
+
+std::vector<TensorInfo> trained_tensors(const ModelSpec& m, const RunSpec& r) {
+  return trains_adapters(r) ? adapter_tensors(m, r) : tensors(m);
+}
+
+std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
+  if (!trains_adapters(r)) return count_parameters(m).total;
+  std::uint64_t per_layer = 0;
+  for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
+    const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
+    const std::uint64_t columns = checked_add(checked_mul(blocks.count, blocks.inputs), blocks.rows_of_b);
+    per_layer = checked_add(per_layer, checked_mul(columns, r.lora_rank));
+  }
+  return checked_mul(m.layers, per_layer);
+}
+
+}  // namespace trainhost

@@ -1,0 +1,62 @@
+// Low-rank adapters (LoRA, Hu et al. 2021) of a run: which tensors they add to a model, in the names and
+// shapes of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r
+// computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. Only the adapters are trained.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/model/model_spec.hpp"
+#include "core/model/run_spec.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost {
+
+/// The four products of a layer that can have adapters. q, k and v read the same input, as do gate and up.
+enum class AdapterGroup : std::uint32_t { kQkv, kO, kGateUp, kDown };
+inline constexpr std::uint32_t kAdapterGroups = 4;
+
+/// The product that contains a matrix of this role. Only for roles of matrices of a layer.
+AdapterGroup adapter_group(TensorRole matrix);
+
+/// One adapted matrix inside a product. Units: elements.
+struct AdapterBlock {
+  TensorRole matrix;
+  std::uint64_t outputs;        // rows of the matrix
+  std::uint64_t output_column;  // its first column in the output of the product
+  std::uint64_t
+      inner_column;  // its first column in u = x A^T, in which the adapters of a product are side by side
+  std::uint64_t first_row_of_b;  // in the stacked B of the product
+};
+
+/// The adapted matrices of a product, in the order q, k, v or gate, up.
+struct AdapterBlocks {
+  std::array<AdapterBlock, 3> block{};
+  std::uint32_t count = 0;
+  std::uint64_t inputs = 0;     // columns of every matrix of the product
+  std::uint64_t width = 0;      // columns of the product's output
+  std::uint64_t rows_of_b = 0;  // sum of the outputs of the blocks
+  std::span<const AdapterBlock> all() const { return {block.data(), count}; }
+};
+/// count is 0 if the run adapts no matrix of the product.
+AdapterBlocks adapter_blocks(const ModelSpec& m, const RunSpec& r, AdapterGroup group);
+
+/// True if only adapters are trained.
+bool trains_adapters(const RunSpec& r);
+
+/// The factor of the adapters' output: lora_alpha / lora_rank. rsLoRA (alpha / sqrt(rank)) reaches RunSpec as
+/// lora_alpha * sqrt(rank), so that trainers know one formula.
+double adapter_scale(const RunSpec& r);
+
+/// A and B of every adapted matrix; empty unless the run trains adapters. Per layer and product: the A's of
+/// its matrices, then their B's. "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r);
+/// tensors(m), then adapter_tensors(m, r): everything that a trainer has in memory.
+std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r);
+/// The tensors that the run changes, hence those of its checkpoints: the adapters, or tensors(m).
+std::vector<TensorInfo> trained_tensors(const ModelSpec& m, const RunSpec& r);
+/// The number of their elements, in closed form.
+std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r);
+
+}  // namespace trainhost

@@ -1,0 +1,48 @@
+// See adapter_files.hpp.
+#include "core/training/adapter_files.hpp"
+
+#include "core/base/json_value.hpp"
+#include "core/checkpoint/tensor_files.hpp"
+#include "core/model/adapters.hpp"
+#include "core/training/model_state.hpp"
+
+namespace trainhost::training {
+
+namespace fs = std::filesystem;
+
+std::string adapter_config_json(const runfile::RunConfig& c) {
+  JsonValue j = JsonValue::object();
+  // A path is what PEFT passes to from_pretrained(); random weights have none.
+  const fs::path weights = c.weights.value_or("");
+  const fs::path folder = fs::is_directory(weights) ? weights : weights.parent_path();
+  j["base_model_name_or_path"] = folder.string();
+  j["bias"] = "none";
+  j["fan_in_fan_out"] = false;
+  j["inference_mode"] = true;
+  j["init_lora_weights"] = true;
+  // PEFT states a whole number; another one is a float in its files too.
+  const auto whole = static_cast<std::int64_t>(c.lora.alpha);
+  j["lora_alpha"] = static_cast<double>(whole) == c.lora.alpha ? JsonValue(whole) : JsonValue(c.lora.alpha);
+  j["lora_dropout"] = 0.0;
+  j["peft_type"] = "LORA";
+  j["r"] = static_cast<std::int64_t>(c.run.lora_rank);
+  JsonValue targets = JsonValue::array();
+  for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)
+    if (c.run.lora_targets >> i & 1) targets.push_back(runfile::lora_target_names()[i]);
+  j["target_modules"] = std::move(targets);
+  j["task_type"] = "CAUSAL_LM";
+  j["use_dora"] = false;
+  j["use_rslora"] = c.lora.rslora;
+  return j.dump(2) + "\n";
+}
+
+void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
+                   const fs::path& dir) {
+  checkpoint::ModelFiles files{"adapter_config.json", "adapter_model.safetensors",
+                               checkpoint::kPyTorchFormat};
+  files.metadata["frozen_weights"] = frozen_content;
+  checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s, c)(0),
+                              {}, files);
+}
+
+}  // namespace trainhost::training

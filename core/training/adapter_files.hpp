@@ -1,0 +1,35 @@
+// Adapters as files of the PEFT library: adapter_config.json and adapter_model.safetensors. Written at the
+// end of a run that trains adapters, read to fold them into the weights of their model.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "core/plugin/plugin.hpp"
+#include "core/runfile/run_config.hpp"
+
+namespace trainhost::training {
+
+/// Writes the adapters of the session to the folder `dir`, completely or not at all. `frozen_content`
+/// (load_frozen_weights()) is kept in the metadata of the tensors, so that merging into other weights can be
+/// refused.
+void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
+                   const std::filesystem::path& dir);
+
+/// The text of adapter_config.json. PEFT reads it with PeftModel.from_pretrained().
+std::string adapter_config_json(const runfile::RunConfig& c);
+
+struct MergeRequest {
+  std::filesystem::path adapter;  // folder with adapter_config.json
+  std::filesystem::path model;    // folder of the model; "" = base_model_name_or_path of the adapter
+  std::filesystem::path output;   // folder of the merged model; must not exist
+};
+
+/// Writes a model directory with W + scale * B A in place of every adapted matrix W, in f32, and the other
+/// files of the model's folder (tokenizer, generation_config.json). Products are summed in double. Needs the
+/// memory of the largest matrix's adapter and a piece of the matrix. Returns the number of adapted matrices.
+/// Throws usage_error for an adapter that PEFT would apply in another way (DoRA, trained biases, embeddings),
+/// for tensors that do not belong to the model, and for weights other than those that the adapter was trained
+/// on, where the adapter says which.
+std::size_t merge_adapter(const MergeRequest& r);
+
+}  // namespace trainhost::training

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""LoRA of the PEFT library in float64: writes the golden run tests/golden/runs/lora.
+
+    peft_lora.py [FOLDER]            (default: tests/golden/runs/lora; needs torch, transformers and peft)
+
+Base weights and tokens are those of tests/golden/runs/gqa-tied. Written are adapter_config.json and
+adapter_model.safetensors, as PEFT saves them, with random A and B (B is 0 in a new adapter, which would hide half of
+the gradients), and expected.json: losses and gradient norms of 20 steps of AdamW, the norms of A and B after them,
+and those of the merged weights before them. tests/plugins/cpu/golden_test.cpp compares the CPU trainer with it, and
+tests/tools/trainhost/adapter_test.cpp the merged weights.
+"""
+import json
+import pathlib
+import sys
+
+import peft
+import safetensors.torch
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BASE = ROOT / "tests/golden/runs/gqa-tied"
+STEPS, MICRO_BATCH, SEQ = 20, 2, 64
+LR, BETAS, EPS, DECAY, CLIP = 0.001, (0.9, 0.95), 1e-8, 0.1, 0.5
+
+
+def base_model():
+    config = transformers.AutoConfig.from_pretrained(BASE)
+    config._attn_implementation = "eager"
+    model = transformers.LlamaForCausalLM(config).to(torch.float64)
+    weights = safetensors.torch.load_file(BASE / "model.safetensors")
+    missing, unexpected = model.load_state_dict({k: v.double() for k, v in weights.items()}, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    return model
+
+
+def adapted(model):
+    config = peft.LoraConfig(r=3, lora_alpha=12, target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"],
+                             use_rslora=True, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(model, config)
+    torch.manual_seed(0)
+    for name, p in model.named_parameters():
+        if p.requires_grad:  # exact in float32, in which PEFT saves them
+            p.data = (torch.randn(p.shape) * (0.02 if "lora_B" in name else 0.1)).double()
+    return model
+
+
+def write(folder):
+    model = adapted(base_model())
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
+    safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = model.peft_config["default"]
+    config.inference_mode = True
+    config.base_model_name_or_path = "../gqa-tied"
+    config.save_pretrained(folder)
+
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    raw = (BASE / "tokens.bin").read_bytes()
+    tokens = torch.tensor([raw[i] | raw[i + 1] << 8 for i in range(0, len(raw), 2)])
+    expected = {"loss": [], "grad_norm": []}
+    for step in range(STEPS):
+        first = step * MICRO_BATCH * SEQ
+        batch = tokens[first : first + MICRO_BATCH * SEQ + 1]
+        logits = model(batch[:-1].view(MICRO_BATCH, SEQ)).logits
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), batch[1:])
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(trained, CLIP)
+        optimizer.step()
+        expected["loss"].append(loss.item())
+        expected["grad_norm"].append(norm.item())
+    expected["final_weights"] = {k: {"l2": v.norm().item()} for k, v in peft.get_peft_model_state_dict(model).items()}
+    merged = adapted(base_model()).merge_and_unload()
+    expected["merged_weights"] = {k: {"l2": v.norm().item(), "sum": v.sum().item()}
+                                  for k, v in merged.state_dict().items() if k != "lm_head.weight"}
+    expected["run"] = {"steps": STEPS, "micro_batch": MICRO_BATCH, "seq_len": SEQ, "lr": LR, "betas": BETAS, "eps": EPS,
+                       "weight_decay": DECAY, "grad_clip": CLIP, "peft": peft.__version__, "torch": torch.__version__}
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs/lora")

@@ -1,0 +1,114 @@
+// Training adapters on the CPU trainer: loss and gradients compared with a reference in double, the same bits
+// in every way to run, and that evaluation and generation apply the adapters.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "tests/support/adapters_reference.hpp"
+#include "tests/support/cpu_model_fixture.hpp"
+#include "tests/support/cpu_op_fixture.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+using reference::Ids;
+using reference::Vec;
+using reference::Weights;
+
+const auto kAdaptedModels = boost::unit_test::data::make(small_models());
+
+double adapter_error(const Weights& a, const Weights& b) {
+  BOOST_TEST(a.size() == b.size());
+  double worst = 0;
+  for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
+  return worst;
+}
+
+BOOST_AUTO_TEST_SUITE(cpu_adapters)
+
+BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedModels, z) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  const Weights base = random_weights(z.spec, 3);
+  std::size_t tables = 0;
+  const cpu::Kernels* const* table = cpu::runnable_kernels(&tables);
+  std::uint32_t variant = 0;
+  for (const std::uint32_t mask : kAdapterTargets) {
+    const std::uint32_t rank = 1 + variant % 3 * 2;  // 1, 3, 5
+    RunSpec r = lora_run(z, 4, 1, mask, rank);
+    const Weights adapters = random_adapters(z.spec, r, 4);
+    Weights dw;
+    const double loss =
+        reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
+    const Weights expected = adapter_gradients(z.spec, r, dw, adapters);
+    double norm = 0;
+    for (const auto& [name, g] : expected)
+      for (double x : g) norm += x * x;
+    norm = std::sqrt(norm);
+    for (Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers}) {
+      const std::uint32_t accumulate = 1u << variant % 3;
+      r.recompute = recompute, r.accumulate = accumulate, r.micro_batch = 4 / accumulate;
+      if (recompute == Recompute::kLayers) r.recompute_layers = {0, 1, 0};
+      CpuModelFixture fixture(z.spec, r, *table[variant % tables], 1 + variant % 3);
+      fixture.load(united(base, adapters));
+      const executor::UpdateResult out = fixture.update(ids, targets, 0.0, 0);
+      BOOST_TEST_CONTEXT("targets " << mask << ", rank " << rank << ", recompute " << name(recompute)) {
+        BOOST_TEST(std::abs(out.loss - loss) <= 4e-6 * loss);
+        BOOST_TEST(std::abs(out.grad_norm - norm) <= 2e-5 * norm);
+        const double off = adapter_error(fixture.read(&step::Param::grad), expected);
+        BOOST_TEST(off <= 4e-6, "gradients are " << off << " off");
+        BOOST_TEST((fixture.read() == united(base, adapters)), "an update with lr 0 changes a weight");
+      }
+      ++variant;
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywhere, kAdaptedModels, z) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  const Weights base = random_weights(z.spec, 3);
+  Weights first;
+  for (std::uint32_t threads : {1u, 3u})
+    for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      for (bool separate : {false, true}) {
+        RunSpec r = lora_run(z, 2, 2, 0x7f, 4);
+        r.recompute = recompute;
+        const Weights adapters = random_adapters(z.spec, r, 4);
+        CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), threads, separate);
+        fixture.load(united(base, adapters));
+        for (std::uint64_t t = 0; t < 2; ++t) fixture.update(ids, targets, 0.01, t);
+        const Weights now = fixture.read();
+        for (const auto& [name, v] : base) BOOST_TEST((now.at(name) == v), name << " is frozen and changed");
+        for (const auto& [name, v] : adapters) BOOST_TEST((now.at(name) != v), name << " is not trained");
+        if (first.empty()) first = now;
+        BOOST_TEST((now == first), threads << " threads, " << name(recompute) << ", separate " << separate);
+      }
+}
+
+BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters, kAdaptedModels, z) {
+  const RunSpec r = lora_run(z, 2, 1, 0x7f, 3);
+  const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);
+  const Weights whole = merged(z.spec, r, base, adapters);
+  CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2, true);
+  fixture.load(united(base, adapters));
+  const Ids ids = random_tokens(2 * z.seq, z.spec.vocab, 1),
+            targets = random_targets(2 * z.seq, z.spec.vocab, 2);
+  const double loss = reference::Model(z.spec, z.seq).loss(whole, ids, targets);
+  BOOST_TEST(std::abs(fixture.evaluate(ids, targets).loss - loss) <= 4e-6 * loss);
+  const Ids one(ids.begin(), ids.begin() + z.seq);
+  const Vec expected = reference::Model(z.spec, z.seq).logits(whole, one);
+  for (std::uint32_t p = 0; p < z.seq; ++p) {
+    const std::vector<float> logits = fixture.next(one[p], p);
+    const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab),
+                  expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
+    BOOST_TEST(distance(Vec(logits.begin(), logits.end()), row) <= 1e-5, "position " << p);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

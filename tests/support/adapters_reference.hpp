@@ -1,0 +1,95 @@
+// Reference for adapters: the model in double with the adapters merged into its weights, W + scale * B A, and
+// the chain rule: dA = scale * B^T dW, dB = scale * dW A^T. So the reference model knows nothing of adapters.
+// For tests alone.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/model/adapters.hpp"
+#include "tests/support/small_models.hpp"
+
+namespace trainhost::test {
+
+using reference::Vec;
+using reference::Weights;
+
+/// q and v, every matrix, one of each product: k, gate, down, o with up.
+inline constexpr std::uint32_t kAdapterTargets[] = {0b0000101, 0x7f,      0b0000010,
+                                                    0b0010000, 0b1000000, 0b0101000};
+
+inline RunSpec lora_run(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t accumulate,
+                        std::uint32_t targets, std::uint32_t rank) {
+  RunSpec r;
+  r.seq_len = z.seq, r.micro_batch = micro_batch, r.accumulate = accumulate, r.clip_norm = 0.0;
+  r.mode = RunMode::kLora, r.lora_rank = rank, r.lora_targets = targets, r.lora_alpha = 1.5 * rank;
+  return r;
+}
+
+/// Random values for A and B: B is 0 in a new run, which would hide everything behind it.
+inline Weights random_adapters(const ModelSpec& m, const RunSpec& r, unsigned seed) {
+  std::mt19937 g(seed);
+  Weights w;
+  for (const TensorInfo& t : adapter_tensors(m, r)) {
+    Vec& v = w[t.name];
+    v.resize(t.elements());
+    for (double& x : v) x = static_cast<float>((static_cast<double>(g()) / 4294967296.0 * 2 - 1) * 0.4);
+  }
+  return w;
+}
+
+struct AdaptedMatrix {
+  std::string weight, a, b;  // names
+  std::size_t outputs, inputs;
+};
+inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) {
+  std::vector<AdaptedMatrix> out;
+  for (const TensorInfo& t : adapter_tensors(m, r)) {
+    if (t.part != AdapterPart::kA) continue;
+    const std::string module = t.name.substr(0, t.name.size() - std::string("lora_A.weight").size());
+    AdaptedMatrix x{module.substr(std::string("base_model.model.").size()) + "weight", t.name,
+                    module + "lora_B.weight", 0, t.dim[1]};
+    for (const TensorInfo& w : tensors(m))
+      if (w.name == x.weight) x.outputs = w.dim[0];
+    if (x.outputs == 0) throw std::logic_error(x.weight + " is no tensor of the model");
+    out.push_back(std::move(x));
+  }
+  return out;
+}
+
+inline Weights merged(const ModelSpec& m, const RunSpec& r, Weights w, const Weights& adapters) {
+  const double scale = r.lora_alpha / r.lora_rank;
+  for (const AdaptedMatrix& x : adapted(m, r))
+    for (std::size_t o = 0; o < x.outputs; ++o)
+      for (std::size_t i = 0; i < x.inputs; ++i)
+        for (std::size_t k = 0; k < r.lora_rank; ++k)
+          w[x.weight][o * x.inputs + i] +=
+              scale * adapters.at(x.b)[o * r.lora_rank + k] * adapters.at(x.a)[k * x.inputs + i];
+  return w;
+}
+
+/// Gradients of A and B from those of the merged weights.
+inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Weights& dw,
+                                 const Weights& adapters) {
+  const double scale = r.lora_alpha / r.lora_rank;
+  Weights out;
+  for (const AdaptedMatrix& x : adapted(m, r)) {
+    Vec &da = out[x.a], &db = out[x.b];
+    da.resize(r.lora_rank * x.inputs), db.resize(x.outputs * r.lora_rank);
+    for (std::size_t o = 0; o < x.outputs; ++o)
+      for (std::size_t i = 0; i < x.inputs; ++i)
+        for (std::size_t k = 0; k < r.lora_rank; ++k) {
+          const double d = scale * dw.at(x.weight)[o * x.inputs + i];
+          da[k * x.inputs + i] += d * adapters.at(x.b)[o * r.lora_rank + k];
+          db[o * r.lora_rank + k] += d * adapters.at(x.a)[k * x.inputs + i];
+        }
+  }
+  return out;
+}
+
+inline Weights united(Weights a, const Weights& b) {
+  a.insert(b.begin(), b.end());
+  return a;
+}
+
+}  // namespace trainhost::test

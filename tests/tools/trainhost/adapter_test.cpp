@@ -1,0 +1,201 @@
+// Runs that train adapters, as a user starts them: memory as predicted in every combination, resume with the
+// same bits, the PEFT folder, merging, and what is refused.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "tests/support/files.hpp"
+#include "tests/support/golden_run.hpp"
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kRuns = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
+
+std::vector<std::string> lora_run(const fs::path& dir, std::vector<std::string> settings,
+                                  std::vector<std::string> more = {}) {
+  std::vector<std::string> w = {"train", "--json", "-q"};
+  const std::vector<std::string> model = small_model_options();
+  w.insert(w.end(), model.begin(), model.end());
+  settings.insert(settings.begin(), {"output.dir=" + dir.string(), "train.steps=3", "lora.rank=4",
+                                     "train.backend=cpu", "train.threads=2"});
+  for (const std::string& s : settings) w.insert(w.end(), {"--set", s});
+  w.insert(w.end(), more.begin(), more.end());
+  return w;
+}
+
+json done_of(const std::string& lines) {
+  json done, start;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    json j = json::parse(line);
+    if (j["event"] == "start") start = j;
+    if (j["event"] == "done") done = j;
+  }
+  done["plan"] = start["plan"];
+  return done;
+}
+
+/// A tensor of a safetensors file.
+std::vector<float> tensor(const fs::path& file, const std::string& name) {
+  return read_tensors(file).at(name);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(adapters)
+
+BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) {
+  std::mt19937 rng(7);
+  const auto any = [&](std::vector<std::string> values) { return values[rng() % values.size()]; };
+  for (int i = 0; i < 16; ++i) {
+    TemporaryDirectory tmp;
+    const std::vector<std::string> settings = {
+        "model.model_type=" + any({"llama", "mistral", "qwen2", "qwen3"}),
+        "model.tie_word_embeddings=" + any({"true", "false"}),
+        "lora.rank=" + any({"1", "3", "8", "40"}),
+        "lora.targets=" + any({"[\"q_proj\", \"v_proj\"]", "[\"all-linear\"]", "[\"down_proj\"]",
+                               "[\"k_proj\", \"o_proj\", \"up_proj\"]", "[\"gate_proj\"]"}),
+        "lora.rslora=" + any({"true", "false"}),
+        "train.precision=" + any({"fp32", "bf16"}),
+        "train.recompute=" + any({"none", "selective", "full"}),
+        "train.grad_accum=" + any({"1", "2"}),
+        "optimizer.name=" + any({"adamw", "sgd", "sgd-momentum"}),
+        "train.steps=2"};
+    const Outcome r = run_program(lora_run(tmp.path() / "out", settings));
+    std::string what;
+    for (const std::string& s : settings) what += s + " ";
+    BOOST_REQUIRE_MESSAGE(r.code == 0, what << r.err);
+    const json done = done_of(r.out), m = done["memory"];
+    BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], what);
+    BOOST_TEST(done["plan"]["estimates"][0]["kind"] == "exact", what);
+    BOOST_TEST(m["predicted_bytes"] == done["plan"]["estimates"][0]["total_bytes"], what);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(adapters_need_less_memory_than_training_all_weights) {
+  TemporaryDirectory tmp;
+  std::vector<std::string> all = lora_run(tmp.path() / "all", {"train.precision=fp32"});
+  std::erase(all, "lora.rank=4");
+  all.erase(std::ranges::adjacent_find(
+      all, [](const auto& a, const auto& b) { return a == "--set" && b == "--set"; }));
+  const Outcome full = run_program(all),
+                lora = run_program(lora_run(tmp.path() / "lora", {"train.precision=fp32"}));
+  BOOST_REQUIRE_MESSAGE(full.code == 0 && lora.code == 0, full.err << lora.err);
+  const auto bytes = [](const Outcome& r) {
+    return done_of(r.out)["memory"]["measured_bytes"].get<std::uint64_t>();
+  };
+  BOOST_TEST(bytes(lora) < bytes(full));
+}
+
+BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_frozen_weights) {
+  TemporaryDirectory tmp;
+  const std::vector<std::string> settings = {"train.steps=6", "output.checkpoint_every=2",
+                                             "lora.targets=[\"all-linear\"]"};
+  const Outcome whole = run_program(lora_run(tmp.path() / "whole", settings));
+  BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
+  std::vector<std::string> four = settings;
+  four[0] = "train.steps=4", four.push_back("optimizer.schedule=constant");
+  std::vector<std::string> six = four;
+  six[0] = "train.steps=6";
+  const auto file = [&](const char* run) {
+    return read_file(tmp.path() / run / "adapter/adapter_model.safetensors");
+  };
+  BOOST_REQUIRE(run_program(lora_run(tmp.path() / "a", six)).code == 0);
+  BOOST_REQUIRE(run_program(lora_run(tmp.path() / "b", four)).code == 0);
+  const Outcome rest = run_program(lora_run(tmp.path() / "b", six, {"--resume"}));
+  BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
+  BOOST_TEST((file("a") == file("b")));
+  BOOST_TEST(!fs::exists(tmp.path() / "a/model"));
+  const fs::path state = tmp.path() / "a/checkpoints/step-6";
+  for (const char* name : {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"}) {
+    const auto tensors = read_tensors(state / name);
+    BOOST_TEST(tensors.size() == 28u, name);  // A and B of seven matrices of two layers
+    for (const auto& [tensor, values] : tensors)
+      BOOST_TEST(tensor.find(".lora_") != std::string::npos, tensor);
+  }
+  // Another seed gives other random weights; another rank, another adapter.
+  for (const char* change : {"train.seed=2", "lora.rank=5", "lora.alpha=3", "lora.targets=[\"q_proj\"]"}) {
+    std::vector<std::string> other = six;
+    other.push_back(change);
+    const Outcome r = run_program(lora_run(tmp.path() / "a", other, {"--resume", "--set", "train.steps=8"}));
+    BOOST_TEST(r.code == 2, change);
+    BOOST_TEST(r.err.find(std::string(change).substr(0, 9)) != std::string::npos, r.err);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges) {
+  TemporaryDirectory tmp;
+  const json expected = json::parse(read_file(kRuns / "lora/expected.json"))["merged_weights"];
+  const fs::path out = tmp.path() / "merged";
+  const Outcome r = run_program(
+      {"merge", (kRuns / "lora").string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(r.out.find("15 matrices") != std::string::npos, r.out);  // five of three layers
+  for (const auto& [name, want] : expected.items()) {
+    double squares = 0, sum = 0;
+    for (const float v : tensor(out / "model.safetensors", name)) squares += double(v) * v, sum += v;
+    BOOST_TEST(std::abs(std::sqrt(squares) - want["l2"].get<double>()) <= 1e-6 * (1 + std::sqrt(squares)),
+               name);
+    BOOST_TEST(std::abs(sum - want["sum"].get<double>()) <= 1e-5 * (1 + std::abs(sum)), name);
+  }
+  const Outcome again = run_program(
+      {"merge", (kRuns / "lora").string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
+  BOOST_TEST(again.code == 2);
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trained_on) {
+  TemporaryDirectory tmp;
+  const fs::path run = tmp.path() / "run", base = kRuns / "gqa-tied";
+  const Outcome trained =
+      run_program({"train", (base / "run.toml").string(), "-q", "--set", "output.dir=" + run.string(),
+                   "--set", "lora.rank=2", "--set", "train.precision=fp32", "--set", "train.backend=cpu"});
+  BOOST_REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  const json config = json::parse(read_file(run / "adapter/adapter_config.json"));
+  BOOST_TEST(config["peft_type"] == "LORA");
+  BOOST_TEST(config["r"] == 2);
+  BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj"}));
+  // The base is named by the adapter.
+  const Outcome merged =
+      run_program({"merge", (run / "adapter").string(), "-o", (tmp.path() / "m").string()});
+  BOOST_REQUIRE_MESSAGE(merged.code == 0, merged.err);
+  const std::string k = "model.layers.0.self_attn.k_proj.weight",
+                    q = "model.layers.0.self_attn.q_proj.weight";
+  BOOST_TEST((tensor(tmp.path() / "m/model.safetensors", k) == tensor(base / "model.safetensors", k)));
+  BOOST_TEST((tensor(tmp.path() / "m/model.safetensors", q) != tensor(base / "model.safetensors", q)));
+  const Outcome other = run_program({"merge", (run / "adapter").string(), "--model",
+                                     (tmp.path() / "m").string(), "-o", (tmp.path() / "n").string()});
+  BOOST_TEST(other.code == 2);
+  BOOST_TEST(other.err.find("trained on other weights") != std::string::npos, other.err);
+  const Outcome shape = run_program({"merge", (run / "adapter").string(), "--model", (kRuns / "mha").string(),
+                                     "-o", (tmp.path() / "n").string()});
+  BOOST_TEST(shape.code == 2);
+  BOOST_TEST(!fs::exists(tmp.path() / "n"));
+}
+
+BOOST_AUTO_TEST_CASE(what_can_only_be_planned_is_refused_with_its_key) {
+  TemporaryDirectory tmp;
+  for (const auto& [setting, key] :
+       std::vector<std::pair<std::string, std::string>>{{"lora.base=nf4", "lora.base = \"nf4\""},
+                                                        {"lora.base=int8", "lora.base = \"int8\""},
+                                                        {"lora.dora=true", "lora.dora = true"},
+                                                        {"lora.dropout=0.1", "lora.dropout = 0.1"},
+                                                        {"lora.targets=[\"lm_head\"]", "lora.targets"}}) {
+    const Outcome r = run_program(lora_run(tmp.path() / "out", {setting}));
+    BOOST_TEST(r.code == 2, setting);
+    BOOST_TEST(r.err.find(key) != std::string::npos, r.err);
+    BOOST_TEST(r.err.find("can be planned, but not trained") != std::string::npos, r.err);
+    BOOST_TEST(!fs::exists(tmp.path() / "out"));
+  }
+  const Outcome verify = run_program({"verify", "--set", "lora.rank=4"});
+  BOOST_TEST(verify.code == 2);
+  BOOST_TEST(verify.err.find("[lora]") != std::string::npos, verify.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
