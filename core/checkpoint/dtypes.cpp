@@ -57,6 +57,27 @@ float f32_from_f16(std::uint16_t bits) {
   return std::bit_cast<float>(u | (bits & 0x8000u) << 16);
 }
 
+std::uint16_t bf16_from_f32(float value) {
+  const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+  if ((u & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>(u >> 16 | 0x40);  // a quiet NaN
+  // Half of the last place, minus one where the result would be odd: ties go to the even neighbour.
+  return static_cast<std::uint16_t>((u + 0x7FFFu + (u >> 16 & 1)) >> 16);
+}
+
+std::uint16_t f16_from_f32(float value) {
+  const std::uint32_t u = std::bit_cast<std::uint32_t>(value), magnitude = u & 0x7FFFFFFFu;
+  const auto sign = static_cast<std::uint16_t>(u >> 16 & 0x8000u);
+  if (magnitude > 0x7F800000u) return sign | 0x7E00u;   // NaN
+  if (magnitude >= 0x477FF000u) return sign | 0x7C00u;  // 65520 and above: infinite
+  if (magnitude < 0x38800000u) {                        // below 2^-14: subnormal
+    // Adding 0.5 moves the last place of f16, 2^-24, to the last place of f32; the addition rounds.
+    const float moved = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(moved) - 0x3F000000u));
+  }
+  const std::uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1);  // as for bf16
+  return static_cast<std::uint16_t>(sign | (rounded - 0x38000000u) >> 13);
+}
+
 // The types that can be loaded into f32 weights; F64 is rounded.
 bool loads_as_f32(std::string_view dtype) {
   return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F64";

@@ -19,6 +19,9 @@ const std::vector<std::string>& dtype_names();
 
 float f32_from_f16(std::uint16_t bits);
 float f32_from_bf16(std::uint16_t bits);
+/// Rounded to nearest even. A value beyond the largest of the type becomes infinite.
+std::uint16_t f16_from_f32(float value);
+std::uint16_t bf16_from_f32(float value);
 
 /// True if weights of this safetensors type can be loaded.
 bool loads_as_f32(std::string_view dtype);

@@ -5,11 +5,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
+#include <optional>
 #include <system_error>
+#include <utility>
 
+#include "core/base/checked.hpp"
 #include "core/base/directory.hpp"
 #include "core/base/error.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/durable.hpp"
@@ -20,26 +25,174 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-/// Always f32: weights are exported in the precision in which they were trained.
-std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors) {
-  std::vector<TensorEntry> out;
-  for (const TensorInfo& t : tensors) {
-    TensorEntry& e = out.emplace_back();
-    e.name = t.name;
-    e.dtype = "F32";
-    e.shape.assign(t.dim.begin(), t.dim.begin() + t.rank);
+/// One file of a model: tensors [first, last) of it.
+struct Shard {
+  std::string name;
+  std::size_t first = 0, last = 0;
+};
+
+std::uint64_t stored_bytes(const TensorInfo& t, std::string_view dtype) {
+  return checked_mul(t.elements(), dtype_bits(dtype) / 8);
+}
+
+/// In the order of the tensors, each file as full as its limit allows.
+std::vector<Shard> shards_of(const std::vector<TensorInfo>& tensors, const ModelFiles& files) {
+  std::vector<Shard> out(1);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t more = stored_bytes(tensors[i], files.dtype);
+    if (bytes > 0 && more > files.shard_bytes - std::min(bytes, files.shard_bytes)) {
+      out.push_back({{}, i, i});
+      bytes = 0;
+    }
+    bytes = checked_add(bytes, more);
+    out.back().last = i + 1;
   }
+  const fs::path whole(files.tensors);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i].name = out.size() == 1 ? files.tensors
+                                  : fmt::format("{}-{:05}-of-{:05}{}", whole.stem().string(), i + 1,
+                                                out.size(), whole.extension().string());
   return out;
 }
 
-/// Moves files that only the old model directory has (tokenizer files, notes) to the new one. A kill in
+/// The index of a model in several files, as transformers reads it.
+std::string index_json(const std::vector<TensorInfo>& tensors, const std::vector<Shard>& shards,
+                       std::string_view dtype) {
+  std::uint64_t bytes = 0;
+  JsonValue names = JsonValue::object();
+  for (const Shard& s : shards)
+    for (std::size_t i = s.first; i < s.last; ++i) {
+      bytes = checked_add(bytes, stored_bytes(tensors[i], dtype));
+      names[tensors[i].name] = s.name;
+    }
+  JsonValue out = JsonValue::object();
+  out["metadata"] = {{"total_size", bytes}};
+  out["weight_map"] = std::move(names);
+  return out.dump(2) + "\n";
+}
+
+/// Whether a file holds weights, or their index, by the names that write_model_dir() gives.
+bool is_weight_file(std::string_view name) {
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+}
+
+/// Writes tensors to one file after the other as their values arrive. Requires the elements of all tensors in
+/// order and without gaps, in pieces of any size: the writer cannot seek. A source that violates this is a
+/// bug of a trainer plugin, and the file is not published. Nor is a file with values that the reader would
+/// reject (rule 20): a checkpoint that cannot be loaded would replace good ones.
+class TensorStream {
+ public:
+  TensorStream(fs::path folder, const std::vector<TensorInfo>& tensors, const std::vector<Shard>& shards,
+               const ModelFiles& files)
+      : folder_(std::move(folder)), tensors_(tensors), shards_(shards), files_(files) {
+    open();
+    skip_complete();
+  }
+
+  void take(std::string_view name, std::uint64_t first, std::span<const float> values) {
+    if (values.empty()) return;
+    const bool next = at_ < tensors_.size() && name == tensors_[at_].name && first == done_;
+    if (!next || values.size() > tensors_[at_].elements() - done_)
+      throw run_error(fmt::format("{}: got '{}' from element {}, expected '{}' from element {}", target(),
+                                  escaped(name), first,
+                                  at_ < tensors_.size() ? tensors_[at_].name : "nothing", done_));
+    assert(done_ < tensors_[at_].elements());
+    if (const NonFinite bad = count_nonfinite(values); bad.count > 0)
+      throw run_error(
+          fmt::format("{} is not written: tensor '{}' has a value that is NaN or infinite at element {}",
+                      target(), escaped(name), first + bad.first),
+          "the state before is in the last checkpoint; try a smaller optimizer.lr");
+    files_.dtype == "F32" ? writer_->write(std::as_bytes(values)) : write_narrow(name, first, values);
+    done_ += values.size();
+    skip_complete();
+  }
+
+  /// The XXH3-128 of the last file.
+  std::string finish() {
+    assert(shard_ + 1 == shards_.size());
+    return writer_->finish();
+  }
+
+ private:
+  void open() {
+    const Shard& s = shards_[shard_];
+    std::vector<TensorEntry> entries;
+    for (std::size_t i = s.first; i < s.last; ++i) {
+      const TensorInfo& t = tensors_[i];
+      TensorEntry& e = entries.emplace_back();
+      e.name = t.name;
+      e.dtype = files_.dtype;
+      e.shape.assign(t.dim.begin(), t.dim.begin() + t.rank);
+    }
+    writer_.emplace(folder_ / s.name, entries, files_.metadata);
+  }
+
+  /// To the next tensor with elements that are to come; a tensor without elements gets no call of the source.
+  void skip_complete() {
+    while (at_ < tensors_.size() && done_ == tensors_[at_].elements()) {
+      ++at_, done_ = 0;
+      if (at_ == shards_[shard_].last && shard_ + 1 < shards_.size()) {
+        writer_->finish();
+        ++shard_;
+        open();
+      }
+    }
+  }
+
+  void write_narrow(std::string_view name, std::uint64_t first, std::span<const float> values) {
+    constexpr std::size_t kPiece = 16384;
+    const bool bf16 = files_.dtype == "BF16";
+    assert(bf16 || files_.dtype == "F16");
+    for (std::size_t at = 0; at < values.size(); at += kPiece) {
+      const std::span<const float> piece = values.subspan(at, std::min(kPiece, values.size() - at));
+      narrow_.resize(piece.size());
+      for (std::size_t i = 0; i < piece.size(); ++i) {
+        narrow_[i] = bf16 ? bf16_from_f32(piece[i]) : f16_from_f32(piece[i]);
+        const std::uint16_t infinite = bf16 ? 0x7F80 : 0x7C00;
+        if ((narrow_[i] & 0x7FFF) == infinite)
+          throw run_error(
+              fmt::format("{} is not written: the value {} of tensor '{}' at element {} is too large for {}",
+                          target(), piece[i], escaped(name), first + at + i, files_.dtype),
+              "write the weights with output.dtype = \"bf16\" or \"fp32\"");
+      }
+      writer_->write(std::as_bytes(std::span(narrow_)));
+    }
+  }
+
+  std::string target() const { return escaped((folder_ / shards_[shard_].name).string(), 4096); }
+
+  fs::path folder_;
+  const std::vector<TensorInfo>& tensors_;
+  const std::vector<Shard>& shards_;
+  const ModelFiles& files_;
+  std::optional<SafetensorsWriter> writer_;
+  std::size_t shard_ = 0, at_ = 0;  // the open file; index of the next tensor
+  std::uint64_t done_ = 0;          // its elements that are already written
+  std::vector<std::uint16_t> narrow_;
+};
+
+/// Returns the XXH3-128 of the last file.
+std::string stream_tensors(const fs::path& folder, const std::vector<TensorInfo>& tensors,
+                           const std::vector<Shard>& shards, const ModelFiles& files,
+                           const TensorSource& source) {
+  TensorStream stream(folder, tensors, shards, files);
+  source([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+    stream.take(name, first, values);
+  });
+  return stream.finish();
+}
+
+/// Moves files that only the old model directory has (tokenizer files, notes) to the new one, but no weights:
+/// beside those of the new model they would be read instead of them, or be taken for a part of it. A kill in
 /// between leaves the rest in the old directory under its temporary name; nothing is lost.
 void move_other_files(const fs::path& old, const fs::path& dir) {
   std::error_code ec;
   // A dangling link in the new directory counts as existing.
   std::vector<fs::path> other_files;
   for (const std::string& name : names_in_directory(old, ec))
-    if (file_type_of(dir / name) == fs::file_type::not_found) other_files.push_back(old / name);
+    if (!is_weight_file(name) && file_type_of(dir / name) == fs::file_type::not_found)
+      other_files.push_back(old / name);
   for (const fs::path& p : other_files) rename_path(p, dir / p.filename());
   if (!other_files.empty()) sync_directory(dir);
 }
@@ -55,10 +208,10 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
     if (is_temp_name(name, dir.filename().string())) found.push_back(parent / name);
   for (const fs::path& p : found) {
     if (!fs::is_directory(fs::symlink_status(p, ec))) continue;
-    std::vector<fs::path> ours = {p / written.config, p / written.tensors};
+    std::vector<fs::path> ours = {p / written.config};
     for (const auto& [name, text] : others) ours.push_back(p / name);
     for (const std::string& name : names_in_directory(p, ec))
-      if (is_temp_name(name)) ours.push_back(p / name);
+      if (is_temp_name(name) || is_weight_file(name)) ours.push_back(p / name);
     for (const fs::path& file : ours) sys().unlink(file.c_str());
     sys().rmdir(p.c_str());
   }
@@ -66,38 +219,12 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 
 }  // namespace
 
-/// Requires the elements of all tensors in order and without gaps, in pieces of any size: the writer cannot
-/// seek. A source that violates this is a bug of a trainer plugin, and the file is not published. Nor is a
-/// file with values that the reader would reject (rule 20): a checkpoint that cannot be loaded would replace
-/// good ones.
 std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source, const TensorMetadata& metadata) {
-  SafetensorsWriter writer(target, entries_of(tensors), metadata);
-  std::size_t at = 0;      // index of the next tensor
-  std::uint64_t done = 0;  // its elements that are already written
-  // A tensor without elements gets no call of the source.
-  auto skip_empty = [&] {
-    while (at < tensors.size() && done == tensors[at].elements()) ++at, done = 0;
-  };
-  skip_empty();
-  source([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
-    if (values.empty()) return;
-    bool next = at < tensors.size() && name == tensors[at].name && first == done;
-    if (!next || values.size() > tensors[at].elements() - done)
-      throw run_error(fmt::format("{}: got '{}' from element {}, expected '{}' from element {}",
-                                  escaped(target.string()), escaped(name), first,
-                                  at < tensors.size() ? tensors[at].name : "nothing", done));
-    assert(done < tensors[at].elements());
-    if (const NonFinite bad = count_nonfinite(values); bad.count > 0)
-      throw run_error(
-          fmt::format("{} is not written: tensor '{}' has a value that is NaN or infinite at element {}",
-                      escaped(target.string(), 4096), escaped(name), first + bad.first),
-          "the state before is in the last checkpoint; try a smaller optimizer.lr");
-    writer.write(std::as_bytes(values));
-    done += values.size();
-    skip_empty();
-  });
-  return writer.finish();
+  ModelFiles files;
+  files.metadata = metadata;
+  return stream_tensors(target.parent_path(), tensors, {{target.filename().string(), 0, tensors.size()}},
+                        files, source);
 }
 
 void write_model_dir(const fs::path& target, std::string_view config_json,
@@ -111,7 +238,11 @@ void write_model_dir(const fs::path& target, std::string_view config_json,
   try {
     // The config is written last: its directory sync makes all files of the staged directory durable.
     make_directory(staged);
-    write_tensors(staged / files.tensors, tensors, source, files.metadata);
+    const std::vector<Shard> shards = shards_of(tensors, files);
+    stream_tensors(staged, tensors, shards, files, source);
+    if (shards.size() > 1)
+      write_file_atomically(staged / (files.tensors + ".index.json"),
+                            index_json(tensors, shards, files.dtype));
     for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
     write_file_atomically(staged / files.config, config_json);  // also syncs the directory
     bool replaced = publish_directory(staged, dir);

@@ -1,4 +1,4 @@
-// Writes complete files of f32 tensors: the shards of a checkpoint and the model/ directory of a finished
+// Writes complete files of tensors: those of a checkpoint, in f32, and the model/ directory of a finished
 // run. The values come from a function, so nothing here depends on a trainer. Uses SafetensorsWriter.
 #pragma once
 #include <cstdint>
@@ -30,15 +30,20 @@ inline const TensorMetadata kPyTorchFormat = {{"format", "pt"}};
 std::string write_tensors(const std::filesystem::path& target, const std::vector<TensorInfo>& tensors,
                           const TensorSource& source, const TensorMetadata& metadata = kPyTorchFormat);
 
-/// The two files of a folder that write_model_dir() writes, and the metadata of the second one.
+/// The names of the files of a folder that write_model_dir() writes, and how the tensors are stored. Above
+/// `shard_bytes` of data they are in several files, NAME-00001-of-00003.safetensors, with an index
+/// NAME.safetensors.index.json, as transformers writes them; a tensor is never split.
 struct ModelFiles {
   std::string config = "config.json", tensors = "model.safetensors";
   TensorMetadata metadata = kPyTorchFormat;
+  std::string dtype = "F32";  // or BF16, F16: values are rounded to nearest even
+  std::uint64_t shard_bytes = 5'000'000'000;
 };
 
 /// Writes a Hugging Face model directory: config.json, model.safetensors (or the names in `files`, of an
 /// adapter) and the small files of `others` (name -> content), completely or not at all. Replaces an existing
-/// directory in one step and keeps its other files.
+/// directory in one step and keeps its other files, but no weights of an earlier model. Throws run_error as
+/// write_tensors() does, and for a value that is too large for `files.dtype`.
 void write_model_dir(const std::filesystem::path& dir, std::string_view config_json,
                      const std::vector<TensorInfo>& tensors, const TensorSource& source,
                      const std::map<std::string, std::string>& others = {}, const ModelFiles& files = {});

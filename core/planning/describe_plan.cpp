@@ -83,12 +83,8 @@ std::string backend_not_planned(const runfile::RunConfig& c) {
 /// "data.seq_len = 2048": the keys that were not given and are not at their defaults.
 std::vector<std::string> assumed_values(const runfile::RunConfig& c) {
   std::vector<std::string> out;
-  for (const std::string& key : c.assumed)
-    out.push_back(key == "train.precision"   ? fmt::format("{} = \"{}\"", key, c.precision)
-                  : key == "train.recompute" ? fmt::format("{} = \"{}\"", key, name(c.run.recompute))
-                  : key == "data.seq_len"    ? fmt::format("{} = {}", key, c.run.seq_len)
-                  : key == "parallel.zero"   ? fmt::format("{} = {}", key, c.run.parallel.zero)
-                                             : fmt::format("{} = {}", key, c.run.micro_batch));
+  for (const runfile::RunConfig::Assumed& a : c.assumed)
+    out.push_back(fmt::format("{} = {}", a.key, a.value));
   return out;
 }
 

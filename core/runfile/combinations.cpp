@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/checked.hpp"
+#include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
 namespace {
@@ -27,7 +28,11 @@ void validate_exclusive(const Settings& s, const std::string& a, const std::stri
 void validate_model(const Settings& s) {
   const char* why = "each of them defines the whole model";
   validate_exclusive(s, "model.config", "model.preset", why);
+  validate_exclusive(s, "model.path", "model.config", why);
+  validate_exclusive(s, "model.path", "model.preset", why);
+  validate_exclusive(s, "model.path", "model.weights", "the folder contains the weights");
   for (const std::string& field : inline_fields(s)) {
+    validate_exclusive(s, "model.path", "model." + field, "its config.json defines all fields");
     validate_exclusive(s, "model.config", "model." + field, "the config file defines all fields");
     validate_exclusive(s, "model.preset", "model." + field, "the preset defines all fields");
   }
@@ -64,7 +69,9 @@ void validate_optimizer(const Settings& s) {
     reject_combination(s, "optimizer.min_lr",
                        fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
                        "min_lr is the learning rate at the end of the schedule");
+  validate_exclusive(s, "train.steps", "train.epochs", "both say how long to train");
   const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
+  if (s.given("train.epochs")) return;  // the number of steps follows from the data
   // --set train.steps may shorten a run to less than its warm-up; the run then ends during warm-up.
   const bool cut_short = s.overridden("train.steps") && !s.overridden("optimizer.warmup_steps");
   if (warmup_steps(s) > steps && !cut_short)
@@ -138,17 +145,19 @@ double min_lr(const Settings& s) {
   return s.given("optimizer.min_lr") ? s.number("optimizer.min_lr") : s.number("optimizer.lr") / 100;
 }
 
+std::uint64_t default_warmup_steps(std::uint64_t steps) { return std::min<std::uint64_t>(300, steps / 10); }
+
 std::uint64_t warmup_steps(const Settings& s) {
-  constexpr std::uint64_t kDefaultWarmup = 300;
   if (s.given("optimizer.warmup_steps"))
     return static_cast<std::uint64_t>(s.integer("optimizer.warmup_steps"));
-  return std::min(kDefaultWarmup, static_cast<std::uint64_t>(s.integer("train.steps")) / 10);
+  return default_warmup_steps(static_cast<std::uint64_t>(s.integer("train.steps")));
 }
 
 std::vector<std::string> inline_fields(const Settings& s) {
   std::vector<std::string> out;
   for (const auto& [key, value] : s.values())
-    if (key.starts_with("model.") && key != "model.config" && key != "model.preset" && key != "model.weights")
+    if (key.starts_with("model.") && key != "model.path" && key != "model.config" && key != "model.preset" &&
+        key != "model.weights")
       out.push_back(key.substr(6));
   return out;
 }

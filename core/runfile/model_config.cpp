@@ -23,6 +23,10 @@ const char* architecture(const std::string& family) {
   return "LlamaForCausalLM";
 }
 
+const char* torch_name(DType t) {
+  return t == DType::kBF16 ? "bfloat16" : t == DType::kF16 ? "float16" : "float32";
+}
+
 /// null for the default kind, as transformers writes it.
 Json rope_scaling(const RopeScaling& r) {
   switch (r.kind) {
@@ -84,9 +88,20 @@ ModelSpec read_model_config(const fs::path& config_json) {
   return parse_model_config(text, config_json.string());
 }
 
+std::optional<DType> model_config_dtype(const ModelSpec& m) {
+  if (m.config_json.empty()) return std::nullopt;
+  const JsonValue source = parse_json(m.config_json);  // parsed when the model was read, so this cannot throw
+  const JsonValue* type = source.find("dtype");        // transformers 4.56 and later; before: torch_dtype
+  if (!type || !type->is_string()) type = source.find("torch_dtype");
+  if (!type || !type->is_string()) return std::nullopt;
+  for (const DType t : {DType::kF32, DType::kBF16, DType::kF16})
+    if (type->string == torch_name(t)) return t;
+  return std::nullopt;
+}
+
 /// Every field is written, also where it equals the default of transformers: defaults differ between
-/// versions.
-std::string model_config_json(const ModelSpec& m) {
+/// versions. The other fields of the source are kept: transformers and other software read them.
+std::string model_config_json(const ModelSpec& m, DType dtype) {
   Json out;
   out["architectures"] = {architecture(m.family)};
   out["model_type"] = m.family;
@@ -110,7 +125,14 @@ std::string model_config_json(const ModelSpec& m) {
   out["attention_dropout"] = 0.0;
   write_token_ids(m, out);
   out["use_cache"] = true;
-  out["torch_dtype"] = "float32";
+  out["torch_dtype"] = torch_name(dtype);
+  if (m.config_json.empty()) return out.dump(2) + "\n";
+  const Json source = parse_json(m.config_json);
+  for (const JsonMember& field : source.members)
+    if (field.key == "dtype")
+      out["dtype"] = torch_name(dtype);
+    else if (!out.find(field.key))
+      out[field.key] = field.value;
   return out.dump(2) + "\n";
 }
 

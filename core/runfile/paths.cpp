@@ -139,8 +139,12 @@ std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
   return first_file(folder, kNames);
 }
 
-fs::path weights_file(const fs::path& path, const Where& where) {
-  const std::string what = "model.weights";
+std::optional<fs::path> readable_tokenizer_beside(const fs::path& folder) {
+  static constexpr const char* kNames[] = {"tokenizer.json", "tokenizer.model"};
+  return first_file(folder, kNames);
+}
+
+fs::path weights_file(const fs::path& path, const Where& where, const std::string& what) {
   if (is_folder(path)) {
     if (const auto found = weights_beside(path)) return *found;
     throw usage_error(

@@ -1,6 +1,7 @@
 // Resolves, expands and checks the paths of a run file. Except read_text_file(), nothing here opens a file.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,13 @@ void require_folder(const std::filesystem::path& path, const std::string& what, 
 std::vector<std::filesystem::path> expand_files(const std::string& text, const std::filesystem::path& base,
                                                 const std::string& what, const Where& where);
 
-/// The safetensors file or index for model.weights. `path` is that file or a folder that contains
-/// model.safetensors.index.json or model.safetensors.
-std::filesystem::path weights_file(const std::filesystem::path& path, const Where& where);
+/// The safetensors file or index for model.weights, or for the key `what`. `path` is that file or a folder
+/// that contains model.safetensors.index.json or model.safetensors.
+std::filesystem::path weights_file(const std::filesystem::path& path, const Where& where,
+                                   const std::string& what = "model.weights");
+
+/// The tokenizer of a model in a folder: tokenizer.json, or else tokenizer.model; nullopt if there is none.
+std::optional<std::filesystem::path> readable_tokenizer_beside(const std::filesystem::path& folder);
 
 /// The contents of a regular file. Throws usage_error if it cannot be read or is larger than `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes,

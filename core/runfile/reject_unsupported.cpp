@@ -27,6 +27,10 @@ void reject_unsupported(const RunConfig& c) {
                     "own trainers",
                     escaped(c.framework, 80)),
         "remove the key, or use `trainhost plan`");
+  if (c.given.count("model.path") && c.data.train.empty())
+    reject_setting(c, "model.path",
+                   "model.path is given, but data.train is not: there is nothing to train the model on",
+                   "set data.train to the path of a text, a list or a glob");
   const PlannedOnly b = planned_only_setting(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))

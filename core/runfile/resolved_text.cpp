@@ -18,6 +18,8 @@ namespace {
 /// A basic string of TOML. JSON's escapes are a subset of TOML's.
 std::string toml_string(const std::string& text) { return json_string(text); }
 
+}  // namespace
+
 std::string toml_value(const Value& v) {
   switch (v.kind) {
     case Value::Kind::kText:
@@ -44,6 +46,8 @@ std::string toml_value(const Value& v) {
   assert(!"no key of the schema has a value of this kind");
   return "\"\"";
 }
+
+namespace {
 
 /// A key of [plugin.NAME] or [memory.estimators], quoted only where TOML demands it.
 std::string plugin_key(const std::string& name) {

@@ -74,12 +74,29 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
   return model_from_inline(fields, s.file());
 }
 
-/// Exactly one of config, preset and inline fields; combinations.cpp has rejected mixtures. model_is_builtin
-/// is true only if nothing was given: the built-in model then adapts its vocabulary to a tokenizer.
+/// The folder of a model in Hugging Face layout: config.json and weights.
+void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
+  const Where where = s.where("model.path");
+  c.model_folder = resolve_path(s.text("model.path"), base);
+  require_folder(c.model_folder, "model.path", where);
+  std::error_code ec;
+  if (!fs::is_regular_file(c.model_folder / "config.json", ec))
+    throw usage_error(
+        fmt::format("model.path: '{}' contains no config.json", escaped(c.model_folder.string(), 400)),
+        "a folder in the layout of Hugging Face has config.json, *.safetensors and tokenizer files", where);
+  c.model = read_model_config(c.model_folder / "config.json");
+  c.weights = weights_file(c.model_folder, where, "model.path");
+}
+
+/// Exactly one of path, config, preset and inline fields; combinations.cpp has rejected mixtures.
+/// model_is_builtin is true only if nothing was given: the built-in model then adapts its vocabulary to a
+/// tokenizer.
 void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
   const auto fields = inline_fields(s);
   c.model_is_builtin = false;
-  if (s.given("model.config")) {
+  if (s.given("model.path")) {
+    set_model_folder(s, base, c);
+  } else if (s.given("model.config")) {
     c.model = model_from_config_file(s.text("model.config"), base, s.where("model.config"));
     const fs::path config = resolve_path(s.text("model.config"), base);
     std::error_code ec;
@@ -110,9 +127,7 @@ fs::path tokenizer_of_model(const RunConfig& c, const Where& where) {
     throw usage_error(
         "data.tokenizer = \"auto\" requires model.config or model.weights, whose folder has the tokenizer",
         "set data.tokenizer to the path of a tokenizer.json or a SentencePiece .model", where);
-  std::error_code ec;
-  for (const char* name : {"tokenizer.json", "tokenizer.model"})
-    if (fs::is_regular_file(folder / name, ec)) return folder / name;
+  if (const auto file = readable_tokenizer_beside(folder)) return *file;
   throw usage_error(
       fmt::format("data.tokenizer = \"auto\": '{}' has no tokenizer.json and no tokenizer.model",
                   escaped(folder.string(), 4096)),
@@ -130,6 +145,8 @@ void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
     const fs::path path = resolve_path(c.data.tokenizer, base);
     require_file(path, "data.tokenizer", s.where("data.tokenizer"));
     c.data.tokenizer = path.string();
+  } else if (s.given("model.path") && !s.given("data.tokenizer")) {
+    if (const auto file = readable_tokenizer_beside(c.model_folder)) c.data.tokenizer = file->string();
   }
   c.data.order = s.text("data.order") == "sequential" ? Order::kSequential : Order::kShuffled;
   c.data.dtype = s.text("data.dtype");
@@ -155,6 +172,7 @@ void set_train(const Settings& s, RunConfig& c) {
   c.backend = s.text("train.backend");
   c.precision = s.text("train.precision");
   c.steps = u64(s, "train.steps");
+  c.epochs = s.given("train.epochs") ? s.number("train.epochs") : 0;
   c.eval_every = u64(s, "train.eval_every");
   c.threads = u32(s, "train.threads");
   c.run.micro_batch = u32(s, "train.micro_batch");
@@ -246,22 +264,33 @@ void set_memory(const Settings& s, RunConfig& c) {
 }
 
 /// runs/NAME in the current directory, not in the folder of the run file, which may be shared or read-only.
-/// NAME is the file's name, or its folder's if the file is called run.toml.
-fs::path default_output(const fs::path& file) {
-  if (file.empty()) return fs::current_path() / "runs" / "builtin";
+/// NAME is the file's name, or its folder's if the file is called run.toml; without a run file that of the
+/// folder of model.path.
+fs::path default_output(const fs::path& file, const fs::path& model_path) {
+  if (file.empty()) {
+    const fs::path model =
+        model_path.has_filename() ? model_path.filename() : model_path.parent_path().filename();
+    return fs::current_path() / "runs" / (model.empty() ? fs::path("builtin") : model);
+  }
   const std::string stem = file.stem().string(), folder = file.parent_path().filename().string();
   return fs::current_path() / "runs" / (stem == "run" && !folder.empty() ? folder : stem);
 }
 
 /// Not created here: planning must not write anything.
 void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
-  c.output.dir = s.given("output.dir") ? resolve_path(s.text("output.dir"), base) : default_output(c.file);
+  c.output.dir = s.given("output.dir")
+                     ? resolve_path(s.text("output.dir"), base)
+                     : default_output(c.file, s.given("model.path") ? c.model_folder : fs::path());
   c.output.cache = c.output.dir / "cache";
   c.output.checkpoint_every = u64(s, "output.checkpoint_every");
   c.output.keep = u64(s, "output.keep");
   c.output.checkpoint_minutes = s.number("train.checkpoint_minutes");
   c.output.keep_best = s.flag("output.keep_best");
   c.output.async_checkpoints = s.flag("output.async_checkpoints");
+  if (s.given("output.dtype"))
+    c.output.dtype = type_of_run_file_name(s.text("output.dtype")).value();
+  else if (s.given("model.path"))
+    c.output.dtype = model_config_dtype(c.model).value_or(DType::kF32);
 }
 
 /// The digest as sha256sum prints it, in lower case. The prefix "sha256:" is optional.
@@ -314,8 +343,9 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 /// Gives keys that decide the memory of a run, and that were not given, the values with which people train.
 /// The defaults of the run file are those of the built-in run, which is much smaller. Returns the keys.
 /// Adapters are trained in bf16; FSDP shards weights, gradients and optimizer state; a run that is only named
-/// by its model (`usual`) has one sequence of 2,048 tokens, or of as many as the model is designed for.
-std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t max_positions) {
+/// by its model (`usual`) has one sequence of 2,048 tokens, or of as many as the model is designed for; a run
+/// that goes on from the weights of model.path has the values of fine-tuning.
+std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::uint64_t max_positions) {
   constexpr std::uint64_t kUsualTokens = 2048;
   const auto integer = [](std::uint64_t v) {
     Value value;
@@ -324,9 +354,17 @@ std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t
     value.number = static_cast<double>(v);
     return value;
   };
-  std::vector<std::string> assumed;
+  const auto number = [](double v) {
+    Value value;
+    value.kind = Value::Kind::kNumber;
+    value.number = v;
+    return value;
+  };
+  std::vector<RunConfig::Assumed> assumed;
   const auto assume = [&](const char* key, Value v) {
-    if (!s.given(key)) s.set(key, std::move(v)), assumed.push_back(key);
+    if (s.given(key)) return;
+    assumed.push_back({key, toml_value(v)});
+    s.set(key, std::move(v));
   };
   if (usual || s.table_given("lora")) assume("train.precision", text_value("bf16"));
   const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
@@ -335,6 +373,23 @@ std::vector<std::string> assume_usual_run(Settings& s, bool usual, std::uint64_t
       u32(s, "parallel.data") > 1) {
     assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
+  }
+  if (s.given("model.path") && framework.empty()) {
+    // 16 sequences per step; three epochs, AdamW's betas and no weight decay as transformers' Trainer; the
+    // learning rates are those of LoRA's and of full fine-tuning in PEFT's and TRL's examples.
+    constexpr std::uint64_t kFineTuningTokens = 1024;
+    assume("train.precision", text_value("bf16"));
+    assume("data.seq_len",
+           integer(max_positions ? std::min(kFineTuningTokens, max_positions) : kFineTuningTokens));
+    assume("train.micro_batch", integer(2));
+    assume("train.grad_accum", integer(8));
+    if (!s.given("train.steps")) assume("train.epochs", number(3));
+    assume("optimizer.lr", number(s.table_given("lora") ? 2e-4 : 2e-5));
+    Value betas;
+    betas.kind = Value::Kind::kList;
+    betas.items = {number(0.9), number(0.999)};
+    assume("optimizer.betas", std::move(betas));
+    assume("optimizer.weight_decay", number(0));
   }
   if (!usual) return assumed;
   assume("data.seq_len", integer(max_positions ? std::min(kUsualTokens, max_positions) : kUsualTokens));
@@ -369,7 +424,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
     throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
-  for (const std::string& key : c.assumed) c.given.erase(key);
+  for (const RunConfig::Assumed& a : c.assumed) c.given.erase(a.key);
   if (!c.estimator_rule_at.file.empty()) c.given["memory.estimator"] = c.estimator_rule_at;
   c.resolved = resolved_text(s, base);
   return c;

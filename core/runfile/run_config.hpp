@@ -61,6 +61,7 @@ struct OutputConfig {
   std::uint64_t checkpoint_every = 0, keep = 2;
   double checkpoint_minutes = 0;
   bool keep_best = false, async_checkpoints = false;
+  DType dtype = DType::kF32;  // of the weights in model/: kF32, kBF16 or kF16
 };
 
 /// [lora] as it was given, for adapter_config.json; what trainers need is in RunSpec.
@@ -72,7 +73,7 @@ struct LoraConfig {
 struct RunConfig {
   std::filesystem::path file;  // absolute; "" = not read from a file
   ModelSpec model;
-  std::filesystem::path model_folder;            // of model.config; absolute; "" = not given
+  std::filesystem::path model_folder;            // of model.path or model.config; absolute; "" = not given
   std::optional<std::filesystem::path> weights;  // safetensors file or index; absolute
   bool model_is_builtin = true;                  // no model config, preset or inline field given
   DataConfig data;
@@ -80,6 +81,8 @@ struct RunConfig {
   std::string precision = "fp32";
   std::string backend = "auto";
   std::uint64_t steps = 0, eval_every = 0;
+  double epochs =
+      0;  // train.epochs; 0 = not given: `steps` holds. Else the run sets `steps` when its data is open
   std::uint32_t threads = 0;  // 0 = all cores
   OptimizerConfig optimizer;
   LoraConfig lora;
@@ -109,7 +112,10 @@ struct RunConfig {
   // Every key that was given, with its position. A key that is not in the map has its default.
   std::map<std::string, Where> given;
   // Keys of run_for_model() that were not given and have the usual value of such a run, not their default.
-  std::vector<std::string> assumed;
+  struct Assumed {
+    std::string key, value;  // the value as TOML
+  };
+  std::vector<Assumed> assumed;
   std::string resolved;  // the run file with every key that has a value, as TOML
   // What became of the keys of another framework's files (core/framework_files), in the order of the files.
   std::vector<FileKey> file_keys;
@@ -142,6 +148,7 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
 /// The weights in a folder, by the names in kWeightFiles; nullopt if there are none or `folder` is "".
 std::optional<std::filesystem::path> weights_beside(const std::filesystem::path& folder);
 /// A file of the tokenizer in a folder, by the names that transformers and Mistral give it; nullopt as above.
+/// Not each of them can be read.
 std::optional<std::filesystem::path> tokenizer_beside(const std::filesystem::path& folder);
 
 /// Reads a Hugging Face config.json. A family that cannot be trained is returned with its name and the known
@@ -149,8 +156,15 @@ std::optional<std::filesystem::path> tokenizer_beside(const std::filesystem::pat
 /// values.
 ModelSpec read_model_config(const std::filesystem::path& config_json);
 ModelSpec parse_model_config(const std::string& json, const std::string& name);
-/// The text of a config.json with which Hugging Face software loads the trained model.
-std::string model_config_json(const ModelSpec& m);
+/// The text of a config.json with which Hugging Face software loads the trained model, with weights of type
+/// `dtype`. Fields of the config that the model was read from and that are not known here are kept.
+std::string model_config_json(const ModelSpec& m, DType dtype = DType::kF32);
+/// torch_dtype (or dtype) of the config.json that the model was read from; nullopt if it names no type of
+/// kF32, kBF16 and kF16.
+std::optional<DType> model_config_dtype(const ModelSpec& m);
+
+/// Steps of linear warm-up in a run of `steps` that gives none: 300, at most a tenth.
+std::uint64_t default_warmup_steps(std::uint64_t steps);
 
 /// Matrix names accepted in lora.targets; bit i of RunSpec::lora_targets selects the i-th name.
 std::span<const std::string> lora_target_names();

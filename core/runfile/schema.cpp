@@ -22,6 +22,7 @@ constexpr double kMany = 1e12, kBig = 2147483647, kTiny = 1e-300, kBelowOne = 1 
 // inline model keys have no default here: what is not given comes from the built-in model.
 // clang-format off
 constexpr Key kKeys[] = {
+    {"model.path", Type::kPath, "", 0, 0, "", "\"SmolLM-135M\"", "Hugging Face folder of a model: config.json, weights in safetensors, tokenizer; training goes on from its weights, with the defaults of fine-tuning"},
     {"model.config", Type::kPath, "", 0, 0, "", "\"config.json\"", "path of a Hugging Face config.json; alternatives: preset, or the fields below"},
     {"model.preset", Type::kText, "", 0, 0, "", "\"llama-3-8b\"", "name of a built-in model; `trainhost models` lists them"},
     {"model.weights", Type::kPath, "", 0, 0, "", "\"model.safetensors\"", "initial weights, a safetensors file or index; default: random weights from train.seed"},
@@ -53,7 +54,7 @@ constexpr Key kKeys[] = {
     {"data.train", Type::kPaths, "", 0, 0, "", "\"input.txt\"", "training text, records (.jsonl, .json, .csv, .tsv), or token ids in .bin files: a path, a list or a glob; default: the built-in text"},
     {"data.valid", Type::kPaths, "", 0, 0, "", "\"valid.txt\"", "validation text, given in the same way; alternative: valid_fraction"},
     {"data.valid_fraction", Type::kNumber, "0.0", 0, 0.9, "", "", "fraction of the training data that is used for validation: the end of a text; of records, documents selected by their content and train.seed"},
-    {"data.tokenizer", Type::kText, "\"bytes\"", 0, 0, "", "", "bytes, the path of a tokenizer.json or of a SentencePiece .model, or auto: the one beside model.weights or model.config; not used for .bin files"},
+    {"data.tokenizer", Type::kText, "\"bytes\"", 0, 0, "", "", "bytes, the path of a tokenizer.json or of a SentencePiece .model, or auto: the one beside model.weights or model.config; not used for .bin files; with model.path the one in that folder"},
     {"data.order", Type::kChoice, "\"shuffled\"", 0, 0, "shuffled|sequential", "", "shuffled | sequential: order of the training sequences"},
     {"data.dtype", Type::kChoice, "", 0, 0, "uint16|uint32", "\"uint32\"", "token type of .bin files; default: uint16, or uint32 if vocab_size > 65536"},
     {"data.chat_template", Type::kChoice, "\"auto\"", 0, 0, "auto|alpaca|chatml|gemma|gemma-3|llama-2|llama-3|llama-3.1|mistral|mistral-nemo|mistral-v3|phi-3|phi-4|phi-4-mini|qwen2|qwen2.5|qwen3|smollm2|zephyr", "", "how conversations become text: auto is the template of the model, from tokenizer_config.json beside the tokenizer or in model.config; or one of alpaca, chatml, gemma, gemma-3, llama-2, llama-3, llama-3.1, mistral, mistral-nemo, mistral-v3, phi-3, phi-4, phi-4-mini, qwen2, qwen2.5, qwen3, smollm2, zephyr"},
@@ -76,6 +77,7 @@ constexpr Key kKeys[] = {
     {"train.micro_batch", Type::kInteger, "4", 1, 1048576, "", "", "sequences per micro-batch"},
     {"train.grad_accum", Type::kInteger, "1", 1, 1048576, "", "", "gradient accumulation steps"},
     {"train.steps", Type::kInteger, "3400", 1, kMany, "", "", "number of optimizer steps"},
+    {"train.epochs", Type::kNumber, "", 0.001, 1e6, "", "3.0", "passes over the training text, instead of train.steps; default: none, with model.path 3"},
     {"train.seed", Type::kInteger, "1337", 0, 9.3e18, "", "", "random seed for initial weights and data order"},
     {"train.threads", Type::kInteger, "0", 0, 4096, "", "", "number of CPU threads; 0 = all cores"},
     {"train.recompute", Type::kChoice, "\"none\"", 0, 0, "none|selective|full|auto", "", "none | selective | full | auto (least recomputation that fits)"},
@@ -167,6 +169,7 @@ constexpr Key kKeys[] = {
     {"output.checkpoint_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between checkpoints; 0 = only when the run is stopped"},
     {"output.keep", Type::kInteger, "2", 1, 1000000, "", "", "number of checkpoints to keep"},
     {"output.keep_best", Type::kBool, "false", 0, 0, "", "", "also write and keep the checkpoint with the lowest validation loss"},
+    {"output.dtype", Type::kChoice, "", 0, 0, "fp32|bf16|fp16", "\"bf16\"", "fp32 | bf16 | fp16: type of the weights in model/; default: that of the weights in model.path, or else fp32"},
     {"output.async_checkpoints", Type::kBool, "false", 0, 0, "", "", "training waits only until weights and moments are copied in host memory; the plan includes the copy"},
 
     {"plugins.path", Type::kPaths, "", 0, 0, "", "[\"plugins\"]", "folders searched for plugins before the default folders"},
@@ -188,7 +191,9 @@ constexpr Table kTables[] = {
     {"memory.estimators", ""},
     {"parallel", "Parallelism. Used by plan and search; training runs on one rank."},
     {"plan", "Assumptions of plan, search and sweep. Training accepts only the defaults."},
-    {"lora", "Low-rank adapters (LoRA): with this table only the adapters are trained; the weights of the model are frozen. The result is a PEFT folder, adapter/."},
+    {"lora",
+     "Low-rank adapters (LoRA): with this table only the adapters are trained; the weights of the model are "
+     "frozen. The result is a PEFT folder, adapter/."},
     {"output", "Output files."},
     {"plugins", "Plugins."},
     {"plugin", "Options of one plugin, in a table [plugin.NAME]."},

@@ -56,6 +56,9 @@ class Settings {
 /// The run file with every key that has a value, as TOML. `base`: the folder that relative paths refer to.
 std::string resolved_text(const Settings& s, const std::filesystem::path& base);
 
+/// The value of a key of the schema, as TOML.
+std::string toml_value(const Value& v);
+
 /// Values of keys whose schema rows limit them to the type.
 inline std::uint32_t u32(const Settings& s, const char* key) {
   return static_cast<std::uint32_t>(s.integer(key));

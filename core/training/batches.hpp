@@ -14,6 +14,7 @@ class Batches {
  public:
   /// `samples` must outlive this. Throws usage_error if there are none.
   Batches(const data::Samples& samples, const runfile::RunConfig& c);
+  std::uint64_t samples() const { return order_.samples(); }  // of one pass over the data
   /// Fills tokens and targets, each [n * S], of optimizer step `step_index` (from 0). `positions`: the same
   /// size, or empty; see data::Samples::read().
   void fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,

@@ -17,18 +17,14 @@
 #include "core/checkpoint/xxh3.hpp"
 #include "core/model/adapters.hpp"
 #include "core/training/adapter_files.hpp"
+#include "core/training/model_folder.hpp"
 
 namespace trainhost::training {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kConfigBytes = 16u << 20, kOtherBytes = 512u << 20, kPieceElements = 1u << 20;
-
-/// Files of a model folder that are copied as they are, if they exist.
-constexpr const char* kCopied[] = {"generation_config.json",  "tokenizer.json",    "tokenizer.model",
-                                   "tokenizer_config.json",   "vocab.json",        "merges.txt",
-                                   "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
+constexpr std::uint64_t kConfigBytes = 16u << 20, kPieceElements = 1u << 20;
 
 struct AdapterConfig {
   std::uint32_t rank = 0;
@@ -216,9 +212,6 @@ std::size_t merge_adapter(const MergeRequest& r) {
   weights.require(infos, m.tied);
   std::vector<float> scratch(kPieceElements), piece;
   require_same_weights(adapter, weights, infos, scratch, folder);
-  std::map<std::string, std::string> others;
-  for (const char* name : kCopied)
-    if (fs::is_regular_file(folder / name)) others[name] = checkpoint::read_whole(folder / name, kOtherBytes);
   const checkpoint::TensorSource merged = [&](const checkpoint::TensorSink& sink) {
     for (const TensorInfo& t : infos) {
       const auto f = factors.find(t.name);
@@ -229,7 +222,9 @@ std::size_t merge_adapter(const MergeRequest& r) {
       });
     }
   };
-  checkpoint::write_model_dir(r.output, runfile::model_config_json(m), infos, merged, others);
+  // In the type of the model's weights, unless that would round away a part of the adapter: bf16 has 8 bits.
+  checkpoint::write_model_dir(r.output, runfile::model_config_json(m), infos, merged,
+                              files_beside_weights(folder));
   return factors.size();
 }
 

@@ -17,6 +17,7 @@
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"
 #include "core/planning/host_buffers.hpp"
+#include "core/training/model_folder.hpp"
 
 namespace trainhost::training {
 namespace {
@@ -121,7 +122,7 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
   const bool reads_text = c.data.train.empty() ||
                           std::any_of(c.data.train.begin(), c.data.train.end(), is_text) ||
                           std::any_of(c.data.valid.begin(), c.data.valid.end(), is_text);
-  if (!reads_text || c.given.count("data.tokenizer")) return;
+  if (!reads_text || c.given.count("data.tokenizer") || c.data.tokenizer != "bytes") return;
   const fs::path folder = c.weights ? c.weights->parent_path() : c.model_folder;
   const std::optional<fs::path> tokenizer = runfile::tokenizer_beside(folder);
   if (!c.weights && !tokenizer) return;
@@ -345,29 +346,30 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
 }
 
 /// The result is published as one directory, see write_model_dir(). The tokenizer is copied, so that the
-/// model can be used without the run file.
+/// model can be used without the run file; so is everything else that the model of model.path had.
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir) {
+  std::map<std::string, std::string> others;
+  if (c.given.count("model.path")) others = files_beside_weights(c.model_folder);
   // max_length is the training length: `generate` and Hugging Face software use it as the default context.
-  std::map<std::string, std::string> others = {
-      {"generation_config.json",
-       fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len)}};
+  others.emplace("generation_config.json",
+                 fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len));
   if (c.data.tokenizer != "bytes") {
     const fs::path source = c.data.tokenizer;
     const bool json = source.extension() == ".json";
-    const auto copy = [&](const fs::path& from, const char* name) {
-      std::ifstream in(from, std::ios::binary);
-      others[name] = std::string(std::istreambuf_iterator<char>(in), {});
-      if (!in)
-        throw run_error("cannot read " + escaped(from.string(), 4096) + " to copy it to the trained model");
-    };
-    copy(source, json ? "tokenizer.json" : "tokenizer.model");
+    std::ifstream in(source, std::ios::binary);
+    others[json ? "tokenizer.json" : "tokenizer.model"] = std::string(std::istreambuf_iterator<char>(in), {});
+    if (!in)
+      throw run_error("cannot read " + escaped(source.string(), 4096) + " to copy it to the trained model");
     // Names of special tokens and the chat template.
-    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})
-      if (std::error_code ec; json && fs::exists(source.parent_path() / name, ec))
-        copy(source.parent_path() / name, name);
+    for (auto& [name, text] : files_beside_weights(json ? source.parent_path() : fs::path()))
+      if (name == "tokenizer_config.json" || name == "special_tokens_map.json" ||
+          name == "chat_template.jinja")
+        others[name] = std::move(text);
   }
-  checkpoint::write_model_dir(dir, runfile::model_config_json(c.model), tensors(c.model),
-                              source_of(s, plugin::Scope::kWeights), others);
+  checkpoint::ModelFiles files;
+  files.dtype = c.output.dtype == DType::kBF16 ? "BF16" : c.output.dtype == DType::kF16 ? "F16" : "F32";
+  checkpoint::write_model_dir(dir, runfile::model_config_json(c.model, c.output.dtype), tensors(c.model),
+                              source_of(s, plugin::Scope::kWeights), others, files);
 }
 
 }  // namespace trainhost::training

@@ -82,8 +82,9 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
                            const std::function<void(const std::string&)>& say,
                            const std::string& frozen_content = "");
 
-/// Writes model/ in Hugging Face layout: config.json, generation_config.json (max_length = seq_len),
-/// model.safetensors, and the files of the run's tokenizer, if any.
+/// Writes model/ in Hugging Face layout: config.json, the weights in output.dtype (several files above 5 GB),
+/// the tokenizer of the run, and the other files that the folder of model.path has. Without a
+/// generation_config.json there, one with max_length = seq_len.
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir);
 
 }  // namespace trainhost::training

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
@@ -113,7 +114,7 @@ bool TrainingRun::open_output() {
 
   const std::uint64_t every = config_.output.checkpoint_every;
   // Saves by time, and of the best loss, can be as many as the folder may hold.
-  const bool others = config_.output.checkpoint_minutes > 0 || config_.output.keep_best;
+  const bool others = config_.output.checkpoint_minutes > 0 || config_.output.keep_best || config_.epochs > 0;
   const std::uint64_t saves = others ? config_.steps : every ? config_.steps / every + 1 : 1;
   const std::uint64_t most = std::min(saves, store_->most() + (config_.output.keep_best ? 1 : 0));
   const std::uint64_t present = options_.overwrite ? 0 : std::min(store_->count(), most);
@@ -135,10 +136,28 @@ void TrainingRun::open_data() {
   source_ = data::open_source(options);
   for (const std::string& note : source_.notes) report(note);
   batches_.emplace(*source_.train_samples, config_);
+  if (config_.epochs > 0) set_steps(batches_->samples());
   if (config_.output.keep_best && !source_.valid_samples)
     throw usage_error("output.keep_best = true: the run has no validation text",
                       "set data.valid or data.valid_fraction",
                       planning::position_of_key(config_, "output.keep_best"));
+}
+
+/// train.epochs as optimizer steps. The last step may begin another pass: every step has the same number of
+/// sequences.
+void TrainingRun::set_steps(std::uint64_t samples) {
+  const std::uint64_t per_step = std::uint64_t{config_.run.accumulate} * config_.run.micro_batch;
+  const double steps =
+      std::ceil(config_.epochs * static_cast<double>(samples) / static_cast<double>(per_step));
+  constexpr double kMost = 1e12;  // as train.steps
+  if (!(steps <= kMost))
+    throw usage_error(fmt::format("train.epochs = {}: {:.3g} steps are too many", config_.epochs, steps),
+                      "set a smaller train.epochs", planning::position_of_key(config_, "train.epochs"));
+  config_.steps = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(steps));
+  if (!config_.given.count("optimizer.warmup_steps"))
+    config_.optimizer.warmup_steps = runfile::default_warmup_steps(config_.steps);
+  report(fmt::format("train.epochs = {}: {} steps of {} sequences, of {} sequences in the text",
+                     config_.epochs, format_count(config_.steps), per_step, format_count(samples)));
 }
 
 /// Allocates the host's buffers and the session, and sets its weights. Buffers come from the ledger, so they

@@ -57,6 +57,7 @@ class TrainingRun {
   void plan();
   bool open_output();  // false: --resume=auto, and the run is finished
   void open_data();
+  void set_steps(std::uint64_t samples);
   void create_session();
   void compare_with_best(const Progress& best);
   void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);

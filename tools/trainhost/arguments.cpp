@@ -69,10 +69,6 @@ Error unknown_argument(const CLI::App& command, const std::string& argument) {
   // Only the first: later words may be values of it.
   const std::string name = full_name(command);
   const std::string option = argument.substr(0, argument.find('='));
-  // People who have used `plan --model` try it with the commands that train.
-  if (option == "--model" && (name == "train" || name == "verify"))
-    return usage_error(fmt::format("unknown option '--model' of trainhost {}", name),
-                       "for example --set model.preset=llama-110m or --set model.config=config.json");
   if (option.starts_with("-"))
     return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), name) +
                            did_you_mean(option, option_names(command)),

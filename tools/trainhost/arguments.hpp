@@ -24,11 +24,18 @@ struct CommonArguments {
 };
 
 struct TrainArguments {
-  CommonArguments common;
-  std::string steps;    // "" = train.steps of the run file
-  std::string profile;  // file of the Chrome trace; "" = no profile
-  std::string resume;   // "" = not given, "auto", or else as without a value
+  CommonArguments common;  // common.model: a folder is model.path, whose weights are trained further
+  std::string steps;       // "" = train.steps of the run file
+  std::string profile;     // file of the Chrome trace; "" = no profile
+  std::string resume;      // "" = not given, "auto", or else as without a value
   bool overwrite = false, no_fallback = false;
+};
+
+/// `train` with the settings of fine-tuning.
+struct FinetuneArguments : TrainArguments {
+  std::string folder;             // model.path
+  std::vector<std::string> data;  // data.train; at least one
+  bool lora = false;
 };
 
 /// What a run is planned for.
@@ -154,11 +161,11 @@ struct InitArguments {
 
 /// std::monostate: --help or --version, already printed.
 using Arguments =
-    std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
-                 VerifyArguments, GenerateArguments, MergeArguments, DataInfoArguments, DataTokenizeArguments,
-                 DataStatsArguments, DataShowArguments, PluginsListArguments, PluginsInfoArguments,
-                 PluginsNewArguments, PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments,
-                 DevicesArguments, InitArguments>;
+    std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
+                 SearchArguments, VerifyArguments, GenerateArguments, MergeArguments, DataInfoArguments,
+                 DataTokenizeArguments, DataStatsArguments, DataShowArguments, PluginsListArguments,
+                 PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
+                 PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -166,6 +173,7 @@ Arguments parse_arguments(std::vector<std::string> arguments);
 
 // One per command, each in its command_*.cpp. They throw Error on failure.
 Exit run(const TrainArguments& a);
+Exit run(const FinetuneArguments& a);
 Exit run(const PlanArguments& a);
 Exit run(const SweepArguments& a);
 Exit run(const SearchArguments& a);

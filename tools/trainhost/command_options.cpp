@@ -99,11 +99,7 @@ auto whole_number(std::uint64_t least, std::uint64_t most) {
 }
 
 // Two keys of [train] have options of their own, --steps and --backend; --set reaches every key.
-void add_train(Parser& p) {
-  auto [app, a] =
-      p.add<TrainArguments>(p.root, "train", "Plan a run, then train it (the default command).",
-                            "Example:\n  trainhost train run.toml --backend=cuda --set train.micro_batch=8");
-  add_common(*app, a->common, kRunFile | kBackend | kPlugins);
+void add_training_options(CLI::App* app, TrainArguments* a) {
   add_text(*app, "--steps", a->steps, "N", "Train for N optimizer steps [train.steps of the run file].");
   // A flag with an optional value: `--resume` alone gives "true".
   app->add_flag(
@@ -127,6 +123,40 @@ void add_train(Parser& p) {
       ->check([](const std::string& file) {
         return file.empty() ? "no file is given, for example --profile trace.json" : "";
       });
+}
+
+void add_train(Parser& p) {
+  auto [app, a] =
+      p.add<TrainArguments>(p.root, "train", "Plan a run, then train it (the default command).",
+                            "Example:\n  trainhost train run.toml --backend=cuda --set train.micro_batch=8");
+  add_common(*app, a->common, kRunFile | kBackend | kPlugins);
+  add_text(
+      *app, "--model", a->common.model, "DIR|PRESET|config.json",
+      "Instead of a run file: train the model in this Hugging Face folder further, or a preset or the model\n"
+      "of a config.json from random weights.");
+  add_training_options(app, a);
+}
+
+void add_finetune(Parser& p) {
+  auto [app, a] = p.add<FinetuneArguments>(
+      p.root, "finetune", "Train a model of a Hugging Face folder further, on your data.",
+      "Example:\n  trainhost finetune SmolLM-135M chat.jsonl --lora\n\n"
+      "Reads config.json, *.safetensors and the tokenizer of MODEL. Writes a folder that transformers "
+      "loads:\n"
+      "runs/MODEL/model, or with --lora the PEFT adapter runs/MODEL/adapter (`trainhost merge` folds it into "
+      "the\n"
+      "weights).\n"
+      "Three epochs of 16 sequences per step with a learning rate of 2e-5, or 2e-4 with --lora; the header "
+      "lists\n"
+      "these settings, and --set changes each: --set train.epochs=1 --set optimizer.lr=1e-5.");
+  add_text(*app, "MODEL", a->folder, "(required)", "Train the model in this folder.")->required();
+  app->add_option("DATA", a->data, "Train on these files.")->option_text("(required)")->required();
+  app->add_flag("--lora", a->lora,
+                "Train adapters of rank 16 (alpha 32) on every matrix of the layers, not the weights.");
+  add_repeatable(*app, "--set", a->common.settings, "KEY=VALUE",
+                 "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
+  add_common(*app, a->common, kBackend | kPlugins);
+  add_training_options(app, a);
 }
 
 // RUN excludes --model and --from (run_setup.cpp). --model beside --from replaces the model of the files.
@@ -210,7 +240,7 @@ void add_verify(Parser& p) {
       "Without a run file, a model of about 100,000 parameters is trained. train.steps limits the steps of\n"
       "every check. A run file that sets [plugin.cuda] mode is tested in that mode only.\n"
       "Exit code: 0 no contract falsified, 5 at least one falsified.");
-  add_common(*app, a->common, kRunFile | kBackend | kPlugins);
+  add_common(*app, a->common, kRunFile | kModel | kBackend | kPlugins);
   add_text(*app, "--only", a->only, "ID,ID", "Run only these checks [all].");
 }
 
@@ -414,6 +444,7 @@ void add_lists(Parser& p) {
 
 void add_commands(Parser& p) {
   add_train(p);
+  add_finetune(p);
   add_plan(p);
   add_sweep(p);
   add_search(p);

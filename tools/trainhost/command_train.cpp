@@ -1,17 +1,64 @@
-// trainhost train: plan a run, then train it. The training loop is core/training/train.cpp.
+// trainhost train: plan a run, then train it; trainhost finetune: the same with the settings of fine-tuning.
+// The training loop is core/training/train.cpp.
 #include "core/training/train.hpp"
 
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/json_value.hpp"
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
+namespace {
+
+/// What `train --model` names: a folder is a model that is trained further, anything else starts from random
+/// weights.
+runfile::Override model_to_train(const std::string& model) {
+  std::error_code ec;
+  if (std::filesystem::is_directory(model, ec)) return {"model.path", model, "--model"};
+  const bool file = model.ends_with(".json") || model.find('/') != model.npos;
+  return {file ? "model.config" : "model.preset", model, "--model"};
+}
+
+/// Whether matrix products are faster in bf16 than in fp32 on the device that will train: on GPUs, and on
+/// processors with instructions for them.
+bool bf16_pays(const runfile::RunConfig& c) {
+  std::error_code ec;
+  const bool gpu = std::filesystem::exists("/dev/nvidiactl", ec);
+  if (c.backend == "cuda" || (c.backend == "auto" && gpu)) return true;
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+/// The run, in the precision that pays where neither the run file nor an option chooses one.
+runfile::RunConfig load_training_run(CommonArguments common, std::vector<runfile::Override> more) {
+  if (!common.model.empty()) {
+    if (!common.run_file.empty())
+      throw usage_error("--model and a run file are both given", "give one of them");
+    more.push_back(model_to_train(common.model));
+    common.model.clear();
+  }
+  const runfile::RunConfig c = load_config(common, more);
+  const bool assumed =
+      std::any_of(c.assumed.begin(), c.assumed.end(),
+                  [](const runfile::RunConfig::Assumed& a) { return a.key == "train.precision"; });
+  if (!assumed || bf16_pays(c)) return c;
+  more.push_back({"train.precision", "fp32", "default on this processor"});
+  return load_config(common, more);
+}
+
+}  // namespace
 
 Exit run(const TrainArguments& a) {
   std::vector<runfile::Override> more;
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
-  runfile::RunConfig c = load_config(a.common, more);
+  const runfile::RunConfig c = load_training_run(a.common, more);
   runfile::reject_unsupported(c);
   const auto registry = make_registry(a.common, &c);
   training::TrainOptions options;
@@ -27,6 +74,19 @@ Exit run(const TrainArguments& a) {
   options.profile = a.profile;
   report::RunReporter reporter(a.common.quiet);
   return training::train(c, *registry, options, reporter);
+}
+
+/// As settings before those of the command line, which therefore win.
+Exit run(const FinetuneArguments& a) {
+  TrainArguments t = a;
+  std::vector<std::string> settings = {"model.path=" + json_string(a.folder)};
+  std::string files;
+  for (const std::string& file : a.data) files += (files.empty() ? "" : ", ") + json_string(file);
+  settings.push_back("data.train=[" + files + "]");
+  if (a.lora)
+    settings.insert(settings.end(), {"lora.rank=16", "lora.alpha=32", "lora.targets=\"all-linear\""});
+  t.common.settings.insert(t.common.settings.begin(), settings.begin(), settings.end());
+  return run(t);
 }
 
 }  // namespace trainhost::cli

@@ -19,7 +19,7 @@ namespace {
 
 runfile::RunConfig load_verified_run(const CommonArguments& a) {
   runfile::RunConfig c =
-      a.run_file.empty()
+      a.run_file.empty() && a.model.empty()
           ? runfile::parse_run(verify::builtin_run_toml(), "", std::filesystem::current_path(), overrides(a))
           : load_config(a);
   planning::adopt_vocabulary(c);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <random>
 
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/checkpoint/tensor_files.hpp"
@@ -244,6 +245,91 @@ BOOST_AUTO_TEST_CASE(a_model_directory_is_replaced_completely_and_keeps_other_fi
                         Exit::kFailed) != "");
   BOOST_TEST(read_file(model / "config.json") == "{\"v\":2}");
   BOOST_TEST(entries_in(dir / "out") == 1u);
+}
+
+// Tensors of 16, 24 and 4 bytes in BF16 with at most 30 bytes per file: the second one starts a file, and so
+// does the third.
+BOOST_AUTO_TEST_CASE(a_large_model_is_written_in_several_files_with_an_index) {
+  const std::vector<TensorInfo> tensors{info("model.a", 8), info("model.b", 4, 3), info("model.c", 2)};
+  const fs::path model = dir / "out/model";
+  write_model_dir(model, "{\"v\":1}", tensors, numbered(tensors, 2));
+  ModelFiles files;
+  files.dtype = "BF16", files.shard_bytes = 30;
+  write_model_dir(model, "{\"v\":2}", tensors, numbered(tensors, 3), {}, files);
+  BOOST_TEST(entries_in(model) == 4u);  // the single file of the earlier model is gone
+  const auto index = nlohmann::json::parse(read_file(model / "model.safetensors.index.json"));
+  BOOST_TEST(index["metadata"]["total_size"] == 44);
+  BOOST_TEST(index["weight_map"]["model.a"] == "model-00001-of-00002.safetensors");
+  BOOST_TEST(index["weight_map"]["model.b"] == "model-00002-of-00002.safetensors");
+  BOOST_TEST(index["weight_map"]["model.c"] == "model-00002-of-00002.safetensors");
+  const auto values = [&](const fs::path& folder) {
+    std::vector<float> out, scratch(3);
+    WeightSource w(folder);
+    w.require(tensors, false);
+    for (const TensorInfo& t : tensors)
+      w.stream(t, scratch,
+               [&](std::uint64_t, std::span<const float> v) { out.insert(out.end(), v.begin(), v.end()); });
+    return out;
+  };
+  const std::vector<float> in_shards = values(model);
+  write_model_dir(model, "{\"v\":3}", tensors, numbered(tensors, 3));
+  BOOST_TEST(entries_in(model) == 2u);  // and the several files of that one
+  BOOST_TEST(in_shards == values(model),
+             boost::test_tools::per_element());  // small whole numbers are exact in bf16
+}
+
+BOOST_AUTO_TEST_CASE(a_value_too_large_for_the_type_is_named_and_not_written) {
+  const std::vector<TensorInfo> tensors{info("model.a", 4)};
+  ModelFiles files;
+  files.dtype = "F16";
+  const auto source = [](float last) {
+    return [last](const TensorSink& sink) { sink("model.a", 0, std::vector<float>{1, 2, 3, last}); };
+  };
+  write_model_dir(dir / "half", "{}", tensors, source(65519), {}, files);
+  const std::string message = message_of(
+      [&] { write_model_dir(dir / "half", "{}", tensors, source(65520), {}, files); }, Exit::kFailed);
+  BOOST_TEST(
+      message.find("the value 65520 of tensor 'model.a' at element 3 is too large for F16") != message.npos,
+      message);
+  BOOST_TEST(entries_in(dir / "half") == 2u);
+}
+
+/// The nearest value of a 16-bit type, by comparing with every one: the even one of two that are equally
+/// near.
+std::uint16_t nearest_of_all(float value, const std::vector<std::pair<double, std::uint16_t>>& all) {
+  const auto above = std::lower_bound(all.begin(), all.end(), std::pair<double, std::uint16_t>{value, 0});
+  if (above == all.begin()) return above->second;
+  const auto below = above - 1;
+  const double up = above->first - value, down = value - below->first;
+  return up < down || (up == down && above->second % 2 == 0) ? above->second : below->second;
+}
+
+BOOST_AUTO_TEST_CASE(values_are_rounded_to_the_nearest_of_16_bits) {
+  for (const bool bf16 : {false, true}) {
+    const auto narrow = bf16 ? bf16_from_f32 : f16_from_f32;
+    const auto widen = bf16 ? f32_from_bf16 : f32_from_f16;
+    std::vector<std::pair<double, std::uint16_t>> positive;
+    for (std::uint32_t bits = 0; bits < 0x8000; ++bits)
+      if (const float f = widen(static_cast<std::uint16_t>(bits)); std::isfinite(f))
+        positive.emplace_back(f, static_cast<std::uint16_t>(bits));
+    std::mt19937 random(5);
+    const auto check = [&](float value) {
+      const std::uint16_t expected = nearest_of_all(value, positive);
+      BOOST_REQUIRE_MESSAGE(narrow(value) == expected, value << ": " << narrow(value) << " != " << expected);
+      BOOST_REQUIRE(narrow(-value) == (expected | 0x8000));
+    };
+    for (std::size_t i = 0; i + 1 < positive.size(); ++i) {
+      const float low = static_cast<float>(positive[i].first),
+                  high = static_cast<float>(positive[i + 1].first);
+      BOOST_REQUIRE(narrow(low) == positive[i].second);
+      const float middle = low / 2 + high / 2;
+      for (const float value : {middle, std::nextafter(middle, low), std::nextafter(middle, high),
+                                low + (high - low) * (static_cast<float>(random() % 1000) / 1000)})
+        check(value);
+    }
+    BOOST_TEST(narrow(std::numeric_limits<float>::infinity()) == (bf16 ? 0x7F80 : 0x7C00));
+    BOOST_TEST(std::isnan(widen(narrow(std::numeric_limits<float>::quiet_NaN()))));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

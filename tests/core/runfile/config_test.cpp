@@ -22,6 +22,12 @@ RunConfig parsed(const std::string& toml, const std::vector<Override>& overrides
   return parse_run(toml, "run.toml", base, overrides);
 }
 
+std::vector<std::string> assumed_keys(const RunConfig& c) {
+  std::vector<std::string> keys;
+  for (const RunConfig::Assumed& a : c.assumed) keys.push_back(a.key);
+  return keys;
+}
+
 /// Compares all settings except positions and the name of the run file.
 void check_same_run(const RunConfig& a, const RunConfig& b) {
   BOOST_TEST((a.model == b.model));
@@ -81,9 +87,11 @@ BOOST_AUTO_TEST_CASE(the_file_that_init_writes_is_the_built_in_run) {
 
 BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) {
   Folder f;
-  for (const char* name : {"input.txt", "valid.txt", "tokens.bin", "model.safetensors", "plugins/x"})
+  for (const char* name : {"input.txt", "valid.txt", "tokens.bin", "model.safetensors", "plugins/x",
+                           "SmolLM-135M/model.safetensors"})
     f.write(name, "x");
-  f.write("config.json", testing::small_config());
+  for (const char* config : {"config.json", "SmolLM-135M/config.json"})
+    f.write(config, testing::small_config());
   const std::string text = init_text();
   std::string table;
   std::size_t uncommented = 0;
@@ -108,7 +116,7 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
                                 "max_live", "reuse_distance"})
       if (line.starts_with(setting)) with += "framework = \"deepspeed\"\n";
     if (line.starts_with("context_exchange")) with += "framework = \"megatron\"\n";
-    if (line.starts_with("dtype")) with += "train = \"tokens.bin\"\n";
+    if (line.starts_with("dtype") && table == "[data]") with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
     if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";
     if (line.starts_with("rope_scaling."))
@@ -329,6 +337,61 @@ BOOST_AUTO_TEST_CASE(settings_of_a_framework_are_options_of_the_estimators_that_
                         });
 }
 
+// The folder gives model, weights, tokenizer and the type of the result; what is not given is as in
+// fine-tuning.
+BOOST_AUTO_TEST_CASE(a_model_folder_is_trained_further_with_the_settings_of_fine_tuning) {
+  Folder f;
+  f.write(
+      "m/config.json",
+      testing::small_config("\"torch_dtype\": \"bfloat16\", \"eos_token_id\": [2, 9], \"mine\": {\"a\": 1}"));
+  f.write("m/model.safetensors", "");
+  f.write("m/tokenizer.json", "{}");
+  const fs::path text = f.write("t.txt", "text");
+  const auto load = [&](std::vector<Override> more = {}) {
+    more.insert(more.begin(), {{"model.path", (f.path() / "m").string()}, {"data.train", text.string()}});
+    return load_run({}, more);
+  };
+  const RunConfig c = load();
+  BOOST_TEST(c.model.vocab == 320u);
+  BOOST_TEST(c.weights.value() == f.path() / "m/model.safetensors");
+  BOOST_TEST(c.data.tokenizer == (f.path() / "m/tokenizer.json").string());
+  BOOST_TEST((c.optimizer.lr == 2e-5 && c.run.beta2 == 0.999 && c.run.weight_decay == 0 && c.epochs == 3));
+  BOOST_TEST(
+      (c.run.micro_batch * c.run.accumulate == 16u && c.run.seq_len == 1024u && c.precision == "bf16"));
+  BOOST_TEST((c.output.dtype == DType::kBF16));
+  BOOST_TEST(c.output.dir.filename() == "m");
+  BOOST_TEST(load({{"lora.rank", "4"}}).optimizer.lr == 2e-4);
+  const RunConfig given = load({{"optimizer.lr", "1e-3"},
+                                {"train.steps", "7"},
+                                {"output.dtype", "fp32"},
+                                {"data.tokenizer", "bytes"}});
+  BOOST_TEST((given.optimizer.lr == 1e-3 && given.steps == 7u && given.epochs == 0));
+  BOOST_TEST((given.output.dtype == DType::kF32 && given.data.tokenizer == "bytes"));
+  // The run file of the run describes the same run.
+  check_same_run(c, parsed(c.resolved));
+  const std::string json = model_config_json(c.model, DType::kBF16);
+  for (const char* part : {"\"torch_dtype\": \"bfloat16\"", "\"mine\": {", "\"eos_token_id\": ["})
+    BOOST_TEST(json.find(part) != json.npos, part);
+
+  const auto message = [&](std::vector<Override> more) -> std::string {
+    try {
+      load(more);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  BOOST_TEST(message({{"model.weights", "x"}}).find("the folder contains the weights") != std::string::npos);
+  BOOST_TEST(message({{"model.hidden_size", "8"}}).find("its config.json defines all fields") !=
+             std::string::npos);
+  BOOST_TEST(message({{"train.steps", "8"}, {"train.epochs", "1"}}).find("both say how long") !=
+             std::string::npos);
+  fs::remove(f.path() / "m/model.safetensors");
+  BOOST_TEST(message({}).find("contains neither model.safetensors nor") != std::string::npos);
+  fs::remove(f.path() / "m/config.json");
+  BOOST_TEST(message({}).find("contains no config.json") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   Folder f;
   const fs::path config = f.write("mine/config.json", testing::small_config());
@@ -346,11 +409,12 @@ BOOST_AUTO_TEST_CASE(a_model_argument_replaces_a_run_file) {
   const RunConfig given =
       run_for_model("llama-3-8b", {{"train.precision", "fp32"}, {"train.micro_batch", "4"}});
   BOOST_TEST((given.precision == "fp32" && given.run.micro_batch == 4u));
-  BOOST_TEST(given.assumed == std::vector<std::string>{"data.seq_len"}, boost::test_tools::per_element());
+  BOOST_TEST(assumed_keys(given) == std::vector<std::string>{"data.seq_len"},
+             boost::test_tools::per_element());
   BOOST_TEST(load_run({}).assumed.empty());
   const std::vector<Override> fsdp = {{"plan.framework", "fsdp2"}, {"parallel.data", "8"}};
   BOOST_TEST(load_run({}, fsdp).run.parallel.zero == 3u);
-  BOOST_TEST(load_run({}, fsdp).assumed == std::vector<std::string>{"parallel.zero"},
+  BOOST_TEST(assumed_keys(load_run({}, fsdp)) == std::vector<std::string>{"parallel.zero"},
              boost::test_tools::per_element());
   BOOST_TEST(load_run({}, {fsdp[0], fsdp[1], {"parallel.zero", "2"}}).run.parallel.zero == 2u);
   BOOST_TEST(load_run({}, {fsdp[0]}).run.parallel.zero == 0u);
