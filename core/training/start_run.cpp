@@ -149,14 +149,15 @@ void TrainingRun::set_steps(std::uint64_t samples) {
   const std::uint64_t per_step = std::uint64_t{config_.run.accumulate} * config_.run.micro_batch;
   const double steps =
       std::ceil(config_.epochs * static_cast<double>(samples) / static_cast<double>(per_step));
-  constexpr double kMost = 1e12;  // as train.steps
-  if (!(steps <= kMost))
+  // As for train.steps: at most 10^12, and the tokens of the run in 63 bits.
+  const double most = std::min(1e12, 9e18 / static_cast<double>(config_.run.tokens_per_step()));
+  if (!(steps <= most))
     throw usage_error(fmt::format("train.epochs = {}: {:.3g} steps are too many", config_.epochs, steps),
                       "set a smaller train.epochs", planning::position_of_key(config_, "train.epochs"));
   config_.steps = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(steps));
   if (!config_.given.count("optimizer.warmup_steps"))
     config_.optimizer.warmup_steps = runfile::default_warmup_steps(config_.steps);
-  report(fmt::format("train.epochs = {}: {} steps of {} sequences, of {} sequences in the text",
+  report(fmt::format("train.epochs = {}: {} steps of {} sequences; the data has {} sequences",
                      config_.epochs, format_count(config_.steps), per_step, format_count(samples)));
 }
 

@@ -278,6 +278,59 @@ BOOST_AUTO_TEST_CASE(a_large_model_is_written_in_several_files_with_an_index) {
              boost::test_tools::per_element());  // small whole numbers are exact in bf16
 }
 
+// A tensor is never split, so one that is larger than a file may be has a file of its own; one without
+// elements takes no part in any limit.
+BOOST_AUTO_TEST_CASE(a_tensor_larger_than_a_file_may_be_has_a_file_of_its_own) {
+  const std::vector<TensorInfo> tensors{info("model.a", 0), info("model.b", 9), info("model.c", 2, 0),
+                                        info("model.d", 3), info("model.e", 0)};
+  for (const char* dtype : {"F32", "F16"}) {
+    ModelFiles files;
+    files.dtype = dtype, files.shard_bytes = 13;
+    write_model_dir(dir / "m", "{}", tensors, numbered(tensors, 2), {}, files);
+    WeightSource w(dir / "m");
+    BOOST_TEST(w.files().size() == 2u);
+    w.require(tensors, false);
+    std::vector<float> values, scratch(9);
+    for (const TensorInfo& t : tensors)
+      w.stream(t, scratch, [&](std::uint64_t, std::span<const float> v) {
+        values.insert(values.end(), v.begin(), v.end());
+      });
+    BOOST_TEST(values.size() == 12u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_source_that_fails_in_the_second_file_leaves_the_earlier_model) {
+  const std::vector<TensorInfo> tensors{info("model.a", 8), info("model.b", 8)};
+  ModelFiles files;
+  files.dtype = "BF16", files.shard_bytes = 16;
+  write_model_dir(dir / "out/m", "{}", tensors, numbered(tensors, 2), {}, files);
+  const auto failing = [](const char* second, std::uint64_t first, std::size_t count, float value) {
+    return [=](const TensorSink& sink) {
+      sink("model.a", 0, std::vector<float>(8, 1));
+      sink(second, first, std::vector<float>(count, value));
+    };
+  };
+  const auto message = [&](const TensorSource& source) {
+    return message_of([&] { write_model_dir(dir / "out/m", "{}", tensors, source, {}, files); },
+                      Exit::kFailed);
+  };
+  BOOST_TEST(message(failing("model.x", 0, 8, 1)).find("got 'model.x' from element 0") != std::string::npos);
+  BOOST_TEST(message(failing("model.b", 1, 7, 1)).find("got 'model.b' from element 1") != std::string::npos);
+  BOOST_TEST(message(failing("model.b", 0, 9, 1)).find("got 'model.b' from element 0") != std::string::npos);
+  BOOST_TEST(message(failing("model.b", 0, 7, 1)) != "");  // one element is missing
+  BOOST_TEST(message(failing("model.b", 0, 8, std::nanf(""))).find("NaN or infinite at element 0") !=
+             std::string::npos);
+  // Rounded to nearest, it would be infinite in bf16.
+  BOOST_TEST(message(failing("model.b", 0, 8, 3.4e38f)).find("too large for BF16") != std::string::npos);
+  BOOST_TEST(message([&](const TensorSink& sink) {
+               numbered(tensors, 2)(sink);
+               sink("model.c", 0, std::vector<float>(1, 1));
+             }).find("expected 'nothing'") != std::string::npos);
+  BOOST_TEST(entries_in(dir / "out/m") == 4u);
+  BOOST_TEST(entries_in(dir / "out") == 1u);
+  WeightSource(dir / "out/m").require(tensors, false);
+}
+
 BOOST_AUTO_TEST_CASE(a_value_too_large_for_the_type_is_named_and_not_written) {
   const std::vector<TensorInfo> tensors{info("model.a", 4)};
   ModelFiles files;

@@ -1,6 +1,6 @@
 // trainhost finetune and train --model: a model folder is trained further, and the result is a model folder
 // again. The folder is written here; that transformers loads the result is tested by
-// tests/interop/model_folder.py.
+// tests/interop/hf_logits.py.
 #include <boost/test/unit_test.hpp>
 
 #include <nlohmann/json.hpp>
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(a_model_folder_becomes_a_model_folder) {
   const Outcome r = run_program(arguments(model, text, tmp / "out"));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   // 40 sequences, 16 per step.
-  BOOST_TEST(r.err.find("3 steps of 16 sequences, of 40 sequences in the text") != r.err.npos, r.err);
+  BOOST_TEST(r.err.find("3 steps of 16 sequences; the data has 40 sequences") != r.err.npos, r.err);
   BOOST_TEST(r.err.find("weights: loaded from " + (model / "model.safetensors").string()) != r.err.npos,
              r.err);
   BOOST_TEST(r.err.find("optimizer.lr = 2e-05") != r.err.npos, r.err);
