@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(a_large_model_is_written_in_several_files_with_an_index) {
 // A tensor is never split, so one that is larger than a file may be has a file of its own; one without
 // elements takes no part in any limit.
 BOOST_AUTO_TEST_CASE(a_tensor_larger_than_a_file_may_be_has_a_file_of_its_own) {
-  const std::vector<TensorInfo> tensors{info("model.a", 0), info("model.b", 9), info("model.c", 2, 0),
+  const std::vector<TensorInfo> tensors{info("model.a", 0), info("model.b", 9), info("model.c", 0),
                                         info("model.d", 3), info("model.e", 0)};
   for (const char* dtype : {"F32", "F16"}) {
     ModelFiles files;
@@ -296,6 +296,28 @@ BOOST_AUTO_TEST_CASE(a_tensor_larger_than_a_file_may_be_has_a_file_of_its_own) {
         values.insert(values.end(), v.begin(), v.end());
       });
     BOOST_TEST(values.size() == 12u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(pieces_of_any_size_are_narrowed) {
+  const std::vector<TensorInfo> tensors{info("model.a", 40000)};
+  ModelFiles files;
+  files.dtype = "BF16";
+  const auto in_pieces_of = [](std::size_t size) {
+    return [size](const TensorSink& sink) {
+      std::vector<float> all(40000);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i % 251);
+      sink("model.a", 0, {});
+      for (std::size_t at = 0; at < all.size(); at += size)
+        sink("model.a", at, std::span(all).subspan(at, std::min(size, all.size() - at)));
+    };
+  };
+  std::string first;
+  for (const std::size_t size : {1u, 16384u, 16385u, 40000u}) {
+    write_model_dir(dir / "m", "{}", tensors, in_pieces_of(size), {}, files);
+    const std::string content = read_file(dir / "m/model.safetensors");
+    if (first.empty()) first = content;
+    BOOST_TEST((content == first), "pieces of " << size);
   }
 }
 
