@@ -63,7 +63,7 @@ void MegatronDecoder::plan_experts(const model::Experts& e, std::int32_t index, 
 }
 
 /// A product without tensor parallelism. For the products of all experts `weight` is that of one of them:
-/// they share one placeholder of the gradient.
+/// they share one dummy gradient.
 Tensor MegatronDecoder::plain_linear(const Tensor& x, const Tensor& weight, const char* module) {
   const ModuleScope scope(t_, module);
   const std::array inputs{x};

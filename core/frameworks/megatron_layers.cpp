@@ -45,14 +45,13 @@ Tensor MegatronDecoder::scattered(const Tensor& x, const char* name) {
   return t_.make({rows_, x->shape[1]}, x->type, name);
 }
 
-/// The product adds the gradient of the weight to the buffer; autograd gets a placeholder instead, one per
-/// shape of weights, which is never freed.
+/// The product adds the gradient of the weight to the buffer; autograd gets a dummy gradient instead
+/// (get_dummy_wgrad() of Transformer Engine), one per shape of weights, which is never freed.
 Tensor MegatronDecoder::dummy_gradient(const Tensor& weight) {
   Tensor& dummy = dummies_[{weight->shape[0], weight->shape[1]}];
   if (!dummy) {
     const std::int32_t layer = std::exchange(t_.layer, -1);
-    dummy =
-        t_.new_storage(weight->shape, s_.weights, Purpose::kKernel, t_.module, "placeholder of the gradient");
+    dummy = t_.new_storage(weight->shape, s_.weights, Purpose::kKernel, t_.module, "dummy gradient");
     t_.layer = layer;
   }
   return dummy;

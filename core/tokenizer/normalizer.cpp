@@ -43,7 +43,7 @@ void Normalizer::add(const Component& c) {
   const std::string type = c.type();
   const auto form = [&](NormalForm f) {
     steps_.push_back(
-        [f](std::string& out, std::string_view text, Ends) { append_normal_form(out, text, f); });
+        [f](std::string& out, std::string_view text, SegmentEdges) { append_normal_form(out, text, f); });
   };
   if (type == "Sequence") {
     for (const Component& part : c.sequence("normalizers")) add(part);
@@ -56,31 +56,34 @@ void Normalizer::add(const Component& c) {
   } else if (type == "NFKD") {
     form(NormalForm::kKD);
   } else if (type == "Lowercase") {
-    steps_.push_back([](std::string& out, std::string_view text, Ends) { append_lowercase(out, text); });
+    steps_.push_back(
+        [](std::string& out, std::string_view text, SegmentEdges) { append_lowercase(out, text); });
   } else if (type == "StripAccents") {
-    steps_.push_back([](std::string& out, std::string_view text, Ends) { append_without_marks(out, text); });
+    steps_.push_back(
+        [](std::string& out, std::string_view text, SegmentEdges) { append_without_marks(out, text); });
   } else if (type == "Replace") {
     Pattern pattern = c.pattern();
     can_resume_ = can_resume_ && pattern.can_resume();
-    steps_.push_back(
-        [pattern = std::move(pattern), content = c.text("content")](
-            std::string& out, std::string_view text, Ends) { append_replaced(out, text, pattern, content); });
-  } else if (type == "Prepend") {
-    steps_.push_back([prefix = c.text("prepend")](std::string& out, std::string_view text, Ends ends) {
-      if (ends.begins && !text.empty()) out = prefix;
-      out.append(text);
+    steps_.push_back([pattern = std::move(pattern), content = c.text("content")](
+                         std::string& out, std::string_view text, SegmentEdges) {
+      append_replaced(out, text, pattern, content);
     });
+  } else if (type == "Prepend") {
+    steps_.push_back(
+        [prefix = c.text("prepend")](std::string& out, std::string_view text, SegmentEdges edges) {
+          if (edges.at_start && !text.empty()) out = prefix;
+          out.append(text);
+        });
   } else if (type == "Strip") {
     steps_.push_back([left = c.boolean("strip_left", true), right = c.boolean("strip_right", true)](
-                         std::string& out, std::string_view text, Ends ends) {
-      out = stripped(text, left && ends.begins, right && ends.ends);
+                         std::string& out, std::string_view text, SegmentEdges edges) {
+      out = stripped(text, left && edges.at_start, right && edges.at_end);
     });
   } else if (type == "Precompiled") {
     try {
       steps_.push_back(
-          [map = Charsmap(c.text("precompiled_charsmap"))](std::string& out, std::string_view text, Ends) {
-            map.append_replaced(out, text);
-          });
+          [map = Charsmap(c.text("precompiled_charsmap"))](std::string& out, std::string_view text,
+                                                           SegmentEdges) { map.append_replaced(out, text); });
     } catch (const std::invalid_argument& e) {
       c.reject(std::string("has a precompiled_charsmap that cannot be read: ") + e.what());
     }
@@ -90,13 +93,13 @@ void Normalizer::add(const Component& c) {
   }
 }
 
-std::string_view Normalizer::apply(std::string_view text, Ends ends, std::string& buffer) const {
+std::string_view Normalizer::apply(std::string_view text, SegmentEdges edges, std::string& buffer) const {
   std::string previous;
   for (const Step& step : steps_) {
     previous.swap(buffer);
     if (&step != steps_.data()) text = previous;
     buffer.clear();
-    step(buffer, text, ends);
+    step(buffer, text, edges);
     text = buffer;
   }
   return text;

@@ -9,9 +9,10 @@
 
 namespace trainhost::tokenizer {
 
-/// Where a text lies in the segment that is normalized: a segment ends at added tokens.
-struct Ends {
-  bool begins = true, ends = true;
+/// Added tokens divide a text into segments, which are normalized one by one. A long segment is normalized in
+/// pieces: whether a piece is at the start and at the end of its segment, where Prepend and Strip act.
+struct SegmentEdges {
+  bool at_start = true, at_end = true;
 };
 
 class Normalizer {
@@ -21,12 +22,12 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
   /// The normalized text: `text` itself, or `buffer`.
-  std::string_view apply(std::string_view text, Ends ends, std::string& buffer) const;
+  std::string_view apply(std::string_view text, SegmentEdges edges, std::string& buffer) const;
   /// False if the text before a cut may decide about the text behind it, wherever the cut is.
   bool can_resume() const { return can_resume_; }
 
  private:
-  using Step = std::function<void(std::string& out, std::string_view text, Ends ends)>;
+  using Step = std::function<void(std::string& out, std::string_view text, SegmentEdges edges)>;
   void add(const Component& component);
   std::vector<Step> steps_;
   bool can_resume_ = true;

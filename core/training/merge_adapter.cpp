@@ -222,7 +222,7 @@ std::size_t merge_adapter(const MergeRequest& r) {
       });
     }
   };
-  // In the type of the model's weights, unless that would round away a part of the adapter: bf16 has 8 bits.
+  // In f32: the type of the model's weights, bf16 with its 8 bits, would round away a part of the adapter.
   checkpoint::write_model_dir(r.output, runfile::model_config_json(m), infos, merged,
                               files_beside_weights(folder));
   return factors.size();

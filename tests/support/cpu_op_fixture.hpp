@@ -116,4 +116,11 @@ inline double distance(const Vec& a, const Vec& b) {
   return worst;
 }
 
+/// Largest distance of two tensors of the same name; infinity if one has a tensor that the other lacks.
+inline double largest_error(const std::map<std::string, Vec>& a, const std::map<std::string, Vec>& b) {
+  double worst = a.size() == b.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
+  return worst;
+}
+
 }  // namespace trainhost::test

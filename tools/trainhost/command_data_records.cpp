@@ -10,6 +10,7 @@
 #include "core/data/record_tools.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/runfile/paths.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
@@ -43,7 +44,11 @@ void set_key(const std::string& setting, records::RecordKeys& k) {
 data::RecordToolOptions options_of(const DataRecordsArguments& a, records::OnError on_error) {
   data::RecordToolOptions o;
   o.files.assign(a.files.begin(), a.files.end());
-  if (!a.tokenizer.empty()) o.tokenizer = a.tokenizer;
+  if (!a.model.empty()) runfile::require_folder(a.model, "--model", {});
+  if (!a.tokenizer.empty())
+    o.tokenizer = a.tokenizer;
+  else if (const auto file = runfile::readable_tokenizer_beside(a.model))
+    o.tokenizer = file->string();
   o.records.on_error = on_error;
   o.records.chat_template = a.chat_template;
   if (a.loss_on == "all") o.records.loss_on = records::LossOn::kAll;
@@ -60,7 +65,8 @@ std::string share(std::uint64_t part, std::uint64_t all) {
                      all ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0);
 }
 
-/// One line per power of two that occurs or lies between two that do, with a bar of at most 40 characters.
+/// A table with one row per power of two, from that of the shortest document to that of the longest. The bar
+/// of the largest row has 40 characters.
 std::string histogram_of(const data::RecordStats& s) {
   const auto& h = s.histogram;
   const auto used = [](std::uint64_t n) { return n > 0; };

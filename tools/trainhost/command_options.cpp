@@ -306,7 +306,7 @@ void add_data_records(CLI::App& app, DataRecordsArguments& a) {
   add_text(app, "--chat-template", a.chat_template, "NAME",
            "Render conversations with this template [that of the model: data.chat_template].");
   add_text(app, "--model", a.model, "DIR",
-           "Take the chat template from tokenizer_config.json in DIR [the folder of the tokenizer].");
+           "Use the tokenizer and the chat template of the model in DIR [the folder of the tokenizer].");
   app.add_option("--loss-on", a.loss_on, "Count these tokens in the loss [completions].")
       ->option_text("completions|all")
       ->check(CLI::IsMember({"completions", "all"}));

@@ -18,13 +18,6 @@ using reference::Weights;
 
 const auto kAdaptedModels = boost::unit_test::data::make(small_models());
 
-double adapter_error(const Weights& a, const Weights& b) {
-  BOOST_TEST(a.size() == b.size());
-  double worst = 0;
-  for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
-  return worst;
-}
-
 BOOST_AUTO_TEST_SUITE(cpu_adapters)
 
 BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedModels, z) {
@@ -57,7 +50,7 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedM
       BOOST_TEST_CONTEXT("targets " << mask << ", rank " << rank << ", recompute " << name(recompute)) {
         BOOST_TEST(std::abs(out.loss - loss) <= 4e-6 * loss);
         BOOST_TEST(std::abs(out.grad_norm - norm) <= 2e-5 * norm);
-        const double off = adapter_error(fixture.read(&step::Param::grad), expected);
+        const double off = largest_error(fixture.read(&step::Param::grad), expected);
         BOOST_TEST(off <= 4e-6, "gradients are " << off << " off");
         BOOST_TEST((fixture.read() == united(base, adapters)), "an update with lr 0 changes a weight");
       }

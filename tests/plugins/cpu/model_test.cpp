@@ -29,12 +29,6 @@ std::vector<const cpu::Kernels*> kernel_tables() {
   const cpu::Kernels* const* t = cpu::runnable_kernels(&n);
   return {t, t + n};
 }
-/// Largest error over all tensors.
-double largest_error(const Weights& a, const Weights& b) {
-  double worst = 0;
-  for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
-  return worst;
-}
 
 BOOST_AUTO_TEST_SUITE(cpu_model)
 

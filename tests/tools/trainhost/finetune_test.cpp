@@ -96,6 +96,19 @@ BOOST_AUTO_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder) {
   BOOST_TEST(config["base_model_name_or_path"] == model.string());
 }
 
+// What `data show` prints is what training reads: the records in the tokens of the model.
+BOOST_AUTO_TEST_CASE(records_are_shown_in_the_tokens_of_the_model) {
+  TemporaryDirectory tmp;
+  tmp.write("m/tokenizer.json", "{}");
+  const fs::path chat = tmp.write("chat.jsonl", "{\"text\": \"one\"}\n");
+  const Outcome r = run_program({"data", "show", chat.string(), "--model", (tmp / "m").string()});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(r.err.find((tmp / "m/tokenizer.json").string()) != r.err.npos, r.err);
+  const Outcome missing = run_program({"data", "show", chat.string(), "--model", (tmp / "n").string()});
+  BOOST_TEST(missing.code == 2);
+  BOOST_TEST(missing.err.find("does not exist") != missing.err.npos, missing.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_model_folder_without_data_is_not_trained_on_the_built_in_text) {
   TemporaryDirectory tmp;
   const Outcome r = run_program({"train", "--model", model_folder(tmp).string()});
