@@ -303,8 +303,12 @@ TokenizerJson read_tokenizer_json(std::string_view json, const std::string& file
     return Reader(json, file).read();
   } catch (const JsonError& e) {
     const Where at = JsonPositions(json, "").where(e.at);
+    // A whole one is an object, so it ends with a brace.
+    const std::size_t last = json.find_last_not_of(" \t\r\n");
+    const bool is_truncated = last == json.npos || json[last] != '}';
     throw usage_error("tokenizer " + file + ", line " + std::to_string(at.line) + ", column " +
-                      std::to_string(at.column) + ": " + e.what());
+                          std::to_string(at.column) + ": " + e.what(),
+                      is_truncated ? "the file is truncated: copy or download it again" : "");
   }
 }
 

@@ -301,8 +301,9 @@ void add_data_records(CLI::App& app, DataRecordsArguments& a) {
   app.add_option("FILE", a.files, "Read the records of these files: .jsonl, .json, .csv, .tsv.")
       ->required()
       ->option_text("...");
-  add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE.model",
-           "Tokenize text as bytes or with a SentencePiece model [bytes].");
+  add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE",
+           "Tokenize text as bytes, or with a tokenizer.json or a SentencePiece model [that of --model, else "
+           "bytes].");
   add_text(app, "--chat-template", a.chat_template, "NAME",
            "Render conversations with this template [that of the model: data.chat_template].");
   add_text(app, "--model", a.model, "DIR",

@@ -221,6 +221,9 @@ BOOST_AUTO_TEST_CASE(mistakes_are_reported_with_their_place) {
   BOOST_TEST(has(failure("{}"), "there is no \"model\"; is this a tokenizer.json?"));
   const std::string placed = failure("{\n \"model\": {\"vocab\": {\"a\": -1}}}");
   BOOST_TEST(has(placed, "'t.json', line 2, column "), placed);
+  BOOST_TEST(!has(placed, "truncated"), placed);
+  const std::string cut = failure("{\n \"model\": {\"vocab\": {\"a");
+  BOOST_TEST(has(cut, "the file is truncated: copy or download it again"), cut);
   BOOST_TEST(has(failure(R"({"model":{"type":"BPE","vocab":{"a":9999999},"merges":[]}})"),
                  "the id 9999999 is above"));
   BOOST_TEST(
