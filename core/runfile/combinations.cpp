@@ -114,10 +114,11 @@ void validate_sizes(const Settings& s) {
 /// Keys that have no meaning for inference. Conflicts within a RunSpec: core/model/run_rules.hpp.
 void validate_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
-  if (s.table_given("lora"))
+  if (adapts(s))
     reject_combination(
         s, "plan.mode",
-        "plan.mode = \"inference\" and [lora] cannot be combined: inference trains no adapters",
+        fmt::format("plan.mode = \"inference\" and {} cannot be combined: inference trains no adapters",
+                    s.given("model.adapter") ? "model.adapter" : "[lora]"),
         "remove one of them; merged adapters need no extra memory");
   for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
     if (s.given(key) && s.text(key) != "none")
@@ -141,6 +142,8 @@ void validate_estimators(const std::string& key, const std::vector<Value>& names
 
 }  // namespace
 
+bool adapts(const Settings& s) { return s.table_given("lora") || s.given("model.adapter"); }
+
 double min_lr(const Settings& s) {
   return s.given("optimizer.min_lr") ? s.number("optimizer.min_lr") : s.number("optimizer.lr") / 100;
 }
@@ -157,7 +160,7 @@ std::vector<std::string> inline_fields(const Settings& s) {
   std::vector<std::string> out;
   for (const auto& [key, value] : s.values())
     if (key.starts_with("model.") && key != "model.path" && key != "model.config" && key != "model.preset" &&
-        key != "model.weights")
+        key != "model.weights" && key != "model.adapter")
       out.push_back(key.substr(6));
   return out;
 }

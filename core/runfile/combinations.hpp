@@ -15,6 +15,9 @@ void validate_combinations(const Settings& s);
 /// recompute_every. Rules that read a key in `open` are not applied: a search still varies these keys.
 void validate_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open);
 
+/// True if the run trains adapters: [lora] starts new ones, model.adapter goes on with those of a folder.
+bool adapts(const Settings& s);
+
 /// Values of optimizer.min_lr and optimizer.warmup_steps, whose defaults depend on lr and train.steps.
 double min_lr(const Settings& s);
 std::uint64_t warmup_steps(const Settings& s);

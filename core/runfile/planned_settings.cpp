@@ -11,6 +11,9 @@
 
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
+#include "core/runfile/adapter_config.hpp"
+#include "core/runfile/combinations.hpp"
+#include "core/runfile/paths.hpp"
 #include "core/runfile/schema.hpp"
 #include "core/runfile/suggest.hpp"
 
@@ -114,14 +117,75 @@ void set_plan(const Settings& s, RunConfig& c) {
     memory.gradients_in = memory.optimizer_in;  // its CPU optimizer reads them there
 }
 
-/// The presence of [lora] switches to adapters. Rank 8 and alpha 16 are the defaults of the PEFT library.
-void set_lora(const Settings& s, RunConfig& c) {
-  if (!s.table_given("lora")) return;
+namespace {
+
+/// lora.targets as bits of RunSpec::lora_targets; sets `head` if lm_head is one of them.
+std::uint32_t targets_of(const Settings& s, bool& head) {
   const auto names = lora_target_names();
+  std::vector<std::string> targets{"q_proj", "v_proj"};
+  if (s.given("lora.targets")) {
+    targets.clear();
+    for (const Value& v : s.list("lora.targets")) targets.push_back(v.text);
+  }
+  std::uint32_t bits = 0;
+  for (const std::string& target : targets) {
+    if (target == "all-linear") {  // as peft names every matrix of a layer
+      bits |= (1u << names.size()) - 1;
+      continue;
+    }
+    if (target == "lm_head") {
+      head = true;
+      continue;
+    }
+    const auto found = std::find(names.begin(), names.end(), target);
+    if (found == names.end())
+      throw usage_error(
+          fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
+          fmt::format("expected \"all-linear\", or one or more of {}, lm_head", fmt::join(names, ", ")),
+          s.where("lora.targets"));
+    bits |= 1u << (found - names.begin());
+  }
+  return bits;
+}
+
+/// Throws if a key of [lora] says something else than the adapter that the run starts from.
+void require_settings_of_adapter(const Settings& s, const RunConfig& c, const AdapterConfig& from) {
+  const auto differs = [&](const char* key, const std::string& given, const std::string& of_adapter) {
+    throw usage_error(fmt::format("{} = {}, but the adapter in {} has {}", key, given,
+                                  escaped(c.adapter->string(), 4096), of_adapter),
+                      "remove the key: model.adapter defines it", s.where(key));
+  };
+  if (c.run.lora_rank != from.rank)
+    differs("lora.rank", std::to_string(c.run.lora_rank), std::to_string(from.rank));
+  if (c.lora.alpha != from.alpha)
+    differs("lora.alpha", fmt::format("{}", c.lora.alpha), fmt::format("{}", from.alpha));
+  if (c.lora.rslora != from.rslora)
+    differs("lora.rslora", fmt::format("{}", c.lora.rslora), fmt::format("{}", from.rslora));
+  if (c.run.lora_targets == from.targets) return;
+  std::vector<std::string> of_adapter;
+  for (std::size_t i = 0; i < lora_target_names().size(); ++i)
+    if (from.targets >> i & 1) of_adapter.push_back(lora_target_names()[i]);
+  differs("lora.targets", toml_value(s.values().at("lora.targets")),
+          fmt::format("{}", fmt::join(of_adapter, ", ")));
+}
+
+}  // namespace
+
+/// [lora] starts new adapters: rank 8 and alpha 16 are the defaults of the PEFT library. With model.adapter,
+/// rank, alpha, rslora and targets are those of its folder.
+void set_lora(const Settings& s, const fs::path& base, RunConfig& c) {
+  if (!adapts(s)) return;
+  std::optional<AdapterConfig> from;
+  if (s.given("model.adapter")) {
+    c.adapter = resolve_path(s.text("model.adapter"), base);
+    require_folder(*c.adapter, "model.adapter", s.where("model.adapter"));
+    from = read_adapter_config(*c.adapter / "adapter_config.json");
+    if (from->not_trainable) throw *from->not_trainable;
+  }
   c.run.mode = RunMode::kLora;
-  c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
-  c.lora.alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
-  c.lora.rslora = s.flag("lora.rslora");
+  c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : from ? from->rank : 8;
+  c.lora.alpha = s.given("lora.alpha") ? s.number("lora.alpha") : from ? from->alpha : 16;
+  c.lora.rslora = s.given("lora.rslora") || !from ? s.flag("lora.rslora") : from->rslora;
   // Trainers scale by lora_alpha / lora_rank.
   c.run.lora_alpha = c.lora.rslora ? c.lora.alpha * std::sqrt(c.run.lora_rank) : c.lora.alpha;
   MemoryPolicy& memory = c.run.memory;
@@ -131,30 +195,11 @@ void set_lora(const Settings& s, RunConfig& c) {
   if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
   memory.double_quantized = s.flag("lora.double_quant");
   memory.dora = s.flag("lora.dora");
-  if (s.given("lora.dropout")) memory.lora_dropout = s.number("lora.dropout");
-  std::vector<std::string> targets{"q_proj", "v_proj"};
-  if (s.given("lora.targets")) {
-    targets.clear();
-    for (const Value& v : s.list("lora.targets")) targets.push_back(v.text);
-  }
-  for (const std::string& target : targets) {
-    if (target == "all-linear") {  // as peft names every matrix of a layer
-      c.run.lora_targets |= (1u << names.size()) - 1;
-      continue;
-    }
-    if (target == "lm_head") {
-      memory.adapts_head = true;
-      continue;
-    }
-    const auto found = std::find(names.begin(), names.end(), target);
-    if (found == names.end())
-      throw usage_error(
-          fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
-          fmt::format("expected \"all-linear\", or one or more of {}, lm_head", fmt::join(names, ", ")),
-          s.where("lora.targets"));
-    c.run.lora_targets |= 1u << (found - names.begin());
-  }
+  memory.lora_dropout = s.given("lora.dropout") ? s.number("lora.dropout") : from ? from->dropout : 0;
+  c.run.lora_targets = s.given("lora.targets") || !from ? targets_of(s, memory.adapts_head) : from->targets;
+  if (from) require_settings_of_adapter(s, c, *from);
 }
+
 void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();

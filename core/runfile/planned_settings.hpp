@@ -9,8 +9,8 @@ namespace trainhost::runfile {
 void set_parallel(const Settings& s, RunConfig& c);
 /// Keys of [plan] replace what train.precision and the optimizer imply.
 void set_plan(const Settings& s, RunConfig& c);
-/// The presence of [lora] switches to adapters.
-void set_lora(const Settings& s, RunConfig& c);
+/// [lora] and model.adapter switch to adapters. `base`: the folder that relative paths refer to.
+void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c);
 /// Reads the result of set_plan() and set_lora(): some of it becomes options of the estimator.
 void set_framework(const Settings& s, RunConfig& c);
 

@@ -16,6 +16,7 @@
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/model/run_rules.hpp"
+#include "core/runfile/adapter_config.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/model_fields.hpp"
 #include "core/runfile/paths.hpp"
@@ -87,6 +88,27 @@ void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
         "a folder in the layout of Hugging Face has config.json, *.safetensors and tokenizer files", where);
   c.model = read_model_config(c.model_folder / "config.json");
   c.weights = weights_file(c.model_folder, where, "model.path");
+}
+
+/// Without a key that names a model, model.adapter names it: the folder that its config states, which PEFT
+/// reads relative to the current directory.
+void adopt_model_of_adapter(Settings& s, const fs::path& base) {
+  if (!s.given("model.adapter") || s.given("model.path") || s.given("model.config") ||
+      s.given("model.preset") || s.given("model.weights") || !inline_fields(s).empty())
+    return;
+  const Where where = s.where("model.adapter");
+  const fs::path folder = resolve_path(s.text("model.adapter"), base);
+  require_folder(folder, "model.adapter", where);
+  const std::string model = read_adapter_config(folder / "adapter_config.json").base;
+  std::error_code ec;
+  if (model.empty() || !fs::is_directory(model, ec))
+    throw usage_error(model.empty()
+                          ? "model.adapter: the adapter does not name its model"
+                          : fmt::format("model.adapter: the adapter is of the model \"{}\", which is "
+                                        "no folder here",
+                                        escaped(model, 4096)),
+                      "set model.path to the folder of that model", where);
+  s.set("model.path", text_value(fs::absolute(model).string(), where));
 }
 
 /// Exactly one of path, config, preset and inline fields; combinations.cpp has rejected mixtures.
@@ -347,6 +369,7 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
 RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const std::set<std::string>& open,
                   bool usual = false) {
   validate_combinations(s);
+  adopt_model_of_adapter(s, base);
   RunConfig c;
   c.file = file;
   set_model(s, base, c);
@@ -360,7 +383,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   set_memory(s, c);
   set_parallel(s, c);
   set_plan(s, c);
-  set_lora(s, c);
+  set_lora(s, base, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
   set_framework(s, c);

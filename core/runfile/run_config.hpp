@@ -64,7 +64,8 @@ struct OutputConfig {
   DType dtype = DType::kF32;  // of the weights in model/: kF32, kBF16 or kF16
 };
 
-/// [lora] as it was given, for adapter_config.json; what trainers need is in RunSpec.
+/// [lora] as it was given or as model.adapter defines it, for adapter_config.json; what trainers need is in
+/// RunSpec.
 struct LoraConfig {
   double alpha = 0;
   bool rslora = false;  // scale alpha / sqrt(rank) instead of alpha / rank
@@ -75,7 +76,9 @@ struct RunConfig {
   ModelSpec model;
   std::filesystem::path model_folder;            // of model.path or model.config; absolute; "" = not given
   std::optional<std::filesystem::path> weights;  // safetensors file or index; absolute
-  bool model_is_builtin = true;                  // no model config, preset or inline field given
+  std::optional<std::filesystem::path>
+      adapter;                   // model.adapter: folder of the adapter to start from; absolute
+  bool model_is_builtin = true;  // no model config, preset or inline field given
   DataConfig data;
   RunSpec run;  // shapes, types, optimizer, recomputation, parallelism, seed
   std::string precision = "fp32";

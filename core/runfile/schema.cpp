@@ -26,6 +26,7 @@ constexpr Key kKeys[] = {
     {"model.config", Type::kPath, "", 0, 0, "", "\"config.json\"", "path of a Hugging Face config.json; alternatives: preset, or the fields below"},
     {"model.preset", Type::kText, "", 0, 0, "", "\"llama-3-8b\"", "name of a built-in model; `trainhost models` lists them"},
     {"model.weights", Type::kPath, "", 0, 0, "", "\"model.safetensors\"", "initial weights, a safetensors file or index; default: random weights from train.seed"},
+    {"model.adapter", Type::kPath, "", 0, 0, "", "\"runs/SmolLM-135M/adapter\"", "PEFT folder of an adapter that is trained further: adapter_config.json and adapter_model.safetensors; it defines rank, alpha and targets of [lora]; without another key of the model, that of its base_model_name_or_path"},
     {"model.model_type", Type::kText, "", 0, 0, "", "\"llama\"", "llama, mistral, qwen2 or qwen3"},
     {"model.vocab_size", Type::kInteger, "", 1, kBig, "", "256", "vocabulary size in tokens"},
     {"model.hidden_size", Type::kInteger, "", 1, kBig, "", "96", "width of the residual stream"},

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/runfile/combinations.hpp"
+
 namespace trainhost::runfile {
 
 std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::uint64_t max_positions) {
@@ -27,7 +29,7 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
     assumed.push_back({key, toml_value(v)});
     s.set(key, std::move(v));
   };
-  if (usual || s.table_given("lora")) assume("train.precision", text_value("bf16"));
+  if (usual || adapts(s)) assume("train.precision", text_value("bf16"));
   const std::string framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if ((framework == "fsdp2" || framework == "torchtitan" || framework == "torchtune" ||
        framework == "litgpt") &&
@@ -45,7 +47,7 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
     assume("train.micro_batch", integer(2));
     assume("train.grad_accum", integer(8));
     if (!s.given("train.steps")) assume("train.epochs", number(3));
-    assume("optimizer.lr", number(s.table_given("lora") ? 2e-4 : 2e-5));
+    assume("optimizer.lr", number(adapts(s) ? 2e-4 : 2e-5));
     Value betas;
     betas.kind = Value::Kind::kList;
     betas.items = {number(0.9), number(0.999)};

@@ -1,7 +1,10 @@
 // See adapter_files.hpp.
 #include "core/training/adapter_files.hpp"
 
+#include <fmt/format.h>
+
 #include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"
 #include "core/training/model_state.hpp"
@@ -9,6 +12,36 @@
 namespace trainhost::training {
 
 namespace fs = std::filesystem;
+
+namespace {
+constexpr const char* kFrozenWeights = "frozen_weights";  // in the metadata of the tensors
+}  // namespace
+
+std::string frozen_weights_of(const checkpoint::WeightSource& adapter) {
+  const auto& metadata = adapter.files().front().metadata();
+  const auto stated = metadata.find(kFrozenWeights);
+  return stated == metadata.end() ? std::string() : stated->second;
+}
+
+void require_adapter(const runfile::RunConfig& c) {
+  checkpoint::WeightSource(*c.adapter / kAdapterTensors).require(adapter_tensors(c.model, c.run), false);
+}
+
+void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
+                  std::span<float> scratch) {
+  const fs::path file = *c.adapter / kAdapterTensors;
+  const std::string trained_on = frozen_weights_of(checkpoint::WeightSource(file));
+  if (trained_on.empty() && !c.weights)
+    throw usage_error(fmt::format("the adapter in {} would be trained over random weights",
+                                  escaped(c.adapter->string(), 4096)),
+                      "set model.path to the folder of its model");
+  if (!trained_on.empty() && trained_on != frozen_content)
+    throw usage_error(
+        fmt::format("the adapter in {} was trained on other weights: on '{}', and those of the run are '{}'",
+                    escaped(c.adapter->string(), 4096), escaped(trained_on, 200), frozen_content),
+        "set model.path to the folder of the weights that it was trained on");
+  load_tensors(s, plugin::Scope::kAdapter, adapter_tensors(c.model, c.run), false, file, scratch);
+}
 
 std::string adapter_config_json(const runfile::RunConfig& c) {
   JsonValue j = JsonValue::object();
@@ -23,7 +56,7 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
   // PEFT states a whole number; another one is a float in its files too.
   const auto whole = static_cast<std::int64_t>(c.lora.alpha);
   j["lora_alpha"] = static_cast<double>(whole) == c.lora.alpha ? JsonValue(whole) : JsonValue(c.lora.alpha);
-  j["lora_dropout"] = 0.0;
+  j["lora_dropout"] = c.run.memory.lora_dropout;
   j["peft_type"] = "LORA";
   j["r"] = static_cast<std::int64_t>(c.run.lora_rank);
   JsonValue targets = JsonValue::array();
@@ -38,9 +71,8 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
 
 void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
                    const fs::path& dir) {
-  checkpoint::ModelFiles files{"adapter_config.json", "adapter_model.safetensors",
-                               checkpoint::kPyTorchFormat};
-  files.metadata["frozen_weights"] = frozen_content;
+  checkpoint::ModelFiles files{"adapter_config.json", kAdapterTensors, checkpoint::kPyTorchFormat};
+  files.metadata[kFrozenWeights] = frozen_content;
   checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s, c)(0),
                               {}, files);
 }

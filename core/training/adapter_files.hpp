@@ -1,13 +1,31 @@
-// Adapters as files of the PEFT library: adapter_config.json and adapter_model.safetensors. Written at the
-// end of a run that trains adapters, read to fold them into the weights of their model.
+// Adapters as files of the PEFT library: adapter_config.json (read by core/runfile/adapter_config.hpp) and
+// adapter_model.safetensors. Written at the end of a run that trains adapters, read to train them further and
+// to fold them into the weights of their model.
 #pragma once
 #include <filesystem>
+#include <span>
 #include <string>
 
+#include "core/checkpoint/safetensors.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::training {
+
+inline constexpr const char* kAdapterTensors = "adapter_model.safetensors";
+
+/// What the adapter states about the weights that it was trained on, as load_frozen_weights() returns it; ""
+/// if it states nothing, as PEFT does.
+std::string frozen_weights_of(const checkpoint::WeightSource& adapter);
+
+/// Throws usage_error if the tensors of model.adapter are not those of the run's adapters: other names,
+/// shapes or types. Reads no values.
+void require_adapter(const runfile::RunConfig& c);
+
+/// Loads model.adapter into the session. `frozen_content`: of load_frozen_weights(); throws usage_error if
+/// the adapter was trained on other weights.
+void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
+                  std::span<float> scratch);
 
 /// Writes the adapters of the session to the folder `dir`, completely or not at all. `frozen_content`
 /// (load_frozen_weights()) is kept in the metadata of the tensors, so that merging into other weights can be
@@ -19,7 +37,7 @@ void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::s
 std::string adapter_config_json(const runfile::RunConfig& c);
 
 struct MergeRequest {
-  std::filesystem::path adapter;  // folder with adapter_config.json
+  std::filesystem::path adapter;  // folder with adapter_config.json, or of the run that wrote it
   std::filesystem::path model;    // folder of the model; "" = base_model_name_or_path of the adapter
   std::filesystem::path output;   // folder of the merged model; must not exist
 };

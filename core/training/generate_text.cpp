@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -12,7 +13,9 @@
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/host_buffers.hpp"
 #include "core/process/host_info.hpp"
+#include "core/runfile/adapter_config.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/merged_weights.hpp"
 #include "core/training/model_state.hpp"
 
 namespace trainhost::training {
@@ -20,13 +23,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path model_dir(const fs::path& dir) {
-  // output.dir of a run has the model in model/.
+/// The folder with the weights; for an adapter that of its model, and `merged` reads both.
+fs::path model_dir(const fs::path& dir, std::optional<MergedWeights>& merged) {
+  // output.dir of a run has the model in model/, or an adapter in adapter/.
   for (const fs::path& d : {dir / "model", dir})
     if (fs::exists(d / "config.json")) return d;
-  throw usage_error(fmt::format("{} contains no model: config.json and model/config.json are missing",
-                                escaped(dir.string())),
-                    "give the output.dir of a run or a model directory in Hugging Face layout");
+  if (const std::optional<fs::path> adapter = runfile::adapter_folder(dir)) {
+    merged.emplace(*adapter, fs::path());
+    return merged->folder();
+  }
+  throw usage_error(
+      fmt::format("{} contains no model: config.json and model/config.json are missing",
+                  escaped(dir.string())),
+      "give the output.dir of a run, a model directory in Hugging Face layout, or an adapter of PEFT");
+}
+
+void load_weights(plugin::Session& s, const ModelSpec& m, const fs::path& dir,
+                  std::optional<MergedWeights>& merged, std::span<float> scratch) {
+  if (!merged) return load_tensors(s, plugin::Scope::kWeights, m, dir, scratch);
+  merged->require_weights_of_adapter(scratch);
+  merged->stream(scratch, [&](const TensorInfo& t, std::uint64_t first, std::span<const float> values) {
+    s.load(plugin::Scope::kWeights,
+           {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
+  });
 }
 
 std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
@@ -60,7 +79,8 @@ std::uint32_t context_of(const fs::path& dir, const ModelSpec& m) {
 
 void generate(const GenerateRequest& r, plugin::Registry& registry,
               const std::function<void(const std::string&)>& emit) {
-  fs::path dir = model_dir(r.dir);
+  std::optional<MergedWeights> merged;
+  const fs::path dir = model_dir(r.dir, merged);
   ModelSpec m = runfile::read_model_config(dir / "config.json");
   if (!trainable_family(m.family))
     throw usage_error(fmt::format("{} has the model family '{}', which no trainer supports",
@@ -85,7 +105,7 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
   planning::HostBlock staging(registry.ledger(), planning::plan_host_buffers(m, spec, 0).staging_bytes,
                               "host.staging");
   // The staging buffer is needed for loading, and afterwards holds the logits of one token.
-  load_tensors(*session, plugin::Scope::kWeights, m, dir, staging.as<float>());
+  load_weights(*session, m, dir, merged, staging.as<float>());
   // Nothing is left to initialize; init() makes the session ready.
   session->init(0);
   // As Hugging Face software does: special tokens of the prompt are found, and begin tokens put in front.

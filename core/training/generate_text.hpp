@@ -12,7 +12,7 @@
 namespace trainhost::training {
 
 struct GenerateRequest {
-  std::filesystem::path dir;  // a run's output.dir, or a directory with config.json and model.safetensors
+  std::filesystem::path dir;  // a run's output.dir, a model directory, or an adapter of PEFT
   std::string prompt;
   std::string backend = "auto";
   /// Tokens that the model attends to; 0: max_length of generation_config.json, else at most 1024.

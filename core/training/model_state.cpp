@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/base/checked.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"

@@ -14,6 +14,7 @@
 #include "core/planning/error_context.hpp"
 #include "core/planning/make_plan.hpp"
 #include "core/planning/resolve_run.hpp"
+#include "core/training/adapter_files.hpp"
 #include "core/training/run_folder.hpp"
 #include "core/training/run_status.hpp"
 #include "core/training/training_run.hpp"
@@ -94,6 +95,7 @@ void TrainingRun::plan() {
 /// checkpoints; the lock rejects the second one. The disk must have space for all that the run will write: a
 /// run of days must not fail at its first checkpoint.
 bool TrainingRun::open_output() {
+  if (config_.adapter) require_adapter(config_);  // before the folder is created
   const fs::path named = config_.output.dir;
   const RunFolder folder = select_run_folder(
       config_.output,
@@ -157,8 +159,8 @@ void TrainingRun::set_steps(std::uint64_t samples) {
   config_.steps = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(steps));
   if (!config_.given.count("optimizer.warmup_steps"))
     config_.optimizer.warmup_steps = runfile::default_warmup_steps(config_.steps);
-  report(fmt::format("train.epochs = {}: {} steps of {} sequences; the data has {} sequences",
-                     config_.epochs, format_count(config_.steps), per_step, format_count(samples)));
+  report(fmt::format("train.epochs = {}: {} steps of {} sequences; the data has {} sequences", config_.epochs,
+                     format_count(config_.steps), per_step, format_count(samples)));
 }
 
 /// Allocates the host's buffers and the session, and sets its weights. Buffers come from the ledger, so they
@@ -203,6 +205,8 @@ void TrainingRun::start_session(bool from_checkpoint, const std::function<void(c
   if (from_checkpoint)
     progress = resume_checkpoint(*session_, config_, source_.content, *store_, staging_->as<float>(), say,
                                  frozen_content_);
+  else if (config_.adapter)
+    load_adapter(*session_, config_, frozen_content_, staging_->as<float>());
   else if (config_.weights && !trains_adapters(config_.run))
     load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
   session_->init(config_.run.seed);  // random values for every tensor that was not loaded
@@ -224,6 +228,7 @@ std::string TrainingRun::weights_message() const {
   if (resumes_)
     return fmt::format("{}: checkpoint of step {}; resuming after it",
                        trains_adapters(config_.run) ? "adapters" : "weights", first_step_);
+  if (config_.adapter) return "adapters: loaded from " + escaped(config_.adapter->string(), 4096);
   if (config_.weights) return "weights: loaded from " + escaped(config_.weights->string(), 4096);
   std::string text = fmt::format("weights: random, train.seed {}", config_.run.seed);
   if (const std::optional<fs::path> file = runfile::weights_beside(config_.model_folder))
@@ -246,8 +251,7 @@ void TrainingRun::open_metrics() {
   events_.emplace(metrics, resumes_, options_.events);
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, device_,
                  observer_.plan_json(plan_), first_step_);
-  std::string text =
-      fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.tokens));
+  std::string text = fmt::format("data {}: {} tokens", escaped(source_.name), format_count(source_.tokens));
   if (source_.entropy_nats)
     text += fmt::format(
         "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",

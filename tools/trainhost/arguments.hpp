@@ -35,6 +35,7 @@ struct TrainArguments {
 struct FinetuneArguments : TrainArguments {
   std::string folder;             // model.path
   std::vector<std::string> data;  // data.train; at least one
+  std::string adapter;            // model.adapter; "" = none
   bool lora = false;
 };
 

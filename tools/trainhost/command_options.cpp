@@ -151,8 +151,11 @@ void add_finetune(Parser& p) {
       "these settings, and --set changes each: --set train.epochs=1 --set optimizer.lr=1e-5.");
   add_text(*app, "MODEL", a->folder, "(required)", "Train the model in this folder.")->required();
   app->add_option("DATA", a->data, "Train on these files.")->option_text("(required)")->required();
-  app->add_flag("--lora", a->lora,
-                "Train adapters of rank 16 (alpha 32) on every matrix of the layers, not the weights.");
+  CLI::Option* lora =
+      app->add_flag("--lora", a->lora,
+                    "Train adapters of rank 16 (alpha 32) on every matrix of the layers, not the weights.");
+  add_text(*app, "--adapter", a->adapter, "DIR", "Train the adapter in this PEFT folder further.")
+      ->excludes(lora);
   add_repeatable(*app, "--set", a->common.settings, "KEY=VALUE",
                  "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
   add_common(*app, a->common, kBackend | kPlugins);

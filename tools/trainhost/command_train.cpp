@@ -85,6 +85,7 @@ Exit run(const FinetuneArguments& a) {
   settings.push_back("data.train=[" + files + "]");
   if (a.lora)
     settings.insert(settings.end(), {"lora.rank=16", "lora.alpha=32", "lora.targets=\"all-linear\""});
+  if (!a.adapter.empty()) settings.push_back("model.adapter=" + json_string(a.adapter));
   t.common.settings.insert(t.common.settings.begin(), settings.begin(), settings.end());
   return run(t);
 }

@@ -92,6 +92,10 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     f.write(name, "x");
   for (const char* config : {"config.json", "SmolLM-135M/config.json"})
     f.write(config, testing::small_config());
+  f.write("runs/SmolLM-135M/adapter/adapter_config.json",
+          R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"],
+              "base_model_name_or_path": ")" +
+              f.path().string() + "/SmolLM-135M\"}");
   const std::string text = init_text();
   std::string table;
   std::size_t uncommented = 0;

@@ -42,6 +42,35 @@ json done_of(const std::string& lines) {
   return done;
 }
 
+/// A run over the weights of gqa-tied that starts from the adapter in `folder`.
+std::vector<std::string> continued(const fs::path& folder, const fs::path& out,
+                                   const std::vector<std::string>& more = {}) {
+  std::vector<std::string> w = {"train", (kRuns / "gqa-tied/run.toml").string(), "--json", "-q"};
+  std::vector<std::string> settings = {"model.adapter=" + folder.string(),
+                                       "output.dir=" + out.string(),
+                                       "train.backend=cpu",
+                                       "train.precision=fp32",
+                                       "train.micro_batch=2",
+                                       "train.grad_accum=1",
+                                       "train.steps=20",
+                                       "optimizer.schedule=constant",
+                                       "optimizer.warmup_steps=0",
+                                       "optimizer.grad_clip=0.5"};
+  settings.insert(settings.end(), more.begin(), more.end());
+  for (const std::string& s : settings) w.insert(w.end(), {"--set", s});
+  return w;
+}
+
+/// The adapter of PEFT with other values of adapter_config.json; null removes a key.
+fs::path changed_adapter(const TemporaryDirectory& tmp, const json& changes) {
+  json config = json::parse(read_file(kRuns / "lora/adapter_config.json"));
+  config.merge_patch(changes);
+  tmp.write("changed/adapter_config.json", config.dump(2));
+  fs::copy_file(kRuns / "lora/adapter_model.safetensors", tmp / "changed/adapter_model.safetensors",
+                fs::copy_options::overwrite_existing);
+  return tmp / "changed";
+}
+
 /// A tensor of a safetensors file.
 std::vector<float> tensor(const fs::path& file, const std::string& name) {
   return read_tensors(file).at(name);
@@ -177,6 +206,83 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trai
                                      "-o", (tmp.path() / "n").string()});
   BOOST_TEST(shape.code == 2);
   BOOST_TEST(!fs::exists(tmp.path() / "n"));
+}
+
+// The settings of tests/interop/peft_lora.py, whose losses are of float64.
+BOOST_AUTO_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does) {
+  TemporaryDirectory tmp;
+  const json expected = json::parse(read_file(kRuns / "lora/expected.json"));
+  const Outcome r = run_program(continued(kRuns / "lora", tmp / "out"));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  std::istringstream in(r.out);
+  std::size_t steps = 0;
+  for (std::string line; std::getline(in, line);) {
+    const json j = json::parse(line);
+    if (j["event"] != "step") continue;
+    const double loss = expected["loss"][steps++];
+    BOOST_TEST(std::abs(j["loss"].get<double>() - loss) <= 2e-5, "step " << steps << " " << line);
+  }
+  BOOST_TEST(steps == 20u);
+  for (const auto& [name, values] : read_tensors(tmp / "out/adapter/adapter_model.safetensors")) {
+    double squares = 0;
+    for (const float v : values) squares += double(v) * v;
+    const double l2 = expected["final_weights"][name]["l2"];
+    BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-3 * l2, name);
+  }
+  const json config = json::parse(read_file(tmp / "out/adapter/adapter_config.json"));
+  BOOST_TEST(config["r"] == 3);
+  BOOST_TEST(config["lora_alpha"] == 12);
+  BOOST_TEST(config["use_rslora"] == true);
+  BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}));
+
+  // It goes on with its own result, whose base it names.
+  const Outcome on = run_program({"train", "-q", "--set", "model.adapter=" + (tmp / "out/adapter").string(),
+                                  "--set", "data.train=" + (kRuns / "gqa-tied/tokens.bin").string(), "--set",
+                                  "data.seq_len=64", "--set", "train.steps=1", "--set", "train.backend=cpu",
+                                  "--set", "output.dir=" + (tmp / "on").string()});
+  BOOST_TEST(on.code == 0, on.err);
+  const Outcome lists = run_program({"generate", (tmp / "out").string(), "--prompt", "a"});
+  BOOST_TEST(lists.err.find("tokenizer") != std::string::npos, lists.err);  // the model of 96 tokens has none
+}
+
+BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_before_anything_is_written) {
+  TemporaryDirectory tmp;
+  const auto refused = [&](const fs::path& adapter, const std::vector<std::string>& more,
+                           const std::string& text) {
+    const Outcome r = run_program(continued(adapter, tmp / "out", more));
+    BOOST_TEST(r.code == 2, text);
+    BOOST_TEST(r.err.find(text) != std::string::npos, "expected '" << text << "', got " << r.err);
+    BOOST_TEST(!fs::exists(tmp / "out"), text);
+  };
+  const fs::path lora = kRuns / "lora";
+  refused(lora, {"lora.rank=4"}, "lora.rank = 4, but the adapter in");
+  refused(lora, {"lora.alpha=3"}, "has 12");
+  refused(lora, {"lora.rslora=false"}, "lora.rslora = false");
+  refused(lora, {"lora.targets=[\"q_proj\"]"}, "has q_proj, v_proj, o_proj, up_proj, down_proj");
+  refused(tmp / "absent", {}, "model.adapter");
+  refused(kRuns / "mha", {}, "adapter_config.json");
+  refused(changed_adapter(tmp, {{"r", 4}}), {}, "with a different shape");
+  refused(changed_adapter(tmp, {{"target_modules", {"q_proj"}}}), {}, "not part of the model");
+  refused(changed_adapter(tmp, {{"target_modules", {"q_proj", "qkv"}}}), {}, "target_modules: \"qkv\"");
+  refused(changed_adapter(tmp, {{"target_modules", ".*q_proj"}}), {}, "no list of matrices");
+  refused(changed_adapter(tmp, {{"layers_to_transform", {0}}}), {}, "layers_to_transform is set");
+  refused(changed_adapter(tmp, {{"rank_pattern", {{"q_proj", 4}}}}), {}, "rank_pattern is set");
+  refused(changed_adapter(tmp, {{"peft_type", "IA3"}}), {}, "peft_type = \"IA3\"");
+  refused(changed_adapter(tmp, {{"r", 0}}), {}, "r: expected a whole number");
+  refused(changed_adapter(tmp, {{"lora_alpha", "x"}}), {}, "lora_alpha: expected a positive number");
+  refused(changed_adapter(tmp, {{"lora_dropout", 1}}), {}, "lora_dropout: expected");
+  tmp.write("changed/adapter_config.json", "{");
+  refused(tmp / "changed", {}, "adapter_config.json");
+  // The base of another shape, and no base at all.
+  const Outcome mha =
+      run_program({"train", "-q", "--set", "model.config=" + (kRuns / "mha/config.json").string(), "--set",
+                   "model.adapter=" + lora.string(), "--set", "output.dir=" + (tmp / "out").string()});
+  BOOST_TEST(mha.code == 2);
+  BOOST_TEST(mha.err.find("lora_A.weight") != std::string::npos, mha.err);
+  const Outcome alone = run_program({"train", "-q", "--set", "model.adapter=" + lora.string()});
+  BOOST_TEST(alone.code == 2);
+  BOOST_TEST(alone.err.find("no folder here") != std::string::npos, alone.err);
+  BOOST_TEST(!fs::exists(tmp / "out"));
 }
 
 BOOST_AUTO_TEST_CASE(what_can_only_be_planned_is_refused_with_its_key) {

@@ -94,6 +94,39 @@ BOOST_AUTO_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder) {
   BOOST_TEST(config["lora_alpha"] == 32.0);
   BOOST_TEST(config["target_modules"].size() == 7u);
   BOOST_TEST(config["base_model_name_or_path"] == model.string());
+
+  // The adapter is trained further: from the loss that it had reached.
+  const Outcome more =
+      run_program(arguments(model, text, tmp / "more", {"--adapter", (tmp / "out/adapter").string()}));
+  BOOST_REQUIRE_MESSAGE(more.code == 0, more.err);
+  BOOST_TEST(more.err.find("adapters: loaded from " + (tmp / "out/adapter").string()) != more.err.npos,
+             more.err);
+  BOOST_TEST(more.err.find("optimizer.lr = 0.0002") != more.err.npos, more.err);
+  BOOST_TEST(read_file(tmp / "more/adapter/adapter_config.json") ==
+             read_file(tmp / "out/adapter/adapter_config.json"));
+  BOOST_TEST(read_file(tmp / "more/adapter/adapter_model.safetensors") !=
+             read_file(tmp / "out/adapter/adapter_model.safetensors"));
+  const Outcome both = run_program(arguments(model, text, tmp / "both", {"--lora", "--adapter", "x"}));
+  BOOST_TEST(both.code == 2);
+
+  // generate folds it into the weights that its config names, and merge writes the same model.
+  const auto generated = [](const fs::path& dir) {
+    return run_program({"generate", dir.string(), "--prompt", "aaaa", "--tokens", "12", "--temperature", "0",
+                        "--backend", "cpu"});
+  };
+  const Outcome text_of_adapter = generated(tmp / "more");
+  BOOST_REQUIRE_MESSAGE(text_of_adapter.code == 0, text_of_adapter.err);
+  BOOST_REQUIRE(run_program({"merge", (tmp / "more").string(), "-o", (tmp / "merged").string()}).code == 0);
+  BOOST_TEST(text_of_adapter.out == generated(tmp / "merged").out);
+  BOOST_TEST(text_of_adapter.out == generated(tmp / "more/adapter").out);
+
+  // Another base: the model that an unrelated run would leave.
+  fs::remove_all(tmp / "other");
+  fs::copy(tmp / "merged", tmp / "other");
+  const Outcome other =
+      run_program(arguments(tmp / "other", text, tmp / "x", {"--adapter", (tmp / "out/adapter").string()}));
+  BOOST_TEST(other.code == 2);
+  BOOST_TEST(other.err.find("was trained on other weights") != other.err.npos, other.err);
 }
 
 // What `data show` prints is what training reads: the records in the tokens of the model.

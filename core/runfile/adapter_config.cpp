@@ -1,0 +1,164 @@
+// See adapter_config.hpp. The keys are those of peft.LoraConfig, whose defaults hold for absent ones.
+#include "core/runfile/adapter_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/run_config.hpp"
+
+namespace trainhost::runfile {
+namespace {
+
+constexpr std::uint64_t kMaxAdapterConfigBytes = 16u << 20;
+constexpr const char* kUsePeft = "merge it with PEFT: merge_and_unload()";
+
+/// Null, false, "", "none", 0, [] and {}: the key has no effect.
+bool is_neutral(const JsonValue& v) {
+  switch (v.kind) {
+    case JsonValue::Kind::kNull:
+      return true;
+    case JsonValue::Kind::kBool:
+      return !v.boolean;
+    case JsonValue::Kind::kInteger:
+    case JsonValue::Kind::kNumber:
+      return v.number == 0;
+    case JsonValue::Kind::kString:
+      return v.string.empty() || v.string == "none";
+    case JsonValue::Kind::kArray:
+      return v.elements.empty();
+    case JsonValue::Kind::kObject:
+      return v.members.empty();
+  }
+  return false;
+}
+
+class AdapterReader {
+ public:
+  AdapterReader(const std::string& text, const std::string& name)
+      : name_(name), positions_(text, name), json_(parse(text)) {}
+
+  AdapterConfig read() {
+    if (json_.text_of("peft_type") != "LORA")
+      fail(json_.find("peft_type"),
+           fmt::format("peft_type = \"{}\": only LORA adapters can be read",
+                       escaped(json_.text_of("peft_type"), 80)),
+           kUsePeft);
+    require_plain_lora();
+    AdapterConfig c;
+    const JsonValue *r = json_.find("r"), *alpha = json_.find("lora_alpha"),
+                    *dropout = json_.find("lora_dropout"), *rslora = json_.find("use_rslora");
+    if (!r || r->kind != JsonValue::Kind::kInteger || r->integer < 1 || r->integer > 65536)
+      fail(r, "r: expected a whole number from 1 to 65536", "");
+    if (!alpha || !is_number(*alpha) || !std::isfinite(alpha->number) || alpha->number <= 0)
+      fail(alpha, "lora_alpha: expected a positive number", "");
+    if (dropout && !is_neutral(*dropout) &&
+        (!is_number(*dropout) || !(dropout->number > 0 && dropout->number < 1)))
+      fail(dropout, "lora_dropout: expected a number from 0 to 1, 1 excluded", "");
+    c.rank = static_cast<std::uint32_t>(r->integer);
+    c.alpha = alpha->number;
+    c.rslora = rslora && rslora->boolean;
+    c.dropout = dropout && is_number(*dropout) ? dropout->number : 0;
+    c.base = std::string(json_.text_of("base_model_name_or_path"));
+    read_targets(c);
+    return c;
+  }
+
+ private:
+  static bool is_number(const JsonValue& v) {
+    return v.kind == JsonValue::Kind::kInteger || v.kind == JsonValue::Kind::kNumber;
+  }
+
+  JsonValue parse(const std::string& text) const {
+    try {
+      return parse_json(text);
+    } catch (const JsonError& e) {
+      throw usage_error(fmt::format("{}: {}", escaped(name_, 4096), e.what()), "PEFT writes this file");
+    }
+  }
+
+  Error error(const JsonValue* at, const std::string& message, const std::string& hint) {
+    return usage_error(message, hint, at ? positions_.where(at->begin) : Where{name_});
+  }
+  [[noreturn]] void fail(const JsonValue* at, const std::string& message, const std::string& hint) {
+    throw error(at, message, hint);
+  }
+
+  void require_plain_lora() {
+    // Keys that change what an adapter computes, or that name trained tensors besides A and B.
+    for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias",
+                            "modules_to_save", "rank_pattern", "alpha_pattern", "layer_replication",
+                            "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
+                            "arrow_config", "velora_config", "kasa_config", "monteclora_config"})
+      if (const JsonValue* v = json_.find(key); v && !is_neutral(*v))
+        fail(v, fmt::format("{} is set: trainhost does not apply such an adapter", key), kUsePeft);
+    // These replace the weights of the model before training.
+    if (const JsonValue* init = json_.find("init_lora_weights"); init && init->is_string())
+      for (const char* kind : {"pissa", "olora", "loftq", "corda", "lora_ga"})
+        if (init->string.starts_with(kind))
+          fail(init,
+               fmt::format("init_lora_weights = \"{}\" changes the weights of the model",
+                           escaped(init->string, 80)),
+               kUsePeft);
+  }
+
+  void read_targets(AdapterConfig& c) {
+    const auto not_trainable = [&](const JsonValue* at, const std::string& what) {
+      if (!c.not_trainable)
+        c.not_trainable.emplace(
+            error(at, what + ": trainhost trains an adapter of the same matrices in every layer",
+                  "`trainhost merge` folds it into the weights; train a new adapter of the merged model"));
+    };
+    for (const char* key : {"layers_to_transform", "layers_pattern", "exclude_modules"})
+      if (const JsonValue* v = json_.find(key); v && !is_neutral(*v))
+        not_trainable(v, fmt::format("{} is set", key));
+    const JsonValue* targets = json_.find("target_modules");
+    const auto names = lora_target_names();
+    if (targets && targets->is_string() && targets->string == "all-linear") {
+      c.targets = (1u << names.size()) - 1;
+      return;
+    }
+    if (!targets || !targets->is_array() || targets->elements.empty())
+      return not_trainable(targets, "target_modules is no list of matrices");
+    for (const JsonValue& t : targets->elements) {
+      const auto found = t.is_string() ? std::find(names.begin(), names.end(), t.string) : names.end();
+      if (found == names.end())
+        not_trainable(
+            &t, fmt::format("target_modules: \"{}\" is not one of {}", escaped(t.string, 80), joined(names)));
+      else
+        c.targets |= 1u << (found - names.begin());
+    }
+  }
+
+  static std::string joined(std::span<const std::string> names) {
+    std::string all;
+    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+    return all;
+  }
+
+  std::string name_;
+  JsonPositions positions_;
+  JsonValue json_;
+};
+
+}  // namespace
+
+double AdapterConfig::scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : rank); }
+
+AdapterConfig read_adapter_config(const std::filesystem::path& file) {
+  const std::string text = read_text_file(file, kMaxAdapterConfigBytes, "adapter", Where{});
+  return AdapterReader(text, file.string()).read();
+}
+
+std::optional<std::filesystem::path> adapter_folder(const std::filesystem::path& dir) {
+  std::error_code ec;
+  for (const std::filesystem::path& d : {dir, dir / "adapter"})
+    if (std::filesystem::is_regular_file(d / "adapter_config.json", ec)) return d;
+  return std::nullopt;
+}
+
+}  // namespace trainhost::runfile
