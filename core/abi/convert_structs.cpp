@@ -175,6 +175,8 @@ th_run to_c(const RunSpec& r) {
   c.dt_frozen = static_cast<std::uint32_t>(memory.frozen);
   c.dt_kv_cache = static_cast<std::uint32_t>(memory.kv_cache);
   c.kv_page = memory.kv_page;
+  c.trainable = r.trainable.empty() ? nullptr : r.trainable.c_str();
+  c.lora_dropout = memory.lora_dropout;
   return c;
 }
 
@@ -238,6 +240,8 @@ RunSpec from_c(const th_run& c) {
   TH_READ(dt_frozen, r.memory.frozen = enum_or(c.dt_frozen, DType::kI4, DType::kNone));
   TH_READ(dt_kv_cache, r.memory.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
   TH_READ(kv_page, r.memory.kv_page = set_or(c.kv_page, 1u));
+  TH_READ(trainable, r.trainable = c.trainable ? c.trainable : "");
+  TH_READ(lora_dropout, r.memory.lora_dropout = c.lora_dropout);
 #undef TH_READ
   return r;
 }

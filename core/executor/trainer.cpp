@@ -32,6 +32,8 @@ void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   if (const PlannedOnly b = planned_only_setting(r)) reject(b.key + " = " + b.value);
   // The kernels of kernels.hpp have no product of an adapter.
   if (r.mode == RunMode::kLora) reject("it trains no adapters ([lora])");
+  // They compute every gradient.
+  if (!r.trainable.empty()) reject("it trains all weights (train.freeze, train.only)");
 }
 
 }  // namespace trainhost::executor

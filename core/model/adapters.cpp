@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/checked.hpp"
+#include "core/model/trainable.hpp"
 
 namespace trainhost {
 namespace {
@@ -114,10 +115,22 @@ std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r) {
 }
 
 std::vector<TensorInfo> trained_tensors(const ModelSpec& m, const RunSpec& r) {
+  if (trains_adapters(r)) return adapter_tensors(m, r);
+  std::vector<TensorInfo> out = tensors(m);
+  std::erase_if(out, [&](const TensorInfo& t) { return !is_trained(r, t.name); });
+  return out;
+}
+
+std::vector<TensorInfo> saved_tensors(const ModelSpec& m, const RunSpec& r) {
   return trains_adapters(r) ? adapter_tensors(m, r) : tensors(m);
 }
 
 std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
+  if (!r.trainable.empty()) {
+    std::uint64_t sum = 0;
+    for (const TensorInfo& t : trained_tensors(m, r)) sum = checked_add(sum, t.elements());
+    return sum;
+  }
   if (!trains_adapters(r)) return count_parameters(m).total;
   std::uint64_t per_layer = 0;
   for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
@@ -126,6 +139,10 @@ std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
     per_layer = checked_add(per_layer, checked_mul(columns, r.lora_rank));
   }
   return checked_mul(m.layers, per_layer);
+}
+
+std::uint64_t count_saved_parameters(const ModelSpec& m, const RunSpec& r) {
+  return trains_adapters(r) ? count_trained_parameters(m, r) : count_parameters(m).total;
 }
 
 }  // namespace trainhost

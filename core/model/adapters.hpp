@@ -54,9 +54,14 @@ double adapter_scale(const RunSpec& r);
 std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r);
 /// tensors(m), then adapter_tensors(m, r): everything that a trainer has in memory.
 std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r);
-/// The tensors that the run changes, hence those of its checkpoints: the adapters, or tensors(m).
+/// The tensors that the run changes, hence those with moments: the adapters, or those of tensors(m) that
+/// train.freeze and train.only leave.
 std::vector<TensorInfo> trained_tensors(const ModelSpec& m, const RunSpec& r);
-/// The number of their elements, in closed form.
+/// The tensors whose values a checkpoint has: the adapters, or tensors(m), frozen ones included.
+std::vector<TensorInfo> saved_tensors(const ModelSpec& m, const RunSpec& r);
+/// The number of elements of trained_tensors(), in closed form where the run has no rules about tensors.
 std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r);
+/// The number of elements of saved_tensors(), in closed form.
+std::uint64_t count_saved_parameters(const ModelSpec& m, const RunSpec& r);
 
 }  // namespace trainhost

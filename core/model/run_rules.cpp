@@ -84,6 +84,10 @@ std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
       {!adapts && memory.frozen != DType::kNone, "lora.base", adapters},
       {!adapts && memory.dora, "lora.dora", adapters},
       {memory.double_quantized && !(adapts && nf4), "lora.double_quant", " needs lora.base = \"nf4\""},
+      {(adapts || infers) && !r.trainable.empty(),
+       r.trainable.starts_with("-*\n+") ? "train.only" : "train.freeze",
+       adapts ? " has no effect on adapters: they are trained, and all weights of the model are frozen"
+              : none},
       {!infers && memory.kv_cache != DType::kNone, "plan.kv_cache", inference},
       {!infers && memory.kv_page > 1, "plan.kv_page", inference},
       {!infers && memory.prefill_chunk != 0, "plan.prefill_chunk", inference},

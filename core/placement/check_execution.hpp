@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model/adapters.hpp"
+#include "core/model/trainable.hpp"
 #include "core/placement/check_arena.hpp"
 #include "core/placement/check_findings.hpp"
 #include "core/placement/check_params.hpp"
@@ -263,9 +264,18 @@ class ValueRun {
     params_.contribute(i_, b, o_->flags & kFirstWrite, first_micro_);
     write(b);
   }
+  /// Whether the run trains the model's own tensor of that role.
+  bool is_trained_role(TensorRole role, std::int32_t layer) const {
+    if (trains_adapters(p_.run)) return false;
+    if (p_.run.trainable.empty()) return true;
+    for (const TensorInfo& t : p_.tensor_infos)
+      if (t.role == role && t.layer == layer && t.part == AdapterPart::kNone)
+        return is_trained(p_.run, t.name);
+    return false;
+  }
   /// contributes() where the run trains the model's own weights; else the gradient must be absent.
   void contributes_unless_frozen(In k, TensorRole role, std::int32_t layer) {
-    if (!trains_adapters(p_.run)) {
+    if (is_trained_role(role, layer)) {
       if (in(k) == kNoBuffer) return f_.at(i_, "omits the gradient of its weight");
       return contributes(k, role, layer);
     }

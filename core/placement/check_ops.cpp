@@ -124,8 +124,9 @@ void ValueRun::linear_dw() {
   need(linear_dw::kDy, grad(q.y));
   need(linear_dw::kX, q.x);
   contributes(linear_dw::kGradWeight, r, l);
-  if ((in(linear_dw::kGradBias) != kNoBuffer) != biased(q.bias))
-    f_.at(i_, biased(q.bias) ? "omits the bias" : "has a bias");
+  const bool bias = biased(q.bias) && is_trained_role(q.bias, l);
+  if ((in(linear_dw::kGradBias) != kNoBuffer) != bias)
+    f_.at(i_, bias ? "omits the bias" : "has a bias");
   else if (in(linear_dw::kGradBias) != kNoBuffer)
     contributes(linear_dw::kGradBias, q.bias, l);
   scratch(linear_dw::kPartials);

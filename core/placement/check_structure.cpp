@@ -6,6 +6,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/trainable.hpp"
 #include "core/placement/check_findings.hpp"
 #include "core/step/operands.hpp"
 
@@ -156,10 +157,12 @@ void check_params(const Program& p, Findings& f) {
           (b >= p.buffers.size() || p[b].rows != w.rows || p[b].cols != w.cols || !p[b].persistent))
         f.add("gradient, moments or master copy of " + w.name() +
               " have another shape or are not persistent");
-    // Beside adapters the weights of the model are frozen.
+    // Beside adapters the weights of the model are frozen; else the rules of the run decide.
     const bool adapter =
         !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
-    const bool trains = p.run.mode == RunMode::kFull || (adapter && p.run.mode == RunMode::kLora),
+    const bool trains = (p.run.mode == RunMode::kFull && !q.slices.empty() &&
+                         is_trained(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
+                        (adapter && p.run.mode == RunMode::kLora),
                adam = p.run.optimizer == Optimizer::kAdamW;
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
     const bool rounded = w.dtype != DType::kF32;

@@ -32,6 +32,9 @@ void add_failed(Failed& failed, const std::string& id, const std::string& error)
 
 constexpr const char* kOwnTrainers = "trainhost";  // in a manifest's list of frameworks
 
+/// True where only the step program knows what is trained: other estimators count every gradient.
+bool needs_program(const runfile::RunConfig& c) { return !c.run.trainable.empty(); }
+
 /// False for adapters that no step program trains, by settings that th_run does not have: its estimator
 /// cannot know them.
 bool has_program(const runfile::RunConfig& c) {
@@ -44,6 +47,7 @@ int match_of(plugin::Registry& registry, const std::string& id, const runfile::R
              std::vector<FailedEstimator>* failed) {
   if (!describes_framework(registry, id, c)) return 0;
   if (!has_program(c) && id == kProgramEstimator) return 0;
+  if (needs_program(c) && id != kProgramEstimator) return 0;
   try {
     return registry.estimator(id).match(c.model, c.run);
   } catch (const plugin::PluginError& e) {
@@ -86,7 +90,7 @@ void require_match(plugin::Registry& registry, const std::string& id, const runf
                    const std::vector<std::string>& installed) {
   try {
     if (registry.estimator(id).match(c.model, c.run) > 0 && describes_framework(registry, id, c) &&
-        (has_program(c) || id != kProgramEstimator))
+        (has_program(c) || id != kProgramEstimator) && (!needs_program(c) || id == kProgramEstimator))
       return;
   } catch (const Error&) {
     return;

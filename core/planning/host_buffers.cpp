@@ -32,8 +32,9 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
 
 std::uint64_t state_bytes(const runfile::RunConfig& c) {
-  return checked_mul(count_trained_parameters(c.model, c.run), sizeof(float),
-                     1 + moment_count(c.run.optimizer));
+  const std::uint64_t moments =
+      checked_mul(count_trained_parameters(c.model, c.run), moment_count(c.run.optimizer));
+  return checked_mul(checked_add(count_saved_parameters(c.model, c.run), moments), sizeof(float));
 }
 
 std::uint64_t state_copy_bytes(const runfile::RunConfig& c) {

@@ -1,4 +1,4 @@
-// Settings that only planners read, from Settings to RunConfig (planned_settings.cpp). Called by
+// Settings of [parallel], [plan] and [lora], from Settings to RunConfig (planned_settings.cpp). Called by
 // run_config.cpp in this order, after the tables of training.
 #pragma once
 #include "core/runfile/run_config.hpp"
@@ -11,6 +11,8 @@ void set_parallel(const Settings& s, RunConfig& c);
 void set_plan(const Settings& s, RunConfig& c);
 /// [lora] and model.adapter switch to adapters. `base`: the folder that relative paths refer to.
 void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c);
+/// train.freeze and train.only (trainable_settings.cpp).
+void set_trainable(const Settings& s, RunConfig& c);
 /// Reads the result of set_plan() and set_lora(): some of it becomes options of the estimator.
 void set_framework(const Settings& s, RunConfig& c);
 

@@ -384,6 +384,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   set_parallel(s, c);
   set_plan(s, c);
   set_lora(s, base, c);
+  set_trainable(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
   set_framework(s, c);

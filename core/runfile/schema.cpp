@@ -80,6 +80,8 @@ constexpr Key kKeys[] = {
     {"train.steps", Type::kInteger, "3400", 1, kMany, "", "", "number of optimizer steps"},
     {"train.epochs", Type::kNumber, "", 0.001, 1e6, "", "3.0", "passes over the training text, instead of train.steps; default: none, with model.path 3"},
     {"train.seed", Type::kInteger, "1337", 0, 9.3e18, "", "", "random seed for initial weights and data order"},
+    {"train.freeze", Type::kTexts, "", 0, 0, "", "[\"model.embed_tokens*\", \"model.layers.0.*\"]", "parameters that are not trained: patterns of their names, with * for any text; they have no gradient and no optimizer state"},
+    {"train.only", Type::kTexts, "", 0, 0, "", "[\"model.layers.3.*\", \"model.norm.weight\"]", "parameters that are trained, by patterns of their names; all others are frozen; train.freeze is applied after it"},
     {"train.threads", Type::kInteger, "0", 0, 4096, "", "", "number of CPU threads; 0 = all cores"},
     {"train.recompute", Type::kChoice, "\"none\"", 0, 0, "none|selective|full|auto", "", "none | selective | full | auto (least recomputation that fits)"},
     {"train.recompute_every", Type::kInteger, "1", 1, 65536, "", "", "with recompute = \"full\": layers recomputed together from one saved input; can only be planned"},

@@ -1,7 +1,9 @@
 // The micro section: forward pass, head with loss, then the backward pass in reverse order. Within a layer
 // every weight gradient precedes the gradient of the same input, so that the activation's lifetime ends
 // before the next gradient is allocated.
+#include <algorithm>
 #include <cassert>
+#include <optional>
 
 #include "core/step/builder.hpp"
 #include "core/step/scratch_sizes.hpp"
@@ -9,25 +11,53 @@
 namespace trainhost::step {
 namespace {
 
-/// The part of a layer that has a gradient in this run. Below the first adapted matrix of the model nothing
-/// is trained, so no gradient is computed.
+/// The parts of a layer with parameters, in the order of the forward pass.
+enum class Stage : std::uint32_t { kNorm1, kQkv, kQkNorm, kO, kNorm2, kGateUp, kDown };
+
+Stage stage_of(AdapterGroup g) {
+  constexpr Stage kStages[] = {Stage::kQkv, Stage::kO, Stage::kGateUp, Stage::kDown};
+  return kStages[static_cast<std::size_t>(g)];
+}
+
+/// How far down the run needs gradients: to the first part of the forward pass that is trained. Below it no
+/// gradient is computed.
 struct Reach {
-  std::int32_t layer = -1;  // -1: down to the embedding
-  std::uint32_t group = 0;  // of the first adapted product in that layer
-  /// True if something before the product `g` of layer l needs a gradient.
-  bool below(std::int32_t l, AdapterGroup g) const {
-    return layer < l || (layer == l && group < static_cast<std::uint32_t>(g));
-  }
+  std::int32_t layer = -1;  // -1: down to the embedding; the number of layers: the final norm or the head
+  Stage stage{};            // in that layer
+  /// True if something before this part of layer l is trained.
+  bool below(std::int32_t l, Stage part) const { return layer < l || (layer == l && stage < part); }
+  bool below(std::int32_t l, AdapterGroup g) const { return below(l, stage_of(g)); }
+  /// True if the layer or something before it is trained.
+  bool contains(std::int32_t l) const { return layer <= l; }
 };
 
+/// The first part of the layer with a gradient; nullopt if it is frozen.
+std::optional<Stage> first_trained(const LayerWeights& w) {
+  const auto any = [](std::initializer_list<Weight> weights) {
+    return std::any_of(weights.begin(), weights.end(), [](const Weight& x) { return x.grad != kNoBuffer; });
+  };
+  const auto adapted = [&](AdapterGroup g) { return w.adapter(g).present(); };
+  if (any({w.norm1})) return Stage::kNorm1;
+  if (any({w.qkv, w.qkv_bias}) || adapted(AdapterGroup::kQkv)) return Stage::kQkv;
+  if (any({w.q_norm, w.k_norm})) return Stage::kQkNorm;
+  if (any({w.o, w.o_bias}) || adapted(AdapterGroup::kO)) return Stage::kO;
+  if (any({w.norm2})) return Stage::kNorm2;
+  if (any({w.gate_up, w.gate_up_bias}) || adapted(AdapterGroup::kGateUp)) return Stage::kGateUp;
+  if (any({w.down, w.down_bias}) || adapted(AdapterGroup::kDown)) return Stage::kDown;
+  return std::nullopt;
+}
+
 Reach reach_of(const Builder& b) {
-  if (b.trains_weights()) return {};
-  // Every layer has the same adapters.
-  const LayerWeights& first = b.weights.layers.front();
-  for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
-    if (first.adapters[g].present()) return {0, g};
-  assert(false && "a run that trains adapters has at least one");
-  return {};
+  if (b.weights.embed.grad != kNoBuffer) return {};
+  std::int32_t l = 0;
+  for (const LayerWeights& w : b.weights.layers) {
+    if (const std::optional<Stage> stage = first_trained(w)) return {l, *stage};
+    ++l;
+  }
+  // The final norm is the first part after the layers, the head the second one.
+  const bool norm = b.weights.final_norm.grad != kNoBuffer;
+  assert((norm || b.weights.head.grad != kNoBuffer) && "a run trains at least one parameter");
+  return {norm ? l : l + 1, {}};
 }
 
 /// Backward of y = x w^T + b with its adapters: first the gradients of the weights, with the last use of x,
@@ -78,7 +108,7 @@ bool mlp_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWeights&
                                    w.gate_up_bias, w, a, role::kDH2, m.hidden);
   if (d_h2 == kNoBuffer) return false;
   norm_bwd(b, l, d_h2, a.x_mid, a.rstd2, w.norm2, dx, false, role::kNorm2Partials);
-  return true;
+  return reach.below(l, Stage::kNorm2);
 }
 
 /// Returns false if nothing before it needs a gradient.
@@ -123,14 +153,16 @@ void build_micro(Builder& b) {
   const ForwardActs f = build_forward(b);
   b.phase = kBackward;
   head(b, f);
+  const Reach reach = reach_of(b);
+  const auto layers = static_cast<std::int32_t>(b.p.model.layers);
+  if (!reach.contains(layers)) return b.end();  // the head alone is trained
   const BufferId dx = b.act(role::kDx, -1, b.p.model.hidden);
   norm_bwd(b, -1, f.hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
-  const Reach reach = reach_of(b);
-  for (std::uint32_t l = b.p.model.layers; l-- > 0;) {
-    const auto at = static_cast<std::int32_t>(l);
+  for (std::int32_t at = layers - 1; at >= 0 && reach.contains(at); --at) {
+    const auto l = static_cast<std::size_t>(at);
     if (!mlp_bwd(b, reach, at, b.weights.layers[l], f.layers[l], dx) ||
         !attention_bwd(b, reach, at, b.weights.layers[l], f.layers[l], dx))
-      break;  // the first layer, below its first adapter
+      break;  // the first layer that is trained, before its first trained part
   }
   // With tied embeddings the head has already made the first write to the table's gradient.
   if (b.weights.embed.grad != kNoBuffer)

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "core/base/checked.hpp"
+#include "core/model/trainable.hpp"
 #include "core/step/builder.hpp"
 #include "core/step/scratch_sizes.hpp"
 
@@ -75,6 +76,7 @@ struct ParamDraft {
   std::uint64_t rows = 0, cols = 1;
   bool decay;
   bool adapter;
+  bool trained;  // by the rules of the run; tensors of one parameter are equal (find_split_product())
   std::vector<Slice> slices;
 };
 
@@ -86,9 +88,16 @@ std::vector<ParamDraft> collect_params(Builder& b) {
     const TensorInfo& t = b.p.tensor_infos[i];
     const ParamTarget target = target_of(b.weights, t);
     if (drafts.empty() || drafts.back().target.weight != target.weight)
-      drafts.push_back(
-          {target, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1, t.part != AdapterPart::kNone, {}});
+      drafts.push_back({target,
+                        t.layer,
+                        0,
+                        t.rank == 1 ? 1 : t.dim[1],
+                        t.rank > 1,
+                        t.part != AdapterPart::kNone,
+                        is_trained(b.p.run, t.name),
+                        {}});
     ParamDraft& d = drafts.back();
+    assert(d.adapter || d.trained == is_trained(b.p.run, t.name));
     assert((t.rank == 1 ? 1 : t.dim[1]) == d.cols && "tensors of one parameter have equal columns");
     d.slices.push_back({i, checked_mul(d.rows, d.cols)});
     d.rows = checked_add(d.rows, t.dim[0]);
@@ -114,8 +123,8 @@ void build_params(Builder& b) {
   };
   const auto of_model = [](const ParamDraft& d) { return !d.adapter; };
   const auto of_adapters = [](const ParamDraft& d) { return d.adapter; };
-  // Beside adapters the weights of the model are frozen: no gradient, no optimizer state, no master copy.
-  const auto trained = [&](const ParamDraft& d) { return b.trains_weights() || d.adapter; };
+  // Frozen weights have no gradient, no optimizer state and no master copy: all of them beside adapters.
+  const auto trained = [&](const ParamDraft& d) { return d.adapter || (b.trains_weights() && d.trained); };
   add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, of_model, b.storage_type());
   add_all(&role::ParamRoles::weight, Component::kAdapters, &Param::weight, of_adapters, b.storage_type());
   if (b.trains()) {

@@ -6,6 +6,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/model/trainable.hpp"
 #include "core/step/builder.hpp"
 #include "core/step/device_modes.hpp"
 #include "core/step/recompute.hpp"
@@ -53,14 +54,27 @@ void require_supported_run(const RunSpec& r, const TrainerTraits& p, std::uint64
   require_supported_precision(r, p);
   if (const PlannedOnly b = planned_only_setting(r))
     throw usage_error(b.key + " = " + b.value + " is not supported for training", "remove the key");
-  if (trains_adapters(r) && (p.mode == "hybrid" || p.mode == "streamed"))
-    throw usage_error("adapters ([lora]) cannot be trained in mode \"" + p.mode + "\"", "use mode resident");
+  if (r.mode != RunMode::kInference && !trains_all_weights(r) && (p.mode == "hybrid" || p.mode == "streamed"))
+    throw usage_error((trains_adapters(r) ? "adapters ([lora]) cannot be trained in mode \""
+                                          : "train.freeze and train.only are not supported in mode \"") +
+                          p.mode + "\"",
+                      "use mode resident");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
                       "set train.recompute to \"none\", \"selective\" or \"full\"");
   if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > layers)
     throw usage_error("train.recompute names " + std::to_string(r.recompute_layers.total()) +
                       " layers, but the model has " + std::to_string(layers));
+}
+
+/// The rules of the run train something, and no part of what a trainer computes together.
+void require_supported_rules(const ModelSpec& m, const RunSpec& r) {
+  if (r.trainable.empty()) return;
+  if (const std::optional<SplitProduct> split = find_split_product(m, r))
+    throw usage_error(split->trained + " is trained and " + split->frozen +
+                          " is frozen, but a trainer computes their gradients together",
+                      "freeze or train both");
+  if (trained_tensors(m, r).empty()) throw usage_error("train.freeze and train.only leave nothing to train");
 }
 
 /// Traits come from a trainer; wrong ones are an error of that plugin, so the message names it.
@@ -86,6 +100,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   require_supported_family(model);
   validate(model);
   require_supported_run(run, traits, model.layers);
+  require_supported_rules(model, run);
   require_valid_traits(traits, model.layers);
   Builder b;
   b.p.model = model, b.p.run = run, b.p.traits = traits;

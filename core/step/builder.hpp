@@ -58,7 +58,7 @@ struct Builder {
 
   std::uint64_t tokens() const { return p.run.tokens_per_micro_batch(); }
   bool trains() const { return p.run.mode != RunMode::kInference; }
-  /// True if all weights have gradients; false if only adapters have.
+  /// True if weights of the model have gradients; false if only adapters have.
   bool trains_weights() const { return trains() && !trains_adapters(p.run); }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// The type in which weights and activations are stored.

@@ -144,6 +144,10 @@ std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {
   return std::span(trains_adapters(c.run) ? kAdapterScope : kScope).first(n);
 }
 
+std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t scope) {
+  return scope == 0 ? saved_tensors(c.model, c.run) : trained_tensors(c.model, c.run);
+}
+
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does
 /// not depend on the model. All tensors are checked before the first byte is passed to the trainer.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file_or_dir,
@@ -231,6 +235,9 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   add("train.grad_accum", r.accumulate);
   add("train.steps", c.steps);
   add("train.seed", r.seed);
+  std::string rules = r.trainable;
+  std::ranges::replace(rules, '\n', ' ');
+  add("train.trainable", rules.empty() ? "all" : rules);
   add("train.adapters", trains_adapters(r) ? "lora" : "none");
   if (trains_adapters(r)) {
     add("lora.rank", r.lora_rank);
@@ -306,7 +313,7 @@ fs::path save_checkpoint(checkpoint::Store& store, const checkpoint::Meta& meta,
                          const StateSource& state) {
   return store.save(meta, planning::state_bytes(c), [&](const fs::path& tmp) {
     for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
-      checkpoint::write_tensors(tmp / kScopeFile[i], trained_tensors(c.model, c.run), state(i));
+      checkpoint::write_tensors(tmp / kScopeFile[i], state_tensors(c, i), state(i));
   });
 }
 
@@ -341,8 +348,8 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
   if (const std::string note = other_options(found->meta, c); !note.empty()) say(note);
   // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
   for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
-    load_tensors(s, state_scopes(c)[i], trained_tensors(c.model, c.run), c.model.tied,
-                 found->dir / kScopeFile[i], scratch);
+    load_tensors(s, state_scopes(c)[i], state_tensors(c, i), c.model.tied, found->dir / kScopeFile[i],
+                 scratch);
   return progress_of(found->meta);
 }
 

@@ -40,6 +40,9 @@ void require_tokenizer_of_model(const runfile::RunConfig& c);
 /// (load_frozen_weights()): they do not change, and would make each checkpoint hundreds of times larger.
 std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c);
 
+/// The tensors of a scope, by its index in state_scopes(): frozen weights have no moments.
+std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t scope);
+
 /// What a run has reached; part of every checkpoint.
 struct Progress {
   std::uint64_t step = 0;                 // optimizer steps that are done

@@ -120,8 +120,7 @@ bool TrainingRun::open_output() {
   const std::uint64_t saves = others ? config_.steps : every ? config_.steps / every + 1 : 1;
   const std::uint64_t most = std::min(saves, store_->most() + (config_.output.keep_best ? 1 : 0));
   const std::uint64_t present = options_.overwrite ? 0 : std::min(store_->count(), most);
-  const std::uint64_t model =
-      checked_mul(count_trained_parameters(config_.model, config_.run), sizeof(float));
+  const std::uint64_t model = checked_mul(count_saved_parameters(config_.model, config_.run), sizeof(float));
   checkpoint::require_free_space(
       folder.dir, checked_add(checked_mul(most - present, planning::state_bytes(config_)), model),
       fmt::format("the run, with up to {} checkpoints and the model,", most));

@@ -27,34 +27,36 @@ void each_piece(plugin::Session& s, const runfile::RunConfig& c, F&& f) {
 }  // namespace
 
 StateCopy::StateCopy(plugin::Ledger& ledger, const runfile::RunConfig& c)
-    : tensors_(trained_tensors(c.model, c.run)),
-      config_(c),
-      block_(ledger, planning::state_copy_bytes(c), "host.state_copy") {
+    : config_(c), block_(ledger, planning::state_copy_bytes(c), "host.state_copy") {
   // A piece is found by name and range, because a trainer may save tensors in any order and in any pieces.
   std::uint64_t first = 0;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    index_[tensors_[i].name] = i;
-    first_.push_back(first);
-    first += tensors_[i].elements();
+  for (std::size_t scope = 0; scope < state_scopes(c).size(); ++scope) {
+    ScopeCopy& s = scopes_.emplace_back();
+    s.tensors = state_tensors(c, scope);
+    for (std::size_t i = 0; i < s.tensors.size(); ++i) {
+      s.index[s.tensors[i].name] = i;
+      s.first.push_back(first);
+      first += s.tensors[i].elements();
+    }
   }
-  first_.push_back(first);
   // Touches every page now: the first save would wait for them, and a machine without the memory ends the run
   // at its start.
   std::ranges::fill(block_.as<float>(), 0.0f);
-  assert(checked_mul(first, state_scopes(c).size(), sizeof(float)) == planning::state_copy_bytes(c));
+  assert(checked_mul(first, sizeof(float)) == planning::state_copy_bytes(c));
 }
 
 std::span<float> StateCopy::values(std::size_t scope, std::size_t tensor) const {
-  // [scope][tensor][element]; first_.back() is the number of elements of a scope.
-  return block_.as<float>().subspan(scope * first_.back() + first_[tensor], tensors_[tensor].elements());
+  const ScopeCopy& s = scopes_[scope];
+  return block_.as<float>().subspan(s.first[tensor], s.tensors[tensor].elements());
 }
 
 void StateCopy::take(plugin::Session& s) {
   each_piece(
       s, config_,
       [&](std::size_t scope, std::string_view name, std::uint64_t first, std::span<const float> piece) {
-        const auto i = index_.find(std::string(name));
-        if (i == index_.end() || first + piece.size() > tensors_[i->second].elements())
+        const ScopeCopy& copy = scopes_[scope];
+        const auto i = copy.index.find(std::string(name));
+        if (i == copy.index.end() || first + piece.size() > copy.tensors[i->second].elements())
           throw run_error(
               fmt::format("the trainer saved '{}', elements {} to {}, which the model does not have", name,
                           first, first + piece.size()));
@@ -65,9 +67,9 @@ void StateCopy::take(plugin::Session& s) {
 void StateCopy::restore(plugin::Session& s) const {
   const std::span<const plugin::Scope> scopes = state_scopes(config_);
   for (std::size_t scope = 0; scope < scopes.size(); ++scope)
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    for (std::size_t i = 0; i < scopes_[scope].tensors.size(); ++i) {
       // Whole tensors: the copy is contiguous, whatever pieces the trainer saved.
-      const TensorInfo& t = tensors_[i];
+      const TensorInfo& t = scopes_[scope].tensors[i];
       const std::span<float> all = values(scope, i);
       s.load(scopes[scope], {t.name, DType::kF32, t.rank, t.dim, all.data(), 0, all.size()});
     }
@@ -75,7 +77,8 @@ void StateCopy::restore(plugin::Session& s) const {
 
 checkpoint::TensorSource StateCopy::source(std::size_t scope) const {
   return [this, scope](const checkpoint::TensorSink& sink) {
-    for (std::size_t i = 0; i < tensors_.size(); ++i) sink(tensors_[i].name, 0, values(scope, i));
+    const std::vector<TensorInfo>& tensors = scopes_[scope].tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) sink(tensors[i].name, 0, values(scope, i));
   };
 }
 

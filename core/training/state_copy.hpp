@@ -29,11 +29,15 @@ class StateCopy {
   checkpoint::TensorSource source(std::size_t scope) const;
 
  private:
+  /// Where the tensors of a scope are in the copy.
+  struct ScopeCopy {
+    std::vector<TensorInfo> tensors;
+    std::vector<std::uint64_t> first;                    // of each tensor within the copy, in elements
+    std::unordered_map<std::string, std::size_t> index;  // of each tensor, by name
+  };
   std::span<float> values(std::size_t scope, std::size_t tensor) const;
 
-  std::vector<TensorInfo> tensors_;
-  std::vector<std::uint64_t> first_;  // of each tensor within a scope, in elements; then the size of a scope
-  std::unordered_map<std::string, std::size_t> index_;  // of each tensor, by name
+  std::vector<ScopeCopy> scopes_;
   const runfile::RunConfig& config_;
   planning::HostBlock block_;
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/model/adapters.hpp"
+#include "core/model/trainable.hpp"
 
 namespace trainhost::training {
 
@@ -24,8 +25,27 @@ double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len, bool fro
   return (frozen ? 4 : 6) * matrix_parameters + 6 * L * static_cast<double>(seq_len) * q;
 }
 
+double train_flops_per_token(const ModelSpec& m, const RunSpec& r) {
+  if (r.trainable.empty()) return train_flops_per_token(m, r.seq_len, trains_adapters(r));
+  // 2 per parameter of a matrix for the forward pass, 2 for the gradient of its input if anything before it is
+  // trained, 2 for its own gradient if it is trained. Attention: 2 of 6 are of the forward pass.
+  double flops = 0;
+  bool any_before = false;
+  std::int32_t layer = -1;
+  for (const TensorInfo& t : tensors(m)) {
+    const bool trained = is_trained(r, t.name);
+    if (t.layer != layer && t.layer >= 0)
+      flops += (any_before ? 6.0 : 2.0) * static_cast<double>(std::uint64_t{r.seq_len} * m.q_width());
+    layer = t.layer;
+    const bool product = t.rank == 2 && (t.role != TensorRole::kEmbed || m.tied);
+    if (product) flops += (2.0 + (any_before ? 2 : 0) + (trained ? 2 : 0)) * static_cast<double>(t.elements());
+    any_before = any_before || trained;
+  }
+  return flops;
+}
+
 Throughput::Throughput(const ModelSpec& m, const RunSpec& r)
-    : flops_per_token_(train_flops_per_token(m, r.seq_len, trains_adapters(r))) {}
+    : flops_per_token_(train_flops_per_token(m, r)) {}
 
 /// Exponential average with weight 0.05: about the last 20 steps.
 void Throughput::add_step(std::uint64_t tokens, double seconds) {

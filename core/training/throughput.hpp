@@ -34,6 +34,8 @@ class Throughput {
 /// pass, twice that in the backward pass. Recomputation does not count. Source: PaLM, appendix B, causal
 /// half. `frozen`: the run trains adapters, so a matrix parameter has 4: no gradient of the weight.
 double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len, bool frozen = false);
+/// The same for a run, with what train.freeze and train.only leave to compute.
+double train_flops_per_token(const ModelSpec& m, const RunSpec& r);
 
 /// "1:05", "2:03:07", "3d 4h".
 std::string format_duration(double seconds);

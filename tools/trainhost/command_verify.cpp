@@ -31,6 +31,10 @@ runfile::RunConfig load_verified_run(const CommonArguments& a) {
     throw usage_error(
         "verify tests contracts of runs that train all weights, but the run has [lora]",
         "remove the table; `trainhost train` compares predicted and measured memory of this run");
+  if (!c.run.trainable.empty())
+    throw usage_error("verify tests contracts of runs that train all weights, but the run freezes some",
+                      "remove train.freeze and train.only",
+                      c.given.count("train.freeze") ? c.given.at("train.freeze") : c.given.at("train.only"));
   return c;
 }
 

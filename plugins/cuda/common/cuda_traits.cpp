@@ -15,6 +15,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/trainable.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/step/choose_recompute.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
@@ -122,8 +123,9 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
       return resident.choice("mode resident with recompute: without it needs " + format_bytes(whole) +
                              budget);
   }
-  if (trains_adapters(r))  // streamed mode has no adapters: the run does not fit
-    return resident.choice("mode resident, the only one that trains adapters: it needs " +
+  if (r.mode != RunMode::kInference &&
+      !trains_all_weights(r))  // streamed mode has neither: the run does not fit
+    return resident.choice("mode resident, the only one that trains adapters or freezes weights: it needs " +
                            format_bytes(least_resident) + budget);
   Candidate streamed(m, r, "streamed", host);
   std::string why = "mode streamed: resident needs " + format_bytes(whole);

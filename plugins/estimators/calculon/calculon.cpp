@@ -40,6 +40,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
+    rules::require_all_weights_trained(abi::from_c(*r), "calculon");
     const ModelSpec model = calculon::completed(abi::from_c(*m));
     if (!calculon::has_dimensions(model))
       throw usage_error(

@@ -10,6 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/model_spec.hpp"
+#include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::rules {
@@ -47,6 +48,15 @@ inline void need_dimensions(const ModelSpec& m, const char* estimator) {
     if (!value)
       throw usage_error(std::string("the estimator ") + estimator + " needs " + key +
                         ", which the model's config.json does not have");
+}
+
+/// Throws usage_error for a run that freezes some of its weights: closed forms and replays count the
+/// gradients and the optimizer state of all of them.
+inline void require_all_weights_trained(const RunSpec& r, const char* estimator) {
+  if (!r.trainable.empty())
+    throw usage_error(std::string("train.freeze, train.only: the estimator ") + estimator +
+                          " counts every weight as trained",
+                      "the estimator llama plans such runs");
 }
 
 }  // namespace trainhost::rules

@@ -32,6 +32,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
                    th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
+    rules::require_all_weights_trained(abi::from_c(*r), "contract");
     if (match(m, r) == 0)
       throw abi::StatusError(TH_E_UNSUPPORTED, "the closed form holds for the trained families alone");
     Tier tier = p ? abi::from_c(*p).tier : Tier::kHost;

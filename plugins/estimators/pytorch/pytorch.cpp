@@ -10,6 +10,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
 #include "core/base/json_value.hpp"
+#include "plugins/estimators/common/model_match.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/pytorch/report.hpp"
 #include "trainhost/trainhost.hpp"
@@ -211,6 +212,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
+    rules::require_all_weights_trained(abi::from_c(*r), kId);
     const ModelSpec model = abi::from_c(*m);
     pytorch::Options options = options_of(host);
     options.dropout = dropout_of(model);

@@ -220,6 +220,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
+    rules::require_all_weights_trained(abi::from_c(*r), "transformer");
     const rules::Options given(host, "transformer");
     const std::string framework =
         given.word("framework", {kFrameworks.begin(), kFrameworks.end()}).value_or(kOwn);

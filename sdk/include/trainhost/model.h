@@ -129,6 +129,11 @@ typedef struct th_run {
   uint32_t dt_frozen, dt_kv_cache; /* TH_DT_*; 0 = dt_weight */
   uint32_t kv_page;                /* tokens per page of the KV cache */
   uint32_t reserved;
+  /* Since 1.1, for trainers too. A plugin of minor version 0 is not asked for a run in which one of them is set. */
+  const char* trainable; /* Which tensors of the model have gradients: one rule per line, '+' or '-' before a glob
+                          * pattern of tensor names ('*' any text, '?' one character); the last rule that matches
+                          * decides, and without a match a tensor is trained. NULL: all are trained. */
+  double lora_dropout;   /* fraction of the elements of an adapter's input that is dropped in training */
 } th_run;
 
 /* th_profile.flags. The compute type applies to matrix products only: the trainer rounds their operands when

@@ -43,7 +43,7 @@
 
 /* Frozen: everything that minor n declares exists in every later minor (sdk/abi/README.md). */
 #define TH_ABI_MAJOR 1u
-#define TH_ABI_MINOR 0u
+#define TH_ABI_MINOR 1u
 
 /* True if field f of struct type T is within the struct_size of *p. Plugins need this only for structs that
  * did not come from a host. */

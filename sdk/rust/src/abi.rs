@@ -99,7 +99,7 @@ pub const TH_AFTER_FORWARD: u32 = 2;
 pub const TH_AFTER_BACKWARD: u32 = 3;
 pub const TH_AFTER_UPDATE: u32 = 4;
 pub const TH_ABI_MAJOR: u32 = 1;
-pub const TH_ABI_MINOR: u32 = 0;
+pub const TH_ABI_MINOR: u32 = 1;
 pub const TH_OK: i32 = 0;
 pub const TH_E_ARG: i32 = -1;
 pub const TH_E_UNSUPPORTED: i32 = -2;
@@ -288,6 +288,8 @@ pub struct th_run {
     pub dt_kv_cache: u32,
     pub kv_page: u32,
     pub reserved: u32,
+    pub trainable: *const c_char,
+    pub lora_dropout: f64,
 }
 
 #[repr(C)]

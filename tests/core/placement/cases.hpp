@@ -2,6 +2,7 @@
 // random cases that cover every family option, recompute policy and mode. Pure functions of a seed.
 #pragma once
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <string>
 
@@ -82,6 +83,32 @@ inline Case with_adapters(Case c, std::uint64_t seed) {
   c.run.lora_targets = static_cast<std::uint32_t>(1 + g() % 127);
   c.run.lora_alpha = 16;
   c.model.name += ", LoRA";
+  return c;
+}
+
+/// Rules that freeze something: of each place in the model one, and mixtures of them.
+inline constexpr const char* kFreezing[] = {"-model.embed_tokens*",
+                                            "-model.layers.0.*",
+                                            "-*\n+model.layers.0.*",
+                                            "-*\n+*norm*",
+                                            "-*\n+*layernorm.weight",
+                                            "-*.mlp.*",
+                                            "-*.self_attn.*\n-model.embed_tokens*",
+                                            "-*\n+*.down_proj*",
+                                            "-*\n+*.o_proj*\n-model.layers.0.*\n+model.norm.weight",
+                                            "-*\n+model.norm.weight",
+                                            "-*\n+*.gate_proj*\n+*.up_proj*",
+                                            "-*\n+*q_norm*\n+*k_norm*\n+model.norm.weight",
+                                            "-*\n+lm_head*\n+model.embed_tokens*",
+                                            "-*.bias",
+                                            "-model.norm.weight",
+                                            "-*\n+*.post_attention_layernorm.weight",
+                                            "-*\n+*.q_proj*\n+*.k_proj*\n+*.v_proj*"};
+
+/// The same run with frozen weights.
+inline Case with_frozen(Case c, std::uint64_t seed) {
+  c.run.trainable = kFreezing[seed % std::size(kFreezing)];
+  c.model.name += ", trains " + c.run.trainable;
   return c;
 }
 

@@ -47,6 +47,15 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_adapters_pass) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(plans_of_runs_that_freeze_weights_pass) {
+  for (std::uint64_t seed = 0; seed < 240; ++seed) {
+    const Case c = with_frozen(random_case(seed), seed);
+    if (trained_tensors(c.model, c.run).empty()) continue;  // q_norm and k_norm of a model without them
+    holds(c, "seed " + std::to_string(seed) + ", " + c.run.trainable);
+    holds(on_device(c, seed), "on a device, seed " + std::to_string(seed) + ", " + c.run.trainable);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_combination_of_family_options_passes_under_every_policy) {
   for (std::uint32_t bits = 0; bits < 32; ++bits)
     for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})

@@ -29,8 +29,8 @@ const RejectedPlugin kRejectedPlugins[] = {
     {"no_entry", "load/no_entry: it has no function trainhost_plugin_v1"},
     {"data_entry", "load/no_entry: trainhost_plugin_v1 is not a function"},
     {"null_table", "abi/null: its plugin table is null"},
-    {"major_0", "abi/major: it uses plugin interface 0.0; this program supports 1.0"},
-    {"major_2", "abi/major: it uses plugin interface 2.0; this program supports 1.0"},
+    {"major_0", "abi/major: it uses plugin interface 0.1; this program supports 1.1"},
+    {"major_2", "abi/major: it uses plugin interface 2.1; this program supports 1.1"},
     {"size_0", "abi/truncated: its plugin table has struct_size 0; at least 8 is required"},
     {"size_3", "abi/truncated: its plugin table has struct_size 3; at least 8 is required"},
     {"size_small", "abi/truncated: its plugin table has struct_size 16; at least 48 is required"},
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(requesting_a_rejected_plugin_fails_with_the_reason) {
       BOOST_TEST((e.code() == trainhost::Exit::kFailed));
       BOOST_TEST(std::string(e.what()) ==
                  "the plugin " + (d / "major_2.so").string() +
-                     " was rejected: it uses plugin interface 2.0; this program supports 1.0 (abi/major)");
+                     " was rejected: it uses plugin interface 2.1; this program supports 1.1 (abi/major)");
       BOOST_TEST(e.hint() == "install a newer trainhost, or build the plugin with the SDK of this program");
       return true;
     });

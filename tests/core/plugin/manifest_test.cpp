@@ -71,9 +71,9 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
   for (const char* version : {"1", "one", "1.", "1.0.0", "-1.0", "1.x", "99999999999.0"})
     BOOST_TEST(with(std::string("abi = '") + version + "'") ==
                std::string("bad_value: 'abi' in its manifest is '") + version +
-                   "'; expected a version like \"1.0\"");
+                   "'; expected a version like \"1.1\"");
   BOOST_TEST(with("abi = 1.0") == "bad_value: 'abi' in its manifest is not a string");
-  BOOST_TEST(with("abi = '2.0'") == "abi: it requires plugin interface 2.0; this program supports 1.0");
+  BOOST_TEST(with("abi = '2.0'") == "abi: it requires plugin interface 2.0; this program supports 1.1");
   BOOST_TEST(with("device = 'CUDA 12'") ==
              "bad_value: the device 'CUDA 12' in its manifest may contain only a-z 0-9 . _ -");
   for (const char* key : {"interfaces", "modes", "dtypes", "cpu", "requires"})

@@ -49,11 +49,11 @@ const HarmfulPlugin kHarmful[] = {
     {"lowers_limit", "hygiene/limits: it lowered the limit of open files (RLIMIT_NOFILE) to 16"},
     {"lists_interface",
      "abi/interfaces: its manifest lists the interface acme.missing/1, but get() returns null for it"},
-    {"requires_abi_1_7", "abi/minor: it uses plugin interface 1.0, but its manifest requires 1.7"},
+    {"requires_abi_1_7", "abi/minor: it uses plugin interface 1.1, but its manifest requires 1.7"},
     {"no_entry", "load/no_entry: it has no function trainhost_plugin_v1"},
     {"start_fails", "start/unavailable: the license has expired"},
     {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
-    {"needs_abi_9", "manifest/abi: it requires plugin interface 9.0; this program supports 1.0"},
+    {"needs_abi_9", "manifest/abi: it requires plugin interface 9.0; this program supports 1.1"},
     {"needs_cpu",
      "validation/cpu_feature: it requires the processor feature no_such_feature, which this machine does not "
      "have"},

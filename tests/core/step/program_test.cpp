@@ -4,6 +4,7 @@
 
 #include "core/base/error.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/trainable.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/scratch_sizes.hpp"
 #include "tests/core/placement/cases.hpp"
@@ -304,6 +305,42 @@ BOOST_AUTO_TEST_CASE(inputs_of_frozen_products_without_adapters_are_not_kept) {
   for (const char* role : {"h2", "act"}) BOOST_TEST(!is_read_in_backward(role), role);
   for (const char* role : {"h1", "x", "x_mid", "qkv", "attn_out", "gate_up", "qkv_lora"})
     BOOST_TEST(is_read_in_backward(role), role);
+}
+
+BOOST_AUTO_TEST_CASE(the_backward_pass_ends_where_nothing_before_is_trained) {
+  Case c = small_case();
+  c.run.trainable = "-*\n+model.layers.1.post_attention_layernorm.weight\n+model.layers.1.mlp.down_proj*";
+  const Program p = c.build();
+  const std::uint32_t begin = backward_begin(p), end = p.section(SectionKind::kMicro).end;
+  std::vector<std::string> made;
+  for (std::uint32_t i = begin; i < end; ++i) made.push_back(op_info(p.ops[i].kind).name);
+  // Layer 1 is the last one: down has gradients of weight and input, gate and up of the input alone.
+  const std::vector<std::string> backward = {"rms_norm_bwd", "linear_dw", "linear_dx",
+                                             "swiglu_bwd",   "linear_dx", "rms_norm_bwd"};
+  const bool loss_first = made.front() == "head_loss";
+  BOOST_CHECK_EQUAL_COLLECTIONS(made.begin() + loss_first, made.end(), backward.begin(), backward.end());
+  for (const Param& q : p.params) {
+    const std::string& tensor = p.tensor_infos[q.slices.front().tensor].name;
+    const bool trained = is_trained(c.run, tensor);
+    for (BufferId b : {q.grad, q.m, q.v}) BOOST_TEST((b != kNoBuffer) == trained, tensor);
+  }
+  BOOST_TEST(p.find(role::kDx) != kNoBuffer);
+
+  c.run.trainable = "-*\n+lm_head*", c.model.tied = false;
+  const Program head = c.build();
+  BOOST_TEST(head.find(role::kDx) == kNoBuffer);
+  BOOST_TEST(std::string(op_info(head.ops[head.section(SectionKind::kMicro).end - 1].kind).name) ==
+             "head_loss");
+}
+
+BOOST_AUTO_TEST_CASE(rules_that_no_trainer_can_follow_are_rejected) {
+  Case c = small_case();
+  c.run.trainable = "-*.k_proj.weight";
+  BOOST_CHECK(mentions(rejection(c), "model.layers.0.self_attn.k_proj.weight is frozen"));
+  c.run.trainable = "-*";
+  BOOST_CHECK(mentions(rejection(c), "nothing to train"));
+  for (const char* mode : {"hybrid", "streamed"})
+    BOOST_CHECK(mentions(rejection(on_device(with_frozen(small_case(), 0), 0, mode)), mode));
 }
 
 BOOST_AUTO_TEST_CASE(adapters_are_rejected_in_modes_that_keep_weights_on_the_host) {

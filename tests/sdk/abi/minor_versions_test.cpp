@@ -45,7 +45,7 @@ trainhost::RunSpec run(std::uint64_t seed = 1) {
 }
 
 const std::string kUnknownField =
-    "plugin versioned was built for plugin interface 1.0, which does not have th_run.next_minor_ranks";
+    "plugin versioned was built for plugin interface 1.1, which does not have th_run.next_minor_ranks";
 
 template <class F>
 std::string error_of(F f) {

@@ -1,5 +1,5 @@
 # A host and plugins of the next minor version, to be tested together with those of this one: copies of the
-# headers with appended fields (minor 1), their golden file, and the lines of the host that would use the
+# headers with appended fields (minor 2), their golden file, and the lines of the host that would use the
 # fields. Patched at configure time from the current sources; a patch whose search text is missing is an
 # error.
 
@@ -25,7 +25,7 @@ file(GLOB headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOU
 foreach(header ${headers})
   configure_file(${PROJECT_SOURCE_DIR}/${header} ${next_minor}/${header} COPYONLY)
 endforeach()
-next_minor_patch(${sdk}/status.h "TH_ABI_MINOR 0u" "TH_ABI_MINOR 1u")
+next_minor_patch(${sdk}/status.h "TH_ABI_MINOR 1u" "TH_ABI_MINOR 2u")
 next_minor_patch(${sdk}/model.h "} th_run;" "  uint32_t next_minor_ranks, next_minor_reserved;\n} th_run;")
 next_minor_patch(${sdk}/trainer.h "} th_step_out;" "  uint64_t joules;\n} th_step_out;"
   "} th_trainer;" "  th_status (*next_minor)(th_trainer_inst*, uint64_t* value);\n} th_trainer;")
@@ -45,9 +45,9 @@ next_minor_patch(core/plugin/adapt_trainer.cpp "return {out.loss," "return {out.
 
 # Table of struct sizes: from the current golden file, and from one of the next minor version with the
 # appended fields.
-file(READ ${PROJECT_SOURCE_DIR}/sdk/abi/v1.0.txt golden)
-string(REPLACE "abi 1.0" "abi 1.1" golden "${golden}")
-foreach(change "th_run 216 224" "th_step_out 48 56" "th_trainer 104 112" "th_mem 80 88" "th_host 104 112")
+file(READ ${PROJECT_SOURCE_DIR}/sdk/abi/v1.1.txt golden)
+string(REPLACE "abi 1.1" "abi 1.2" golden "${golden}")
+foreach(change "th_run 232 240" "th_step_out 48 56" "th_trainer 104 112" "th_mem 80 88" "th_host 104 112")
   separate_arguments(change)
   list(GET change 0 name)
   list(GET change 1 old)
@@ -58,9 +58,10 @@ foreach(change "th_run 216 224" "th_step_out 48 56" "th_trainer 104 112" "th_mem
   endif()
   string(REPLACE "struct ${name} ${old}\n" "struct ${name} ${new}\n" golden "${golden}")
 endforeach()
-string(APPEND golden "field th_run 216 4 next_minor_ranks uint32_t\n")
-file(CONFIGURE OUTPUT ${next_minor}/v1.1.txt CONTENT "${golden}" @ONLY)
-trainhost_abi_sizes(${next_minor}/abi/abi_sizes.inc ${PROJECT_SOURCE_DIR}/sdk/abi/v1.0.txt ${next_minor}/v1.1.txt)
+string(APPEND golden "field th_run 232 4 next_minor_ranks uint32_t\n")
+file(CONFIGURE OUTPUT ${next_minor}/v1.2.txt CONTENT "${golden}" @ONLY)
+trainhost_abi_sizes(${next_minor}/abi/abi_sizes.inc ${PROJECT_SOURCE_DIR}/sdk/abi/v1.0.txt
+  ${PROJECT_SOURCE_DIR}/sdk/abi/v1.1.txt ${next_minor}/v1.2.txt)
 
 # The host of the next minor version: all sources of core/abi and core/plugin, compiled with its headers.
 set(sources "")

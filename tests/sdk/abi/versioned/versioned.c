@@ -1,5 +1,5 @@
 /* One plugin, built with the headers of this minor version and of the next (../next_minor.cmake appends
- * fields, minor 1). It contains no code for version differences: it reads and writes all fields of its own
+ * fields, minor 2). It contains no code for version differences: it reads and writes all fields of its own
  * headers, as status.h R1 allows. With VERSIONED_TRAINER it is a trainer, otherwise an estimator. The results
  * that each host must see: ../minor_versions_test.cpp. */
 #include <string.h>
@@ -23,11 +23,11 @@ static th_status report(const th_host* h, const th_run* r, th_mem_sink* sink) {
   entry.component = TH_MEM_WEIGHTS;
   entry.claim = TH_EXACT;
   entry.bytes = r->micro_batch * 100u;
-#if TH_ABI_MINOR > 0
+#if TH_ABI_MINOR > 1
   entry.bytes += r->next_minor_ranks * 1000u + h->next_minor_budget;
   entry.next_minor_bytes = 5;
 #endif
-  entry.name = h->abi_minor > 0 ? "host of the next minor" : "host of this minor";
+  entry.name = h->abi_minor > 1 ? "host of the next minor" : "host of this minor";
   return sink->node(sink, &entry);
 }
 
@@ -65,7 +65,7 @@ static th_status init(th_trainer_inst* i, uint64_t seed, th_error* e) {
 static th_status step(th_trainer_inst* i, const th_step* s, th_step_out* out, th_error* e) {
   (void)i, (void)e;
   out->loss = s->lr;
-#if TH_ABI_MINOR > 0
+#if TH_ABI_MINOR > 1
   out->joules = 500;
 #endif
   return TH_OK;
@@ -75,7 +75,7 @@ static th_status save(th_trainer_inst* i, uint32_t scope, th_tensor_sink* sink, 
   return TH_OK;
 }
 static void destroy(th_trainer_inst* i) { (void)i; }
-#if TH_ABI_MINOR > 0
+#if TH_ABI_MINOR > 1
 static th_status next_minor(th_trainer_inst* i, uint64_t* value) {
   (void)i;
   *value = 9;
@@ -96,7 +96,7 @@ static const th_trainer table = {sizeof(th_trainer),
                                  NULL,
                                  NULL,
                                  destroy
-#if TH_ABI_MINOR > 0
+#if TH_ABI_MINOR > 1
                                  ,
                                  next_minor
 #endif

@@ -1,0 +1,142 @@
+// See trainable.hpp.
+#include "core/model/trainable.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/model/adapters.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost {
+namespace {
+
+/// The tensors of a layer whose gradients are computed together, and the matrix of a bias.
+enum class Together : std::uint32_t {
+  kAlone,
+  kQkv,
+  kQkvBias,
+  kO,
+  kOBias,
+  kGateUp,
+  kGateUpBias,
+  kDown,
+  kDownBias,
+  kQkNorm
+};
+
+Together computed_with(TensorRole role) {
+  switch (role) {
+    case TensorRole::kQ:
+    case TensorRole::kK:
+    case TensorRole::kV:
+      return Together::kQkv;
+    case TensorRole::kQBias:
+    case TensorRole::kKBias:
+    case TensorRole::kVBias:
+      return Together::kQkvBias;
+    case TensorRole::kO:
+      return Together::kO;
+    case TensorRole::kOBias:
+      return Together::kOBias;
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+      return Together::kGateUp;
+    case TensorRole::kGateBias:
+    case TensorRole::kUpBias:
+      return Together::kGateUpBias;
+    case TensorRole::kDown:
+      return Together::kDown;
+    case TensorRole::kDownBias:
+      return Together::kDownBias;
+    case TensorRole::kQNorm:
+    case TensorRole::kKNorm:
+      return Together::kQkNorm;
+    default:
+      return Together::kAlone;
+  }
+}
+
+std::optional<Together> matrix_of_bias(Together t) {
+  switch (t) {
+    case Together::kQkvBias:
+      return Together::kQkv;
+    case Together::kOBias:
+      return Together::kO;
+    case Together::kGateUpBias:
+      return Together::kGateUp;
+    case Together::kDownBias:
+      return Together::kDown;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+/// One row of the table of edit distances at a time; '*' matches at no cost.
+std::size_t glob_distance(std::string_view pattern, std::string_view name) {
+  std::vector<std::size_t> before(name.size() + 1), row(name.size() + 1);
+  for (std::size_t j = 0; j <= name.size(); ++j) before[j] = j;
+  for (const char p : pattern) {
+    row[0] = before[0] + (p == '*' ? 0 : 1);
+    for (std::size_t j = 1; j <= name.size(); ++j)
+      row[j] = p == '*' ? std::min(before[j], row[j - 1])
+                        : std::min({before[j - 1] + (p != '?' && p != name[j - 1] ? 1 : 0), before[j] + 1,
+                                    row[j - 1] + 1});
+    std::swap(row, before);
+  }
+  return before[name.size()];
+}
+
+/// With one position to return to, the last '*': an earlier one cannot match more than it already does.
+bool matches_glob(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*')
+      star = p++, resume = n;
+    else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]))
+      ++p, ++n;
+    else if (star != std::string_view::npos)
+      p = star + 1, n = ++resume;
+    else
+      return false;
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool is_trained(const RunSpec& r, std::string_view tensor) {
+  bool trained = true;
+  for (std::string_view rules = r.trainable; !rules.empty();) {
+    const std::size_t end = std::min(rules.find('\n'), rules.size());
+    const std::string_view rule = rules.substr(0, end);
+    rules.remove_prefix(std::min(end + 1, rules.size()));
+    if (!rule.empty() && matches_glob(rule.substr(1), tensor)) trained = rule.front() == '+';
+  }
+  return trained;
+}
+
+bool trains_all_weights(const RunSpec& r) { return r.mode == RunMode::kFull && r.trainable.empty(); }
+
+std::optional<SplitProduct> find_split_product(const ModelSpec& m, const RunSpec& r) {
+  if (r.trainable.empty()) return std::nullopt;
+  std::map<std::pair<std::int32_t, Together>, const TensorInfo*> first;
+  const std::vector<TensorInfo> all = tensors(m);
+  for (const TensorInfo& t : all) {
+    const Together with = computed_with(t.role);
+    if (with == Together::kAlone) continue;
+    const auto [other, is_first] = first.try_emplace({t.layer, with}, &t);
+    const bool trained = is_trained(r, t.name);
+    if (!is_first && is_trained(r, other->second->name) != trained)
+      return trained ? SplitProduct{t.name, other->second->name} : SplitProduct{other->second->name, t.name};
+    const auto matrix = matrix_of_bias(with);
+    if (!matrix || !trained) continue;
+    if (const TensorInfo* w = first.at({t.layer, *matrix}); !is_trained(r, w->name))
+      return SplitProduct{t.name, w->name};
+  }
+  return std::nullopt;
+}
+
+}  // namespace trainhost
