@@ -273,4 +273,19 @@ SgdMomentum KernelArguments::sgd_momentum(const Op& op, const StepState& s) cons
           static_cast<float>(s.lr)};
 }
 
+Lion KernelArguments::lion(const Op& op, const StepState& s) const {
+  const RunSpec& r = program_.run;
+  return {elements(op[lion::kGrad]),
+          f32(op[lion::kGrad]),
+          f32(op[lion::kWeight]),
+          f32(op[lion::kM]),
+          clip_factor(op),
+          static_cast<float>(r.beta1),
+          static_cast<float>(1.0 - r.beta1),
+          static_cast<float>(r.beta2),
+          static_cast<float>(1.0 - r.beta2),
+          decay(op, s),
+          static_cast<float>(s.lr)};
+}
+
 }  // namespace trainhost::executor

@@ -37,6 +37,7 @@ class KernelArguments {
   AdamW adamw(const step::Op&, const StepState&) const;
   Sgd sgd(const step::Op&, const StepState&) const;
   SgdMomentum sgd_momentum(const step::Op&, const StepState&) const;
+  Lion lion(const step::Op&, const StepState&) const;
 
   /// For kHeadLoss and kHeadEval: the chunk of tokens that starts at `first`.
   HeadChunk head(const step::Op&, const StepState&, std::uint64_t first) const;

@@ -94,6 +94,8 @@ class KernelBackend final : public Backend {
         return k.sgd(o.sgd(op, s));
       case OpKind::kSgdMomentum:
         return k.sgd_momentum(o.sgd_momentum(op, s));
+      case OpKind::kLion:
+        return k.lion(o.lion(op, s));
       // Only in programs that use more than one memory tier.
       case OpKind::kCopy:
       case OpKind::kHold:

@@ -199,6 +199,14 @@ void updates(KernelCaseList& cases) {
                 mem.seal();
                 k.sgd_momentum(a);
               });
+  for (Size n : sizes)
+    cases.add("lion", std::to_string(n) + " elements", 1, 1, 1,
+              [=](const AnyKernels& k, GuardedOperands& mem, const KernelTestCase&, const TrainerTraits&) {
+                const Lion a{n,    mem.in(n), mem.inout(n), mem.inout(n), 0.7f, 0.9f,
+                             0.1f, 0.99f,     0.01f,        0.97f,        0.03f};
+                mem.seal();
+                k.lion(a);
+              });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The twenty kernels of a trainer, each with a struct of pointers and shapes as its argument. A class of
+// The twenty-one kernels of a trainer, each with a struct of pointers and shapes as its argument. A class of
 // kernels has one function per kernel, named in the comment of each struct. A class that inherits
 // ReferenceKernels (reference_kernels.hpp) has all of them and replaces them one by one.
 //
@@ -198,20 +198,31 @@ struct SgdMomentum {
   float *w, *m;
   float grad_scale, momentum, decay, lr;
 };
+/// void lion(const Lion&): Chen et al. 2023. With g = grad*grad_scale: w = decay*w - lr*sign(beta1*m +
+/// (1-beta1)*g), where sign(0) = 0; then m = beta2*m + (1-beta2)*g.
+struct Lion {
+  std::uint64_t count;
+  const float* grad;
+  float *w, *m;
+  float grad_scale;  // clip factor
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float decay, lr;
+};
 
 }  // namespace trainhost::executor
 
 /// The list of kernels, for code that treats all of them alike: X(function, arguments, result).
-#define TRAINHOST_KERNELS(X)                                                                                 \
-  X(embed, Embed, void)                                                                                      \
-  X(embed_bwd, EmbedBwd, void)                                                                               \
-  X(rms_norm, RmsNorm, void)                                                                                 \
-  X(rms_norm_bwd, RmsNormBwd, void)                                                                          \
-  X(linear, Linear, void)                                                                                    \
-  X(linear_dx, LinearDx, void)                                                                               \
-  X(linear_dw, LinearDw, void)                                                                               \
-  X(qk_norm, QkNorm, void) X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void) \
-      X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void)    \
-          X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double)                              \
-              X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void)                     \
-                  X(sgd_momentum, SgdMomentum, void)
+#define TRAINHOST_KERNELS(X)                                                                              \
+  X(embed, Embed, void)                                                                                   \
+  X(embed_bwd, EmbedBwd, void)                                                                            \
+  X(rms_norm, RmsNorm, void)                                                                              \
+  X(rms_norm_bwd, RmsNormBwd, void)                                                                       \
+  X(linear, Linear, void)                                                                                 \
+  X(linear_dx, LinearDx, void)                                                                            \
+  X(linear_dw, LinearDw, void)                                                                            \
+  X(qk_norm, QkNorm, void)                                                                                \
+  X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void)                       \
+      X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void) \
+          X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double)                           \
+              X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void)                  \
+                  X(sgd_momentum, SgdMomentum, void) X(lion, Lion, void)

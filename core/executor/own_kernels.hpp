@@ -1,5 +1,5 @@
-// Checks which of the twenty kernels a class has and which it inherits. A missing kernel, or one with other
-// arguments, is a compile error that names it. Kernels inherited from ReferenceKernels are named in
+// Checks which of the twenty-one kernels a class has and which it inherits. A missing kernel, or one with
+// other arguments, is a compile error that names it. Kernels inherited from ReferenceKernels are named in
 // kernel_set and in the log. The compiler cannot find a misspelt kernel of a class that inherits the others:
 // the class lists its kernels in own_kernels, which is compared with what it defines.
 #pragma once

@@ -291,4 +291,15 @@ void ReferenceKernels::sgd_momentum(const SgdMomentum& a) {
   }
 }
 
+/// The direction uses the old momentum: it is interpolated with beta1, the momentum itself with beta2.
+void ReferenceKernels::lion(const Lion& a) {
+  for (Size i = 0; i < a.count; ++i) {
+    const double g = static_cast<double>(a.grad[i]) * a.grad_scale, m = a.m[i],
+                 direction = a.beta1 * m + a.one_minus_beta1 * g;
+    a.w[i] = narrow(static_cast<double>(a.decay) * a.w[i] -
+                    a.lr * static_cast<double>((direction > 0) - (direction < 0)));
+    a.m[i] = narrow(a.beta2 * m + a.one_minus_beta2 * g);
+  }
+}
+
 }  // namespace trainhost::executor

@@ -4,7 +4,7 @@
 // sdk/examples/plain_trainer; test of the kernels: kernel_check.hpp.
 //
 // clang-format off
-// Mine has the twenty kernels of kernels.hpp (inherit ReferenceKernels and replace them one by one), and
+// Mine has the twenty-one kernels of kernels.hpp (inherit ReferenceKernels and replace them one by one), and
 //   static constexpr const char *id = "mine", *version = "1.0";      the same as in the manifest
 // A class that inherits ReferenceKernels should name the kernels that it defines, so that a misspelt one is reported:
 //   static constexpr const char* own_kernels = "linear linear_dx";

@@ -11,7 +11,8 @@ namespace trainhost {
 namespace {
 
 bool is_implemented(Optimizer o) {
-  return o == Optimizer::kAdamW || o == Optimizer::kSgd || o == Optimizer::kSgdMomentum;
+  return o == Optimizer::kAdamW || o == Optimizer::kSgd || o == Optimizer::kSgdMomentum ||
+         o == Optimizer::kLion;
 }
 
 /// Types of matrix products. TF32 exists only on devices; a trainer without it rejects it.

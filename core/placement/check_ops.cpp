@@ -337,6 +337,7 @@ void ValueRun::apply() {
     case OpKind::kSgd:
     // All operands of an optimizer are persistent; their identity is checked in update().
     case OpKind::kSgdMomentum:
+    case OpKind::kLion:
       for (BufferId b : o_->inputs()) intact(b);
       params_.update(i_);
       for (BufferId b : o_->outputs()) write(b);

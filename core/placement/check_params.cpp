@@ -88,10 +88,11 @@ void ParamRecord::update(std::uint32_t op) {
   ++s.updates;
   if (!s.defined) f_.at(op, "reads " + p_[q.grad].name() + " before anything has written it");
   const Optimizer wanted = p_.run.optimizer;
-  // For planning-only optimizers no program is built; the three kinds are all that a program may contain.
-  const OpKind kind = wanted == Optimizer::kAdamW ? OpKind::kAdamW
-                      : wanted == Optimizer::kSgd ? OpKind::kSgd
-                                                  : OpKind::kSgdMomentum;
+  // For planning-only optimizers no program is built; these kinds are all that a program may contain.
+  const OpKind kind = wanted == Optimizer::kAdamW  ? OpKind::kAdamW
+                      : wanted == Optimizer::kSgd  ? OpKind::kSgd
+                      : wanted == Optimizer::kLion ? OpKind::kLion
+                                                   : OpKind::kSgdMomentum;
   if (o.kind != kind) return f_.at(op, "is not the optimizer of the run");
   const bool m = kind != OpKind::kSgd, v = kind == OpKind::kAdamW;
   if (o[optimizer::kWeight] != q.weight || (m && o[optimizer::kM] != q.m) || (v && o[adamw::kV] != q.v))

@@ -285,6 +285,7 @@ void Shapes::update() {
       in(sgd::kWeight, g.rows, g.cols), scalars(sgd::kScalars), f32(sgd::kMaster, g.rows, g.cols);
       break;
     case OpKind::kSgdMomentum:
+    case OpKind::kLion:
       in(sgd_momentum::kWeight, g.rows, g.cols), f32(sgd_momentum::kM, g.rows, g.cols),
           scalars(sgd_momentum::kScalars), f32(sgd_momentum::kMaster, g.rows, g.cols);
       break;

@@ -55,6 +55,7 @@ const Signature& signature(OpKind k) {
       {2, 0, {kNew, kNone, kNone, kNone}},       // lora_b_dx
       {3, 0, {2, kNone, kNone, kNone}},          // lora_b_dw
       {3, 0, {2, kNone, kNone, kNone}},          // linear_dx_add
+      {5, 0b10000, {1, 2, 4, kNone}},            // lion; the last only with a master copy
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -106,7 +107,7 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
 bool is_omitted_without_input(OpKind k, int input) {
   if (k == OpKind::kRmsNormBwd) return input == operand::rms_norm_bwd::kGradWeight.slot;
   return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum ||
-         k == OpKind::kHeadLoss || k == OpKind::kQkNormBwd;
+         k == OpKind::kLion || k == OpKind::kHeadLoss || k == OpKind::kQkNormBwd;
 }
 
 /// The outputs are those of the kind, and only the inputs that the kind changes in place are written.

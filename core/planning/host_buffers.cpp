@@ -29,7 +29,7 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
   return b;
 }
 
-int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
+int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgd ? 0 : 1; }
 
 std::uint64_t state_bytes(const runfile::RunConfig& c) {
   const std::uint64_t moments =

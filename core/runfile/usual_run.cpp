@@ -23,6 +23,12 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
     value.number = v;
     return value;
   };
+  const auto pair = [&](double first, double second) {
+    Value value;
+    value.kind = Value::Kind::kList;
+    value.items = {number(first), number(second)};
+    return value;
+  };
   std::vector<RunConfig::Assumed> assumed;
   const auto assume = [&](const char* key, Value v) {
     if (s.given(key)) return;
@@ -37,7 +43,17 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
     assume("parallel.zero", integer(3));  // what its data-parallel ranks are for
     if (framework == "litgpt") assume("train.recompute", text_value("full"));
   }
-  if (s.given("model.path") && framework.empty()) {
+  const bool adapters = adapts(s), tunes = s.given("model.path");
+  if (framework.empty()) {
+    // Chen et al. 2023: a learning rate 3 to 10 times smaller than AdamW's, and as much more weight decay.
+    // Its updates have the size of the learning rate in every element.
+    if (s.text("optimizer.name") == "lion") {
+      assume("optimizer.lr", number(!tunes ? 4e-4 : adapters ? 2e-5 : 2e-6));
+      assume("optimizer.betas", pair(0.9, 0.99));
+      if (!tunes) assume("optimizer.weight_decay", number(1));
+    }
+  }
+  if (tunes && framework.empty()) {
     // 16 sequences per step; three epochs, AdamW's betas and no weight decay as transformers' Trainer; the
     // learning rates are those of LoRA's and of full fine-tuning in PEFT's and TRL's examples.
     constexpr std::uint64_t kFineTuningTokens = 1024;
@@ -47,11 +63,8 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
     assume("train.micro_batch", integer(2));
     assume("train.grad_accum", integer(8));
     if (!s.given("train.steps")) assume("train.epochs", number(3));
-    assume("optimizer.lr", number(adapts(s) ? 2e-4 : 2e-5));
-    Value betas;
-    betas.kind = Value::Kind::kList;
-    betas.items = {number(0.9), number(0.999)};
-    assume("optimizer.betas", std::move(betas));
+    assume("optimizer.lr", number(adapters ? 2e-4 : 2e-5));
+    assume("optimizer.betas", pair(0.9, 0.999));
     assume("optimizer.weight_decay", number(0));
   }
   if (!usual) return assumed;

@@ -24,8 +24,9 @@ void build_update(Builder& b) {
         b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars, q.master}, {q.weight, q.master}, flags);
         break;
       case Optimizer::kSgdMomentum:
-        b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master},
-             flags);
+      case Optimizer::kLion:
+        b.op(b.p.run.optimizer == Optimizer::kLion ? OpKind::kLion : OpKind::kSgdMomentum, l,
+             {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
         break;
       default:
         break;  // rejected by planned_only_setting() before a program is built

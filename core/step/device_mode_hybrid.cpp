@@ -62,6 +62,7 @@ class Hybrid {
       case OpKind::kAdamW:
       case OpKind::kSgd:
       case OpKind::kSgdMomentum:
+      case OpKind::kLion:
         if (p_[op[operand::optimizer::kGrad]].tier != Tier::kDevice) return host_.update_on_host(op, out);
         break;
       default:

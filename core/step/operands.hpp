@@ -301,20 +301,20 @@ inline constexpr In kDx{2};      // [M,k], changed in place
 inline constexpr Out kDxOut{0};  // the same buffer as kDx
 }  // namespace linear_dx_add
 
-/// Slots that all optimizer operations (kAdamW, kSgd, kSgdMomentum) share, and those that depend on the kind.
+/// One Lion update of a parameter: w = decay w - lr sign(beta1 m + (1-beta1) g), then m = beta2 m + (1-beta2)
+/// g.
+namespace lion = sgd_momentum;
+
+/// Slots that all optimizer operations share, and those that depend on the kind.
 namespace optimizer {
 inline constexpr In kGrad{0};
 inline constexpr In kWeight{1};
 inline constexpr In kM{2};  // not of kSgd
 constexpr In scalars(OpKind k) {
-  return k == OpKind::kAdamW         ? adamw::kScalars
-         : k == OpKind::kSgdMomentum ? sgd_momentum::kScalars
-                                     : sgd::kScalars;
+  return k == OpKind::kAdamW ? adamw::kScalars : k == OpKind::kSgd ? sgd::kScalars : sgd_momentum::kScalars;
 }
 constexpr In master(OpKind k) {
-  return k == OpKind::kAdamW         ? adamw::kMaster
-         : k == OpKind::kSgdMomentum ? sgd_momentum::kMaster
-                                     : sgd::kMaster;
+  return k == OpKind::kAdamW ? adamw::kMaster : k == OpKind::kSgd ? sgd::kMaster : sgd_momentum::kMaster;
 }
 }  // namespace optimizer
 

@@ -59,6 +59,7 @@ constexpr OpInfo kOps[] = {
     {"lora_b_dx", 2, 0, 0},
     {"lora_b_dw", 3, bits({lora_b_dw::kGradWeight}), 0},
     {"linear_dx_add", 3, bits({linear_dx_add::kDx}), 0},
+    {"lion", 5, bits({lion::kWeight, lion::kM, lion::kMaster}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 

@@ -90,6 +90,7 @@ enum class OpKind : std::uint8_t {
   kLoraBDx,
   kLoraBDw,
   kLinearDxAdd,  // gradient of the input, added to
+  kLion,
   kCount_,
 };
 

@@ -212,6 +212,15 @@ void AdamW::step(double t, const Vec& g, bool decay, Vec& w, Vec& m, Vec& v) con
   }
 }
 
+void Lion::step(const Vec& g, bool decay, Vec& w, Vec& m) const {
+  for (Size i = 0; i < w.size(); ++i) {
+    const double direction = beta1 * m[i] + (1 - beta1) * g[i];
+    if (decay) w[i] *= 1 - lr * weight_decay;
+    w[i] -= lr * (direction > 0 ? 1 : direction < 0 ? -1 : 0);
+    m[i] = beta2 * m[i] + (1 - beta2) * g[i];
+  }
+}
+
 void Sgd::step(const Vec& g, bool decay, Vec& w, Vec* m) const {
   for (Size i = 0; i < w.size(); ++i) {
     double d = g[i];

@@ -56,6 +56,10 @@ struct AdamW {
   /// t counts from 1.
   void step(double t, const Vec& g, bool decay, Vec& w, Vec& m, Vec& v) const;
 };
+struct Lion {
+  double lr, beta1, beta2, weight_decay;
+  void step(const Vec& g, bool decay, Vec& w, Vec& m) const;
+};
 struct Sgd {
   double lr, momentum, weight_decay;
   void step(const Vec& g, bool decay, Vec& w, Vec* m) const;

@@ -19,7 +19,7 @@ using step::OpKind;
 // Operations of the update: single ones are too short to occupy all threads (ops_optimizer.cpp).
 bool run_together(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
-         kind == OpKind::kSgdMomentum;
+         kind == OpKind::kSgdMomentum || kind == OpKind::kLion;
 }
 
 void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
@@ -70,6 +70,8 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kSgd:
       return run_optimizer(ctx, ops);
     case OpKind::kSgdMomentum:
+      return run_optimizer(ctx, ops);
+    case OpKind::kLion:
       return run_optimizer(ctx, ops);
     case OpKind::kAttentionStep:
       return run_attention_step(ctx, op);

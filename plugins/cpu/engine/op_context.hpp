@@ -101,6 +101,6 @@ void run_attention_step(OpContext&, const step::Op&);
 void run_head(OpContext&, const step::Op&);  // kHeadLoss and kHeadEval
 void run_head_logits(OpContext&, const step::Op&);
 void run_grad_squares(OpContext&, std::span<const step::Op>);
-void run_optimizer(OpContext&, std::span<const step::Op>);  // kAdamW, kSgd, kSgdMomentum
+void run_optimizer(OpContext&, std::span<const step::Op>);  // kAdamW, kSgd, kSgdMomentum, kLion
 
 }  // namespace trainhost::cpu

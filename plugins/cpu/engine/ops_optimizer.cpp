@@ -49,6 +49,17 @@ SgdConstants sgd_constants(const OpContext& ctx, bool decay, double clip_factor)
   return c;
 }
 
+LionConstants lion_constants(const OpContext& ctx, bool decay, double clip_factor) {
+  const RunSpec& r = ctx.program.run;
+  LionConstants c{};
+  c.grad_scale = static_cast<float>(clip_factor);
+  c.beta1 = static_cast<float>(r.beta1), c.one_minus_beta1 = static_cast<float>(1.0 - r.beta1);
+  c.beta2 = static_cast<float>(r.beta2), c.one_minus_beta2 = static_cast<float>(1.0 - r.beta2);
+  c.decay = decay ? static_cast<float>(1.0 - ctx.step.lr * r.weight_decay) : 1.0f;
+  c.lr = static_cast<float>(ctx.step.lr);
+  return c;
+}
+
 std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
   const step::Buffer& grad = ctx.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
   return grad.rows * grad.cols;
@@ -89,6 +100,7 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   // Index 1: with weight decay. Parameters differ in nothing else.
   const AdamConstants adam[2] = {adam_constants(ctx, false, clip), adam_constants(ctx, true, clip)};
   const SgdConstants sgd[2] = {sgd_constants(ctx, false, clip), sgd_constants(ctx, true, clip)};
+  const LionConstants lion[2] = {lion_constants(ctx, false, clip), lion_constants(ctx, true, clip)};
   over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t) {
     const bool decay = op.flags & step::kDecay;
     const float* g = ctx.f32(op[optimizer::kGrad]) + r.begin;
@@ -98,6 +110,8 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
                         ctx.f32(op[adamw::kV]) + r.begin, adam[decay]);
     else if (kind == step::OpKind::kSgdMomentum)
       ctx.kernels.sgd_momentum(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin, sgd[decay]);
+    else if (kind == step::OpKind::kLion)
+      ctx.kernels.lion(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin, lion[decay]);
     else
       ctx.kernels.sgd(r.size(), g, w, sgd[decay]);
   });

@@ -27,6 +27,13 @@ struct AdamConstants {
   float eps;
 };
 
+/// Constants of one Lion update.
+struct LionConstants {
+  float grad_scale;  // clip factor
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float decay, lr;
+};
+
 /// Constants of one SGD update.
 struct SgdConstants {
   float grad_scale, momentum, decay, lr;
@@ -110,6 +117,7 @@ struct Kernels {
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);
   void (*sgd_momentum)(std::uint64_t n, const float* g, float* w, float* m, const SgdConstants& c);
+  void (*lion)(std::uint64_t n, const float* g, float* w, float* m, const LionConstants& c);
 };
 
 /// The widest table that this CPU can run, or the one named by TRAINHOST_CPU_ISA = scalar | avx2 | avx512.

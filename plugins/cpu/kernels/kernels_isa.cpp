@@ -53,6 +53,7 @@ const Kernels table = {
     adamw,
     sgd,
     sgd_momentum,
+    lion,
 };
 
 }  // namespace TRAINHOST_KERNEL_SET

@@ -32,3 +32,16 @@ static void sgd_momentum(std::uint64_t n, const float* __restrict g, float* __re
     w[i] = c.decay * w[i] - c.lr * mi;
   }
 }
+
+// Chen et al. 2023, algorithm 2: the sign of an interpolation with the old momentum; sign(0) = 0.
+static void lion(std::uint64_t n, const float* __restrict g, float* __restrict w, float* __restrict m,
+                 const LionConstants& constants) {
+  const LionConstants c = constants;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    float gi = g[i] * c.grad_scale;
+    float direction = c.beta1 * m[i] + c.one_minus_beta1 * gi;
+    float sign = (direction > 0.0f ? 1.0f : 0.0f) - (direction < 0.0f ? 1.0f : 0.0f);
+    m[i] = c.beta2 * m[i] + c.one_minus_beta2 * gi;
+    w[i] = c.decay * w[i] - c.lr * sign;
+  }
+}

@@ -7,6 +7,7 @@
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
+#include "plugins/cuda/kernels/lion.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -38,7 +39,7 @@ void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
 
 bool shares_launch(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
-         kind == OpKind::kSgdMomentum;
+         kind == OpKind::kSgdMomentum || kind == OpKind::kLion;
 }
 
 template <class T>
@@ -49,6 +50,7 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
   // 1 - beta is computed in double: in f32, 1 - 0.999 has a relative error of up to 3e-5.
   const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1),
                    static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
+  const LionBetas betas{adam.beta1, adam.one_minus_beta1, adam.beta2, adam.one_minus_beta2};
   // Most parameters are too small to fill the device, and a launch costs a few microseconds, so up to
   // kMaxPieces of them share one. Which parameters share a launch does not affect the bits: every element is
   // independent.
@@ -72,6 +74,8 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
       ctx.check_launch(adamw<T>(ctx.stream, p, adam, s), ops.front());
     else if (kind == OpKind::kSgd)
       ctx.check_launch(sgd<T>(ctx.stream, p, s), ops.front());
+    else if (kind == OpKind::kLion)
+      ctx.check_launch(lion<T>(ctx.stream, p, betas, s), ops.front());
     else
       ctx.check_launch(sgd_momentum<T>(ctx.stream, p, static_cast<float>(r.beta1), s), ops.front());
   }
@@ -120,6 +124,7 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kAdamW:
     case OpKind::kSgd:
     case OpKind::kSgdMomentum:
+    case OpKind::kLion:
       return ctx.bf16() ? queue_update<Bf16>(ctx, ops) : queue_update<float>(ctx, ops);
     default:
       return ctx.bf16() ? queue_rows<Bf16>(ctx, op) : queue_rows<float>(ctx, op);

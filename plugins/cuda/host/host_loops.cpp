@@ -159,5 +159,13 @@ TRAINHOST_CLONES void sgd_momentum(std::uint64_t n, const float* g, float* w, fl
     w[i] = w[i] * c.decay - c.lr * m[i];
   }
 }
+TRAINHOST_CLONES void lion(std::uint64_t n, const float* g, float* w, float* m, const Lion& c) {
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const float grad = g[i] * c.grad_scale, direction = c.beta1 * m[i] + c.one_minus_beta1 * grad;
+    const float sign = (direction > 0.0f ? 1.0f : 0.0f) - (direction < 0.0f ? 1.0f : 0.0f);
+    m[i] = c.beta2 * m[i] + c.one_minus_beta2 * grad;
+    w[i] = w[i] * c.decay - c.lr * sign;
+  }
+}
 
 }  // namespace trainhost::cuda::host

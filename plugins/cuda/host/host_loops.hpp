@@ -31,9 +31,13 @@ struct Adam {
 struct Sgd {
   float grad_scale, momentum, decay, lr;
 };
+struct Lion {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, lr;
+};
 /// One optimizer update of n elements: gradient g, weight w, moments m and v.
 void adamw(std::uint64_t n, const float* g, float* w, float* m, float* v, const Adam& c);
 void sgd(std::uint64_t n, const float* g, float* w, const Sgd& c);
 void sgd_momentum(std::uint64_t n, const float* g, float* w, float* m, const Sgd& c);
+void lion(std::uint64_t n, const float* g, float* w, float* m, const Lion& c);
 
 }  // namespace trainhost::cuda::host

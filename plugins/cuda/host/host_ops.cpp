@@ -166,6 +166,8 @@ void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands
                   static_cast<float>(s[step::kInvSqrtBias2]),
                   static_cast<float>(r.eps)};
   const Sgd sgd_constants{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[step::kLr])};
+  const Lion lion_constants{clip,  adam.beta1,      adam.one_minus_beta1, adam.beta2, adam.one_minus_beta2,
+                            decay, sgd_constants.lr};
   float* master = at.get<float>(optimizer::master(op.kind));
   over_elements(pool, elements(p, op[optimizer::kGrad]), [&](std::uint64_t begin, std::uint64_t n) {
     const float* g = at.get<const float>(optimizer::kGrad) + begin;
@@ -175,6 +177,8 @@ void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands
       adamw(n, g, w, at.get<float>(optimizer::kM) + begin, at.get<float>(adamw::kV) + begin, adam);
     else if (op.kind == OpKind::kSgd)
       sgd(n, g, w, sgd_constants);
+    else if (op.kind == OpKind::kLion)
+      lion(n, g, w, at.get<float>(optimizer::kM) + begin, lion_constants);
     else
       sgd_momentum(n, g, w, at.get<float>(optimizer::kM) + begin, sgd_constants);
     if (master) to_half(n, w, at.get<Half>(optimizer::kWeight) + begin);

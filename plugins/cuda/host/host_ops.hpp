@@ -34,8 +34,8 @@ void run(ThreadPool& pool, const step::Program& p, const step::Op& op, const Ope
 /// Runs kGradSquares: scalars[kNorm2] += sum of squares of the gradient.
 void run_squares(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
-/// Runs kAdamW, kSgd or kSgdMomentum with the constants in the scalars operand; changes nothing if kApplied
-/// is 0.
+/// Runs kAdamW, kSgd, kSgdMomentum or kLion with the constants in the scalars operand; changes nothing if
+/// kApplied is 0.
 void run_update(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
 }  // namespace trainhost::cuda::host

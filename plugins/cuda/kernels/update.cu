@@ -3,6 +3,7 @@
 // no weight and no moment changes. All scalars are read from and written to device memory. Interface:
 // kernel_functions.hpp.
 #include "core/step/program.hpp"
+#include "plugins/cuda/kernels/lion.hpp"
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
@@ -116,6 +117,17 @@ struct MomentumRule {
     return w * decay - s.lr * m;
   }
 };
+struct LionRule {
+  static constexpr int kMoments = 1;
+  LionBetas c;
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m,
+                                              float&) const {
+    const float direction = c.beta1 * m + c.one_minus_beta1 * g;
+    const float sign = (direction > 0.0f ? 1.0f : 0.0f) - (direction < 0.0f ? 1.0f : 0.0f);
+    m = c.beta2 * m + c.one_minus_beta2 * g;
+    return w * decay - s.lr * sign;
+  }
+};
 
 // Blocks of the optimizer kernels: 4 per SM of a device with 132 SMs. Elements are independent, so the number
 // does not affect the bits.
@@ -210,11 +222,17 @@ cudaError_t sgd_momentum(cudaStream_t stream, const Pieces<ParamPiece<T>>& piece
                          const double* scalars) {
   return update(stream, pieces, MomentumRule{momentum}, scalars);
 }
+template <class T>
+cudaError_t lion(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const LionBetas& c,
+                 const double* scalars) {
+  return update(stream, pieces, LionRule{c}, scalars);
+}
 
 #define TRAINHOST_UPDATES(T)                                                                              \
   template cudaError_t adamw<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const AdamW&, const double*); \
   template cudaError_t sgd<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const double*);                 \
-  template cudaError_t sgd_momentum<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, float, const double*);
+  template cudaError_t sgd_momentum<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, float, const double*); \
+  template cudaError_t lion<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const LionBetas&, const double*);
 TRAINHOST_UPDATES(float)
 TRAINHOST_UPDATES(Bf16)
 #undef TRAINHOST_UPDATES

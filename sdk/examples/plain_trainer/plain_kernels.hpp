@@ -258,6 +258,14 @@ class Kernels {
     }
   }
 
+  void lion(const ex::Lion& a) {
+    for (Size i = 0; i < a.count; ++i) {
+      const float g = a.grad[i] * a.grad_scale, direction = a.beta1 * a.m[i] + a.one_minus_beta1 * g;
+      a.w[i] = a.decay * a.w[i] - a.lr * static_cast<float>((direction > 0.0f) - (direction < 0.0f));
+      a.m[i] = a.beta2 * a.m[i] + a.one_minus_beta2 * g;
+    }
+  }
+
  private:
   // y = x / rms(x) * w; returns 1 / rms(x). y may be x.
   static float norm(Size n, const float* x, const float* w, float eps, float* y) {

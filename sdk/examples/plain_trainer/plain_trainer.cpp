@@ -1,8 +1,8 @@
-// A complete trainer in plain loops: twenty kernels and a manifest. It trains llama, mistral, qwen2 and qwen3
-// models of any shape in f32. The executor provides exact plans, recompute, accumulation, checkpoints and
-// generation. The kernels are in plain_kernels.hpp; core/executor/kernels.hpp documents their arguments. To
-// write a backend, copy this folder and replace kernels; `trainhost plugins check` and kernel_check test the
-// result.
+// A complete trainer in plain loops: twenty-one kernels and a manifest. It trains llama, mistral, qwen2 and
+// qwen3 models of any shape in f32. The executor provides exact plans, recompute, accumulation, checkpoints
+// and generation. The kernels are in plain_kernels.hpp; core/executor/kernels.hpp documents their arguments.
+// To write a backend, copy this folder and replace kernels; `trainhost plugins check` and kernel_check test
+// the result.
 //
 // The innermost loops run over contiguous memory, without a sum where possible, so that the compiler
 // vectorizes them. One thread and a fixed order of every sum make the results bit-identical.

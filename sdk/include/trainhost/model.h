@@ -60,7 +60,7 @@ typedef struct th_model {
 #define TH_OPT_ADAMW 1u /* decoupled weight decay, two moments */
 #define TH_OPT_SGD 2u
 #define TH_OPT_SGD_MOMENTUM 3u
-/* Optimizers for planning only. */
+/* A trainer may refuse these. */
 #define TH_OPT_ADAFACTOR 4u
 #define TH_OPT_LION 5u
 #define TH_OPT_MUON 6u

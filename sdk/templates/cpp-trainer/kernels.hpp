@@ -1,4 +1,4 @@
-// The kernels of @NAME@. A trainer has twenty; those that are not here are inherited, correct but slow loops.
+// The kernels of @NAME@. A trainer has twenty-one; those that are not here are inherited, correct but slow loops.
 // Arguments of each kernel and rules for all of them: core/executor/kernels.hpp of the SDK. check.cpp
 // compares them with the reference.
 #pragma once

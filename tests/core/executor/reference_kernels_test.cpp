@@ -119,6 +119,9 @@ BOOST_AUTO_TEST_CASE(the_update) {
   ref::Sgd{0.01, 0.9, 0.1}.step(wide(g), true, rw, &rm);
   kernels.sgd_momentum({N, g.data(), w.data(), m.data(), 1.0f, 0.9f, 0.999f, 0.01f});
   near(w, rw), near(m, rm);
+  ref::Lion{0.01, 0.9, 0.99, 0.1}.step(wide(g), true, rw, rm);
+  kernels.lion({N, g.data(), w.data(), m.data(), 1.0f, 0.9f, 0.1f, 0.99f, 0.01f, 0.999f, 0.01f});
+  near(w, rw), near(m, rm);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

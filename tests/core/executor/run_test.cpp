@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(the_reference_kernels_reproduce_a_golden_run) {
 BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
   RunFixture fixture;
   fixture.host.limit = 1u << 30;
-  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum})
+  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum, Optimizer::kLion})
     for (bool qk_norm : {false, true}) {
       fixture.g.run.optimizer = o;
       fixture.g.model.qk_norm = qk_norm, fixture.g.model.family = qk_norm ? "qwen3" : "llama";
@@ -139,7 +139,12 @@ BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
       const double before = fixture.step(s, 0).loss;
       double after = before;
       for (std::uint64_t t = 1; t < 4; ++t)
-        after = s.step(fixture.ids, fixture.targets, o == Optimizer::kAdamW ? 1e-2 : 0.1, t).loss;
+        after = s.step(fixture.ids, fixture.targets,
+                       o == Optimizer::kAdamW  ? 1e-2
+                       : o == Optimizer::kLion ? 1e-3
+                                               : 0.1,
+                       t)
+                    .loss;
       BOOST_TEST(after < before, name(o) << (qk_norm ? ", qwen3" : ", llama"));
     }
 }

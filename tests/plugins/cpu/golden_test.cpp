@@ -121,6 +121,44 @@ BOOST_AUTO_TEST_CASE(twenty_steps_of_lora_agree_with_peft) {
   }
 }
 
+// Optimizers of other packages over the weights of gqa-tied (tests/interop/optimizers.py).
+BOOST_DATA_TEST_CASE(twenty_steps_agree_with_the_optimizers_of_other_packages,
+                     boost::unit_test::data::make({std::string("lion")}), optimizer_name) {
+  const Optimizer optimizer = optimizer_from(optimizer_name).value();
+  const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
+  const nlohmann::json expected =
+      nlohmann::json::parse(golden_detail::slurp(runs + "optimizers/expected.json"))[name(optimizer)];
+  const nlohmann::json run = expected["run"];
+  GoldenRun g = read_golden(runs + "gqa-tied");
+  g.run.optimizer = optimizer;
+  g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];
+  g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
+  g.run.weight_decay = run["weight_decay"], g.run.clip_norm = run["grad_clip"];
+  CountingHost host(2);
+  PluginSession session(cpu_plugin(), host, g.model, g.run);
+  session.load_all(g.weights);
+  session.init(0);
+  double worst = 0;
+  for (std::uint32_t t = 0; t < run["steps"].get<std::uint32_t>(); ++t) {
+    std::vector<std::int32_t> ids, targets;
+    g.samples(std::uint64_t{t} * g.run.micro_batch, g.run.micro_batch, ids, targets);
+    const th_step_out out = session.step(ids, targets, run["lr"], t);
+    const double loss = expected["loss"][t], norm = expected["grad_norm"][t];
+    worst = std::max(worst, std::abs(out.loss - loss));
+    BOOST_TEST(std::abs(out.loss - loss) <= 2e-5,
+               "step " << t << ": loss " << out.loss << " against " << loss);
+    BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-3 * norm,
+               "step " << t << ": norm " << out.grad_norm << " against " << norm);
+  }
+  BOOST_TEST_MESSAGE(name(optimizer) << ": largest loss difference " << worst);
+  for (const auto& [name, values] : session.save()) {
+    double squares = 0;
+    for (float v : values) squares += static_cast<double>(v) * v;
+    const double l2 = expected["final_weights"][name];
+    BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-4 * l2, name);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

@@ -63,7 +63,7 @@ BOOST_DATA_TEST_CASE(gradients_match_the_reference, kSmallModels, z) {
 BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, kSmallModels, z) {
   const std::size_t n = 2 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
-  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
+  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum, Optimizer::kLion}) {
     RunSpec r = run_of(z, 2, 1);
     r.optimizer = o, r.clip_norm = 0.25;
     CpuModelFixture fixture(z.spec, r, *kernel_tables().back(), 2);
@@ -84,6 +84,8 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
         if (o == Optimizer::kAdamW)
           reference::AdamW{0.01, r.beta1, r.beta2, r.eps, 0.1}.step(static_cast<double>(t) + 1, gi, decay,
                                                                     w[info.name], m[info.name], v[info.name]);
+        else if (o == Optimizer::kLion)
+          reference::Lion{0.01, r.beta1, r.beta2, 0.1}.step(gi, decay, w[info.name], m[info.name]);
         else
           reference::Sgd{0.01, r.beta1, 0.1}.step(gi, decay, w[info.name],
                                                   o == Optimizer::kSgd ? nullptr : &m[info.name]);

@@ -411,6 +411,22 @@ BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions,
       },
       1e-6);
 
+  // Element 0: no gradient and no momentum, so the sign is 0.
+  w = w0, m = m0;
+  Vec g_lion = g;
+  g_lion[0] = m[0] = 0, clipped[0] = 0;
+  const Vec m_lion = m;
+  ref::Lion{0.01, 0.9, 0.95, 0.1}.step(clipped, decay, w, m);
+  check_op(
+      {w, m},
+      [&](OneOp& o) {
+        setup(o);
+        BufferId bw = o.buffer(1, n, w0), bm = o.buffer(1, n, m_lion);
+        o.run(OpKind::kLion, {o.buffer(1, n, g_lion), bw, bm, o.scalars(clip_half)}, {bw, bm}, flags);
+        return std::vector<Vec>{o.values(bw), o.values(bm)};
+      },
+      1e-6);
+
   double squares = 0.25;
   for (double x : g) squares += x * x;
   check_op(

@@ -22,7 +22,8 @@ Shape random_shape(std::mt19937& g, int number) {
     return lo + static_cast<std::uint32_t>(g() % (hi - lo + 1));
   };
   const char* families[] = {"llama", "mistral", "qwen2", "qwen3"};
-  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum};
+  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum,
+                                  Optimizer::kLion};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
                                   Recompute::kLayers};
   const char* precisions[] = {"fp32", "tf32", "bf16"};
@@ -35,7 +36,7 @@ Shape random_shape(std::mt19937& g, int number) {
   s.model.qk_norm = s.model.family == "qwen3";
   if (s.model.family == "mistral") s.model.sliding_window = between(1, 20);
   s.run.seq_len = between(1, 13), s.run.micro_batch = between(1, 3), s.run.accumulate = between(1, 3);
-  s.run.optimizer = optimizers[number % 3], s.run.recompute = recomputes[number % 5 % 4];
+  s.run.optimizer = optimizers[number % 4], s.run.recompute = recomputes[number % 5 % 4];
   const std::uint32_t layers = s.model.layers, full = between(0, layers);
   s.run.recompute_layers = {full, 0, layers - full};
   s.run = in_precision(s.run, precisions[number / 3 % 3]);

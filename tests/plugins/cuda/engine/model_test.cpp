@@ -57,6 +57,8 @@ struct Expected {
       mi.resize(wi.size()), vi.resize(wi.size());
       if (r.optimizer == Optimizer::kAdamW)
         reference::AdamW{lr, r.beta1, r.beta2, r.eps, r.weight_decay}.step(t, gi, decay, wi, mi, vi);
+      else if (r.optimizer == Optimizer::kLion)
+        reference::Lion{lr, r.beta1, r.beta2, r.weight_decay}.step(gi, decay, wi, mi);
       else
         reference::Sgd{lr, r.beta1, r.weight_decay}.step(gi, decay, wi,
                                                          r.optimizer == Optimizer::kSgd ? nullptr : &mi);
@@ -68,14 +70,15 @@ BOOST_AUTO_TEST_SUITE(cuda_model)
 
 BOOST_DATA_TEST_CASE(updates_match_the_reference, kSmallModels* boost::unit_test::data::make(kModes), z,
                      mode) {
-  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd};
+  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd,
+                                  Optimizer::kLion};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   for (std::uint32_t accumulate : {1 + z.seq % 2, 3 + z.seq % 2}) {
     emu::reset();
     RunSpec r;
     r.seq_len = z.seq, r.accumulate = accumulate, r.micro_batch = accumulate == 1 ? 3 : 1;
     r.weight_decay = 0.1, r.clip_norm = accumulate % 2 ? 0.25 : 0.0;
-    r.optimizer = optimizers[accumulate % 3], r.recompute = recomputes[(accumulate + z.seq) % 3];
+    r.optimizer = optimizers[accumulate % 4], r.recompute = recomputes[(accumulate + z.seq) % 3];
     const std::size_t n = r.tokens_per_step();
     const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
     Expected e;

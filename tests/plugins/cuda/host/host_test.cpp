@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_added_and_squared) {
 BOOST_AUTO_TEST_CASE(optimizers_match_the_reference) {
   constexpr double kLr = 0.01, kClip = 0.5, kDecay = 0.1;
   for (std::size_t n : {1u, 100u, 300001u})
-    for (OpKind kind : {OpKind::kAdamW, OpKind::kSgd, OpKind::kSgdMomentum})
+    for (OpKind kind : {OpKind::kAdamW, OpKind::kSgd, OpKind::kSgdMomentum, OpKind::kLion})
       for (bool master : {false, true})
         for (bool decay : {false, true})
           for (bool applied : {true, false}) {
@@ -290,10 +290,12 @@ BOOST_AUTO_TEST_CASE(optimizers_match_the_reference) {
             scalars[step::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(r.beta2, t));
             if (applied && kind == OpKind::kAdamW)
               reference::AdamW{kLr, r.beta1, r.beta2, r.eps, kDecay}.step(t, clipped, decay, w, m, v);
+            else if (applied && kind == OpKind::kLion)
+              reference::Lion{kLr, r.beta1, r.beta2, kDecay}.step(clipped, decay, w, m);
             else if (applied)
               reference::Sgd{kLr, r.beta1, kDecay}.step(clipped, decay, w,
                                                         kind == OpKind::kSgd ? nullptr : &m);
-            const std::size_t moments = kind == OpKind::kAdamW ? 2 : kind == OpKind::kSgdMomentum ? 1 : 0;
+            const std::size_t moments = kind == OpKind::kAdamW ? 2 : kind == OpKind::kSgd ? 0 : 1;
             const Vec all = on_any_threads([&](std::uint32_t threads) {
               OneOp o(threads);
               o.buffer(1, n, g), o.buffer(1, n, w0, master ? DType::kBF16 : DType::kF32);

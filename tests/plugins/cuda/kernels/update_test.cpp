@@ -1,6 +1,7 @@
 // The update compared with references in double: sums of squares, clip factor and applied flag, and every
 // optimizer over pieces of many sizes. An update that is not applied must not change any weight or moment.
 #include "core/step/program.hpp"
+#include "plugins/cuda/kernels/lion.hpp"
 #include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
 
 namespace trainhost {
@@ -68,7 +69,7 @@ BOOST_AUTO_TEST_CASE(clip_factor_and_applied_flag) {
   }
 }
 
-enum class Kind { kAdamW, kSgd, kMomentum };
+enum class Kind { kAdamW, kSgd, kMomentum, kLion };
 
 template <class T>
 void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied) {
@@ -76,6 +77,7 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
   const double lr = 0.01, clip = 0.5, weight_decay = 0.1, t = 3;
   const ref::AdamW adamw{lr, 0.9, 0.95, 1e-8, weight_decay};
   const ref::Sgd sgd{lr, 0.75, weight_decay};
+  const ref::Lion lion{lr, 0.9, 0.98, weight_decay};
   Vec scalars(step::kScalarCount);
   scalars[step::kClipFactor] = clip, scalars[step::kLr] = lr,
   scalars[step::kDecayFactor] = 1 - lr * weight_decay;
@@ -102,7 +104,8 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
     for (double& x : g) x *= clip;
     const bool decay = i % 2 == 0;
     if (applied && kind == Kind::kAdamW) adamw.step(t, g, decay, p.new_weight, p.new_m, p.new_v);
-    if (applied && kind != Kind::kAdamW)
+    if (applied && kind == Kind::kLion) lion.step(g, decay, p.new_weight, p.new_m);
+    if (applied && (kind == Kind::kSgd || kind == Kind::kMomentum))
       sgd.step(g, decay, p.new_weight, kind == Kind::kMomentum ? &p.new_m : nullptr);
     p.new_stored = applied ? p.new_weight : rounded<T>(p.weight);
     if (!applied) p.grad[0] = std::numeric_limits<double>::quiet_NaN();
@@ -133,12 +136,15 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
       if (kind == Kind::kSgd) run.require_success(cuda::sgd<T>(run.stream, pieces, s));
       if (kind == Kind::kMomentum)
         run.require_success(cuda::sgd_momentum<T>(run.stream, pieces, f(sgd.momentum), s));
+      if (kind == Kind::kLion)
+        run.require_success(cuda::lion<T>(
+            run.stream, pieces, {f(lion.beta1), f(1 - lion.beta1), f(lion.beta2), f(1 - lion.beta2)}, s));
     });
   }
 }
 
 BOOST_AUTO_TEST_CASE(optimizers_update_many_pieces) {
-  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum}) {
+  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum, Kind::kLion}) {
     check_update<float>(kind, kSizes, true), check_update<Bf16>(kind, kSizes, true);
     check_update<float>(kind, {1}, true),
         check_update<Bf16>(kind, std::vector<std::size_t>(cuda::kMaxPieces, 17), true);
@@ -147,7 +153,7 @@ BOOST_AUTO_TEST_CASE(optimizers_update_many_pieces) {
 }
 
 BOOST_AUTO_TEST_CASE(an_update_that_is_not_applied_changes_nothing) {
-  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum})
+  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum, Kind::kLion})
     check_update<float>(kind, kSizes, false), check_update<Bf16>(kind, kSizes, false);
 }
 
