@@ -238,15 +238,23 @@ void add_deepspeed(std::vector<File>& files) {
 
 }  // namespace
 
+JobFiles::JobFiles(const std::vector<std::string>& arguments) {
+  for (const std::string& a : arguments) files_.push_back(read_file(a));
+  add_deepspeed(files_);
+  add_fsdp_config(files_);
+  std::ranges::stable_sort(files_, {}, &File::kind);  // kinds() are in one array, in the order of reading
+}
+
+JobFiles::~JobFiles() = default;
+
 FileSettings read_files(const std::vector<std::string>& arguments,
                         const std::vector<runfile::Override>& options) {
-  std::vector<File> files;
-  for (const std::string& a : arguments) files.push_back(read_file(a));
-  add_deepspeed(files);
-  add_fsdp_config(files);
-  std::ranges::stable_sort(files, {}, &File::kind);  // kinds() are in one array, in the order of reading
+  return JobFiles(arguments).settings(options);
+}
+
+FileSettings JobFiles::settings(const std::vector<runfile::Override>& options) const {
   Job job;
-  for (const File& f : files) f.kind->read(f.entries, job);
+  for (const File& f : files_) f.kind->read(f.entries, job);
 
   std::set<std::string> given;
   // Options come after the files, so that they win, and before Finish, which derives the rest from them.

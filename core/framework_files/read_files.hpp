@@ -18,11 +18,28 @@ struct FileSettings {
   std::vector<runfile::FileKey> keys;  // in the order of the files
 };
 
-/// Reads `files`, each "FILE" or "KIND:FILE"; without a kind it is recognized by the keys in the file.
-/// `options`: what the command line gives ("model.preset": --model); it replaces what the files say and need
-/// not be in them. Throws usage_error with file and line for text that cannot be read, values that are not
-/// understood, files that contradict each other, and for what decides memory and is in no file: the model,
-/// the sequence length, and the number of devices of a sharded run.
+struct File;
+
+/// The files of one job, read once: planners ask for the same job with many options.
+class JobFiles {
+ public:
+  /// Reads `files`, each "FILE" or "KIND:FILE"; without a kind it is recognized by the keys in the file.
+  /// Throws usage_error with file and line for text that cannot be read.
+  explicit JobFiles(const std::vector<std::string>& files);
+  ~JobFiles();
+  JobFiles(const JobFiles&) = delete;
+  JobFiles& operator=(const JobFiles&) = delete;
+  /// `options`: what the command line gives ("model.preset": --model); it replaces what the files say and
+  /// need not be in them. Throws usage_error with file and line for values that are not understood, files
+  /// that contradict each other, and for what decides memory and is in no file: the model, the sequence
+  /// length, and the number of devices of a sharded run.
+  FileSettings settings(const std::vector<runfile::Override>& options) const;
+
+ private:
+  std::vector<File> files_;
+};
+
+/// JobFiles(files).settings(options).
 FileSettings read_files(const std::vector<std::string>& files, const std::vector<runfile::Override>& options);
 
 /// The preset of a model as frameworks name it: "meta-llama/Meta-Llama-3-8B-Instruct", "llama3_8b"; "" if

@@ -2,7 +2,6 @@
 #include "core/frameworks/evaluate.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace trainhost::frameworks {
 namespace {
@@ -19,7 +18,8 @@ std::vector<std::uint32_t> live_at(const Trace& trace, std::uint64_t event) {
 }  // namespace
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t block) {
-  if (std::has_single_bit(block)) return (bytes + block - 1) & ~(block - 1);
+  // Not std::has_single_bit(), which calls a function where the target may lack an instruction for it.
+  if ((block & (block - 1)) == 0) return (bytes + block - 1) & ~(block - 1);
   return (bytes + block - 1) / block * block;
 }
 

@@ -1,11 +1,16 @@
 // See repeat_layers.hpp. A replay of 80 layers costs 20 times that of four, although 78 of them allocate the
 // same. So the trace of four layers is cut into runs (one layer in one phase); runs of layers 1 and 2 are
 // paired and compared, and each pair becomes a template that is written once for every layer between the
-// first and the last.
+// first and the last. A peak needs no trace: what a pair adds to the bytes grows by the same amount with each
+// layer.
 #include "core/frameworks/repeat_layers.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cassert>
 #include <utility>
-#include <vector>
+
+#include "core/frameworks/evaluate.hpp"
 
 namespace trainhost::frameworks {
 namespace {
@@ -31,17 +36,68 @@ struct Reference {
   bool allocation = false;
 };
 
-class Repeater {
+/// Bytes that exist while events run, in two steps of which the second is a copy of the first.
+class RunningBytes {
+ public:
+  /// Adds what `times` repetitions of a sequence of events do: each changes the bytes by `change` and has its
+  /// maximum `most` above its start. The second of each is without the storages that the first step keeps.
+  void add(std::int64_t times, const std::array<std::int64_t, 2>& change,
+           const std::array<std::int64_t, 2>& most) {
+    for (std::size_t step = 0; step < 2; ++step) {
+      const std::int64_t start = now_[step] + std::max<std::int64_t>(0, (times - 1) * change[step]);
+      peak_[step] = std::max(peak_[step], start + most[step]);
+      now_[step] += times * change[step];
+    }
+  }
+  void begin_step() { before_ = now_[1] = now_[0], peak_[1] = 0; }
+  std::uint64_t peak(bool copied) const {
+    // The second step begins with what the first has left.
+    const std::int64_t second = copied ? now_[0] - before_ + peak_[1] : 0;
+    return static_cast<std::uint64_t>(std::max(peak_[0], second));
+  }
+
+ private:
+  std::int64_t before_ = 0;
+  std::array<std::int64_t, 2> now_{}, peak_{};
+};
+
+class Repeater final : public LayerRepetition {
  public:
   Repeater(const Trace& small, std::span<const std::int32_t> executed, std::uint32_t layers)
       : small_(small), executed_(executed), layers_(static_cast<std::int32_t>(layers)) {}
 
-  std::optional<Trace> run() {
-    // A check that fails is no error: the caller then replays every layer.
-    if (!find_runs() || !find_pairs()) return std::nullopt;
+  /// A check that fails is no error: the caller then replays every layer.
+  bool find() {
+    if (!find_runs() || !find_pairs()) return false;
     templates_.resize(pairs_.size());
     for (std::uint32_t p = 0; p < pairs_.size(); ++p)
-      if (!compare(p)) return std::nullopt;
+      if (!compare(p)) return false;
+    return std::ranges::all_of(runs_, [&](const Run& r) { return r.pair != kNone || can_be_emitted(r); });
+  }
+
+  std::uint64_t peak_bytes(std::uint64_t block, const std::optional<TraceMark>& copied,
+                           const std::vector<bool>& kept) const override {
+    RunningBytes bytes;
+    for (std::uint32_t r = 0; r < runs_.size(); ++r) {
+      const Run& run = runs_[r];  // of a pair: its first, which has the events of the other one
+      // A step begins with a run of its own, because it begins a phase.
+      if (copied && run.begin == copied->events) bytes.begin_step();
+      std::array<std::int64_t, 2> now{}, most{};
+      for (std::size_t i = run.begin; i < run.end; ++i) {
+        const TraceEvent e = small_.events[i];
+        const auto size = static_cast<std::int64_t>(rounded_up(small_.storages[e.storage].bytes, block));
+        const bool keeps = copied && e.storage >= copied->storages && kept[e.storage - copied->storages];
+        now[0] += e.allocation ? size : -size;
+        if (!keeps) now[1] += e.allocation ? size : -size;
+        for (std::size_t step = 0; step < 2; ++step) most[step] = std::max(most[step], now[step]);
+      }
+      bytes.add(run.pair == kNone ? 1 : layers_ - 2, now, most);
+      if (run.pair != kNone) ++r;
+    }
+    return bytes.peak(copied.has_value());
+  }
+
+  Trace write() override {
     out_.names = small_.names;
     const auto times = static_cast<std::size_t>(layers_) / kRepeatedFrom + 1;
     out_.events.reserve(small_.events.size() * times);
@@ -53,7 +109,7 @@ class Repeater {
       for (; phase < small_.phases.size() && small_.phases[phase].event <= runs_[r].begin; ++phase)
         add_phase(phase);
       if (runs_[r].pair == kNone) {
-        if (!emit_once(r)) return std::nullopt;
+        emit_once(r);
       } else {
         // Layer 1 comes first in a forward pass, layer 2 in a backward pass.
         emit_pair(runs_[r].pair, runs_[r].layer == 1);
@@ -164,8 +220,17 @@ class Repeater {
     }
   }
 
+  /// A run of no layer that frees what a layer of a pair has allocated cannot be repeated: it would be one
+  /// event instead of one per layer.
+  bool can_be_emitted(const Run& run) const {
+    if (run.layer >= 0) return true;
+    for (std::size_t i = run.begin; i < run.end; ++i)
+      if (runs_[home_[small_.events[i].storage]].pair != kNone) return false;
+    return true;
+  }
+
   /// Events outside of the layers, of the first, or of the last layer.
-  bool emit_once(std::uint32_t index) {
+  void emit_once(std::uint32_t index) {
     const Run& run = runs_[index];
     base_of_run_[index] = static_cast<std::uint32_t>(out_.storages.size());
     add_storages(run, run.layer == kLast ? layers_ - 1 - kLast : 0);
@@ -178,13 +243,11 @@ class Repeater {
         continue;
       }
       // Freed by the first or the last layer, or after it, but allocated by a layer of a pair: a neighbour.
-      // In a run of no layer that cannot be repeated: it would be one event instead of one per layer.
-      if (run.layer < 0) return false;
+      assert(run.layer >= 0);
       const bool at_end = run.layer == kLast || run.layer == kLast - 1;
       const std::int32_t layer = home.layer + (at_end ? layers_ - 1 - kLast : 0);
       out_.events.push_back({bases_[home.pair][static_cast<std::size_t>(layer)] + ordinal, e.allocation});
     }
-    return true;
   }
 
   void emit_pair(std::uint32_t p, bool ascending) {
@@ -218,9 +281,31 @@ class Repeater {
 
 }  // namespace
 
-std::optional<Trace> repeat_layers(const Trace& small, std::span<const std::int32_t> executed,
-                                   std::uint32_t layers) {
-  return Repeater(small, executed, layers).run();
+TraceMark end_of(const Trace& t) { return {t.storages.size(), t.events.size(), t.phases.size()}; }
+
+std::optional<std::vector<bool>> kept_by_step(const Trace& t, const TraceMark& first) {
+  std::vector<bool> kept(t.storages.size() - first.storages, true);
+  for (std::size_t i = first.events; i < t.events.size(); ++i) {
+    const TraceEvent e = t.events[i];
+    if (e.allocation) continue;
+    if (e.storage < first.storages) return std::nullopt;
+    kept[e.storage - first.storages] = false;
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    // What step 1 keeps may be optimizer state, or a workspace of cuBLAS: both exist once in a run. Kept
+    // gradients or logits mean that step 2 frees what step 1 allocated: its events are other ones.
+    const Purpose p = t.storages[first.storages + i].purpose;
+    if (kept[i] && p != Purpose::kOptimizerState && p != Purpose::kKernel) return std::nullopt;
+  }
+  return kept;
+}
+
+std::unique_ptr<LayerRepetition> LayerRepetition::find(const Trace& small,
+                                                       std::span<const std::int32_t> executed,
+                                                       std::uint32_t layers) {
+  auto repeater = std::make_unique<Repeater>(small, executed, layers);
+  if (!repeater->find()) return nullptr;
+  return repeater;
 }
 
 }  // namespace trainhost::frameworks

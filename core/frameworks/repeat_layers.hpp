@@ -2,8 +2,10 @@
 // to save time; it changes no result.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/frameworks/trace.hpp"
 
@@ -12,11 +14,37 @@ namespace trainhost::frameworks {
 /// Layers of the small model: the first, two whose events repeat, and the last.
 inline constexpr std::uint32_t kRepeatedFrom = 4;
 
-/// The trace of the same step with `layers` layers: the events of layers 1 and 2 of the small model are the
-/// same but for the number of the layer, so every other layer between the first and the last has them too.
-/// This is checked event by event; nullopt where they differ. executed: for each event of `small`, the layer
-/// that runs; -1 outside of the layers.
-std::optional<Trace> repeat_layers(const Trace& small, std::span<const std::int32_t> executed,
-                                   std::uint32_t layers);
+/// Where a step begins in a trace.
+struct TraceMark {
+  std::size_t storages = 0, events = 0, phases = 0;
+};
+TraceMark end_of(const Trace& t);
+
+/// For each storage that the step from `first` on allocates: whether the step keeps it for the whole run, so
+/// that the next step has the same events without it. nullopt where the step keeps something that the next
+/// one replaces, or frees something that is older than the step.
+std::optional<std::vector<bool>> kept_by_step(const Trace& t, const TraceMark& first);
+
+/// The repetition of a small trace. The events of layers 1 and 2 are the same but for the number of the
+/// layer, so every other layer between the first and the last has them too.
+class LayerRepetition {
+ public:
+  /// Checks this event by event; nullptr where they differ. executed: for each event of `small`, the layer
+  /// that runs; -1 outside of the layers. `small` outlives the result.
+  static std::unique_ptr<LayerRepetition> find(const Trace& small, std::span<const std::int32_t> executed,
+                                               std::uint32_t layers);
+  LayerRepetition() = default;
+  LayerRepetition(const LayerRepetition&) = delete;
+  LayerRepetition& operator=(const LayerRepetition&) = delete;
+  virtual ~LayerRepetition() = default;
+
+  /// The trace of the same step with all layers.
+  virtual Trace write() = 0;
+  /// The most bytes of storages, rounded up to `block`, that exist at one time in the trace that write()
+  /// returns, without writing it. With `copied` that of the trace with a second step, which has the events
+  /// from `copied` on without the storages in `kept`.
+  virtual std::uint64_t peak_bytes(std::uint64_t block, const std::optional<TraceMark>& copied,
+                                   const std::vector<bool>& kept) const = 0;
+};
 
 }  // namespace trainhost::frameworks

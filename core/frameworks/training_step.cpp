@@ -14,6 +14,7 @@
 #include "core/frameworks/decoder_megatron.hpp"
 #include "core/frameworks/decoder_torchtitan.hpp"
 #include "core/frameworks/decoder_torchtune.hpp"
+#include "core/frameworks/evaluate.hpp"
 #include "core/frameworks/operators.hpp"
 #include "core/frameworks/optimizer_step.hpp"
 #include "core/frameworks/repeat_layers.hpp"
@@ -29,29 +30,10 @@ constexpr std::string_view kMegatronFamilies[] = {"deepseek_v2", "deepseek_v3", 
 constexpr std::string_view kLitgptFamilies[] = {"gpt_neox", "llama", "mistral", "phi",
                                                 "phi3",     "qwen2", "qwen3"};
 
-/// Where a step begins in a trace.
-struct Mark {
-  std::size_t storages, events, phases;
-};
-Mark mark(const Trace& t) { return {t.storages.size(), t.events.size(), t.phases.size()}; }
-
 /// Appends step 1, whose events are those from `first` on, again as step 2, without what step 1 allocated for
-/// the whole run. Returns false where step 1 kept something that the next step replaces.
-bool copy_step(Trace& t, const Mark& first) {
-  const Mark last = mark(t);
-  std::vector<bool> kept(last.storages - first.storages, true);
-  for (std::size_t i = first.events; i < last.events; ++i) {
-    const TraceEvent e = t.events[i];
-    if (e.allocation) continue;
-    if (e.storage < first.storages) return false;
-    kept[e.storage - first.storages] = false;
-  }
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    // What step 1 keeps may be optimizer state, or a workspace of cuBLAS: both exist once in a run. Kept
-    // gradients or logits mean that step 2 frees what step 1 allocated: its events are other ones.
-    const Purpose p = t.storages[first.storages + i].purpose;
-    if (kept[i] && p != Purpose::kOptimizerState && p != Purpose::kKernel) return false;
-  }
+/// the whole run: `kept`, as kept_by_step() returns it.
+void copy_step(Trace& t, const TraceMark& first, const std::vector<bool>& kept) {
+  const TraceMark last = end_of(t);
   t.storages.reserve(2 * last.storages);
   t.events.reserve(2 * last.events);
   std::vector<std::uint32_t> copy_of(kept.size());
@@ -72,7 +54,13 @@ bool copy_step(Trace& t, const Mark& first) {
     if (!kept[e.storage - first.storages])
       t.events.push_back({copy_of[e.storage - first.storages], e.allocation});
   }
-  return true;
+}
+
+/// The same, if the second step may be a copy.
+bool copy_step_if_same(Trace& t, const TraceMark& first) {
+  const std::optional<std::vector<bool>> kept = kept_by_step(t, first);
+  if (kept) copy_step(t, first, *kept);
+  return kept.has_value();
 }
 
 /// Whether the second step may copy the first. The first micro-batch of stage 3 only records the order of the
@@ -122,9 +110,9 @@ std::unique_ptr<StepModel> make_model(Tape& tape, const model::Architecture& a, 
 std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const StepSettings& s,
                                Trace& trace) {
   MegatronDecoder model(tape, a, s);
-  const Mark before = mark(trace);
+  const TraceMark before = end_of(trace);
   model.run(1);
-  const bool copied = s.steps == 2 && s.copies_step && copy_step(trace, before);
+  const bool copied = s.steps == 2 && s.copies_step && copy_step_if_same(trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) model.run(step);
   return trace.events.size();
 }
@@ -203,10 +191,10 @@ std::size_t calculate(const model::Architecture& architecture, const StepSetting
   };
   if (pipeline)
     for (int thread = 0; thread < 2; ++thread) add_workspace();
-  const Mark before = mark(result.trace);
+  const TraceMark before = end_of(result.trace);
   run_step(1);
-  const bool copied =
-      s.steps == 2 && s.copies_step && second_step_is_like_first(s) && copy_step(result.trace, before);
+  const bool copied = s.steps == 2 && s.copies_step && second_step_is_like_first(s) &&
+                      copy_step_if_same(result.trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) run_step(step);
   return finish(result.trace.events.size());
 }
@@ -219,35 +207,23 @@ TrainingStep run_steps(const model::Architecture& architecture, const StepSettin
   return result;
 }
 
-/// Runs a model with few layers and repeats their events; nullopt where layers are not equal, or where a step
-/// depends on the number of layers, as buckets of gradients, pipeline stages and the buffers of Megatron-LM
-/// do. Units of FSDP are layers, which refer to their neighbours only.
-std::optional<TrainingStep> repeated_step(const model::Architecture& a, const StepSettings& s) {
-  if (a.layers.size() != 1 || a.layer_count() <= kRepeatedFrom + 1 || s.steps != 2 || !s.copies_step ||
-      !s.repeats_layers || s.tunes_with_clones || s.ddp.on || s.zero.stage || s.stage.stages > 1 ||
-      s.modules == ModelSource::kMegatron)
-    return std::nullopt;
-  model::Architecture small = a;
-  small.layers.front().count = kRepeatedFrom;
-  StepSettings computed = s;
-  const bool copies = second_step_is_like_first(s);
-  if (copies) computed.steps = 1;
-  std::vector<std::int32_t> layers;
-  TrainingStep step = run_steps(small, computed, &layers);
-  std::optional<Trace> trace = repeat_layers(step.trace, layers, a.layer_count());
-  if (!trace || step.saved_bytes[2] != step.saved_bytes[3]) return std::nullopt;
-  const auto begin = std::ranges::find(trace->phases, 1u, &TracePhase::step);
-  const auto end_of_load = trace->events.begin() + static_cast<std::ptrdiff_t>(begin->event);
+/// Whether a model with few layers has the events of all: layers are equal, and no step depends on their
+/// number, as buckets of gradients, pipeline stages and the buffers of Megatron-LM do. Units of FSDP are
+/// layers, which refer to their neighbours only.
+bool may_be_repeated(const model::Architecture& a, const StepSettings& s) {
+  return a.layers.size() == 1 && a.layer_count() > kRepeatedFrom + 1 && s.steps == 2 && s.copies_step &&
+         s.repeats_layers && !s.tunes_with_clones && !s.ddp.on && !s.zero.stage && s.stage.stages == 1 &&
+         s.modules != ModelSource::kMegatron;
+}
+
+/// Begin of step 1.
+TraceMark begin_of_steps(const Trace& t) {
+  const auto phase = std::ranges::find(t.phases, 1u, &TracePhase::step);
+  const auto end_of_load = t.events.begin() + static_cast<std::ptrdiff_t>(phase->event);
   // The step begins behind the weights and buffers; storages are numbered in the order of allocation.
-  const Mark before{static_cast<std::size_t>(std::count_if(trace->events.begin(), end_of_load,
-                                                           [](const TraceEvent& e) { return e.allocation; })),
-                    begin->event, static_cast<std::size_t>(begin - trace->phases.begin())};
-  if (copies && !copy_step(*trace, before)) return std::nullopt;
-  step.trace = std::move(*trace);
-  step.repeated = true;
-  // [0]: outside, [1]: layer 0, [2]: layer 1, which is repeated for all layers up to the last.
-  step.saved_bytes.insert(step.saved_bytes.begin() + 2, a.layer_count() - kRepeatedFrom, step.saved_bytes[2]);
-  return step;
+  const auto storages = static_cast<std::size_t>(
+      std::count_if(t.events.begin(), end_of_load, [](const TraceEvent& e) { return e.allocation; }));
+  return {storages, phase->event, static_cast<std::size_t>(phase - t.phases.begin())};
 }
 
 }  // namespace
@@ -262,13 +238,57 @@ bool has_builder(std::string_view family, ModelSource modules) {
   return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
 }
 
-TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
+CalculatedStep::CalculatedStep(const model::Architecture& architecture, const StepSettings& s)
+    : layers_(architecture.layer_count()) {
   if (!has_builder(architecture.family, s.modules))
     throw usage_error("the training step of the family '" + architecture.family + "' is not described",
                       "families: gemma2, gemma3, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3");
   require_countable(architecture, s);
-  if (std::optional<TrainingStep> step = repeated_step(architecture, s)) return std::move(*step);
-  return run_steps(architecture, s, nullptr);
+  if (may_be_repeated(architecture, s)) {
+    model::Architecture small = architecture;
+    small.layers.front().count = kRepeatedFrom;
+    StepSettings computed = s;
+    const bool copies = second_step_is_like_first(s);
+    if (copies) computed.steps = 1;
+    step_ = run_steps(small, computed, &executed_);
+    repetition_ = LayerRepetition::find(step_.trace, executed_, layers_);
+    if (copies) {
+      copied_from_ = begin_of_steps(step_.trace);
+      if (auto kept = kept_by_step(step_.trace, *copied_from_))
+        kept_ = std::move(*kept);
+      else
+        repetition_.reset();
+    }
+    if (repetition_ && step_.saved_bytes[2] == step_.saved_bytes[3]) return;
+  }
+  repetition_.reset(), copied_from_.reset();
+  step_ = run_steps(architecture, s, nullptr);
+}
+
+std::uint64_t CalculatedStep::peak_bytes() const {
+  const std::uint64_t block = EvaluateOptions().block;
+  if (repetition_) return repetition_->peak_bytes(block, copied_from_, kept_);
+  return std::ranges::max(peaks_of_phases(step_.trace, block));
+}
+
+TrainingStep CalculatedStep::take() && {
+  if (!repetition_) return std::move(step_);
+  Trace trace = repetition_->write();
+  if (copied_from_) {
+    const TraceMark begin = begin_of_steps(trace);
+    // What the small model keeps, all layers keep.
+    copy_step(trace, begin, kept_by_step(trace, begin).value());
+  }
+  repetition_.reset();
+  step_.trace = std::move(trace);
+  step_.repeated = true;
+  // [0]: outside, [1]: layer 0, [2]: layer 1, which is repeated for all layers up to the last.
+  step_.saved_bytes.insert(step_.saved_bytes.begin() + 2, layers_ - kRepeatedFrom, step_.saved_bytes[2]);
+  return std::move(step_);
+}
+
+TrainingStep training_step(const model::Architecture& architecture, const StepSettings& s) {
+  return CalculatedStep(architecture, s).take();
 }
 
 }  // namespace trainhost::frameworks

@@ -4,6 +4,8 @@
 // the caller.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "core/frameworks/fsdp.hpp"
 #include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/pipeline.hpp"
+#include "core/frameworks/repeat_layers.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/frameworks/zero.hpp"
 #include "core/model/architecture.hpp"
@@ -110,6 +113,27 @@ struct TrainingStep {
   std::vector<std::uint64_t> saved_bytes;
   HostMemory host;        // of what the step offloads
   bool repeated = false;  // most layers are copies of one
+};
+
+/// training_step() in two parts, for callers that often need no more than the peak.
+class CalculatedStep {
+ public:
+  /// Throws as training_step() does.
+  CalculatedStep(const model::Architecture& architecture, const StepSettings& settings);
+  CalculatedStep(const CalculatedStep&) = delete;
+  CalculatedStep& operator=(const CalculatedStep&) = delete;
+  /// Bytes that find_peak() finds in the trace; where layers are repeated, without writing it.
+  std::uint64_t peak_bytes() const;
+  /// The step, once.
+  TrainingStep take() &&;
+
+ private:
+  TrainingStep step_;  // of few layers where they are repeated
+  std::vector<std::int32_t> executed_;
+  std::unique_ptr<LayerRepetition> repetition_;
+  std::uint32_t layers_;
+  std::optional<TraceMark> copied_from_;  // begin of the step that the second one copies
+  std::vector<bool> kept_;
 };
 
 /// Throws usage_error for a family without a builder and for sizes whose sum may exceed 63 bits.

@@ -100,7 +100,7 @@ class ChangeProposer {
             "free: the same network traffic"}});
     // ZeRO shards over all ranks that hold the same weights: data and context ranks.
     const std::uint64_t ranks = std::uint64_t{r_.parallel.data} * r_.parallel.context;
-    if (r_.parallel.expert == 1)
+    if (r_.parallel.expert == 1 && !s_.dense)
       add(Price::kTime, experts_of(ranks), false);  // more ranks than experts is not a valid run
     if (ranks == 1 || !trains(r_)) return;
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
@@ -177,7 +177,7 @@ class ChangeProposer {
                   activation_offload_cost(s_))});
   }
 
-  /// Expert parallelism over n of the existing data ranks. No estimator plans this for a dense model.
+  /// Expert parallelism over n of the existing data ranks.
   std::vector<CandidateChange> experts_of(std::uint64_t ranks) const {
     constexpr double kExchangeCost = 0.1;  // tokens are sent to their experts and back, in both passes of a
                                            // layer; about what `search` computes within a node

@@ -42,6 +42,7 @@ struct ChangeContext {
   std::uint64_t activation_bytes = 0;  // of the plan that does not fit
   std::uint64_t all_parameters = 0;  // including experts that a token does not use; 0 = same as `parameters`
   std::uint64_t trained_bytes = 0;   // gradients, optimizer state and workspace of the plan
+  bool dense = false;                // the model is known to have no experts
   std::uint64_t devices = 1;         // of the run as the user wrote it: the number in "instead of N"
 };
 

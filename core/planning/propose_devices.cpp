@@ -61,12 +61,12 @@ class DeviceProposer {
     add(std::move(pipeline),
         false);  // the last stage holds the head, which does not shrink
     if (trains_) add(std::move(context));
-    if (trains_) add(experts(now), false);  // as above
+    if (trains_ && !s_.dense) add(experts(now), false);  // as above
     if (trains_)
       for (std::uint32_t zero = 1; zero <= 3; ++zero) add(zero_ranks(zero, now), true, zero);
   }
 
-  /// Expert parallelism over new data ranks. No estimator plans this for a dense model.
+  /// Expert parallelism over new data ranks.
   /// ZeRO 3 in addition, since the parameters outside the experts are not divided by expert parallelism.
   std::vector<CandidateChange> experts(std::uint64_t now) const {
     std::vector<CandidateChange> changes;

@@ -48,9 +48,13 @@ ChangeContext context_of(const PlanResult& v, const runfile::RunConfig& c, const
                   0,
                   0,
                   0,
+                  false,
                   devices_of(asked)};
-  if (s.parameters == 0 && model::known_family(c.model.family))
-    s.parameters = model::count(model::from_model(c.model)).active;
+  if (model::known_family(c.model.family)) {
+    const model::Architecture a = model::from_model(c.model);
+    s.dense = !a.has_experts();
+    if (s.parameters == 0) s.parameters = model::count(a).active;
+  }
   s.all_parameters = v.parameters_known ? v.parameters.total : 0;
   const MemoryReport& r = v.estimates.front().report;
   s.activation_bytes = r.component_bytes(Component::kActivations);

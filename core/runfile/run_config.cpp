@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <memory>
 #include <numbers>
 
 #include "core/base/text.hpp"
@@ -394,7 +395,9 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   for (const RunConfig::Assumed& a : c.assumed) c.given.erase(a.key);
   if (!c.estimator_rule_at.file.empty()) c.given["memory.estimator"] = c.estimator_rule_at;
-  c.resolved = resolved_text(s, base);
+  c.resolved = [settings = std::make_shared<const Settings>(std::move(s)), base] {
+    return resolved_text(*settings, base);
+  };
   return c;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -119,7 +120,9 @@ struct RunConfig {
     std::string key, value;  // the value as TOML
   };
   std::vector<Assumed> assumed;
-  std::string resolved;  // the run file with every key that has a value, as TOML
+  /// The run file with every key that has a value, as TOML. Written when it is called: planning loads hundreds
+  /// of variations of a run and writes none of them.
+  std::function<std::string()> resolved;
   // What became of the keys of another framework's files (core/framework_files), in the order of the files.
   std::vector<FileKey> file_keys;
 };
@@ -180,7 +183,7 @@ void reject_unsupported(const RunConfig& c);
 /// The commented run file that `trainhost init` prints, generated from the schema.
 std::string init_text();
 
-/// RunConfig::resolved without the keys that have their default.
+/// The text of RunConfig::resolved without the keys that have their default.
 std::string without_defaults(const std::string& resolved);
 
 /// Learning rate of optimizer step `t` (from 0) in a run of `steps`. Warm-up: lr * (t + 1) / warmup_steps for

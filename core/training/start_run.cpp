@@ -241,7 +241,7 @@ std::string TrainingRun::weights_message() const {
 void TrainingRun::open_metrics() {
   clear_run_folder(config_.output.dir, resumes_);
   store_->remove_leftovers();
-  record_start(config_.output.dir, config_.resolved, options_.command_line);
+  record_start(config_.output.dir, config_.resolved(), options_.command_line);
   write_running(config_.output.dir);
   begun_ = true;
   checkpointed_ns_ = now_ns();

@@ -25,7 +25,7 @@ Exit run(const PlanArguments& a) {
   const std::vector<runfile::Override> more = target_overrides(a.target);
   runfile::RunConfig c = load_config(a.common, more);
   if (a.print_run) {
-    fmt::print("{}", runfile::without_defaults(c.resolved));
+    fmt::print("{}", runfile::without_defaults(c.resolved()));
     return Exit::kDone;
   }
   const auto registry = make_registry(a.common, &c);

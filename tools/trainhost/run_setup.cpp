@@ -88,13 +88,13 @@ std::vector<runfile::Override> target_overrides(const TargetArguments& a) {
 }
 
 /// The run of --from. Options win over the files, as they win over a run file.
-static runfile::RunConfig load_framework_files(const CommonArguments& a,
+static runfile::RunConfig load_framework_files(const CommonArguments& a, const framework_files::JobFiles& job,
                                                std::vector<runfile::Override> options,
                                                const std::set<std::string>& open) {
   if (!a.run_file.empty()) throw usage_error("--from and a run file are both given", "give one of them");
   std::vector<runfile::Override> given = options;
   if (!a.model.empty()) given.push_back({"model.preset", a.model, "--model"});
-  const framework_files::FileSettings files = framework_files::read_files(a.from, given);
+  const framework_files::FileSettings files = job.settings(given);
   std::vector<runfile::Override> all = files.settings;
   all.insert(all.end(), options.begin(), options.end());
   runfile::RunConfig c =
@@ -110,7 +110,8 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
   all.insert(all.end(), more.begin(), more.end());
   if (!a.model.empty() && !a.run_file.empty())
     throw usage_error("--model and a run file are both given", "give one of them");
-  if (!a.from.empty()) return load_framework_files(a, std::move(all), open);
+  if (!a.from.empty())
+    return load_framework_files(a, framework_files::JobFiles(a.from), std::move(all), open);
   if (!a.model.empty()) return runfile::run_for_model(a.model, all, open);
   if (a.run_file.empty()) return runfile::load_run({}, all, open);
   runfile::RunConfig c = runfile::load_run(a.run_file, all, open);
@@ -189,11 +190,19 @@ class RegistryOpener {
 }  // namespace
 
 planning::RunSource source_of(const CommonArguments& a, const std::vector<runfile::Override>& more) {
-  const auto load = [a, more](const planning::Settings& settings) {
+  // Read at the first variation.
+  const auto job = std::make_shared<std::unique_ptr<const framework_files::JobFiles>>();
+  const auto load = [a, more, job](const planning::Settings& settings) {
     // Settings of a planner come after those of the command line, so that they win.
     std::vector<runfile::Override> all = more;
     all.insert(all.end(), settings.begin(), settings.end());
-    return load_config(a, all);
+    if (a.from.empty()) return load_config(a, all);
+    if (!*job) *job = std::make_unique<const framework_files::JobFiles>(a.from);
+    const std::vector<runfile::Override> options = overrides(a);
+    all.insert(all.begin(), options.begin(), options.end());
+    runfile::RunConfig c = load_framework_files(a, **job, std::move(all), {});
+    planning::adopt_vocabulary(c);
+    return c;
   };
   // std::function copies its target.
   const auto opener = std::make_shared<RegistryOpener>(a);

@@ -5,6 +5,7 @@
 #include "plugins/estimators/pytorch/report.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -81,40 +82,60 @@ std::string largest_tensors(const frameworks::Trace& trace, const frameworks::Pe
   return text + ".";
 }
 
-/// What does not depend on the budget.
+/// What does not depend on the budget. Each part is calculated when it is first asked for: of a variation
+/// that does not fit, the caller needs the bytes of the peak only.
 class Replay {
  public:
+  Replay(const model::Architecture& a, const frameworks::StepSettings& s,
+         const frameworks::AllocatorConfig& c)
+      : architecture(a), settings(s), allocator(c), step_(a, s), peak_bytes(step_.peak_bytes()) {}
+
   model::Architecture architecture;
   frameworks::StepSettings settings;
   frameworks::AllocatorConfig allocator;
-  frameworks::Trace trace;
-  frameworks::Peak peak;
-  std::vector<frameworks::HostBuffers> host;
-  /// By an allocator without a limit; calculated when it is first asked for.
-  std::uint64_t reserved() const {
-    std::call_once(once_, [this] { reserved_ = frameworks::replay_allocator(trace, allocator).reserved; });
-    return reserved_;
-  }
 
  private:
-  mutable std::once_flag once_;
+  mutable frameworks::CalculatedStep step_;
+
+ public:
+  const std::uint64_t peak_bytes;
+  const frameworks::Trace& trace() const { return whole().trace; }
+  const std::vector<frameworks::HostBuffers>& host() const { return whole().host; }
+  const frameworks::Peak& peak() const {
+    std::call_once(peak_once_, [this] { peak_ = frameworks::find_peak(trace()); });
+    return peak_;
+  }
+  /// By an allocator without a limit.
+  std::uint64_t reserved() const {
+    std::call_once(reserved_once_, [this] {
+      reserved_ = frameworks::replay_allocator(trace(), allocator).reserved;
+      knows_reserved_ = true;
+    });
+    return reserved_;
+  }
+  bool knows_reserved() const { return knows_reserved_; }
+
+ private:
+  struct Whole {
+    frameworks::Trace trace;
+    std::vector<frameworks::HostBuffers> host;
+  };
+  const Whole& whole() const {
+    std::call_once(whole_once_, [this] {
+      frameworks::TrainingStep step = std::move(step_).take();
+      whole_ = {std::move(step.trace), step.host.buffers()};
+    });
+    return whole_;
+  }
+
+  mutable std::once_flag whole_once_, peak_once_, reserved_once_;
+  mutable Whole whole_;
+  mutable frameworks::Peak peak_;
   mutable std::uint64_t reserved_ = 0;
+  mutable std::atomic<bool> knows_reserved_ = false;
 };
 
 using ReplayPointer = std::shared_ptr<const Replay>;
-
-ReplayPointer make_replay(const model::Architecture& a, const frameworks::StepSettings& s,
-                          const frameworks::AllocatorConfig& c) {
-  auto r = std::make_shared<Replay>();
-  r->architecture = a;
-  r->settings = s;
-  r->allocator = c;
-  frameworks::TrainingStep step = frameworks::training_step(a, s);
-  r->trace = std::move(step.trace);
-  r->host = step.host.buffers();
-  r->peak = frameworks::find_peak(r->trace);
-  return r;
-}
 
 /// Keeps the first result and the last ones: advice about other devices asks for the same run again.
 ReplayPointer replay(const model::Architecture& a, const frameworks::StepSettings& s,
@@ -135,7 +156,7 @@ ReplayPointer replay(const model::Architecture& a, const frameworks::StepSetting
   }
   // Without the lock: other threads may replay other steps at the same time. Two that make the same one keep
   // both.
-  const ReplayPointer made = make_replay(a, s, c);
+  const auto made = std::make_shared<const Replay>(a, s, c);
   const std::lock_guard guard(lock);
   if (kept.size() == kKept) kept.pop_back();
   kept.insert(kept.begin() + (kept.empty() ? 0 : 1), made);
@@ -149,15 +170,16 @@ std::uint64_t reserved_on_device(const Replay& r, const Options& options, const 
   // The allocator cannot use what the CUDA context takes.
   const std::uint64_t capacity =
       run.device_budget > options.runtime ? run.device_budget - options.runtime : 0;
-  const bool fits_exactly = capacity >= r.peak.bytes;
+  const bool fits_exactly = capacity >= r.peak_bytes;
   const bool collects = r.allocator.garbage_collection_threshold > 0;
   if (options.only_if_it_fits && run.device_budget && !fits_exactly)
-    return std::max(r.peak.bytes, capacity + 1);
+    return std::max(r.peak_bytes, capacity + 1);
   // An allocator that never reaches its limit is like one without.
+  if (r.knows_reserved() && r.reserved() <= capacity && !collects) return r.reserved();
   if (!options.only_if_it_fits && (!fits_exactly || (r.reserved() <= capacity && !collects)))
     return r.reserved();
   const frameworks::AllocatorResult limited =
-      frameworks::replay_allocator(r.trace, r.allocator, fits_exactly ? capacity : 0);
+      frameworks::replay_allocator(r.trace(), r.allocator, fits_exactly ? capacity : 0);
   if (limited.out_of_memory) return options.only_if_it_fits ? capacity + 1 : r.reserved();
   if (limited.retries && !options.only_if_it_fits)
     notes.push_back(
@@ -171,12 +193,12 @@ std::uint64_t reserved_on_device(const Replay& r, const Options& options, const 
 /// Gaps of a twentieth of the reserved memory are worth a note, unless it fits or nothing would make it fit.
 void suggest_expandable_segments(const Replay& r, const Options& options, const RunSpec& run,
                                  std::vector<std::string>& notes) {
-  if (r.allocator.expandable_segments || r.reserved() - r.peak.bytes < r.reserved() / 20) return;
+  if (r.allocator.expandable_segments || r.reserved() - r.peak_bytes < r.reserved() / 20) return;
   const std::uint64_t budget = run.device_budget;
-  if (budget && (r.peak.bytes + options.runtime > budget || r.reserved() + options.runtime <= budget)) return;
+  if (budget && (r.peak_bytes + options.runtime > budget || r.reserved() + options.runtime <= budget)) return;
   frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
-  const std::uint64_t other = frameworks::replay_allocator(r.trace, expandable).reserved;
+  const std::uint64_t other = frameworks::replay_allocator(r.trace(), expandable).reserved;
   if (other < r.reserved())
     notes.push_back("With plan.allocator = \"expandable_segments:True\" it reserves " + format_bytes(other) +
                     ".");
@@ -209,7 +231,7 @@ std::uint64_t more_of_the_8bit_step(const Replay& r) {
     return 0;
   constexpr std::uint64_t kBytesPerElement = 12, kBuffer = 256'000'000;
   std::uint64_t largest = 0;
-  for (const frameworks::TraceStorage& s : r.trace.storages)
+  for (const frameworks::TraceStorage& s : r.trace().storages)
     if (s.purpose == Purpose::kOptimizerState) largest = std::max(largest, s.bytes);
   return kBytesPerElement * largest + kBuffer;
 }
@@ -220,7 +242,7 @@ std::uint64_t gaps_of_other_launch(const Replay& r, const Options& options, std:
   if (options.framework != Framework::kTorchtitan || options.allocator_given) return 0;
   frameworks::AllocatorConfig expandable = r.allocator;
   expandable.expandable_segments = true;
-  return std::max(reserved, frameworks::replay_allocator(r.trace, expandable).reserved) - reserved;
+  return std::max(reserved, frameworks::replay_allocator(r.trace(), expandable).reserved) - reserved;
 }
 
 /// Tensors that one layer's backward pass allocates, with recomputation. How many of them a compiled layer
@@ -241,19 +263,19 @@ std::uint64_t tensors_of_one_layer(const frameworks::Trace& trace) {
 void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Options& options) {
   for (const Line& l : kLines) {
     const auto i = static_cast<std::size_t>(l.purpose);
-    b.add(l.component, l.phases, r.peak.largest_by_purpose[i], r.peak.by_purpose[i],
+    b.add(l.component, l.phases, r.peak().largest_by_purpose[i], r.peak().by_purpose[i],
           std::string(frameworks::name(l.purpose)));
   }
-  const std::uint64_t gaps = reserved - std::min(reserved, r.peak.bytes);
+  const std::uint64_t gaps = reserved - std::min(reserved, r.peak_bytes);
   b.add(Component::kFragmentation, kAlways, gaps, gaps, "gaps of the allocator",
-        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak.bytes));
+        "reserved " + format_bytes(reserved) + " - allocated " + format_bytes(r.peak_bytes));
   // Upper bounds: other versions and kernels allocate other temporary tensors; the context, if it is assumed,
   // and what NCCL allocates for its channels (up to 1 GiB).
   constexpr std::uint64_t kPartOfReserved = 50, kNccl = std::uint64_t{1} << 30;
   const bool exchanges = (r.settings.compiles_layers && r.settings.tensor > 1) ||
                          (options.framework == Framework::kMegatron && r.settings.context > 1);
   b.widen(reserved / kPartOfReserved + gaps_of_other_launch(r, options, reserved) + more_of_the_8bit_step(r) +
-          (exchanges ? tensors_of_one_layer(r.trace) : 0));
+          (exchanges ? tensors_of_one_layer(r.trace()) : 0));
   b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries",
         runtime_source(options));
   b.widen((options.runtime_given ? 0 : options.runtime) +
@@ -262,7 +284,7 @@ void add_entries(Builder& b, const Replay& r, std::uint64_t reserved, const Opti
                              r.settings.stage.stages}) > 1
                ? kNccl
                : 0));
-  b.report.tiers.push_back({Tier::kDevice, b.total, r.peak.phase.phase});
+  b.report.tiers.push_back({Tier::kDevice, b.total, r.peak().phase.phase});
 }
 
 /// What offload keeps in host memory, during the whole run.
@@ -270,7 +292,7 @@ void add_host_entries(Builder& b, const Replay& r) {
   for (const bool pinned : {true, false}) {
     const Tier tier = pinned ? Tier::kPinned : Tier::kHost;
     std::uint64_t bytes = 0;
-    for (const frameworks::HostBuffers& h : r.host) {
+    for (const frameworks::HostBuffers& h : r.host()) {
       if (h.pinned != pinned) continue;
       const Line* line = std::ranges::find(kLines, h.purpose, &Line::purpose);
       b.add(line->component, kAlways, h.allocated, h.allocated, std::string(h.name),
@@ -303,14 +325,14 @@ std::string described_software(const Replay& r, const Options& options) {
 void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t reserved,
                const Options& options, const RunSpec& run) {
   const auto most = [&](Purpose p) {
-    return format_bytes(r.peak.largest_by_purpose[static_cast<std::size_t>(p)]);
+    return format_bytes(r.peak().largest_by_purpose[static_cast<std::size_t>(p)]);
   };
-  notes.push_back("Allocated " + format_bytes(r.peak.bytes) + ", reserved " + format_bytes(reserved) +
-                  ". Peak: " + frameworks::time_of(r.trace, r.peak) + ".");
+  notes.push_back("Allocated " + format_bytes(r.peak_bytes) + ", reserved " + format_bytes(reserved) +
+                  ". Peak: " + frameworks::time_of(r.trace(), r.peak()) + ".");
   suggest_expandable_segments(r, options, run, notes);
   notes.push_back("Maxima during the step: activations " + most(Purpose::kActivations) + ", logits " +
                   most(Purpose::kLogits) + ".");
-  notes.push_back(largest_tensors(r.trace, r.peak));
+  notes.push_back(largest_tensors(r.trace(), r.peak()));
   notes.push_back("Counted: every tensor of " + described_software(r, options) +
                   ", workspaces of cuBLAS, the caching allocator, and " + format_bytes(options.runtime) +
                   " for CUDA context and libraries (" + runtime_source(options) +
@@ -320,7 +342,7 @@ void add_notes(std::vector<std::string>& notes, const Replay& r, std::uint64_t r
 
 /// True if only the verdict is needed and the allocated bytes already exceed the budget of the device.
 bool is_beyond_budget(const Replay& r, const Options& options, const RunSpec& run) {
-  return options.only_if_it_fits && run.device_budget && r.peak.bytes > run.device_budget;
+  return options.only_if_it_fits && run.device_budget && r.peak_bytes > run.device_budget;
 }
 
 /// The rank of Megatron-LM's distributed optimizer that reserves most: each updates other parts of the
@@ -351,11 +373,11 @@ ReplayPointer largest_stage(const model::Architecture& a, frameworks::StepSettin
     const ReplayPointer r = replay(a, s, options.allocator);
     if (is_beyond_budget(*r, options, run)) return r;
     if (r->reserved() > largest->reserved()) largest = r;
-    if (r->peak.bytes > allocates_most->peak.bytes) allocates_most = r;
+    if (r->peak_bytes > allocates_most->peak_bytes) allocates_most = r;
   }
   if (allocates_most != largest)
     notes.push_back("Stage " + std::to_string(allocates_most->settings.stage.index + 1) +
-                    " allocates more, " + format_bytes(allocates_most->peak.bytes) + ", and reserves less.");
+                    " allocates more, " + format_bytes(allocates_most->peak_bytes) + ", and reserves less.");
   const auto& stage = largest->settings.stage;
   const auto [begin, end] = frameworks::layers_of_stage(a.layer_count(), stage);
   const std::uint32_t virtual_stages = largest->settings.megatron.virtual_stages;
@@ -388,6 +410,14 @@ MemoryReport report(const model::Architecture& given, const RunSpec& run, const 
   require_sizes(a, run);
   const ReplayPointer r = largest_rank(largest_stage(a, settings, options, run, notes), options, run);
   const std::uint64_t reserved = reserved_on_device(*r, options, run, notes);
+  if (options.only_if_it_fits && run.device_budget && reserved + options.runtime > run.device_budget) {
+    // The verdict is all that the host needs: that the sum exceeds the budget.
+    b.add(Component::kFragmentation, kAlways, reserved, reserved, "reserved");
+    b.add(Component::kRuntime, kAlways, options.runtime, options.runtime, "CUDA context and libraries");
+    b.report.tiers.push_back({Tier::kDevice, b.total, kUpdate});
+    b.report.claim = Claim::kApproximation;
+    return std::move(b.report);
+  }
   add_entries(b, *r, reserved, options);
   add_host_entries(b, *r);
   if (!options.only_if_it_fits) add_notes(notes, *r, reserved, options, run);

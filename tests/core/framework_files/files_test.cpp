@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(every_fixture_is_a_valid_run) {
     const auto s = read_files(paths, {});
     const runfile::RunConfig c = runfile::load_run({}, s.settings);
     // The run file that is printed describes the same run.
-    const runfile::RunConfig again = runfile::parse_run(runfile::without_defaults(c.resolved), "run.toml",
+    const runfile::RunConfig again = runfile::parse_run(runfile::without_defaults(c.resolved()), "run.toml",
                                                         std::filesystem::current_path());
     BOOST_TEST((again.run == c.run && again.model == c.model && again.framework == c.framework),
                files.front());

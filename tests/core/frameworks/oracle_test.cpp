@@ -247,6 +247,8 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
                t.phases[i].step == u.phases[i].step && t.phases[i].micro_batch == u.phases[i].micro_batch;
       BOOST_TEST(same, folder << " case " << r.at("n") << ": " << r.at("case").dump());
       BOOST_TEST(copied.repeated, folder << " case " << r.at("n"));
+      s.repeats_layers = true;
+      BOOST_TEST(CalculatedStep(a, s).peak_bytes() == find_peak(u).bytes, folder << " case " << r.at("n"));
       ++cases;
     }
   BOOST_TEST(cases >= 250u);
