@@ -178,7 +178,8 @@ Tensor LitgptDecoder::block(const Tensor& input, const Layer& w) {
 }
 
 /// conv1d(), with one group for each row of `filter`'s parts that the input has channels for.
-Tensor LitgptDecoder::convolution(const Tensor& x, const Tensor& filter) {
+Tensor LitgptDecoder::convolution(const Tensor& x_, const Tensor& filter_) {
+  const Tensor filter = t_.lowered(filter_), x = t_.lowered(x_);
   const std::array inputs{x, filter};
   // A convolution of width 1 is a product of matrices. convolution_backward() names both operands, so both
   // are saved, needed or not.
@@ -214,7 +215,7 @@ Tensor LitgptDecoder::fused_qkv(const Tensor& x, const Layer& w) {
   const auto padded = [&] {
     if (!w.columns) return after_b;
     // lora_ind is cloned in each call; index_copy_() saves the clone, and the source for its sizes.
-    const Tensor zeros = t_.make({batch_, sequence_, pretrained->shape[2]}, s_.weights, "zeros");
+    const Tensor zeros = t_.make({batch_, sequence_, pretrained->shape[2]}, after_b->type, "zeros");
     const Tensor columns = t_.make(w.columns->shape, Element::kI64, "columns of the adapted outputs");
     return copy_columns(t_, zeros, columns, after_b);
   };
@@ -296,6 +297,14 @@ Tensor LitgptDecoder::feed_forward(const Tensor& x, const Layer& w) {
   return run(w.down, inner);
 }
 
+/// x @ w.transpose(0, 1), as LoRALinear multiplies with its adapters. The transposed weight is no leaf, so
+/// autocast casts it for each product instead of once.
+Tensor LitgptDecoder::adapter_product(const Tensor& x, const Tensor& w) {
+  if (!t_.autocast_on) return linear(t_, x, w);
+  const Tensor cast = t_.lowered(transpose(t_, w, 0, 1));
+  return linear(t_, x, transpose(t_, cast, 0, 1));
+}
+
 /// Without an adapter.
 Tensor LitgptDecoder::product(const Linear& w, const Tensor& x) {
   return s_.nf4 ? bitsandbytes_linear(t_, x, w.nf4) : linear(t_, x, w.weight, w.bias);
@@ -311,9 +320,9 @@ Tensor LitgptDecoder::run(const Linear& w, const Tensor& x) {
     Tensor inner;
     {
       const Tensor dropped = dropout(t_, x, s_.lora_dropout);
-      inner = linear(t_, dropped, w.lora_a);
+      inner = adapter_product(dropped, w.lora_a);
     }
-    const Tensor outputs = linear(t_, inner, w.lora_b);
+    const Tensor outputs = adapter_product(inner, w.lora_b);
     inner.reset();
     change = mul_number(t_, outputs);
   }

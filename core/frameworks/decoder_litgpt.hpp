@@ -51,6 +51,7 @@ class LitgptDecoder : public StepModel {
   Tensor feed_forward(const Tensor& x, const Layer& w);
   Tensor run(const Linear& w, const Tensor& x);
   Tensor product(const Linear& w, const Tensor& x);
+  Tensor adapter_product(const Tensor& x, const Tensor& w);
   Tensor norm(const Norm& w, const Tensor& x);
 
   Tape& t_;

@@ -369,6 +369,18 @@ def draw_litgpt(seed: int, number: int) -> Case:
         if sharded else None)
 
 
+def draw_litgpt_wide(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters of litgpt in bf16-mixed or, every third, in 32-true; two of five under FSDP2."""
+    r = random.Random(f"litgpt/wide/{seed}/{number}")
+    case = draw_litgpt(f"{seed}/wide", 5 * number + 1 + (number % 4 == 3))
+    sharded = number % 5 >= 3
+    return dataclasses.replace(
+        case, precision="fp32" if number % 3 == 2 else "autocast", accumulate=r.choice([1, 2, 3]), checkpoint=sharded,
+        sequence=min(case.sequence, r.choice([150, 1500])),
+        fsdp={"world": r.randint(2, 8), "param": "", "reduce": "", "output": "", "reshard": True, "sync": "last"}
+        if sharded else None)
+
+
 # Precisions of Lightning Fabric: bf16-mixed, bf16-true, 32-true, as (type of the weights, in which they are gathered).
 FABRIC_PRECISIONS = (("fp32", "bf16"), ("bf16", ""), ("fp32", ""))
 

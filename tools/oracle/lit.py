@@ -2,7 +2,7 @@
 of the finished logits in full training.
 
 The `litgpt` of a case is empty. The step is that of finetune/lora.py and finetune/full.py with Fabric's precision `bf16-true`,
-which returns the logits in f32. `logits` stays a variable until the next micro-batch has its own. litgpt never ties the head to
+`bf16-mixed` (autocast) or `32-true`, which returns the logits in f32. `logits` stays a variable until the next micro-batch has its own. litgpt never ties the head to
 the embedding. All elements of a head are rotated; fewer would change no tensor that is saved.
 
 A case with its key "flat" in `fsdp` is prepared by the FSDPStrategy of Lightning Fabric, as finetune/full.py does on several
@@ -53,7 +53,8 @@ class Trained:
 
     def chunks(self, input_ids, targets):
         """finetune_lora: the head computes chunks of tokens."""
-        logits = self.model(input_ids, lm_head_chunk_size=CHUNK)
+        with torch.autocast("cpu", dtype=torch.bfloat16) if self.mixed else contextlib.nullcontext():
+            logits = self.model(input_ids, lm_head_chunk_size=CHUNK)
         logits = [t.float() for t in logits]  # convert_output() of Fabric
         self.logits = logits
         logits[-1] = logits[-1][..., :-1, :]

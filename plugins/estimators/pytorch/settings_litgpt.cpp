@@ -1,6 +1,5 @@
-// litgpt: finetune_lora with precision bf16-true, finetune_full also with bf16-mixed and 32-true. Settings
-// only; its modules are in core/frameworks. Published runs: docs/pytorch-memory.md ("Published runs of
-// litgpt").
+// litgpt: finetune_full and finetune_lora with precision bf16-true, bf16-mixed or 32-true. Settings only; its
+// modules are in core/frameworks. Published runs: docs/pytorch-memory.md ("Published runs of litgpt").
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -20,18 +19,27 @@ bool is_described(const model::LayerRun& run) {
   return biases && norms && qk_norm && !a.latent && l.experts.count == 0 && l.norms <= 2;
 }
 
-/// Precisions of Lightning Fabric. "bf16-true" is also what train.precision = "bf16" alone means.
+/// Precisions of Lightning Fabric. "bf16-true" is also what train.precision = "bf16" alone means; with
+/// adapters lora.base = "fp32" means "bf16-mixed".
 enum class Precision { kBf16True, kBf16Mixed, k32True };
 
 Precision precision_of(const RunSpec& r, const frameworks::StepSettings& s) {
   const auto bf16 = [](DType type) { return type == DType::kNone || type == DType::kBF16; };
   const bool adapts = r.mode != RunMode::kFull;
   const bool f32 = r.compute == DType::kF32 || r.compute == DType::kTF32;
-  if ((r.compute != DType::kBF16 && !f32) || (adapts && (f32 || (!s.nf4 && !bf16(r.memory.frozen)))))
-    reject(adapts ? "a precision other than \"bf16\" in finetune_lora of litgpt"
-                  : "a precision other than \"bf16\" and \"fp32\" in litgpt",
-           adapts ? "its precision bf16-true was compared" : "of Fabric bf16 and f32 were compared");
-  if (adapts) return Precision::kBf16True;
+  if (r.compute != DType::kBF16 && !f32)
+    reject("a precision other than \"bf16\" and \"fp32\" in litgpt", "of Fabric bf16 and f32 were compared");
+  if (adapts) {
+    const DType base = r.memory.frozen;
+    if (s.nf4 && f32) reject("NF4 weights in f32", "litgpt quantizes with precision bf16-true only");
+    if (!s.nf4 && !bf16(base) && base != DType::kF32)
+      reject("lora.base = \"" + std::string(run_file_name(base)) + "\" in litgpt",
+             "it trains adapters over a base in bf16, f32 or nf4");
+    if (f32 && bf16(base) && base != DType::kNone)
+      reject("lora.base = \"bf16\" with train.precision = \"fp32\" in litgpt",
+             "with its precision 32-true every tensor is in f32");
+    return f32 ? Precision::k32True : base == DType::kF32 ? Precision::kBf16Mixed : Precision::kBf16True;
+  }
   const Precision precision = f32                       ? Precision::k32True
                               : r.weight == DType::kF32 ? Precision::kBf16Mixed
                                                         : Precision::kBf16True;
@@ -79,7 +87,8 @@ void choose_devices(const RunSpec& r, frameworks::StepSettings& s, std::vector<s
   const std::string ranks = std::to_string(f.ranks) + " ranks; every layer and the model are units";
   if (s.lora_rank) {
     f.reduce = s.weights;
-    notes.push_back("FSDP2: " + ranks + ", in bf16.");
+    notes.push_back("FSDP2: " + ranks +
+                    (s.weights == frameworks::Element::kBF16 ? ", in bf16." : ", in f32."));
     return;
   }
   // FSDPStrategy: FULL_SHARD, use_orig_params, and the defaults of torch otherwise.

@@ -12,8 +12,8 @@
 namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
-/// "torchtune", "litgpt", "litgpt-full", "deepspeed", "deepspeed3", "deepspeed-lora", "deepspeed3-lora",
-/// "deepspeed-offload", "fsdp1", "fsdp1-lora".
+/// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";

@@ -150,6 +150,12 @@ BOOST_AUTO_TEST_CASE(the_replay_of_litgpt_agrees_with_pytorch_in_every_stored_ca
   for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 7u, family << ": " << cases);
 }
 
+BOOST_AUTO_TEST_CASE(the_replay_of_f32_adapters_in_litgpt_agrees_with_pytorch_in_every_stored_case) {
+  const std::map<std::string, std::size_t> cases_of_family = compare("litgpt-wide");
+  BOOST_TEST(cases_of_family.size() == 6u);
+  for (const auto& [family, cases] : cases_of_family) BOOST_TEST(cases >= 4u, family << ": " << cases);
+}
+
 BOOST_AUTO_TEST_CASE(the_replay_of_full_training_in_litgpt_agrees_with_pytorch_in_every_stored_case) {
   const std::map<std::string, std::size_t> cases_of_family = compare("litgpt-full");
   BOOST_TEST(cases_of_family.size() == 6u);
@@ -226,7 +232,7 @@ BOOST_AUTO_TEST_CASE(repeated_layers_have_the_events_of_computed_ones) {
   };
   std::size_t cases = 0;
   for (const char* folder : {"", "torchtitan", "torchtitan-2024", "torchtune", "litgpt", "litgpt-full",
-                             "fsdp", "accelerate", "accelerate-lora", "fsdp1", "fsdp1-lora"})
+                             "litgpt-wide", "fsdp", "accelerate", "accelerate-lora", "fsdp1", "fsdp1-lora"})
     for (const Json& r : test::oracle_records(folder)) {
       model::Architecture a = test::architecture_of(r.at("case"));
       if (a.layers.back() != a.layers.front() || r.at("n").get<int>() % 3) continue;

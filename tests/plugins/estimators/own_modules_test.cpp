@@ -77,6 +77,13 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
   BOOST_TEST(report.component_bytes(Component::kWeights) == 2u * (6'738'415'616 + 4'194'304));
   BOOST_TEST(report.component_bytes(Component::kOptimizerState) == 4u * 4'194'304);
   BOOST_TEST(has_note(report, "litgpt has weights and moments in bf16"));
+  RunSpec wide = r;
+  wide.memory.frozen = DType::kF32;
+  const MemoryReport mixed = estimate_litgpt(wide, llama);
+  BOOST_TEST(mixed.component_bytes(Component::kWeights) == 4u * (6'738'415'616 + 4'194'304));
+  BOOST_TEST(has_note(mixed, "f32 and autocast to bf16 (bf16-mixed)"));
+  wide.memory.frozen = DType::kNone, wide.compute = wide.weight = DType::kF32;
+  BOOST_TEST(has_note(estimate_litgpt(wide, llama), "every tensor in f32 (32-true)"));
   RunSpec full = r;
   full.mode = RunMode::kFull, full.lora_rank = full.lora_targets = 0;
   BOOST_TEST(estimate_litgpt(full, llama_8b()).component_bytes(Component::kOptimizerState) ==
@@ -109,8 +116,13 @@ BOOST_AUTO_TEST_CASE(runs_of_litgpt_are_replayed_and_others_of_it_are_refused) {
       },
       llama);
   refused(
-      "a precision other than \"bf16\" in finetune_lora", [](RunSpec& run) { run.compute = DType::kF32; },
+      "NF4 weights in f32",
+      [](RunSpec& run) {
+        run.mode = RunMode::kQlora, run.memory.frozen = DType::kNF4, run.compute = DType::kF32;
+      },
       llama);
+  refused(
+      "lora.base = \"fp16\" in litgpt", [](RunSpec& run) { run.memory.frozen = DType::kF16; }, llama);
   refused(
       "a precision other than \"bf16\" and \"fp32\"",
       [](RunSpec& run) {
