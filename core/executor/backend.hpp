@@ -24,6 +24,7 @@ struct StepState {
   double lr = 0.0;
   std::uint64_t step_index = 0;  // of the update, from 0
   std::uint32_t position = 0;    // of generate
+  std::uint64_t micro = 0;       // micro-batch of the update, from 0
 
   /// True if the operation must overwrite its gradient instead of adding to it.
   bool overwrite(const step::Op& op) const { return (op.flags & step::kFirstWrite) && first_micro; }

@@ -107,6 +107,8 @@ class KernelBackend final : public Backend {
       case OpKind::kLoraBDx:
       case OpKind::kLoraBDw:
       case OpKind::kLinearDxAdd:
+      case OpKind::kDropout:
+      case OpKind::kDropoutAdd:
       case OpKind::kCount_:
         break;
     }

@@ -76,7 +76,8 @@ StepState Walker::state_of_micro(const UpdateInput& in, std::uint64_t micro, std
           static_cast<float>(1.0 / static_cast<double>(counted)),
           in.lr,
           in.step_index,
-          0};
+          0,
+          micro};
 }
 
 Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {

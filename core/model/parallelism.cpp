@@ -84,17 +84,18 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
       {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
       {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
-      // Adapters (RunMode::kLora) are trained: of matrices of the layers, without dropout, over weights in
+      // Adapters (RunMode::kLora) are trained: of matrices of the layers, over weights in
       // the type of the run.
       {memory.frozen != DType::kNone && memory.frozen != r.weight, "lora.base", type(memory.frozen)},
       {memory.double_quantized, "lora.double_quant", "true"},
       {memory.dora, "lora.dora", "true"},
       {memory.adapts_head, "lora.targets", quoted("lm_head")},
-      {memory.lora_dropout != 0, "lora.dropout", std::to_string(memory.lora_dropout)},
       {r.mode == RunMode::kQlora, "lora.base", quoted("nf4")},
       {(r.mode == RunMode::kLora) != (r.lora_rank > 0), "lora.rank", n(r.lora_rank)},
       {(r.mode == RunMode::kLora) != (r.lora_targets != 0), "lora.targets", n(r.lora_targets)},
       {r.mode != RunMode::kLora && r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
+      {r.mode != RunMode::kLora && memory.lora_dropout != 0, "lora.dropout",
+       std::to_string(memory.lora_dropout)},
       {memory.kv_cache != DType::kNone, "plan.kv_cache", type(memory.kv_cache)},
       {memory.kv_page != 1, "plan.kv_page", n(memory.kv_page)},
   };

@@ -47,7 +47,8 @@ struct MemoryPolicy {
   DType kv_cache = DType::kNone;  // of an inference run; kNone: type of the run's weights
   std::uint32_t kv_page = 1;      // tokens per page of the KV cache; a sequence allocates whole pages
 
-  // th_run does not have these; an estimator gets them as options, like the settings of a framework.
+  // th_run has none of these but lora_dropout; an estimator gets them as options, like the settings of a
+  // framework.
   Tier gradients_in = Tier::kDevice;
   std::uint32_t prefill_chunk = 0;   // inference: tokens that go through the model together; 0: all
   std::uint32_t gap_permille = 200;  // gaps of the allocator, per 1,000 bytes that a step allocates and frees
@@ -61,7 +62,7 @@ struct RunSpec;
 
 /// Run-file key and value of the first setting that no step program implements ("parallel.tensor",
 /// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and
-/// what [lora] can only plan (quantized weights, DoRA, dropout, the head). Inference and recompute = "auto"
+/// what [lora] can only plan (quantized weights, DoRA, the head). Inference and recompute = "auto"
 /// (resolved by the host) are implemented.
 struct PlannedOnly {
   std::string key, value;

@@ -301,6 +301,11 @@ class ValueRun {
   Value lora_inner(TensorRole r, std::int32_t l) const {
     return value(Quantity::kLoraInner, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
   }
+  /// The input of the adapters of a product with input x.
+  Value lora_input(TensorRole r, std::int32_t l, Value x) const {
+    const bool drops = p_.run.memory.lora_dropout > 0 && (o_->phase == kForward || o_->phase == kBackward);
+    return drops ? value(Quantity::kDropped, 4 * l + static_cast<std::int32_t>(adapter_group(r))) : x;
+  }
   /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first
   /// matrix may be another one.
   static TensorRole first_matrix(TensorRole r) {
@@ -372,6 +377,7 @@ class ValueRun {
   void forward_linear();
   void linear_dx();
   void linear_dw();
+  void dropout();
   void linear_dx_add();
   void lora_b();
   void lora_b_dx();

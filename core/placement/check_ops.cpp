@@ -30,7 +30,7 @@ void ValueRun::forward_linear() {
   Product q;
   if (params_.adapter_part(original(in(linear::kWeight))) == AdapterPart::kA) {
     product(first_matrix(r), l, q);
-    need(linear::kX, q.x), weight(linear::kWeight, r, l, AdapterPart::kA);
+    need(linear::kX, lora_input(r, l, q.x)), weight(linear::kWeight, r, l, AdapterPart::kA);
     if (in(linear::kBias) != kNoBuffer || in(linear::kResidual) != kNoBuffer)
       f_.at(i_, "adds a bias or a residual to the inner product of an adapter");
     return give(linear::kY, lora_inner(r, l));
@@ -92,8 +92,24 @@ void ValueRun::linear_dx_add() {
   if (!adapted_product(linear_dx_add::kWeight, AdapterPart::kA, q, r, l)) return;
   need(linear_dx_add::kDy, grad(lora_inner(r, l)));
   weight(linear_dx_add::kWeight, r, l, AdapterPart::kA);
+  if (lora_input(r, l, q.x) != q.x) f_.at(i_, "adds a gradient without the mask of the dropout");
   need(linear_dx_add::kDx, without_adapters(grad(q.x)));
   give(linear_dx_add::kDxOut, grad(q.x));
+}
+
+/// The product of layer l whose input is x; the mask of the dropout must be its own.
+void ValueRun::dropout() {
+  constexpr TensorRole kFirst[] = {TensorRole::kQ, TensorRole::kO, TensorRole::kGate, TensorRole::kDown};
+  const auto at = static_cast<std::int32_t>(step::dropout_product(p_, *o_));
+  Product q;
+  product(kFirst[at % 4], at / 4, q);
+  if (o_->kind == OpKind::kDropout) {
+    need(dropout::kX, q.x);
+    return give(dropout::kY, value(Quantity::kDropped, at));
+  }
+  need(dropout_add::kDy, grad(value(Quantity::kDropped, at)));
+  need(dropout_add::kDx, without_adapters(grad(q.x)));
+  give(dropout_add::kDxOut, grad(q.x));
 }
 
 /// dx = dy W. Needs no x, so it can run when x was dropped by a recompute policy.
@@ -101,6 +117,12 @@ void ValueRun::linear_dx() {
   const TensorRole r = params_.role(original(in(linear_dx::kWeight)));
   const std::int32_t l = params_.layer(original(in(linear_dx::kWeight)));
   Product q;
+  if (params_.adapter_part(original(in(linear_dx::kWeight))) == AdapterPart::kA) {
+    need(linear_dx::kDy, grad(lora_inner(r, l)));
+    weight(linear_dx::kWeight, r, l, AdapterPart::kA);
+    return give(linear_dx::kDx,
+                grad(value(Quantity::kDropped, 4 * l + static_cast<std::int32_t>(adapter_group(r)))));
+  }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
   need(linear_dx::kDy, grad(q.y));
@@ -115,7 +137,7 @@ void ValueRun::linear_dw() {
   Product q;
   if (params_.adapter_part(original(in(linear_dw::kGradWeight))) == AdapterPart::kA) {
     product(first_matrix(r), l, q);
-    need(linear_dw::kDy, grad(lora_inner(r, l))), need(linear_dw::kX, q.x);
+    need(linear_dw::kDy, grad(lora_inner(r, l))), need(linear_dw::kX, lora_input(r, l, q.x));
     if (in(linear_dw::kGradBias) != kNoBuffer) f_.at(i_, "has a bias, which no adapter has");
     return contributes(linear_dw::kGradWeight, r, l, AdapterPart::kA);
   }
@@ -320,6 +342,10 @@ void ValueRun::apply() {
     case OpKind::kRopeBwd:
       need(attention_bwd::kDO, grad(value(Quantity::kQkvRotated, l))), persistent(attention_bwd::kO),
           give(attention_bwd::kDQkv, grad(qkv_before_rope(l)));
+      break;
+    case OpKind::kDropout:
+    case OpKind::kDropoutAdd:
+      dropout();
       break;
     case OpKind::kQkNormBwd:
       qk_norm_bwd();

@@ -125,6 +125,11 @@ void Shapes::forward() {
       in(linear::kX, M, k), in(linear::kBias, n, 1), in(linear::kResidual, M, n), out(linear::kY, M, n);
       break;
     }
+    case OpKind::kDropout: {
+      const std::uint64_t k = p_[o_[dropout::kX]].cols;
+      in(dropout::kX, M, k), out(dropout::kY, M, k);
+      break;
+    }
     case OpKind::kLoraB: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b::kWeight]);
       in(lora_b::kU, M, blocks.count * R), in(lora_b::kWeight, blocks.rows_of_b, R),
@@ -213,6 +218,11 @@ void Shapes::backward() {
     case OpKind::kLinearDxAdd: {
       const Buffer& w = p_[o_[linear_dx_add::kWeight]];
       in(linear_dx_add::kDy, M, w.rows), in(linear_dx_add::kDx, M, w.cols);
+      break;
+    }
+    case OpKind::kDropoutAdd: {
+      const std::uint64_t k = p_[o_[dropout_add::kDx]].cols;
+      in(dropout_add::kDy, M, k), in(dropout_add::kDx, M, k);
       break;
     }
     case OpKind::kLoraBDx: {

@@ -56,6 +56,8 @@ const Signature& signature(OpKind k) {
       {3, 0, {2, kNone, kNone, kNone}},          // lora_b_dw
       {3, 0, {2, kNone, kNone, kNone}},          // linear_dx_add
       {5, 0b10000, {1, 2, 4, kNone}},            // lion; the last only with a master copy
+      {1, 0, {kNew, kNone, kNone, kNone}},       // dropout
+      {2, 0, {1, kNone, kNone, kNone}},          // dropout_add
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];

@@ -25,6 +25,7 @@ std::string text(const Value& v) {
                                            "the value cache",
                                            "a copy of the weight",
                                            "the inner product of the adapters",
+                                           "the dropped input of the adapters",
                                            "one micro-batch's gradient"};
   std::string s = v.gradient ? "the gradient of " : "";
   if (v.incomplete) s = "the part without adapters of " + s;
@@ -32,7 +33,7 @@ std::string text(const Value& v) {
   if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits) return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart)
     return s + " of parameter " + std::to_string(v.at);
-  if (v.quantity == Quantity::kLoraInner)
+  if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped)
     return s + " of product " + std::to_string(v.at % 4) + " of layer " + std::to_string(v.at / 4);
   const bool counts_half_layers =
       v.quantity == Quantity::kResidual || v.quantity == Quantity::kNormed || v.quantity == Quantity::kRstd;

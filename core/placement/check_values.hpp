@@ -28,6 +28,7 @@ enum class Quantity : std::uint8_t {
   kValues,
   kWeightCopy,  // copy of the weight of parameter `at` in another tier
   kLoraInner,   // u = x A^T of the adapters of a product; `at`: 4 * layer + AdapterGroup
+  kDropped,     // the input of these adapters after dropout; `at` likewise
   kGradPart,    // one micro-batch's gradient of parameter `at`
 };
 

@@ -232,7 +232,8 @@ void set_framework(const Settings& s, RunConfig& c) {
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";
   // Given as 0 it replaces the default of a framework.
-  if (s.given("lora.dropout")) options["lora_dropout"] = fmt::format("{}", memory.lora_dropout);
+  if (s.given("lora.dropout") && !c.framework.empty())
+    options["lora_dropout"] = fmt::format("{}", memory.lora_dropout);
   if (memory.gradients_in != Tier::kDevice) options["offload_gradients"] = offload_name(memory.gradients_in);
   if (c.framework.empty() && options.empty()) return;
   options["framework"] = c.framework.empty() ? "trainhost" : c.framework;

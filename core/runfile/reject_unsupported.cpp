@@ -34,12 +34,11 @@ void reject_unsupported(const RunConfig& c) {
   const PlannedOnly b = planned_only_setting(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))
-    reject_setting(
-        c, b.key,
-        fmt::format("{} = {} can be planned, but not trained: adapters are trained without dropout, "
-                    "on matrices of the layers, over weights in the type of train.precision",
-                    b.key, b.value),
-        "remove the key, or use `trainhost plan`");
+    reject_setting(c, b.key,
+                   fmt::format("{} = {} can be planned, but not trained: adapters are trained "
+                               "on matrices of the layers, over weights in the type of train.precision",
+                               b.key, b.value),
+                   "remove the key, or use `trainhost plan`");
   if (b.key == "parallel.zero")
     reject_setting(
         c, b.key,

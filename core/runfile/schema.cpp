@@ -162,7 +162,7 @@ constexpr Key kKeys[] = {
     {"lora.rank", Type::kInteger, "", 1, 65536, "", "8", "rank of the adapters; default: 8"},
     {"lora.alpha", Type::kNumber, "", kTiny, 1e6, "", "16.0", "numerator of the adapter scale alpha / rank; default: 16"},
     {"lora.rslora", Type::kBool, "", 0, 0, "", "true", "scale the adapters by alpha / sqrt(rank) (rsLoRA)"},
-    {"lora.dropout", Type::kNumber, "", 0, 0.99, "", "0.05", "dropout of the adapters' inputs, whose masks are kept; default: 0, with litgpt 0.05; can only be planned"},
+    {"lora.dropout", Type::kNumber, "", 0, 0.99, "", "0.05", "fraction of the elements of the adapters' inputs that is set to 0 in training; one mask per input, which q, k and v share, as do gate and up; default: 0, with litgpt 0.05"},
     {"lora.targets", Type::kTexts, "", 0, 0, "", "[\"q_proj\", \"v_proj\"]", "matrices that get an adapter, or \"all-linear\" for every matrix of a layer; \"lm_head\" can be listed too, but only planned; default: q_proj and v_proj"},
     {"lora.base", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|nf4", "\"nf4\"", "type of the frozen weights; nf4 = QLoRA; default: follows train.precision; another type can only be planned"},
     {"lora.double_quant", Type::kBool, "", 0, 0, "", "true", "with nf4: quantize the block scales to 8 bits too; can only be planned"},

@@ -36,6 +36,12 @@ inline constexpr char kQkvLora[] = "qkv_lora", kOLora[] = "o_lora", kGateUpLora[
                       kDownLora[] = "down_lora";
 inline constexpr const char* kLora[] = {kQkvLora, kOLora, kGateUpLora, kDownLora};
 inline constexpr const char* kDLora[] = {"d_qkv_lora", "d_o_lora", "d_gate_up_lora", "d_down_lora"};
+// The input of the adapters of a product after dropout, and the gradient of it.
+inline constexpr char kQkvDropped[] = "qkv_dropped", kODropped[] = "o_dropped",
+                      kGateUpDropped[] = "gate_up_dropped", kDownDropped[] = "down_dropped";
+inline constexpr const char* kDropped[] = {kQkvDropped, kODropped, kGateUpDropped, kDownDropped};
+inline constexpr const char* kDDropped[] = {"d_qkv_dropped", "d_o_dropped", "d_gate_up_dropped",
+                                            "d_down_dropped"};
 // Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.
 inline constexpr char kDx[] = "dx", kDAct[] = "d_act", kDH2[] = "d_h2", kDAttnOut[] = "d_attn_out",
                       kDQkv[] = "d_qkv", kDH1[] = "d_h1";

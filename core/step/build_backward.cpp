@@ -78,12 +78,20 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
     b.op(OpKind::kLoraBDw, l, {dy, u, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
     du = b.act(role::kDLora[static_cast<std::size_t>(g)], l, b.p[u].cols);
     b.op(OpKind::kLoraBDx, l, {dy, adapter.b.w}, {du});
-    b.op(OpKind::kLinearDw, l, {du, x, adapter.a.grad, kNoBuffer, kNoBuffer}, {adapter.a.grad}, kFirstWrite);
+    const BufferId input = acts.lora_input[static_cast<std::size_t>(g)];
+    b.op(OpKind::kLinearDw, l, {du, input, adapter.a.grad, kNoBuffer, kNoBuffer}, {adapter.a.grad},
+         kFirstWrite);
   }
   if (!reach.below(l, g)) return kNoBuffer;
   const BufferId dx = b.act(dx_role, l, dx_cols);
   b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
-  if (du != kNoBuffer) b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dx}, {dx});
+  if (du != kNoBuffer && b.drops()) {
+    const BufferId dropped = b.act(role::kDDropped[static_cast<std::size_t>(g)], l, dx_cols);
+    b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});
+    b.op(OpKind::kDropoutAdd, l, {dropped, dx}, {dx});
+  } else if (du != kNoBuffer) {
+    b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dx}, {dx});
+  }
   return dx;
 }
 

@@ -25,9 +25,15 @@ void adapters(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& w,
               LayerActs& a) {
   const Adapter& adapter = w.adapter(g);
   if (!adapter.present()) return;
-  BufferId& u = a.lora[static_cast<std::size_t>(g)];
+  BufferId &u = a.lora[static_cast<std::size_t>(g)], &input = a.lora_input[static_cast<std::size_t>(g)];
+  input = x;
+  if (b.drops()) {
+    // Not kept: recompute policies drop it always, and the backward pass computes it again from x.
+    input = b.act(role::kDropped[static_cast<std::size_t>(g)], l, b.p[x].cols);
+    b.op(OpKind::kDropout, l, {x}, {input});
+  }
   u = b.act(role::kLora[static_cast<std::size_t>(g)], l, b.p[adapter.a.w].rows);
-  b.op(OpKind::kLinear, l, {x, adapter.a.w, kNoBuffer, kNoBuffer}, {u});
+  b.op(OpKind::kLinear, l, {input, adapter.a.w, kNoBuffer, kNoBuffer}, {u});
   b.op(OpKind::kLoraB, l, {u, adapter.b.w, y}, {y});
 }
 

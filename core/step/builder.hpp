@@ -38,6 +38,8 @@ struct LayerActs {
                               gate_up, act;
   // u = x A^T of the adapters of each product; kNoBuffer where there are none.
   std::array<BufferId, kAdapterGroups> lora{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
+  // The input of these adapters: that of the product, or that after dropout.
+  std::array<BufferId, kAdapterGroups> lora_input{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
 };
 struct ForwardActs {
   std::vector<LayerActs> layers;
@@ -60,6 +62,8 @@ struct Builder {
   bool trains() const { return p.run.mode != RunMode::kInference; }
   /// True if weights of the model have gradients; false if only adapters have.
   bool trains_weights() const { return trains() && !trains_adapters(p.run); }
+  /// True if the inputs of adapters are dropped: in training, not in evaluation and generation.
+  bool drops() const { return p.run.memory.lora_dropout > 0 && (phase == kForward || phase == kBackward); }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// The type in which weights and activations are stored.
   DType storage_type() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }

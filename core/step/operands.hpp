@@ -305,6 +305,19 @@ inline constexpr Out kDxOut{0};  // the same buffer as kDx
 /// g.
 namespace lion = sgd_momentum;
 
+/// y = x with elements set to 0 and the others divided by 1 - rate (core/step/dropout.hpp); k of the product.
+namespace dropout {
+inline constexpr In kX{0};   // [M,k]
+inline constexpr Out kY{0};  // [M,k]
+}  // namespace dropout
+
+/// dx += dy under the mask of the forward pass.
+namespace dropout_add {
+inline constexpr In kDy{0};      // [M,k]
+inline constexpr In kDx{1};      // [M,k], changed in place
+inline constexpr Out kDxOut{0};  // the same buffer as kDx
+}  // namespace dropout_add
+
 /// Slots that all optimizer operations share, and those that depend on the kind.
 namespace optimizer {
 inline constexpr In kGrad{0};

@@ -60,6 +60,8 @@ constexpr OpInfo kOps[] = {
     {"lora_b_dw", 3, bits({lora_b_dw::kGradWeight}), 0},
     {"linear_dx_add", 3, bits({linear_dx_add::kDx}), 0},
     {"lion", 5, bits({lion::kWeight, lion::kM, lion::kMaster}), 0},
+    {"dropout", 1, 0, 0},
+    {"dropout_add", 2, bits({dropout_add::kDx}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -108,6 +110,16 @@ AdapterBlocks lora_blocks(const Program& p, BufferId b) {
       return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g));
   assert(false && "the buffer is B of adapters, or its gradient");
   return {};
+}
+
+std::uint32_t dropout_product(const Program& p, const Op& op) {
+  const bool forward = op.kind == OpKind::kDropout;
+  const std::string_view of = p[forward ? op[operand::dropout::kY] : op[operand::dropout_add::kDy]].role;
+  for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
+    if (of == (forward ? role::kDropped[g] : role::kDDropped[g]))
+      return kAdapterGroups * static_cast<std::uint32_t>(op.layer) + g;
+  assert(false && "the buffer is a dropped input of adapters, or its gradient");
+  return 0;
 }
 
 /// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds

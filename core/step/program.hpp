@@ -91,6 +91,8 @@ enum class OpKind : std::uint8_t {
   kLoraBDw,
   kLinearDxAdd,  // gradient of the input, added to
   kLion,
+  kDropout,      // of an adapter's input
+  kDropoutAdd,   // gradient of kDropout, added to
   kCount_,
 };
 
@@ -180,6 +182,10 @@ bool runs_on_host(const Program& p, const Op& op);
 /// The adapted matrices of the product whose stacked B, or its gradient, is in buffer b: of kLoraB and its
 /// gradients. b must be such a buffer.
 AdapterBlocks lora_blocks(const Program& p, BufferId b);
+
+/// The product, as 4 * layer + AdapterGroup, whose adapters' input a kDropout or kDropoutAdd drops: what
+/// makes the masks of two products independent.
+std::uint32_t dropout_product(const Program& p, const Op& op);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);

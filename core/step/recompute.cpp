@@ -29,6 +29,11 @@ bool computed_inside_a_layer(const Buffer& b) {
                          role::kGateUp, role::kQkvLora, role::kOLora, role::kGateUpLora, role::kDownLora});
 }
 
+/// Inputs of adapters after dropout: a mask costs no memory if it is computed twice.
+bool is_dropped_input(const Buffer& b) {
+  return std::find(std::begin(role::kDropped), std::end(role::kDropped), b.role) != std::end(role::kDropped);
+}
+
 constexpr std::size_t kMaxWriters = 4;  // the first writes the buffer, the others change it in place
 
 class Transform {
@@ -198,17 +203,20 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
       break;
   }
   // Policies are per layer and the layers are ordered: full first, then mlp, selective, none.
+  const auto is_cheap = [](const Buffer& b) { return recomputed_without_products(b) || is_dropped_input(b); };
+  if (n.total() == 0 && run.memory.lora_dropout > 0) return {is_dropped_input, is_cheap};
   if (n.total() == 0) return {};
   const std::uint64_t full = n.full, mlp = full + n.mlp, selective = mlp + n.selective;
   auto dropped = [=](const Buffer& b) {
     if (b.layer < 0) return false;
+    if (is_dropped_input(b)) return true;
     const auto layer = static_cast<std::uint64_t>(b.layer);
     return layer < full        ? computed_inside_a_layer(b)
            : layer < mlp       ? recomputed_without_products(b) || one_of(b.role, {role::kGateUp})
            : layer < selective ? recomputed_without_products(b)
                                : false;
   };
-  return {dropped, recomputed_without_products};
+  return {dropped, is_cheap};
 }
 
 /// Inference programs have no backward pass and nothing to drop.

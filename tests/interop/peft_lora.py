@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""LoRA of the PEFT library in float64: writes the golden run tests/golden/runs/lora.
+"""LoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora and lora-dropout.
 
-    peft_lora.py [FOLDER]            (default: tests/golden/runs/lora; needs torch, transformers and peft)
+    peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers and peft)
 
 Base weights and tokens are those of tests/golden/runs/gqa-tied. Written are adapter_config.json and
 adapter_model.safetensors, as PEFT saves them, with random A and B (B is 0 in a new adapter, which would hide half of
 the gradients), and expected.json: losses and gradient norms of 20 steps of AdamW, the norms of A and B after them,
 and those of the merged weights before them. tests/plugins/cpu/golden_test.cpp compares the CPU trainer with it, and
 tests/tools/trainhost/adapter_test.cpp the merged weights.
+
+lora-dropout has the losses and norms of the same adapters with lora_dropout = 0.25. Instead of PEFT's random masks it
+has those of trainhost, a function of seed, product, micro-batch and element (core/step/dropout.hpp), computed here from
+the definition of Philox4x32-10.
 """
 import json
 import pathlib
 import sys
 
+import numpy as np
 import peft
 import safetensors.torch
 import torch
@@ -22,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE = ROOT / "tests/golden/runs/gqa-tied"
 STEPS, MICRO_BATCH, SEQ = 20, 2, 64
 LR, BETAS, EPS, DECAY, CLIP = 0.001, (0.9, 0.95), 1e-8, 0.1, 0.5
+DROPOUT, SEED = 0.25, 1337
 
 
 def base_model():
@@ -46,22 +52,48 @@ def adapted(model):
     return model
 
 
-def write(folder):
-    model = adapted(base_model())
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
-    safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    config = model.peft_config["default"]
-    config.inference_mode = True
-    config.base_model_name_or_path = "../gqa-tied"
-    config.save_pretrained(folder)
+def philox(counter, key):
+    """Four words for a counter of four arrays of 32 bits and a key of two numbers."""
+    c, key = [x.astype(np.uint64) for x in counter], list(key)
+    low = np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        p, q = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [(q >> np.uint64(32)) ^ c[1] ^ np.uint64(key[0]), q & low, (p >> np.uint64(32)) ^ c[3] ^ np.uint64(key[1]),
+             p & low]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
 
+
+class Dropout(torch.nn.Module):
+    """The mask of trainhost: product = 4 * layer + (0: q, k, v; 1: o; 2: gate, up; 3: down)."""
+
+    step = 0
+
+    def __init__(self, name):
+        super().__init__()
+        layer = int(name.split("layers.")[1].split(".")[0])
+        kinds = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+        self.product = 4 * layer + next(i for i, names in enumerate(kinds) if name.split(".")[-1] in names)
+
+    def forward(self, x):
+        rows, columns = x.shape[0] * x.shape[1], x.shape[2]
+        row, block = np.meshgrid(np.arange(rows), np.arange((columns + 3) // 4), indexing="ij")
+        counter = (block, row, np.full_like(row, Dropout.step), np.full_like(row, self.product << 16))
+        words = np.stack(philox(counter, (SEED & 0xFFFFFFFF, SEED >> 32)), -1).reshape(rows, -1)[:, :columns]
+        keep = torch.from_numpy((words >= int(DROPOUT * 2**32)).astype(np.float64)).view(x.shape)
+        # The factor is a float32 there.
+        return x * keep * float(np.float32(1 / (1 - DROPOUT)))
+
+
+def train(model):
+    """Losses, gradient norms and final norms of 20 steps of AdamW."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     raw = (BASE / "tokens.bin").read_bytes()
     tokens = torch.tensor([raw[i] | raw[i + 1] << 8 for i in range(0, len(raw), 2)])
     expected = {"loss": [], "grad_norm": []}
     for step in range(STEPS):
+        Dropout.step = step
         first = step * MICRO_BATCH * SEQ
         batch = tokens[first : first + MICRO_BATCH * SEQ + 1]
         logits = model(batch[:-1].view(MICRO_BATCH, SEQ)).logits
@@ -73,13 +105,43 @@ def write(folder):
         expected["loss"].append(loss.item())
         expected["grad_norm"].append(norm.item())
     expected["final_weights"] = {k: {"l2": v.norm().item()} for k, v in peft.get_peft_model_state_dict(model).items()}
+    return expected
+
+
+def run_settings():
+    return {"steps": STEPS, "micro_batch": MICRO_BATCH, "seq_len": SEQ, "lr": LR, "betas": BETAS, "eps": EPS,
+            "weight_decay": DECAY, "grad_clip": CLIP, "peft": peft.__version__, "torch": torch.__version__}
+
+
+def write(folder):
+    model = adapted(base_model())
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
+    safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = model.peft_config["default"]
+    config.inference_mode = True
+    config.base_model_name_or_path = "../gqa-tied"
+    config.save_pretrained(folder)
+    expected = train(model)
     merged = adapted(base_model()).merge_and_unload()
     expected["merged_weights"] = {k: {"l2": v.norm().item(), "sum": v.sum().item()}
                                   for k, v in merged.state_dict().items() if k != "lm_head.weight"}
-    expected["run"] = {"steps": STEPS, "micro_batch": MICRO_BATCH, "seq_len": SEQ, "lr": LR, "betas": BETAS, "eps": EPS,
-                       "weight_decay": DECAY, "grad_clip": CLIP, "peft": peft.__version__, "torch": torch.__version__}
+    expected["run"] = run_settings()
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def write_dropout(folder):
+    model = adapted(base_model())
+    for name, module in model.named_modules():
+        if hasattr(module, "lora_dropout"):
+            module.lora_dropout["default"] = Dropout(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = train(model)
+    expected["run"] = run_settings() | {"lora_dropout": DROPOUT, "seed": SEED}
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    write(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs/lora")
+    runs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs"
+    write(runs / "lora")
+    write_dropout(runs / "lora-dropout")

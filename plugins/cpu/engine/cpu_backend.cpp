@@ -83,6 +83,10 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_lora_b_dw(ctx, op);
     case OpKind::kLinearDxAdd:
       return run_linear_dx_add(ctx, op);
+    case OpKind::kDropout:
+      return run_dropout(ctx, op);
+    case OpKind::kDropoutAdd:
+      return run_dropout_add(ctx, op);
     // Only in programs that use more than one memory tier; traits_of() selects a single tier.
     case OpKind::kCopy:
     case OpKind::kHold:

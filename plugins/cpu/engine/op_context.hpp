@@ -95,6 +95,8 @@ void run_linear_dx_add(OpContext&, const step::Op&);
 void run_lora_b(OpContext&, const step::Op&);
 void run_lora_b_dx(OpContext&, const step::Op&);
 void run_lora_b_dw(OpContext&, const step::Op&);
+void run_dropout(OpContext&, const step::Op&);
+void run_dropout_add(OpContext&, const step::Op&);
 void run_attention(OpContext&, const step::Op&);
 void run_attention_bwd(OpContext&, const step::Op&);
 void run_attention_step(OpContext&, const step::Op&);

@@ -202,6 +202,7 @@ void require_supported(const RunSpec& r) {
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\", \"tf32\" or \"bf16\"");
   if (const PlannedOnly b = planned_only_setting(r)) refuse((b.key + " = " + b.value).c_str());
+  if (r.memory.lora_dropout > 0) refuse("it has no dropout (lora.dropout); the cpu trainer has");
 }
 
 }  // namespace trainhost::cuda

@@ -52,7 +52,7 @@ void read_settings(const rules::Options& given, RunSpec& r) {
   r.parallel.last_stage_layers = whole("last_stage_layers");
   r.memory.prefill_chunk = whole("prefill_chunk");
   r.memory.adapts_head = given.flag("lora_head", false);
-  r.memory.lora_dropout = given.number("lora_dropout", 0, 0.99).value_or(0);
+  if (const auto dropout = given.number("lora_dropout", 0, 0.99)) r.memory.lora_dropout = *dropout;
   if (const auto margin = given.number("allocator_margin", 0, 10))
     r.memory.gap_permille = static_cast<std::uint32_t>(std::lround(*margin * 1000));
   if (const auto tier = given.word("offload_gradients", {"none", "cpu", "nvme"}))

@@ -551,6 +551,16 @@ Case lora_case() {
 BOOST_AUTO_TEST_CASE(an_adapter_that_is_not_added_or_added_twice) {
   rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLoraB, 1)); }, {"part without adapters"});
   rejected(lora_case(), [](Broken& b) { b.repeat(b.op(OpKind::kLoraB, 1)); }, {"lora_b", "needs the part"});
+  Case dropout = lora_case();
+  dropout.run.memory.lora_dropout = 0.25;
+  rejected(dropout, [](Broken& b) { b.drop(b.op(OpKind::kDropoutAdd, 1)); }, {"part without adapters"});
+  rejected(dropout,
+           [](Broken& b) {  // A multiplies the input of the product itself
+             const std::uint32_t i = b.op(OpKind::kDropout, 1);
+             b.p.ops[i + 1][operand::linear::kX] = b.p.ops[i][operand::dropout::kX];
+             b.settle();
+           },
+           {"the dropped input of the adapters"});
   rejected(lora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLinearDxAdd, 1)); }, {"part without adapters"});
 }
 

@@ -247,7 +247,7 @@ const Mistake kInRunFiles[] = {
     {"[lora]\ntargets = [\"q_prj\"]\n", {},
      "run.toml:2:11: lora.targets: unknown matrix 'q_prj'; did you mean 'q_proj'? (expected \"all-linear\", or one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head)"},
     {"[lora]\nbase = \"nf4\"\n", {},
-     "run.toml:2:8: lora.base = \"nf4\" can be planned, but not trained: adapters are trained without dropout, on matrices of the layers, over weights in the type of train.precision (remove the key, or use `trainhost plan`)"},
+     "run.toml:2:8: lora.base = \"nf4\" can be planned, but not trained: adapters are trained on matrices of the layers, over weights in the type of train.precision (remove the key, or use `trainhost plan`)"},
     {"[lora]\nrslora = 1\n", {},
      "run.toml:2:10: lora.rslora = 1: expected true or false, got a whole number"},
     {"[output]\nkeep = 0\n", {},

@@ -307,6 +307,21 @@ BOOST_AUTO_TEST_CASE(inputs_of_frozen_products_without_adapters_are_not_kept) {
     BOOST_TEST(is_read_in_backward(role), role);
 }
 
+BOOST_AUTO_TEST_CASE(the_input_after_dropout_is_computed_again_and_not_kept) {
+  for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    Case c = small_case();
+    c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0x7f;
+    c.run.memory.lora_dropout = 0.1, c.run.recompute = recompute;
+    const Program p = c.build();
+    for (const char* role : role::kDropped)
+      for (std::uint32_t i = backward_begin(p); i < p.section(SectionKind::kMicro).end; ++i)
+        for (BufferId b : p.ops[i].inputs()) BOOST_TEST((b == kNoBuffer || b != p.find(role, 0)), role);
+    const Section eval = p.section(SectionKind::kEval), generate = p.section(SectionKind::kGenerate);
+    for (const Section& s : {eval, generate})
+      for (std::uint32_t i = s.begin; i < s.end; ++i) BOOST_TEST((p.ops[i].kind != OpKind::kDropout));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(the_backward_pass_ends_where_nothing_before_is_trained) {
   Case c = small_case();
   c.run.trainable = "-*\n+model.layers.1.post_attention_layernorm.weight\n+model.layers.1.mlp.down_proj*";

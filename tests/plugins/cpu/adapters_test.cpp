@@ -68,7 +68,7 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
     for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
       for (bool separate : {false, true}) {
         RunSpec r = lora_run(z, 2, 2, 0x7f, 4);
-        r.recompute = recompute;
+        r.recompute = recompute, r.memory.lora_dropout = 0.2;
         const Weights adapters = random_adapters(z.spec, r, 4);
         CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), threads, separate);
         fixture.load(united(base, adapters));
@@ -79,6 +79,42 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
         if (first.empty()) first = now;
         BOOST_TEST((now == first), threads << " threads, " << name(recompute) << ", separate " << separate);
       }
+}
+
+// Dropout: the mask is a function of the micro-batch, so a loss with other adapters at the same step has the
+// same one, and the gradient is the limit of differences.
+BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedModels, z) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  const Weights base = random_weights(z.spec, 3);
+  RunSpec r = lora_run(z, 2, 2, 0x7f, 3);
+  r.memory.lora_dropout = 0.3;
+  const Weights adapters = random_adapters(z.spec, r, 4), direction = random_adapters(z.spec, r, 5);
+  CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
+  const auto loss_at = [&](double step, std::uint64_t index) {
+    Weights moved = adapters;
+    for (auto& [name, v] : moved)
+      for (std::size_t i = 0; i < v.size(); ++i) v[i] += step * direction.at(name)[i];
+    fixture.load(united(base, moved));
+    return fixture.update(ids, targets, 0.0, index).loss;
+  };
+  constexpr double kStep = 0.002;
+  const double slope = (loss_at(kStep, 5) - loss_at(-kStep, 5)) / (2 * kStep), loss = loss_at(0, 5);
+  double expected = 0, norm = 0;
+  for (const auto& [name, g] : fixture.read(&step::Param::grad))
+    for (std::size_t i = 0; i < g.size(); ++i) expected += g[i] * direction.at(name)[i], norm += g[i] * g[i];
+  BOOST_TEST(std::abs(slope - expected) <= 2e-3 * (std::abs(expected) + std::sqrt(norm)),
+             slope << " against " << expected);
+  BOOST_TEST(loss_at(0, 5) == loss);
+  BOOST_TEST(loss_at(0, 6) != loss);
+  const double whole = reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets);
+  BOOST_TEST(loss != whole);
+  // Evaluation drops nothing.
+  const Ids two(ids.begin(), ids.begin() + 2 * z.seq),
+      two_targets(targets.begin(), targets.begin() + 2 * z.seq);
+  const double evaluated =
+      reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), two, two_targets);
+  BOOST_TEST(std::abs(fixture.evaluate(two, two_targets).loss - evaluated) <= 4e-6 * evaluated);
 }
 
 BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters, kAdaptedModels, z) {

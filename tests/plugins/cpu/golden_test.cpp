@@ -78,9 +78,10 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(ca
 }
 
 // Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py).
-BOOST_AUTO_TEST_CASE(twenty_steps_of_lora_agree_with_peft) {
+BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
+                     boost::unit_test::data::make({"lora", "lora-dropout"}), kind) {
   const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
-  const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + "lora/expected.json"));
+  const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
     GoldenRun g = read_golden(runs + "gqa-tied");
@@ -90,6 +91,7 @@ BOOST_AUTO_TEST_CASE(twenty_steps_of_lora_agree_with_peft) {
     g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
     g.run.weight_decay = run["weight_decay"], g.run.clip_norm = run["grad_clip"], g.run.recompute = recompute;
     g.run.mode = RunMode::kLora, g.run.lora_rank = 3;
+    g.run.memory.lora_dropout = run.value("lora_dropout", 0.0), g.run.seed = run.value("seed", 1u);
     g.run.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
     g.run.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
     CountingHost host(2);

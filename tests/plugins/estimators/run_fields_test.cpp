@@ -226,14 +226,10 @@ void add_options(std::vector<Row>& rows) {
                   kRefused,
                   [](RunSpec& r) { r.memory.adapts_head = true; },
                   {{"lora_head", "true"}}});
-  rows.push_back({"lora_dropout",
-                  "lora.dropout",
-                  kDiffers,
-                  [](RunSpec& r) {
+  rows.push_back({"lora_dropout", "", kDiffers, [](RunSpec& r) {
                     r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1;
                     r.memory.lora_dropout = 0.1;
-                  },
-                  {{"lora_dropout", "0.1"}}});
+                  }});
   rows.push_back({"lora_dropout alone",
                   "lora.dropout",
                   kRefused,

@@ -92,6 +92,7 @@ BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) 
         "lora.targets=" + any({"[\"q_proj\", \"v_proj\"]", "[\"all-linear\"]", "[\"down_proj\"]",
                                "[\"k_proj\", \"o_proj\", \"up_proj\"]", "[\"gate_proj\"]"}),
         "lora.rslora=" + any({"true", "false"}),
+        "lora.dropout=" + any({"0", "0.1"}),
         "train.precision=" + any({"fp32", "bf16"}),
         "train.recompute=" + any({"none", "selective", "full"}),
         "train.grad_accum=" + any({"1", "2"}),
@@ -126,7 +127,7 @@ BOOST_AUTO_TEST_CASE(adapters_need_less_memory_than_training_all_weights) {
 BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_frozen_weights) {
   TemporaryDirectory tmp;
   const std::vector<std::string> settings = {"train.steps=6", "output.checkpoint_every=2",
-                                             "lora.targets=[\"all-linear\"]"};
+                                             "lora.targets=[\"all-linear\"]", "lora.dropout=0.2"};
   const Outcome whole = run_program(lora_run(tmp.path() / "whole", settings));
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
   std::vector<std::string> four = settings;
@@ -150,7 +151,8 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
       BOOST_TEST(tensor.find(".lora_") != std::string::npos, tensor);
   }
   // Another seed gives other random weights; another rank, another adapter.
-  for (const char* change : {"train.seed=2", "lora.rank=5", "lora.alpha=3", "lora.targets=[\"q_proj\"]"}) {
+  for (const char* change :
+       {"train.seed=2", "lora.rank=5", "lora.alpha=3", "lora.targets=[\"q_proj\"]", "lora.dropout=0.1"}) {
     std::vector<std::string> other = six;
     other.push_back(change);
     const Outcome r = run_program(lora_run(tmp.path() / "a", other, {"--resume", "--set", "train.steps=8"}));
@@ -291,7 +293,6 @@ BOOST_AUTO_TEST_CASE(what_can_only_be_planned_is_refused_with_its_key) {
        std::vector<std::pair<std::string, std::string>>{{"lora.base=nf4", "lora.base = \"nf4\""},
                                                         {"lora.base=int8", "lora.base = \"int8\""},
                                                         {"lora.dora=true", "lora.dora = true"},
-                                                        {"lora.dropout=0.1", "lora.dropout = 0.1"},
                                                         {"lora.targets=[\"lm_head\"]", "lora.targets"}}) {
     const Outcome r = run_program(lora_run(tmp.path() / "out", {setting}));
     BOOST_TEST(r.code == 2, setting);

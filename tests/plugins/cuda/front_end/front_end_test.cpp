@@ -297,7 +297,10 @@ BOOST_AUTO_TEST_CASE(unsupported_settings_are_rejected_by_name) {
   lora.mode = RunMode::kLora;
   RunSpec ranks = small_run();
   ranks.parallel.tensor = 2;
-  for (const RunSpec& r : {lora, ranks})
+  RunSpec dropout = small_run();
+  dropout.mode = RunMode::kLora, dropout.lora_rank = 2, dropout.lora_targets = 1;
+  dropout.memory.lora_dropout = 0.1;
+  for (const RunSpec& r : {lora, ranks, dropout})
     BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), r), StatusFailure,
                           [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
 }

@@ -1,0 +1,47 @@
+// Dropout of the inputs of adapters (core/step/dropout.hpp): forward, and its gradient, which applies the
+// same mask.
+#include "core/step/dropout.hpp"
+#include "core/step/operands.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
+
+namespace trainhost::cpu {
+
+using namespace step::operand;
+
+namespace {
+
+step::DropoutMask mask_of(const OpContext& ctx, const step::Op& op) {
+  const RunSpec& run = ctx.program.run;
+  return {run.seed, run.memory.lora_dropout, step::dropout_product(ctx.program, op),
+          ctx.step.step_index * run.accumulate + ctx.step.micro};
+}
+
+}  // namespace
+
+void run_dropout(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t cols = ctx.buffer(op[dropout::kX]).cols;
+  const step::DropoutMask mask = mask_of(ctx, op);
+  const float* x = ctx.f32(op[dropout::kX]);
+  float* y = ctx.f32(op[dropout::kY]);
+  ctx.over_rows(ctx.step.rows, cols, [&](std::uint64_t first, std::uint64_t rows) {
+    for (std::uint64_t r = first; r < first + rows; ++r)
+      mask.for_row(r, cols, [&](std::uint64_t c, float factor) {
+        y[r * cols + c] = factor == 0.0f ? 0.0f : factor * x[r * cols + c];
+      });
+  });
+}
+
+void run_dropout_add(OpContext& ctx, const step::Op& op) {
+  const std::uint64_t cols = ctx.buffer(op[dropout_add::kDx]).cols;
+  const step::DropoutMask mask = mask_of(ctx, op);
+  const float* dy = ctx.f32(op[dropout_add::kDy]);
+  float* dx = ctx.f32(op[dropout_add::kDx]);
+  ctx.over_rows(ctx.step.rows, cols, [&](std::uint64_t first, std::uint64_t rows) {
+    for (std::uint64_t r = first; r < first + rows; ++r)
+      mask.for_row(r, cols, [&](std::uint64_t c, float factor) {
+        if (factor != 0.0f) dx[r * cols + c] += factor * dy[r * cols + c];
+      });
+  });
+}
+
+}  // namespace trainhost::cpu
