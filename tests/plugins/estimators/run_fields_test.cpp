@@ -9,6 +9,7 @@
 #include "core/base/types.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "core/plugin/registry.hpp"
+#include "trainhost/model.h"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;
@@ -111,7 +112,7 @@ void add_run(std::vector<Row>& rows) {
   add("trainable", "", kRefused, [](RunSpec& r) { r.trainable = "-model.norm.weight"; });
   add("accumulate", "", kSame, [](RunSpec& r) { r.accumulate = 2; });
   for (std::uint32_t o = 2; o <= 7; ++o)
-    add("optimizer", o <= 3 ? "" : "optimizer.name", kDiffers,
+    add("optimizer", o <= 3 || o == TH_OPT_LION ? "" : "optimizer.name", kDiffers,
         [=](RunSpec& r) { r.optimizer = static_cast<Optimizer>(o); });
   add("recompute selective", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kSelective; });
   add("recompute full", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kFull; });
