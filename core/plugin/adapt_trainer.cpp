@@ -12,6 +12,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/adapt.hpp"
+#include "core/plugin/adapt_decoder.hpp"
 #include "core/plugin/adapt_profiler.hpp"
 #include "core/plugin/instance_calls.hpp"
 #include "core/plugin/known_fields.hpp"
@@ -288,6 +289,13 @@ class TrainerAdapter : public Trainer {
                         fmt::format("plugin {} returned no instance from create()", id()),
                         "a bug in the plugin: report it to its author", 0);
     return std::make_unique<SessionAdapter>(library_, t_, instance);
+  }
+
+  std::optional<DecodeMemory> decode_memory(const ModelSpec& m, const DecodeSpec& spec) override {
+    return decoder_memory(*library_, m, spec);
+  }
+  std::unique_ptr<Decoder> create_decoder(const ModelSpec& m, const DecodeSpec& spec) override {
+    return adapt_decoder(library_, m, spec);
   }
 
  private:

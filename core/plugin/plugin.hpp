@@ -106,6 +106,38 @@ class Session {
   virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
 };
 
+/// What a decoder allocates, in bytes.
+struct DecodeMemory {
+  std::uint64_t weights = 0, cache = 0, workspace = 0;
+  std::uint64_t total() const { return weights + cache + workspace; }
+};
+struct DecodeSpec {
+  DType weight = DType::kF32;   // of matrices: kF32 or kBF16
+  std::uint32_t sequences = 1;  // each with a key/value cache
+  std::uint32_t context = 0;    // positions of each
+  std::uint32_t rows = 1;       // of one forward(), at most
+};
+/// One token at a position of a sequence. Rows of one sequence are neighbours in a call and have consecutive
+/// positions. The first one may go back, which discards what the cache has from there on, but not skip ahead.
+struct DecodeRow {
+  std::int32_t token = 0;
+  std::uint32_t sequence = 0, position = 0;
+  std::uint32_t wants_logits = 0;  // 1: the logits of the token after it are computed
+};
+
+/// The inference of a trainer (core/abi/decode_table.hpp). Calls are serialised by the caller. Throws
+/// PluginError.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  /// Elements of a weight, as f32. All weights are loaded before forward().
+  virtual void load(const TensorPiece& piece) = 0;
+  /// Runs the model on the rows and appends their keys and values to the caches. logits: [vocab] for each row
+  /// that wants them, in the order of the rows. After an error the sequences of the call end where its rows
+  /// began.
+  virtual void forward(std::span<const DecodeRow> rows, std::span<float> logits) = 0;
+};
+
 /// Current memory of the device that the trainer would use.
 struct DeviceMemory {
   std::uint64_t free_bytes = 0, total_bytes = 0;
@@ -126,6 +158,12 @@ class Trainer {
   /// is available.
   virtual std::optional<DeviceMemory> device_memory() = 0;
   virtual std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) = 0;
+  /// The bytes that create_decoder() allocates in host memory; nullopt if the trainer has no decoder.
+  virtual std::optional<DecodeMemory> decode_memory(const ModelSpec&, const DecodeSpec&) {
+    return std::nullopt;
+  }
+  /// Only where decode_memory() returned a value.
+  virtual std::unique_ptr<Decoder> create_decoder(const ModelSpec&, const DecodeSpec&) { return nullptr; }
 };
 
 }  // namespace trainhost::plugin

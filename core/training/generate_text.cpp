@@ -1,120 +1,116 @@
-// See generate_text.hpp. Loads a model directory that this program or Hugging Face software wrote, into a
-// session for inference.
+// See generate_text.hpp.
 #include "core/training/generate_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/planning/choose_backend.hpp"
-#include "core/planning/host_buffers.hpp"
-#include "core/process/host_info.hpp"
-#include "core/runfile/adapter_config.hpp"
-#include "core/runfile/run_config.hpp"
-#include "core/training/merged_weights.hpp"
-#include "core/training/model_state.hpp"
 
 namespace trainhost::training {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr std::uint64_t kPromptFileBytes = 1ull << 30;
 
-/// The folder with the weights; for an adapter that of its model, and `merged` reads both.
-fs::path model_dir(const fs::path& dir, std::optional<MergedWeights>& merged) {
-  // output.dir of a run has the model in model/, or an adapter in adapter/.
-  for (const fs::path& d : {dir / "model", dir})
-    if (fs::exists(d / "config.json")) return d;
-  if (const std::optional<fs::path> adapter = runfile::adapter_folder(dir)) {
-    merged.emplace(*adapter, fs::path());
-    return merged->folder();
-  }
-  throw usage_error(
-      fmt::format("{} contains no model: config.json and model/config.json are missing",
-                  escaped(dir.string())),
-      "give the output.dir of a run, a model directory in Hugging Face layout, or an adapter of PEFT");
-}
-
-void load_weights(plugin::Session& s, const ModelSpec& m, const fs::path& dir,
-                  std::optional<MergedWeights>& merged, std::span<float> scratch) {
-  if (!merged) return load_tensors(s, plugin::Scope::kWeights, m, dir, scratch);
-  merged->require_weights_of_adapter(scratch);
-  merged->stream(scratch, [&](const TensorInfo& t, std::uint64_t first, std::span<const float> values) {
-    s.load(plugin::Scope::kWeights,
-           {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
-  });
-}
-
-std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"})
-    if (fs::exists(dir / name)) return (dir / name).string();
-  // A vocabulary of 256 can only be bytes.
-  if (m.vocab == 256) return "bytes";
-  throw usage_error(
-      fmt::format("{} has no tokenizer.json and no tokenizer.model, and a vocabulary of {} is not bytes",
-                  escaped(dir.string()), m.vocab),
-      "copy the tokenizer.json or the SentencePiece tokenizer.model of the model next to config.json");
-}
-
-/// max_length of generation_config.json, which write_model() sets to the training length.
-std::uint32_t context_of(const fs::path& dir, const ModelSpec& m) {
-  constexpr std::uint64_t kDefaultContext = 1024;
-  std::uint64_t context = std::min(kDefaultContext, m.max_positions);
+std::string prompt_of_json(const std::string& line, const std::string& file, std::uint32_t number) {
+  const auto fail = [&](const std::string& what) {
+    throw usage_error(what, "expected {\"prompt\": \"TEXT\"} or \"TEXT\"", Where{file, number, 1});
+  };
+  JsonValue v;
   try {
-    const std::string text = checkpoint::read_whole(dir / "generation_config.json", 1 << 20);
-    const JsonValue config = parse_json(text);
-    const JsonValue* n = config.find("max_length");
-    if (n && n->kind == JsonValue::Kind::kInteger && n->integer >= 2)
-      context = std::min(static_cast<std::uint64_t>(n->integer), m.max_positions);
-  } catch (const Error&) {      // without this file the default applies
-  } catch (const JsonError&) {  // also if it is malformed
+    v = parse_json(line);
+  } catch (const JsonError& e) {
+    fail(e.what());
   }
-  return static_cast<std::uint32_t>(context);
+  if (v.is_string()) return v.string;
+  const JsonValue* prompt = v.find("prompt");
+  if (!v.is_object() || !prompt) fail("this line has no \"prompt\"");
+  if (!prompt->is_string()) fail("\"prompt\" is not a text");
+  return prompt->string;
+}
+
+double rate(std::uint64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+double gigabytes_per_second(const GenerationSpeed& s, std::uint64_t step_bytes) {
+  return rate(s.steps * step_bytes, s.step_seconds) / 1e9;
 }
 
 }  // namespace
 
-void generate(const GenerateRequest& r, plugin::Registry& registry,
-              const std::function<void(const std::string&)>& emit) {
-  std::optional<MergedWeights> merged;
-  const fs::path dir = model_dir(r.dir, merged);
-  ModelSpec m = runfile::read_model_config(dir / "config.json");
-  if (!trainable_family(m.family))
-    throw usage_error(fmt::format("{} has the model family '{}', which no trainer supports",
-                                  escaped(dir.string()), escaped(m.family)));
-  auto tokenizer = data::make_tokenizer(tokenizer_of(dir, m));
-  if (tokenizer->vocab() > m.vocab)
-    throw usage_error(
-        fmt::format("the tokenizer in {} has {} ids and the model only {}: they do not belong together",
-                    escaped(dir.string()), tokenizer->vocab(), m.vocab));
-  RunSpec spec;
-  // No gradients and no optimizer state; the KV cache has seq_len positions.
-  spec.mode = RunMode::kInference;
-  spec.seq_len = r.context ? r.context : context_of(dir, m);
-  planning::Choice choice = planning::choose_backend(registry, r.backend, true);
-  // Free memory is the budget: the trainer refuses a session that does not fit.
-  if (auto device = choice.trainer->device_memory()) spec.device_budget = device->free_bytes;
-  spec.host_budget = free_host_bytes().value_or(0);
-  auto session = choice.trainer->create(m, spec);
-  if (!session->can_generate())
-    throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot generate text", choice.id),
-                "try --backend=cpu");
-  planning::HostBlock staging(registry.ledger(), planning::plan_host_buffers(m, spec, 0).staging_bytes,
-                              "host.staging");
-  // The staging buffer is needed for loading, and afterwards holds the logits of one token.
-  load_weights(*session, m, dir, merged, staging.as<float>());
-  // Nothing is left to initialize; init() makes the session ready.
-  session->init(0);
-  // As Hugging Face software does: special tokens of the prompt are found, and begin tokens put in front.
-  std::vector<std::int32_t> prompt = tokenizer->encode(r.prompt, tokenizer::Names::kSpecial);
-  if (prompt.empty()) throw usage_error("the prompt is empty");
-  const std::vector<std::int32_t> before = tokenizer->before();
-  prompt.insert(prompt.begin(), before.begin(), before.end());
-  generate_tokens(*session, *tokenizer, prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab),
-                  emit);
+SampleOptions sample_options(const GenerationSettings& settings, const SampleOverrides& o) {
+  SampleOptions s = settings.sample;
+  s.tokens = o.tokens, s.seed = o.seed;
+  if ((o.top_k || o.top_p) && s.temperature == 0) s.temperature = 1;
+  s.temperature = o.temperature.value_or(s.temperature);
+  s.top_k = o.top_k.value_or(s.top_k);
+  s.top_p = o.top_p.value_or(s.top_p);
+  s.repetition_penalty = o.repetition_penalty.value_or(s.repetition_penalty);
+  return s;
+}
+
+std::vector<std::string> read_prompts(const std::filesystem::path& file) {
+  const std::string text = checkpoint::read_whole(file, kPromptFileBytes), name = file.string();
+  const bool json = file.extension() == ".jsonl" || file.extension() == ".ndjson";
+  std::vector<std::string> prompts;
+  std::uint32_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    at = end + 1, ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.find_first_not_of(" \t") == line.npos) continue;
+    prompts.push_back(json ? prompt_of_json(line, name, number) : std::move(line));
+    if (prompts.back().empty()) throw usage_error("the prompt is empty", "", Where{name, number, 1});
+  }
+  if (prompts.empty()) throw usage_error(fmt::format("{} has no prompts", escaped(name, 4096)));
+  return prompts;
+}
+
+std::vector<std::int32_t> prompt_ids(const tokenizer::Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int32_t> ids = tokenizer.encode(prompt, tokenizer::Names::kSpecial);
+  if (ids.empty()) throw usage_error("the prompt is empty");
+  const std::vector<std::int32_t> before = tokenizer.before();
+  ids.insert(ids.begin(), before.begin(), before.end());
+  return ids;
+}
+
+TextGenerator make_generator(InferenceModel& model, const SampleOptions& options) {
+  std::set<std::int32_t> ends(model.settings().eos_ids.begin(), model.settings().eos_ids.end());
+  if (const auto eos = model.tokenizer().eos()) ends.insert(*eos);
+  return TextGenerator({model.decoder(), model.tokenizer(), model.spec().vocab, model.context(), model.rows(),
+                        model.sequences(), model.logits()},
+                       options, std::move(ends));
+}
+
+JsonValue result_json(const std::string& prompt, const Continuation& c) {
+  return JsonValue{{"prompt", prompt},
+                   {"completion", c.text},
+                   {"finish_reason", name(c.finish)},
+                   {"prompt_tokens", c.prompt_tokens},
+                   {"completion_tokens", static_cast<std::uint64_t>(c.ids.size())}};
+}
+
+std::string speed_text(const GenerationSpeed& s, std::uint64_t step_bytes) {
+  std::string text =
+      fmt::format("{} prompt tokens at {:.1f}/s, {} new tokens at {:.1f}/s", s.prompt_tokens,
+                  rate(s.prompt_tokens, s.prompt_seconds), s.new_tokens, rate(s.new_tokens, s.step_seconds));
+  if (s.steps)
+    text += fmt::format(", {} steps that read {:.1f} GB/s of weights", s.steps,
+                        gigabytes_per_second(s, step_bytes));
+  return text;
+}
+
+JsonValue speed_json(const GenerationSpeed& s, std::uint64_t step_bytes) {
+  return JsonValue{{"prompt_tokens", s.prompt_tokens},
+                   {"prompt_tokens_per_second", rate(s.prompt_tokens, s.prompt_seconds)},
+                   {"new_tokens", s.new_tokens},
+                   {"new_tokens_per_second", rate(s.new_tokens, s.step_seconds)},
+                   {"steps", s.steps},
+                   {"weight_bytes", step_bytes},
+                   {"gigabytes_per_second", gigabytes_per_second(s, step_bytes)}};
 }
 
 }  // namespace trainhost::training

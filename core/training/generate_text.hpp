@@ -1,28 +1,50 @@
-// Generates text with the model of a finished run or of a directory in Hugging Face layout: `trainhost
-// generate`.
+// `trainhost generate`: prompts of a command line or a file, continued by the model of a finished run or of a
+// directory in Hugging Face layout. What the parts do: inference_model.hpp, text_generator.hpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "core/plugin/registry.hpp"
-#include "core/training/sample_tokens.hpp"
+#include "core/base/json_value.hpp"
+#include "core/training/inference_model.hpp"
+#include "core/training/text_generator.hpp"
 
 namespace trainhost::training {
 
-struct GenerateRequest {
-  std::filesystem::path dir;  // a run's output.dir, a model directory, or an adapter of PEFT
-  std::string prompt;
-  std::string backend = "auto";
-  /// Tokens that the model attends to; 0: max_length of generation_config.json, else at most 1024.
-  std::uint32_t context = 0;
-  SampleOptions sample;
+/// What the user sets; the rest is from generation_config.json.
+struct SampleOverrides {
+  std::optional<double> temperature, top_p, repetition_penalty;
+  std::optional<std::uint32_t> top_k;
+  std::uint32_t tokens = 200;
+  std::uint64_t seed = 1;
 };
 
-/// Calls `emit` with each piece of new text. Throws usage_error if the directory has no model, or if its
-/// tokenizer cannot be read; Error(kNoBackend) if the backend cannot generate.
-void generate(const GenerateRequest& r, plugin::Registry& registry,
-              const std::function<void(const std::string&)>& emit);
+/// The options of a generation. A top_k or top_p that the user sets asks for sampling, with temperature 1
+/// where the model's settings say that the most likely token is taken.
+SampleOptions sample_options(const GenerationSettings& settings, const SampleOverrides& o);
+
+/// The prompts of a file: of .jsonl and .ndjson the "prompt" of each object, or a line that is a string;
+/// otherwise each line. Empty lines are left out. Throws usage_error with file and line for a line that is
+/// neither, and if there are no prompts.
+std::vector<std::string> read_prompts(const std::filesystem::path& file);
+
+/// The ids of a prompt, as Hugging Face software makes them: special tokens are found, and begin tokens put
+/// in front.
+std::vector<std::int32_t> prompt_ids(const tokenizer::Tokenizer& tokenizer, const std::string& prompt);
+
+/// A generator for a loaded model that ends texts at its end tokens.
+TextGenerator make_generator(InferenceModel& model, const SampleOptions& options);
+
+/// {"prompt", "completion", "finish_reason", "prompt_tokens", "completion_tokens"}
+JsonValue result_json(const std::string& prompt, const Continuation& c);
+
+/// "12 prompt tokens at 350.1/s, 200 new tokens at 51.2/s, 200 steps that read 13.1 GB/s of weights"
+std::string speed_text(const GenerationSpeed& s, std::uint64_t step_bytes);
+/// {"prompt_tokens", "prompt_tokens_per_second", "new_tokens", "new_tokens_per_second", "steps",
+/// "weight_bytes", "gigabytes_per_second"}
+JsonValue speed_json(const GenerationSpeed& s, std::uint64_t step_bytes);
 
 }  // namespace trainhost::training

@@ -5,10 +5,12 @@
 #include <cassert>
 #include <cmath>
 #include <numeric>
-#include <random>
+#include <set>
 #include <vector>
 
 #include "core/base/text.hpp"
+#include "core/training/inference_model.hpp"
+#include "core/training/text_generator.hpp"
 
 namespace trainhost::training {
 
@@ -49,36 +51,17 @@ std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, doubl
   return last;
 }
 
-/// One token per call of next_logits(); the trainer keeps keys and values of the context.
-void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, std::vector<std::int32_t> ids,
-                     const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
-                     const std::function<void(const std::string&)>& emit) {
-  if (ids.empty()) throw usage_error("the prompt is empty");
-  if (ids.size() >= seq_len)
-    throw usage_error("the prompt has " + std::to_string(ids.size()) + " tokens and the context has only " +
-                      std::to_string(seq_len));
-  std::mt19937_64 random(o.seed);
-  std::uint32_t position = 0;
-  for (std::int32_t id : ids) s.next_logits(id, position++, logits);
-  tokenizer::TextDecoder text(tokenizer, ids);
-  for (std::uint32_t n = 0; n < o.tokens; ++n) {
-    // 53 random bits: every double of the form k / 2^53 in [0, 1) with equal probability.
-    double u = static_cast<double>(random() >> 11) * 0x1.0p-53;
-    // A model may have more ids than its tokenizer (a padded vocabulary); those are never sampled.
-    ids.push_back(sample_token(
-        logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
-    if (ids.back() == tokenizer.eos()) break;
-    if (const std::string piece = text.next(ids.back()); !piece.empty()) emit(piece);
-    // One position must remain for the token sampled last.
-    if (position + 1 >= seq_len) {  // the context is full: restart it with its second half
-      position = 0;
-      for (std::size_t i = ids.size() - seq_len / 2; i + 1 < ids.size(); ++i)
-        s.next_logits(ids[i], position++, logits);
+void apply_repetition_penalty(std::span<float> logits, std::span<const std::int32_t> ids, double penalty) {
+  if (penalty == 1.0) return;
+  std::vector<std::int32_t> once(ids.begin(), ids.end());
+  std::sort(once.begin(), once.end());
+  once.erase(std::unique(once.begin(), once.end()), once.end());
+  const float by = static_cast<float>(penalty);
+  for (std::int32_t id : once)
+    if (static_cast<std::size_t>(id) < logits.size()) {
+      float& x = logits[static_cast<std::size_t>(id)];
+      x = x > 0 ? x / by : x * by;
     }
-    assert(position < seq_len);
-    s.next_logits(ids.back(), position++, logits);
-  }
-  if (const std::string piece = text.rest(); !piece.empty()) emit(piece);
 }
 
 /// Continues validation text, which the model has not seen in training; without it, a newline, which starts a
@@ -98,8 +81,11 @@ std::optional<std::string> sample_of_trained_model(plugin::Session& s, const dat
   options.tokens = 320;
   options.seed = r.seed;
   std::string text = tokenizer.decode(ids);
-  generate_tokens(s, tokenizer, ids, options, r.seq_len, logits,
-                  [&](const std::string& piece) { text += piece; });
+  SessionDecoder decoder(s, m.vocab);
+  std::set<std::int32_t> ends;
+  if (const auto eos = tokenizer.eos()) ends.insert(*eos);
+  TextGenerator generator({decoder, tokenizer, m.vocab, r.seq_len, r.seq_len, 1, logits}, options, ends);
+  text += generator.run({&ids, 1}, {}, true).front().text;
   std::string shown;  // escaped: generated text may contain control sequences
   for (std::size_t at = 0; at <= text.size();) {
     std::size_t end = std::min(text.find('\n', at), text.size());

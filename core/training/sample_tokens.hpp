@@ -1,7 +1,6 @@
 // Samples tokens from the logits of a session: temperature, top-k, top-p, with a seeded random generator.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,18 +16,16 @@ struct SampleOptions {
   double temperature = 0.8;    // 0: always the most likely token
   std::uint32_t top_k = 0;     // 0: all tokens
   double top_p = 1.0;
+  double repetition_penalty = 1.0;
   std::uint64_t seed = 1;
 };
 
 /// The id sampled with the random number `u` in [0, 1). Deterministic. Overwrites `logits`.
 std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, double u);
 
-/// Continues `ids` until the tokenizer's end token or o.tokens new ones, and calls `emit` with each piece of
-/// new text as soon as it is complete UTF-8. When the context (seq_len) is full, it restarts with its second
-/// half. `logits`: scratch of [vocab]. Throws usage_error for a prompt that is empty or fills the context.
-void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, std::vector<std::int32_t> ids,
-                     const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
-                     const std::function<void(const std::string&)>& emit);
+/// Makes ids that the text already has less likely: positive logits are divided by the penalty, others
+/// multiplied, each id once. Source: CTRL (Keskar et al. 2019), as in transformers. 1 = no penalty.
+void apply_repetition_penalty(std::span<float> logits, std::span<const std::int32_t> ids, double penalty);
 
 /// The sample printed at the end of a run: a continuation of the first tokens of the validation text, escaped
 /// and indented by two columns. nullopt if the trainer cannot generate, the text of the tokens is unknown, or

@@ -4,12 +4,13 @@
 #pragma once
 #include <cstdint>
 
+#include "core/abi/decode_table.hpp"
 #include "core/executor/calls.hpp"
 
 namespace trainhost::plugins {
 
 /// Incremented whenever EngineTable or the meaning of a call between the two files changes.
-inline constexpr std::uint32_t kEngineAbi = 4;
+inline constexpr std::uint32_t kEngineAbi = 5;
 
 struct EngineTable {
   std::uint32_t abi;          // kEngineAbi of the engine's build; must stay the first member
@@ -17,15 +18,20 @@ struct EngineTable {
   const th_generate* generate;
   const th_profiler* profiler;  // record_bytes is null
   const char* architectures;    // device code in the engine ("80-real,90-virtual"); null: the engine has none
+  const abi::DecodeTable* decode;  // null: the engine has no decoder
 };
 using EngineEntry = const EngineTable* (*)();
 
 /// Builds the table of an engine. Calls provides the functions of an instance (executor::InstanceCalls).
 template <class Calls>
-constexpr EngineTable engine_table(const char* architectures = nullptr) {
+constexpr EngineTable engine_table(const char* architectures = nullptr,
+                                   const abi::DecodeTable* decode = nullptr) {
   using executor::NullFrontEnd;
-  return {kEngineAbi, &executor::kTrainerTable<NullFrontEnd, Calls>, &executor::kGenerateTable<Calls>,
-          &executor::kProfilerTable<NullFrontEnd, Calls>, architectures};
+  return {kEngineAbi,
+          &executor::kTrainerTable<NullFrontEnd, Calls>,
+          &executor::kGenerateTable<Calls>,
+          &executor::kProfilerTable<NullFrontEnd, Calls>,
+          architectures, decode};
 }
 
 /// Instance functions of a front end: each forwards to the engine. E::open(host, device) loads the engine,

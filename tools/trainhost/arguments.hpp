@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/training/generate_text.hpp"
 
 namespace trainhost::cli {
 
@@ -79,13 +80,9 @@ struct VerifyArguments {
 
 struct GenerateArguments {
   CommonArguments common;
-  std::string directory, prompt;
-  std::uint32_t tokens = 200;
-  double temperature = 0.8;
-  std::uint32_t top_k = 0;
-  double top_p = 1.0;
-  std::uint64_t seed = 1;
-  std::uint32_t context = 0;
+  std::string directory, adapter, prompt, prompts;  // prompts: a file
+  training::SampleOverrides sample;
+  std::uint32_t context = 0, batch = 8, threads = 0;
 };
 
 struct MergeArguments {

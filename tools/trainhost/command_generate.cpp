@@ -1,41 +1,94 @@
-// trainhost generate: print text that a trained model generates. Sampling is core/training/generate_text.cpp.
+// trainhost generate: print text that a trained model generates. Generation is
+// core/training/generate_text.cpp.
+#include <fmt/format.h>
+
 #include <cstdio>
+#include <map>
 #include <utility>
 
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/generate_text.hpp"
+#include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
+namespace {
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), result_stream());
+  std::fflush(result_stream());
+}
+
+/// The results of many texts, printed in the order of the prompts.
+class ResultsInOrder {
+ public:
+  void add(std::size_t index, std::string line) {
+    waiting_[index] = std::move(line);
+    for (auto i = waiting_.find(next_); i != waiting_.end(); i = waiting_.find(next_)) {
+      print(i->second + "\n");
+      waiting_.erase(i);
+      ++next_;
+    }
+  }
+
+ private:
+  std::size_t next_ = 0;
+  std::map<std::size_t, std::string> waiting_;
+};
+
+}  // namespace
 
 Exit run(const GenerateArguments& a) {
-  training::GenerateRequest request;
-  request.dir = a.directory;
-  request.prompt = a.prompt;
+  if (a.prompt.empty() == a.prompts.empty())
+    throw usage_error(a.prompts.empty() ? "no prompt: --prompt TEXT or --prompts FILE is required"
+                                        : "--prompt and --prompts are both given",
+                      "give one of them");
+  const bool many = !a.prompts.empty();
+  const std::vector<std::string> prompts = many ? training::read_prompts(a.prompts) : std::vector{a.prompt};
+  training::InferenceRequest request;
+  request.dir = a.directory, request.adapter = a.adapter;
   if (!a.common.backend.empty()) request.backend = a.common.backend;
   request.context = a.context;
-  request.sample.tokens = a.tokens;
-  request.sample.temperature = a.temperature;
-  request.sample.top_k = a.top_k;
-  request.sample.top_p = a.top_p;
-  request.sample.seed = a.seed;
-  const auto registry = make_registry(a.common, nullptr);
+  request.sequences =
+      static_cast<std::uint32_t>(std::min<std::size_t>(std::max(1u, a.batch), prompts.size()));
+  const auto registry = make_registry(a.common, nullptr, a.threads);
+  training::InferenceModel model(request, *registry);
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const std::string& p : prompts) ids.push_back(training::prompt_ids(model.tokenizer(), p));
+  if (!a.common.quiet) write_stderr(model.memory_text() + "\n");
+  model.load();
+  training::TextGenerator generator =
+      training::make_generator(model, training::sample_options(model.settings(), a.sample));
+
+  training::TextGenerator::Callbacks callbacks;
+  ResultsInOrder results;
+  const bool streams = !many && !a.common.json;
   // Generated text may contain terminal control sequences: escape it on a terminal, not in a file or pipe.
   const bool terminal = report::terminal_of(1).is_tty;
   // With the first piece, so that a model that cannot be loaded leaves standard output empty.
   bool prompt_printed = false;
   const auto print_prompt = [&] {
-    if (!std::exchange(prompt_printed, true)) std::fputs(request.prompt.c_str(), stdout);
+    if (!std::exchange(prompt_printed, true)) print(a.prompt);
   };
-  training::generate(request, *registry, [&](const std::string& piece) {
-    print_prompt();
-    const std::string shown = terminal && piece != "\n" ? escaped(piece) : piece;
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
-    std::fflush(stdout);
-  });
-  print_prompt();
-  std::fputc('\n', stdout);
+  if (streams)
+    callbacks.text = [&](std::size_t, const std::string& piece) {
+      print_prompt();
+      print(terminal && piece != "\n" ? escaped(piece) : piece);
+    };
+  else
+    callbacks.done = [&](std::size_t i, const training::Continuation& c) {
+      results.add(i, training::result_json(prompts[i], c).dump());
+    };
+  generator.run(ids, callbacks, true);
+  if (streams) print_prompt(), print("\n");
+  if (a.common.json)
+    print(JsonValue{{"speed", training::speed_json(generator.speed(), model.step_bytes())},
+                    {"memory", JsonValue{{"predicted_bytes", model.memory().total()},
+                                         {"measured_bytes", registry->ledger().peak_total()}}}}
+              .dump() +
+          "\n");
+  if (!a.common.quiet) write_stderr(training::speed_text(generator.speed(), model.step_bytes()) + "\n");
   return Exit::kDone;
 }
 

@@ -248,6 +248,31 @@ void add_verify(Parser& p) {
 }
 
 // No run file: the folder of a run has everything that generation needs.
+/// How tokens are sampled; the defaults are those of the model.
+void add_sampling(CLI::App& app, training::SampleOverrides& o) {
+  constexpr const char* kFile = "[generation_config.json]";
+  const auto add = [&](const char* name, auto& value, const char* shown, const std::string& help) {
+    return app.add_option(name, value, help)->option_text(shown);
+  };
+  // The default in the help is the value of the struct, so that the two cannot differ.
+  add("--tokens", o.tokens, "N", fmt::format("Generate at most N tokens [{}].", o.tokens));
+  add("--temperature", o.temperature, "T",
+      fmt::format("Divide the logits by T; 0 = always the most likely token {}.", kFile))
+      ->check(CLI::Range(0.0, 100.0));
+  add("--top-k", o.top_k, "K", fmt::format("Sample from the K most likely tokens; 0 = all {}.", kFile));
+  add("--top-p", o.top_p, "P",
+      fmt::format("Sample from the most likely tokens whose probabilities sum to P {}.", kFile))
+      ->check(CLI::Range(0.0, 1.0));
+  add("--repetition-penalty", o.repetition_penalty, "X",
+      fmt::format("Make tokens that the text has less likely; 1 = no penalty {}.", kFile))
+      ->check(CLI::Range(0.01, 100.0));
+  add("--seed", o.seed, "N", fmt::format("Use this random seed for sampling [{}].", o.seed));
+}
+
+void add_threads(CLI::App& app, std::uint32_t& threads) {
+  app.add_option("--threads", threads, "Compute with N threads; 0 = one per core [0].")->option_text("N");
+}
+
 void add_generate(Parser& p) {
   auto [app, a] = p.add<GenerateArguments>(p.root, "generate", "Generate text with a trained model.",
                                            "Example:\n  trainhost generate runs/builtin --prompt \"Once \"");
@@ -256,20 +281,20 @@ void add_generate(Parser& p) {
       *app, "DIR", a->directory, "(required)",
       "Use the model of this output.dir of a run, or of a directory with config.json and model.safetensors.")
       ->required();
-  add_text(*app, "--prompt", a->prompt, "TEXT", "Continue this text (required).")->required();
-  // The default in the help is the value of the struct, so that the two cannot differ.
-  const auto add_number = [app = app](const char* name, auto& value, const char* shown, const char* help) {
-    return app->add_option(name, value, fmt::format("{} [{}].", help, value))->option_text(shown);
-  };
-  add_number("--tokens", a->tokens, "N", "Generate at most N tokens");
-  add_number("--temperature", a->temperature, "T", "Divide the logits by T; 0 = always the most likely token")
-      ->check(CLI::Range(0.0, 100.0));
-  add_number("--top-k", a->top_k, "K", "Sample from the K most likely tokens; 0 = all");
-  add_number("--top-p", a->top_p, "P", "Sample from the most likely tokens whose probabilities sum to P")
-      ->check(CLI::Range(0.0, 1.0));
-  add_number("--seed", a->seed, "N", "Use this random seed for sampling");
-  add_number("--context", a->context, "N",
-             "Attend to at most N tokens; 0 = the sequence length of the training");
+  add_text(*app, "--adapter", a->adapter, "DIR",
+           "Add the adapter in this PEFT folder, or of this run, to the weights.");
+  add_text(*app, "--prompt", a->prompt, "TEXT", "Continue this text.");
+  add_text(*app, "--prompts", a->prompts, "FILE",
+           "Continue each prompt of FILE: one per line, or {\"prompt\"} in .jsonl. Prints a line of JSON for "
+           "each.");
+  add_sampling(*app, a->sample);
+  app->add_option("--batch", a->batch, "Continue N prompts of a file at the same time [8].")
+      ->option_text("N")
+      ->check(whole_number(1, 1024));
+  app->add_option("--context", a->context,
+                  "Attend to at most N tokens [max_length of generation_config.json, else 1024].")
+      ->option_text("N");
+  add_threads(*app, a->threads);
 }
 
 void add_merge(Parser& p) {

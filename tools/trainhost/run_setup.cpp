@@ -126,7 +126,8 @@ runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfi
   return c;
 }
 
-std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c) {
+std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c,
+                                                std::uint32_t threads) {
   std::vector<std::filesystem::path> from_options(a.plugin_path.begin(), a.plugin_path.end());
   // search_path() takes absolute paths only; on the command line relative ones are allowed.
   for (auto& p : from_options) {
@@ -137,7 +138,7 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
   }
   plugin::HostOptions host;
   // Without train.threads in a run file: every CPU of this process.
-  host.thread_budget = c && c->threads ? c->threads : cpu_count();
+  host.thread_budget = threads ? threads : c && c->threads ? c->threads : cpu_count();
   if (c) host.plugin_options = c->plugin_options;
   // Levels of the C interface: 0 debug, 1 info, 2 warning, 3 error.
   host.log = [quiet = a.quiet, verbosity = a.verbosity](int level, const std::string& where,

@@ -24,7 +24,8 @@ runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfi
                                const std::set<std::string>& open = {});
 
 /// A scanned registry for that run. `c` may be null (a command without a run).
-std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c);
+std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c,
+                                                std::uint32_t threads = 0);
 
 /// Loads the run with varied settings: overrides(a), then `more`, then the variation; the last value wins.
 planning::RunSource source_of(const CommonArguments& a, const std::vector<runfile::Override>& more);

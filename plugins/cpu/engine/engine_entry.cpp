@@ -5,6 +5,7 @@
 #include "plugins/common/engine_table.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/cpu_backend.hpp"
+#include "plugins/cpu/engine/decoder.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 
 namespace trainhost::cpu {
@@ -42,7 +43,7 @@ struct RunFactory {
 };
 
 using Calls = executor::InstanceCalls<executor::Run, RunFactory>;
-const plugins::EngineTable kTable = plugins::engine_table<Calls>();
+const plugins::EngineTable kTable = plugins::engine_table<Calls>(nullptr, &kDecodeTable);
 
 }  // namespace
 }  // namespace trainhost::cpu

@@ -74,6 +74,17 @@ struct EngineAccess {
   }
 };
 
+/// The functions of the decoder are those of the engine.
+th_status open_decoder(const th_host* host, const abi::DecodeTable** table, th_error* error) {
+  return executor::guard(error, [&] {
+    executor::require(host, "host");
+    executor::require(table, "table");
+    load_engine(host);
+    *table = loader().loaded().decode;
+  });
+}
+constexpr abi::DecodeEntry kDecodeEntry = {abi::kDecodeRevision, 0, open_decoder};
+
 using Calls = executor::FrontCalls<FrontEnd>;
 using Forward = plugins::ForwardCalls<EngineAccess>;
 
@@ -83,6 +94,8 @@ using Forward = plugins::ForwardCalls<EngineAccess>;
 namespace {
 using trainhost::cpu::Calls;
 using trainhost::cpu::Forward;
+using trainhost::cpu::kDecodeEntry;
 }  // namespace
 TH_PLUGIN("cpu", "0.1.0", &trainhost::executor::kTrainerTable<Calls, Forward>,
-          &trainhost::executor::kGenerateTable<Forward>, &trainhost::executor::kProfilerTable<Calls, Forward>)
+          &trainhost::executor::kGenerateTable<Forward>, &trainhost::executor::kProfilerTable<Calls, Forward>,
+          &kDecodeEntry)

@@ -95,6 +95,15 @@ struct Kernels {
   // y[j] = dot(w[j], x) (+ y[j] if add), for rows j of w[n, k]
   void (*gemv)(std::uint64_t n, std::uint64_t k, const float* w, const float* x, bool add, float* y);
 
+  // y[r, j] += dot(w[j], x[r]) for rows j of w[n, k], which is f32, or bfloat16 if `bf16`; then x has the order of
+  // order_for_dots(). x[m, k] has rows of ldx, y[m, n] rows of ldy.
+  void (*dots)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const void* w, bool bf16, const float* x,
+               std::uint64_t ldx, float* y, std::uint64_t ldy);
+  // A row of n elements in the order in which dots() multiplies it with bfloat16.
+  void (*order_for_dots)(std::uint64_t n, const float* x, float* to);
+  // to[n] = from[n], bfloat16 to f32
+  void (*widen)(std::uint64_t n, const std::uint16_t* from, float* to);
+
   // C[m,n] = A[m,k] B[k,n] (+ C if add), row-major; A is a[k,m] if `transposed`. work: kProductWork
   // floats.
   void (*product)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,

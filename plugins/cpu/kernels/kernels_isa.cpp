@@ -23,6 +23,7 @@ namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/rows_basic.hpp"  // before the others: they use its dot products
 
 #include "plugins/cpu/kernels/rows_attention.hpp"
+#include "plugins/cpu/kernels/rows_decode.hpp"
 #include "plugins/cpu/kernels/rows_norm.hpp"
 #include "plugins/cpu/kernels/rows_optimizer.hpp"
 #include "plugins/cpu/kernels/small_product.hpp"
@@ -45,6 +46,9 @@ const Kernels table = {
     add,
     sum_squares,
     gemv,
+    dots,
+    order_for_dots,
+    widen,
     product,
     panel_width,
     pack_transposed,

@@ -259,6 +259,14 @@ const std::vector<Mistake>& mistakes() {
        {"plugins.order", "'cudda'", "'cuda'"}},
       {"prompt without a model", {"generate", "plugins", "--prompt", "x"}, 2, {"plugins", "config.json"}},
       {"generate without a prompt", {"generate", "plugins"}, 2, {"--prompt"}},
+      {"generate with two kinds of prompts",
+       {"generate", "plugins", "--prompt", "x", "--prompts", "short.txt"},
+       2,
+       {"--prompt", "--prompts"}},
+      {"generate with an absent file of prompts",
+       {"generate", "plugins", "--prompts", "absent.jsonl"},
+       2,
+       {"absent"}},
       {"temperature out of range",
        {"generate", "plugins", "--prompt", "x", "--temperature", "-1"},
        2,
@@ -267,7 +275,10 @@ const std::vector<Mistake>& mistakes() {
       {"data tokenize into itself", {"data", "tokenize", "short.txt", "-o", "short.txt"}, 2, {"short.txt"}},
       {"data without a command", {"data"}, 2, {"info", "tokenize", "stats", "show"}},
       {"records in a text", {"data", "stats", "short.txt"}, 2, {"short.txt", "data info"}},
-      {"misspelt key of records", {"data", "show", "a.jsonl", "--key", "txt=body"}, 2, {"txt=body", "'text'"}},
+      {"misspelt key of records",
+       {"data", "show", "a.jsonl", "--key", "txt=body"},
+       2,
+       {"txt=body", "'text'"}},
   };
   return all;
 }

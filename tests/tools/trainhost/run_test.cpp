@@ -331,6 +331,33 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
   Outcome again =
       run_program({"generate", (tmp.path() / "out/model").string(), "--prompt", "Once", "--tokens", "50"});
   BOOST_TEST(again.out == r.out);
+
+  // Several prompts at a time have the texts of each alone; memory is what was stated.
+  const fs::path prompts =
+      tmp.write("prompts.jsonl", "{\"prompt\": \"Once\"}\n{\"prompt\": \"A\"}\n\"The\"\n");
+  std::vector<std::string> command = {"generate",      (tmp.path() / "out").string(),
+                                      "--prompts",     prompts.string(),
+                                      "--tokens",      "20",
+                                      "--temperature", "0",
+                                      "--json",        "--backend=cpu"};
+  const auto lines = [](const std::string& text) {
+    std::vector<json> all;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+    return all;
+  };
+  r = run_program(command);
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const std::vector<json> together = lines(r.out);
+  BOOST_REQUIRE(together.size() == 4u);
+  BOOST_TEST(together[0]["prompt"] == "Once");
+  BOOST_TEST(together[2]["completion_tokens"] == 20);
+  BOOST_TEST(together[2]["finish_reason"] == "length");
+  BOOST_TEST(together[3]["memory"]["predicted_bytes"] == together[3]["memory"]["measured_bytes"]);
+  BOOST_TEST(together[3]["speed"]["steps"] == 19);
+  command.push_back("--batch=1");
+  const std::vector<json> alone = lines(run_program(command).out);
+  for (int i = 0; i < 3; ++i) BOOST_TEST((alone[i] == together[i]));
 }
 
 #ifndef __SANITIZE_ADDRESS__  // ASan's shadow memory would be counted

@@ -43,7 +43,7 @@ const th_trainer kTrainer = trainer_table();
 const th_generate kGenerate = {sizeof(th_generate), 0, nullptr};
 const th_profiler kProfiler = {sizeof(th_profiler), 0, nullptr, nullptr, nullptr, nullptr};
 const trainhost::plugins::EngineTable kTable = {FAKE_ENGINE_ABI, &kTrainer, &kGenerate, &kProfiler,
-                                                "86-real,90-real"};
+                                                "86-real,90-real", nullptr};
 
 }  // namespace
 
