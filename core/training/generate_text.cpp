@@ -77,12 +77,25 @@ std::vector<std::int32_t> prompt_ids(const tokenizer::Tokenizer& tokenizer, cons
   return ids;
 }
 
-TextGenerator make_generator(InferenceModel& model, const SampleOptions& options) {
+TextGenerator make_generator(InferenceModel& model, const SampleOptions& options,
+                             const std::set<std::int32_t>& more_ends) {
   std::set<std::int32_t> ends(model.settings().eos_ids.begin(), model.settings().eos_ids.end());
   if (const auto eos = model.tokenizer().eos()) ends.insert(*eos);
+  ends.insert(more_ends.begin(), more_ends.end());
   return TextGenerator({model.decoder(), model.tokenizer(), model.spec().vocab, model.context(), model.rows(),
                         model.sequences(), model.logits()},
                        options, std::move(ends));
+}
+
+std::string escaped_lines(const std::string& text) {
+  std::string shown;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    if (at) shown += '\n';
+    shown += escaped(std::string_view(text).substr(at, end - at), text.size() * 4 + 1);
+    at = end + 1;
+  }
+  return shown;
 }
 
 JsonValue result_json(const std::string& prompt, const Continuation& c) {

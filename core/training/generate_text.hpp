@@ -35,8 +35,12 @@ std::vector<std::string> read_prompts(const std::filesystem::path& file);
 /// in front.
 std::vector<std::int32_t> prompt_ids(const tokenizer::Tokenizer& tokenizer, const std::string& prompt);
 
-/// A generator for a loaded model that ends texts at its end tokens.
-TextGenerator make_generator(InferenceModel& model, const SampleOptions& options);
+/// A generator for a loaded model that ends texts at its end tokens, and at those of `more_ends`.
+TextGenerator make_generator(InferenceModel& model, const SampleOptions& options,
+                             const std::set<std::int32_t>& more_ends = {});
+
+/// Generated text for a terminal: escaped, because it may contain control sequences, except line ends.
+std::string escaped_lines(const std::string& text);
 
 /// {"prompt", "completion", "finish_reason", "prompt_tokens", "completion_tokens"}
 JsonValue result_json(const std::string& prompt, const Continuation& c);

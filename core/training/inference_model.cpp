@@ -97,10 +97,9 @@ InferenceModel::InferenceModel(const InferenceRequest& r, plugin::Registry& regi
     throw usage_error(
         fmt::format("the tokenizer in {} has {} ids and the model only {}: they do not belong together",
                     escaped(dir_.string(), 4096), tokenizer_->vocab(), spec_.vocab));
-  constexpr std::uint64_t kDefaultContext = 1024;
   const std::uint64_t wanted = r.context              ? r.context
                                : settings_.max_length ? settings_.max_length
-                                                      : kDefaultContext;
+                                                      : r.default_context;
   decode_.context = static_cast<std::uint32_t>(r.context ? wanted : std::min(wanted, spec_.max_positions));
   decode_.sequences = r.sequences;
   decode_.rows = std::max(r.sequences, std::min(r.rows, decode_.context));

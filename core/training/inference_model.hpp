@@ -23,10 +23,11 @@ struct InferenceRequest {
       dir;  // a run's output.dir, a model directory in Hugging Face layout, or an adapter of PEFT
   std::filesystem::path adapter;  // an adapter of the model in `dir`, or the run that wrote it; "" = none
   std::string backend = "auto";
-  /// Positions of a sequence; 0: max_length of generation_config.json, else at most 1024.
+  /// Positions of a sequence; 0: max_length of generation_config.json, else default_context.
   std::uint32_t context = 0;
-  std::uint32_t sequences = 1;  // that are processed at the same time
-  std::uint32_t rows = 256;     // tokens of one forward pass, at most
+  std::uint32_t default_context = 1024;  // where neither the request nor the file states one
+  std::uint32_t sequences = 1;           // that are processed at the same time
+  std::uint32_t rows = 256;              // tokens of one forward pass, at most
 };
 
 /// Runs rows through a session, one token at a time: a decoder for trainers that have none. One sequence.

@@ -16,6 +16,18 @@ namespace trainhost::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+/// The text with U+FFFD in place of the first bytes of a character at its end.
+std::string whole_characters(std::string text) {
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    const auto c = static_cast<unsigned char>(text[text.size() - back]);
+    if ((c & 0xC0) == 0x80) continue;
+    const std::size_t need = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+    if (need > back) text.replace(text.size() - back, back, "\xEF\xBF\xBD");
+    break;
+  }
+  return text;
+}
+
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 }  // namespace
@@ -79,7 +91,7 @@ void TextGenerator::feed(Text& t, const Callbacks& callbacks) {
 bool TextGenerator::sample(Text& t, std::span<float> logits, const Callbacks& callbacks, bool restart) {
   const auto end = [&](Finish f) {
     t.result.finish = f;
-    if (const std::string piece = t.decoder.rest(); !piece.empty()) {
+    if (const std::string piece = whole_characters(t.decoder.rest()); !piece.empty()) {
       t.result.text += piece;
       if (callbacks.text) callbacks.text(t.index, piece);
     }

@@ -85,6 +85,14 @@ struct GenerateArguments {
   std::uint32_t context = 0, batch = 8, threads = 0;
 };
 
+struct ChatArguments {
+  ChatArguments() { sample.tokens = 1024; }
+  CommonArguments common;
+  std::string directory, adapter, system, chat_template = "auto";
+  training::SampleOverrides sample;
+  std::uint32_t context = 0, threads = 0;
+};
+
 struct MergeArguments {
   CommonArguments common;
   std::string adapter, model, output;
@@ -160,9 +168,9 @@ struct InitArguments {
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
-                 SearchArguments, VerifyArguments, GenerateArguments, MergeArguments, DataInfoArguments,
-                 DataTokenizeArguments, DataStatsArguments, DataShowArguments, PluginsListArguments,
-                 PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
+                 SearchArguments, VerifyArguments, GenerateArguments, ChatArguments, MergeArguments,
+                 DataInfoArguments, DataTokenizeArguments, DataStatsArguments, DataShowArguments,
+                 PluginsListArguments, PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
                  PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
@@ -177,6 +185,7 @@ Exit run(const SweepArguments& a);
 Exit run(const SearchArguments& a);
 Exit run(const VerifyArguments& a);
 Exit run(const GenerateArguments& a);
+Exit run(const ChatArguments& a);
 Exit run(const MergeArguments& a);
 Exit run(const DataInfoArguments& a);
 Exit run(const DataTokenizeArguments& a);

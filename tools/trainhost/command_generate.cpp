@@ -74,7 +74,7 @@ Exit run(const GenerateArguments& a) {
   if (streams)
     callbacks.text = [&](std::size_t, const std::string& piece) {
       print_prompt();
-      print(terminal && piece != "\n" ? escaped(piece) : piece);
+      print(terminal ? training::escaped_lines(piece) : piece);
     };
   else
     callbacks.done = [&](std::size_t i, const training::Continuation& c) {

@@ -297,6 +297,29 @@ void add_generate(Parser& p) {
   add_threads(*app, a->threads);
 }
 
+void add_chat(Parser& p) {
+  auto [app, a] = p.add<ChatArguments>(
+      p.root, "chat", "Converse with a trained model.",
+      "Example:\n  trainhost chat my-model --system \"Answer in one sentence.\"\n\n"
+      "Each line is a question. Ctrl-C stops an answer; a second one, or Ctrl-D, ends the program.");
+  add_common(*app, a->common, kBackend | kPlugins);
+  add_text(
+      *app, "DIR", a->directory, "(required)",
+      "Use the model of this output.dir of a run, or of a directory with config.json and model.safetensors.")
+      ->required();
+  add_text(*app, "--adapter", a->adapter, "DIR",
+           "Add the adapter in this PEFT folder, or of this run, to the weights.");
+  add_text(*app, "--system", a->system, "TEXT", "Begin with this system message [of the template].");
+  add_text(*app, "--chat-template", a->chat_template, "NAME",
+           "Use this built-in template; auto = that of the model [auto].");
+  add_sampling(*app, a->sample);
+  app->add_option(
+         "--context", a->context,
+         "Keep at most N tokens of the conversation [max_length of generation_config.json, else 4096].")
+      ->option_text("N");
+  add_threads(*app, a->threads);
+}
+
 void add_merge(Parser& p) {
   auto [app, a] = p.add<MergeArguments>(
       p.root, "merge", "Fold an adapter into the weights of its model.",
@@ -479,6 +502,7 @@ void add_commands(Parser& p) {
   add_search(p);
   add_verify(p);
   add_generate(p);
+  add_chat(p);
   add_merge(p);
   add_data(p);
   add_plugins(p);

@@ -30,6 +30,7 @@ BOOST_AUTO_TEST_CASE(every_option_of_every_command_is_in_the_document) {
                                                           {"search"},
                                                           {"verify"},
                                                           {"generate"},
+                                                          {"chat"},
                                                           {"merge"},
                                                           {"data", "info"},
                                                           {"data", "tokenize"},

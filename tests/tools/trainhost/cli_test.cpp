@@ -10,8 +10,8 @@ using namespace trainhost::test;
 
 namespace {
 using trainhost::test::read_file;
-const std::vector<std::string> kCommands = {"train", "plan",    "sweep",  "search",  "verify", "generate",
-                                            "data",  "plugins", "models", "devices", "init"};
+const std::vector<std::string> kCommands = {"train", "plan", "sweep",   "search", "verify",  "generate",
+                                            "chat",  "data", "plugins", "models", "devices", "init"};
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(cli)
