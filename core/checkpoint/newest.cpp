@@ -91,6 +91,8 @@ std::string best_name(const fs::path& dir) {
   }
 }
 
+bool Store::names_best() const { return !best_name(dir_).empty(); }
+
 std::optional<Store::Found> Store::best() const {
   const std::string name = best_name(dir_);
   Manifest m;

@@ -63,6 +63,8 @@ class Store {
   /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
   /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
   std::optional<Found> newest() const;
+  /// Whether mark_best() has named a checkpoint, intact or not.
+  bool names_best() const;
   /// The checkpoint that mark_best() named; nullopt if there is none, or it is damaged.
   std::optional<Found> best() const;
   /// Names step-N, which exists, as the best in dir/best. It is kept in addition to the last ones, until

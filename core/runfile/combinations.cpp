@@ -70,6 +70,24 @@ void validate_optimizer(const Settings& s) {
                        fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
                        "min_lr is the learning rate at the end of the schedule");
   validate_exclusive(s, "train.steps", "train.epochs", "both say how long to train");
+  validate_exclusive(s, "optimizer.warmup_steps", "optimizer.warmup_ratio",
+                     "both are the length of the warm-up");
+  validate_exclusive(s, "optimizer.decay_steps", "optimizer.decay_ratio", "both are the length of the decay");
+  const bool wsd = s.text("optimizer.schedule") == "wsd";
+  for (const char* key : {"optimizer.decay", "optimizer.decay_steps", "optimizer.decay_ratio"})
+    if (s.given(key) && !wsd)
+      reject_combination(s, key,
+                         fmt::format("{} requires optimizer.schedule = \"wsd\": the other schedules have no "
+                                     "decay phase of their own",
+                                     key),
+                         "remove the key, or set optimizer.schedule = \"wsd\"");
+  if (wsd && s.given("optimizer.warmup_ratio") && s.given("optimizer.decay_ratio") &&
+      s.number("optimizer.warmup_ratio") + s.number("optimizer.decay_ratio") > 1)
+    reject_combination(
+        s, "optimizer.decay_ratio",
+        fmt::format("optimizer.warmup_ratio = {} and optimizer.decay_ratio = {} are together more "
+                    "than the run",
+                    s.number("optimizer.warmup_ratio"), s.number("optimizer.decay_ratio")));
   const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
   if (s.given("train.epochs")) return;  // the number of steps follows from the data
   // --set train.steps may shorten a run to less than its warm-up; the run then ends during warm-up.
@@ -78,6 +96,31 @@ void validate_optimizer(const Settings& s) {
     reject_combination(
         s, "optimizer.warmup_steps",
         fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
+  // Rounding up may add one step to each part.
+  const bool ratios = !s.given("optimizer.warmup_steps") && !s.given("optimizer.decay_steps");
+  if (wsd && !cut_short && !ratios && warmup_steps(s) + decay_steps(s) > steps)
+    reject_combination(s,
+                       s.given("optimizer.decay_steps") ? "optimizer.decay_steps" : "optimizer.warmup_steps",
+                       fmt::format("{} steps of warm-up and {} steps of decay are more than train.steps = {}",
+                                   warmup_steps(s), decay_steps(s), steps));
+}
+
+/// Early stopping without evaluations would never stop.
+void validate_evaluation(const Settings& s) {
+  validate_exclusive(s, "train.eval_every", "train.eval_epochs", "both say how often to evaluate");
+  const bool evaluates = s.integer("train.eval_every") > 0 || s.given("train.eval_epochs");
+  const std::int64_t patience = s.integer("train.early_stopping");
+  if (patience > 0 && !evaluates)
+    reject_combination(
+        s, "train.early_stopping",
+        fmt::format("train.early_stopping = {} counts evaluations, but the run has none before "
+                    "its end",
+                    patience),
+        "set train.eval_every = N steps, or train.eval_epochs");
+  if (patience == 0 && s.number("train.early_stopping_min_delta") > 0)
+    reject_combination(s, "train.early_stopping_min_delta",
+                       "train.early_stopping_min_delta requires train.early_stopping",
+                       "set train.early_stopping = N evaluations, for example 3");
 }
 
 /// Throws if the product of `keys` exceeds 63 bits, at the given key with the largest value. `what` names the
@@ -148,12 +191,25 @@ double min_lr(const Settings& s) {
   return s.given("optimizer.min_lr") ? s.number("optimizer.min_lr") : s.number("optimizer.lr") / 100;
 }
 
-std::uint64_t default_warmup_steps(std::uint64_t steps) { return std::min<std::uint64_t>(300, steps / 10); }
+namespace {
+
+/// KEY_steps, or KEY_ratio of train.steps, or `otherwise`.
+std::uint64_t steps_or_ratio(const Settings& s, const std::string& key, std::uint64_t otherwise) {
+  if (s.given(key + "_steps")) return static_cast<std::uint64_t>(s.integer(key + "_steps"));
+  if (!s.given(key + "_ratio")) return otherwise;
+  return part_of_steps(s.number(key + "_ratio"), static_cast<std::uint64_t>(s.integer("train.steps")));
+}
+
+}  // namespace
 
 std::uint64_t warmup_steps(const Settings& s) {
-  if (s.given("optimizer.warmup_steps"))
-    return static_cast<std::uint64_t>(s.integer("optimizer.warmup_steps"));
-  return default_warmup_steps(static_cast<std::uint64_t>(s.integer("train.steps")));
+  const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
+  return steps_or_ratio(s, "optimizer.warmup", default_warmup_steps(steps));
+}
+
+std::uint64_t decay_steps(const Settings& s) {
+  const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
+  return steps_or_ratio(s, "optimizer.decay", part_of_steps(kDefaultDecayRatio, steps));
 }
 
 std::vector<std::string> inline_fields(const Settings& s) {
@@ -195,6 +251,7 @@ void validate_combinations(const Settings& s) {
   validate_model(s);
   validate_data(s);
   validate_optimizer(s);
+  validate_evaluation(s);
   validate_sizes(s);
   validate_inference(s);
   validate_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));

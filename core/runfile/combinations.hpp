@@ -18,9 +18,11 @@ void validate_against_layers(const Settings& s, std::uint64_t layers, const std:
 /// True if the run trains adapters: [lora] starts new ones, model.adapter goes on with those of a folder.
 bool adapts(const Settings& s);
 
-/// Values of optimizer.min_lr and optimizer.warmup_steps, whose defaults depend on lr and train.steps.
+/// Values of optimizer.min_lr, optimizer.warmup_steps and optimizer.decay_steps, whose defaults depend on lr
+/// and train.steps.
 double min_lr(const Settings& s);
 std::uint64_t warmup_steps(const Settings& s);
+std::uint64_t decay_steps(const Settings& s);
 
 /// The given inline model fields without "model.": "hidden_size", "rope_scaling.factor".
 std::vector<std::string> inline_fields(const Settings& s);

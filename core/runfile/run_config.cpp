@@ -198,6 +198,9 @@ void set_train(const Settings& s, RunConfig& c) {
   c.steps = u64(s, "train.steps");
   c.epochs = s.given("train.epochs") ? s.number("train.epochs") : 0;
   c.eval_every = u64(s, "train.eval_every");
+  c.eval_epochs = s.given("train.eval_epochs") ? s.number("train.eval_epochs") : 0;
+  c.early_stopping = u64(s, "train.early_stopping");
+  c.early_stopping_min_delta = s.number("train.early_stopping_min_delta");
   c.threads = u32(s, "train.threads");
   c.run.micro_batch = u32(s, "train.micro_batch");
   c.run.seq_len = u32(s, "data.seq_len");
@@ -231,7 +234,15 @@ void set_optimizer(const Settings& s, RunConfig& c) {
   c.optimizer.warmup_steps = warmup_steps(s);
   c.optimizer.schedule = schedule == "constant" ? Schedule::kConstant
                          : schedule == "linear" ? Schedule::kLinear
+                         : schedule == "wsd"    ? Schedule::kWsd
                                                 : Schedule::kCosine;
+  const std::string decay = s.text("optimizer.decay");
+  c.optimizer.decay = decay == "cosine"   ? Decay::kCosine
+                      : decay == "1-sqrt" ? Decay::kOneMinusSqrt
+                                          : Decay::kLinear;
+  c.optimizer.decay_steps = decay_steps(s);
+  if (s.given("optimizer.warmup_ratio")) c.optimizer.warmup_ratio = s.number("optimizer.warmup_ratio");
+  if (s.given("optimizer.decay_ratio")) c.optimizer.decay_ratio = s.number("optimizer.decay_ratio");
   const auto betas = s.list("optimizer.betas");
   assert(betas.size() == 2);
   c.run.optimizer = optimizer_from(s.text("optimizer.name")).value();
@@ -309,7 +320,8 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.checkpoint_every = u64(s, "output.checkpoint_every");
   c.output.keep = u64(s, "output.keep");
   c.output.checkpoint_minutes = s.number("train.checkpoint_minutes");
-  c.output.keep_best = s.flag("output.keep_best");
+  c.output.model_best = s.given("output.model") ? s.text("output.model") == "best" : c.early_stopping > 0;
+  c.output.keep_best = s.flag("output.keep_best") || c.output.model_best || c.early_stopping > 0;
   c.output.async_checkpoints = s.flag("output.async_checkpoints");
   if (s.given("output.dtype"))
     c.output.dtype = type_of_run_file_name(s.text("output.dtype")).value();
@@ -431,19 +443,6 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
                                   escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
                       "`trainhost models` lists the built-in models", where);
   return resolve(std::move(s), {}, fs::current_path(), open, true);
-}
-
-double lr_at(const OptimizerConfig& o, std::uint64_t t, std::uint64_t steps) {
-  if (t < o.warmup_steps) return o.lr * static_cast<double>(t + 1) / static_cast<double>(o.warmup_steps);
-  if (o.schedule == Schedule::kConstant) return o.lr;
-  // A run that ends during warm-up has no decay; 1 avoids a division by zero.
-  const std::uint64_t decay_steps = steps > o.warmup_steps ? steps - o.warmup_steps : 1;
-  assert(t >= o.warmup_steps);
-  const double progress =
-      std::min(1.0, static_cast<double>(t - o.warmup_steps) / static_cast<double>(decay_steps));
-  const double decay =
-      o.schedule == Schedule::kLinear ? 1 - progress : 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  return o.min_lr + (o.lr - o.min_lr) * decay;
 }
 
 }  // namespace trainhost::runfile

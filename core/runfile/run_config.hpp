@@ -19,7 +19,9 @@
 namespace trainhost::runfile {
 
 enum class Order { kShuffled, kSequential };
-enum class Schedule { kConstant, kCosine, kLinear };
+enum class Schedule { kConstant, kCosine, kLinear, kWsd };
+/// The last phase of Schedule::kWsd: the part of lr - min_lr that remains after the part x of the phase.
+enum class Decay { kLinear, kCosine, kOneMinusSqrt };  // 1 - x; (1 + cos(pi x)) / 2; 1 - sqrt(x)
 
 struct DataConfig {
   std::vector<std::filesystem::path> train, valid;  // absolute; empty train = the built-in text
@@ -39,6 +41,10 @@ struct OptimizerConfig {
   double lr = 0, min_lr = 0;
   Schedule schedule = Schedule::kCosine;
   std::uint64_t warmup_steps = 0;
+  std::uint64_t decay_steps = 0;  // of kWsd; with warmup_steps at most the steps of the run
+  Decay decay = Decay::kLinear;   // of kWsd
+  // Parts of the steps of the run, from 0 to 1, where given instead of a number of steps.
+  std::optional<double> warmup_ratio = {}, decay_ratio = {};
 };
 
 /// What follows a step that failed numerically.
@@ -62,6 +68,7 @@ struct OutputConfig {
   std::uint64_t checkpoint_every = 0, keep = 2;
   double checkpoint_minutes = 0;
   bool keep_best = false, async_checkpoints = false;
+  bool model_best = false;    // the result has the weights of the best checkpoint; then keep_best is set
   DType dtype = DType::kF32;  // of the weights in model/: kF32, kBF16 or kF16
 };
 
@@ -87,7 +94,10 @@ struct RunConfig {
   std::uint64_t steps = 0, eval_every = 0;
   double epochs =
       0;  // train.epochs; 0 = not given: `steps` holds. Else the run sets `steps` when its data is open
-  std::uint32_t threads = 0;  // 0 = all cores
+  std::uint64_t early_stopping = 0;     // evaluations without improvement that end the run; 0 = none do
+  double early_stopping_min_delta = 0;  // nats
+  double eval_epochs = 0;               // 0 = eval_every holds; else the run sets it when its data is open
+  std::uint32_t threads = 0;            // 0 = all cores
   OptimizerConfig optimizer;
   LoraConfig lora;
   SafetyConfig safety;
@@ -171,6 +181,12 @@ std::optional<DType> model_config_dtype(const ModelSpec& m);
 
 /// Steps of linear warm-up in a run of `steps` that gives none: 300, at most a tenth.
 std::uint64_t default_warmup_steps(std::uint64_t steps);
+/// optimizer.decay_ratio where neither it nor optimizer.decay_steps is given.
+inline constexpr double kDefaultDecayRatio = 0.1;
+/// The part `ratio` (0 to 1) of `steps`, rounded up, as transformers rounds warmup_ratio.
+std::uint64_t part_of_steps(double ratio, std::uint64_t steps);
+/// Sets the steps of the run, and those of warm-up and decay that follow from them.
+void set_steps(RunConfig& c, std::uint64_t steps);
 
 /// Matrix names accepted in lora.targets; bit i of RunSpec::lora_targets selects the i-th name.
 std::span<const std::string> lora_target_names();
@@ -187,7 +203,8 @@ std::string init_text();
 std::string without_defaults(const std::string& resolved);
 
 /// Learning rate of optimizer step `t` (from 0) in a run of `steps`. Warm-up: lr * (t + 1) / warmup_steps for
-/// t < warmup_steps; then constant, or cosine or linear decay to min_lr.
+/// t < warmup_steps; then constant, or cosine or linear decay to min_lr; or (WSD) constant, and decay to
+/// min_lr over the last decay_steps, or over what is left of them after warm-up.
 double lr_at(const OptimizerConfig& o, std::uint64_t t, std::uint64_t steps);
 
 }  // namespace trainhost::runfile

@@ -70,11 +70,11 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
 }
 
 void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
-                   const fs::path& dir) {
+                   const fs::path& dir, const RunHistory& history) {
   checkpoint::ModelFiles files{"adapter_config.json", kAdapterTensors, checkpoint::kPyTorchFormat};
   files.metadata[kFrozenWeights] = frozen_content;
   checkpoint::write_model_dir(dir, adapter_config_json(c), adapter_tensors(c.model, c.run), state_of(s, c)(0),
-                              {}, files);
+                              {{kTrainerStateName, trainer_state_json(history)}}, files);
 }
 
 }  // namespace trainhost::training

@@ -9,6 +9,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/run_history.hpp"
 
 namespace trainhost::training {
 
@@ -29,9 +30,9 @@ void load_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::st
 
 /// Writes the adapters of the session to the folder `dir`, completely or not at all. `frozen_content`
 /// (load_frozen_weights()) is kept in the metadata of the tensors, so that merging into other weights can be
-/// refused.
+/// refused. trainer_state.json says which step of `history` they are from.
 void write_adapter(plugin::Session& s, const runfile::RunConfig& c, const std::string& frozen_content,
-                   const std::filesystem::path& dir);
+                   const std::filesystem::path& dir, const RunHistory& history);
 
 /// The text of adapter_config.json. PEFT reads it with PeftModel.from_pretrained().
 std::string adapter_config_json(const runfile::RunConfig& c);

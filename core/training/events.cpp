@@ -133,6 +133,10 @@ void Events::note(const std::string& text, const plugin::VendorError& native) {
   line(to_line(j));
 }
 
+void Events::early_stop(std::uint64_t step, std::uint64_t evaluations) {
+  line(to_line({{"event", "early_stop"}, {"step", step}, {"evaluations", evaluations}}));
+}
+
 /// The last event of a complete run. Its absence tells a reader that the run was stopped. summary.json
 /// repeats the line, so both agree.
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
@@ -156,6 +160,8 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
             {"skipped_steps", history.skipped},
             {"rollbacks", history.rollbacks}};
   if (history.best_step) j["best"] = {{"step", *history.best_step}, {"loss", history.best_loss}};
+  j["model_step"] = history.model_step;
+  if (history.stopped_early) j["stopped_early"] = true;
   if (!recompute_json.empty()) j["recompute"] = parse_json(recompute_json);
   if (!profile_json.empty()) j["profile"] = parse_json(profile_json);
   std::string text = to_line(j);

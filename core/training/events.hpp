@@ -12,6 +12,7 @@
 #include "core/planning/choose_backend.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/training/memory_result.hpp"
+#include "core/training/run_history.hpp"
 
 namespace trainhost::training {
 
@@ -26,13 +27,6 @@ struct StepEvent {
 struct RunDevice {
   std::string name, uuid;  // "NVIDIA H200", "GPU-5a0c..." or "MIG-..."
   std::string engine;      // file that the trainer loaded for it
-};
-
-/// What happened besides plain steps, for the last event and for the user.
-struct RunHistory {
-  std::uint64_t skipped = 0, rollbacks = 0;  // by train.on_nonfinite and train.on_spike
-  std::optional<std::uint64_t> best_step;    // of the lowest validation loss; with output.keep_best
-  double best_loss = 0;
 };
 
 class Events {
@@ -55,6 +49,8 @@ class Events {
   void verify(std::uint64_t step, const std::string& weights_hash);
   /// `native`: the error number of the driver or the system, if any.
   void note(const std::string& text, const plugin::VendorError& native = {});
+  /// The validation loss did not improve in `evaluations` evaluations: no further step is computed.
+  void early_stop(std::uint64_t step, std::uint64_t evaluations);
   /// Returns the line, which summary.json repeats. `recompute_json`: what
   /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,

@@ -34,7 +34,8 @@ constexpr plugin::Scope kAdapterScope[] = {plugin::Scope::kAdapter, plugin::Scop
 /// Members of the manifest's extras; see Progress.
 constexpr const char *kRunKey = "run", *kOptionsKey = "trainer_options", *kOffsetKey = "batch_offset",
                      *kLossesKey = "recent_losses", *kValidationKey = "validation_loss",
-                     *kValidationContentKey = "validation_content", *kFrozenKey = "frozen_weights";
+                     *kValidationContentKey = "validation_content", *kFrozenKey = "frozen_weights",
+                     *kEarlyStoppingKey = "early_stopping";
 
 constexpr const char* kContentKey = "data.content";
 
@@ -70,8 +71,9 @@ std::string other_options(const checkpoint::Meta& saved, const runfile::RunConfi
 
 /// The value of a key of resume_identity() as the run file has it.
 std::string value_of(const std::string& key, const std::string& value) {
-  static constexpr const char* kSchedules[] = {"constant", "cosine", "linear"};  // in the order of Schedule
-  if (key == "optimizer.schedule" && value.size() == 1 && value[0] >= '0' && value[0] <= '2')
+  static constexpr const char* kSchedules[] = {"constant", "cosine", "linear",
+                                               "wsd"};  // in the order of Schedule
+  if (key == "optimizer.schedule" && value.size() == 1 && value[0] >= '0' && value[0] <= '3')
     return kSchedules[value[0] - '0'];
   return value;
 }
@@ -254,6 +256,14 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   add("optimizer.min_lr", c.optimizer.min_lr);
   add("optimizer.schedule", static_cast<int>(c.optimizer.schedule));
   add("optimizer.warmup_steps", c.optimizer.warmup_steps);
+  if (c.optimizer.schedule == runfile::Schedule::kWsd) {
+    add("optimizer.decay", static_cast<int>(c.optimizer.decay));
+    // A part of the steps changes with train.steps, and may: a run goes on from before its decay.
+    if (c.given.count("optimizer.decay_steps"))
+      add("optimizer.decay_steps", c.optimizer.decay_steps);
+    else
+      add("optimizer.decay_ratio", c.optimizer.decay_ratio.value_or(runfile::kDefaultDecayRatio));
+  }
   add("optimizer.betas", fmt::format("[{}, {}]", r.beta1, r.beta2));
   add("optimizer.eps", r.eps);
   add("optimizer.weight_decay", r.weight_decay);
@@ -289,7 +299,8 @@ checkpoint::Meta checkpoint_meta(plugin::Session& s, const runfile::RunConfig& c
   if (progress.batch_offset) meta.extra[kOffsetKey] = std::to_string(progress.batch_offset);
   if (!progress.recent_losses.empty()) meta.extra[kLossesKey] = progress.recent_losses;
   if (progress.validation_loss) meta.extra[kValidationKey] = fmt::format("{}", *progress.validation_loss);
-  if (progress.validation_loss && !progress.validation_content.empty())
+  if (!progress.early_stopping.empty()) meta.extra[kEarlyStoppingKey] = progress.early_stopping;
+  if ((progress.validation_loss || !progress.early_stopping.empty()) && !progress.validation_content.empty())
     meta.extra[kValidationContentKey] = progress.validation_content;
   return meta;
 }
@@ -306,6 +317,7 @@ Progress progress_of(const checkpoint::Meta& meta) {
   if (const std::string loss = text(kValidationKey); !loss.empty())
     p.validation_loss = std::strtod(loss.c_str(), nullptr);
   p.validation_content = text(kValidationContentKey);
+  p.early_stopping = text(kEarlyStoppingKey);
   return p;
 }
 
@@ -354,9 +366,16 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
   return progress_of(found->meta);
 }
 
+void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c, const fs::path& checkpoint,
+                             std::span<float> scratch) {
+  load_tensors(s, state_scopes(c).front(), trained_tensors(c.model, c.run), c.model.tied,
+               checkpoint / kScopeFile[0], scratch);
+}
+
 /// The result is published as one directory, see write_model_dir(). The tokenizer is copied, so that the
 /// model can be used without the run file; so is everything else that the model of model.path had.
-void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir) {
+void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir,
+                 const RunHistory& history) {
   std::map<std::string, std::string> others;
   if (c.given.count("model.path")) others = files_beside_weights(c.model_folder);
   // max_length is the training length: `generate` and Hugging Face software use it as the default context.
@@ -375,6 +394,7 @@ void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path
           name == "chat_template.jinja")
         others[name] = std::move(text);
   }
+  others[kTrainerStateName] = trainer_state_json(history);
   checkpoint::ModelFiles files;
   files.dtype = c.output.dtype == DType::kBF16 ? "BF16" : c.output.dtype == DType::kF16 ? "F16" : "F32";
   checkpoint::write_model_dir(dir, runfile::model_config_json(c.model, c.output.dtype), tensors(c.model),

@@ -13,6 +13,7 @@
 #include "core/checkpoint/xxh3.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/run_history.hpp"
 
 namespace trainhost::training {
 
@@ -50,6 +51,7 @@ struct Progress {
   std::string recent_losses;              // SpikeDetector::text()
   std::optional<double> validation_loss;  // measured after `step`
   std::string validation_content;         // of the text that it was measured on: data::Source::valid_content
+  std::string early_stopping;             // EarlyStopping::text()
 };
 Progress progress_of(const checkpoint::Meta& meta);
 
@@ -85,9 +87,15 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
                            const std::function<void(const std::string&)>& say,
                            const std::string& frozen_content = "");
 
+/// Sets the trained weights from the checkpoint in this directory; moments stay as they are.
+void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c,
+                             const std::filesystem::path& checkpoint, std::span<float> scratch);
+
 /// Writes model/ in Hugging Face layout: config.json, the weights in output.dtype (several files above 5 GB),
 /// the tokenizer of the run, and the other files that the folder of model.path has. Without a
-/// generation_config.json there, one with max_length = seq_len.
-void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir);
+/// generation_config.json there, one with max_length = seq_len. trainer_state.json says which step of
+/// `history` the weights are from.
+void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir,
+                 const RunHistory& history);
 
 }  // namespace trainhost::training

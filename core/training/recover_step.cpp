@@ -92,13 +92,13 @@ void TrainingRun::recover(runfile::Policy policy, const char* reason, std::optio
   const bool updated = loss.has_value();  // the failure was found after the update
   switch (policy) {
     case runfile::Policy::kStop:
-      if (updated && (return_to_checkpoint(), !repeat_steps(failed))) return;
+      if (updated && !return_to_step(failed)) return;
       throw run_error(fmt::format("step {}: {}", failed + 1, what),
                       fmt::format("the state before the step is kept; --resume with --set "
                                   "train.on_{}=skip leaves the step out",
                                   reason));
     case runfile::Policy::kSkip:
-      if (updated && (return_to_checkpoint(), !repeat_steps(failed))) return;
+      if (updated && !return_to_step(failed)) return;
       skipped_.insert(failed);
       steps_done_ = failed + 1;
       ++history_.skipped;
@@ -142,6 +142,14 @@ std::uint64_t TrainingRun::return_to_checkpoint() {
   if (checkpointed_after_ != kNever) checkpointed_after_ = steps_done_;
   if (evaluated_after_ != kNever && evaluated_after_ > steps_done_) evaluated_after_ = kNever;
   return steps_done_;
+}
+
+/// The steps between were evaluated when they were computed first, so what follows from that is kept.
+bool TrainingRun::return_to_step(std::uint64_t step) {
+  const EarlyStopping evaluated = early_stopping_;
+  return_to_checkpoint();
+  early_stopping_ = evaluated;
+  return repeat_steps(step);
 }
 
 /// The events of these steps were written when they were computed first.

@@ -109,7 +109,8 @@ void require_usable_length(const fs::path& dir) {
         "set a shorter output.dir");
 }
 
-/// train.steps of the finished run in `dir`; nullopt if it has no readable summary.json.
+/// The number of steps of the finished run in `dir`, UINT64_MAX for one that train.early_stopping has ended;
+/// nullopt if it has no readable summary.json.
 std::optional<std::uint64_t> finished_steps(const fs::path& dir) {
   std::error_code ec;
   if (!fs::is_regular_file(fs::symlink_status(dir / "summary.json", ec))) return std::nullopt;
@@ -117,6 +118,7 @@ std::optional<std::uint64_t> finished_steps(const fs::path& dir) {
     const JsonValue summary = parse_json(checkpoint::read_whole(dir / "summary.json", 16 << 20));
     const JsonValue* const steps = summary.find("steps");
     if (!steps || steps->integer < 0) return std::nullopt;
+    if (const JsonValue* early = summary.find("stopped_early"); early && early->boolean) return UINT64_MAX;
     return static_cast<std::uint64_t>(steps->integer);
   } catch (const JsonError&) {
     return std::nullopt;

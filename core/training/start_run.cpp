@@ -31,7 +31,8 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
       options_(o),
       observer_(observer),
       throughput_(c.model, c.run),
-      spikes_(c.safety.spike_window, c.safety.spike_threshold) {
+      spikes_(c.safety.spike_window, c.safety.spike_threshold),
+      early_stopping_(c.early_stopping, c.early_stopping_min_delta) {
   reject_profile_with_policies();
   choice_ = planning::choose_backend(registry, c.backend, o.allow_fallback, c.backend_order,
                                      planning::position_of_key(c, "train.backend"));
@@ -137,29 +138,37 @@ void TrainingRun::open_data() {
   source_ = data::open_source(options);
   for (const std::string& note : source_.notes) report(note);
   batches_.emplace(*source_.train_samples, config_);
-  if (config_.epochs > 0) set_steps(batches_->samples());
-  if (config_.output.keep_best && !source_.valid_samples)
-    throw usage_error("output.keep_best = true: the run has no validation text",
-                      "set data.valid or data.valid_fraction",
-                      planning::position_of_key(config_, "output.keep_best"));
+  if (config_.epochs > 0) set_steps();
+  if (config_.eval_epochs > 0) config_.eval_every = steps_of_epochs(config_.eval_epochs, "train.eval_epochs");
+  if (config_.output.keep_best && !source_.valid_samples) {
+    const char* key = config_.early_stopping      ? "train.early_stopping"
+                      : config_.output.model_best ? "output.model"
+                                                  : "output.keep_best";
+    throw usage_error(fmt::format("{} needs a validation loss, but the run has no validation text", key),
+                      "set data.valid or data.valid_fraction", planning::position_of_key(config_, key));
+  }
 }
 
-/// train.epochs as optimizer steps. The last step may begin another pass: every step has the same number of
-/// sequences.
-void TrainingRun::set_steps(std::uint64_t samples) {
+/// Passes over the data as optimizer steps, at least one. The last step may begin another pass: every step
+/// has the same number of sequences.
+std::uint64_t TrainingRun::steps_of_epochs(double epochs, const char* key) const {
   const std::uint64_t per_step = std::uint64_t{config_.run.accumulate} * config_.run.micro_batch;
   const double steps =
-      std::ceil(config_.epochs * static_cast<double>(samples) / static_cast<double>(per_step));
+      std::ceil(epochs * static_cast<double>(batches_->samples()) / static_cast<double>(per_step));
   // As for train.steps: at most 10^12, and the tokens of the run in 63 bits.
   const double most = std::min(1e12, 9e18 / static_cast<double>(config_.run.tokens_per_step()));
   if (!(steps <= most))
-    throw usage_error(fmt::format("train.epochs = {}: {:.3g} steps are too many", config_.epochs, steps),
-                      "set a smaller train.epochs", planning::position_of_key(config_, "train.epochs"));
-  config_.steps = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(steps));
-  if (!config_.given.count("optimizer.warmup_steps"))
-    config_.optimizer.warmup_steps = runfile::default_warmup_steps(config_.steps);
+    throw usage_error(fmt::format("{} = {}: {:.3g} steps are too many", key, epochs, steps),
+                      fmt::format("set a smaller {}", key), planning::position_of_key(config_, key));
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(steps));
+}
+
+/// train.epochs as optimizer steps.
+void TrainingRun::set_steps() {
+  runfile::set_steps(config_, steps_of_epochs(config_.epochs, "train.epochs"));
   report(fmt::format("train.epochs = {}: {} steps of {} sequences; the data has {} sequences", config_.epochs,
-                     format_count(config_.steps), per_step, format_count(samples)));
+                     format_count(config_.steps), config_.run.accumulate * config_.run.micro_batch,
+                     format_count(batches_->samples())));
 }
 
 /// Allocates the host's buffers and the session, and sets its weights. Buffers come from the ledger, so they
@@ -173,8 +182,12 @@ void TrainingRun::create_session() {
   first_step_ = steps_done_;
   assert(first_step_ == 0 || resumes_);
   if (resumes_) checkpointed_after_ = first_step_;
-  if (const auto best = config_.output.keep_best ? store_->best() : std::nullopt)
-    compare_with_best(progress_of(best->meta));
+  if (resumes_ && config_.output.keep_best && store_->names_best()) {
+    if (const std::optional<checkpoint::Store::Found> best = store_->best())
+      compare_with_best(progress_of(best->meta));
+    else
+      report("the best checkpoint is missing or damaged: no later one is compared with it");
+  }
   device_ = {session_->info("device_name"), session_->info("device_uuid"), session_->info("engine")};
   if (!device_.name.empty()) report(device_message());
   report(weights_message());
@@ -212,6 +225,13 @@ void TrainingRun::start_session(bool from_checkpoint, const std::function<void(c
   steps_done_ = progress.step;
   batch_offset_ = progress.batch_offset;
   spikes_.restore(progress.recent_losses);
+  // Losses of two validation texts are not compared.
+  const bool same_text = progress.validation_content == source_.valid_content;
+  early_stopping_.restore(same_text ? progress.early_stopping : "");
+  if (from_checkpoint && same_text && progress.validation_loss) {
+    evaluated_after_ = steps_done_;
+    validation_loss_ = *progress.validation_loss;
+  }
 }
 
 /// "device: NVIDIA H200, GPU-5a0c...; engine cuda-cublas-13.so"

@@ -41,10 +41,12 @@ Exit TrainingRun::run() {
   StopSignals::set_consequence("stopping with a checkpoint");  // after the current step
   open_metrics();
   state_loss();
-  bool running = true;
+  // A signal may have ended the evaluation after which the checkpoint was written.
+  if (first_step_ && evaluation_is_due()) evaluate();
+  bool running = StopSignals::received() == 0;
   // A run that is resumed after its last step trains nothing and only writes the model.
   try {
-    while (running && steps_done_ < config_.steps) running = train_step();
+    while (running && steps_done_ < config_.steps && !early_stopping_.stops()) running = train_step();
     if (running && source_.valid_samples && evaluated_after_ != steps_done_) evaluate();
     // The model is written from the session; the checkpoint before it survives a failure of that write.
     running = running && StopSignals::received() == 0;
@@ -112,7 +114,7 @@ bool TrainingRun::train_step() {
 void TrainingRun::end_step() {
   const bool last = steps_done_ >= config_.steps;
   if ((last || checkpoint_is_due()) && roll_back_broken_weights()) return;
-  if (!last && config_.eval_every && steps_done_ % config_.eval_every == 0) evaluate();
+  if (!last && evaluation_is_due()) evaluate();
   if (!last && checkpoint_is_due()) start_save();
   if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
     finish_save();
@@ -144,60 +146,6 @@ void TrainingRun::report_step(const plugin::StepResult& r, double lr) {
   observer_.step(progress);
 }
 
-/// Mean loss per token over the validation text. Does nothing for a text without one complete sample, and
-/// gives up when a signal comes: a resumed run evaluates again. Uses the buffer of the training batch, which
-/// is free between steps; a validation batch is one micro-batch of it.
-void TrainingRun::evaluate() {
-  const EvalBatches batches(*source_.valid_samples, config_.run.seq_len, config_.run.micro_batch);
-  const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
-  const std::uint64_t batch_tokens = config_.run.tokens_per_micro_batch();
-  assert(ids.size() >= 2 * batch_tokens);
-  double sum = 0;
-  std::uint64_t tokens = 0, first_sample = 0;
-  while (const std::uint32_t sequences =
-             batches.fill(first_sample, ids.first(batch_tokens), ids.subspan(batch_tokens, batch_tokens))) {
-    if (StopSignals::received()) return;
-    plugin::StepInput in;
-    in.tokens = ids.first(std::size_t{sequences} * config_.run.seq_len);
-    in.targets = ids.subspan(batch_tokens, std::size_t{sequences} * config_.run.seq_len);
-    in.batch = sequences;
-    in.seq = config_.run.seq_len;
-    plugin::StepResult r;
-    try {
-      r = session_->evaluate(in);
-    } catch (const plugin::PluginError& e) {
-      if (ended_by_signal(e)) return;
-      throw;
-    }
-    // The last batch may be smaller: losses are weighted by tokens, so the mean does not depend on batch
-    // sizes.
-    sum += r.loss * static_cast<double>(r.tokens_counted);
-    tokens += r.tokens_counted;
-    first_sample += sequences;
-  }
-  if (tokens == 0) return;
-  const double loss = sum / static_cast<double>(tokens);
-  events_->eval(steps_done_, loss, tokens);
-  std::string text = fmt::format("validation after step {}: loss {:.4f} nats per token over {} tokens",
-                                 steps_done_, loss, format_count(tokens));
-  if (source_.entropy_nats)
-    text += fmt::format("; entropy of the text {:.4f} ± {:.4f}, difference {:+.4f}", *source_.entropy_nats,
-                        source_.entropy_error.value_or(0), loss - *source_.entropy_nats);
-  report(text);
-  evaluated_after_ = steps_done_;
-  validation_loss_ = loss;
-  save_if_best(loss);
-}
-
-/// Keeps the state with the lowest validation loss. A later checkpoint of the same step is this one.
-void TrainingRun::save_if_best(double loss) {
-  if (!config_.output.keep_best || (history_.best_step && !(loss < history_.best_loss))) return;
-  history_.best_step = steps_done_;
-  history_.best_loss = loss;
-  if (checkpointed_after_ == steps_done_) return store_->mark_best(steps_done_);
-  start_save();  // saved() marks it
-}
-
 bool TrainingRun::checkpoint_is_due() const {
   const std::uint64_t every = config_.output.checkpoint_every;
   const double minutes = config_.output.checkpoint_minutes;
@@ -216,8 +164,9 @@ void TrainingRun::write_checkpoint() {
 void TrainingRun::start_save() {
   if (checkpointed_after_ == steps_done_ || saving_step_ == steps_done_) return;
   finish_save();
-  Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt, source_.valid_content};
+  Progress progress{steps_done_, batch_offset_, spikes_.text(), std::nullopt, source_.valid_content, ""};
   if (evaluated_after_ == steps_done_) progress.validation_loss = validation_loss_;
+  if (early_stopping_.enabled()) progress.early_stopping = early_stopping_.text();
   const checkpoint::Meta meta =
       checkpoint_meta(*session_, config_, choice_.id, source_.content, progress, frozen_content_);
   checkpointed_ns_ = now_ns();
@@ -258,10 +207,13 @@ bool TrainingRun::finish() {
   if (StopSignals::received()) return false;  // the model is not written; stop() writes a checkpoint instead
   const bool adapts = trains_adapters(config_.run);
   const fs::path model = config_.output.dir / (adapts ? "adapter" : "model");
+  history_.steps = steps_done_;
+  history_.model_step = load_weights_of_model();
+  history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
   if (adapts)
-    write_adapter(*session_, config_, frozen_content_, model);
+    write_adapter(*session_, config_, frozen_content_, model, history_);
   else
-    write_model(*session_, config_, model);
+    write_model(*session_, config_, model, history_);
   const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
   const plugin::Counters counters = session_->counters();
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
@@ -279,11 +231,7 @@ bool TrainingRun::finish() {
   if (history_.skipped || history_.rollbacks)
     report(fmt::format("skipped {} updates and returned {} times to a checkpoint, see metrics.jsonl",
                        history_.skipped, history_.rollbacks));
-  if (history_.best_step)
-    report(fmt::format(
-        "lowest validation loss {:.4f} after step {}: {}", history_.best_loss, *history_.best_step,
-        escaped((config_.output.dir / "checkpoints" / fmt::format("step-{}", *history_.best_step)).string(),
-                4096)));
+  if (history_.best_step) report_best(adapts ? "adapter/" : "model/");
   return true;
 }
 

@@ -1,6 +1,7 @@
 // The class behind train.hpp: one training run from the choice of the trainer to the written model. Internal
 // to core/training. start_run.cpp has everything before the first step, train.cpp the loop and the end,
-// recover_step.cpp what happens when a step fails numerically or is verified.
+// validate.cpp evaluation and what follows from it, recover_step.cpp what happens when a step fails
+// numerically or is verified.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "core/planning/estimate_run.hpp"
 #include "core/planning/host_buffers.hpp"
 #include "core/training/batches.hpp"
+#include "core/training/early_stopping.hpp"
 #include "core/training/events.hpp"
 #include "core/training/model_state.hpp"
 #include "core/training/spike_detector.hpp"
@@ -57,7 +59,8 @@ class TrainingRun {
   void plan();
   bool open_output();  // false: --resume=auto, and the run is finished
   void open_data();
-  void set_steps(std::uint64_t samples);
+  std::uint64_t steps_of_epochs(double epochs, const char* key) const;
+  void set_steps();
   void create_session();
   void compare_with_best(const Progress& best);
   void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);
@@ -70,13 +73,11 @@ class TrainingRun {
   void end_step();
   void state_loss();
   void report_step(const plugin::StepResult& r, double lr);
-  void evaluate();
   bool checkpoint_is_due() const;
   void write_checkpoint();
   void start_save();
   void finish_save();  // waits for a checkpoint that is written in the background
   void saved(std::uint64_t step, const std::filesystem::path& dir);
-  void save_if_best(double loss);
   void report_sample();
   bool finish();  // false: a signal came before the model was written
   Exit stop_before_first_step();
@@ -84,6 +85,13 @@ class TrainingRun {
   void checkpoint_after_failure();
   std::string finish_profile();  // the JSON object; "" without --profile
   double utilization(const plugin::Counters& n) const;
+
+  // validate.cpp
+  bool evaluation_is_due() const;
+  void evaluate();
+  void save_if_best(double loss);
+  std::uint64_t load_weights_of_model();  // returns the step after which they were saved
+  void report_best(const char* result);
 
   // recover_step.cpp
   plugin::StepInput fill_batch(std::uint64_t step_index);
@@ -94,7 +102,8 @@ class TrainingRun {
                const std::string& what);
   bool roll_back_broken_weights();  // true: the run has returned to a checkpoint
   std::uint64_t return_to_checkpoint();
-  bool repeat_steps(std::uint64_t until);  // false: a signal came
+  bool return_to_step(std::uint64_t step);  // false: a signal came
+  bool repeat_steps(std::uint64_t until);   // false: a signal came
 
   /// A line for people; nothing under -q.
   void report(const std::string& text) {
@@ -127,6 +136,7 @@ class TrainingRun {
   std::optional<Events> events_;
   Throughput throughput_;
   SpikeDetector spikes_;
+  EarlyStopping early_stopping_;
   RunHistory history_;
 
   static constexpr std::uint64_t kNever = UINT64_MAX;

@@ -108,6 +108,7 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     std::string with = table + "\n" + line + "\n";
     // Some keys require another key.
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
+    if (line.starts_with("decay")) with += "schedule = \"wsd\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
     if (line.starts_with("kv_cache") || line.starts_with("prefill_chunk")) with += "mode = \"inference\"\n";
     for (const char* setting :

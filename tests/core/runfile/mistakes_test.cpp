@@ -106,7 +106,7 @@ const Mistake kInRunFiles[] = {
     {"[optimizer]\neps = 0.0\n", {},
      "run.toml:2:7: optimizer.eps = 0: expected a number above 0, at most 1"},
     {"[optimizer]\nschedule = \"cosin\"\n", {},
-     "run.toml:2:12: optimizer.schedule = \"cosin\": expected one of constant, cosine, linear; did you mean 'cosine'?"},
+     "run.toml:2:12: optimizer.schedule = \"cosin\": expected one of constant, cosine, linear, wsd; did you mean 'cosine'?"},
     {"[optimizer]\nlr = 1e-3\nmin_lr = 2e-3\n", {},
      "run.toml:3:10: optimizer.min_lr = 0.002 is greater than optimizer.lr = 0.001 (min_lr is the learning rate at the end of the schedule)"},
     {"[train]\nsteps = 10\n[optimizer]\nwarmup_steps = 11\n", {},

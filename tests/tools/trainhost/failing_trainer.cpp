@@ -2,8 +2,9 @@
 // train.verify_every. A batch with the byte 'N' has a loss that is not finite, one with 'S' a loss of 100;
 // 'I' makes the last weight infinite, so that the loss of the next step is not finite. The option `flip_at` =
 // N changes one bit of a weight after step N, the first time that this step is computed; with `stop_in_init`
-// the process gets SIGTERM while weights are initialised. Every weight gets the same update, so one number
-// shows which batches were trained:
+// the process gets SIGTERM while weights are initialised. With `lowest_at` = W the loss of an evaluation is
+// 2 + |W - last weight|, otherwise it depends on the data alone. Every weight gets the same update, so one
+// number shows which batches were trained:
 //   moment = 0.5 * moment + sum of the token ids / 1000;  weight -= lr * moment
 #include <cmath>
 #include <csignal>
@@ -16,7 +17,7 @@
 
 TH_MANIFEST(
     "\nid = \"failing\"\nversion = \"1\"\nkind = \"trainer\"\nsummary = \"fails at marked batches\"\n"
-    "options = [\"flip_at\", \"stop_in_init\"]\npriority = -1\n");
+    "options = [\"flip_at\", \"stop_in_init\", \"lowest_at\"]\npriority = -1\n");
 
 namespace {
 
@@ -71,6 +72,7 @@ class Failing {
   Failing(const th_host& h, std::int32_t, const th_model& m, const th_run&)
       : host_(h), shapes_(shapes_of(m)), n_(parameters_of(m)) {
     if (const char* at = h.option(&h, "flip_at")) flip_at_ = std::strtoull(at, nullptr, 10);
+    if (const char* at = h.option(&h, "lowest_at")) lowest_at_ = std::strtod(at, nullptr);
     stop_in_init_ = h.option(&h, "stop_in_init") != nullptr;
     state_ = static_cast<float*>(h.alloc(&h, 12 * n_, 64, TH_TIER_HOST, "state"));
     if (!state_) throw th::Error(TH_E_HOST_OOM, "no memory");
@@ -102,9 +104,13 @@ class Failing {
       nonfinite = nonfinite || s.tokens[i] == 'N';
     }
     if (nonfinite && !(s.flags & TH_STEP_EVALUATE)) throw th::Error(TH_E_NONFINITE, "the loss is not finite");
-    o.loss = spike ? 100 : 2 + 0.01 * (static_cast<int>(sum) % 7);
     o.grad_norm = 1;
     o.tokens_counted = n;
+    if ((s.flags & TH_STEP_EVALUATE) && !std::isnan(lowest_at_)) {
+      o.loss = 2 + std::abs(lowest_at_ - static_cast<double>(state_[n_ - 1]));
+      return;
+    }
+    o.loss = spike ? 100 : 2 + 0.01 * (static_cast<int>(sum) % 7);
     if (s.flags & TH_STEP_EVALUATE) return;
     float *w = state_, *moment = state_ + n_;
     for (std::uint64_t i = 0; i < n_; ++i) {
@@ -146,6 +152,7 @@ class Failing {
   const th_host& host_;
   std::vector<Shape> shapes_;
   std::uint64_t n_, flip_at_ = 0;
+  double lowest_at_ = NAN;
   bool stop_in_init_ = false;
   float* state_ = nullptr;
 };
