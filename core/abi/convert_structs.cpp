@@ -177,6 +177,7 @@ th_run to_c(const RunSpec& r) {
   c.kv_page = memory.kv_page;
   c.trainable = r.trainable.empty() ? nullptr : r.trainable.c_str();
   c.lora_dropout = memory.lora_dropout;
+  c.document_mask = r.document_mask;
   return c;
 }
 
@@ -242,6 +243,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(kv_page, r.memory.kv_page = set_or(c.kv_page, 1u));
   TH_READ(trainable, r.trainable = c.trainable ? c.trainable : "");
   TH_READ(lora_dropout, r.memory.lora_dropout = c.lora_dropout);
+  TH_READ(document_mask, r.document_mask = c.document_mask != 0);
 #undef TH_READ
   return r;
 }

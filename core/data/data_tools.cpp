@@ -79,7 +79,8 @@ FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* 
   std::uint64_t header = 0;
   if (path.extension() != ".bin" && tokenizer) {
     IdCounter counter(o.vocab);
-    encode_file(file, *tokenizer, [&](std::span<const std::int32_t> ids) { counter.add(ids); });
+    encode_file(file, *tokenizer, tokenizer::Names::kSpecial,
+                [&](std::span<const std::int32_t> ids) { counter.add(ids); });
     f.form = "text by " + tokenizer->name();
     f.scan = counter.statistics(o.top);
   } else {
@@ -143,7 +144,8 @@ Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string&
   Tokenized result;
   result.notes = t->notes();
   for (const InputFile& file : files) {
-    encode_file(file, *t, [&](std::span<const std::int32_t> ids) { writer.append(ids); });
+    encode_file(file, *t, tokenizer::Names::kSpecial,
+                [&](std::span<const std::int32_t> ids) { writer.append(ids); });
     result.text_bytes += file.size();
   }
   writer.commit();

@@ -1,6 +1,6 @@
 // The interface of core/data: token ids to train on, and the order of samples, which is a pure function of
-// seed and position, so resuming needs no state. Sources: text tokenized by core/tokenizer, raw .bin files, llm.c's
-// .bin files, records (conversations, prompts, documents), the built-in text.
+// seed and position, so resuming needs no state. Sources: text tokenized by core/tokenizer, raw .bin files,
+// llm.c's .bin files, records (conversations, prompts, documents), the built-in text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -30,12 +30,18 @@ class Tokens {
 };
 
 using tokenizer::Tokenizer;
-/// `what`: "bytes", or the path of a SentencePiece .model or of a tokenizer.json (any name that ends in .json).
-/// Errors: Error(kUsage) on anything else.
+/// `what`: "bytes", or the path of a SentencePiece .model or of a tokenizer.json (any name that ends in
+/// .json). Errors: Error(kUsage) on anything else.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what);
 
 /// A target that is not counted in the loss; the value is that of the SDK and of PyTorch.
 inline constexpr std::int32_t kNotCounted = -100;
+
+/// One source of a mixture.
+struct MixturePart {
+  std::uint64_t samples = 0;
+  double weight = 0;  // its share of the order is weight / sum of all weights
+};
 
 /// Training sequences of seq_len tokens. Thread-safe for reading. Errors: those of reading files.
 class Samples {
@@ -43,14 +49,23 @@ class Samples {
   virtual ~Samples() = default;
   virtual std::uint64_t size() const = 0;
   /// Fills tokens [seq_len] and targets [seq_len] of one sample. A target is the token after its position, or
-  /// kNotCounted. positions [seq_len], or empty: the position of each token in its document; 0 is the start
-  /// of a document, and no token may attend to tokens before the start of its document.
+  /// kNotCounted. starts [seq_len], or empty: the index of the first token of each token's document, before
+  /// which the token must not attend to any other.
   virtual void read(std::uint64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
-                    std::span<std::int32_t> positions = {}) const = 0;
+                    std::span<std::int32_t> starts = {}) const = 0;
+  /// The sources that are mixed, whose samples follow each other in [0, size()). Empty: one source.
+  virtual std::span<const MixturePart> parts() const { return {}; }
 };
 /// The samples of a continuous text, which must outlive them: sample i has the inputs [i*S, i*S+S) and the
 /// targets [i*S+1, i*S+S+1). The whole text counts as one document, cut at the ends of samples.
 std::unique_ptr<Samples> stream_samples(const Tokens& tokens, std::uint32_t seq_len);
+/// The same of tokens [first, first + count).
+std::unique_ptr<Samples> stream_samples(const Tokens& tokens, std::uint32_t seq_len, std::uint64_t first,
+                                        std::uint64_t count);
+/// The samples of several sources, each with at least one. `weights`: one per source; empty: the sources
+/// follow each other and are not mixed.
+std::unique_ptr<Samples> joined_samples(std::vector<std::unique_ptr<Samples>> sources,
+                                        const std::vector<double>& weights = {});
 
 /// How records (.jsonl, .json, .csv, .tsv) become sequences.
 struct RecordOptions {
@@ -61,6 +76,9 @@ struct RecordOptions {
   /// Folders that may have the tokenizer_config.json or chat_template.jinja of the model, in this order.
   std::vector<std::filesystem::path> model_folders;
   bool packing = false;  // several documents in one sequence
+  // Names of special tokens in plain texts ("<|endoftext|>") are special tokens, as transformers reads them;
+  // in conversations and prompts they are text.
+  bool special_tokens = true;
 };
 
 struct Source {
@@ -79,6 +97,10 @@ struct Source {
 
 struct OpenOptions {
   std::vector<std::filesystem::path> train, valid;  // both empty = the built-in text
+  // Weights of the sources that are mixed, and the number of files of each, consecutive in `train`. Empty:
+  // all files are one source.
+  std::vector<double> weights;
+  std::vector<std::size_t> source_files;
   double valid_fraction = 0;
   std::string tokenizer = "bytes";
   std::string dtype;          // of .bin files: "", "uint16", "uint32"
@@ -110,6 +132,10 @@ class Order {
   Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed);
   /// The order of `samples` samples, at least one.
   static Order of_samples(std::uint64_t samples, bool shuffled, std::uint64_t seed);
+  /// The order of these samples; sources that are mixed alternate in the proportion of their weights. Each
+  /// has an order of its own, which repeats only after all its samples; samples() is the sum over the
+  /// sources.
+  static Order of(const Samples& samples, bool shuffled, std::uint64_t seed);
   std::uint64_t samples() const { return samples_; }
   /// The sample at `position` of the endless sequence: position = (t-1)*n + k for sample k of n in step t.
   /// Shuffled: every epoch is a new permutation of all samples, computed in O(1) memory as a keyed bijection.
@@ -120,6 +146,10 @@ class Order {
   std::uint64_t samples_ = 0;
   bool shuffled_;
   std::uint64_t seed_;
+  // Of a mixture, by source: its order, the index of its first sample, and its share of the positions that
+  // the sources before it leave, in units of 2^-32.
+  std::vector<Order> orders_;
+  std::vector<std::uint64_t> firsts_, shares_;
 };
 
 }  // namespace trainhost::data

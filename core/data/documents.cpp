@@ -87,7 +87,7 @@ records::ReadBytes reader_of(const InputFile& file) {
 }
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const RecordOptions& options)
-    : tokenizer_(tokenizer), loss_on_(options.loss_on) {
+    : tokenizer_(tokenizer), loss_on_(options.loss_on), special_tokens_(options.special_tokens) {
   if (options.chat_template != "auto") {
     template_ = records::chat_template(options.chat_template);
     return;
@@ -124,15 +124,20 @@ Document DocumentEncoder::encode(const records::Record& record) {
   const std::vector<records::Part> parts = this->parts(record);
   std::vector<tokenizer::Part> texts;
   for (const records::Part& p : parts)
-    texts.push_back({p.text, p.special ? tokenizer::Names::kSpecial : tokenizer::Names::kText});
+    texts.push_back({p.text, p.special || (d.divisible && special_tokens_) ? tokenizer::Names::kSpecial
+                                                                           : tokenizer::Names::kText});
   const tokenizer::PartIds encoded = tokenizer_.encode_parts(texts);
   // A chat template has the tokens before and after the text itself.
   const bool is_chat = record.kind == records::RecordKind::kMessages;
   if (!is_chat) append(tokenizer_.before(), false);
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    append(std::span(encoded.ids).subspan(first, encoded.ends[i] - first), parts[i].trained);
-    first = encoded.ends[i];
+  // As transformers' return_assistant_tokens_mask: an id is trained if any of its text is.
+  const std::size_t offset = d.ids.size();
+  append(encoded.ids, false);
+  for (std::size_t i = 0, first = 0; i < parts.size(); first = encoded.ends[i++]) {
+    const std::size_t end = encoded.text_ends.empty() ? encoded.ends[i] : encoded.text_ends[i];
+    if (parts[i].trained && end > first)
+      std::fill_n(d.trained.begin() + static_cast<std::ptrdiff_t>(offset + first), end - first,
+                  std::uint8_t{1});
   }
   // A model must learn where a document ends, also if the tokenizer's own rule does not mark it.
   std::vector<std::int32_t> after = tokenizer_.after();

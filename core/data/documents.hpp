@@ -32,7 +32,7 @@ void refuse_tables(const std::filesystem::path& path);
 records::ReadBytes reader_of(const InputFile& file);
 
 /// Makes documents. The parts of a record are encoded as one text, so the ids are those of transformers for
-/// the same text; an id that depends on two parts is one of the later part.
+/// the same text; an id with text of two parts is trained if one of them is.
 class DocumentEncoder {
  public:
   /// `tokenizer` must outlive this. Errors: those of finding the chat template, if it is named by
@@ -50,6 +50,7 @@ class DocumentEncoder {
  private:
   const Tokenizer& tokenizer_;
   records::LossOn loss_on_;
+  bool special_tokens_;  // in plain texts
   std::optional<records::ChatTemplate> template_;
   std::string searched_;  // where a template was looked for
   std::set<std::string> missing_;

@@ -50,7 +50,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what) {
   return tokenizer::load_sentencepiece(read_whole(path, kLargestModel), in_quotes(path));
 }
 
-void encode_file(const InputFile& file, const Tokenizer& tokenizer,
+void encode_file(const InputFile& file, const Tokenizer& tokenizer, tokenizer::Names names,
                  const std::function<void(std::span<const std::int32_t>)>& take, std::size_t piece_bytes) {
   const bool needs_utf8 = tokenizer.name() != "bytes";
   std::string text;
@@ -68,7 +68,7 @@ void encode_file(const InputFile& file, const Tokenizer& tokenizer,
                         "convert the file, or use data.tokenizer = \"bytes\"");
     ids.clear();
     // The bytes after the end of the piece are read again with the next one.
-    const std::size_t used = tokenizer.encode_next(text, tokenizer::Names::kText, at == 0, last, ids);
+    const std::size_t used = tokenizer.encode_next(text, names, at == 0, last, ids);
     assert(used <= text.size() && (used > 0 || !last));
     if (used == 0) {
       if (wanted >= kLongestPiece)

@@ -14,10 +14,10 @@ inline constexpr std::size_t kEncodePiece = std::size_t{1} << 20;
 /// A piece becomes longer, up to this, as long as the tokenizer finds no place to end it.
 inline constexpr std::size_t kLongestPiece = std::size_t{256} << 20;
 
-/// Calls `take` with the ids of every piece of the file. Names of special tokens are text. Errors: those of
-/// InputFile; Error(kUsage) with file and byte offset if the tokenizer is not bytes and a piece is not UTF-8,
-/// or if kLongestPiece bytes have no place to end a piece.
-void encode_file(const InputFile& file, const tokenizer::Tokenizer& tokenizer,
+/// Calls `take` with the ids of every piece of the file. `names`: what names of special tokens are. Errors:
+/// those of InputFile; Error(kUsage) with file and byte offset if the tokenizer is not bytes and a piece is
+/// not UTF-8, or if kLongestPiece bytes have no place to end a piece.
+void encode_file(const InputFile& file, const tokenizer::Tokenizer& tokenizer, tokenizer::Names names,
                  const std::function<void(std::span<const std::int32_t>)>& take,
                  std::size_t piece_bytes = kEncodePiece);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -23,11 +24,14 @@ bool is_for_validation(const Document& d, std::uint64_t seed, double fraction) {
   return static_cast<double>(hash >> 11) * 0x1p-53 < fraction;
 }
 
-std::string percent(std::uint64_t part, std::uint64_t all) {
+std::string three_digits(double x) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g%%",
-                all ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0);
+  std::snprintf(text, sizeof text, "%.3g", x);
   return text;
+}
+
+std::string percent(std::uint64_t part, std::uint64_t all) {
+  return three_digits(all ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0) + "%";
 }
 
 /// One line for the user: what is trained on, and what is not.
@@ -60,7 +64,8 @@ class RecordFiles {
     std::string all = "sequences 1 " + std::to_string(o_.seq_len) + " " + std::to_string(r.packing) + " " +
                       std::to_string(static_cast<int>(r.loss_on)) + " " +
                       std::to_string(static_cast<int>(r.on_error)) + " " + std::to_string(fraction) + " " +
-                      (fraction > 0 ? std::to_string(o_.seed) : "") + "\n";
+                      (fraction > 0 ? std::to_string(o_.seed) : "") + (r.special_tokens ? " special" : "") +
+                      "\n";
     for (const std::string* name : {&k.text, &k.prompt, &k.completion, &k.instruction, &k.input, &k.output,
                                     &k.messages, &k.role, &k.content})
       all += *name + "\n";
@@ -171,7 +176,59 @@ std::unique_ptr<Tokenizer> tokenizer_for(const OpenOptions& o, std::vector<std::
   return tokenizer;
 }
 
+std::string weight_line(double weight, const std::string& content) {
+  char text[48];
+  std::snprintf(text, sizeof text, "weight %.17g ", weight);
+  return text + content + "\n";
+}
+
+void note_mixture(Source& s, const OpenOptions& o) {
+  const std::span<const MixturePart> parts = s.train_samples->parts();
+  double weights = 0;
+  for (const MixturePart& p : parts) weights += p.weight;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); first += o.source_files[i++]) {
+    const std::vector<fs::path> files(
+        o.train.begin() + static_cast<std::ptrdiff_t>(first),
+        o.train.begin() + static_cast<std::ptrdiff_t>(first + o.source_files[i]));
+    const double share = parts[i].weight / weights;
+    const double passes =
+        share * static_cast<double>(s.train_samples->size()) / static_cast<double>(parts[i].samples);
+    s.notes.push_back("mixture: " + escaped(source_name(files)) + " is " + three_digits(100 * share) +
+                      "% of the samples; one pass reads its " + format_count(parts[i].samples) + " samples " +
+                      three_digits(passes) + " times");
+  }
+}
+
+/// One source after the other, so that each has its own sequences and its own documents for validation.
+static Source open_record_mixture(const OpenOptions& o) {
+  Source all;
+  all.name = source_name(o.train);
+  std::vector<std::unique_ptr<Samples>> train, valid;
+  std::string content;
+  for (std::size_t i = 0, first = 0; i < o.source_files.size(); first += o.source_files[i++]) {
+    OpenOptions of_source = o;
+    of_source.weights.clear(), of_source.source_files.clear();
+    of_source.train.assign(o.train.begin() + static_cast<std::ptrdiff_t>(first),
+                           o.train.begin() + static_cast<std::ptrdiff_t>(first + o.source_files[i]));
+    if (i > 0) of_source.valid.clear();  // data.valid is read once
+    Source one = open_record_source(of_source);
+    all.tokens += one.tokens;
+    content += weight_line(o.weights[i], one.content);
+    train.push_back(std::move(one.train_samples));
+    if (one.valid_samples) valid.push_back(std::move(one.valid_samples));
+    if (i == 0) all.valid_content = one.valid_content;
+    std::move(one.notes.begin(), one.notes.end(), std::back_inserter(all.notes));
+  }
+  if (o.identify) all.content = content_hash(content);
+  all.train_samples = joined_samples(std::move(train), o.weights);
+  if (!valid.empty()) all.valid_samples = joined_samples(std::move(valid));
+  note_mixture(all, o);
+  return all;
+}
+
 Source open_record_source(const OpenOptions& o) {
+  if (!o.weights.empty()) return open_record_mixture(o);
   require_only_records(o.train);
   require_only_records(o.valid);
   Source s;

@@ -21,4 +21,11 @@ std::string source_name(const std::vector<std::filesystem::path>& paths);
 /// make_tokenizer(o.tokenizer), whose notes are appended; usage_error if it has more ids than the model.
 std::unique_ptr<Tokenizer> tokenizer_for(const OpenOptions& o, std::vector<std::string>& notes);
 
+/// A line of the identity of mixed data: the weight and the content of one source.
+std::string weight_line(double weight, const std::string& content);
+
+/// Adds a note for each source of a mixture: its share, and how often its samples are read in one pass over
+/// the data.
+void note_mixture(Source& s, const OpenOptions& o);
+
 }  // namespace trainhost::data

@@ -31,7 +31,7 @@ std::uint64_t count_duplicates(std::vector<std::uint64_t>& hashes) {
   return static_cast<std::uint64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end()));
 }
 
-/// What ends the reading of show_records() after the last record that is shown.
+/// What ends the reading of records after the last one that is needed.
 struct Enough {};
 
 }  // namespace
@@ -66,6 +66,23 @@ RecordStats record_stats(const RecordToolOptions& o) {
   if (encoder.chat_template()) s.chat_template = encoder.chat_template()->name;
   s.missing_tokens.assign(encoder.missing_tokens().begin(), encoder.missing_tokens().end());
   return s;
+}
+
+LongestRecord longest_record(const RecordToolOptions& o, std::uint64_t enough) {
+  require_records(o);
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(o.tokenizer);
+  DocumentEncoder encoder(*tokenizer, o.records);
+  records::RecordCounts counts;
+  LongestRecord longest;
+  try {
+    read_record_files(o.files, o.records, counts, [&](records::Record& record, const Where&) {
+      longest.tokens = std::max<std::uint64_t>(longest.tokens, encoder.encode(record).ids.size());
+      ++longest.records;
+      if (longest.tokens >= enough) throw Enough{};
+    });
+  } catch (const Enough&) {
+  }
+  return longest;
 }
 
 std::vector<ShownRecord> show_records(const RecordToolOptions& o, std::uint64_t first, std::uint64_t count) {

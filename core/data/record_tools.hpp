@@ -35,6 +35,14 @@ struct RecordStats {
 /// file without records is one.
 RecordStats record_stats(const RecordToolOptions& o);
 
+struct LongestRecord {
+  std::uint64_t tokens = 0, records = 0;  // of the longest document; read until the end, or until `enough`
+};
+
+/// The longest document of all files. Reading ends with the first one of at least `enough` tokens. Errors: as
+/// above.
+LongestRecord longest_record(const RecordToolOptions& o, std::uint64_t enough);
+
 struct ShownRecord {
   Where where;
   std::vector<records::Part> parts;  // as tokenized

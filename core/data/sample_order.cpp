@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cmath>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -60,7 +61,35 @@ Order Order::of_samples(std::uint64_t samples, bool shuffled, std::uint64_t seed
   return order;
 }
 
+Order Order::of(const Samples& samples, bool shuffled, std::uint64_t seed) {
+  Order order = of_samples(samples.size(), shuffled, seed);
+  double left = 0;  // weight of this source and of those behind it
+  for (const MixturePart& p : samples.parts()) left += p.weight;
+  std::uint64_t first = 0;
+  for (const MixturePart& p : samples.parts()) {
+    order.firsts_.push_back(first);
+    // At least 1, so that every source occurs; the last source takes what is left.
+    order.shares_.push_back(static_cast<std::uint64_t>(std::max(1.0, std::round(p.weight / left * 0x1p32))));
+    order.orders_.push_back(
+        of_samples(p.samples, shuffled, KeyedRandom::mix(seed ^ KeyedRandom::mix(order.orders_.size() + 1))));
+    left -= p.weight, first += p.samples;
+  }
+  return order;
+}
+
+// A mixture divides the positions by source: of the first n that reach source i, floor(n * share) are its
+// own, as evenly spread as whole numbers permit, and the others go to the next source. So the place of a
+// position inside its source is computed, not counted.
 std::uint64_t Order::sample(std::uint64_t position) const {
+  for (std::size_t i = 0; i < orders_.size(); ++i) {
+    const auto own = [&](std::uint64_t n) {
+      return static_cast<std::uint64_t>(static_cast<unsigned __int128>(n) * shares_[i] >> 32);
+    };
+    const std::uint64_t before = own(position);
+    if (i + 1 == orders_.size()) return firsts_[i] + orders_[i].sample(position);
+    if (own(position + 1) > before) return firsts_[i] + orders_[i].sample(before);
+    position -= before;
+  }
   const std::uint64_t at = position % samples_;
   if (!shuffled_) return at;
   // The constant separates this use of the seed from the streams of the built-in text.

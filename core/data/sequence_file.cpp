@@ -38,23 +38,23 @@ class SequenceFile final : public Samples {
   std::uint64_t size() const override { return sequences_; }
 
   void read(std::uint64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
-            std::span<std::int32_t> positions) const override {
+            std::span<std::int32_t> starts) const override {
     assert(sample < sequences_ && tokens.size() == slots_ - 1 && targets.size() == slots_ - 1);
-    assert(positions.empty() || positions.size() == slots_ - 1);
+    assert(starts.empty() || starts.size() == slots_ - 1);
     const std::uint64_t first = sizeof(Header) + sample * slots_ * (width_ + 1);
     std::vector<std::byte> bytes(slots_ * (width_ + 1));
     file_.read(first, bytes);
     file_.require_unchanged();
     const std::byte* flags = bytes.data() + slots_ * width_;
-    std::int32_t position = 0;
+    std::int32_t start = 0;
     for (std::size_t i = 0; i < slots_; ++i) {
       const std::int32_t id = id_at(bytes, i, first);
       const auto flag = static_cast<std::uint8_t>(flags[i]);
       if (i > 0) targets[i - 1] = (flag & kTrained) && !(flag & kStart) ? id : kNotCounted;
       if (i + 1 == slots_) break;
       tokens[i] = id;
-      position = i == 0 || (flag & kStart) ? 0 : position + 1;
-      if (!positions.empty()) positions[i] = position;
+      if (flag & kStart) start = static_cast<std::int32_t>(i);
+      if (!starts.empty()) starts[i] = start;
     }
   }
 

@@ -53,7 +53,11 @@ class TokenizedText final : public Tokens {
 class TokenCache {
  public:
   TokenCache(const Tokenizer& tokenizer, const OpenOptions& o)
-      : tokenizer_(tokenizer), folder_(o.cache_dir), vocab_(o.vocab), cancelled_(o.cancelled) {
+      : tokenizer_(tokenizer),
+        folder_(o.cache_dir),
+        vocab_(o.vocab),
+        cancelled_(o.cancelled),
+        names_(o.records.special_tokens ? tokenizer::Names::kSpecial : tokenizer::Names::kText) {
     if (folder_.empty()) throw usage_error("the text must be tokenized, but no cache folder is set");
     model_hash_ = content_hash(InputFile(o.tokenizer));
   }
@@ -63,7 +67,8 @@ class TokenCache {
   std::string key(const InputFile& text) const {
     const std::string version = tokenizer_.version();
     return content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_ +
-                        (version.empty() ? "" : " " + version));
+                        (version.empty() ? "" : " " + version) +
+                        (names_ == tokenizer::Names::kSpecial ? " special" : ""));
   }
 
   std::unique_ptr<Tokens> tokens(const InputFile& text, const std::string& key,
@@ -77,7 +82,7 @@ class TokenCache {
                       " for tokenized text cannot be created: " + ec.message());
     remove_abandoned(folder_);
     TokenWriter writer(path, needs_uint32(tokenizer_.vocab()), true);
-    encode_file(text, tokenizer_, [&](std::span<const std::int32_t> ids) {
+    encode_file(text, tokenizer_, names_, [&](std::span<const std::int32_t> ids) {
       if (cancelled_ && cancelled_()) throw Cancelled{};
       writer.append(ids);
     });
@@ -115,6 +120,7 @@ class TokenCache {
   fs::path folder_;
   std::uint64_t vocab_;
   std::function<bool()> cancelled_;
+  tokenizer::Names names_;
   std::string model_hash_;
 };
 
@@ -172,7 +178,7 @@ class FileOpener {
 
 void add_samples(Source& s, std::uint32_t seq_len) {
   s.tokens = s.train->size();
-  s.train_samples = stream_samples(*s.train, seq_len);
+  if (!s.train_samples) s.train_samples = stream_samples(*s.train, seq_len);
   if (s.valid) s.valid_samples = stream_samples(*s.valid, seq_len);
 }
 
@@ -209,6 +215,32 @@ void split_validation(Source& s, double fraction) {
   // Rounded down; min() because the product is a double and may round up above 2^53.
   const auto last = static_cast<std::uint64_t>(static_cast<double>(all) * fraction);
   std::tie(s.train, s.valid) = split_last(std::move(s.train), std::min(last, all));
+}
+
+/// Files that are mixed: each source has its own samples, and its own end that is used for validation.
+void open_mixture(Source& s, FileOpener& opener, const OpenOptions& o) {
+  std::vector<std::unique_ptr<Tokens>> train, valid;
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t i = 0, first = 0; i < o.source_files.size(); first += o.source_files[i++]) {
+    const std::vector<fs::path> files(
+        o.train.begin() + static_cast<std::ptrdiff_t>(first),
+        o.train.begin() + static_cast<std::ptrdiff_t>(first + o.source_files[i]));
+    Source one;
+    std::string content;
+    one.train = opener.open(files, o.identify ? &content : nullptr);
+    if (o.identify) s.content += weight_line(o.weights[i], content);
+    if (o.valid_fraction != 0) split_validation(one, o.valid_fraction), valid.push_back(std::move(one.valid));
+    require_sample("the training text '" + escaped(source_name(files)) + "'", one.train->size(), o.seq_len);
+    sizes.push_back(one.train->size());
+    train.push_back(std::move(one.train));
+  }
+  s.train = joined(std::move(train));
+  if (!valid.empty()) s.valid = joined(std::move(valid));
+  std::vector<std::unique_ptr<Samples>> samples;
+  std::uint64_t at = 0;
+  for (const std::uint64_t size : sizes)
+    samples.push_back(stream_samples(*s.train, o.seq_len, at, size)), at += size;
+  s.train_samples = joined_samples(std::move(samples), o.weights);
 }
 
 }  // namespace
@@ -267,7 +299,10 @@ Source open_source(const OpenOptions& o) {
   FileOpener opener(o);
   Source s;
   s.name = source_name(o.train);
-  s.train = opener.open(o.train, o.identify ? &s.content : nullptr);
+  if (o.weights.empty())
+    s.train = opener.open(o.train, o.identify ? &s.content : nullptr);
+  else
+    open_mixture(s, opener, o);
   if (o.identify) s.content = content_hash(s.content);
   // Generated ids cannot be printed as text: a .bin file does not name its tokenizer, and ids above 255 show
   // that it is not bytes.
@@ -277,7 +312,7 @@ Source open_source(const OpenOptions& o) {
   if (!o.valid.empty()) {
     s.valid = opener.open(o.valid, o.identify ? &s.valid_content : nullptr);
     if (o.identify) s.valid_content = content_hash(s.valid_content);
-  } else if (o.valid_fraction != 0) {
+  } else if (o.valid_fraction != 0 && o.weights.empty()) {
     split_validation(s, o.valid_fraction);
   }
   require_sample("the training text '" + escaped(s.name) + "'", s.train->size(), o.seq_len);
@@ -287,6 +322,7 @@ Source open_source(const OpenOptions& o) {
                    s.valid->size(), o.seq_len);
   s.notes = std::move(opener.notes);
   add_samples(s, o.seq_len);
+  note_mixture(s, o);
   return s;
 }
 

@@ -18,6 +18,8 @@ namespace trainhost::executor {
 struct StepState {
   const std::int32_t* tokens = nullptr;  // of this micro-batch
   const std::int32_t* targets = nullptr;
+  // Index in its sequence of the first token of each token's document; null: a sequence is one document.
+  const std::int32_t* starts = nullptr;
   std::uint64_t rows = 0;   // tokens of this micro-batch; fewer than planned only in evaluation
   bool first_micro = true;  // gradients with kFirstWrite are overwritten
   float loss_scale = 1.0f;  // 1 / counted targets of the update

@@ -26,6 +26,20 @@ void validate_ids(std::uint64_t vocab, const std::int32_t* tokens, const std::in
   }
 }
 
+/// Kernels skip keys before the start of a document and read nothing else before it, so a wrong start would
+/// read outside the sequence or change the result without a sign.
+void validate_starts(const std::int32_t* starts, std::uint64_t sequences, std::uint32_t seq) {
+  for (std::uint64_t row = 0; row < sequences; ++row)
+    for (std::uint32_t t = 0; t < seq; ++t) {
+      const std::int32_t* of_row = starts + row * seq;
+      const auto at = static_cast<std::int32_t>(t);
+      if (of_row[t] == at || (t > 0 && of_row[t] == of_row[t - 1])) continue;
+      bad_argument("start of document " + std::to_string(of_row[t]) + " of token " + std::to_string(t) +
+                   " in sequence " + std::to_string(row) +
+                   ": expected the token itself or the start of the token before it");
+    }
+}
+
 }  // namespace
 
 std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer) {
@@ -90,6 +104,11 @@ void validate_step(const step::Program& program, const th_step& step) {
                  " tokens, but the run has " + std::to_string(sequences) + " x " + std::to_string(r.seq_len));
   if (!step.tokens || !step.targets) bad_argument("step without tokens or targets");
   validate_ids(program.model.vocab, step.tokens, step.targets, tokens);
+  if ((step.starts != nullptr) != r.document_mask)
+    bad_argument(r.document_mask
+                     ? "step without the starts of the documents"
+                     : "step with starts of documents, but the run has one document per sequence");
+  if (step.starts) validate_starts(step.starts, step.batch, step.seq);
   // The mean loss divides by this number.
   if (!evaluate && counted_targets(step.targets, tokens) == 0)
     bad_argument("step without counted targets: all are -100");

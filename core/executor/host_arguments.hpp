@@ -48,6 +48,7 @@ struct UpdateInput {
   const std::int32_t *tokens, *targets;  // [accumulate * micro_batch * seq] each
   double lr;
   std::uint64_t step_index;
+  const std::int32_t* starts = nullptr;  // as many; see StepState
 };
 struct UpdateResult {
   double loss = 0.0, grad_norm = 0.0;

@@ -133,7 +133,8 @@ Attention KernelArguments::attention(const Op& op, const StepState& s) const {
           f32(op[attention::kLse]),
           f32(op[attention::kScratch]),
           scratch.rows,
-          scratch.cols};
+          scratch.cols,
+          s.starts};
 }
 
 AttentionBwd KernelArguments::attention_bwd(const Op& op, const StepState& s) const {
@@ -149,7 +150,8 @@ AttentionBwd KernelArguments::attention_bwd(const Op& op, const StepState& s) co
           f32(op[attention_bwd::kDQkv]),
           f32(op[attention_bwd::kScratch]),
           scratch.rows,
-          scratch.cols};
+          scratch.cols,
+          s.starts};
 }
 
 /// One row; the caches hold the keys and values of the positions before.

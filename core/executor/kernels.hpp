@@ -119,6 +119,9 @@ struct Attention {
   float *o, *lse;                         // [sequences*seq, heads*d], [sequences*seq, heads]
   float* scratch;                         // [threads, scratch_floats]
   std::uint64_t threads, scratch_floats;  // tile_q * (2*tile_k + d + 2), from the traits
+  // [sequences*seq]: a query sees no key before starts[query], the index in its sequence of the first token
+  // of its document. Null: a sequence is one document. Set only for a class with document_mask (trainer.hpp).
+  const std::int32_t* starts = nullptr;
 };
 /// void attention_bwd(const AttentionBwd&).
 struct AttentionBwd {
@@ -129,6 +132,7 @@ struct AttentionBwd {
   float* d_qkv;  // [sequences*seq, width], written completely
   float* scratch;
   std::uint64_t threads, scratch_floats;
+  const std::int32_t* starts = nullptr;  // as in Attention
 };
 /// void attention_step(const AttentionStep&): one token at `position`; its k and v are appended to the caches
 /// first.

@@ -44,8 +44,12 @@ void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const fl
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// The first key that query q attends to: a window of W includes the query's own position.
-Size first_key(Size q, Size window) { return window && q + 1 > window ? q + 1 - window : 0; }
+// The first key that query q attends to: a window of W includes the query's own position, and a document
+// begins at its start.
+Size first_key(Size q, Size window, const std::int32_t* start = nullptr) {
+  const Size in_window = window && q + 1 > window ? q + 1 - window : 0;
+  return start ? std::max(in_window, static_cast<Size>(*start)) : in_window;
+}
 
 }  // namespace
 
@@ -154,7 +158,8 @@ void ReferenceKernels::attention(const Attention& a) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(n.d));
   for (Size row = 0; row < a.sequences * a.seq; ++row)
     for (Size h = 0; h < n.heads; ++h) {
-      const Size q = row % a.seq, row0 = row - q, from = first_key(q, a.window);
+      const Size q = row % a.seq, row0 = row - q,
+                 from = first_key(q, a.window, a.starts ? a.starts + row : nullptr);
       const float* query = a.qkv + row * n.width() + h * n.d;
       const float* key = a.qkv + row0 * n.width() + (n.heads + h / n.shared_by()) * n.d;
       const float* value = key + n.kv_heads * n.d;
@@ -184,7 +189,7 @@ void ReferenceKernels::attention_bwd(const AttentionBwd& a) {
       const Size q = row % a.seq, row0 = row - q, at_q = row * w + h * n.d, at_o = (row * n.heads + h) * n.d;
       const Size at_k = row0 * w + (n.heads + h / n.shared_by()) * n.d, at_v = at_k + n.kv_heads * n.d;
       const double delta = dot(n.d, a.d_o + at_o, a.o + at_o);
-      for (Size k = first_key(q, a.window); k <= q; ++k) {
+      for (Size k = first_key(q, a.window, a.starts ? a.starts + row : nullptr); k <= q; ++k) {
         const double p =
             std::exp(scale * dot(n.d, a.qkv + at_q, a.qkv + at_k + k * w) - a.lse[row * n.heads + h]);
         const double ds = p * (dot(n.d, a.d_o + at_o, a.qkv + at_v + k * w) - delta) * scale;

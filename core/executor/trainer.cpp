@@ -36,4 +36,11 @@ void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   if (!r.trainable.empty()) reject("it trains all weights (train.freeze, train.only)");
 }
 
+void require_one_document(const char* id, const RunSpec& r) {
+  if (r.document_mask)
+    throw abi::StatusError(
+        TH_E_UNSUPPORTED, std::string("the ") + id + " trainer cannot keep the documents of a sequence apart",
+        "set data.packing = false");
+}
+
 }  // namespace trainhost::executor

@@ -9,6 +9,7 @@
 // A class that inherits ReferenceKernels should name the kernels that it defines, so that a misspelt one is reported:
 //   static constexpr const char* own_kernels = "linear linear_dx";
 // Optional members:
+//   static constexpr bool document_mask = true;                      its attention kernels read `starts`
 //   static std::uint32_t probe(const th_host*);                      number of devices; throws th::Error(TH_E_UNAVAILABLE, why)
 //   static void traits(const ModelSpec&, const RunSpec&, std::uint32_t threads, TrainerTraits&);   changes the defaults below
 //   static void supports(const RunSpec&);                            throws th::Error(TH_E_UNSUPPORTED, why); default: f32, one rank
@@ -43,6 +44,9 @@ struct Setup {
 /// no work space.
 TrainerTraits default_traits(const char* id, const ModelSpec& model, const RunSpec& run);
 
+/// Throws abi::StatusError (TH_E_UNSUPPORTED) for a run with several documents in one sequence.
+void require_one_document(const char* id, const RunSpec& run);
+
 /// Throws abi::StatusError (TH_E_UNSUPPORTED) for any other run than f32 on one rank.
 void require_f32_on_one_rank(const char* id, const RunSpec& run);
 
@@ -59,6 +63,7 @@ struct KernelTrainer {
       K::supports(run);
     else
       require_f32_on_one_rank(K::id, run);
+    if constexpr (!requires { requires K::document_mask; }) require_one_document(K::id, run);
     return {traits(model, run, host ? host->thread_budget : 0), ""};
   }
   static TrainerTraits traits(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {

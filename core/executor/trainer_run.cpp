@@ -68,8 +68,8 @@ void Run::step(const th_step& in, th_step_out& out) {
   UpdateResult result;
   const Outcome outcome =
       in.flags & TH_STEP_EVALUATE
-          ? walker_.evaluate(in.tokens, in.targets, in.batch, cancelled, result)
-          : walker_.update({in.tokens, in.targets, in.lr, in.step_index}, cancelled, result);
+          ? walker_.evaluate(in.tokens, in.targets, in.starts, in.batch, cancelled, result)
+          : walker_.update({in.tokens, in.targets, in.lr, in.step_index, in.starts}, cancelled, result);
   out.wall_ns = out.device_ns = ns_since(start);
   compute_ns_ += out.wall_ns;
   return_result(outcome, result, out);

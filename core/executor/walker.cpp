@@ -71,6 +71,7 @@ StepState Walker::state_of_micro(const UpdateInput& in, std::uint64_t micro, std
   const std::uint64_t tokens = program_.run.tokens_per_micro_batch();
   return {in.tokens + micro * tokens,
           in.targets + micro * tokens,
+          in.starts ? in.starts + micro * tokens : nullptr,
           tokens,
           micro == 0,
           static_cast<float>(1.0 / static_cast<double>(counted)),
@@ -144,14 +145,14 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
   return describe_not_repeated();
 }
 
-Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
-                         const std::function<bool()>& cancelled, UpdateResult& out) {
+Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, const std::int32_t* starts,
+                         std::uint32_t sequences, const std::function<bool()>& cancelled, UpdateResult& out) {
   const step::Program& p = program_;
   const std::uint64_t rows = std::uint64_t{sequences} * p.run.seq_len;
   out.counted = counted_targets(targets, rows);
   scalars()[step::kEvalLossSum] = 0.0;
   // loss scale 0: no gradient is computed.
-  step_ = {tokens, targets, rows, true, 0.0f, 0.0, 0, 0};
+  step_ = {tokens, targets, starts, rows, true, 0.0f, 0.0, 0, 0};
   if (!run(p.section(SectionKind::kEval), cancelled)) return Outcome::kCancelled;
   out.loss = out.counted ? scalars()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
   return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
@@ -161,7 +162,7 @@ void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logi
   assert(logits != nullptr);
   const step::Program& p = program_;
   const step::Section s = p.section(SectionKind::kGenerate);
-  step_ = {&token, nullptr, 1, true, 0.0f, 0.0, 0, position};
+  step_ = {&token, nullptr, nullptr, 1, true, 0.0f, 0.0, 0, position};
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = p.ops[i];
     storage_.enter(i);

@@ -37,6 +37,8 @@ struct RunSpec {
   std::string trainable;  // rules of train.only and train.freeze (trainable.hpp); "" = every weight is trained
   MemoryPolicy memory;
   std::uint64_t device_budget = 0, host_budget = 0;  // bytes; 0 = the memory that is free
+  // Several documents in one sequence: a token attends only to tokens of its own document.
+  bool document_mask = false;
 
   std::uint64_t tokens_per_micro_batch() const { return std::uint64_t{micro_batch} * seq_len; }
   std::uint64_t tokens_per_step() const { return tokens_per_micro_batch() * accumulate; }

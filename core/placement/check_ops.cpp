@@ -302,6 +302,7 @@ void ValueRun::apply() {
       break;
     case OpKind::kAttention:
       need(attention::kQkv, value(Quantity::kQkvRotated, l)), scratch(attention::kScratch);
+      if (p_.run.document_mask) host_input(attention::kStarts, "starts");
       give(attention::kO, value(Quantity::kAttnOut, l)), give(attention::kLse, value(Quantity::kLse, l));
       break;
     case OpKind::kSwiGlu:
@@ -338,6 +339,7 @@ void ValueRun::apply() {
           need(attention_bwd::kLse, value(Quantity::kLse, l));
       need(attention_bwd::kQkv, value(Quantity::kQkvRotated, l)), scratch(attention_bwd::kScratch),
           give(attention_bwd::kDQkv, grad(value(Quantity::kQkvRotated, l)));
+      if (p_.run.document_mask) host_input(attention_bwd::kStarts, "starts");
       break;
     case OpKind::kRopeBwd:
       need(attention_bwd::kDO, grad(value(Quantity::kQkvRotated, l))), persistent(attention_bwd::kO),

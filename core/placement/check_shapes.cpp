@@ -67,6 +67,12 @@ class Shapes {
     if ((o_[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention))
       f_.at(i_, "has no scratch, or scratch that it does not use");
   }
+  /// Runs with several documents in a sequence know where each starts.
+  void starts(In k) {
+    if (!p_.run.document_mask) return;  // the operation has no such slot
+    ids(k);
+    if (o_[k] == kNoBuffer) f_.at(i_, "does not know the starts of the documents");
+  }
   /// True if the device runs the operation.
   bool runs_on_device() const { return on_device_ && !runs_on_host(p_, o_); }
   /// On a device: one loss per row of the chunk of logits.
@@ -146,6 +152,7 @@ void Shapes::forward() {
     case OpKind::kAttention:
       in(attention::kQkv, M, qkv), attention_scratch(attention::kScratch), out(attention::kO, M, A * D),
           f32_out(attention::kLse, M, A);
+      starts(attention::kStarts);
       // Attention works on whole sequences: rows are B * S.
       if (M % S) f_.at(i_, "its rows are not whole sequences");
       break;
@@ -244,6 +251,7 @@ void Shapes::backward() {
       in(attention_bwd::kDO, M, A * D), in(attention_bwd::kO, M, A * D), f32(attention_bwd::kLse, M, A),
           in(attention_bwd::kQkv, M, qkv), attention_scratch(attention_bwd::kScratch),
           out(attention_bwd::kDQkv, M, qkv);
+      starts(attention_bwd::kStarts);
       break;
     case OpKind::kRopeBwd:
       in(attention_bwd::kDO, M, qkv), f32(attention_bwd::kO, S, D);

@@ -23,41 +23,41 @@ struct Signature {
 };
 const Signature& signature(OpKind k) {
   static constexpr Signature kTable[] = {
-      {2, 0, {kNew, kNone, kNone, kNone}},       // embed
-      {2, 0, {kNew, kNew, kNone, kNone}},        // rms_norm
-      {4, 0b1100, {kNew, kNone, kNone, kNone}},  // linear
-      {3, 0, {0, kNew, kNew, kNone}},            // qk_norm
-      {2, 0, {0, kNone, kNone, kNone}},          // rope
-      {2, 0b10, {kNew, kNew, kNone, kNone}},     // attention
-      {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      {7, 0b1001000, {0, 3, 5, kNone}},          // head_loss; the second output only with a gradient
-      {6, 0b100000, {4, kNone, kNone, kNone}},   // head_eval
-      {2, 0, {kNew, kNone, kNone, kNone}},       // head_logits
-      {7, 0b110000, {4, 5, kNone, kNone}},       // rms_norm_bwd; without operand 4 the first output is new
-      {2, 0, {kNew, kNone, kNone, kNone}},       // linear_dx
-      {5, 0b11000, {2, 3, kNone, kNone}},        // linear_dw; the second output only with a bias
-      {2, 0, {1, kNone, kNone, kNone}},          // swiglu_bwd
-      {5, 0, {kNew, kNone, kNone, kNone}},       // attention_bwd
-      {2, 0, {0, kNone, kNone, kNone}},          // rope_bwd
-      {8, 0b1100000, {0, 5, 6, kNone}},          // qk_norm_bwd; the others only with gradients
-      {4, 0b1000, {2, kNone, kNone, kNone}},     // embed_bwd
-      {3, 0b100, {1, kNone, kNone, kNone}},      // grad_squares; the host needs no scratch
-      {6, 0b100000, {1, 2, 3, 5}},               // adamw; the last only with a master copy
-      {4, 0b1000, {1, 3, kNone, kNone}},         // sgd; likewise
-      {5, 0b10000, {1, 2, 4, kNone}},            // sgd_momentum; likewise
-      {4, 0, {kNew, 1, 2, kNone}},               // attention_step
-      {1, 0, {kNew, kNone, kNone, kNone}},       // copy
-      {2, 0b10, {kNone, kNone, kNone, kNone}},   // hold
-      {3, 0, {0, 2, kNone, kNone}},              // cross_entropy
-      {4, 0, {1, 3, kNone, kNone}},              // head_bwd
-      {2, 0, {1, kNone, kNone, kNone}},          // add_grad
-      {3, 0, {2, kNone, kNone, kNone}},          // lora_b
-      {2, 0, {kNew, kNone, kNone, kNone}},       // lora_b_dx
-      {3, 0, {2, kNone, kNone, kNone}},          // lora_b_dw
-      {3, 0, {2, kNone, kNone, kNone}},          // linear_dx_add
-      {5, 0b10000, {1, 2, 4, kNone}},            // lion; the last only with a master copy
-      {1, 0, {kNew, kNone, kNone, kNone}},       // dropout
-      {2, 0, {1, kNone, kNone, kNone}},          // dropout_add
+      {2, 0, {kNew, kNone, kNone, kNone}},         // embed
+      {2, 0, {kNew, kNew, kNone, kNone}},          // rms_norm
+      {4, 0b1100, {kNew, kNone, kNone, kNone}},    // linear
+      {3, 0, {0, kNew, kNew, kNone}},              // qk_norm
+      {2, 0, {0, kNone, kNone, kNone}},            // rope
+      {3, 0b110, {kNew, kNew, kNone, kNone}},      // attention; 2 without documents
+      {1, 0, {kNew, kNone, kNone, kNone}},         // swiglu
+      {7, 0b1001000, {0, 3, 5, kNone}},            // head_loss; the second output only with a gradient
+      {6, 0b100000, {4, kNone, kNone, kNone}},     // head_eval
+      {2, 0, {kNew, kNone, kNone, kNone}},         // head_logits
+      {7, 0b110000, {4, 5, kNone, kNone}},         // rms_norm_bwd; without operand 4 the first output is new
+      {2, 0, {kNew, kNone, kNone, kNone}},         // linear_dx
+      {5, 0b11000, {2, 3, kNone, kNone}},          // linear_dw; the second output only with a bias
+      {2, 0, {1, kNone, kNone, kNone}},            // swiglu_bwd
+      {6, 0b100000, {kNew, kNone, kNone, kNone}},  // attention_bwd; 5 without documents
+      {2, 0, {0, kNone, kNone, kNone}},            // rope_bwd
+      {8, 0b1100000, {0, 5, 6, kNone}},            // qk_norm_bwd; the others only with gradients
+      {4, 0b1000, {2, kNone, kNone, kNone}},       // embed_bwd
+      {3, 0b100, {1, kNone, kNone, kNone}},        // grad_squares; the host needs no scratch
+      {6, 0b100000, {1, 2, 3, 5}},                 // adamw; the last only with a master copy
+      {4, 0b1000, {1, 3, kNone, kNone}},           // sgd; likewise
+      {5, 0b10000, {1, 2, 4, kNone}},              // sgd_momentum; likewise
+      {4, 0, {kNew, 1, 2, kNone}},                 // attention_step
+      {1, 0, {kNew, kNone, kNone, kNone}},         // copy
+      {2, 0b10, {kNone, kNone, kNone, kNone}},     // hold
+      {3, 0, {0, 2, kNone, kNone}},                // cross_entropy
+      {4, 0, {1, 3, kNone, kNone}},                // head_bwd
+      {2, 0, {1, kNone, kNone, kNone}},            // add_grad
+      {3, 0, {2, kNone, kNone, kNone}},            // lora_b
+      {2, 0, {kNew, kNone, kNone, kNone}},         // lora_b_dx
+      {3, 0, {2, kNone, kNone, kNone}},            // lora_b_dw
+      {3, 0, {2, kNone, kNone, kNone}},            // linear_dx_add
+      {5, 0b10000, {1, 2, 4, kNone}},              // lion; the last only with a master copy
+      {1, 0, {kNew, kNone, kNone, kNone}},         // dropout
+      {2, 0, {1, kNone, kNone, kNone}},            // dropout_add
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -90,8 +90,10 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
   if (o.kind >= OpKind::kCount_) return f.at(i, "no such kind of operation"), false;
   const Signature& s = signature(o.kind);
-  if (o.ins != s.ins)
-    return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(s.ins)), false;
+  const bool attends = o.kind == OpKind::kAttention || o.kind == OpKind::kAttentionBwd;
+  const std::size_t ins = s.ins - std::size_t{attends && !p.run.document_mask};
+  if (o.ins != ins)
+    return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;
   for (std::size_t k = 0; k < o.ins; ++k) {
     if (o.in[k] == kNoBuffer && !(s.optional >> k & 1))
       return f.at(i, "has no input " + std::to_string(k)), false;

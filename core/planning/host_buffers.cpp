@@ -2,6 +2,8 @@
 // to the byte. All are in host memory, also for a run on a device.
 #include "core/planning/host_buffers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/base/checked.hpp"
@@ -16,9 +18,9 @@ constexpr std::uint64_t kStagingBytes = 4u << 20;  // a model whose tensors are 
 }
 
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes) {
-  // Tokens and targets of one optimizer step: 2 int32 each.
   HostBuffers b;
-  b.batch_bytes = checked_mul(r.accumulate, r.micro_batch, r.seq_len, 2, sizeof(std::int32_t));
+  b.ids_per_token = ids_per_token(r);
+  b.batch_bytes = checked_mul(r.accumulate, r.micro_batch, r.seq_len, b.ids_per_token, sizeof(std::int32_t));
   // Tensors are converted row by row, so one row of the widest must fit.
   std::uint64_t longest_row = std::max({std::uint64_t{m.hidden}, std::uint64_t{m.intermediate}, m.qkv_width(),
                                         m.vocab, std::uint64_t{r.lora_rank}});
@@ -62,8 +64,9 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
   const auto equals = [](const char* formula, const std::string& numbers) {
     return std::string(formula) + " = " + numbers;
   };
-  add_entry("host.batch", b.batch_bytes,
-            equals("accumulate*B*S*2*4", std::to_string(b.batch_bytes / 8) + "*2*4"));
+  add_entry(
+      "host.batch", b.batch_bytes,
+      fmt::format("accumulate*B*S*{0}*4 = {1}*{0}*4", b.ids_per_token, b.batch_bytes / 4 / b.ids_per_token));
   add_entry("host.staging", b.staging_bytes,
             equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
   add_entry("host.data", b.data_bytes, "text in memory");

@@ -13,7 +13,8 @@
 namespace trainhost::planning {
 
 struct HostBuffers {
-  std::uint64_t batch_bytes = 0;    // int32 token ids and targets of one optimizer step; evaluation reuses it
+  // int32 numbers of one optimizer step, ids_per_token each; evaluation reuses the buffer.
+  std::uint64_t batch_bytes = 0, ids_per_token = 2;
   std::uint64_t staging_bytes = 0;  // f32 piece of a tensor during a transfer between a file and the trainer
   std::uint64_t data_bytes = 0;     // text in memory; 0 for memory-mapped files
   std::uint64_t profile_bytes = 0;  // timing records of one step, with --profile
@@ -22,6 +23,8 @@ struct HostBuffers {
     return batch_bytes + staging_bytes + data_bytes + profile_bytes + copy_bytes;
   }
 };
+/// int32 per token of a batch: id, target, and with RunSpec::document_mask the start of its document.
+inline std::uint64_t ids_per_token(const RunSpec& r) { return r.document_mask ? 3 : 2; }
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes);
 
 /// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD. Of the optimizers that trainers

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/data/documents.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/error_context.hpp"
@@ -65,6 +66,23 @@ Recompute least_recompute_of_framework(const ResolvedRun& r, plugin::Registry& r
                                                                                          : Recompute::kFull;
 }
 
+/// Packed records need attention that keeps them apart. Where data.packing is not given, a trainer without it
+/// gets one record per sequence. A trainer that rejects the run in any case is asked again later, for the
+/// message.
+bool packs_records(const runfile::RunConfig& c, plugin::Trainer* trainer) {
+  const bool records = std::any_of(c.data.train.begin(), c.data.train.end(), data::is_record_file);
+  if (!records || c.run.mode == RunMode::kInference || !c.framework.empty()) return false;
+  if (c.data.packing || !trainer) return c.data.packing.value_or(false);
+  RunSpec packed = c.run;
+  packed.document_mask = true;
+  try {
+    trainer->plan(c.model, packed);
+    return true;
+  } catch (const plugin::PluginError&) {
+    return false;
+  }
+}
+
 /// Order matters: budgets depend on the tier of the trainer, and the recomputation depends on the budgets.
 ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& registry,
                             const PlanRequest& request) {
@@ -76,6 +94,7 @@ ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& r
     c.run.recompute_layers = {};
   }
   plugin::Trainer* trainer = trainer_for(c, registry, request);
+  c.run.document_mask = packs_records(c, trainer);
   r.budgets = find_budgets(c, traits_for(c, trainer), trainer, request.elsewhere);
   if (r.budgets.compute.known) c.run.device_budget = r.budgets.compute.bytes;
   if (r.budgets.host.known) c.run.host_budget = r.budgets.host.bytes;
@@ -98,7 +117,8 @@ namespace {
 data::RecordOptions record_options(const runfile::RunConfig& c) {
   data::RecordOptions r;
   r.chat_template = c.data.chat_template;
-  r.packing = c.data.packing;
+  r.packing = c.run.document_mask;
+  r.special_tokens = c.data.special_tokens;
   if (c.data.loss_on_all) r.loss_on = records::LossOn::kAll;
   if (c.data.skip_broken) r.on_error = records::OnError::kSkip;
   const auto set_key = [&](const char* name, std::string& key) {
@@ -120,6 +140,8 @@ data::OpenOptions open_options(const runfile::RunConfig& c) {
   data::OpenOptions o;
   o.train = c.data.train;
   o.valid = c.data.valid;
+  o.weights = c.data.weights;
+  o.source_files = c.data.entry_files;
   o.valid_fraction = c.data.valid_fraction;
   o.tokenizer = c.data.tokenizer;
   o.dtype = c.data.dtype;

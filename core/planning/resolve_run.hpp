@@ -26,9 +26,10 @@ struct ResolvedRun {
   Budgets budgets;
 };
 
-/// Reads free memory once, and replaces train.recompute = "auto" by a policy per layer: the least
-/// recomputation that fits, according to the trainer's plan, or to the first estimator if there is no
-/// trainer. Throws usage_error for sizes over 63 bits and for what the plugins reject.
+/// Reads free memory once, sets RunSpec::document_mask for records that are packed, and replaces
+/// train.recompute = "auto" by a policy per layer: the least recomputation that fits, according to the
+/// trainer's plan, or to the first estimator if there is no trainer. Throws usage_error for sizes over 63
+/// bits and for what the plugins reject.
 ResolvedRun resolve_run(const runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
 
 /// Sets the vocabulary of the built-in model to that of data.tokenizer, where the run names a tokenizer but

@@ -166,6 +166,7 @@ class SessionAdapter : public Session {
   /// pointers.
   StepResult run(const StepInput& in, std::uint32_t flags) {
     std::uint64_t ids = checked_mul(in.batch, in.seq);
+    assert(in.starts.empty() || in.starts.size() == ids);
     if (in.tokens.size() != ids || in.targets.size() != ids)
       throw PluginError(Exit::kFailed, "argument",
                         fmt::format("a step of {} x {} tokens got {} tokens and {} targets", in.batch, in.seq,
@@ -180,6 +181,7 @@ class SessionAdapter : public Session {
     c.targets = in.targets.data();
     c.lr = in.lr;
     c.step_index = in.step_index;
+    c.starts = in.starts.empty() ? nullptr : in.starts.data();
     auto argument = library_->fit_argument(c);
     auto result = library_->make_result<th_step_out>();
     call(flags ? "evaluate" : "step",

@@ -57,6 +57,11 @@ void validate_data(const Settings& s) {
     reject_combination(s, "data.tokenizer",
                        "data.tokenizer requires data.train: the built-in text is tokenized by bytes");
   const auto files = s.list("data.train");
+  if (const auto weights = s.list("data.weights"); !weights.empty() && weights.size() != files.size())
+    reject_combination(s, "data.weights",
+                       fmt::format("data.weights has {} numbers, but data.train has {} entries",
+                                   weights.size(), files.size()),
+                       "one weight for each entry of data.train; a glob is one entry");
   if (s.given("data.dtype") &&
       std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
     reject_combination(s, "data.dtype",

@@ -40,6 +40,7 @@ constexpr std::string_view kTypes = R"(
 | integer | a whole number; `1e3` is not an integer in TOML |
 | number | a whole number or a number with fraction or exponent |
 | pair | a list of two numbers |
+| numbers | a list of numbers |
 | size | a string with unit (`"512MiB"`, `"80GB"`, `"4096B"`); decimal units are powers of 1000, binary units powers of 1024 |
 | bool | `true` or `false` |
 | string | a string |
@@ -88,6 +89,8 @@ const char* type_name(Type type) {
       return "number";
     case Type::kPair:
       return "pair";
+    case Type::kNumbers:
+      return "numbers";
     case Type::kSize:
       return "size";
     case Type::kBool:
@@ -116,7 +119,9 @@ std::string choices_text(std::string_view choices) {
 /// Limits of a number or the choices; empty for other types.
 std::string values_text(const Key& k) {
   if (k.type == Type::kChoice) return choices_text(k.choices);
-  if (k.type != Type::kInteger && k.type != Type::kNumber && k.type != Type::kPair) return "";
+  if (k.type != Type::kInteger && k.type != Type::kNumber && k.type != Type::kPair &&
+      k.type != Type::kNumbers)
+    return "";
   const std::string limits = limits_text(k);
   assert(limits.starts_with(' '));
   return limits.substr(1);

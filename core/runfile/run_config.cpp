@@ -137,10 +137,15 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
 }
 
 /// A glob is expanded now, so that plan and training use the same list, in sorted order.
-std::vector<fs::path> files_of(const Settings& s, const char* key, const fs::path& base) {
+/// `per_entry`: gets the number of files of each entry.
+std::vector<fs::path> files_of(const Settings& s, const char* key, const fs::path& base,
+                               std::vector<std::size_t>* per_entry = nullptr) {
   std::vector<fs::path> out;
-  for (const Value& v : s.list(key))
+  for (const Value& v : s.list(key)) {
+    const std::size_t before = out.size();
     for (fs::path& p : expand_files(v.text, base, key, s.where(key))) out.push_back(std::move(p));
+    if (per_entry) per_entry->push_back(out.size() - before);
+  }
   return out;
 }
 
@@ -159,7 +164,12 @@ fs::path tokenizer_of_model(const RunConfig& c, const Where& where) {
 }
 
 void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
-  c.data.train = files_of(s, "data.train", base);
+  if (s.given("data.weights")) {
+    for (const Value& v : s.list("data.weights")) c.data.weights.push_back(v.number);
+    c.data.train = files_of(s, "data.train", base, &c.data.entry_files);
+  } else {
+    c.data.train = files_of(s, "data.train", base);
+  }
   c.data.valid = files_of(s, "data.valid", base);
   c.data.valid_fraction = s.number("data.valid_fraction");
   c.data.tokenizer = s.text("data.tokenizer");
@@ -177,7 +187,8 @@ void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
   c.data.chat_template = s.text("data.chat_template");
   c.data.loss_on_all = s.text("data.loss_on") == "all";
   c.data.skip_broken = s.text("data.on_error") == "skip";
-  c.data.packing = s.flag("data.packing");
+  c.data.special_tokens = s.flag("data.special_tokens");
+  if (s.given("data.packing")) c.data.packing = s.flag("data.packing");
   for (const char* key :
        {"text", "prompt", "completion", "instruction", "input", "output", "messages", "role", "content"})
     c.data.keys[key] = s.text(std::string("data.keys.") + key);

@@ -25,6 +25,10 @@ enum class Decay { kLinear, kCosine, kOneMinusSqrt };  // 1 - x; (1 + cos(pi x))
 
 struct DataConfig {
   std::vector<std::filesystem::path> train, valid;  // absolute; empty train = the built-in text
+  // Of data.weights, by entry of data.train: its share of the training data, and the number of its files,
+  // which are consecutive in `train`. Empty: nothing is mixed.
+  std::vector<double> weights;
+  std::vector<std::size_t> entry_files;
   double valid_fraction = 0;        // fraction of the text, from its end; 0 if `valid` is given
   std::string tokenizer = "bytes";  // or the absolute path of a SentencePiece .model or a tokenizer.json
   Order order = Order::kShuffled;
@@ -33,7 +37,8 @@ struct DataConfig {
   std::string chat_template = "auto";       // or the name of a built-in one
   bool loss_on_all = false;                 // false: only completions
   bool skip_broken = false;                 // false: a broken record ends the run
-  bool packing = false;                     // several records in one sequence
+  std::optional<bool> packing;              // several records in one sequence; unset: where the trainer can
+  bool special_tokens = true;               // names of special tokens in plain texts are special tokens
   std::map<std::string, std::string> keys;  // "text" to the key that a record has instead
 };
 

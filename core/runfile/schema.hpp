@@ -10,13 +10,13 @@
 
 namespace trainhost::runfile {
 
-enum class Type { kInteger, kNumber, kPair, kSize, kBool, kText, kChoice, kPath, kTexts, kPaths };
+enum class Type { kInteger, kNumber, kPair, kNumbers, kSize, kBool, kText, kChoice, kPath, kTexts, kPaths };
 
 struct Key {
   const char* name;  // full dotted name: "train.micro_batch"
   Type type;
   const char* default_toml;  // default value as TOML; "" = unset
-  double min, max;           // kInteger, kNumber, and both numbers of kPair; inclusive
+  double min, max;           // kInteger, kNumber, and all numbers of kPair and kNumbers; inclusive
   const char* choices;       // kChoice: "fp32|tf32|bf16"
   const char* example;       // value that `trainhost init` shows for a key without a default
   const char* doc;           // one line, printed by `trainhost init` and in docs/run-file.md

@@ -30,7 +30,8 @@ class Settings {
   double number(const std::string& key) const { return value(key).number; }
   std::string text(const std::string& key) const { return value(key).text; }
   bool flag(const std::string& key) const { return value(key).boolean; }
-  std::vector<Value> list(const std::string& key) const;  // of kTexts, kPaths, kPair; empty when unset
+  std::vector<Value> list(
+      const std::string& key) const;  // of kTexts, kPaths, kPair, kNumbers; empty when unset
   std::optional<std::uint64_t> size(const std::string& key) const;
 
   /// All given keys with their values, except [plugin.*].

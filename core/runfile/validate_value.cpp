@@ -48,6 +48,8 @@ std::string accepted_values(const Key& k) {
       return "a number" + limits_text(k);
     case Type::kPair:
       return "a list of two numbers, each" + limits_text(k);
+    case Type::kNumbers:
+      return "a list of numbers, each" + limits_text(k);
     case Type::kSize:
       return "a size with unit such as \"512MiB\", \"80GB\" or \"4096B\"";
     case Type::kBool:
@@ -89,10 +91,10 @@ void validate_limits(const Key& k, const Value& whole, double number) {
   if (!(std::isfinite(number) && number >= k.min && number <= k.max)) reject_value(k, whole);
 }
 
-/// Limits apply to both numbers.
-void validate_pair(const Key& k, const Value& v) {
+/// Limits apply to every number.
+void validate_numbers(const Key& k, const Value& v) {
   if (v.kind != Kind::kList) reject_type(k, v);
-  if (v.items.size() != 2) reject_value(k, v);
+  if (k.type == Type::kPair ? v.items.size() != 2 : v.items.empty()) reject_value(k, v);
   for (const Value& item : v.items) {
     if (!is_numeric(item)) reject_type(k, item);
     validate_limits(k, item, item.number);
@@ -161,7 +163,8 @@ void validate_value(const Key& k, const Value& v) {
       if (v.kind != Kind::kBool) reject_type(k, v);
       return;
     case Type::kPair:
-      return validate_pair(k, v);
+    case Type::kNumbers:
+      return validate_numbers(k, v);
     case Type::kSize:
       return validate_size(k, v);
     case Type::kChoice:

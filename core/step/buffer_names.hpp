@@ -20,6 +20,8 @@ enum Copy : std::uint32_t {
 namespace role {
 // Inputs from the host. On a device: their copies there and the rows sorted by id, sent in one transfer.
 inline constexpr char kIds[] = "ids", kTargets[] = "targets", kOrder[] = "order";
+// The first token of each token's document, where a sequence has several documents.
+inline constexpr char kStarts[] = "starts";
 // Page-locked: the inputs of a step; parts of tensors on their way between files and the device.
 inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
 // Persistent buffers that are not parameters.

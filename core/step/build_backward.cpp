@@ -130,7 +130,7 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
   const BufferId scratch = b.on_device() ? b.scratch(role::kAttnBwdScratch, l, b.rows, m.heads)
                                          : b.scratch(role::kAttnBwdScratch, l, b.p.traits.threads,
                                                      attention_scratch_floats(b.p.traits, m.head_dim));
-  b.op(OpKind::kAttentionBwd, l, {d_out, a.attn_out, a.lse, a.qkv, scratch}, {d_qkv});
+  b.op(OpKind::kAttentionBwd, l, {d_out, a.attn_out, a.lse, a.qkv, scratch, b.starts}, {d_qkv});
   b.op(OpKind::kRopeBwd, l, {d_qkv, b.rope_table}, {d_qkv});
   if (m.qk_norm) {
     const BufferId partials =

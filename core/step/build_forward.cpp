@@ -48,7 +48,7 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
         b.on_device() ? kNoBuffer  // device kernels keep score tiles in registers and shared memory
                       : b.scratch(role::kAttnScratch, l, b.p.traits.threads,
                                   attention_scratch_floats(b.p.traits, m.head_dim));
-    b.op(OpKind::kAttention, l, {a.qkv, scratch}, {a.attn_out, a.lse});
+    b.op(OpKind::kAttention, l, {a.qkv, scratch, b.starts}, {a.attn_out, a.lse});
     return;
   }
   const std::uint64_t positions = b.p.run.seq_len;

@@ -157,6 +157,7 @@ void build_params(Builder& b) {
   b.ids = b.add_host_input(role::kIds, b.tokens());
   b.targets = b.add_host_input(role::kTargets, b.tokens());
   if (b.on_device()) b.order = b.add_host_input(role::kOrder, b.tokens());
+  if (b.p.run.document_mask) b.starts = b.add_host_input(role::kStarts, b.tokens());
   b.token = b.add_host_input(role::kIds, 1, kOfGenerate);
   // Pinned buffers for token ids and for pieces of tensors on their way between files and the device.
   if (b.on_device()) {

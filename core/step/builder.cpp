@@ -66,6 +66,7 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
   std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
   std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
   for (BufferId b : in) o.in[o.ins++] = b;
+  if ((kind == OpKind::kAttention || kind == OpKind::kAttentionBwd) && o.in[o.ins - 1] == kNoBuffer) --o.ins;
   // Outputs are a list, so absent ones are left out.
   for (BufferId b : out)
     if (b != kNoBuffer) o.out[o.outs++] = b;

@@ -50,7 +50,8 @@ struct Builder {
   Program p;
   Weights weights;
   BufferId ids = kNoBuffer, targets = kNoBuffer, order = kNoBuffer,
-           token = kNoBuffer;  // external or fed; order: on a device only; token: input of a generate step
+           token = kNoBuffer;   // external or fed; order: on a device only; token: input of a generate step
+  BufferId starts = kNoBuffer;  // likewise; of runs with document_mask
   BufferId rope_table = kNoBuffer, scalars = kNoBuffer;
 
   // The section under construction.
@@ -91,7 +92,7 @@ struct Builder {
   }
 
   /// Appends an operation. `in` has one entry per slot of operands.hpp, kNoBuffer if absent; absent outputs
-  /// are omitted.
+  /// are omitted, and so is an absent slot kStarts.
   void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
           std::initializer_list<BufferId> out, std::uint32_t flags = 0);
 

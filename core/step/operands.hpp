@@ -56,12 +56,16 @@ inline constexpr Out kQkvOut{0};  // the same buffer as kQkv
 }  // namespace rope
 namespace rope_bwd = rope;
 
-/// Causal attention inside each sequence.
+/// Causal attention inside each sequence, and with kStarts inside each document of a sequence. Rotary
+/// positions do not restart with a document: scores depend only on the distance of two positions.
 namespace attention {
 inline constexpr In kQkv{0};      // [M,(A+2K)D] rotated
 inline constexpr In kScratch{1};  // f32[threads,attention_scratch_floats()]; absent on a device
-inline constexpr Out kO{0};       // [M,A*D]
-inline constexpr Out kLse{1};     // [M,A] log of the sum of exponentials, f32
+// [M] i32: index in the sequence of the first token of the token's document. Only in runs with document_mask;
+// other runs have operations without this slot, as before it existed, so that their digests are the same.
+inline constexpr In kStarts{2};
+inline constexpr Out kO{0};    // [M,A*D]
+inline constexpr Out kLse{1};  // [M,A] log of the sum of exponentials, f32
 }  // namespace attention
 
 /// act = silu(gate) * up.
@@ -147,6 +151,7 @@ inline constexpr In kO{1};        // [M,A*D]
 inline constexpr In kLse{2};      // [M,A] f32
 inline constexpr In kQkv{3};      // [M,(A+2K)D] rotated
 inline constexpr In kScratch{4};  // as kAttention; on a device f32[M,A]
+inline constexpr In kStarts{5};   // as kAttention
 inline constexpr Out kDQkv{0};    // [M,(A+2K)D]
 }  // namespace attention_bwd
 

@@ -22,10 +22,14 @@ inline std::uint64_t head_chunk(const TrainerTraits& p, std::uint64_t tokens) {
   return p.head_chunk_tokens == 0 || p.head_chunk_tokens > tokens ? tokens : p.head_chunk_tokens;
 }
 
-/// Page-locked bytes for the small transfers of a step: ids, targets and order of all its micro-batches, and
-/// the scalars once per direction.
+/// Numbers per token that a device is fed: id, target, order of the rows, and the start of its document.
+inline std::uint64_t fed_per_token(const RunSpec& r) { return r.document_mask ? 4 : 3; }
+
+/// Page-locked bytes for the small transfers of a step: what all its micro-batches are fed, and the scalars
+/// once per direction.
 inline std::uint64_t feed_bytes(const RunSpec& r) {
-  return checked_add(checked_mul(3 * sizeof(std::int32_t), r.tokens_per_step()), 2 * 16 * sizeof(double));
+  return checked_add(checked_mul(fed_per_token(r) * sizeof(std::int32_t), r.tokens_per_step()),
+                     2 * 16 * sizeof(double));
 }
 
 /// Page-locked bytes for parts of tensors between files and a device, and for the logits of one generated

@@ -64,6 +64,7 @@ constexpr Shape kOthers[] = {
     {role::kIds, "M", ""},
     {role::kTargets, "M", ""},
     {role::kOrder, "M", ""},
+    {role::kStarts, "M", ""},
     {role::kFeed, "N", ""},
     {role::kStaging, "N", ""},
 };

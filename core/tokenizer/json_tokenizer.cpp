@@ -246,8 +246,10 @@ std::size_t JsonTokenizer::encode_next(std::string_view text, Names names, bool 
   return best.text;
 }
 
-/// Segments are encoded as in the joined text. The ids of a part that ends within a segment are those that
-/// the segment up to there has as well: the first id that differs depends on the next part.
+/// Segments are encoded as in the joined text. A part that ends within a segment ends between two ids if the
+/// segment up to there has the same ids. Else the ids around its end are found by the lengths of their texts,
+/// where these add up to the segment: transformers' char_to_token() gives the same. Where they do not (a
+/// normalizer changed the text), the first id that differs is one of the next part.
 PartIds JsonTokenizer::encode_parts(std::span<const Part> parts) const {
   std::string text;
   std::vector<std::size_t> ends;                             // of parts, in the text
@@ -287,7 +289,21 @@ PartIds JsonTokenizer::encode_parts(std::span<const Part> parts) const {
       }
       const auto same = std::mismatch(prefix.begin(), prefix.end(),
                                       out.ids.begin() + static_cast<std::ptrdiff_t>(count), out.ids.end());
-      out.ends.push_back(count + static_cast<std::size_t>(same.first - prefix.begin()));
+      std::size_t first = count + static_cast<std::size_t>(same.first - prefix.begin()), last = first;
+      if (same.first != prefix.end()) {
+        std::vector<std::size_t> id_ends;  // in the segment
+        for (std::size_t i = count; i < out.ids.size(); ++i)
+          id_ends.push_back((id_ends.empty() ? 0 : id_ends.back()) + decode({&out.ids[i], 1}).size());
+        if (id_ends.back() == end - begin) {
+          const auto behind = [&](std::size_t at) {  // the first id that ends behind the byte
+            return count + static_cast<std::size_t>(std::upper_bound(id_ends.begin(), id_ends.end(), at) -
+                                                    id_ends.begin());
+          };
+          first = behind(part - begin), last = behind(part - begin - 1) + 1;
+        }
+      }
+      out.ends.push_back(first);
+      out.text_ends.push_back(last);
     }
   };
   std::size_t done = 0;
@@ -297,7 +313,7 @@ PartIds JsonTokenizer::encode_parts(std::span<const Part> parts) const {
     // the token takes is behind it.
     const auto pass = [&](std::size_t limit) {
       while (out.ends.size() < ends.size() && ends[out.ends.size()] < limit)
-        out.ends.push_back(out.ids.size());
+        out.ends.push_back(out.ids.size()), out.text_ends.push_back(out.ids.size());
     };
     pass(m->name_end);
     out.ids.push_back(m->token->id);
@@ -305,7 +321,8 @@ PartIds JsonTokenizer::encode_parts(std::span<const Part> parts) const {
     pass(m->end);
   }
   segment(done, text.size());
-  while (out.ends.size() < ends.size()) out.ends.push_back(out.ids.size());
+  while (out.ends.size() < ends.size())
+    out.ends.push_back(out.ids.size()), out.text_ends.push_back(out.ids.size());
   return out;
 }
 

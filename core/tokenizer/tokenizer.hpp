@@ -25,8 +25,11 @@ struct Part {
 struct PartIds {
   std::vector<std::int32_t> ids;
   /// One index per part: ids [ends[i-1], ends[i]) are those of part i, and ends.back() == ids.size(). An id
-  /// that depends on the text of two parts (" wor" + "ld") is one of the later part.
+  /// with text of two parts (" wor" + "ld") is one of the later part.
   std::vector<std::size_t> ends;
+  /// By part: the end of the ids that have text of the part, shared ones included; at least ends[i]. Empty if
+  /// the tokenizer does not know.
+  std::vector<std::size_t> text_ends;
 };
 
 /// Texts are UTF-8 for every tokenizer but bytes. All functions are const and thread-safe.

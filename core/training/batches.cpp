@@ -17,32 +17,33 @@ Batches::Batches(const data::Samples& samples, const runfile::RunConfig& c)
               fmt::format("the training data has no sample of data.seq_len = {} tokens and its last target",
                           c.run.seq_len),
               "use more text or a smaller data.seq_len");
-        return data::Order::of_samples(samples.size(), c.data.order == runfile::Order::kShuffled, c.run.seed);
+        return data::Order::of(samples, c.data.order == runfile::Order::kShuffled, c.run.seed);
       }()),
       samples_per_step_(std::uint64_t{c.run.accumulate} * c.run.micro_batch),
       seq_len_(c.run.seq_len) {}
 
 void Batches::fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
-                   std::span<std::int32_t> positions) const {
+                   std::span<std::int32_t> starts) const {
   assert(tokens.size() >= samples_per_step_ * seq_len_ && targets.size() >= samples_per_step_ * seq_len_);
   // Sample k of step t is element t * samples_per_step + k of the order.
   for (std::uint64_t k = 0; k < samples_per_step_; ++k)
     samples_.read(order_.sample(step_index * samples_per_step_ + k), tokens.subspan(k * seq_len_, seq_len_),
                   targets.subspan(k * seq_len_, seq_len_),
-                  positions.empty() ? positions : positions.subspan(k * seq_len_, seq_len_));
+                  starts.empty() ? starts : starts.subspan(k * seq_len_, seq_len_));
 }
 
 EvalBatches::EvalBatches(const data::Samples& samples, std::uint32_t seq_len, std::uint32_t micro_batch)
     : samples_(samples), seq_len_(seq_len), micro_batch_(micro_batch) {}
 
 std::uint32_t EvalBatches::fill(std::uint64_t first, std::span<std::int32_t> tokens,
-                                std::span<std::int32_t> targets) const {
+                                std::span<std::int32_t> targets, std::span<std::int32_t> starts) const {
   // The last batch may be smaller; 0: the data are used up.
   auto n = static_cast<std::uint32_t>(
       first < samples_.size() ? std::min<std::uint64_t>(micro_batch_, samples_.size() - first) : 0);
   for (std::uint32_t k = 0; k < n; ++k)
     samples_.read(first + k, tokens.subspan(std::size_t{k} * seq_len_, seq_len_),
-                  targets.subspan(std::size_t{k} * seq_len_, seq_len_));
+                  targets.subspan(std::size_t{k} * seq_len_, seq_len_),
+                  starts.empty() ? starts : starts.subspan(std::size_t{k} * seq_len_, seq_len_));
   return n;
 }
 

@@ -15,10 +15,10 @@ class Batches {
   /// `samples` must outlive this. Throws usage_error if there are none.
   Batches(const data::Samples& samples, const runfile::RunConfig& c);
   std::uint64_t samples() const { return order_.samples(); }  // of one pass over the data
-  /// Fills tokens and targets, each [n * S], of optimizer step `step_index` (from 0). `positions`: the same
+  /// Fills tokens and targets, each [n * S], of optimizer step `step_index` (from 0). `starts`: the same
   /// size, or empty; see data::Samples::read().
   void fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
-            std::span<std::int32_t> positions = {}) const;
+            std::span<std::int32_t> starts = {}) const;
 
  private:
   const data::Samples& samples_;
@@ -32,9 +32,9 @@ class EvalBatches {
  public:
   EvalBatches(const data::Samples& samples, std::uint32_t seq_len, std::uint32_t micro_batch);
   /// Fills the batch that begins with sample `first`; returns its number of sequences, 0 after the last
-  /// sample.
-  std::uint32_t fill(std::uint64_t first, std::span<std::int32_t> tokens,
-                     std::span<std::int32_t> targets) const;
+  /// sample. `starts`: as in Batches::fill().
+  std::uint32_t fill(std::uint64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+                     std::span<std::int32_t> starts = {}) const;
 
  private:
   const data::Samples& samples_;

@@ -27,14 +27,17 @@ bool same_bits(double a, double b) {
 
 }  // namespace
 
-/// Shape of the buffer [2, tokens_per_step]: the first half holds tokens, the second half targets shifted by
-/// one. Filled from the index and the offset alone, so a resumed run reads the same data.
+/// Shape of the buffer [2 or 3, tokens_per_step]: tokens, targets shifted by one, and where several documents
+/// share a sequence their starts. Filled from the index and the offset alone, so a resumed run reads the same
+/// data.
 plugin::StepInput TrainingRun::fill_batch(std::uint64_t step_index) {
   const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
   const std::uint64_t tokens = config_.run.tokens_per_step();
-  assert(ids.size() >= 2 * tokens);
-  batches_->fill(step_index + batch_offset_, ids.first(tokens), ids.subspan(tokens, tokens));
+  assert(ids.size() == planning::ids_per_token(config_.run) * tokens);
+  const std::span<std::int32_t> starts = ids.subspan(2 * tokens);  // empty without documents
+  batches_->fill(step_index + batch_offset_, ids.first(tokens), ids.subspan(tokens, tokens), starts);
   plugin::StepInput in;
+  in.starts = starts;
   in.tokens = ids.first(tokens);
   in.targets = ids.subspan(tokens, tokens);
   in.batch = config_.run.accumulate * config_.run.micro_batch;

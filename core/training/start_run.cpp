@@ -110,6 +110,11 @@ bool TrainingRun::open_output() {
   }
   if (folder.dir != named && !resumes_)
     report(fmt::format("{} has a finished run; training into {}", escaped(named.string(), 4096), shown));
+  std::error_code ec;
+  for (const fs::path& p : {folder.dir / "checkpoints", folder.dir / "cache", folder.dir / "lock"})
+    if (!fs::exists(p, ec)) new_files_.push_back(p);
+  for (fs::path p = folder.dir; !p.empty() && !fs::exists(p, ec); p = p.parent_path())
+    new_files_.push_back(p);
   checkpoint::make_directories(folder.dir);
   lock_.emplace(folder.dir);
   if (const std::optional<std::string> cause = cause_of_last_end(folder.dir)) report("note: " + *cause);
@@ -126,6 +131,18 @@ bool TrainingRun::open_output() {
       folder.dir, checked_add(checked_mul(most - present, planning::state_bytes(config_)), model),
       fmt::format("the run, with up to {} checkpoints and the model,", most));
   return true;
+}
+
+/// Data that is refused leaves nothing behind: the files that this run has created in the folder of the run,
+/// and the folders, where nothing else is in them. The lock is held until it is removed.
+void TrainingRun::remove_new_files() {
+  std::error_code ec;  // the reason of the refusal is what is reported
+  for (const fs::path& p : new_files_)
+    if (p.parent_path() == config_.output.dir)
+      fs::remove_all(p, ec);
+    else
+      fs::remove(p, ec);  // only if it is empty
+  lock_.reset();
 }
 
 /// Sources read on demand; nothing is in memory after this but the tokenizer.

@@ -11,8 +11,8 @@
 
 namespace trainhost::training {
 
-/// Steps of a run before the rate of matrix products is measured, in seconds: the measurement keeps every core busy for
-/// 50 ms, which is longer than many a short run.
+/// Steps of a run before the rate of matrix products is measured, in seconds: the measurement keeps every
+/// core busy for 50 ms, which is longer than many a short run.
 constexpr double kLeastSeconds = 0.5;
 
 // 6 FLOPs per matrix parameter and token, 4 if it is frozen (no gradient of the weight; the adapters

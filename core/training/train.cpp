@@ -30,7 +30,12 @@ Exit TrainingRun::run() {
   StopSignals::set_consequence("stopping before the first step");
   StopSignals::set_loss("nothing: no step was computed");
   try {
-    open_data();
+    try {
+      open_data();
+    } catch (const Error&) {
+      remove_new_files();
+      throw;
+    }
     if (StopSignals::received()) return stop_before_first_step();
     create_session();
   } catch (const data::Cancelled&) {

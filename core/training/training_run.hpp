@@ -59,6 +59,7 @@ class TrainingRun {
   void plan();
   bool open_output();  // false: --resume=auto, and the run is finished
   void open_data();
+  void remove_new_files();
   std::uint64_t steps_of_epochs(double epochs, const char* key) const;
   void set_steps();
   void create_session();
@@ -120,6 +121,7 @@ class TrainingRun {
   planning::PlanResult plan_;        // of the estimators, as printed
   planning::Estimate trainer_plan_;  // of the trainer, with the host's own buffers
 
+  std::vector<std::filesystem::path> new_files_;  // that open_output() creates: files first, then folders
   std::optional<checkpoint::DirectoryLock> lock_;
   std::optional<checkpoint::Store> store_;
   std::unique_ptr<data::Tokenizer> tokenizer_;

@@ -24,12 +24,15 @@ void TrainingRun::evaluate() {
   assert(ids.size() >= 2 * batch_tokens);
   double sum = 0;
   std::uint64_t tokens = 0, first_sample = 0;
-  while (const std::uint32_t sequences =
-             batches.fill(first_sample, ids.first(batch_tokens), ids.subspan(batch_tokens, batch_tokens))) {
+  const std::span<std::int32_t> starts =
+      config_.run.document_mask ? ids.subspan(2 * batch_tokens, batch_tokens) : ids.first(0);
+  while (const std::uint32_t sequences = batches.fill(first_sample, ids.first(batch_tokens),
+                                                      ids.subspan(batch_tokens, batch_tokens), starts)) {
     if (StopSignals::received()) return;
     plugin::StepInput in;
     in.tokens = ids.first(std::size_t{sequences} * config_.run.seq_len);
     in.targets = ids.subspan(batch_tokens, std::size_t{sequences} * config_.run.seq_len);
+    if (!starts.empty()) in.starts = starts.first(in.tokens.size());
     in.batch = sequences;
     in.seq = config_.run.seq_len;
     plugin::StepResult r;

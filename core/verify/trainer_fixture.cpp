@@ -78,7 +78,7 @@ TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, co
     throw CheckSkipped(fmt::format("{}: {}", o.reference ? "cpu" : context.trainers.backend(), e.full()));
   }
   initialise_weights(*session_, c_, o.from);
-  ids_.resize(2 * c_.run.tokens_per_step());
+  ids_.resize(planning::ids_per_token(c_.run) * c_.run.tokens_per_step());
 }
 
 // sequences: of this call; an evaluation uses the first micro-batch of the step's batch, so that it sees data
@@ -86,10 +86,17 @@ TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, co
 plugin::StepInput TrainerFixture::input(std::uint64_t t, double lr, std::uint32_t sequences) {
   const std::uint64_t all = c_.run.tokens_per_step(), used = std::uint64_t{sequences} * c_.run.seq_len;
   const std::span<std::int32_t> ids(ids_);
-  assert(used <= all && ids.size() == 2 * all);
+  assert(used <= all && ids.size() == planning::ids_per_token(c_.run) * all);
   // The whole batch is always made: batches_ gives the same ids for a step, however much of them is used.
-  batches_(t, ids.first(all), ids.subspan(all));
+  batches_(t, ids.first(all), ids.subspan(all, all));
   plugin::StepInput in;
+  // With several documents per sequence, the ids are cut into documents of a third of it.
+  const std::span<std::int32_t> starts = ids.subspan(2 * all);
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const auto at = static_cast<std::uint32_t>(i % c_.run.seq_len), length = (c_.run.seq_len + 2) / 3;
+    starts[i] = static_cast<std::int32_t>(at / length * length);
+  }
+  if (!starts.empty()) in.starts = starts.first(used);
   in.tokens = ids.first(used);
   in.targets = ids.subspan(all, used);
   in.batch = sequences;

@@ -71,8 +71,10 @@ void print_training(std::ostream& to, tp::Trainer& t) {
     targets[static_cast<std::size_t>(i)] = (i + 1) * 7 % 100;
   for (std::uint64_t step = 0; step < 3; ++step) {
     char line[64];
-    std::snprintf(line, sizeof line, "  step %d: loss %.5f\n", static_cast<int>(step),
-                  s->step({tokens, targets, 2, 8, 0.01, step}).loss);
+    std::snprintf(
+        line, sizeof line, "  step %d: loss %.5f\n", static_cast<int>(step),
+        s->step({.tokens = tokens, .targets = targets, .batch = 2, .seq = 8, .lr = 0.01, .step_index = step})
+            .loss);
     to << line;
   }
   std::uint64_t tensors = 0, elements = 0;

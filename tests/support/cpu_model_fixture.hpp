@@ -59,16 +59,18 @@ class CpuModelFixture {
     return out;
   }
   executor::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr,
-                                std::uint64_t index) {
+                                std::uint64_t index, const reference::Ids& starts = {}) {
     executor::UpdateResult out;
-    if (walker->update({ids.data(), targets.data(), lr, index}, nullptr, out) != executor::Outcome::kDone)
+    const std::int32_t* at = starts.empty() ? nullptr : starts.data();
+    if (walker->update({ids.data(), targets.data(), lr, index, at}, nullptr, out) != executor::Outcome::kDone)
       throw std::runtime_error("the update was not applied");
     return out;
   }
-  executor::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets) {
+  executor::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets,
+                                  const reference::Ids& starts = {}) {
     executor::UpdateResult out;
-    walker->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len),
-                     nullptr, out);
+    walker->evaluate(ids.data(), targets.data(), starts.empty() ? nullptr : starts.data(),
+                     static_cast<std::uint32_t>(ids.size() / program.run.seq_len), nullptr, out);
     return out;
   }
   std::vector<float> next(std::int32_t token, std::uint32_t position) {

@@ -148,11 +148,13 @@ class PluginSession {
     check(plugin_.trainer->init(instance_, seed, &e), e);
   }
   th_step_out step(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets, double lr,
-                   std::uint64_t index, std::uint32_t flags = 0) {
+                   std::uint64_t index, std::uint32_t flags = 0,
+                   const std::vector<std::int32_t>& starts = {}) {
     th_step s{};
     s.struct_size = sizeof s, s.flags = flags, s.seq = seq_,
     s.batch = static_cast<std::uint32_t>(ids.size() / seq_);
     s.tokens = ids.data(), s.targets = targets.data(), s.lr = lr, s.step_index = index;
+    s.starts = starts.empty() ? nullptr : starts.data();
     th_step_out out{};
     out.struct_size = sizeof out;
     th_error e = empty_error();

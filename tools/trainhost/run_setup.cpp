@@ -6,9 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "core/base/text.hpp"
+#include "core/data/documents.hpp"
+#include "core/data/record_tools.hpp"
 #include "core/framework_files/read_files.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/resolve_run.hpp"
@@ -119,9 +123,43 @@ static runfile::RunConfig load_run_or_model(const CommonArguments& a,
   return c;
 }
 
+/// data.seq_len of fine-tuning on records, where it is not given: the longest record, rounded up to a
+/// multiple of 16, at most 2,048 tokens and what the model is designed for. Longer ones are truncated, and
+/// counted when the data is opened. Nullopt for any other run.
+static std::optional<runfile::Override> seq_len_of_records(const runfile::RunConfig& c, bool quiet) {
+  constexpr std::uint64_t kMost = 2048, kMultiple = 16;
+  const bool assumed =
+      std::any_of(c.assumed.begin(), c.assumed.end(), [](const auto& a) { return a.key == "data.seq_len"; });
+  const bool records =
+      !c.data.train.empty() && std::all_of(c.data.train.begin(), c.data.train.end(), data::is_record_file);
+  if (!assumed || !records || c.given.count("model.path") == 0 || !c.framework.empty()) return std::nullopt;
+  const std::uint64_t most = c.model.max_positions ? std::min(kMost, c.model.max_positions) : kMost;
+  const data::OpenOptions o = planning::open_options(c);
+  // The last token of a document is a target only, so a sequence holds one token more than its length.
+  const data::LongestRecord longest =
+      data::longest_record({.files = o.train, .tokenizer = o.tokenizer, .records = o.records}, most + 2);
+  const std::uint64_t inputs = std::max<std::uint64_t>(longest.tokens, 2) - 1;
+  const std::uint64_t seq_len = std::min(most, (inputs + kMultiple - 1) / kMultiple * kMultiple);
+  // Once per process: a search loads the run many times.
+  static std::uint64_t reported = 0;
+  if (!quiet && std::exchange(reported, seq_len) != seq_len)
+    write_stderr(
+        longest.tokens > most + 1
+            ? fmt::format("data.seq_len = {}: there are longer records (data.seq_len sets another limit)\n",
+                          seq_len)
+            : fmt::format("data.seq_len = {}: the longest of {} records has {} tokens\n", seq_len,
+                          format_count(longest.records), format_count(longest.tokens)));
+  return runfile::Override{"data.seq_len", std::to_string(seq_len), "length of the longest record"};
+}
+
 runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more,
                                const std::set<std::string>& open) {
   runfile::RunConfig c = load_run_or_model(a, more, open);
+  if (const auto seq_len = open.contains("data.seq_len") ? std::nullopt : seq_len_of_records(c, a.quiet)) {
+    std::vector<runfile::Override> all = more;
+    all.push_back(*seq_len);
+    c = load_run_or_model(a, all, open);
+  }
   planning::adopt_vocabulary(c);
   return c;
 }

@@ -23,11 +23,19 @@ struct Shape {
   std::uint32_t
       ld_scores;  // between rows of a score tile; not a multiple of 512 bytes, to avoid equal cache sets
   float scale;
+  const std::int32_t* starts;  // of one sequence, by query: the first key of its document; null: one document
   std::uint32_t group() const { return heads / kv_heads; }
-  // First key of the first tile that the query at q0 attends to.
+  // First key of the first tile that the query at q0, or any later one, attends to. Tiles before it are
+  // skipped: a document costs as much as in a sequence of its own, apart from the ends of tiles.
   std::uint32_t first_key(std::uint32_t q0) const {
-    if (!window || q0 + 1 <= window) return 0;
-    return (q0 + 1 - window) / tile_k * tile_k;
+    std::uint32_t first = window && q0 + 1 > window ? q0 + 1 - window : 0;
+    if (starts) first = std::max(first, static_cast<std::uint32_t>(starts[q0]));
+    return first / tile_k * tile_k;
+  }
+  Shape of_sequence(const std::int32_t* all_starts, std::uint64_t row0) const {
+    Shape s = *this;
+    s.starts = all_starts ? all_starts + row0 : nullptr;
+    return s;
   }
 };
 
@@ -89,7 +97,7 @@ void over_queries(const Shape& s, std::uint32_t q_begin, std::uint32_t q_end, st
 }
 
 AttentionTile mask(const Shape& s, const Tile& t) {
-  return {t.rows, t.cols, s.ld_scores, t.q0, t.k0, s.window, s.scale};
+  return {t.rows, t.cols, s.ld_scores, t.q0, t.k0, s.window, s.scale, s.starts ? s.starts + t.q0 : nullptr};
 }
 
 // Attention of the queries [q_begin, q_end) of one head. q, k, v, o and lse point at the head's elements in
@@ -159,24 +167,26 @@ void run_attention(OpContext& ctx, const step::Op& op) {
         const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
         const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
         const float* base = qkv + row0 * s.ld;
-        forward_block(ctx.kernels, s, thread_buffers(ctx, s, op[attention::kScratch], worker),
-                      base + head * s.d, base + (s.heads + kv) * s.d,
-                      base + (s.heads + s.kv_heads + kv) * s.d, q_begin, std::min(q_begin + block, s.seq),
-                      o + row0 * ldo + head * s.d, ldo, lse + row0 * s.heads + head);
+        forward_block(ctx.kernels, s.of_sequence(ctx.step.starts, row0),
+                      thread_buffers(ctx, s, op[attention::kScratch], worker), base + head * s.d,
+                      base + (s.heads + kv) * s.d, base + (s.heads + s.kv_heads + kv) * s.d, q_begin,
+                      std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
+                      lse + row0 * s.heads + head);
       });
 }
 
 // Task: one key/value head of one sequence with all query heads that share it, in order, so that dk and dv
 // have one writer.
 void run_attention_bwd(OpContext& ctx, const step::Op& op) {
-  const Shape s = shape(ctx, op);
+  const Shape all = shape(ctx, op);
   const float *d_o = ctx.f32(op[attention_bwd::kDO]), *o = ctx.f32(op[attention_bwd::kO]),
               *lse = ctx.f32(op[attention_bwd::kLse]), *qkv = ctx.f32(op[attention_bwd::kQkv]);
   float* dqkv = ctx.f32(op[attention_bwd::kDQkv]);
-  const std::uint64_t sequences = ctx.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
+  const std::uint64_t sequences = ctx.step.rows / all.seq, ldo = std::uint64_t{all.heads} * all.d;
   ctx.pool.run(
-      static_cast<std::uint32_t>(sequences * s.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
-        const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
+      static_cast<std::uint32_t>(sequences * all.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
+        const std::uint64_t row0 = std::uint64_t{i / all.kv_heads} * all.seq, kv = i % all.kv_heads;
+        const Shape s = all.of_sequence(ctx.step.starts, row0);
         const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
                             at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
         const ThreadBuffers d = thread_buffers(ctx, s, op[attention_bwd::kScratch], worker);

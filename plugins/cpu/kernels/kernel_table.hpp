@@ -15,6 +15,8 @@ struct AttentionTile {
   std::uint32_t q0, k0;      // positions of the tile's first row and column
   std::uint32_t window;      // keys per query, its own position included; 0 = all up to it
   float scale;               // 1/sqrt(D)
+  // Of row i: the first key of its document; null: all keys are of one document.
+  const std::int32_t* starts = nullptr;
 };
 
 /// Constants of one AdamW update, the same for every element.

@@ -3,10 +3,12 @@
 // shapes and meanings.
 #pragma once
 
-// Columns [lo, hi) of row i that its query attends to: keys up to its own position, at most `window` of them.
+// Columns [lo, hi) of row i that its query attends to: keys up to its own position, at most `window` of them,
+// none before its document.
 TH_INLINE void visible(const AttentionTile& t, std::uint32_t i, std::uint32_t& lo, std::uint32_t& hi) {
   std::int64_t q = std::int64_t{t.q0} + i;
   std::int64_t last = q - t.k0 + 1, first = t.window ? q - t.window + 1 - t.k0 : 0;
+  if (t.starts && t.starts[i] - std::int64_t{t.k0} > first) first = t.starts[i] - std::int64_t{t.k0};
   last = last < 0 ? 0 : last > t.cols ? t.cols : last;
   first = first < 0 ? 0 : first > last ? last : first;
   lo = static_cast<std::uint32_t>(first);

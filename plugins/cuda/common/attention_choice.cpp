@@ -44,6 +44,7 @@ Attention choose_attention(const ModelSpec& model, const RunSpec& run, const cha
 }
 
 std::string cudnn_limit(const ModelSpec& m, const RunSpec& r) {
+  if (r.document_mask) return "cuDNN attention does not keep packed records apart";
   if (r.compute != DType::kBF16) return "cuDNN attention needs train.precision = \"bf16\"";
   if (m.head_dim % 8 != 0 || m.head_dim > 128)
     return "head_dim = " + std::to_string(m.head_dim) + ": cuDNN attention needs a multiple of 8 up to 128";

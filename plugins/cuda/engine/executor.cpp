@@ -205,7 +205,7 @@ void Executor::set_inputs(const UpdateInput& in, std::uint64_t counted) {
   s[step::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
   if (host_scalars_ != step::kNoBuffer)
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
-  inputs_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
+  inputs_.fill(in.tokens, in.targets, in.starts, r.accumulate, r.tokens_per_micro_batch());
 }
 
 Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
@@ -238,8 +238,8 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
 
 // ---- evaluation and generation
 
-Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
-                           UpdateResult& out) {
+Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets,
+                           const std::int32_t* starts, std::uint32_t sequences, UpdateResult& out) {
   const std::uint64_t given = std::uint64_t{sequences} * program_.run.seq_len,
                       rows = program_.run.tokens_per_micro_batch();
   out.counted = counted_targets(targets, given);
@@ -247,7 +247,7 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
   std::fill(inputs_.up(), inputs_.up() + step::kScalarCount, 0.0);
   // The device computes a whole micro-batch in any case: products of fewer rows would be other shapes, whose
   // algorithms were not chosen and whose code was not loaded before the memory of the plan was allocated.
-  inputs_.fill(tokens, targets, 1, given);
+  inputs_.fill(tokens, targets, starts, 1, given);
   inputs_.send_scalars(kernels_);
   ctx_.step = {rows, 0, 0, true, 0};
   inputs_.send(kernels_, 0, rows, 0);

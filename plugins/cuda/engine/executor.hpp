@@ -44,8 +44,8 @@ class Executor {
   /// that is not finite comes from (core/executor/nonfinite.hpp). Changes gradients only.
   std::string find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled);
   /// Mean loss over the counted targets of `sequences` <= micro_batch sequences. Changes no weight.
-  Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
-                   UpdateResult& out);
+  Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, const std::int32_t* starts,
+                   std::uint32_t sequences, UpdateResult& out);
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 

@@ -159,9 +159,9 @@ void Instance::step(const th_step& in, th_step_out& out) {
   UpdateResult result;
   Outcome outcome = Outcome::kCancelled;
   const bool evaluate = in.flags & TH_STEP_EVALUATE;
-  const UpdateInput update{in.tokens, in.targets, in.lr, in.step_index};
+  const UpdateInput update{in.tokens, in.targets, in.lr, in.step_index, in.starts};
   if (!cancelled())
-    outcome = evaluate ? executor_.evaluate(in.tokens, in.targets, in.batch, result)
+    outcome = evaluate ? executor_.evaluate(in.tokens, in.targets, in.starts, in.batch, result)
                        : executor_.update(update, cancelled, result);
   out.wall_ns = ns_since(start);
   out.device_ns = executor_.counters().compute_ns - compute_before;

@@ -121,13 +121,15 @@ void queue_attention(OpContext& ctx, const step::Op& op) {
   assert(op.kind == OpKind::kAttentionStep ? ctx.step.rows == 1 : ctx.step.rows % seq == 0);
   // Micro-batches consist of whole sequences. Generation attends from one token to a cache of up to `seq`
   // rows. The window may differ from layer to layer.
-  const AttentionShape s{
-      op.kind == OpKind::kAttentionStep ? 1 : static_cast<std::uint32_t>(ctx.step.rows / seq),
-      seq,
-      m.heads,
-      m.kv_heads,
-      m.head_dim,
-      m.window(static_cast<std::uint32_t>(op.layer))};
+  AttentionShape s{op.kind == OpKind::kAttentionStep ? 1 : static_cast<std::uint32_t>(ctx.step.rows / seq),
+                   seq,
+                   m.heads,
+                   m.kv_heads,
+                   m.head_dim,
+                   m.window(static_cast<std::uint32_t>(op.layer))};
+  if (ctx.program.run.document_mask && op.kind != OpKind::kAttentionStep)
+    s.starts = ctx.get<std::int32_t>(
+        op[op.kind == OpKind::kAttention ? attention::kStarts : attention_bwd::kStarts]);
   // Ignored by bf16 runs, whose products always use the tensor cores where the head size permits.
   const F32Products products = ctx.tf32() ? F32Products::kTf32 : F32Products::kExact;
   const auto in = [&](step::In k) { return ctx.get<T>(op[k]); };

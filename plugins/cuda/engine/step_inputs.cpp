@@ -1,6 +1,6 @@
 // Fills and sends the inputs of a step. Layout of the buffer: scalars to the device | scalars from the device
-// | ids, targets and order of each micro-batch. Weights are not sent here: checkpoint_tensors.cpp. See
-// step_inputs.hpp.
+// | ids, targets, order and starts of each micro-batch. Weights are not sent here: checkpoint_tensors.cpp.
+// See step_inputs.hpp.
 #include "plugins/cuda/engine/step_inputs.hpp"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/step/buffer_names.hpp"
+#include "core/step/scratch_sizes.hpp"
 #include "plugins/cuda/engine/cuda_errors.hpp"
 
 namespace trainhost::cuda {
@@ -25,8 +26,10 @@ StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
       ids_(program.find(step::role::kIds)),
       targets_(program.find(step::role::kTargets)),
       order_(program.find(step::role::kOrder)),
+      starts_(program.find(step::role::kStarts)),
       token_(program.find(step::role::kIds, -1, step::kOfGenerate)),
       scalars_(program.find(step::role::kScalars)),
+      fed_(step::fed_per_token(program.run)),
       count_(program.model.vocab + 1) {
   auto* buffer = arenas.get<std::byte>(program.find(step::role::kFeed));
   up_ = reinterpret_cast<double*>(buffer);
@@ -46,24 +49,30 @@ void StepInputs::sort_rows_by_id(const std::int32_t* tokens, std::uint64_t rows,
     order[count_[static_cast<std::size_t>(tokens[r])]++] = static_cast<std::int32_t>(r);
 }
 
-void StepInputs::fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
-                      std::uint64_t rows) {
+void StepInputs::fill(const std::int32_t* tokens, const std::int32_t* targets, const std::int32_t* starts,
+                      std::uint64_t micro_batches, std::uint64_t rows) {
+  assert((starts != nullptr) == (starts_ != step::kNoBuffer));
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
   assert(rows <= m && micro_batches <= program_.run.accumulate);
   for (std::uint64_t i = 0; i < micro_batches; ++i) {
-    std::int32_t* to = staged_ + i * 3 * m;
+    std::int32_t* to = staged_ + i * fed_ * m;
     std::memcpy(to, tokens + i * m, rows * sizeof(std::int32_t));
     std::memcpy(to + m, targets + i * m, rows * sizeof(std::int32_t));
     std::fill(to + rows, to + m, 0), std::fill(to + m + rows, to + 2 * m, kNotCounted);
     sort_rows_by_id(to, m, to + 2 * m);
+    if (!starts) continue;
+    std::memcpy(to + 3 * m, starts + i * m, rows * sizeof(std::int32_t));
+    for (std::uint64_t r = rows; r < m; ++r)
+      to[3 * m + r] = static_cast<std::int32_t>(r % program_.run.seq_len);
   }
 }
 
 void StepInputs::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows,
                       std::uint32_t instance) const {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
-  const std::int32_t* from = staged_ + micro * 3 * m;
-  for (step::BufferId b : {ids_, targets_, order_}) {
+  const std::int32_t* from = staged_ + micro * fed_ * m;
+  for (step::BufferId b : {ids_, targets_, order_, starts_}) {
+    if (b == step::kNoBuffer) continue;  // starts, the last
     check(cudaMemcpyAsync(arenas_.at(b, instance), from, rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                           stream),
           kSending);
@@ -73,7 +82,7 @@ void StepInputs::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t ro
 
 host::Step StepInputs::host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
-  const std::int32_t* ids = staged_ + micro * 3 * m;
+  const std::int32_t* ids = staged_ + micro * fed_ * m;
   return {ids + first, ids + m + first, first, rows, micro == 0};
 }
 

@@ -20,8 +20,10 @@ class StepInputs {
   /// Stores the ids of a whole update, or of one evaluation (micro_batches = 1), and sorts the rows of each
   /// micro-batch by id. rows: of each micro-batch, at most the planned tokens; the others get token 0 and a
   /// target that is not counted. No copy from the buffer may be pending.
-  void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
-            std::uint64_t rows);
+  /// starts: of the documents, null unless the run has several per sequence; the other rows are a document
+  /// each.
+  void fill(const std::int32_t* tokens, const std::int32_t* targets, const std::int32_t* starts,
+            std::uint64_t micro_batches, std::uint64_t rows);
   /// Arguments of a host operation that processes rows [first, first + rows) of a micro-batch.
   host::Step host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const;
   /// Queues the copies of one micro-batch's ids, targets and order to the device. instance: of the ring
@@ -42,8 +44,9 @@ class StepInputs {
 
   const step::Program& program_;
   const Arenas& arenas_;
-  step::BufferId ids_, targets_, order_, token_, scalars_;
-  std::int32_t* staged_;              // [accumulate][ids | targets | order][tokens of a micro-batch]
+  step::BufferId ids_, targets_, order_, starts_, token_, scalars_;
+  std::int32_t* staged_;              // [accumulate][ids | targets | order | starts][tokens of a micro-batch]
+  const std::uint64_t fed_;           // numbers per token: 3, or 4 with starts
   double *up_, *back_;                // [kScalarCount] each, in front of staged_
   std::vector<std::uint32_t> count_;  // [vocab + 1], scratch of the counting sort
 };

@@ -1,4 +1,4 @@
-// Shared by the attention kernels: addresses of the heads in a row of qkv, the causal and window mask, and
+// Shared by the attention kernels: addresses of the heads in a row of qkv, the mask of scores, and
 // the two implementations that attention.cu selects from: `plain` (any head size, f32 FMA) and `mma` (tensor
 // cores, the head sizes of mma_supports()). Contains no kernel.
 #pragma once
@@ -38,28 +38,60 @@ __device__ __forceinline__ HeadView<T> head_view(const AttentionShape& s, const 
   return view;
 }
 
-/// True if the query attends to the key: causal, and within the window if there is one. Positions in the
-/// sequence.
-__device__ __forceinline__ bool visible(const AttentionShape& s, int query, int key) {
-  return key <= query && (s.window == 0 || query - key < static_cast<int>(s.window));
-}
-/// The first key that any of the queries from query0 on attends to. A tile of queries [query0, query1)
-/// attends to keys in [first_key, min(query1, seq)).
-__device__ __forceinline__ int first_key(const AttentionShape& s, int query0) {
-  const int window = static_cast<int>(s.window);
-  return window != 0 && query0 >= window ? query0 - window + 1 : 0;
-}
-/// End of the queries that attend to any of the keys [key0, key1): they are [key0, end_query).
-__device__ __forceinline__ int end_query(const AttentionShape& s, int key1) {
-  const int seq = static_cast<int>(s.seq), window = static_cast<int>(s.window);
-  return window != 0 && window < seq - key1 + 1 ? key1 + window - 1 : seq;
-}
-/// True if every query of [query0, query1) attends to every key of [key0, key1): the tile of scores needs no
-/// mask.
-__device__ __forceinline__ bool all_visible(const AttentionShape& s, int query0, int query1, int key0,
-                                            int key1) {
-  return key1 - 1 <= query0 && (s.window == 0 || query1 - 1 - key0 < static_cast<int>(s.window));
-}
+/// The mask of one sequence: causal, within the window if there is one, and within documents if the sequence
+/// has several. Queries and keys are positions in the sequence; a query behind its end counts as the last
+/// one.
+struct Mask {
+  const AttentionShape& s;
+  unsigned sequence;
+
+  /// The first key of the query's document. Only if s.starts is set.
+  __device__ __forceinline__ int start(int query) const {
+    const int last = static_cast<int>(s.seq) - 1;
+    return s.starts[static_cast<std::size_t>(sequence) * s.seq +
+                    static_cast<unsigned>(query < last ? query : last)];
+  }
+  __device__ __forceinline__ bool visible(int query, int key) const {
+    return key <= query && (s.window == 0 || query - key < static_cast<int>(s.window)) &&
+           (s.starts == nullptr || key >= start(query));
+  }
+  /// The first key that any of the queries from query0 on attends to. A tile of queries [query0, query1)
+  /// attends to keys in [first_key, min(query1, seq)).
+  __device__ __forceinline__ int first_key(int query0) const {
+    const int window = static_cast<int>(s.window);
+    const int first = window != 0 && query0 >= window ? query0 - window + 1 : 0;
+    if (s.starts == nullptr) return first;
+    const int of_document = start(query0);
+    return of_document > first ? of_document : first;
+  }
+  /// End of the queries that attend to any of the keys [key0, key1): they are [key0, end_query).
+  __device__ __forceinline__ int end_query(int key1) const {
+    const int seq = static_cast<int>(s.seq), window = static_cast<int>(s.window);
+    int end = window != 0 && window < seq - key1 + 1 ? key1 + window - 1 : seq;
+    if (s.starts == nullptr) return end;
+    // Starts do not decrease: a binary search for the first document behind the keys.
+    int from = key1;
+    while (from < end) {
+      const int middle = (from + end) / 2;
+      if (start(middle) < key1)
+        from = middle + 1;
+      else
+        end = middle;
+    }
+    return from;
+  }
+  /// True if a query of [query0, ...) can attend to a key below key1: false lets a warp skip the tile.
+  __device__ __forceinline__ bool reaches(int query0, int key1) const {
+    return (s.window == 0 || query0 - (key1 - 1) < static_cast<int>(s.window)) &&
+           (s.starts == nullptr || start(query0) < key1);
+  }
+  /// True if every query of [query0, query1) attends to every key of [key0, key1): the tile of scores needs
+  /// no mask.
+  __device__ __forceinline__ bool all_visible(int query0, int query1, int key0, int key1) const {
+    return key1 - 1 <= query0 && (s.window == 0 || query1 - 1 - key0 < static_cast<int>(s.window)) &&
+           (s.starts == nullptr || start(query1 - 1) <= key0);
+  }
+};
 
 /// Number of tiles that cover n elements.
 inline unsigned tiles(unsigned n, unsigned tile) { return (n + tile - 1) / tile; }

@@ -58,9 +58,10 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
   // in order.
   const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
                  first_head = blockIdx.x % s.kv_heads * group;
+  const Mask mask{s, sequence};
   const int key0 = static_cast<int>(blockIdx.y) * Shape::kOwn,
             key_end = key0 + Shape::kOwn < seq ? key0 + Shape::kOwn : seq;
-  const int stop = end_query(s, key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0,
+  const int stop = mask.end_query(key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0,
             mine_end = mine + 16 * kM;
   const HeadView<T> first = head_view(s, qkv, sequence, first_head);  // k and v are shared by the group
 
@@ -111,22 +112,22 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
       next_value = load_row_value(next_member, next_query0);
     }
 
-    const bool in_window = s.window == 0 || query0 - (mine_end - 1) < static_cast<int>(s.window);
-    if (mine < seq && query0 + kQueries > mine && in_window) {
+    if (mine < seq && query0 + kQueries > mine && mask.reaches(query0, mine_end)) {
       const unsigned char* q = stages + stage * Shape::kStageBytes;
       const unsigned char* g = q + Shape::kOtherBytes;
       const float* lse2 = reinterpret_cast<const float*>(g + Shape::kOtherBytes);
       float p[kM][kN][4], ds[kM][kN][4];  // scores, then weights; dO v, then gradient of the scores
       rows_times_rows(p, keys, q);
       if constexpr (kKeys) rows_times_rows(ds, values, g);
-      if (!all_visible(s, query0, query0 + kQueries, mine, mine_end)) {
+      if (!mask.all_visible(query0, query0 + kQueries, mine, mine_end)) {
 #pragma unroll
         for (int m = 0; m < kM; ++m)
 #pragma unroll
           for (int n = 0; n < kN; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-              if (!visible(s, query0 + 8 * n + at.col(i), mine + 16 * m + at.row(i))) p[m][n][i] = -INFINITY;
+              if (!mask.visible(query0 + 8 * n + at.col(i), mine + 16 * m + at.row(i)))
+                p[m][n][i] = -INFINITY;
       }
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
@@ -189,6 +190,7 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
   unsigned char* stages = g + Shape::kOwnBytes;
 
   const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
+  const Mask mask{s, blockIdx.x / s.heads};
   const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kOwn;
   const int stop = query0 + Shape::kOwn < seq ? query0 + Shape::kOwn : seq;
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     cp_async_commit();
   };
 
-  int key0 = first_key(s, query0) / kKeys * kKeys, stage = 0;
+  int key0 = mask.first_key(query0) / kKeys * kKeys, stage = 0;
   copy_rows<T, D, Shape::kOwn, kWarps>(q, view.q, view.ld, query0, seq);
   copy_rows<T, D, Shape::kOwn, kWarps>(g, d_o + view.o_at, view.o_ld, query0, seq);
   copy_keys(key0, stage);
@@ -229,7 +231,7 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     cp_async_wait<0>();
     __syncthreads();  // as in mma_dkv_kernel
     if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
-    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine))
+    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= mask.first_key(mine))
       continue;  // the whole tile is masked for this warp
     const unsigned char* k = stages + 2 * stage * Shape::kOtherBytes;
     const unsigned char* v = k + Shape::kOtherBytes;
@@ -237,14 +239,14 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     float p[kM][kN][4], ds[kM][kN][4];
     rows_times_rows(p, queries, k);
     rows_times_rows(ds, gradients, v);
-    if (!all_visible(s, mine, mine_end, key0, key0 + kKeys)) {
+    if (!mask.all_visible(mine, mine_end, key0, key0 + kKeys)) {
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll
         for (int n = 0; n < kN; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            if (!visible(s, mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) p[m][n][i] = -INFINITY;
+            if (!mask.visible(mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) p[m][n][i] = -INFINITY;
     }
 #pragma unroll
     for (int m = 0; m < kM; ++m)

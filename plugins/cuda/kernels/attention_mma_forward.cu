@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
   // Grid x: sequences and heads; y: tiles of queries in reverse. The last tile has the most keys, so it is
   // started first, and the short ones fill the remaining SMs at the end.
   const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
+  const Mask mask{s, blockIdx.x / s.heads};
   const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
   const int stop = query0 + Shape::kQueries < seq ? query0 + Shape::kQueries : seq;
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0,
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     cp_async_commit();
   };
 
-  int key0 = first_key(s, query0) / kKeys * kKeys, stage = 0;
+  int key0 = mask.first_key(query0) / kKeys * kKeys, stage = 0;
   copy_rows<T, D, Shape::kQueries, kWarps>(q, view.q, view.ld, query0, seq);
   copy_keys(key0, stage);
 
@@ -74,20 +75,21 @@ __global__ void __launch_bounds__(32 * kWarps, 8 / kWarps)
     // next.
     __syncthreads();
     if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
-    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine))
+    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= mask.first_key(mine))
       continue;  // the whole tile is masked for this warp
     const unsigned char* k = stages + 2 * stage * Shape::kTileBytes;
 
     float score[kM][kN][4];
     rows_times_rows(score, queries, k);
-    if (!all_visible(s, mine, mine_end, key0, key0 + kKeys)) {
+    if (!mask.all_visible(mine, mine_end, key0, key0 + kKeys)) {
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll
         for (int n = 0; n < kN; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            if (!visible(s, mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) score[m][n][i] = -INFINITY;
+            if (!mask.visible(mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i)))
+              score[m][n][i] = -INFINITY;
     }
 
 #pragma unroll

@@ -46,8 +46,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   // key/value head; the block adds them in order.
   const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
                  kv_head = blockIdx.x % s.kv_heads;
+  const Mask mask{s, sequence};
   const int key0 = static_cast<int>(blockIdx.y) * kTile,
-            stop = end_query(s, key0 + kTile < seq ? key0 + kTile : seq);
+            stop = mask.end_query(key0 + kTile < seq ? key0 + kTile : seq);
   const HeadView<T> first = head_view(s, qkv, sequence, kv_head * group);
   load_tile<kTile>(k, first.k, first.ld, key0, seq, d);
   load_tile<kTile>(v, first.v, first.ld, key0, seq, d);
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
         const std::size_t at = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
 #pragma unroll
         for (int i = 0; i < R; ++i) {
-          const bool seen = query < seq && visible(s, query, key0 + t.row(i));
+          const bool seen = query < seq && mask.visible(query, key0 + t.row(i));
           const Probability w = probability(seen, score[i][j], scale, lse[at], d_p[i][j], delta[at]);
           p[t.row(i) * (kTile + 1) + t.col(j)] = w.p;
           ds[t.row(i) * (kTile + 1) + t.col(j)] = w.ds;
@@ -111,6 +112,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   float* ds = g + kTile * plain_pitch(d);
 
   const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
+  const Mask mask{s, blockIdx.x / s.heads};
   const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int last_key = query0 + kTile < seq ? query0 + kTile : seq;
   load_tile<kTile>(q, view.q, view.ld, query0, seq, d);
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     row_delta[i] = delta[view.lse_at + row_at(query, s.heads)];
   }
 
-  for (int key0 = first_key(s, query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
+  for (int key0 = mask.first_key(query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
     __syncthreads();  // k, v and ds of the previous tile are no longer read
     load_tile<kTile>(k, view.k, view.ld, key0, seq, d);
     load_tile<kTile>(v, view.v, view.ld, key0, seq, d);
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     for (int i = 0; i < R; ++i)
 #pragma unroll
       for (int j = 0; j < R; ++j) {
-        const bool seen = visible(s, query0 + t.row(i), key0 + t.col(j));
+        const bool seen = mask.visible(query0 + t.row(i), key0 + t.col(j));
         ds[t.row(i) * (kTile + 1) + t.col(j)] =
             probability(seen, score[i][j], scale, row_lse[i], d_p[i][j], row_delta[i]).ds;
       }

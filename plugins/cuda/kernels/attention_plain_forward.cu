@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   // Grid x: sequences and heads; y: tiles of queries in reverse. The last tile has the most keys, so it is
   // started first, and the short ones fill the remaining SMs at the end.
   const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
+  const Mask mask{s, blockIdx.x / s.heads};
   const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int last_key = query0 + kTile < seq ? query0 + kTile : seq;
   load_tile<kTile>(q, view.q, view.ld, query0, seq, d);
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 #pragma unroll
   for (int i = 0; i < R; ++i) top[i] = -INFINITY;
 
-  for (int key0 = first_key(s, query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
+  for (int key0 = mask.first_key(query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
     __syncthreads();  // v and p of the previous tile are no longer read
     load_tile<kTile>(kv, view.k, view.ld, key0, seq, d);
     __syncthreads();
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
       float high = top[i];
 #pragma unroll
       for (int j = 0; j < R; ++j) {
-        score[i][j] = visible(s, query0 + t.row(i), key0 + t.col(j)) ? score[i][j] * scale : -INFINITY;
+        score[i][j] = mask.visible(query0 + t.row(i), key0 + t.col(j)) ? score[i][j] * scale : -INFINITY;
         high = fmaxf(high, score[i][j]);
       }
       // The 16 threads of a row are 16 neighbouring lanes.

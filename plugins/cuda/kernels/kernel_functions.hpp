@@ -165,8 +165,11 @@ cudaError_t sgd_momentum(cudaStream_t stream, const Pieces<ParamPiece<T>>& piece
 /// qkv: [sequences * seq, (heads + 2*kv_heads) * d]; a row is q heads | k heads | v heads. Causal attention
 /// inside each sequence. window: number of keys per query, its own position included; 0 = all up to it. Query
 /// head h uses key/value head h / (heads / kv_heads). Scores are scaled by 1/sqrt(d). d is at most 256.
+/// starts: [sequences * seq], for each query the first key of its document, which does not decrease within a
+/// sequence; null: a sequence is one document.
 struct AttentionShape {
   std::uint32_t sequences, seq, heads, kv_heads, d, window;
+  const std::int32_t* starts = nullptr;
   std::uint32_t width() const { return (heads + 2 * kv_heads) * d; }
 };
 /// How products of f32 operands are computed: in f32, or on the tensor cores in TF32. Products of bf16

@@ -134,6 +134,8 @@ typedef struct th_run {
                           * pattern of tensor names ('*' any text, '?' one character); the last rule that matches
                           * decides, and without a match a tensor is trained. NULL: all are trained. */
   double lora_dropout;   /* fraction of the elements of an adapter's input that is dropped in training */
+  uint32_t document_mask; /* 1: a sequence has several documents; a token attends only to its own: th_step.starts */
+  uint32_t reserved_2;
 } th_run;
 
 /* th_profile.flags. The compute type applies to matrix products only: the trainer rounds their operands when

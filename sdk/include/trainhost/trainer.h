@@ -43,6 +43,9 @@ typedef struct th_step {
   const int32_t *tokens, *targets; /* [batch, seq], values 0..vocab-1; target -100 = not counted */
   double lr;                       /* learning rate of this update */
   uint64_t step_index;             /* from 0; Adam bias correction uses step_index + 1 */
+  /* [batch, seq]: the index in the sequence of the first token of each token's document; padding counts as a
+   * document. NULL unless th_run.document_mask. Since 1.1. */
+  const int32_t* starts;
 } th_step;
 
 /* Result of step(). The caller fills it with zeros. */

@@ -290,6 +290,8 @@ pub struct th_run {
     pub reserved: u32,
     pub trainable: *const c_char,
     pub lora_dropout: f64,
+    pub document_mask: u32,
+    pub reserved_2: u32,
 }
 
 #[repr(C)]
@@ -419,6 +421,7 @@ pub struct th_step {
     pub targets: *const i32,
     pub lr: f64,
     pub step_index: u64,
+    pub starts: *const i32,
 }
 
 #[repr(C)]

@@ -58,6 +58,7 @@ RunSpec random_run(Random& r) {
   s.lora_rank = r.u32(), s.lora_targets = r.u32(), s.lora_alpha = r.positive();
   s.device_budget = r.engine(), s.host_budget = r.engine();
   s.trainable = r.word(100), s.memory.lora_dropout = r.coin() ? 0 : r.positive();
+  s.document_mask = r.coin();
   return s;
 }
 

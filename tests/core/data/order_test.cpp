@@ -108,4 +108,55 @@ BOOST_AUTO_TEST_CASE(the_shuffled_order_is_pinned) {  // a resumed run relies on
   BOOST_TEST(o.sample(100) == 59u);
 }
 
+/// Samples without content.
+class Counted final : public Samples {
+ public:
+  explicit Counted(std::uint64_t n) : n_(n) {}
+  std::uint64_t size() const override { return n_; }
+  void read(std::uint64_t, std::span<std::int32_t>, std::span<std::int32_t>,
+            std::span<std::int32_t>) const override {}
+
+ private:
+  std::uint64_t n_;
+};
+
+std::unique_ptr<Samples> mixture(const std::vector<std::uint64_t>& sizes,
+                                 const std::vector<double>& weights) {
+  std::vector<std::unique_ptr<Samples>> sources;
+  for (const std::uint64_t n : sizes) sources.push_back(std::make_unique<Counted>(n));
+  return joined_samples(std::move(sources), weights);
+}
+
+// Compared with counting: the order is a function of the position, so a resumed run continues anywhere.
+BOOST_AUTO_TEST_CASE(mixed_sources_keep_their_shares_and_are_read_completely_before_they_repeat) {
+  const std::vector<std::uint64_t> sizes = {7, 100, 31};
+  for (const std::vector<double>& weights : {std::vector<double>{3, 1, 1}, {0.2, 0.3, 0.5}, {1, 1e-3, 1e3}})
+    for (const bool shuffled : {false, true}) {
+      const auto samples = mixture(sizes, weights);
+      const Order order = Order::of(*samples, shuffled, 1337);
+      BOOST_TEST(order.samples() == 138u);
+      std::vector<std::uint64_t> read(3);
+      std::vector<std::set<std::uint64_t>> seen(3);
+      const double sum = weights[0] + weights[1] + weights[2];
+      for (std::uint64_t p = 0; p < 5000; ++p) {
+        const std::uint64_t sample = order.sample(p);
+        const std::size_t source = sample < 7 ? 0 : sample < 107 ? 1 : 2;
+        BOOST_REQUIRE(sample < 138u);
+        BOOST_REQUIRE(seen[source].insert(sample).second);
+        if (seen[source].size() == sizes[source]) seen[source].clear();
+        ++read[source];
+        for (std::size_t i = 0; i < 3; ++i)  // never more than the number of sources off
+          BOOST_REQUIRE(
+              std::abs(static_cast<double>(read[i]) - static_cast<double>(p + 1) * weights[i] / sum) < 3.0);
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(sources_without_weights_are_one_order) {
+  const auto samples = mixture({10, 5}, {});
+  BOOST_TEST(samples->parts().empty());
+  const Order order = Order::of(*samples, true, 3), plain = Order::of_samples(15, true, 3);
+  for (std::uint64_t p = 0; p < 40; ++p) BOOST_TEST(order.sample(p) == plain.sample(p));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

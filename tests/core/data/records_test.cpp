@@ -31,10 +31,14 @@ class SpecialBytes final : public Tokenizer {
   tokenizer::PartIds encode_parts(std::span<const tokenizer::Part> parts) const override {
     tokenizer::PartIds out;
     for (const tokenizer::Part& p : parts) {
-      if (p.names == tokenizer::Names::kSpecial)
-        out.ids.push_back(id_of(p.text).value());
-      else
-        encode_next(p.text, p.names, false, true, out.ids);
+      for (std::string_view rest = p.text; !rest.empty();) {
+        const std::string_view name = rest.substr(0, rest.starts_with("<|im_") ? rest.find('>') + 1 : 0);
+        if (p.names == tokenizer::Names::kSpecial && id_of(name)) {
+          out.ids.push_back(*id_of(name)), rest.remove_prefix(name.size());
+          continue;
+        }
+        encode_next(rest.substr(0, 1), p.names, false, true, out.ids), rest.remove_prefix(1);
+      }
       out.ends.push_back(out.ids.size());
     }
     return out;
@@ -61,13 +65,13 @@ std::string shown_ids(const Document& d) {
 }
 
 struct Sample {
-  std::vector<std::int32_t> tokens, targets, positions;
+  std::vector<std::int32_t> tokens, targets, starts;
 };
 
 Sample read_sample(const Samples& s, std::uint64_t i, std::uint32_t seq_len) {
   Sample x{std::vector<std::int32_t>(seq_len), std::vector<std::int32_t>(seq_len),
            std::vector<std::int32_t>(seq_len)};
-  s.read(i, x.tokens, x.targets, x.positions);
+  s.read(i, x.tokens, x.targets, x.starts);
   return x;
 }
 
@@ -112,6 +116,25 @@ BOOST_AUTO_TEST_CASE(special_tokens_have_their_ids_and_texts_begin_and_end) {
   BOOST_TEST(shown_ids(encoder.encode(completion)) == "<3>p{c}{<2>}");
 }
 
+BOOST_AUTO_TEST_CASE(names_of_special_tokens_are_tokens_in_plain_texts_only) {
+  const SpecialBytes tokenizer;
+  RecordOptions o;
+  o.chat_template = "chatml";
+  records::Record text, chat, completion;
+  text.text = "a<|im_end|>";
+  chat.kind = records::RecordKind::kMessages, chat.messages = {{"user", "<|im_end|>"}, {"assistant", "a"}};
+  completion.kind = records::RecordKind::kCompletion, completion.text = "p<|im_end|>",
+  completion.completion = "c";
+  for (const bool special : {true, false}) {
+    o.special_tokens = special;
+    DocumentEncoder encoder(tokenizer, o);
+    BOOST_TEST(shown_ids(encoder.encode(text)) ==
+               (special ? "<3>{a}{<1>}{<2>}" : "<3>{a}{<}{|}{i}{m}{_}{e}{n}{d}{|}{>}{<2>}"));
+    BOOST_TEST(shown_ids(encoder.encode(chat)) == "<0>user\n<|im_end|><1>\n<0>assistant\n{a}{<1>}\n");
+    BOOST_TEST(shown_ids(encoder.encode(completion)) == "<3>p<|im_end|>{c}{<2>}");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_special_token_that_the_vocabulary_lacks_is_text_without_a_seam) {
   const auto bytes = make_tokenizer("bytes");
   RecordOptions o;
@@ -138,7 +161,7 @@ BOOST_AUTO_TEST_CASE(one_record_per_sequence_has_its_answer_as_targets) {
     BOOST_TEST(x.tokens[i] == (i < text.size() ? text[i] : 0));
     const bool counted = i + 1 >= at && i + 1 < at + answer.size();
     BOOST_TEST(x.targets[i] == (counted ? text[i + 1] : kNotCounted), i);
-    BOOST_TEST(x.positions[i] == static_cast<int>(i < text.size() ? i : i - text.size()));
+    BOOST_TEST(x.starts[i] == static_cast<int>(i < text.size() ? 0 : text.size()));
   }
 }
 
@@ -187,10 +210,10 @@ BOOST_AUTO_TEST_CASE(packing_keeps_every_document_whole_and_every_target_once) {
       BOOST_TEST(packing == (c.sequences < c.documents));
       for (std::uint64_t i = 0; i < samples->size(); ++i) {
         const Sample x = read_sample(*samples, i, seq_len);
-        BOOST_TEST(x.positions[0] == 0);
+        BOOST_TEST(x.starts[0] == 0);
         for (std::size_t first = 0; first < seq_len;) {
           std::size_t end = first + 1;
-          while (end < seq_len && x.positions[end] == static_cast<int>(end - first)) ++end;
+          while (end < seq_len && x.starts[end] == static_cast<int>(first)) ++end;
           // The last token of a document that ends within the sequence is also an input, without a target.
           std::size_t inputs = end - first;
           if (x.tokens[first] != 0) {
@@ -256,12 +279,13 @@ BOOST_AUTO_TEST_CASE(sequences_are_cached_until_anything_they_depend_on_changes)
   };
   OpenOptions p = o;
   p.records.packing = true, check_changes(p), p = o;
+  p.records.special_tokens = false, check_changes(p), p = o;
   p.records.loss_on = records::LossOn::kAll, check_changes(p), p = o;
   p.records.chat_template = "chatml", check_changes(p), p = o;
   p.seq_len = 65, check_changes(p), p = o;
   p.records.keys.text = "t", check_changes(p), p = o;
   p.valid_fraction = 0.5;
-  BOOST_TEST(files() == 6u);
+  BOOST_TEST(files() == 7u);
   // A damaged file is written again.
   for (const auto& e : std::filesystem::directory_iterator(o.cache_dir))
     if (e.path().extension() == ".bin") std::filesystem::resize_file(e.path(), 100);
@@ -269,6 +293,43 @@ BOOST_AUTO_TEST_CASE(sequences_are_cached_until_anything_they_depend_on_changes)
   BOOST_TEST(s.notes.size() == 3u);
   check_says(s.notes[0], {"damaged and are written again"});
   BOOST_TEST(read_sample(*s.train_samples, 1, 64).tokens[9] == 'x');
+}
+
+BOOST_AUTO_TEST_CASE(record_files_with_weights_are_mixed) {
+  const Folder f;
+  std::string a, b;
+  for (int i = 0; i < 10; ++i) a += chat("a" + std::to_string(i), "x");
+  for (int i = 0; i < 40; ++i) b += chat("b" + std::to_string(i), "y");
+  OpenOptions o = record_options(f, {f.text("a.jsonl", a), f.text("b.jsonl", b)}, 64);
+  const Source together = open_source(o);
+  BOOST_TEST(together.train_samples->parts().empty());
+  o.weights = {3, 1}, o.source_files = {1, 1};
+  const Source s = open_source(o);
+  BOOST_TEST(s.content != together.content);
+  BOOST_REQUIRE(s.train_samples->size() == 50u);
+  BOOST_REQUIRE(s.train_samples->parts().size() == 2u);
+  BOOST_TEST(s.train_samples->parts()[0].samples == 10u);
+  const auto name_of = [](const Source& from, std::uint64_t i) {
+    const std::vector<std::int32_t> t = read_sample(*from.train_samples, i, 64).tokens;
+    return std::string(t.begin(), t.end());
+  };
+  const Order order = Order::of(*s.train_samples, true, 1);
+  int of_a = 0;
+  for (std::uint64_t p = 0; p < 40; ++p)
+    of_a += name_of(s, order.sample(p)).find("a" + std::to_string(order.sample(p))) != std::string::npos;
+  BOOST_TEST(of_a == 30);
+  check_says(s.notes[s.notes.size() - 2],
+             {"mixture: a.jsonl is 75% of the samples", "10 samples 3.75 times"});
+  check_says(s.notes.back(), {"b.jsonl is 25%", "40 samples 0.312 times"});
+  OpenOptions other = o;
+  other.weights = {1, 1};
+  BOOST_TEST(open_source(other).content != s.content);
+  // Documents for validation are selected in each source.
+  o.valid_fraction = 0.5;
+  const Source split = open_source(o);
+  BOOST_TEST(split.train_samples->size() + split.valid_samples->size() == 50u);
+  BOOST_TEST(split.valid_samples->size() > 10u);
+  BOOST_TEST(split.train_samples->parts()[0].samples < 10u);
 }
 
 BOOST_AUTO_TEST_CASE(validation_takes_whole_documents_and_equal_ones_together) {

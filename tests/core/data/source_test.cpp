@@ -193,6 +193,33 @@ BOOST_AUTO_TEST_CASE(validation_data_are_separate_files_or_the_last_part) {
   check_says(open_failure(o), {"cannot be combined"});
 }
 
+// A sample does not cross from one source to the next, and each source has its own end for validation.
+BOOST_AUTO_TEST_CASE(texts_with_weights_are_mixed) {
+  const Folder f;
+  OpenOptions o = options({f.text("a.txt", std::string(41, 'a')), f.text("b.txt", std::string(90, 'b')),
+                           f.text("c.txt", std::string(31, 'b'))},
+                          256, 10);
+  o.weights = {1, 3}, o.source_files = {1, 2};
+  Source s = open_source(o);
+  BOOST_REQUIRE(s.train_samples->parts().size() == 2u);
+  BOOST_TEST(s.train_samples->parts()[0].samples == 4u);
+  BOOST_TEST(s.train_samples->parts()[1].samples == 12u);
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    std::vector<std::int32_t> tokens(10), targets(10);
+    s.train_samples->read(i, tokens, targets);
+    BOOST_TEST((tokens == std::vector<std::int32_t>(10, i < 4 ? 'a' : 'b')));
+    BOOST_TEST((targets == tokens));
+  }
+  check_says(s.notes.at(0), {"mixture: a.txt is 25% of the samples", "4 samples 1 times"});
+  check_says(s.notes.at(1), {"2 files is 75%"});
+  o.valid_fraction = 0.5;
+  s = open_source(o);
+  std::vector<std::int32_t> expected(21, 'a');
+  expected.resize(82, 'b');
+  BOOST_TEST(all_ids(*s.train) == expected);
+  BOOST_TEST(s.valid->size() == 80u);
+}
+
 BOOST_AUTO_TEST_CASE(texts_too_short_for_a_sample_are_rejected_with_numbers) {
   const Folder f;
   OpenOptions o = options({f.text("a.txt", "0123456789")}, 256, 10);

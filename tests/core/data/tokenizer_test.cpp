@@ -10,9 +10,9 @@
 
 #include "core/data/data_tools.hpp"
 #include "core/data/dataset.hpp"
+#include "core/data/encode_file.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
-#include "core/data/encode_file.hpp"
 #include "tests/core/data/data_files.hpp"
 
 using namespace trainhost;
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(pieces_of_a_long_text_end_at_newlines_and_characters) {
   for (std::size_t piece : {5u, 7u, 64u, 1000u, 100'000u}) {
     std::vector<std::int32_t> joined;
     encode_file(
-        file, *bytes,
+        file, *bytes, tokenizer::Names::kText,
         [&](std::span<const std::int32_t> ids) {
           BOOST_TEST(!ids.empty());
           BOOST_TEST((ids.front() & 0xC0) != 0x80);  // never within a character

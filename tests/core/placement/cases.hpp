@@ -113,6 +113,13 @@ inline Case with_frozen(Case c, std::uint64_t seed) {
   return c;
 }
 
+/// The same run with several documents per sequence.
+inline Case with_documents(Case c) {
+  c.run.document_mask = true;
+  c.model.name += ", documents";
+  return c;
+}
+
 /// The same run for a trainer with a device, in one of its precisions.
 inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident") {
   RunSpec& r = c.run;

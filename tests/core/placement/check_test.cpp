@@ -5,6 +5,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include "core/model/presets.hpp"
+#include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 #include "tests/core/placement/cases.hpp"
 
 using namespace trainhost;
@@ -53,6 +55,32 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_freeze_weights_pass) {
     if (trained_tensors(c.model, c.run).empty()) continue;  // q_norm and k_norm of a model without them
     holds(c, "seed " + std::to_string(seed) + ", " + c.run.trainable);
     holds(on_device(c, seed), "on a device, seed " + std::to_string(seed) + ", " + c.run.trainable);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(plans_of_runs_with_several_documents_per_sequence_pass) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    const Case c = with_documents(random_case(seed));
+    holds(c, "seed " + std::to_string(seed));
+    for (const char* mode : {"resident", "hybrid", "streamed"})
+      holds(on_device(c, seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
+  }
+}
+
+// A start is an index that the host passes: 4 bytes per token on a device, and nothing on the CPU.
+BOOST_AUTO_TEST_CASE(the_starts_of_documents_are_one_more_input) {
+  const Case one = small_case(), several = with_documents(one);
+  BOOST_TEST(place(several.build()).arena_bytes == place(one.build()).arena_bytes);
+  const Program p = on_device(several, 0).build(), without = on_device(one, 0).build();
+  const BufferId starts = p.find(role::kStarts);
+  BOOST_REQUIRE(starts != kNoBuffer);
+  BOOST_TEST(p[starts].bytes() == 4 * several.run.tokens_per_micro_batch());
+  BOOST_TEST(p[p.find(role::kFeed)].bytes() - without[without.find(role::kFeed)].bytes() ==
+             4 * several.run.tokens_per_step());
+  BOOST_TEST(p.buffers.size() == without.buffers.size() + 1);
+  for (const Op& o : p.ops) {
+    if (o.kind == OpKind::kAttention) BOOST_TEST(o[operand::attention::kStarts] == starts);
+    if (o.kind == OpKind::kAttentionBwd) BOOST_TEST(o[operand::attention_bwd::kStarts] == starts);
   }
 }
 

@@ -416,6 +416,26 @@ BOOST_AUTO_TEST_CASE(a_missing_or_unknown_operand) {
            {"adds to dx"});
 }
 
+BOOST_AUTO_TEST_CASE(attention_that_does_not_know_the_documents) {
+  for (const Case& c : {with_documents(small_case()), on_device(with_documents(small_case()), 0)}) {
+    rejected(c, [](Broken& b) { --b.p.ops[b.op(OpKind::kAttention, 0)].ins; }, {"has 2 inputs, expected 3"});
+    rejected(c,
+             [](Broken& b) {
+               b.p.ops[b.op(OpKind::kAttention, 1)][operand::attention::kStarts] = kNoBuffer;
+               b.settle();
+             },
+             {"does not know the starts"});
+    rejected(c,
+             [](Broken& b) {
+               b.p.ops[b.op(OpKind::kAttentionBwd, 1)][operand::attention_bwd::kStarts] = b.id(role::kIds);
+               b.settle();
+             },
+             {"attention_bwd of layer 1", "starts"});
+  }
+  rejected(small_case(), [](Broken& b) { ++b.p.ops[b.op(OpKind::kAttention, 0)].ins; },
+           {"has 3 inputs, expected 2"});
+}
+
 BOOST_AUTO_TEST_CASE(sections_with_gaps_or_missing) {
   rejected(small_case(), [](Broken& b) { b.p.sections[1].begin += 1; }, {"not contiguous"});
   rejected(small_case(), [](Broken& b) { b.p.sections.back().end -= 1; }, {"do not cover"});

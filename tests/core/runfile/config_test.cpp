@@ -107,6 +107,7 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     if (!off || line.find(" = ") == line.npos || line.find(':') < line.find('=')) continue;
     std::string with = table + "\n" + line + "\n";
     // Some keys require another key.
+    if (line.starts_with("weights = [")) with += "train = [\"input.txt\", \"valid.txt\"]\n";
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
     if (line.starts_with("decay")) with += "schedule = \"wsd\"\n";
     if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";

@@ -47,9 +47,23 @@ BOOST_AUTO_TEST_CASE(an_id_that_two_parts_make_belongs_to_the_later) {
   BOOST_TEST(ids.ids == t->encode("<|s|>ababb", Names::kSpecial));
   BOOST_TEST(ids.ids == (Ids{0, 6, 6, 3}));
   BOOST_TEST(ids.ends == (std::vector<std::size_t>{1, 3, 3, 4}));
+  BOOST_TEST(ids.text_ends == (std::vector<std::size_t>{2, 3, 3, 4}));
   BOOST_TEST(t->encode_parts({}).ends.empty());
   const Part nothing[] = {{""}};
   BOOST_TEST(t->encode_parts(nothing).ends == std::vector<std::size_t>{0});
+}
+
+// "abc" has the ids a, bc, although "ab" alone has the id ab: only bc has text of both parts.
+BOOST_AUTO_TEST_CASE(ids_around_the_end_of_a_part_are_found_by_their_text) {
+  const auto t = load_tokenizer_json(
+      R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},
+          "model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},"merges":["b c","a b"]}})",
+      "", "'t.json'");
+  const Part parts[] = {{"ab"}, {"c"}, {"ab"}};
+  const PartIds ids = t->encode_parts(parts);
+  BOOST_TEST(ids.ids == (Ids{0, 4, 3}));
+  BOOST_TEST(ids.ends == (std::vector<std::size_t>{1, 2, 3}));
+  BOOST_TEST(ids.text_ends == (std::vector<std::size_t>{2, 2, 3}));
 }
 
 BOOST_AUTO_TEST_CASE(text_is_decoded_as_soon_as_characters_are_complete) {

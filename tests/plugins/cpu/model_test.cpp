@@ -60,6 +60,63 @@ BOOST_DATA_TEST_CASE(gradients_match_the_reference, kSmallModels, z) {
       }
 }
 
+// The reference computes each document in a sequence of its own, so with positions from 0.
+BOOST_DATA_TEST_CASE(packed_documents_have_the_gradients_of_separate_ones, kSmallModels, z) {
+  constexpr std::size_t kSequences = 4;
+  const std::size_t n = kSequences * z.seq;
+  Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2), starts(n);
+  const Weights w = random_weights(z.spec, 3);
+  Weights expected;
+  double loss = 0, counted = 0;
+  for (std::size_t row = 0, document = 0; row < n; ++document) {
+    const std::size_t in_sequence = row % z.seq,
+                      length = std::min<std::size_t>(1 + document * 3 % 7, z.seq - in_sequence);
+    const auto part = [&](const Ids& x) {
+      return Ids(x.begin() + static_cast<long>(row), x.begin() + static_cast<long>(row + length));
+    };
+    for (std::size_t t = 0; t < length; ++t) starts[row + t] = static_cast<std::int32_t>(in_sequence);
+    targets[row + length - 1] = -100;  // the target of the last token is of the next document
+    const auto here =
+        static_cast<double>(length) -
+        static_cast<double>(std::count(targets.begin() + static_cast<long>(row),
+                                       targets.begin() + static_cast<long>(row + length), -100));
+    if (here > 0) {
+      Weights g;
+      loss += here * reference::Model(z.spec, length).loss(w, part(ids), part(targets), &g);
+      for (const auto& [name, x] : g) {
+        Vec& sum = expected[name];
+        sum.resize(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i) sum[i] += here * x[i];
+      }
+    }
+    counted += here, row += length;
+  }
+  loss /= counted;
+  for (auto& [name, x] : expected)
+    for (double& v : x) v /= counted;
+  for (const cpu::Kernels* k : kernel_tables())
+    for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      RunSpec r = run_of(z, 2, 2);
+      r.recompute = recompute, r.document_mask = true;
+      CpuModelFixture fixture(z.spec, r, *k, 2);
+      fixture.load(w);
+      const executor::UpdateResult out = fixture.update(ids, targets, 0.0, 0, starts);
+      BOOST_TEST_CONTEXT(k->name << ", recompute " << name(recompute)) {
+        BOOST_TEST(std::abs(out.loss - loss) <= 2e-6 * loss);
+        const double off = largest_error(fixture.read(&step::Param::grad), expected);
+        BOOST_TEST(off <= 2e-6, "gradients are " << off << " off");
+      }
+      const auto half = static_cast<long>(n / 2);
+      const Ids first(ids.begin(), ids.begin() + half), of_first(targets.begin(), targets.begin() + half),
+          at(starts.begin(), starts.begin() + half);
+      const double of_half = fixture.evaluate(first, of_first, at).loss;
+      // Without the starts every token sees the documents before its own one.
+      BOOST_TEST(std::abs(fixture.evaluate(first, of_first, Ids(n / 2, 0)).loss - of_half) > 1e-4 * of_half);
+      fixture.update(ids, targets, 0.0, 0, Ids(n, 0));
+      BOOST_TEST(largest_error(fixture.read(&step::Param::grad), expected) > 1e-4);
+    }
+}
+
 BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, kSmallModels, z) {
   const std::size_t n = 2 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);

@@ -224,6 +224,67 @@ BOOST_DATA_TEST_CASE(attention_and_its_gradient, boost::unit_test::data::make(kH
   });
 }
 
+/// Lengths of documents that fill `seq` positions: shorter and longer than tiles, and single tokens.
+std::vector<std::size_t> document_lengths(std::size_t seq, std::size_t sequence) {
+  static constexpr std::size_t kLengths[] = {1, 3, 40, 2, 97, 1, 150, 17};
+  std::vector<std::size_t> lengths;
+  for (std::size_t i = sequence; seq > 0; ++i)
+    lengths.push_back(std::min(seq, kLengths[i % std::size(kLengths)])), seq -= lengths.back();
+  return lengths;
+}
+
+// The expected rows come from each document in a sequence of its own.
+BOOST_DATA_TEST_CASE(documents_of_a_sequence_attend_to_themselves_only,
+                     boost::unit_test::data::make(kHeadShapes), s) {
+  const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width(),
+                    ow = std::size_t{s.heads} * s.d;
+  const Vec qkv = random_vec(m * width, 1, 2.0), d_o = random_vec(m * ow, 2);
+  const auto part = [](const Vec& x, std::size_t from, std::size_t n) {
+    return Vec(x.begin() + static_cast<long>(from), x.begin() + static_cast<long>(from + n));
+  };
+  Vec o_ref, lse, gradient;
+  std::vector<std::int32_t> starts;
+  for (std::size_t b = 0, row = 0; b < s.sequences; ++b)
+    for (const std::size_t length : document_lengths(s.seq, b)) {
+      ref::Heads h = reference_heads(s);
+      h.seq = length;
+      const Vec of_qkv = part(qkv, row * width, length * width);
+      const auto append = [](Vec& to, const Vec& x) { to.insert(to.end(), x.begin(), x.end()); };
+      append(o_ref, ref::attention(of_qkv, h));
+      append(gradient, ref::attention_bwd(part(d_o, row * ow, length * ow), of_qkv, h));
+      Vec rows(length * s.heads), one;
+      for (std::size_t head = 0; head < s.heads; ++head) {
+        ref::probabilities(of_qkv, h, 0, head, &one);
+        for (std::size_t q = 0; q < length; ++q) rows[q * s.heads + head] = one[q];
+      }
+      append(lse, rows);
+      starts.insert(starts.end(), length, static_cast<std::int32_t>(row - b * s.seq));
+      row += length;
+    }
+  const auto run = [&](OneOp& o, const std::vector<std::int32_t>& of) {
+    set_shape(o, s);
+    o.step().starts = of.data();
+    const BufferId scratch = o.buffer(o.program.traits.threads, 2 * std::uint64_t{s.tile_q} * s.tile_k);
+    const BufferId out = o.buffer(m, ow), l = o.buffer(m, s.heads), d = o.buffer(m, width),
+                   x = o.buffer(m, width, qkv);
+    o.run(OpKind::kAttention, {x, scratch}, {out, l});
+    o.run(OpKind::kAttentionBwd,
+          {o.buffer(m, ow, d_o), o.buffer(m, ow, o_ref), o.buffer(m, s.heads, lse), x, scratch}, {d});
+    return std::vector<Vec>{o.values(out), o.values(l), o.values(d)};
+  };
+  check_op({o_ref, lse, gradient}, [&](OneOp& o) { return run(o, starts); });
+  // A start that is one token off changes the result.
+  std::vector<std::int32_t> wrong = starts;
+  for (std::size_t i = 1; i < wrong.size(); ++i)
+    if (i % s.seq && wrong[i] == static_cast<std::int32_t>(i % s.seq)) {
+      wrong[i] = wrong[i - 1];
+      break;
+    }
+  if (wrong == starts || s.window == 1) return;  // one document, or no query sees another key anyway
+  OneOp broken(cpu::select_kernels(), 1);
+  BOOST_TEST(distance(run(broken, wrong)[0], o_ref) > 1e-3);
+}
+
 BOOST_DATA_TEST_CASE(attention_of_one_token_at_a_time_is_the_last_row,
                      boost::unit_test::data::make(kHeadShapes), s) {
   const std::size_t width = reference_heads(s).width(), ow = std::size_t{s.heads} * s.d,

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
@@ -127,6 +128,129 @@ BOOST_AUTO_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder) {
       run_program(arguments(tmp / "other", text, tmp / "x", {"--adapter", (tmp / "out/adapter").string()}));
   BOOST_TEST(other.code == 2);
   BOOST_TEST(other.err.find("was trained on other weights") != other.err.npos, other.err);
+}
+
+/// The events of a run by their name.
+std::vector<json> events_named(const std::string& out, const std::string& name) {
+  std::vector<json> found;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);)
+    if (json e = json::parse(line); e["event"] == name) found.push_back(std::move(e));
+  return found;
+}
+
+/// Records without conversations need no chat template.
+fs::path model_without_template(const TemporaryDirectory& tmp) {
+  const fs::path model = model_folder(tmp);
+  fs::remove(model / "chat_template.jinja");
+  return model;
+}
+
+std::string questions(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += "{\"prompt\": \"Say " + std::to_string(i) + "? \", \"completion\": \"Yes, " + std::to_string(i) +
+             std::string(static_cast<std::size_t>(i % 3), '!') + "\"}\n";
+  return lines;
+}
+
+// The longest of four records has 15 tokens, so two of them share a sequence of 32.
+BOOST_AUTO_TEST_CASE(packed_records_have_the_loss_of_padded_ones) {
+  TemporaryDirectory tmp;
+  const fs::path model = model_without_template(tmp), data = tmp.write("q.jsonl", questions(4));
+  const auto loss = [&](const char* packing, const char* sequences, const std::string& expected) {
+    const fs::path out = tmp / (std::string("out ") + packing);
+    const Outcome r = run_program({"finetune",    model.string(),
+                                   data.string(), "--json",
+                                   "--set",       "data.tokenizer=bytes",
+                                   "--set",       "data.seq_len=32",
+                                   "--set",       "train.steps=1",
+                                   "--set",       "train.precision=fp32",
+                                   "--set",       "train.micro_batch=1",
+                                   "--set",       std::string("train.grad_accum=") + sequences,
+                                   "--set",       std::string("data.packing=") + packing,
+                                   "--set",       "output.dir=" + out.string()});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    BOOST_TEST(r.err.find(expected) != r.err.npos, r.err);
+    const json memory = events_named(r.out, "done").at(0)["memory"];
+    BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
+    return events_named(r.out, "step").at(0)["loss"].get<double>();
+  };
+  const double packed = loss("true", "2", "4 documents in 2 sequences (packed)"),
+               padded = loss("false", "4", "4 documents in 4 sequences,");
+  BOOST_TEST(std::abs(packed - padded) < 1e-5 * padded);
+}
+
+BOOST_AUTO_TEST_CASE(sequences_have_the_length_of_the_longest_record_and_are_packed) {
+  TemporaryDirectory tmp;
+  const fs::path model = model_without_template(tmp), data = tmp.write("q.jsonl", questions(40));
+  const std::vector<std::string> run = {"finetune",    model.string(),
+                                        data.string(), "--json",
+                                        "--set",       "data.tokenizer=bytes",
+                                        "--set",       "train.epochs=1",
+                                        "--set",       "output.dir=" + (tmp / "out").string()};
+  const Outcome r = run_program(run);
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  // "Say 38? " and "Yes, 38!!"
+  BOOST_TEST(r.err.find("data.seq_len = 16: the longest of 40 records has 17 tokens") != r.err.npos, r.err);
+  BOOST_TEST(r.err.find("(packed)") != r.err.npos, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(sources_are_mixed_by_weight_and_a_mixture_is_resumed) {
+  TemporaryDirectory tmp;
+  const fs::path model = model_without_template(tmp), a = tmp.write("a.jsonl", questions(5)),
+                 b = tmp.write("b.jsonl", questions(30));
+  const auto run = [&](const char* out, const char* steps, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = {"finetune",
+                                    model.string(),
+                                    a.string(),
+                                    b.string(),
+                                    "--json",
+                                    "--set",
+                                    "data.tokenizer=bytes",
+                                    "--set",
+                                    "data.weights=[3, 1]",
+                                    "--set",
+                                    "train.grad_accum=2",
+                                    "--set",
+                                    "optimizer.schedule=constant",
+                                    "--set",
+                                    "optimizer.warmup_steps=0",
+                                    "--set",
+                                    "output.checkpoint_every=3",
+                                    "--set",
+                                    "output.dir=" + (tmp / out).string(),
+                                    "--steps",
+                                    steps};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(all);
+  };
+  const Outcome whole = run("whole", "6");
+  BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
+  BOOST_TEST(whole.err.find("mixture: a.jsonl is 75% of the samples") != whole.err.npos, whole.err);
+  BOOST_TEST(run("parts", "3").code == 0);
+  const Outcome resumed = run("parts", "6", {"--resume"});
+  BOOST_REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
+  BOOST_TEST(
+      (read_file(tmp / "whole/model/model.safetensors") == read_file(tmp / "parts/model/model.safetensors")));
+  const Outcome wrong = run("wrong", "1", {"--set", "data.weights=[1]"});
+  BOOST_TEST(wrong.code == 2);
+  BOOST_TEST(wrong.err.find("data.weights has 1 numbers, but data.train has 2 entries") != wrong.err.npos,
+             wrong.err);
+}
+
+BOOST_AUTO_TEST_CASE(data_that_is_refused_leaves_no_file_behind) {
+  TemporaryDirectory tmp;
+  const fs::path model = model_without_template(tmp),
+                 broken = tmp.write("b.jsonl", "{\"text\": \"one\"}\n{\"text\": 1}\n");
+  Outcome r = run_program(arguments(model, broken, tmp / "runs/out"));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(r.err.find("b.jsonl:2") != r.err.npos, r.err);
+  BOOST_TEST(!fs::exists(tmp / "runs"));
+  tmp.write("mine/notes.txt", "kept");  // a folder that was there
+  r = run_program(arguments(model, broken, tmp / "mine"));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(std::distance(fs::directory_iterator(tmp / "mine"), {}) == 1);
 }
 
 // What `data show` prints is what training reads: the records in the tokens of the model.

@@ -108,6 +108,62 @@ BOOST_DATA_TEST_CASE(updates_match_the_reference, kSmallModels* boost::unit_test
   }
 }
 
+// The reference has the documents in sequences of their own, one after the other with micro_batch 1: mean
+// losses are weighted by counted targets.
+BOOST_DATA_TEST_CASE(packed_documents_have_the_losses_of_separate_ones,
+                     kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
+  emu::reset();
+  RunSpec r;
+  r.seq_len = z.seq, r.micro_batch = 2, r.accumulate = 2, r.clip_norm = 0, r.weight_decay = 0;
+  r.optimizer = Optimizer::kSgd, r.document_mask = true;
+  r.recompute = z.seq % 2 ? Recompute::kFull : Recompute::kNone;
+  const std::size_t n = r.tokens_per_step();
+  Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2), starts(n);
+  const Weights w = random_weights(z.spec, 3);
+  double loss = 0, counted = 0;
+  Weights gradients;
+  for (std::size_t row = 0, document = 0; row < n; ++document) {
+    const std::size_t in_sequence = row % z.seq,
+                      length = std::min<std::size_t>(2 + document * 3 % 7, z.seq - in_sequence);
+    const auto part = [&](const Ids& x) {
+      return Ids(x.begin() + static_cast<long>(row), x.begin() + static_cast<long>(row + length));
+    };
+    std::fill_n(starts.begin() + static_cast<long>(row), length, static_cast<std::int32_t>(in_sequence));
+    targets[row + length - 1] = -100;  // the target of the last token is of the next document
+    const Ids of_document = part(targets);
+    const auto here = static_cast<double>(
+        length - static_cast<std::size_t>(std::count(of_document.begin(), of_document.end(), -100)));
+    Weights g;
+    if (here > 0) loss += here * reference::Model(z.spec, length).loss(w, part(ids), of_document, &g);
+    for (const auto& [name, x] : g) {
+      gradients[name].resize(x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) gradients[name][i] += here * x[i];
+    }
+    counted += here, row += length;
+  }
+  CudaHost host(mode);
+  PluginSession s(cuda_engine(), host, z.spec, r);
+  s.load_all(as_floats(w));
+  s.init(0);
+  const auto half = static_cast<long>(n / 2);
+  const auto evaluate = [&](const Ids& of) {
+    return s.step({ids.begin(), ids.begin() + half}, {targets.begin(), targets.begin() + half}, 0, 0,
+                  TH_STEP_EVALUATE, of);
+  };
+  const double packed = evaluate({starts.begin(), starts.begin() + half}).loss;
+  BOOST_TEST(std::abs(evaluate(Ids(n / 2, 0)).loss - packed) > 1e-4 * packed);
+  const th_step_out out = s.step(ids, targets, 1, 0, 0, starts);
+  BOOST_TEST(std::abs(out.loss - loss / counted) <= 1e-5 * out.loss);
+  Weights expected = w;
+  for (auto& [name, x] : expected)
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] -= gradients[name][i] / counted;
+  BOOST_TEST(largest_error(s.save(), expected) <= 1e-5);
+  BOOST_CHECK_THROW(s.step(ids, targets, 1, 1), StatusFailure);  // no starts
+  Ids wrong = starts;
+  wrong[z.seq - 1] = static_cast<std::int32_t>(z.seq);
+  BOOST_CHECK_THROW(s.step(ids, targets, 1, 1, 0, wrong), StatusFailure);
+}
+
 BOOST_DATA_TEST_CASE(bits_do_not_depend_on_schedule_or_threads,
                      kSmallModels* boost::unit_test::data::make(kModes), z, mode) {
   const bool bf16 = z.seq % 2 == 0;
