@@ -176,15 +176,16 @@ Tensors assembled(const std::vector<ReceivedPiece>& pieces) {
     auto& seen = have[*p.name];
     bytes.resize(all * each), seen.resize(all);
     std::memcpy(bytes.data() + p.head.first * each, p.bytes.data(), p.bytes.size());
-    // Element by element, so that overlapping pieces are found as well as gaps.
-    for (std::uint64_t i = p.head.first; i < p.head.first + p.head.count; ++i) {
-      expect(!seen[i], "save() sent element {} of {} twice", i, name);
-      seen[i] = true;
-    }
+    // By element, so that overlapping pieces are found as well as gaps.
+    const auto first = seen.begin() + static_cast<std::ptrdiff_t>(p.head.first),
+               end = first + static_cast<std::ptrdiff_t>(p.head.count), again = std::find(first, end, true);
+    expect(again == end, "save() sent element {} of {} twice", again - seen.begin(), name);
+    std::fill(first, end, true);
   }
-  for (const auto& [name, seen] : have)
-    for (std::size_t i = 0; i < seen.size(); ++i)
-      expect(seen[i], "save() left out element {} of {}", i, escaped(name));
+  for (const auto& [name, seen] : have) {
+    const auto missing = std::find(seen.begin(), seen.end(), false);
+    expect(missing == seen.end(), "save() left out element {} of {}", missing - seen.begin(), escaped(name));
+  }
   return out;
 }
 

@@ -281,7 +281,7 @@ void Gemm::select_algorithms(ProductChoices* choices) {
   const TemporaryMemory memory(workspace_bytes_ + most);
   const Stream stream;
   // 0x3c3c3c3c is 0.0115 in f32 and bf16: finite, so that the power consumption and the times are realistic.
-  check(cudaMemsetAsync(memory.at, 0x3c, workspace_bytes_ + most, stream), "clearing device memory");
+  check(cudaMemsetAsync(memory.at + workspace_bytes_, 0x3c, most, stream), "clearing device memory");
   void* const planned = std::exchange(workspace_, memory.at);
   for (auto& [key, p] : plans_) {
     const OperandSizes size(p->shape);

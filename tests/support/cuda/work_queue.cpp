@@ -79,7 +79,9 @@ void execute_front(Lock& lock, CUstream_st& s) {
   count(st.statistics, i), count(s.statistics, i);
   if (st.tracing) st.trace.push_back({i.work, i.name, s.number, i.bytes, begin, s.clock_us});
   if (i.work == Work::kHost) return run_host_function(lock, s, i);
-  if (fails(i) || !i.run) return;
+  const std::string& only = st.machine.only_kernel;
+  const bool computes = i.work == Work::kKernel || i.work == Work::kMatmul;
+  if (fails(i) || !i.run || (computes && !only.empty() && i.name != only)) return;
   try {
     i.run();
   } catch (const std::exception& e) {

@@ -50,6 +50,10 @@ struct Machine {
   // at its first use (lazy loading), and each handle. With a non-zero size, loading is not permitted during a
   // capture.
   std::uint64_t kernel_bytes = 0, blas_kernel_bytes = 0, blas_handle_bytes = 0;
+  // Not empty: only the kernel of this name writes results. Other kernels and matrix products are checked,
+  // queued and counted, and new memory holds bytes of 1. For tests of calls and their errors, which would
+  // spend most of their time inside kernels.
+  std::string only_kernel;
 };
 void set_machine(const Machine& m);
 
