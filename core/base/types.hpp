@@ -54,7 +54,6 @@ enum Phase : std::uint32_t {
   kGenerate = 64,
 };
 
-/// Those that trainers train: planned_only_setting().
 enum class Optimizer : std::uint32_t {
   kAdamW = 1,
   kSgd = 2,

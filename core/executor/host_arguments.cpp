@@ -43,12 +43,16 @@ void validate_starts(const std::int32_t* starts, std::uint64_t sequences, std::u
 }  // namespace
 
 std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer) {
+  return find_tensor(program.tensor_infos, piece, trainer);
+}
+
+std::size_t find_tensor(std::span<const TensorInfo> tensors, const th_tensor& piece,
+                        const std::string& trainer) {
   // Name first: the messages below quote it.
   if (!piece.name || !piece.data) bad_argument("tensor without name or data");
-  const auto info = std::find_if(program.tensor_infos.begin(), program.tensor_infos.end(),
-                                 [&](const TensorInfo& t) { return t.name == piece.name; });
-  if (info == program.tensor_infos.end())
-    bad_argument("no tensor named " + escaped(piece.name) + " in this model");
+  const auto info =
+      std::find_if(tensors.begin(), tensors.end(), [&](const TensorInfo& t) { return t.name == piece.name; });
+  if (info == tensors.end()) bad_argument("no tensor named " + escaped(piece.name) + " in this model");
   if (piece.dtype != TH_DT_F32) bad_argument(info->name + ": the " + trainer + " trainer expects f32");
   // dim[1] of a vector is not read: the host may leave it unset.
   if (piece.rank != info->rank || piece.dim[0] != info->dim[0] ||
@@ -57,7 +61,7 @@ std::size_t find_tensor(const step::Program& program, const th_tensor& piece, co
   // Subtracted, not added: first + count could overflow.
   if (piece.first > info->elements() || piece.count > info->elements() - piece.first)
     bad_argument(info->name + ": range outside the tensor");
-  return static_cast<std::size_t>(info - program.tensor_infos.begin());
+  return static_cast<std::size_t>(info - tensors.begin());
 }
 
 bool is_in_scope(const TensorInfo& t, std::uint32_t scope) {

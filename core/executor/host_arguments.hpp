@@ -18,6 +18,10 @@ namespace trainhost::executor {
 /// a name, shape, type or range that the model does not have. `trainer`: its name in messages.
 std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer);
 
+/// The same among these tensors, by index.
+std::size_t find_tensor(std::span<const TensorInfo> tensors, const th_tensor& piece,
+                        const std::string& trainer);
+
 /// True if load() and save() transfer the tensor in this scope: adapters in TH_SCOPE_ADAPTER, the other
 /// tensors in TH_SCOPE_WEIGHTS, moments of both in theirs.
 bool is_in_scope(const TensorInfo& t, std::uint32_t scope);

@@ -102,7 +102,10 @@ class KernelBackend final : public Backend {
       case OpKind::kCrossEntropy:
       case OpKind::kHeadBwd:
       case OpKind::kAddGrad:
-      // Only in runs that train adapters, which require_f32_on_one_rank() rejects.
+      // Only in runs that require_f32_on_one_rank() rejects: of adapters, and of these optimizers.
+      case OpKind::kAdamW8bit:
+      case OpKind::kAdafactor:
+      case OpKind::kMuon:
       case OpKind::kLoraB:
       case OpKind::kLoraBDx:
       case OpKind::kLoraBDw:
@@ -113,8 +116,8 @@ class KernelBackend final : public Backend {
         break;
     }
     // build_program() makes such operations only for traits with several tiers, which these trainers never
-    // state, and for adapters.
-    throw std::logic_error("operation that a trainer with one address space and no adapters does not have");
+    // state, and for runs that were rejected.
+    throw std::logic_error("operation that kernels.hpp does not have");
   }
 
   /// Logits of all tokens are never in memory at once: the buffer has the rows of one chunk

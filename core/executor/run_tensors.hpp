@@ -1,12 +1,15 @@
 // The tensors of a run by checkpoint name: load, save and initialise. Every piece from the host is checked
-// before it is copied. For f32 parameters in memory that the CPU can address.
+// before it is copied. For f32 parameters in memory that the CPU can address; 8-bit moments are f32 in
+// checkpoints.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/executor/backend.hpp"
 #include "core/executor/host_arguments.hpp"
+#include "core/step/state_layout.hpp"
 
 namespace trainhost::executor {
 
@@ -22,22 +25,38 @@ class Tensors {
   /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
   /// threads.
   void init(std::uint64_t seed, Backend& backend);
-  /// Passes every tensor of that scope to the sink, complete, in checkpoint order.
+  /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
-  /// Position of a checkpoint tensor: its parameter and its first element in the parameter's buffers.
+  /// Position of a weight: its parameter and its first element in the parameter's buffers.
   struct Position {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  float* data(const Position& position, std::uint32_t scope);
+  /// The tensors of one moment; infos[i] is locations[i].info.
+  struct State {
+    std::vector<step::StateLocation> locations;
+    std::vector<TensorInfo> infos;
+  };
+  float* weight(std::size_t tensor) {
+    return storage_.f32(positions_[tensor].param->weight) + positions_[tensor].first;
+  }
+  float* floats(const step::StateLocation& at) {
+    return reinterpret_cast<float*>(static_cast<std::byte*>(storage_.at(at.buffer)) + at.byte);
+  }
+  std::uint8_t* codes(const step::StateLocation& at) {
+    return static_cast<std::uint8_t*>(storage_.at(at.buffer)) + at.byte;
+  }
+  void load_state(std::size_t moment, const th_tensor& t);
+  void save_state(std::size_t moment, th_tensor_sink& sink);
 
   const step::Program& program_;
   Storage& storage_;
   const std::string trainer_;
   std::vector<Position> positions_;    // by index into program_.tensor_infos
   std::vector<std::uint64_t> loaded_;  // number of elements of each tensor that load() set
+  std::array<State, 2> states_;        // moments 1 and 2
 };
 
 }  // namespace trainhost::executor

@@ -30,7 +30,11 @@ void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
     reject("train.precision must be \"fp32\"");
   if (const PlannedOnly b = planned_only_setting(r)) reject(b.key + " = " + b.value);
-  // The kernels of kernels.hpp have no product of an adapter.
+  // The kernels of kernels.hpp have no product of an adapter, and no optimizer that works on whole matrices
+  // or codes.
+  if (r.optimizer == Optimizer::kAdamW8bit || r.optimizer == Optimizer::kAdafactor ||
+      r.optimizer == Optimizer::kMuon)
+    reject("its optimizers are adamw, sgd, sgd-momentum and lion, not " + std::string(name(r.optimizer)));
   if (r.mode == RunMode::kLora) reject("it trains no adapters ([lora])");
   // They compute every gradient.
   if (!r.trainable.empty()) reject("it trains all weights (train.freeze, train.only)");

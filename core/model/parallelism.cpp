@@ -10,11 +10,6 @@
 namespace trainhost {
 namespace {
 
-bool is_implemented(Optimizer o) {
-  return o == Optimizer::kAdamW || o == Optimizer::kSgd || o == Optimizer::kSgdMomentum ||
-         o == Optimizer::kLion;
-}
-
 /// Types of matrix products. TF32 exists only on devices; a trainer without it rejects it.
 bool is_implemented(DType compute) {
   return compute == DType::kF32 || compute == DType::kTF32 || compute == DType::kBF16;
@@ -67,7 +62,6 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {r.parallel.virtual_stages != 1, "parallel.interleave", n(r.parallel.virtual_stages)},
       {memory.vocab_multiple != 1, "parallel.vocab_multiple", n(memory.vocab_multiple)},
       {memory.recompute_every != 1, "train.recompute_every", n(memory.recompute_every)},
-      {!is_implemented(r.optimizer), "optimizer.name", quoted(name(r.optimizer))},
       {!is_implemented(r.compute), "train.precision", type(r.compute)},
       {!matches(r.weight, r.compute), "plan.weights", type(r.weight)},
       {r.grad != DType::kF32, "plan.gradients", type(r.grad)},

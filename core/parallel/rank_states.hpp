@@ -44,7 +44,7 @@ inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quan
 
 /// Bytes of optimizer state of one tensor. Adafactor: row and column sums in f32; vectors one f32 per
 /// element. Muon: momentum for matrices of layers, two moments for the rest. 8-bit Adam: one byte per moment
-/// and an f32 per 2048, tensors under 4096 elements in f32.
+/// and an f32 per 256, tensors under 4096 elements in f32.
 inline Size state_bytes(const Weight& w, Optimizer o, DType moment) {
   switch (o) {
     case Optimizer::kSgd:
@@ -58,7 +58,7 @@ inline Size state_bytes(const Weight& w, Optimizer o, DType moment) {
       return w.kind == Kind::kVector ? w.elements() * 4 : (w.rows + w.cols) * w.copies * 4;
     case Optimizer::kAdamW8bit: {
       const Size n = w.each();
-      return (n < 4096 ? n * 4 : n + share(n, 2048) * 4) * w.copies * 2;
+      return (n < 4096 ? n * 4 : n + share(n, 256) * 4) * w.copies * 2;
     }
     case Optimizer::kAdamW:
       break;

@@ -236,6 +236,14 @@ class ValueRun {
     contents(b) = {};
     write(b);
   }
+  /// An optimizer whose other operands are persistent; their identity is checked in ParamRecord::update().
+  void update_with_scratch(In work) {
+    for (std::uint8_t k = 0; k < o_->ins; ++k)
+      if (k != work.slot) intact(in(In{k}));
+    scratch(work);
+    params_.update(i_);
+    for (BufferId b : o_->outputs()) write(b);
+  }
   /// Input k must be a persistent buffer that is no parameter: table, scalars.
   void persistent(In k) {
     const BufferId b = in(k);

@@ -366,9 +366,16 @@ void ValueRun::apply() {
     // All operands of an optimizer are persistent; their identity is checked in update().
     case OpKind::kSgdMomentum:
     case OpKind::kLion:
+    case OpKind::kAdamW8bit:
       for (BufferId b : o_->inputs()) intact(b);
       params_.update(i_);
       for (BufferId b : o_->outputs()) write(b);
+      break;
+    case OpKind::kAdafactor:
+      update_with_scratch(adafactor::kSums);
+      break;
+    case OpKind::kMuon:
+      update_with_scratch(muon::kWork);
       break;
     case OpKind::kAttentionStep:
       attention_step();

@@ -74,6 +74,31 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
   ++s.squares;
 }
 
+/// The operation of an optimizer for one parameter. Muon updates matrices of layers, 8-bit AdamW parameters
+/// with a tensor of at least 4,096 elements; AdamW updates the rest.
+OpKind ParamRecord::kind_of(Optimizer wanted, const Param& q) const {
+  switch (wanted) {
+    case Optimizer::kAdamW:
+      break;
+    case Optimizer::kSgd:
+      return OpKind::kSgd;
+    case Optimizer::kSgdMomentum:
+      return OpKind::kSgdMomentum;
+    case Optimizer::kLion:
+      return OpKind::kLion;
+    case Optimizer::kAdafactor:
+      return OpKind::kAdafactor;
+    case Optimizer::kMuon:
+      if (tensor(q.weight).rank > 1 && tensor(q.weight).layer >= 0) return OpKind::kMuon;
+      break;
+    case Optimizer::kAdamW8bit:
+      for (const Slice& s : q.slices)
+        if (p_.tensor_infos[s.tensor].elements() >= 4096) return OpKind::kAdamW8bit;
+      break;
+  }
+  return OpKind::kAdamW;
+}
+
 /// Every operand must belong to the same parameter: buffers of equal shape are interchangeable for the shape
 /// check, so only identity finds a mix-up.
 void ParamRecord::update(std::uint32_t op) {
@@ -88,13 +113,11 @@ void ParamRecord::update(std::uint32_t op) {
   ++s.updates;
   if (!s.defined) f_.at(op, "reads " + p_[q.grad].name() + " before anything has written it");
   const Optimizer wanted = p_.run.optimizer;
-  // For planning-only optimizers no program is built; these kinds are all that a program may contain.
-  const OpKind kind = wanted == Optimizer::kAdamW  ? OpKind::kAdamW
-                      : wanted == Optimizer::kSgd  ? OpKind::kSgd
-                      : wanted == Optimizer::kLion ? OpKind::kLion
-                                                   : OpKind::kSgdMomentum;
+  const OpKind kind = kind_of(wanted, q);
   if (o.kind != kind) return f_.at(op, "is not the optimizer of the run");
-  const bool m = kind != OpKind::kSgd, v = kind == OpKind::kAdamW;
+  const bool m = kind != OpKind::kSgd,
+             v = kind == OpKind::kAdamW || kind == OpKind::kAdamW8bit || kind == OpKind::kAdafactor;
+  static_assert(adafactor::kColumns.slot == adamw::kV.slot && adafactor::kRows.slot == optimizer::kM.slot);
   if (o[optimizer::kWeight] != q.weight || (m && o[optimizer::kM] != q.m) || (v && o[adamw::kV] != q.v))
     f_.at(op, "updates " + p_[q.weight].name() + " with buffers of another parameter");
   const BufferId scalars = o[optimizer::scalars(kind)];

@@ -49,6 +49,7 @@ class ParamRecord {
   const TensorInfo& tensor(BufferId b) const {
     return p_.tensor_infos[p_.params[entry(b).param].slices.front().tensor];
   }
+  OpKind kind_of(Optimizer wanted, const Param& q) const;
   std::string gradient(std::size_t param) const { return p_[p_.params[param].grad].name(); }
 
   const Program& p_;

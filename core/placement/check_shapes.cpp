@@ -3,6 +3,7 @@
 // [n, 1]. Operands that are absent are skipped here; whether they may be absent is in check_structure.cpp.
 #include "core/placement/check_findings.hpp"
 
+#include <algorithm>
 #include <cassert>
 
 #include "core/model/adapters.hpp"
@@ -96,6 +97,25 @@ class Shapes {
       if ((q.weight == b || q.grad == b) && p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
         return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role));
     return {};
+  }
+  /// Scratch of the update is that of the largest operation. Muon: two copies of a tensor and two square
+  /// matrices of its smaller dimension. Adafactor: a number per column.
+  std::uint64_t muon_work() const {
+    std::uint64_t floats = 0;
+    for (const Param& q : p_.params)
+      for (const Slice& s : q.slices) {
+        const TensorInfo& t = p_.tensor_infos[s.tensor];
+        const std::uint64_t least = std::min(t.dim[0], t.dim[1]);
+        if (q.grad != kNoBuffer && t.rank > 1 && t.layer >= 0)
+          floats = std::max(floats, 2 * (t.elements() + least * least));
+      }
+    return floats;
+  }
+  std::uint64_t most_columns() const {
+    std::uint64_t columns = 0;
+    for (const Param& q : p_.params)
+      if (q.grad != kNoBuffer) columns = std::max(columns, p_[q.grad].cols);
+    return columns;
   }
   void forward();
   void head();
@@ -298,6 +318,23 @@ void Shapes::update() {
     case OpKind::kAdamW:
       in(adamw::kWeight, g.rows, g.cols), f32(adamw::kM, g.rows, g.cols), f32(adamw::kV, g.rows, g.cols),
           scalars(adamw::kScalars), f32(adamw::kMaster, g.rows, g.cols);
+      break;
+    case OpKind::kAdamW8bit:
+      in(adamw_8bit::kWeight, g.rows, g.cols), scalars(adamw_8bit::kScalars),
+          f32(adamw_8bit::kMaster, g.rows, g.cols);
+      for (const In moment : {adamw_8bit::kM, adamw_8bit::kV})  // sizes: check_structure.cpp
+        typed(moment, p_[o_[moment]].rows, 1, DType::kU8);
+      break;
+    case OpKind::kAdafactor:
+      in(adafactor::kWeight, g.rows, g.cols), f32(adafactor::kRows, g.rows, 1), scalars(adafactor::kScalars),
+          f32(adafactor::kMaster, g.rows, g.cols);
+      if (o_[adafactor::kColumns] != kNoBuffer)  // a row per tensor: check_structure.cpp
+        f32(adafactor::kColumns, p_[o_[adafactor::kColumns]].rows, g.cols);
+      typed(adafactor::kSums, W, most_columns() + 2, DType::kF64);
+      break;
+    case OpKind::kMuon:
+      in(muon::kWeight, g.rows, g.cols), f32(muon::kM, g.rows, g.cols), scalars(muon::kScalars),
+          f32(muon::kMaster, g.rows, g.cols), f32(muon::kWork, muon_work(), 1);
       break;
     case OpKind::kSgd:
       in(sgd::kWeight, g.rows, g.cols), scalars(sgd::kScalars), f32(sgd::kMaster, g.rows, g.cols);

@@ -1,6 +1,7 @@
 // Structure of a program: sections cover the operations, operands exist, in-place operands are the same
 // buffer among inputs and outputs, parameters contain every tensor of the model exactly once. Runs before the
 // other checks, which rely on valid operand indices.
+#include <algorithm>
 #include <array>
 #include <cassert>
 
@@ -58,6 +59,9 @@ const Signature& signature(OpKind k) {
       {5, 0b10000, {1, 2, 4, kNone}},              // lion; the last only with a master copy
       {1, 0, {kNew, kNone, kNone, kNone}},         // dropout
       {2, 0, {1, kNone, kNone, kNone}},            // dropout_add
+      {6, 0b100000, {1, 2, 3, 5}},                 // adamw_8bit; likewise
+      {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
+      {6, 0b100000, {1, 2, 5, kNone}},             // muon; likewise
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -111,7 +115,8 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
 bool is_omitted_without_input(OpKind k, int input) {
   if (k == OpKind::kRmsNormBwd) return input == operand::rms_norm_bwd::kGradWeight.slot;
   return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum ||
-         k == OpKind::kLion || k == OpKind::kHeadLoss || k == OpKind::kQkNormBwd;
+         k == OpKind::kLion || k == OpKind::kAdamW8bit || k == OpKind::kAdafactor || k == OpKind::kMuon ||
+         k == OpKind::kHeadLoss || k == OpKind::kQkNormBwd;
 }
 
 /// The outputs are those of the kind, and only the inputs that the kind changes in place are written.
@@ -138,6 +143,48 @@ void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
     f.at(i, fresh ? "overwrites dx but reads it" : "adds to dx but does not read it");
 }
 
+struct Shape {
+  std::uint64_t rows, cols;
+};
+
+bool is_matrix(const Program& p, const Param& q) {
+  return !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].rank > 1;
+}
+
+/// Muon updates matrices of layers; what it leaves out is AdamW's.
+bool has_second_moment(const Program& p, const Param& q) {
+  switch (p.run.optimizer) {
+    case Optimizer::kSgd:
+    case Optimizer::kSgdMomentum:
+    case Optimizer::kLion:
+      return false;
+    case Optimizer::kAdafactor:
+      return is_matrix(p, q);
+    case Optimizer::kMuon:
+      return !is_matrix(p, q) || p.tensor_infos[q.slices.front().tensor].layer < 0;
+    case Optimizer::kAdamW:
+    case Optimizer::kAdamW8bit:
+      break;
+  }
+  return true;
+}
+
+/// That of the weight, or of factored or 8-bit state: one f32 per 256 elements and a byte per element for
+/// tensors of at least 4,096 elements, else an f32 per element.
+Shape shape_of_moment(const Program& p, const Param& q, bool second) {
+  const Buffer& w = p[q.weight];
+  if (p.run.optimizer == Optimizer::kAdafactor && is_matrix(p, q))
+    return second ? Shape{q.slices.size(), w.cols} : Shape{w.rows, 1};
+  if (p.run.optimizer != Optimizer::kAdamW8bit) return {w.rows, w.cols};
+  std::uint64_t bytes = 0, largest = 0;
+  for (const Slice& s : q.slices) {
+    const std::uint64_t n = p.tensor_infos[s.tensor].elements();
+    largest = std::max(largest, n);
+    bytes = checked_add(bytes, n < 4096 ? 4 * n : checked_add(n, (n + 255) / 256 * 4));
+  }
+  return largest < 4096 ? Shape{w.rows, w.cols} : Shape{bytes, 1};
+}
+
 /// Each tensor is in one parameter, slices are contiguous, and gradient, moments and master copy have the
 /// shape of the weight.
 void check_params(const Program& p, Findings& f) {
@@ -157,24 +204,25 @@ void check_params(const Program& p, Findings& f) {
         f.add(w.name() + ": weight decay is for tensors of two or more dimensions");
     }
     if (filled != w.rows * w.cols) f.add(w.name() + " has another size than its tensors");
-    for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master})
+    for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master}) {
+      const Shape shape = b == q.m || b == q.v ? shape_of_moment(p, q, b == q.v) : Shape{w.rows, w.cols};
       if (b != kNoBuffer &&
-          (b >= p.buffers.size() || p[b].rows != w.rows || p[b].cols != w.cols || !p[b].persistent))
+          (b >= p.buffers.size() || p[b].rows != shape.rows || p[b].cols != shape.cols || !p[b].persistent))
         f.add("gradient, moments or master copy of " + w.name() +
               " have another shape or are not persistent");
+    }
     // Beside adapters the weights of the model are frozen; else the rules of the run decide.
     const bool adapter =
         !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
     const bool trains = (p.run.mode == RunMode::kFull && !q.slices.empty() &&
                          is_trained(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
-                        (adapter && p.run.mode == RunMode::kLora),
-               adam = p.run.optimizer == Optimizer::kAdamW;
+                        (adapter && p.run.mode == RunMode::kLora);
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
     const bool rounded = w.dtype != DType::kF32;
     if ((q.master != kNoBuffer) != (trains && rounded))
       f.add(w.name() + (rounded ? " has no f32 master copy" : " has a master copy that it does not need"));
     if ((q.m != kNoBuffer) != (trains && p.run.optimizer != Optimizer::kSgd) ||
-        (q.v != kNoBuffer) != (trains && adam))
+        (q.v != kNoBuffer) != (trains && has_second_moment(p, q)))
       f.add(w.name() + " has other optimizer state than its optimizer needs");
   }
   for (std::size_t t = 0; t < times_contained.size(); ++t)

@@ -9,6 +9,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/optimizer_state.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::planning {
@@ -31,12 +32,8 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
   return b;
 }
 
-int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgd ? 0 : 1; }
-
 std::uint64_t state_bytes(const runfile::RunConfig& c) {
-  const std::uint64_t moments =
-      checked_mul(count_trained_parameters(c.model, c.run), moment_count(c.run.optimizer));
-  return checked_mul(checked_add(count_saved_parameters(c.model, c.run), moments), sizeof(float));
+  return checked_mul(count_state_elements(c.model, c.run), sizeof(float));
 }
 
 std::uint64_t state_copy_bytes(const runfile::RunConfig& c) {
@@ -71,7 +68,7 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
             equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
   add_entry("host.data", b.data_bytes, "text in memory");
   add_entry("host.profile", b.profile_bytes, "timing records of one step");
-  add_entry("host.state_copy", b.copy_bytes, "P*4 bytes of weights and of each moment");
+  add_entry("host.state_copy", b.copy_bytes, "4 bytes per trained weight and per number of optimizer state");
   // The host tier may be absent in the report of a device estimator. A report without any peak gets none.
   for (TierPeak& p : report.tiers)
     if (p.tier == Tier::kHost) {

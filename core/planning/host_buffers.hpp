@@ -27,10 +27,6 @@ struct HostBuffers {
 inline std::uint64_t ids_per_token(const RunSpec& r) { return r.document_mask ? 3 : 2; }
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes);
 
-/// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD. Of the optimizers that trainers
-/// execute; planning knows more of them.
-int moment_count(Optimizer o);
-
 /// Bytes of weights and moments in f32: of one checkpoint, without the headers of its files.
 std::uint64_t state_bytes(const runfile::RunConfig& c);
 

@@ -98,10 +98,10 @@ constexpr Key kKeys[] = {
     {"train.spike_window", Type::kInteger, "128", 8, 10000, "", "", "number of losses that a loss is compared with; no loss counts as a spike until there are that many"},
     {"train.verify_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between steps that are computed twice and compared bit by bit, to find a faulty processor or memory; 0 = never; needs memory for a copy of weights and moments"},
 
-    {"optimizer.name", Type::kChoice, "\"adamw\"", 0, 0, "adamw|sgd|sgd-momentum|adafactor|lion|muon|adamw-8bit", "", "adamw | sgd | sgd-momentum (momentum = betas[0]) | lion; adafactor, muon and adamw-8bit can only be planned"},
+    {"optimizer.name", Type::kChoice, "\"adamw\"", 0, 0, "adamw|sgd|sgd-momentum|adafactor|lion|muon|adamw-8bit", "", "adamw | sgd | sgd-momentum (momentum = betas[0]) | adafactor | lion | muon (AdamW for embedding, head and vectors) | adamw-8bit; see docs/optimizers.md"},
     {"optimizer.lr", Type::kNumber, "4e-3", 0, 100, "", "", "learning rate after warm-up"},
-    {"optimizer.betas", Type::kPair, "[0.9, 0.95]", 0, kBelowOne, "", "", "decay rates of the first and second moment"},
-    {"optimizer.eps", Type::kNumber, "1e-8", kTiny, 1, "", "", "epsilon added to the square root of the second moment"},
+    {"optimizer.betas", Type::kPair, "[0.9, 0.95]", 0, kBelowOne, "", "", "decay rates of the first and second moment; betas[0] is the momentum of sgd-momentum and muon; default: [0.9, 0.95], lion [0.9, 0.99], muon [0.95, 0.95]"},
+    {"optimizer.eps", Type::kNumber, "1e-8", kTiny, 1, "", "", "epsilon added to the square root of the second moment; adafactor: smallest RMS of a tensor by which its updates are scaled, default 1e-3"},
     {"optimizer.weight_decay", Type::kNumber, "0.1", 0, 100, "", "", "decoupled weight decay; applied only to tensors of two or more dimensions"},
     {"optimizer.grad_clip", Type::kNumber, "1.0", 0, 1e30, "", "", "maximum global L2 norm over all gradients; 0 = no clipping"},
     {"optimizer.schedule", Type::kChoice, "\"cosine\"", 0, 0, "constant|cosine|linear|wsd", "", "constant | cosine | linear | wsd (warm-up, stable, decay: constant, then decay at the end): learning rate after warm-up"},

@@ -52,6 +52,15 @@ std::vector<RunConfig::Assumed> assume_usual_run(Settings& s, bool usual, std::u
       assume("optimizer.betas", pair(0.9, 0.99));
       if (!tunes) assume("optimizer.weight_decay", number(1));
     }
+    // Relative to the RMS of a tensor, which is small; torch's defaults otherwise. B of an adapter starts at
+    // 0.
+    if (s.text("optimizer.name") == "adafactor") {
+      assume("optimizer.lr", number(!tunes || adapters ? 1e-2 : 1e-3));
+      assume("optimizer.eps", number(1e-3));
+      assume("optimizer.weight_decay", number(0));
+    }
+    // Momentum of torch.optim.Muon; AdamW of the other tensors has the same.
+    if (s.text("optimizer.name") == "muon") assume("optimizer.betas", pair(0.95, tunes ? 0.999 : 0.95));
   }
   if (tunes && framework.empty()) {
     // 16 sequences per step; three epochs, AdamW's betas and no weight decay as transformers' Trainer; the

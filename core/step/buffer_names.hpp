@@ -52,7 +52,7 @@ inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn
                       kNorm1Partials[] = "norm1_partials", kNorm2Partials[] = "norm2_partials",
                       kQkPartials[] = "qk_norm_partials", kFinalPartials[] = "final_norm_partials",
                       kSquarePartials[] = "square_partials", kBiasPartials[] = "bias_partials",
-                      kLosses[] = "losses";
+                      kLosses[] = "losses", kAdafactorSums[] = "adafactor_sums", kMuonWork[] = "muon_work";
 // Page-locked memory for transfers: output of the embedding and its gradient.
 inline constexpr char kHidden[] = "hidden", kDHidden[] = "d_hidden";
 // Generation.

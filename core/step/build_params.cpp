@@ -2,12 +2,14 @@
 // parameter buffer holds each tensor of a checkpoint: q, k and v share one (rows q | k | v), as do gate and
 // up and the matching biases, so that each group is one matrix product. Checkpoints still contain the tensors
 // one by one; Param::slices maps them to rows. A and B of adapters are stacked likewise, by product.
+#include <algorithm>
 #include <cassert>
 
 #include "core/base/checked.hpp"
 #include "core/model/trainable.hpp"
 #include "core/step/builder.hpp"
 #include "core/step/scratch_sizes.hpp"
+#include "core/step/state_layout.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -125,6 +127,35 @@ void build_params(Builder& b) {
   const auto of_adapters = [](const ParamDraft& d) { return d.adapter; };
   // Frozen weights have no gradient, no optimizer state and no master copy: all of them beside adapters.
   const auto trained = [&](const ParamDraft& d) { return d.adapter || (b.trains_weights() && d.trained); };
+  const auto optimizer = [&](const ParamDraft& d) {
+    return optimizer_of(b.p.run.optimizer, b.p.tensor_infos[d.slices.front().tensor]);
+  };
+  // 8-bit state of the whole parameter if one of its tensors is large enough.
+  const auto moment_bytes = [&](const ParamDraft& d) -> std::uint64_t {
+    std::vector<std::uint64_t> elements;
+    for (const Slice& s : d.slices) elements.push_back(b.p.tensor_infos[s.tensor].elements());
+    const bool coded = b.p.run.optimizer == Optimizer::kAdamW8bit &&
+                       *std::ranges::max_element(elements) >= kSmallest8bitTensor;
+    return coded ? bytes_of_moments_8bit(elements) : 0;
+  };
+  // Moment 1 or 2 of every trained parameter whose optimizer has it.
+  const auto add_moments = [&](int moment) {
+    const auto which = moment == 1 ? &role::ParamRoles::m : &role::ParamRoles::v;
+    for (std::size_t i = 0; i < drafts.size(); ++i) {
+      const ParamDraft& d = drafts[i];
+      const Optimizer o = optimizer(d);
+      if (!trained(d) || moment > (o == Optimizer::kMuon ? 1 : moment_count(o))) continue;
+      std::uint64_t rows = d.rows, cols = d.cols;
+      DType type = DType::kF32;
+      if (const std::uint64_t bytes = moment_bytes(d)) rows = bytes, cols = 1, type = DType::kU8;
+      if (o == Optimizer::kAdafactor) {
+        if (moment == 2 && !d.decay) continue;  // a vector
+        rows = moment == 1 ? d.rows : d.slices.size(), cols = moment == 1 ? 1 : d.cols;
+      }
+      params[i].*(moment == 1 ? &Param::m : &Param::v) =
+          b.add_persistent(d.target.roles->*which, d.layer, Component::kOptimizerState, rows, cols, type);
+    }
+  };
   add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, of_model, b.storage_type());
   add_all(&role::ParamRoles::weight, Component::kAdapters, &Param::weight, of_adapters, b.storage_type());
   if (b.trains()) {
@@ -132,10 +163,7 @@ void build_params(Builder& b) {
     if (b.storage_type() != DType::kF32)
       add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master, trained);
     add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad, trained);
-    if (b.p.run.optimizer != Optimizer::kSgd)
-      add_all(&role::ParamRoles::m, Component::kOptimizerState, &Param::m, trained);
-    if (b.p.run.optimizer == Optimizer::kAdamW)
-      add_all(&role::ParamRoles::v, Component::kOptimizerState, &Param::v, trained);
+    add_moments(1), add_moments(2);
   }
   assert(params.size() == drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {

@@ -59,6 +59,12 @@ void require_supported_run(const RunSpec& r, const TrainerTraits& p, std::uint64
                                           : "train.freeze and train.only are not supported in mode \"") +
                           p.mode + "\"",
                       "use mode resident");
+  const bool on_device_only = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
+                              r.optimizer == Optimizer::kAdamW8bit;
+  if (on_device_only && r.mode != RunMode::kInference && (p.mode == "hybrid" || p.mode == "streamed"))
+    throw usage_error("optimizer.name = \"" + std::string(name(r.optimizer)) +
+                          "\" is not supported in mode \"" + p.mode + "\", in which the host updates weights",
+                      "use mode resident");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
                       "set train.recompute to \"none\", \"selective\" or \"full\"");

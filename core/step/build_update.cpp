@@ -1,9 +1,84 @@
 // The update section: the global norm over all gradients, then the optimizer, one operation per
 // trained parameter.
 // Between the two the executor computes the clip factor from the norm; every optimizer operation reads it.
+#include <algorithm>
+#include <cassert>
+
+#include "core/base/checked.hpp"
 #include "core/step/builder.hpp"
+#include "core/step/scratch_sizes.hpp"
+#include "core/step/state_layout.hpp"
 
 namespace trainhost::step {
+
+namespace {
+
+OpKind op_kind(const Builder& b, const Param& q) {
+  switch (optimizer_of(b.p.run.optimizer, b.p.tensor_infos[q.slices.front().tensor])) {
+    case Optimizer::kAdamW:
+    case Optimizer::kAdamW8bit:
+      // A parameter has 8-bit moments if one of its tensors is large enough.
+      return b.p[q.m].dtype == DType::kU8 ? OpKind::kAdamW8bit : OpKind::kAdamW;
+    case Optimizer::kSgd:
+      return OpKind::kSgd;
+    case Optimizer::kSgdMomentum:
+      return OpKind::kSgdMomentum;
+    case Optimizer::kLion:
+      return OpKind::kLion;
+    case Optimizer::kAdafactor:
+      return OpKind::kAdafactor;
+    case Optimizer::kMuon:
+      return OpKind::kMuon;
+  }
+  assert(false && "every optimizer has an operation");
+  return OpKind::kCount_;
+}
+
+/// The scratch of all operations of Adafactor or Muon, which run one after the other: that of the largest
+/// one. No buffer for other optimizers.
+BufferId update_scratch(Builder& b) {
+  std::uint64_t columns = 0, floats = 0;
+  for (const Param& q : b.p.params) {
+    if (q.grad == kNoBuffer) continue;
+    columns = std::max(columns, b.p[q.grad].cols);
+    if (op_kind(b, q) == OpKind::kMuon)
+      for (std::size_t i = 0; i < q.slices.size(); ++i) {
+        const MatrixSlice s = matrix_slice(b.p, q, i);
+        floats = std::max(floats, muon_work_floats(s.rows, s.cols));
+      }
+  }
+  if (floats > 0) return b.scratch(role::kMuonWork, -1, floats, 1);
+  if (b.p.run.optimizer == Optimizer::kAdafactor)
+    return b.scratch(role::kAdafactorSums, -1, b.p.traits.slots, checked_add(columns, 2), DType::kF64);
+  return kNoBuffer;
+}
+
+void update(Builder& b, const Param& q, BufferId scratch) {
+  const std::int32_t l = b.p[q.grad].layer;
+  const std::uint32_t flags = q.decay ? kDecay : 0u;
+  const OpKind kind = op_kind(b, q);
+  switch (kind) {
+    case OpKind::kAdamW:
+    case OpKind::kAdamW8bit:
+      return b.op(kind, l, {q.grad, q.weight, q.m, q.v, b.scalars, q.master}, {q.weight, q.m, q.v, q.master},
+                  flags);
+    case OpKind::kSgd:
+      return b.op(kind, l, {q.grad, q.weight, b.scalars, q.master}, {q.weight, q.master}, flags);
+    case OpKind::kSgdMomentum:
+    case OpKind::kLion:
+      return b.op(kind, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
+    case OpKind::kAdafactor:
+      return b.op(kind, l, {q.grad, q.weight, q.m, q.v, b.scalars, scratch, q.master},
+                  {q.weight, q.m, q.v, q.master}, flags);
+    case OpKind::kMuon:
+      return b.op(kind, l, {q.grad, q.weight, q.m, b.scalars, scratch, q.master}, {q.weight, q.m, q.master},
+                  flags);
+    default:
+      assert(false && "not an optimizer");
+  }
+}
+
+}  // namespace
 
 void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
@@ -11,27 +86,12 @@ void build_update(Builder& b) {
   for (const Param& q : b.p.params)
     if (q.grad != kNoBuffer)
       b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
-  for (const Param& q : b.p.params) {
-    if (q.grad == kNoBuffer) continue;  // frozen
-    const std::int32_t l = b.p[q.grad].layer;
-    const std::uint32_t flags = q.decay ? kDecay : 0u;
-    switch (b.p.run.optimizer) {
-      case Optimizer::kAdamW:
-        b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars, q.master},
-             {q.weight, q.m, q.v, q.master}, flags);
-        break;
-      case Optimizer::kSgd:
-        b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars, q.master}, {q.weight, q.master}, flags);
-        break;
-      case Optimizer::kSgdMomentum:
-      case Optimizer::kLion:
-        b.op(b.p.run.optimizer == Optimizer::kLion ? OpKind::kLion : OpKind::kSgdMomentum, l,
-             {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
-        break;
-      default:
-        break;  // rejected by planned_only_setting() before a program is built
-    }
-  }
+  const BufferId scratch = update_scratch(b);
+  // Operations of one kind one after the other, as trainers combine them: AdamW, which updates what Muon and
+  // 8-bit AdamW leave out, comes last.
+  for (const bool rest : {false, true})
+    for (const Param& q : b.p.params)
+      if (q.grad != kNoBuffer && (op_kind(b, q) == OpKind::kAdamW) == rest) update(b, q, scratch);
   b.end();
 }
 

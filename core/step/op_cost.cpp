@@ -7,6 +7,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/step/operands.hpp"
+#include "core/step/state_layout.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -23,6 +24,19 @@ std::uint64_t attention(const Program& p, const Op& op, std::uint64_t products) 
   assert(op.rows % p.run.seq_len == 0);  // operations of attention see whole sequences
   const std::uint64_t sequences = op.rows / p.run.seq_len;
   return checked_mul(2 * products, sequences, p.model.heads, p.model.head_dim, attention_pairs(p, op.layer));
+}
+
+/// Five Newton-Schulz steps of every tensor: x x^T, its square, and a product with x.
+std::uint64_t muon(const Program& p, const Op& op) {
+  const Param& q = param_of_gradient(p, op[operand::muon::kGrad]);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < q.slices.size(); ++i) {
+    const MatrixSlice s = matrix_slice(p, q, i);
+    const std::uint64_t least = std::min(s.rows, s.cols), most = std::max(s.rows, s.cols);
+    sum = checked_add(sum, checked_mul(5, checked_add(checked_mul(2, product(least, least, most)),
+                                                      product(least, least, least))));
+  }
+  return sum;
 }
 
 // FLOPs of matrix products only: everything else is bound by memory traffic (docs/memory-model.md).
@@ -52,6 +66,8 @@ std::uint64_t flops(const Program& p, const Op& op) {
       return product_of(p, op, op[operand::head_logits::kHead]);
     case OpKind::kHeadBwd:
       return checked_mul(2, product_of(p, op, op[operand::head_bwd::kHead]));  // d hf, grad_head
+    case OpKind::kMuon:
+      return muon(p, op);
     case OpKind::kAttention:
       // Two products forward, five backward: the scores are computed again in the backward pass.
       return attention(p, op, 2);  // q k^T, p v

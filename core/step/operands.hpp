@@ -323,16 +323,71 @@ inline constexpr In kDx{1};      // [M,k], changed in place
 inline constexpr Out kDxOut{0};  // the same buffer as kDx
 }  // namespace dropout_add
 
+/// As kAdamW, with moments of 8 bits: u8[bytes,1], in the form of state_layout.hpp.
+namespace adamw_8bit = adamw;
+
+/// One Adafactor update of a parameter, tensor by tensor. A matrix [R,k] of T tensors (q, k and v: 3) has the
+/// means of squared gradients over each row and each column; a vector has one second moment per element.
+namespace adafactor {
+inline constexpr In kGrad{0};     // f32
+inline constexpr In kWeight{1};   // changed in place
+inline constexpr In kRows{2};     // f32[R,1] row means, or the second moment of a vector; changed in place
+inline constexpr In kColumns{3};  // f32[T,k] column means, changed in place; absent for a vector
+inline constexpr In kScalars{4};  // f64[16]
+inline constexpr In kSums{5};     // f64[slots,c+2] scratch, c the most columns of a parameter: sums of a slot
+inline constexpr In kMaster{6};   // as for kAdamW
+inline constexpr Out kWeightOut{
+    0};  // the same buffer as kWeight; then kRows, kColumns and kMaster, if present
+}  // namespace adafactor
+
+/// One Muon update of a parameter, tensor by tensor: the momentum, orthogonalised by five Newton-Schulz
+/// steps.
+namespace muon {
+inline constexpr In kGrad{0};        // f32
+inline constexpr In kWeight{1};      // changed in place
+inline constexpr In kM{2};           // momentum, f32, changed in place
+inline constexpr In kScalars{3};     // f64[16]
+inline constexpr In kWork{4};        // f32[muon_work_floats(),1] scratch, of the largest tensor
+inline constexpr In kMaster{5};      // as for kAdamW
+inline constexpr Out kWeightOut{0};  // the same buffer as kWeight
+inline constexpr Out kMOut{1};       // as kM
+inline constexpr Out kMasterOut{2};  // as kMaster, if present
+}  // namespace muon
+
 /// Slots that all optimizer operations share, and those that depend on the kind.
 namespace optimizer {
 inline constexpr In kGrad{0};
 inline constexpr In kWeight{1};
 inline constexpr In kM{2};  // not of kSgd
 constexpr In scalars(OpKind k) {
-  return k == OpKind::kAdamW ? adamw::kScalars : k == OpKind::kSgd ? sgd::kScalars : sgd_momentum::kScalars;
+  switch (k) {
+    case OpKind::kAdamW:
+    case OpKind::kAdamW8bit:
+      return adamw::kScalars;
+    case OpKind::kSgd:
+      return sgd::kScalars;
+    case OpKind::kAdafactor:
+      return adafactor::kScalars;
+    case OpKind::kMuon:
+      return muon::kScalars;
+    default:
+      return sgd_momentum::kScalars;
+  }
 }
 constexpr In master(OpKind k) {
-  return k == OpKind::kAdamW ? adamw::kMaster : k == OpKind::kSgd ? sgd::kMaster : sgd_momentum::kMaster;
+  switch (k) {
+    case OpKind::kAdamW:
+    case OpKind::kAdamW8bit:
+      return adamw::kMaster;
+    case OpKind::kSgd:
+      return sgd::kMaster;
+    case OpKind::kAdafactor:
+      return adafactor::kMaster;
+    case OpKind::kMuon:
+      return muon::kMaster;
+    default:
+      return sgd_momentum::kMaster;
+  }
 }
 }  // namespace optimizer
 

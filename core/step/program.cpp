@@ -62,6 +62,10 @@ constexpr OpInfo kOps[] = {
     {"lion", 5, bits({lion::kWeight, lion::kM, lion::kMaster}), 0},
     {"dropout", 1, 0, 0},
     {"dropout_add", 2, bits({dropout_add::kDx}), 0},
+    {"adamw_8bit", 6, bits({adamw_8bit::kWeight, adamw_8bit::kM, adamw_8bit::kV, adamw_8bit::kMaster}), 0},
+    {"adafactor", 7, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
+     bits({adafactor::kSums})},
+    {"muon", 6, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 

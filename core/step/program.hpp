@@ -93,6 +93,9 @@ enum class OpKind : std::uint8_t {
   kLion,
   kDropout,      // of an adapter's input
   kDropoutAdd,   // gradient of kDropout, added to
+  kAdamW8bit,
+  kAdafactor,
+  kMuon,
   kCount_,
 };
 
@@ -147,10 +150,10 @@ struct Slice {
   std::uint64_t first_element;  // offset in the parameter's buffer, in elements
 };
 
-/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape. A frozen
-/// parameter, one of the model in a run that trains adapters, has only a weight. q, k and v
-/// share one buffer (rows q | k | v), as do gate and up and the matching biases: one matrix product instead
-/// of several.
+/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape, except the
+/// state of kAdamW8bit and kAdafactor (operands.hpp). A frozen parameter, one of the model in a run that
+/// trains adapters, has only a weight. q, k and v share one buffer (rows q | k | v), as do gate and up and
+/// the matching biases: one matrix product instead of several.
 struct Param {
   BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
   BufferId master = kNoBuffer;  // f32, where the weight is stored in a lower precision

@@ -39,6 +39,13 @@ inline std::uint64_t staging_bytes(const ModelSpec& m) {
   return std::max(kPiece, checked_mul(m.vocab, sizeof(float)));
 }
 
+/// Floats of scratch of Muon for a matrix [rows, cols]: two copies of it, and two square matrices of its
+/// smaller dimension.
+inline std::uint64_t muon_work_floats(std::uint64_t rows, std::uint64_t cols) {
+  const std::uint64_t least = std::min(rows, cols);
+  return checked_mul(2, checked_add(checked_mul(rows, cols), checked_mul(least, least)));
+}
+
 // The other scratch shapes are listed in operands.hpp.
 
 }  // namespace trainhost::step

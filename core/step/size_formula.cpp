@@ -76,12 +76,21 @@ std::string_view without_state(std::string_view role) {
   return {};
 }
 
+/// False for 8-bit and factored moments; their formula is a plain number.
+bool has_shape_of_weight(const Program& p, const Buffer& b) {
+  for (const Param& q : p.params)
+    for (const BufferId moment : {q.m, q.v})
+      if (moment != kNoBuffer && &p[moment] == &b)
+        return b.rows == p[q.weight].rows && b.cols == p[q.weight].cols;
+  return true;
+}
+
 Shape shape_of(const Program& p, const Buffer& b) {
   const bool one_token = b.copy == kOfGenerate;
   const std::string_view r = b.role;
   if (const std::string_view param = without_state(r); !param.empty())
     for (const Shape& s : kParams)
-      if (s.role == param) return s;
+      if (s.role == param && has_shape_of_weight(p, b)) return s;
   // One role with two meanings: chunk of the micro-batch's rows, or all rows where the logits are
   // materialised.
   if (r == role::kLogits) {

@@ -17,6 +17,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/optimizer_state.hpp"
 #include "core/planning/host_buffers.hpp"
 #include "core/training/model_folder.hpp"
 
@@ -141,13 +142,14 @@ void require_tokenizer_of_model(const runfile::RunConfig& c) {
 }
 
 std::span<const plugin::Scope> state_scopes(const runfile::RunConfig& c) {
-  const std::size_t n = 1 + static_cast<std::size_t>(planning::moment_count(c.run.optimizer));
+  const std::size_t n = 1 + static_cast<std::size_t>(moment_count(c.run.optimizer));
   assert(n <= std::size(kScope));
   return std::span(trains_adapters(c.run) ? kAdapterScope : kScope).first(n);
 }
 
 std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t scope) {
-  return scope == 0 ? saved_tensors(c.model, c.run) : trained_tensors(c.model, c.run);
+  return scope == 0 ? saved_tensors(c.model, c.run)
+                    : trainhost::state_tensors(c.model, c.run, static_cast<int>(scope));
 }
 
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does

@@ -8,7 +8,7 @@ for matrices only. By name of the run file:
   lion        lion_pytorch.Lion
   adafactor   torch.optim.Adafactor; its eps1 is that of float32
   muon        torch.optim.Muon for the matrices of the layers, in float64 where torch rounds to bfloat16; AdamW for the rest
-  adamw-8bit  bitsandbytes.optim.AdamW8bit on float32 copies of the weights, its CPU backend
+  adamw-8bit  bitsandbytes.optim.AdamW8bit on float32 copies of the weights, its CPU backend with the nearest codes
 Without names all are computed; those that are not named stay as they are in FILE. tests/plugins/cpu/golden_test.cpp
 compares the CPU trainer with the file.
 """
@@ -22,6 +22,7 @@ import peft_lora
 from peft_lora import BASE, MICRO_BATCH, ROOT, SEQ, STEPS
 
 CLIP, DECAY = 0.5, 0.1
+BLOCK_OF = "model.layers.0.mlp.down_proj.weight"
 RUNS = {
     "lion": {"lr": 1e-4, "betas": [0.9, 0.99], "eps": 1e-8},
     "adafactor": {"lr": 1e-2, "betas": [0.9, 0.95], "eps": 1e-3},
@@ -61,6 +62,23 @@ class Float32Copies:
                 p.copy_(copy.double())
 
 
+    def first_block(self, param):
+        """Numbers and scale of the first block of both moments."""
+        state = self.optimizer.state[next(copy for p, copy in self.pairs if p is param)]
+        return {"of": BLOCK_OF, "moments": [
+            {"absmax": state[f"absmax{i}"][0].item(),
+             "values": state[f"qmap{i}"][state[f"state{i}"].flatten()[:256].long()].tolist()} for i in (1, 2)]}
+
+
+def encode_nearest(values, code, absmax, out, blocksize):
+    """The nearest code, as the torch backend of bitsandbytes; its CPU library takes a neighbour for 4 % of them."""
+    blocks = values.flatten().split(blocksize)
+    absmax.copy_(torch.stack([b.abs().max() for b in blocks]))
+    bounds = (code[:-1] + code[1:]) / 2
+    scaled = torch.cat([(b * (1.0 / s.clamp(min=1e-38))).clamp(-1, 1) for b, s in zip(blocks, absmax)])
+    out.copy_(torch.bucketize(scaled, bounds).to(torch.uint8).view(out.shape))
+
+
 def optimizers(name, model, r):
     named = list(model.named_parameters())
     groups = [{"params": [p for _, p in named if p.ndim > 1], "weight_decay": DECAY},
@@ -78,6 +96,7 @@ def optimizers(name, model, r):
                                  adjust_lr_fn="match_rms_adamw"),
                 torch.optim.AdamW(rest, lr=r["lr"], betas=r["betas"], eps=r["eps"])]
     import bitsandbytes
+    bitsandbytes.backends.cpu.ops._quant_blockwise_fp32_direct = encode_nearest
     return [Float32Copies(groups, lambda g: bitsandbytes.optim.AdamW8bit(g, lr=r["lr"], betas=r["betas"], eps=r["eps"]))]
 
 
@@ -99,6 +118,8 @@ def train(name):
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         for o in chosen:
             o.step()
+        if name == "adamw-8bit" and step == 0:
+            out["first_block"] = chosen[0].first_block(dict(model.named_parameters())[BLOCK_OF])
         out["loss"].append(loss.item())
         out["grad_norm"].append(norm.item())
     out["final_weights"] = {n: p.norm().item() for n, p in model.named_parameters()}

@@ -19,7 +19,7 @@ using step::OpKind;
 // Operations of the update: single ones are too short to occupy all threads (ops_optimizer.cpp).
 bool run_together(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
-         kind == OpKind::kSgdMomentum || kind == OpKind::kLion;
+         kind == OpKind::kSgdMomentum || kind == OpKind::kLion || kind == OpKind::kAdamW8bit;
 }
 
 void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
@@ -73,6 +73,12 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_optimizer(ctx, ops);
     case OpKind::kLion:
       return run_optimizer(ctx, ops);
+    case OpKind::kAdamW8bit:
+      return run_adamw_8bit(ctx, ops);
+    case OpKind::kAdafactor:
+      return run_adafactor(ctx, op);
+    case OpKind::kMuon:
+      return run_muon(ctx, op);
     case OpKind::kAttentionStep:
       return run_attention_step(ctx, op);
     case OpKind::kLoraB:

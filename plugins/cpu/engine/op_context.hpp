@@ -103,6 +103,13 @@ void run_attention_step(OpContext&, const step::Op&);
 void run_head(OpContext&, const step::Op&);  // kHeadLoss and kHeadEval
 void run_head_logits(OpContext&, const step::Op&);
 void run_grad_squares(OpContext&, std::span<const step::Op>);
+/// The factors of an AdamW update that are equal for all elements.
+AdamConstants adam_constants(const OpContext&, bool decay, double clip_factor);
+/// Partial sums of a norm in run_muon().
+inline constexpr std::uint32_t kMuonTasks = 64;
+void run_adamw_8bit(OpContext&, std::span<const step::Op>);
+void run_adafactor(OpContext&, const step::Op&);
+void run_muon(OpContext&, const step::Op&);
 void run_optimizer(OpContext&, std::span<const step::Op>);  // kAdamW, kSgd, kSgdMomentum, kLion
 
 }  // namespace trainhost::cpu

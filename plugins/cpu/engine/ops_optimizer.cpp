@@ -13,17 +13,8 @@ namespace trainhost::cpu {
 
 using namespace step::operand;
 
-namespace {
-
-// Parts depend on this constant and the shape only, and so do the bits of the sum of squares.
-constexpr std::uint64_t kElementsPerTask = 16384;
-
-std::uint32_t tasks_for(std::uint64_t elements) {
-  return static_cast<std::uint32_t>((elements + kElementsPerTask - 1) / kElementsPerTask);
-}
-
-// The factors of the update that are equal for all elements (kernels/rows_optimizer.hpp), computed in double
-// and rounded once: in f32, 1 - 0.999 has a relative error of up to 3e-5. t counts updates from 1.
+// Computed in double and rounded once: in f32, 1 - 0.999 has a relative error of up to 3e-5. t counts updates
+// from 1.
 AdamConstants adam_constants(const OpContext& ctx, bool decay, double clip_factor) {
   const RunSpec& r = ctx.program.run;
   const double t = static_cast<double>(ctx.step.step_index) + 1.0, lr = ctx.step.lr;
@@ -36,6 +27,15 @@ AdamConstants adam_constants(const OpContext& ctx, bool decay, double clip_facto
   c.inv_sqrt_bias2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(r.beta2, t)));
   c.eps = static_cast<float>(r.eps);
   return c;
+}
+
+namespace {
+
+// Parts depend on this constant and the shape only, and so do the bits of the sum of squares.
+constexpr std::uint64_t kElementsPerTask = 16384;
+
+std::uint32_t tasks_for(std::uint64_t elements) {
+  return static_cast<std::uint32_t>((elements + kElementsPerTask - 1) / kElementsPerTask);
 }
 
 SgdConstants sgd_constants(const OpContext& ctx, bool decay, double clip_factor) {
@@ -123,6 +123,7 @@ std::size_t partials_needed(const step::Program& p) {
   for (const step::Op& op : p.ops) {
     if (op.kind == step::OpKind::kGradSquares)
       squares += tasks_for(p[op[grad_squares::kGrad]].rows * p[op[grad_squares::kGrad]].cols);
+    if (op.kind == step::OpKind::kMuon) losses = std::max<std::uint64_t>(losses, kMuonTasks);
     if (op.kind == step::OpKind::kHeadLoss || op.kind == step::OpKind::kHeadEval) {
       const step::Buffer& logits = p[op[head::logits(op.kind)]];
       losses = std::max<std::uint64_t>(losses, OpContext::row_parts(logits.rows, logits.cols));

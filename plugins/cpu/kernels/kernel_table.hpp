@@ -36,6 +36,24 @@ struct LionConstants {
   float decay, lr;
 };
 
+/// The codes of 8-bit moments: core/step/moment_codes.hpp.
+struct MomentTables {
+  const float *value, *highest;  // [256]
+  const std::uint8_t* first;     // [65536]
+};
+/// One block of an 8-bit moment: its codes and its scale.
+struct MomentBlock {
+  std::uint8_t* codes;
+  float* scale;
+};
+
+/// Constants of one Adafactor update of a tensor.
+struct AdafactorConstants {
+  float grad_scale;  // clip factor
+  float smallest;    // lower bound of the second moment, eps1^2
+  float decay, step;
+};
+
 /// Constants of one SGD update.
 struct SgdConstants {
   float grad_scale, momentum, decay, lr;
@@ -128,6 +146,22 @@ struct Kernels {
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);
   void (*sgd_momentum)(std::uint64_t n, const float* g, float* w, float* m, const SgdConstants& c);
+  // One block of at most 256 elements.
+  void (*adamw_8bit)(std::uint64_t n, const float* g, float* w, const MomentBlock& m, const MomentBlock& v,
+                     const MomentTables& m_codes, const MomentTables& v_codes, const AdamConstants& c);
+  // sums[n] += g[n]^2
+  void (*add_squares)(std::uint64_t n, const float* g, double* sums);
+  // u = g * grad_scale / sqrt(max(factor * moment, smallest)). Returns the sum of u^2.
+  double (*adafactor_squares)(std::uint64_t n, const float* g, const float* moment, float factor,
+                              const AdafactorConstants& c);
+  // w = decay * w - step * u
+  void (*adafactor)(std::uint64_t n, const float* g, const float* moment, float factor, float* w,
+                    const AdafactorConstants& c);
+  // m = beta m + (1 - beta) g; x = (1 - beta) g + beta m, with g scaled. Returns the sum of x^2.
+  double (*muon_momentum)(std::uint64_t n, const float* g, float* m, float* x, float beta,
+                          float one_minus_beta, float grad_scale);
+  // w = decay * w - step * x
+  void (*muon_apply)(std::uint64_t n, const float* x, float* w, float decay, float step);
   void (*lion)(std::uint64_t n, const float* g, float* w, float* m, const LionConstants& c);
 };
 

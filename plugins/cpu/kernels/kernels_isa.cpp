@@ -57,6 +57,12 @@ const Kernels table = {
     adamw,
     sgd,
     sgd_momentum,
+    adamw_8bit,
+    add_squares,
+    adafactor_squares,
+    adafactor,
+    muon_momentum,
+    muon_apply,
     lion,
 };
 

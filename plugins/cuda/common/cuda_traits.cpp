@@ -201,6 +201,14 @@ void require_supported(const RunSpec& r) {
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\", \"tf32\" or \"bf16\"");
+  if (r.mode != RunMode::kInference &&
+      (r.optimizer == Optimizer::kAdamW8bit || r.optimizer == Optimizer::kAdafactor ||
+       r.optimizer == Optimizer::kMuon))
+    throw abi::StatusError(
+        TH_E_UNSUPPORTED,
+        "the cuda trainer does not train with optimizer.name = \"" + std::string(name(r.optimizer)) +
+            "\"; it trains with adamw, sgd, sgd-momentum and lion",
+        "set optimizer.name = \"lion\", which keeps 4 bytes per parameter, or train.backend = \"cpu\"");
   if (const PlannedOnly b = planned_only_setting(r)) refuse((b.key + " = " + b.value).c_str());
   if (r.memory.lora_dropout > 0) refuse("it has no dropout (lora.dropout); the cpu trainer has");
 }

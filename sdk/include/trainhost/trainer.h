@@ -12,7 +12,8 @@
 /* Sets of tensors that load() and save() transfer. */
 #define TH_SCOPE_WEIGHTS 1u
 #define TH_SCOPE_ADAPTER 2u /* A and B of a run that trains adapters, in the names of PEFT */
-#define TH_SCOPE_MOMENT1 3u /* first Adam moment; names and shapes of the weights */
+#define TH_SCOPE_MOMENT1 3u /* first moment of the optimizer; names and shapes of the weights,
+                             * except state that is factored or of 8 bits (core/model/optimizer_state.hpp) */
 #define TH_SCOPE_MOMENT2 4u /* second Adam moment; likewise */
 
 /* A tensor or a part of it: elements [first, first + count) in row-major order. */

@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(states_equal_those_of_the_enumerated_tensors) {
           state += (vector ? n : t.rows + t.cols) * 4 * t.copies;
           break;
         case Optimizer::kAdamW8bit:
-          state += 2 * t.copies * (n < 4096 ? n * 4 : n + (n + 2047) / 2048 * 4);
+          state += 2 * t.copies * (n < 4096 ? n * 4 : n + (n + 255) / 256 * 4);
           break;
       }
     }

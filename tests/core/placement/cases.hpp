@@ -57,7 +57,7 @@ inline Case random_case(std::uint64_t seed) {
   RunSpec& r = c.run;
   r.micro_batch = pick(1, 5), r.seq_len = pick(1, 33), r.accumulate = pick(1, 3);
   r.mode = pick(0, 7) == 0 ? RunMode::kInference : RunMode::kFull;
-  r.optimizer = static_cast<Optimizer>(pick(1, 3));
+  r.optimizer = static_cast<Optimizer>(pick(1, 7));
   constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
                                      Recompute::kLayers};
   r.recompute = kPolicies[pick(0, 3)];
@@ -125,6 +125,10 @@ inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident")
   RunSpec& r = c.run;
   if (seed % 3 == 1) r.compute = DType::kTF32;
   if (seed % 3 == 2) r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
+  // The host updates weights in the other modes, with the optimizers that it has.
+  const bool on_host = r.optimizer != Optimizer::kAdafactor && r.optimizer != Optimizer::kMuon &&
+                       r.optimizer != Optimizer::kAdamW8bit;
+  if (std::string(mode) != "resident" && !on_host) r.optimizer = Optimizer::kAdamW;
   c.traits.tier = Tier::kDevice, c.traits.alignment = 256, c.traits.mode = mode;
   c.model.name += std::string(" on a device, ") + mode;
   return c;

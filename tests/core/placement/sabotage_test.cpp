@@ -504,6 +504,27 @@ BOOST_AUTO_TEST_CASE(a_parameter_updated_never_or_twice) {
            {"with buffers of another parameter"});
 }
 
+BOOST_AUTO_TEST_CASE(state_or_scratch_of_another_size_or_optimizer) {
+  const auto with = [](Optimizer o) {
+    Case c = small_case();
+    c.model.vocab = 600, c.run.optimizer = o;  // an embedding with 4,800 elements
+    return c;
+  };
+  for (const Optimizer o : {Optimizer::kAdamW8bit, Optimizer::kAdafactor, Optimizer::kMuon})
+    rejected(with(o), [](Broken& b) { ++b.p.buffers[b.id("m.embed")].rows; }, {"have another shape"});
+  rejected(with(Optimizer::kAdafactor), [](Broken& b) { ++b.p.buffers[b.id("v.qkv", 0)].rows; },
+           {"have another shape"});
+  rejected(with(Optimizer::kAdafactor), [](Broken& b) { ++b.p.buffers[b.id("adafactor_sums")].rows; },
+           {"adafactor_sums is f64[4,"});
+  rejected(with(Optimizer::kMuon), [](Broken& b) { --b.p.buffers[b.id("muon_work")].rows; },
+           {"muon_work is f32["});
+  rejected(with(Optimizer::kMuon), [](Broken& b) { b.p.ops[b.op(OpKind::kMuon, 1)].kind = OpKind::kAdamW; },
+           {"has 2 outputs, expected more"});
+  rejected(with(Optimizer::kAdamW8bit),
+           [](Broken& b) { b.p.ops[b.op(OpKind::kAdamW8bit)].kind = OpKind::kAdamW; },
+           {"m.embed is u8[4876,1], expected f32[600,8]"});
+}
+
 BOOST_AUTO_TEST_CASE(a_gradient_left_out_of_the_norm_or_squared_too_late) {
   rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kGradSquares, 0, 0)); },
            {"grad.norm1 enters the norm 0 times"});

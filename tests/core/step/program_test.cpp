@@ -1,12 +1,18 @@
 // Programs of build_program(): parameters, order, fused buffers, first writes, sections, rejected settings.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <random>
 #include <set>
 
 #include "core/base/error.hpp"
 #include "core/model/adapters.hpp"
+#include "core/model/dynamic_map.hpp"
 #include "core/model/trainable.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/moment_codes.hpp"
 #include "core/step/scratch_sizes.hpp"
+#include "core/step/state_layout.hpp"
 #include "tests/core/placement/cases.hpp"
 
 using namespace trainhost;
@@ -161,6 +167,78 @@ BOOST_AUTO_TEST_CASE(optimizer_state_is_that_of_the_optimizer) {
       if (b.component == Component::kOptimizerState) elements += b.rows * b.cols;
     BOOST_CHECK_EQUAL(elements, states * count_parameters(c.model).total);
   }
+}
+
+// Written out for one model of two layers: H 8, q 8 rows, k and v 4, gate and up 12, vocabulary 600, untied.
+BOOST_AUTO_TEST_CASE(factored_and_8_bit_state_has_the_bytes_of_its_tensors) {
+  Case c = small_case();
+  c.model.vocab = 600;
+  const auto bytes = [&](Optimizer o) {
+    c.run.optimizer = o;
+    std::uint64_t sum = 0;
+    const Program p = c.build();
+    for (const Buffer& b : p.buffers)
+      if (b.component == Component::kOptimizerState) sum += b.bytes();
+    return sum;
+  };
+  const std::uint64_t norms = 2 * 2 * 8 + 8, layer = 8 * 8 + 2 * 4 * 8 + 8 * 8 + 3 * 12 * 8, table = 600 * 8;
+  BOOST_TEST(bytes(Optimizer::kLion) == 4 * (norms + 2 * layer + 2 * table));
+  // Rows and columns of q, k, v, o, gate, up and down, of embedding and head; norms have a moment per
+  // element.
+  const std::uint64_t means = (8 + 4 + 4 + 8 + 12 + 12 + 8) + (8 + 8 + 8 + 8 + 8 + 8 + 12);
+  BOOST_TEST(bytes(Optimizer::kAdafactor) == 4 * (norms + 2 * means + 2 * (600 + 8)));
+  BOOST_TEST(bytes(Optimizer::kMuon) == 4 * (2 * norms + 2 * layer + 2 * 2 * table));
+  // Embedding and head have 19 blocks of 256; everything else is too small.
+  BOOST_TEST(bytes(Optimizer::kAdamW8bit) == 2 * (4 * (norms + 2 * layer) + 2 * (table + 19 * 4)));
+}
+
+BOOST_AUTO_TEST_CASE(small_tensors_beside_a_large_one_keep_f32_moments) {
+  Case c = small_case();
+  c.model.hidden = 512, c.model.qkv_bias = true, c.run.optimizer = Optimizer::kAdamW8bit;
+  const Program p = c.build();  // q 4,096 elements, k and v 2,048
+  const auto qkv =
+      std::ranges::find_if(p.params, [&](const Param& q) { return q.weight == p.find("w.qkv", 1); });
+  BOOST_REQUIRE(qkv != p.params.end());
+  const std::vector<Moment8bit> m = moments_8bit(p, *qkv);
+  BOOST_REQUIRE(m.size() == 3u);
+  BOOST_TEST((m[0].coded && !m[1].coded && !m[2].coded));
+  BOOST_TEST((m[0].floats == 0 && m[1].floats == 16 * 4 && m[2].floats == 16 * 4 + 2048 * 4));
+  BOOST_TEST(m[0].codes == 16 * 4 + 2 * 2048 * 4);
+  BOOST_TEST(p[qkv->m].bytes() == m[0].codes + 4096);
+  std::vector<std::string> names;
+  for (const StateLocation& s : state_locations(p, 2))
+    if (s.buffer == qkv->v) names.push_back(s.info.name.substr(s.info.name.find("self_attn") + 10));
+  BOOST_TEST((names == std::vector<std::string>{"q_proj.weight.absmax", "q_proj.weight", "k_proj.weight",
+                                                "v_proj.weight"}));
+}
+
+// Against the search of core/model/dynamic_map.hpp, at every bound between two codes and one float beside it.
+BOOST_AUTO_TEST_CASE(codes_of_moments_are_the_nearest_numbers_of_the_map) {
+  for (const bool is_signed : {true, false}) {
+    const MomentCodes& codes = moment_codes(is_signed);
+    const DynamicMap& map = dynamic_map(is_signed);
+    std::vector<float> values = {0.0f, -0.0f, 1.0f, 1e-30f, 0x1p-149f};
+    for (std::size_t i = 0; i < 255; ++i) {
+      const float bound = (map[i] + map[i + 1]) / 2;
+      for (const float x : {bound, std::nextafter(bound, -2.0f), std::nextafter(bound, 2.0f), map[i]})
+        values.push_back(x);
+    }
+    std::mt19937 g(1);
+    for (int i = 0; i < 20000; ++i) {
+      const float x = std::ldexp(static_cast<float>(g()) * 0x1p-32f, -static_cast<int>(g() % 30));
+      values.push_back(x);
+      if (is_signed) values.push_back(-x);
+    }
+    std::size_t wrong = 0;
+    for (const float x : values) wrong += codes.code(x) != nearest_in_dynamic_map(map, x);
+    BOOST_TEST(wrong == 0u);
+  }
+  const std::vector<float> block = {0.5f, -2.0f, 0.0f};
+  std::uint8_t code[3];
+  BOOST_TEST(encode_moments(moment_codes(true), 3, block.data(), code) == 2.0f);
+  BOOST_TEST(moment_codes(true).value[code[2]] == 0.0f);
+  const std::vector<float> zeros(3);
+  BOOST_TEST(encode_moments(moment_codes(false), 3, zeros.data(), code) == 0.0f);
 }
 
 BOOST_AUTO_TEST_CASE(a_tied_table_is_first_written_by_the_head) {

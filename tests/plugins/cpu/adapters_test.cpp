@@ -63,22 +63,27 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
-  Weights first;
-  for (std::uint32_t threads : {1u, 3u})
-    for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
-      for (bool separate : {false, true}) {
-        RunSpec r = lora_run(z, 2, 2, 0x7f, 4);
-        r.recompute = recompute, r.memory.lora_dropout = 0.2;
-        const Weights adapters = random_adapters(z.spec, r, 4);
-        CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), threads, separate);
-        fixture.load(united(base, adapters));
-        for (std::uint64_t t = 0; t < 2; ++t) fixture.update(ids, targets, 0.01, t);
-        const Weights now = fixture.read();
-        for (const auto& [name, v] : base) BOOST_TEST((now.at(name) == v), name << " is frozen and changed");
-        for (const auto& [name, v] : adapters) BOOST_TEST((now.at(name) != v), name << " is not trained");
-        if (first.empty()) first = now;
-        BOOST_TEST((now == first), threads << " threads, " << name(recompute) << ", separate " << separate);
-      }
+  for (Optimizer optimizer :
+       {Optimizer::kAdafactor, Optimizer::kMuon, Optimizer::kAdamW8bit, Optimizer::kAdamW}) {
+    Weights first;
+    for (std::uint32_t threads : {1u, 3u})
+      for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+        for (bool separate : {false, true}) {
+          RunSpec r = lora_run(z, 2, 2, 0x7f, 4);
+          r.recompute = recompute, r.optimizer = optimizer, r.memory.lora_dropout = 0.2;
+          const Weights adapters = random_adapters(z.spec, r, 4);
+          CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), threads, separate);
+          fixture.load(united(base, adapters));
+          for (std::uint64_t t = 0; t < 2; ++t) fixture.update(ids, targets, 0.01, t);
+          const Weights now = fixture.read();
+          for (const auto& [name, v] : base)
+            BOOST_TEST((now.at(name) == v), name << " is frozen and changed");
+          for (const auto& [name, v] : adapters) BOOST_TEST((now.at(name) != v), name << " is not trained");
+          if (first.empty()) first = now;
+          BOOST_TEST((now == first), name(optimizer) << ", " << threads << " threads, " << name(recompute)
+                                                     << ", separate " << separate);
+        }
+  }
 }
 
 // Dropout: the mask is a function of the micro-batch, so a loss with other adapters at the same step has the

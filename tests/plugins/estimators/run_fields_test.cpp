@@ -9,7 +9,6 @@
 #include "core/base/types.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "core/plugin/registry.hpp"
-#include "trainhost/model.h"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;
@@ -113,8 +112,7 @@ void add_run(std::vector<Row>& rows) {
   add("document_mask", "", kSame, [](RunSpec& r) { r.document_mask = true; });
   add("accumulate", "", kSame, [](RunSpec& r) { r.accumulate = 2; });
   for (std::uint32_t o = 2; o <= 7; ++o)
-    add("optimizer", o <= 3 || o == TH_OPT_LION ? "" : "optimizer.name", kDiffers,
-        [=](RunSpec& r) { r.optimizer = static_cast<Optimizer>(o); });
+    add("optimizer", "", kDiffers, [=](RunSpec& r) { r.optimizer = static_cast<Optimizer>(o); });
   add("recompute selective", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kSelective; });
   add("recompute full", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kFull; });
   add("recompute auto", "", kSame, [](RunSpec& r) { r.recompute = Recompute::kAuto; });

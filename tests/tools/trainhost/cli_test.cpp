@@ -219,9 +219,9 @@ BOOST_AUTO_TEST_CASE(a_cpu_device_is_planned_for_the_cpu_trainer) {
 
 BOOST_AUTO_TEST_CASE(a_backend_that_does_not_support_a_run_is_named) {
   const char* const kNote = "the plan is for a device in general";
-  Outcome r = run_program({"plan", "--backend=cpu", "--set", "optimizer.name=muon"});
+  Outcome r = run_program({"plan", "--backend=cpu", "--set", "plan.moments=bf16"});
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(has(r.out, "the cpu backend does not support optimizer.name = \"muon\": " + std::string(kNote)),
+  BOOST_TEST(has(r.out, "the cpu backend does not support plan.moments = \"bf16\": " + std::string(kNote)),
              r.out);
   r = run_program({"plan", "--backend=cpu", "--model=gpt2"});
   BOOST_TEST(has(r.out, "the cpu backend does not train the model family gpt2: " + std::string(kNote)),

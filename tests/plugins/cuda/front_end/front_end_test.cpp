@@ -201,6 +201,20 @@ BOOST_AUTO_TEST_CASE(attention_is_checked_and_planned_on_every_machine) {
                         [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
 }
 
+BOOST_AUTO_TEST_CASE(optimizers_without_kernels_are_refused_with_those_that_have_some) {
+  RunSpec r = small_run();
+  r.optimizer = Optimizer::kMuon;
+  Host host;
+  BOOST_CHECK_EXCEPTION(front().plan(host, small_model(), r), StatusFailure, [](const StatusFailure& f) {
+    return f.code == TH_E_UNSUPPORTED &&
+           std::string(f.what()).starts_with(
+               "the cuda trainer does not train with optimizer.name = \"muon\"; it "
+               "trains with adamw, sgd, sgd-momentum and lion");
+  });
+  r.optimizer = Optimizer::kLion;
+  BOOST_TEST(front().plan(host, small_model(), r).total_bytes() > 0u);
+}
+
 BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) {
   for (const char* by : {"uuid", "mig", "pci"}) {
     Machine machine{{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_NVML_BY", by}};

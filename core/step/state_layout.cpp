@@ -1,0 +1,89 @@
+// See state_layout.hpp.
+#include "core/step/state_layout.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+#include <unordered_map>
+
+namespace trainhost::step {
+namespace {
+
+constexpr std::string_view kScales = ".absmax";
+
+bool is_coded(std::uint64_t elements) { return elements >= kSmallest8bitTensor; }
+std::uint64_t floats_of(std::uint64_t elements) {
+  return is_coded(elements) ? moment_blocks(elements) : elements;
+}
+
+}  // namespace
+
+std::vector<Moment8bit> moments_8bit(const Program& p, const Param& param) {
+  std::vector<Moment8bit> out;
+  std::uint64_t floats = 0, codes = 0;
+  for (const Slice& s : param.slices) {
+    const std::uint64_t n = p.tensor_infos[s.tensor].elements();
+    out.push_back({s.first_element, n, is_coded(n), floats, codes});
+    floats += floats_of(n) * sizeof(float);
+    if (is_coded(n)) codes += n;
+  }
+  for (Moment8bit& m : out) m.codes += floats;
+  return out;
+}
+
+std::uint64_t bytes_of_moments_8bit(const std::vector<std::uint64_t>& elements) {
+  std::uint64_t bytes = 0;
+  for (const std::uint64_t n : elements) bytes += floats_of(n) * sizeof(float) + (is_coded(n) ? n : 0);
+  return bytes;
+}
+
+const Param& param_of_gradient(const Program& p, BufferId grad) {
+  const auto found =
+      std::find_if(p.params.begin(), p.params.end(), [&](const Param& q) { return q.grad == grad; });
+  assert(found != p.params.end() && "the gradient of a parameter");
+  return *found;
+}
+
+MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice) {
+  const Slice& s = param.slices[slice];
+  const TensorInfo& t = p.tensor_infos[s.tensor];
+  const std::uint64_t cols = t.rank == 1 ? 1 : t.dim[1];
+  return {s.first_element / cols, t.dim[0], cols};
+}
+
+std::vector<StateLocation> state_locations(const Program& p, int moment) {
+  std::unordered_map<std::string, StateLocation> by_name;
+  for (const Param& q : p.params) {
+    const BufferId b = moment == 1 ? q.m : q.v;
+    if (b == kNoBuffer) continue;
+    const Optimizer o = optimizer_of(p.run.optimizer, p.tensor_infos[q.slices.front().tensor]);
+    if (p[b].dtype == DType::kU8) {
+      const std::vector<Moment8bit> moments = moments_8bit(p, q);
+      for (std::size_t i = 0; i < moments.size(); ++i) {
+        const std::string& name = p.tensor_infos[q.slices[i].tensor].name;
+        const Moment8bit& m = moments[i];
+        using Form = StateLocation::Form;
+        by_name[name] = {{}, b, m.coded ? m.codes : m.floats, m.coded ? Form::kCodes : Form::kF32};
+        if (m.coded) by_name[name + std::string(kScales)] = {{}, b, m.floats, Form::kF32};
+      }
+      continue;
+    }
+    for (std::size_t i = 0; i < q.slices.size(); ++i) {
+      const TensorInfo& t = p.tensor_infos[q.slices[i].tensor];
+      std::uint64_t first = q.slices[i].first_element;
+      if (o == Optimizer::kAdafactor && t.rank == 2)
+        first = moment == 1 ? matrix_slice(p, q, i).first_row : i * t.dim[1];
+      by_name[t.name] = {{}, b, first * sizeof(float), StateLocation::Form::kF32};
+    }
+  }
+  std::vector<StateLocation> out;
+  for (const TensorInfo& t : state_tensors(p.model, p.run, moment)) {
+    const auto found = by_name.find(t.name);
+    assert(found != by_name.end() && "every state tensor has a buffer");
+    out.push_back(found->second);
+    out.back().info = t;
+  }
+  return out;
+}
+
+}  // namespace trainhost::step

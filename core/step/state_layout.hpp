@@ -1,0 +1,48 @@
+// Offsets of the optimizer state of each checkpoint tensor in the state buffers of a program, and the
+// form of 8-bit moments.
+//
+// Buffer of 8-bit moments of a parameter, u8[bytes]: first all f32 numbers, tensor by tensor (the scales of a
+// tensor's blocks; of a tensor under 4,096 elements its moments), then the codes, tensor by tensor, one byte
+// per element. A parameter whose tensors are all small has plain f32 moments.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/model/optimizer_state.hpp"
+#include "core/step/program.hpp"
+
+namespace trainhost::step {
+
+/// The state of one tensor in a buffer of 8-bit moments, in bytes from its start.
+struct Moment8bit {
+  std::uint64_t first_element;  // of the tensor in the parameter
+  std::uint64_t elements;
+  bool coded;            // false: f32 moments at `floats`, no codes
+  std::uint64_t floats;  // byte of the first scale or moment, a multiple of 4
+  std::uint64_t codes;   // byte of the first code
+};
+/// One entry per slice of the parameter.
+std::vector<Moment8bit> moments_8bit(const Program& p, const Param& param);
+/// Bytes of the buffer, from the elements of the tensors of a parameter.
+std::uint64_t bytes_of_moments_8bit(const std::vector<std::uint64_t>& elements);
+
+/// The parameter with this gradient; it must exist.
+const Param& param_of_gradient(const Program& p, BufferId grad);
+/// Rows [first, first + rows) of a parameter's matrix that are one tensor.
+struct MatrixSlice {
+  std::uint64_t first_row, rows, cols;
+};
+MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice);
+
+/// One tensor of a checkpoint's state file in memory.
+struct StateLocation {
+  enum class Form : std::uint8_t { kF32, kCodes };
+  TensorInfo info;  // as in state_tensors()
+  BufferId buffer = kNoBuffer;
+  std::uint64_t byte = 0;  // of its first number or code
+  Form form = Form::kF32;
+};
+/// All tensors of moment 1 or 2, in the order of state_tensors().
+std::vector<StateLocation> state_locations(const Program& p, int moment);
+
+}  // namespace trainhost::step
