@@ -20,6 +20,7 @@ Tensors::Tensors(const step::Program& program, Storage& storage, std::string tra
     : program_(program),
       storage_(storage),
       trainer_(std::move(trainer)),
+      quantised_(program, storage),
       positions_(program.tensor_infos.size()),
       loaded_(program.tensor_infos.size()) {
   for (const step::Param& p : program_.params)
@@ -36,7 +37,10 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (scope == TH_SCOPE_MOMENT1 || scope == TH_SCOPE_MOMENT2) return load_state(scope - TH_SCOPE_MOMENT1, t);
   const std::size_t i = find_tensor(program_, t, trainer_);
   require_scope(program_.tensor_infos[i], scope);
-  std::memcpy(weight(i) + t.first, t.data, t.count * sizeof(float));
+  if (quantised_.contains(i))
+    quantised_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
+  else
+    std::memcpy(weight(i) + t.first, t.data, t.count * sizeof(float));
   loaded_[i] += t.count;
   // Without a sum that could overflow.
   // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
@@ -72,6 +76,10 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
     const std::uint64_t n = info.elements();
     // Completely loaded. A partly loaded tensor is overwritten as a whole.
     if (loaded_[i] >= n) continue;
+    if (quantised_.contains(i)) {
+      quantised_.init(i, seed, backend);
+      continue;
+    }
     float* to = weight(i);
     backend.for_each(static_cast<std::uint32_t>((n + kPiece - 1) / kPiece), [&](std::uint32_t p) {
       const std::uint64_t first = p * kPiece, count = std::min(kPiece, n - first);
@@ -85,6 +93,10 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
     return save_state(scope - TH_SCOPE_MOMENT1, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
+    if (quantised_.contains(i)) {
+      quantised_.save(i, sink);
+      continue;
+    }
     th_tensor t = describe_tensor(program_.tensor_infos[i]);
     t.data = weight(i);
     send_tensor(sink, t);

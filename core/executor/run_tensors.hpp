@@ -9,6 +9,7 @@
 
 #include "core/executor/backend.hpp"
 #include "core/executor/host_arguments.hpp"
+#include "core/executor/quantised_tensors.hpp"
 #include "core/step/state_layout.hpp"
 
 namespace trainhost::executor {
@@ -54,6 +55,7 @@ class Tensors {
   const step::Program& program_;
   Storage& storage_;
   const std::string trainer_;
+  QuantisedTensors quantised_;
   std::vector<Position> positions_;    // by index into program_.tensor_infos
   std::vector<std::uint64_t> loaded_;  // number of elements of each tensor that load() set
   std::array<State, 2> states_;        // moments 1 and 2

@@ -35,7 +35,7 @@ void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   if (r.optimizer == Optimizer::kAdamW8bit || r.optimizer == Optimizer::kAdafactor ||
       r.optimizer == Optimizer::kMuon)
     reject("its optimizers are adamw, sgd, sgd-momentum and lion, not " + std::string(name(r.optimizer)));
-  if (r.mode == RunMode::kLora) reject("it trains no adapters ([lora])");
+  if (trains_adapters(r)) reject("it trains no adapters ([lora])");
   // They compute every gradient.
   if (!r.trainable.empty()) reject("it trains all weights (train.freeze, train.only)");
 }

@@ -43,6 +43,9 @@ DType master_type(DType weight) { return weight == DType::kBF16 ? DType::kF32 : 
 
 PlannedOnly planned_only_setting(const RunSpec& r) {
   const MemoryPolicy& memory = r.memory;
+  const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora;
+  const bool nf4 =
+      r.mode == RunMode::kQlora && (memory.frozen == DType::kNone || memory.frozen == DType::kNF4);
   const auto n = [](std::uint64_t v) { return std::to_string(v); };
   const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
   const auto type = [&](DType t) { return quoted(run_file_name(t)); };
@@ -78,18 +81,16 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {memory.prefill_chunk != 0, "plan.prefill_chunk", n(memory.prefill_chunk)},
       {r.parallel.first_stage_layers != 0, "plan.first_stage_layers", n(r.parallel.first_stage_layers)},
       {r.parallel.last_stage_layers != 0, "plan.last_stage_layers", n(r.parallel.last_stage_layers)},
-      // Adapters (RunMode::kLora) are trained: of matrices of the layers, over weights in
-      // the type of the run.
-      {memory.frozen != DType::kNone && memory.frozen != r.weight, "lora.base", type(memory.frozen)},
-      {memory.double_quantized, "lora.double_quant", "true"},
+      // Adapters are trained: of matrices of the layers, over weights in the type of the run
+      // or (RunMode::kQlora) in NF4.
+      {memory.frozen != DType::kNone && memory.frozen != r.weight && !nf4, "lora.base", type(memory.frozen)},
+      {memory.double_quantized && !nf4, "lora.double_quant", "true"},
       {memory.dora, "lora.dora", "true"},
       {memory.adapts_head, "lora.targets", quoted("lm_head")},
-      {r.mode == RunMode::kQlora, "lora.base", quoted("nf4")},
-      {(r.mode == RunMode::kLora) != (r.lora_rank > 0), "lora.rank", n(r.lora_rank)},
-      {(r.mode == RunMode::kLora) != (r.lora_targets != 0), "lora.targets", n(r.lora_targets)},
-      {r.mode != RunMode::kLora && r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
-      {r.mode != RunMode::kLora && memory.lora_dropout != 0, "lora.dropout",
-       std::to_string(memory.lora_dropout)},
+      {adapts != (r.lora_rank > 0), "lora.rank", n(r.lora_rank)},
+      {adapts != (r.lora_targets != 0), "lora.targets", n(r.lora_targets)},
+      {!adapts && r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
+      {!adapts && memory.lora_dropout != 0, "lora.dropout", std::to_string(memory.lora_dropout)},
       {memory.kv_cache != DType::kNone, "plan.kv_cache", type(memory.kv_cache)},
       {memory.kv_page != 1, "plan.kv_page", n(memory.kv_page)},
   };
@@ -99,8 +100,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
 }
 
 bool trains_by_program(const ModelSpec& m, const RunSpec& r) {
-  const bool trains = r.mode == RunMode::kFull || r.mode == RunMode::kLora;
-  return trainable_family(m.family) && trains && !planned_only_setting(r);
+  return trainable_family(m.family) && r.mode != RunMode::kInference && !planned_only_setting(r);
 }
 
 }  // namespace trainhost

@@ -387,6 +387,7 @@ class ValueRun {
   void linear_dw();
   void dropout();
   void linear_dx_add();
+  void dequantise();
   void lora_b();
   void lora_b_dx();
   void lora_b_dw();

@@ -50,6 +50,15 @@ void ValueRun::forward_linear() {
   give(linear::kY, adapters_of(r).count ? without_adapters(q.y) : q.y);
 }
 
+/// The matrix that the next product uses. weight() accepts it as the parameter, since it is a copy.
+void ValueRun::dequantise() {
+  const std::uint32_t q = params_.param_of(in(dequantise::kQuantised), ParamPart::kWeight);
+  if (q == UINT32_MAX || p_[in(dequantise::kQuantised)].dtype != DType::kU8)
+    return f_.at(i_, p_[in(dequantise::kQuantised)].name() + " is not a quantised weight");
+  intact(in(dequantise::kQuantised));
+  give(dequantise::kMatrix, value(Quantity::kWeightCopy, static_cast<std::int32_t>(q)));
+}
+
 /// y += scale * u B^T completes the output of an adapted product.
 void ValueRun::lora_b() {
   Product q;
@@ -406,6 +415,9 @@ void ValueRun::apply() {
       break;
     case OpKind::kLinearDxAdd:
       linear_dx_add();
+      break;
+    case OpKind::kDequantise:
+      dequantise();
       break;
     case OpKind::kCount_:
       break;

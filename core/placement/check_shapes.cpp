@@ -117,6 +117,16 @@ class Shapes {
       if (q.grad != kNoBuffer) columns = std::max(columns, p_[q.grad].cols);
     return columns;
   }
+  /// The rows of the matrices of a parameter, stacked; none if the operand is not the weight of one.
+  void dequantised() {
+    std::uint64_t rows = 0, cols = 0;
+    for (const Param& q : p_.params)
+      if (q.weight == o_[dequantise::kQuantised])
+        for (const Slice& s : q.slices)
+          rows += p_.tensor_infos[s.tensor].dim[0], cols = p_.tensor_infos[s.tensor].dim[1];
+    const Buffer& w = p_[o_[dequantise::kQuantised]];
+    typed(dequantise::kQuantised, w.rows, 1, DType::kU8), out(dequantise::kMatrix, rows, cols);
+  }
   void forward();
   void head();
   void backward();
@@ -156,6 +166,9 @@ void Shapes::forward() {
       in(dropout::kX, M, k), out(dropout::kY, M, k);
       break;
     }
+    case OpKind::kDequantise:
+      dequantised();
+      break;
     case OpKind::kLoraB: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b::kWeight]);
       in(lora_b::kU, M, blocks.count * R), in(lora_b::kWeight, blocks.rows_of_b, R),

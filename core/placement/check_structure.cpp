@@ -62,6 +62,7 @@ const Signature& signature(OpKind k) {
       {6, 0b100000, {1, 2, 3, 5}},                 // adamw_8bit; likewise
       {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
       {6, 0b100000, {1, 2, 5, kNone}},             // muon; likewise
+      {1, 0, {kNew, kNone, kNone, kNone}},       // dequantise
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -185,6 +186,23 @@ Shape shape_of_moment(const Program& p, const Param& q, bool second) {
   return largest < 4096 ? Shape{w.rows, w.cols} : Shape{bytes, 1};
 }
 
+/// Bytes of the weight of a parameter with this number of elements. In QLoRA the matrices of the layers have
+/// half a byte per element and per 64 elements a scale: in f32, or in one byte with an f32 scale per 256 of
+/// them and one f32 mean per matrix.
+std::uint64_t weight_bytes(const Program& p, const Param& q, std::uint64_t elements) {
+  const DType stored = p.traits.f32_storage ? DType::kF32 : p.run.weight;
+  std::uint64_t bytes = 0;
+  for (const Slice& s : q.slices) {
+    const TensorInfo& t = p.tensor_infos[s.tensor];
+    const bool matrix_of_a_layer = t.rank == 2 && t.layer >= 0 && t.part == AdapterPart::kNone;
+    if (p.run.mode != RunMode::kQlora || !matrix_of_a_layer) return elements * size_of(stored);
+    const auto share = [](std::uint64_t n, std::uint64_t of) { return (n + of - 1) / of; };
+    const std::uint64_t n = t.elements(), blocks = share(n, 64);
+    bytes += share(n, 2) + (p.run.memory.double_quantized ? blocks + 4 * share(blocks, 256) + 4 : 4 * blocks);
+  }
+  return bytes;
+}
+
 /// Each tensor is in one parameter, slices are contiguous, and gradient, moments and master copy have the
 /// shape of the weight.
 void check_params(const Program& p, Findings& f) {
@@ -203,7 +221,8 @@ void check_params(const Program& p, Findings& f) {
       if (q.decay != (p.tensor_infos[s.tensor].rank > 1))
         f.add(w.name() + ": weight decay is for tensors of two or more dimensions");
     }
-    if (filled != w.rows * w.cols) f.add(w.name() + " has another size than its tensors");
+    if (weight_bytes(p, q, filled) != w.instance_bytes())
+      f.add(w.name() + " has another size than its tensors");
     for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master}) {
       const Shape shape = b == q.m || b == q.v ? shape_of_moment(p, q, b == q.v) : Shape{w.rows, w.cols};
       if (b != kNoBuffer &&
@@ -216,7 +235,7 @@ void check_params(const Program& p, Findings& f) {
         !q.slices.empty() && p.tensor_infos[q.slices.front().tensor].part != AdapterPart::kNone;
     const bool trains = (p.run.mode == RunMode::kFull && !q.slices.empty() &&
                          is_trained(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
-                        (adapter && p.run.mode == RunMode::kLora);
+                        (adapter && trains_adapters(p.run));
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
     const bool rounded = w.dtype != DType::kF32;
     if ((q.master != kNoBuffer) != (trains && rounded))

@@ -43,16 +43,17 @@ void remove_runtime(MemoryReport& report) {
 
 }  // namespace
 
-bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer) {
+bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer, RunMode mode) {
   const plugin::Candidate* found = registry.find(trainer);
-  return found && std::ranges::find(found->manifest.modes, "lora") != found->manifest.modes.end();
+  const char* name = mode == RunMode::kQlora ? "qlora" : "lora";
+  return found && std::ranges::find(found->manifest.modes, name) != found->manifest.modes.end();
 }
 
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request) {
-  // A run that no program describes (QLoRA, several ranks, another framework) has no traits of a trainer.
+  // A run that no program describes (several ranks, another framework) has no traits of a trainer.
   if (request.trainer.empty() || !c.framework.empty() || !trains_by_program(c.model, c.run)) return nullptr;
-  if (trains_adapters(c.run) && !can_train_adapters(registry, request.trainer)) return nullptr;
+  if (trains_adapters(c.run) && !can_train_adapters(registry, request.trainer, c.run.mode)) return nullptr;
   return &registry.trainer(request.trainer);
 }
 

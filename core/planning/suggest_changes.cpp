@@ -332,13 +332,13 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
 }
 
 /// Changes that `trainhost train` would reject (runfile::reject_unsupported()). They are answers for other
-/// trainers. Adapters are trained over weights in the type of the run, which [lora] makes bf16 unless
-/// train.precision is given.
+/// trainers. Adapters are trained over weights in NF4 and in the type of the run, which [lora] makes bf16
+/// unless train.precision is given.
 void mark_planned_only(std::vector<Change>& changes, const runfile::RunConfig& base) {
   const bool bf16 = base.run.weight == DType::kBF16 || !base.given.count("train.precision");
   const auto is_planned_only = [&](const std::string& s) {
-    if (s.starts_with("lora.base")) return !bf16 || s.find("bf16") == s.npos;
-    return s.starts_with("lora.d") || s.starts_with("parallel.") || s.starts_with("plan.");
+    if (s.starts_with("lora.base")) return s.find("nf4") == s.npos && (!bf16 || s.find("bf16") == s.npos);
+    return s.starts_with("lora.dora") || s.starts_with("parallel.") || s.starts_with("plan.");
   };
   for (Change& c : changes)
     if (std::ranges::any_of(c.set, is_planned_only)) c.sentence += "; planned here, but not trained";

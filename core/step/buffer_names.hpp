@@ -25,7 +25,8 @@ inline constexpr char kStarts[] = "starts";
 // Page-locked: the inputs of a step; parts of tensors on their way between files and the device.
 inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
 // Persistent buffers that are not parameters.
-inline constexpr char kRopeTable[] = "rope_table", kScalars[] = "scalars",
+// nf4_scales: the scales of a frozen tensor while it is loaded and quantised.
+inline constexpr char kNf4Scales[] = "nf4_scales", kRopeTable[] = "rope_table", kScalars[] = "scalars",
                       kVendorWorkspace[] = "vendor_workspace";
 // Activations of a layer, in the order of the forward pass. x is the input of the layer.
 inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
@@ -53,6 +54,13 @@ inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn
                       kQkPartials[] = "qk_norm_partials", kFinalPartials[] = "final_norm_partials",
                       kSquarePartials[] = "square_partials", kBiasPartials[] = "bias_partials",
                       kLosses[] = "losses", kAdafactorSums[] = "adafactor_sums", kMuonWork[] = "muon_work";
+// A weight that is stored in NF4, as a matrix for one product of the forward or the backward pass, by
+// AdapterGroup.
+inline constexpr char kDeqQkv[] = "deq.qkv", kDeqO[] = "deq.o", kDeqGateUp[] = "deq.gate_up",
+                      kDeqDown[] = "deq.down";
+inline constexpr const char* kDequantised[] = {kDeqQkv, kDeqO, kDeqGateUp, kDeqDown};
+inline constexpr const char* kDequantisedBwd[] = {"deq_bwd.qkv", "deq_bwd.o", "deq_bwd.gate_up",
+                                                  "deq_bwd.down"};
 // Page-locked memory for transfers: output of the embedding and its gradient.
 inline constexpr char kHidden[] = "hidden", kDHidden[] = "d_hidden";
 // Generation.

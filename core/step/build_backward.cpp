@@ -84,7 +84,8 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
   }
   if (!reach.below(l, g)) return kNoBuffer;
   const BufferId dx = b.act(dx_role, l, dx_cols);
-  b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
+  const BufferId matrix = b.matrix(w, l, role::kDequantisedBwd[static_cast<std::size_t>(g)]);
+  b.op(OpKind::kLinearDx, l, {dy, matrix}, {dx});
   if (du != kNoBuffer && b.drops()) {
     const BufferId dropped = b.act(role::kDDropped[static_cast<std::size_t>(g)], l, dx_cols);
     b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});

@@ -15,9 +15,10 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
 }
 
 /// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own.
-void linear(Builder& b, std::int32_t l, BufferId x, const Weight& w, const Weight& bias, BufferId residual,
-            BufferId y) {
-  b.op(OpKind::kLinear, l, {x, w.w, bias.w, residual}, {y});
+void linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight& w, const Weight& bias,
+            BufferId residual, BufferId y) {
+  const BufferId matrix = b.matrix(w, l, role::kDequantised[static_cast<std::size_t>(g)]);
+  b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
 }
 
 /// y += scale * (x A^T) B^T for the adapted matrices of a product. u = x A^T is kept for the gradient of B.
@@ -67,7 +68,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   a.rstd1 = b.stat(role::kRstd1, l, 1);
   norm(b, l, a.x, w.norm1, a.h1, a.rstd1);
   a.qkv = b.act(role::kQkv, l, m.qkv_width());
-  linear(b, l, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv);
+  linear(b, l, AdapterGroup::kQkv, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv);
   adapters(b, l, AdapterGroup::kQkv, w, a.h1, a.qkv, a);
   if (m.qk_norm) {
     a.qk_pre = b.act(role::kQkPre, l, m.q_width() + m.kv_width());
@@ -78,21 +79,21 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   b.op(OpKind::kRope, l, {a.qkv, b.rope_table}, {a.qkv});
   attention(b, l, a);
   a.x_mid = b.act(role::kXMid, l, m.hidden);
-  linear(b, l, a.attn_out, w.o, w.o_bias, a.x, a.x_mid);
+  linear(b, l, AdapterGroup::kO, a.attn_out, w.o, w.o_bias, a.x, a.x_mid);
   adapters(b, l, AdapterGroup::kO, w, a.attn_out, a.x_mid, a);
 
   a.h2 = b.act(role::kH2, l, m.hidden);
   a.rstd2 = b.stat(role::kRstd2, l, 1);
   norm(b, l, a.x_mid, w.norm2, a.h2, a.rstd2);
   a.gate_up = b.act(role::kGateUp, l, 2 * std::uint64_t{m.intermediate});
-  linear(b, l, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up);
+  linear(b, l, AdapterGroup::kGateUp, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up);
   adapters(b, l, AdapterGroup::kGateUp, w, a.h2, a.gate_up, a);
   a.act = b.act(role::kAct, l, m.intermediate);
   assert(a.x != kNoBuffer && a.x_mid != kNoBuffer);
   b.op(OpKind::kSwiGlu, l, {a.gate_up}, {a.act});
   const bool last = static_cast<std::uint32_t>(l) + 1 == m.layers;
   const BufferId next = last ? b.act(role::kXOut, -1, m.hidden) : b.act(role::kX, l + 1, m.hidden);
-  linear(b, l, a.act, w.down, w.down_bias, a.x_mid, next);
+  linear(b, l, AdapterGroup::kDown, a.act, w.down, w.down_bias, a.x_mid, next);
   adapters(b, l, AdapterGroup::kDown, w, a.act, next, a);
   return next;
 }

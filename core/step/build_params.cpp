@@ -107,6 +107,16 @@ std::vector<ParamDraft> collect_params(Builder& b) {
   return drafts;
 }
 
+/// Blocks of the largest quantised tensor; 0 if there is none.
+std::uint64_t most_blocks(const Program& p) {
+  std::uint64_t most = 0;
+  for (const Param& q : p.params) {
+    const QuantisedParam quantised = quantised_param(p, q);
+    for (const QuantisedMatrix& m : quantised.all()) most = std::max(most, m.layout.blocks);
+  }
+  return most;
+}
+
 }  // namespace
 
 void build_params(Builder& b) {
@@ -115,13 +125,21 @@ void build_params(Builder& b) {
   std::vector<ParamDraft> drafts = collect_params(b);
   std::vector<Param>& params = b.p.params;
   params.resize(drafts.size());
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    params[i].decay = drafts[i].decay;
+    params[i].slices = drafts[i].slices;
+  }
   // Added component by component, not parameter by parameter: placement then makes each component contiguous.
   const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot,
                            auto&& wanted, DType t = DType::kF32) {
-    for (std::size_t i = 0; i < drafts.size(); ++i)
-      if (wanted(drafts[i]))
-        params[i].*slot = b.add_persistent(drafts[i].target.roles->*which, drafts[i].layer, c, drafts[i].rows,
-                                           drafts[i].cols, t);
+    for (std::size_t i = 0; i < drafts.size(); ++i) {
+      const ParamDraft& d = drafts[i];
+      if (!wanted(d)) continue;
+      // A quantised weight is frozen, so it has neither gradient nor state.
+      const QuantisedParam q = quantised_param(b.p, params[i]);
+      params[i].*slot = q.count ? b.add_persistent(d.target.roles->*which, d.layer, c, q.bytes, 1, DType::kU8)
+                                : b.add_persistent(d.target.roles->*which, d.layer, c, d.rows, d.cols, t);
+    }
   };
   const auto of_model = [](const ParamDraft& d) { return !d.adapter; };
   const auto of_adapters = [](const ParamDraft& d) { return d.adapter; };
@@ -167,13 +185,14 @@ void build_params(Builder& b) {
   }
   assert(params.size() == drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {
-    params[i].decay = drafts[i].decay;
-    params[i].slices = std::move(drafts[i].slices);
-    *drafts[i].target.weight = {params[i].weight, params[i].grad};
+    const QuantisedParam q = quantised_param(b.p, params[i]);
+    *drafts[i].target.weight = {params[i].weight, params[i].grad, q.rows, q.cols};
   }
   // A tied head is the embedding itself: one weight, one gradient with two contributions.
   if (b.p.model.tied) b.weights.head = b.weights.embed;
 
+  if (const std::uint64_t blocks = most_blocks(b.p))
+    b.add_persistent(role::kNf4Scales, -1, Component::kWorkspace, blocks, 1);
   b.rope_table =
       b.add_persistent(role::kRopeTable, -1, Component::kWorkspace, b.p.run.seq_len, b.p.model.head_dim);
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);

@@ -74,6 +74,13 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
   p.ops.push_back(o);
 }
 
+BufferId Builder::matrix(const Weight& w, std::int32_t layer, const char* role) {
+  if (w.cols == 0) return w.w;
+  const BufferId m = scratch(role, layer, w.rows, w.cols, storage_type());
+  op(OpKind::kDequantise, layer, {w.w}, {m});
+  return m;
+}
+
 void Builder::begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy,
                     std::uint64_t section_rows) {
   // Sections are contiguous and in order: ends are begins of the next.

@@ -15,6 +15,7 @@ namespace trainhost::step {
 /// Buffers of a parameter's weight and gradient. kNoBuffer: the model has no such parameter, or inference.
 struct Weight {
   BufferId w = kNoBuffer, grad = kNoBuffer;
+  std::uint64_t rows = 0, cols = 0;  // of the dequantised matrix; 0: the weight is not quantised
 };
 /// A and B of the adapters of one product; absent if the run adapts none of its matrices.
 struct Adapter {
@@ -95,6 +96,10 @@ struct Builder {
   /// are omitted, and so is an absent slot kStarts.
   void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
           std::initializer_list<BufferId> out, std::uint32_t flags = 0);
+
+  /// The buffer with the elements of matrix w of a product: the weight itself, or a buffer of this role into
+  /// which it is dequantised now, for the next operation.
+  BufferId matrix(const Weight& w, std::int32_t layer, const char* role);
 
   void begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy, std::uint64_t section_rows);
   void end();

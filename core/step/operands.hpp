@@ -306,6 +306,12 @@ inline constexpr In kDx{2};      // [M,k], changed in place
 inline constexpr Out kDxOut{0};  // the same buffer as kDx
 }  // namespace linear_dx_add
 
+/// The matrices of a parameter in NF4 as one matrix.
+namespace dequantise {
+inline constexpr In kQuantised{0};  // u8[bytes] weight: quantised_param()
+inline constexpr Out kMatrix{0};    // [n,k] the value of every element
+}  // namespace dequantise
+
 /// One Lion update of a parameter: w = decay w - lr sign(beta1 m + (1-beta1) g), then m = beta2 m + (1-beta2)
 /// g.
 namespace lion = sgd_momentum;

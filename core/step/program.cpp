@@ -5,6 +5,7 @@
 #include <cassert>
 #include <iterator>
 
+#include "core/base/checked.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 
@@ -66,6 +67,7 @@ constexpr OpInfo kOps[] = {
     {"adafactor", 7, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
      bits({adafactor::kSums})},
     {"muon", 6, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
+    {"dequantise", 1, 0, 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -124,6 +126,26 @@ std::uint32_t dropout_product(const Program& p, const Op& op) {
       return kAdapterGroups * static_cast<std::uint32_t>(op.layer) + g;
   assert(false && "the buffer is a dropped input of adapters, or its gradient");
   return 0;
+}
+
+QuantisedParam quantised_param(const Program& p, const Param& q) {
+  QuantisedParam out;
+  for (const Slice& s : q.slices) {
+    const TensorInfo& t = p.tensor_infos[s.tensor];
+    if (!nf4::is_quantised(p.run, t)) return {};
+    assert(out.count < out.matrix.size());
+    QuantisedMatrix& m = out.matrix[out.count++];
+    m = {nf4::layout(t.elements(), p.run.memory.double_quantized), out.bytes, s.first_element};
+    out.bytes = checked_add(out.bytes, m.layout.bytes);
+    out.rows += t.dim[0], out.cols = t.dim[1];
+  }
+  return out;
+}
+
+QuantisedParam quantised_param(const Program& p, BufferId b) {
+  for (const Param& q : p.params)
+    if (q.weight == b) return quantised_param(p, q);
+  return {};
 }
 
 /// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds

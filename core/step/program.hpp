@@ -7,6 +7,7 @@
 //   section eval      forward and loss of one micro-batch, no gradients
 //   section generate  one token at a time through a key/value cache (M = 1)
 #pragma once
+#include <array>
 #include <cassert>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,7 @@
 #include "core/base/types.hpp"
 #include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
+#include "core/model/nf4.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
 
@@ -96,6 +98,7 @@ enum class OpKind : std::uint8_t {
   kAdamW8bit,
   kAdafactor,
   kMuon,
+  kDequantise,   // a frozen weight in NF4 (core/model/nf4.hpp) as a matrix for the next operation
   kCount_,
 };
 
@@ -152,8 +155,9 @@ struct Slice {
 
 /// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape, except the
 /// state of kAdamW8bit and kAdafactor (operands.hpp). A frozen parameter, one of the model in a run that
-/// trains adapters, has only a weight. q, k and v share one buffer (rows q | k | v), as do gate and up and
-/// the matching biases: one matrix product instead of several.
+/// trains adapters, has only a weight, which may be in NF4: then the buffer has bytes instead of rows and
+/// columns, and each of its tensors is quantised by itself. q, k and v share one buffer (rows q | k | v), as
+/// do gate and up and the matching biases: one matrix product instead of several.
 struct Param {
   BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
   BufferId master = kNoBuffer;  // f32, where the weight is stored in a lower precision
@@ -189,6 +193,25 @@ AdapterBlocks lora_blocks(const Program& p, BufferId b);
 /// The product, as 4 * layer + AdapterGroup, whose adapters' input a kDropout or kDropoutAdd drops: what
 /// makes the masks of two products independent.
 std::uint32_t dropout_product(const Program& p, const Op& op);
+
+/// One matrix of a parameter in NF4: where it is in the buffer, and where its elements are in the dequantised
+/// matrix, in which the matrices of the parameter are stacked by rows.
+struct QuantisedMatrix {
+  nf4::Layout layout;
+  std::uint64_t first_byte = 0, first_element = 0;
+};
+/// The matrices of a parameter in NF4; count is 0 if the parameter is not quantised.
+struct QuantisedParam {
+  std::array<QuantisedMatrix, 3> matrix{};
+  std::uint32_t count = 0;
+  std::uint64_t rows = 0, cols = 0;  // of the dequantised matrix
+  std::uint64_t bytes = 0;           // of the buffer
+  std::span<const QuantisedMatrix> all() const { return {matrix.data(), count}; }
+};
+QuantisedParam quantised_param(const Program& p, const Param& q);
+/// Of the parameter whose weight is buffer b. Linear search: called once per operation that dequantises a
+/// matrix.
+QuantisedParam quantised_param(const Program& p, BufferId b);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);

@@ -50,6 +50,7 @@ constexpr Shape kOthers[] = {
     {role::kDH1, "M", "H"},
     {role::kCacheK, "S", "K*D"},
     {role::kCacheV, "S", "K*D"},
+    {role::kNf4Scales, "N", ""},
     {role::kRopeTable, "S", "D"},
     {role::kVendorWorkspace, "N", ""},
     {role::kAttnBwdScratch, "T", "Q*(2R+D+2)"},
@@ -69,9 +70,10 @@ constexpr Shape kOthers[] = {
     {role::kStaging, "N", ""},
 };
 
-/// The role of the parameter of which `role` is the gradient, a moment or the master copy; empty for others.
+/// The role of the parameter of which `role` is the gradient, a moment, the master copy or a dequantised
+/// copy; empty for others.
 std::string_view without_state(std::string_view role) {
-  for (std::string_view prefix : {"w.", "grad.", "m.", "v.", "master."})
+  for (std::string_view prefix : {"w.", "grad.", "m.", "v.", "master.", "deq.", "deq_bwd."})
     if (role.starts_with(prefix)) return role.substr(prefix.size());
   return {};
 }
@@ -88,6 +90,8 @@ bool has_shape_of_weight(const Program& p, const Buffer& b) {
 Shape shape_of(const Program& p, const Buffer& b) {
   const bool one_token = b.copy == kOfGenerate;
   const std::string_view r = b.role;
+  if (b.dtype == DType::kU8 && r.starts_with("w."))
+    return {r, "N", ""};  // codes and scales of a quantised weight
   if (const std::string_view param = without_state(r); !param.empty())
     for (const Shape& s : kParams)
       if (s.role == param && has_shape_of_weight(p, b)) return s;

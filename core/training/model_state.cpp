@@ -252,6 +252,8 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
     for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)
       if (r.lora_targets >> i & 1) targets += (targets.empty() ? "" : ",") + runfile::lora_target_names()[i];
     add("lora.targets", targets);
+    add("lora.base", r.mode == RunMode::kQlora ? "nf4" : name(r.weight));
+    add("lora.double_quant", r.memory.double_quantized);
   }
   add("optimizer.name", name(r.optimizer));
   add("optimizer.lr", c.optimizer.lr);

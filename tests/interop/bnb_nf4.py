@@ -57,6 +57,16 @@ def portable_operations():
         yield name, scope[f"portable_{name}"]
 
 
+def round_trip(w):
+    """The values of a matrix in NF4 with double quantisation."""
+    ops, code = dict(portable_operations()), F.create_dynamic_map()
+    packed, absmax = ops["quantize_4bit"](w.float(), 64, "nf4", torch.uint8)
+    mean = absmax.double().mean().float()
+    q, nested = ops["quantize_blockwise"](absmax - mean, code, 256)
+    scales = ops["dequantize_blockwise"](q, nested, code, 256, torch.float32) + mean
+    return ops["dequantize_4bit"](packed, scales, 64, "nf4", list(w.shape), torch.float32)
+
+
 def main(path):
     ops = dict(portable_operations())
     code = F.create_dynamic_map()

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""LoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora and lora-dropout.
+"""LoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout
+and qlora.
 
-    peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers and peft)
+    peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
+
+qlora is the run of lora after the matrices of the layers were quantised to NF4 with double quantisation and
+dequantised (bnb_nf4.py).
 
 Base weights and tokens are those of tests/golden/runs/gqa-tied. Written are adapter_config.json and
 adapter_model.safetensors, as PEFT saves them, with random A and B (B is 0 in a new adapter, which would hide half of
@@ -18,6 +22,7 @@ import pathlib
 import sys
 
 import numpy as np
+import bnb_nf4
 import peft
 import safetensors.torch
 import torch
@@ -30,12 +35,17 @@ LR, BETAS, EPS, DECAY, CLIP = 0.001, (0.9, 0.95), 1e-8, 0.1, 0.5
 DROPOUT, SEED = 0.25, 1337
 
 
-def base_model():
+def in_nf4(name, w):
+    """The values that a matrix of a layer has in NF4."""
+    return bnb_nf4.round_trip(w) if ".layers." in name and w.dim() == 2 else w
+
+
+def base_model(nf4=False):
     config = transformers.AutoConfig.from_pretrained(BASE)
     config._attn_implementation = "eager"
     model = transformers.LlamaForCausalLM(config).to(torch.float64)
     weights = safetensors.torch.load_file(BASE / "model.safetensors")
-    missing, unexpected = model.load_state_dict({k: v.double() for k, v in weights.items()}, strict=False)
+    missing, unexpected = model.load_state_dict({k: (in_nf4(k, v) if nf4 else v).double() for k, v in weights.items()}, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     return model
@@ -130,6 +140,14 @@ def write(folder):
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
+def write_nf4(folder):
+    model = adapted(base_model(nf4=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = train(model)
+    expected["run"] = run_settings()
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
 def write_dropout(folder):
     model = adapted(base_model())
     for name, module in model.named_modules():
@@ -145,3 +163,4 @@ if __name__ == "__main__":
     runs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs"
     write(runs / "lora")
     write_dropout(runs / "lora-dropout")
+    write_nf4(runs / "qlora")

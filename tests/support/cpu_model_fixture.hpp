@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "core/executor/quantised_tensors.hpp"
 #include "core/executor/walker.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
@@ -40,18 +41,26 @@ class CpuModelFixture {
       storage = std::make_unique<PlannedStorage>(program);
     backend = std::make_unique<cpu::CpuBackend>(program, *storage, kernels);
     walker = std::make_unique<executor::Walker>(program, *storage, *backend);
+    quantised = std::make_unique<executor::QuantisedTensors>(program, *storage);
   }
 
   void load(const reference::Weights& w) {
-    each([&](const TensorInfo& t, const step::Param& p, std::uint64_t first) {
+    each([&](std::uint32_t tensor, const step::Param& p, std::uint64_t first) {
+      const reference::Vec& v = w.at(program.tensor_infos[tensor].name);
+      if (quantised->contains(tensor))
+        return quantised->load(tensor, 0, std::vector<float>(v.begin(), v.end()));
       float* to = static_cast<float*>(storage->at(p.weight)) + first;
-      const reference::Vec& v = w.at(t.name);
       for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
     });
   }
   reference::Weights read(step::BufferId step::Param::*which = &step::Param::weight) {
     reference::Weights out;
-    each([&](const TensorInfo& t, const step::Param& p, std::uint64_t first) {
+    each([&](std::uint32_t tensor, const step::Param& p, std::uint64_t first) {
+      const TensorInfo& t = program.tensor_infos[tensor];
+      if (which == &step::Param::weight && quantised->contains(tensor)) {
+        out[t.name] = dequantised(p, first);
+        return;
+      }
       if (p.*which == step::kNoBuffer) return;  // of a frozen parameter
       const float* from = static_cast<const float*>(storage->at(p.*which)) + first;
       out[t.name].assign(from, from + t.elements());
@@ -83,12 +92,25 @@ class CpuModelFixture {
   std::unique_ptr<executor::Storage> storage;
   std::unique_ptr<cpu::CpuBackend> backend;
   std::unique_ptr<executor::Walker> walker;
+  std::unique_ptr<executor::QuantisedTensors> quantised;
 
  private:
+  /// The values of the tensor that begins at this element of a parameter in NF4.
+  reference::Vec dequantised(const step::Param& p, std::uint64_t first) {
+    const step::QuantisedParam q = step::quantised_param(program, p);
+    for (const step::QuantisedMatrix& m : q.all()) {
+      if (m.first_element != first) continue;
+      std::vector<float> values(m.layout.elements);
+      nf4::dequantise_blocks(m.layout, static_cast<const std::byte*>(storage->at(p.weight)) + m.first_byte, 0,
+                             values);
+      return {values.begin(), values.end()};
+    }
+    return {};
+  }
   template <class F>
   void each(F&& f) {
     for (const step::Param& p : program.params)
-      for (const step::Slice& s : p.slices) f(program.tensor_infos[s.tensor], p, s.first_element);
+      for (const step::Slice& s : p.slices) f(s.tensor, p, s.first_element);
   }
 };
 

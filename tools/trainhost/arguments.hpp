@@ -37,7 +37,7 @@ struct FinetuneArguments : TrainArguments {
   std::string folder;             // model.path
   std::vector<std::string> data;  // data.train; at least one
   std::string adapter;            // model.adapter; "" = none
-  bool lora = false;
+  bool lora = false, qlora = false;
 };
 
 /// What a run is planned for.

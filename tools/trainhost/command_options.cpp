@@ -143,10 +143,11 @@ void add_finetune(Parser& p) {
       "Example:\n  trainhost finetune SmolLM-135M chat.jsonl --lora\n\n"
       "Reads config.json, *.safetensors and the tokenizer of MODEL. Writes a folder that transformers "
       "loads:\n"
-      "runs/MODEL/model, or with --lora the PEFT adapter runs/MODEL/adapter (`trainhost merge` folds it into "
+      "runs/MODEL/model, or with --lora and --qlora the PEFT adapter runs/MODEL/adapter (`trainhost merge` "
+      "folds it into "
       "the\n"
       "weights).\n"
-      "Three epochs of 16 sequences per step with a learning rate of 2e-5, or 2e-4 with --lora; the header "
+      "Three epochs of 16 sequences per step with a learning rate of 2e-5, or 2e-4 for adapters; the header "
       "lists\n"
       "these settings, and --set changes each: --set train.epochs=1 --set optimizer.lr=1e-5.");
   add_text(*app, "MODEL", a->folder, "(required)", "Train the model in this folder.")->required();
@@ -154,6 +155,11 @@ void add_finetune(Parser& p) {
   CLI::Option* lora =
       app->add_flag("--lora", a->lora,
                     "Train adapters of rank 16 (alpha 32) on every matrix of the layers, not the weights.");
+  app->add_flag(
+         "--qlora", a->qlora,
+         "The same on weights that are quantized to 4 bits while they are loaded: a quarter of the memory "
+         "of bf16.")
+      ->excludes(lora);
   add_text(*app, "--adapter", a->adapter, "DIR", "Train the adapter in this PEFT folder further.")
       ->excludes(lora);
   add_repeatable(*app, "--set", a->common.settings, "KEY=VALUE",

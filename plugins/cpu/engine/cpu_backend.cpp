@@ -93,6 +93,8 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_dropout(ctx, op);
     case OpKind::kDropoutAdd:
       return run_dropout_add(ctx, op);
+    case OpKind::kDequantise:
+      return run_dequantise(ctx, op);
     // Only in programs that use more than one memory tier; traits_of() selects a single tier.
     case OpKind::kCopy:
     case OpKind::kHold:

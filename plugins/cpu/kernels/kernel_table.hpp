@@ -143,6 +143,11 @@ struct Kernels {
                          const float* packed, std::uint64_t packed_k, std::uint64_t width, bool add, float* c,
                          std::uint64_t ldc);
 
+  // out[i] = table[code i] * scale of its block of 64 elements; code 2i is in the high half of codes[i]. n
+  // elements from the start of a block; table has 16 values, scales one per block.
+  void (*dequantise_nf4)(std::uint64_t n, const unsigned char* codes, const float* table, const float* scales,
+                         float* out);
+
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);
   void (*sgd_momentum)(std::uint64_t n, const float* g, float* w, float* m, const SgdConstants& c);

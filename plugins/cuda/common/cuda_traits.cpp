@@ -211,6 +211,10 @@ void require_supported(const RunSpec& r) {
         "set optimizer.name = \"lion\", which keeps 4 bytes per parameter, or train.backend = \"cpu\"");
   if (const PlannedOnly b = planned_only_setting(r)) refuse((b.key + " = " + b.value).c_str());
   if (r.memory.lora_dropout > 0) refuse("it has no dropout (lora.dropout); the cpu trainer has");
+  if (r.mode == RunMode::kQlora)
+    throw abi::StatusError(
+        TH_E_UNSUPPORTED, "the cuda trainer trains no adapters of weights in NF4 (lora.base = \"nf4\")",
+        "set train.backend = \"cpu\", or remove the key to keep the weights in the type of the run");
 }
 
 }  // namespace trainhost::cuda

@@ -120,6 +120,15 @@ inline Case with_documents(Case c) {
   return c;
 }
 
+/// The same run with the weights under its adapters in NF4.
+inline Case with_nf4(Case c, std::uint64_t seed) {
+  c = with_adapters(std::move(c), seed);
+  c.run.mode = RunMode::kQlora;
+  c.run.memory.double_quantized = seed % 2 == 0;
+  c.model.name += " of NF4";
+  return c;
+}
+
 /// The same run for a trainer with a device, in one of its precisions.
 inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident") {
   RunSpec& r = c.run;

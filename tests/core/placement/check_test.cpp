@@ -46,6 +46,10 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_adapters_pass) {
     const Case c = with_adapters(random_case(seed), seed);
     holds(c, "seed " + std::to_string(seed));
     holds(on_device(c, seed), "on a device, seed " + std::to_string(seed));
+    if (seed % 2) continue;
+    const Case nf4 = with_nf4(random_case(seed), seed / 2);
+    holds(nf4, "NF4, seed " + std::to_string(seed));
+    holds(on_device(nf4, seed), "NF4 on a device, seed " + std::to_string(seed));
   }
 }
 

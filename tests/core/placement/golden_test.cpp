@@ -89,4 +89,11 @@ BOOST_AUTO_TEST_CASE(a_llama_whose_adapters_are_trained) {
   compare(c, "lora.txt");
 }
 
+BOOST_AUTO_TEST_CASE(a_llama_whose_adapters_are_trained_over_weights_in_nf4) {
+  Case c = small_case();
+  c.run.mode = RunMode::kQlora, c.run.lora_rank = 2, c.run.lora_targets = 0b1000101, c.run.lora_alpha = 4;
+  c.run.memory.double_quantized = true, c.run.recompute = Recompute::kFull;
+  compare(c, "qlora.txt");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

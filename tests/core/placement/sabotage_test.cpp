@@ -619,6 +619,33 @@ BOOST_AUTO_TEST_CASE(adapters_of_another_product_or_layer) {
   rejected(lora_case(), swap(OpKind::kLoraBDx, operand::lora_b_dx::kWeight, 1, 0), {"lora_b_dx"});
 }
 
+BOOST_AUTO_TEST_CASE(a_quantised_weight_that_is_not_dequantised_or_is_another_one) {
+  Case c = lora_case();
+  c.run.mode = RunMode::kQlora, c.run.memory.double_quantized = true;
+  rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kDequantise, 1)); },
+           {"is not the weight of a linear layer"});
+  rejected(c,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 0)][operand::linear::kWeight] = b.id("w.qkv", 0);
+             b.settle();
+           },
+           {"linear", "expected f32[12,91]"});
+  // Of layer 1 in layer 0, of another product, and something that is not quantised.
+  const auto from = [](const char* role, std::int32_t layer) {
+    return [=](Broken& b) {
+      b.p.ops[b.op(OpKind::kDequantise, 0)][operand::dequantise::kQuantised] = b.id(role, layer);
+      b.settle();
+    };
+  };
+  rejected(c, from("w.qkv", 1), {"needs the norm's output before layer 1"});
+  rejected(c, from("w.o", 0), {"deq.qkv is f32"});
+  rejected(c, from("w.norm1", 0), {"w.norm1 is f32[8,1], expected u8"});
+  // A byte more or less than codes and scales have.
+  rejected(c, [](Broken& b) { b.p.buffers[b.id("w.o", 1)].rows += 1; }, {"w.o has another size"});
+  rejected(c, [](Broken& b) { b.p.run.memory.double_quantized = false; }, {"w.qkv has another size"});
+  rejected(c, [](Broken& b) { b.p.params.front().grad = b.id("grad.qkv_lora_a", 0); }, {"has a gradient"});
+}
+
 BOOST_AUTO_TEST_CASE(a_frozen_weight_with_a_gradient_and_an_adapter_without_one) {
   rejected(lora_case(), [](Broken& b) { b.p.params.front().grad = b.id("grad.qkv_lora_a", 0); },
            {"w.embed", "has a gradient"});

@@ -462,6 +462,9 @@ BOOST_AUTO_TEST_CASE(rslora_and_the_type_of_frozen_weights_reach_trainers_in_one
   BOOST_TEST((c.lora.alpha == 8 && c.lora.rslora));
   BOOST_TEST((c.run.memory.frozen == DType::kNone));  // what train.precision implies
   BOOST_TEST(!planned_only_setting(c.run));
+  const RunConfig nf4 = parsed("[lora]\nbase = \"nf4\"\ndouble_quant = true");
+  BOOST_TEST((nf4.run.mode == RunMode::kQlora && nf4.run.memory.double_quantized));
+  BOOST_TEST(!planned_only_setting(nf4.run));
   const RunConfig other = parsed("[lora]\nbase = \"fp32\"");
   BOOST_TEST((other.run.memory.frozen == DType::kF32 && other.run.lora_alpha == 16));
   BOOST_TEST(planned_only_setting(other.run).key == "lora.base");

@@ -252,8 +252,8 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:8: lora.rank = 0: expected a whole number from 1 to 65536"},
     {"[lora]\ntargets = [\"q_prj\"]\n", {},
      "run.toml:2:11: lora.targets: unknown matrix 'q_prj'; did you mean 'q_proj'? (expected \"all-linear\", or one or more of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head)"},
-    {"[lora]\nbase = \"nf4\"\n", {},
-     "run.toml:2:8: lora.base = \"nf4\" can be planned, but not trained: adapters are trained on matrices of the layers, over weights in the type of train.precision (remove the key, or use `trainhost plan`)"},
+    {"[lora]\nbase = \"int8\"\n", {},
+     "run.toml:2:8: lora.base = \"int8\" can be planned, but not trained: adapters are trained on matrices of the layers, over weights in the type of train.precision or in NF4 (remove the key, or use `trainhost plan`)"},
     {"[lora]\nrslora = 1\n", {},
      "run.toml:2:10: lora.rslora = 1: expected true or false, got a whole number"},
     {"[output]\nkeep = 0\n", {},
@@ -479,7 +479,7 @@ BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file
 }
 
 BOOST_AUTO_TEST_CASE(settings_that_can_only_be_planned_are_rejected_by_training) {
-  for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\nbase = \"nf4\"\n"}) {
+  for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\nbase = \"int8\"\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(reject_unsupported(c), Error);
   }

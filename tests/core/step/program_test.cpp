@@ -436,6 +436,46 @@ BOOST_AUTO_TEST_CASE(rules_that_no_trainer_can_follow_are_rejected) {
     BOOST_CHECK(mentions(rejection(on_device(with_frozen(small_case(), 0), 0, mode)), mode));
 }
 
+BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept_for_none) {
+  Case c = small_case();
+  c.model.layers = 1;
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0x7f, c.run.lora_alpha = 8;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    c.run.recompute = recompute;
+    c.run.mode = RunMode::kLora;
+    std::vector<std::string> lora = kinds(c.build(), SectionKind::kMicro);
+    c.run.mode = RunMode::kQlora;
+    const Program p = c.build();
+    // The program of LoRA, with one operation before each product by a matrix of the model.
+    std::vector<std::string> qlora;
+    std::vector<int> uses(p.buffers.size());
+    for (std::uint32_t i = p.section(SectionKind::kMicro).begin; i < p.section(SectionKind::kMicro).end;
+         ++i) {
+      const Op& op = p.ops[i];
+      for (BufferId b : op.inputs())
+        if (b != kNoBuffer) ++uses[b];
+      if (op.kind != OpKind::kDequantise) {
+        qlora.push_back(op_info(op.kind).name);
+        continue;
+      }
+      BOOST_TEST(((p.ops[i + 1].kind == OpKind::kLinear || p.ops[i + 1].kind == OpKind::kLinearDx) &&
+                  p.ops[i + 1].in[1] == op.out[0]));
+    }
+    BOOST_CHECK_EQUAL_COLLECTIONS(qlora.begin(), qlora.end(), lora.begin(), lora.end());
+    for (const Op& op : p.ops)
+      if (op.kind == OpKind::kDequantise && op.phase != kEval && op.phase != kGenerate)
+        BOOST_TEST(uses[op.out[0]] == 1, p[op.out[0]].name());
+  }
+  // Embedding, head, norms and biases keep the type of the run.
+  const Program p = c.build();
+  for (const Param& q : p.params) {
+    const TensorInfo& t = p.tensor_infos[q.slices.front().tensor];
+    BOOST_TEST(
+        (p[q.weight].dtype == DType::kU8) == (t.rank == 2 && t.layer >= 0 && t.part == AdapterPart::kNone),
+        p[q.weight].name());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(adapters_are_rejected_in_modes_that_keep_weights_on_the_host) {
   for (const char* mode : {"hybrid", "streamed"})
     BOOST_CHECK(mentions(rejection(on_device(with_adapters(small_case(), 1), 0, mode)), mode));

@@ -78,9 +78,9 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(ca
   BOOST_TEST(host.now == 0u);
 }
 
-// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py).
+// Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py), of qlora in NF4.
 BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
-                     boost::unit_test::data::make({"lora", "lora-dropout"}), kind) {
+                     boost::unit_test::data::make({"lora", "lora-dropout", "qlora"}), kind) {
   const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
@@ -91,7 +91,8 @@ BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
     g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];
     g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
     g.run.weight_decay = run["weight_decay"], g.run.clip_norm = run["grad_clip"], g.run.recompute = recompute;
-    g.run.mode = RunMode::kLora, g.run.lora_rank = 3;
+    g.run.mode = kind == std::string("qlora") ? RunMode::kQlora : RunMode::kLora, g.run.lora_rank = 3;
+    g.run.memory.double_quantized = g.run.mode == RunMode::kQlora;
     g.run.memory.lora_dropout = run.value("lora_dropout", 0.0), g.run.seed = run.value("seed", 1u);
     g.run.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
     g.run.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;

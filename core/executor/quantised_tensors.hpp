@@ -1,0 +1,49 @@
+// The frozen tensors of a run that are stored in NF4 (core/model/nf4.hpp), in memory that the CPU can
+// address: they are quantised while they are loaded or initialised, and dequantised in pieces when they are
+// saved. The values in f32 never exist as a whole.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/executor/backend.hpp"
+#include "trainhost/trainer.h"
+
+namespace trainhost::executor {
+
+class QuantisedTensors {
+ public:
+  QuantisedTensors(const step::Program& program, Storage& storage);
+
+  /// `tensor`: index into Program::tensor_infos, here and below.
+  bool contains(std::size_t tensor) const { return positions_[tensor].layout.elements != 0; }
+  /// Elements [first, first + values.size()) of a tensor, whose pieces must arrive in order. Errors:
+  /// abi::StatusError (TH_E_ARG) for a piece out of order and for values that are not finite.
+  void load(std::size_t tensor, std::uint64_t first, std::span<const float> values);
+  /// Initial values (core/model/tensors.hpp), computed on the backend's threads.
+  void init(std::size_t tensor, std::uint64_t seed, Backend& backend);
+  /// Passes the dequantised values to the sink, from the first to the last.
+  void save(std::size_t tensor, th_tensor_sink& sink);
+
+ private:
+  struct Position {
+    nf4::Layout layout;  // elements = 0: the tensor is not quantised
+    step::BufferId buffer = step::kNoBuffer;
+    std::uint64_t first_byte = 0;
+  };
+  std::byte* data(const Position& p) { return static_cast<std::byte*>(storage_.at(p.buffer)) + p.first_byte; }
+  float* scales() { return storage_.f32(scales_); }
+
+  const step::Program& program_;
+  Storage& storage_;
+  std::vector<Position> positions_;          // by tensor
+  step::BufferId scales_ = step::kNoBuffer;  // f32 scales of the tensor that is being loaded
+  // The tensor that is being loaded: number of elements that arrived; those after the last whole block.
+  std::size_t loading_ = SIZE_MAX;
+  std::uint64_t arrived_ = 0;
+  std::array<float, nf4::kBlock> rest_{};
+  std::size_t rest_size_ = 0;
+};
+
+}  // namespace trainhost::executor

@@ -1,0 +1,37 @@
+// Frozen weights in NF4 as matrices: the blocks of each matrix are divided among the threads. Scales are
+// computed by core/model/nf4.cpp, which is compiled without contraction to FMA, so the bits do not depend on
+// the instruction set.
+#include <algorithm>
+#include <array>
+
+#include "core/model/nf4.hpp"
+#include "core/step/operands.hpp"
+#include "plugins/cpu/engine/op_context.hpp"
+
+namespace trainhost::cpu {
+
+using namespace step::operand;
+
+void run_dequantise(OpContext& ctx, const step::Op& op) {
+  constexpr std::uint64_t kBlocks = 256;  // of a task: 64 KiB of the matrix
+  const step::QuantisedParam param = step::quantised_param(ctx.program, op[dequantise::kQuantised]);
+  const auto* bytes = static_cast<const std::byte*>(ctx.storage.at(op[dequantise::kQuantised]));
+  float* matrix = ctx.f32(op[dequantise::kMatrix]);
+  assert(param.count > 0);
+  for (const step::QuantisedMatrix& m : param.all()) {
+    const nf4::Layout& l = m.layout;
+    const std::byte* from = bytes + m.first_byte;
+    ctx.pool.run(
+        static_cast<std::uint32_t>((l.blocks + kBlocks - 1) / kBlocks), [&](std::uint32_t i, std::uint32_t) {
+          std::array<float, kBlocks> scales;
+          const std::uint64_t first = i * kBlocks, blocks = std::min(kBlocks, l.blocks - first),
+                              element = first * nf4::kBlock;
+          nf4::read_scales(l, from, first, {scales.data(), blocks});
+          ctx.kernels.dequantise_nf4(std::min(blocks * nf4::kBlock, l.elements - element),
+                                     reinterpret_cast<const unsigned char*>(from + l.codes + element / 2),
+                                     nf4::kValues.data(), scales.data(), matrix + m.first_element + element);
+        });
+  }
+}
+
+}  // namespace trainhost::cpu
