@@ -92,8 +92,7 @@ Exit run(const ChatArguments& a) {
     print_answer("\n");
     if (a.common.quiet) continue;
     if (answer.forgotten)
-      write_stderr(
-          fmt::format("the context is full: the oldest {} questions were left out\n", answer.forgotten));
+      write_stderr(fmt::format("the context is full: earlier questions left out: {}\n", answer.forgotten));
     if (answer.continuation.finish != training::Finish::kEndToken)
       write_stderr(
           fmt::format("[the answer is not complete: {}]\n", training::name(answer.continuation.finish)));
