@@ -95,7 +95,7 @@ class KernelBackend final : public Backend {
       case OpKind::kSgdMomentum:
         return k.sgd_momentum(o.sgd_momentum(op, s));
       case OpKind::kLion:
-        return k.lion(o.lion(op, s));
+        return run_lion(k, o.lion(op, s));
       // Only in programs that use more than one memory tier.
       case OpKind::kCopy:
       case OpKind::kHold:

@@ -18,10 +18,12 @@ class AnyKernels {
  public:
   template <class K>
   explicit AnyKernels(K& k) {
-#define TRAINHOST_BIND(name, arguments, result) \
-  name = [&k](const arguments& a) -> result { return k.name(a); };
+#define TRAINHOST_BIND(name, arguments, result)              \
+  if constexpr (requires(const arguments& a) { k.name(a); }) \
+    name = [&k](const arguments& a) -> result { return k.name(a); };
     TRAINHOST_KERNELS(TRAINHOST_BIND)
 #undef TRAINHOST_BIND
+    lion = [&k](const Lion& a) { run_lion(k, a); };
   }
 #define TRAINHOST_HOLD(name, arguments, result) std::function<result(const arguments&)> name;
   TRAINHOST_KERNELS(TRAINHOST_HOLD)

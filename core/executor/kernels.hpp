@@ -203,7 +203,8 @@ struct SgdMomentum {
   float grad_scale, momentum, decay, lr;
 };
 /// void lion(const Lion&): Chen et al. 2023. With g = grad*grad_scale: w = decay*w - lr*sign(beta1*m +
-/// (1-beta1)*g), where sign(0) = 0; then m = beta2*m + (1-beta2)*g.
+/// (1-beta1)*g), where sign(0) = 0; then m = beta2*m + (1-beta2)*g. A class may lack it: that of the
+/// reference is used then.
 struct Lion {
   std::uint64_t count;
   const float* grad;
@@ -225,8 +226,8 @@ struct Lion {
   X(linear_dx, LinearDx, void)                                                                            \
   X(linear_dw, LinearDw, void)                                                                            \
   X(qk_norm, QkNorm, void)                                                                                \
-  X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void)                       \
-      X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void) \
-          X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double)                           \
-              X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void)                  \
-                  X(sgd_momentum, SgdMomentum, void) X(lion, Lion, void)
+  X(qk_norm_bwd, QkNormBwd, void)                                                                         \
+  X(rope, Rope, void) X(attention, Attention, void) X(attention_bwd, AttentionBwd, void)                  \
+      X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void) X(swiglu_bwd, SwiGluBwd, void)       \
+          X(cross_entropy, CrossEntropy, double) X(sum_squares, SumSquares, double) X(adamw, AdamW, void) \
+              X(sgd, Sgd, void) X(sgd_momentum, SgdMomentum, void) X(lion, Lion, void)

@@ -13,14 +13,18 @@
 
 namespace trainhost::executor {
 
+/// Added when authors already had classes of kernels, whose sources go on compiling: run_lion().
+constexpr bool may_lack(std::string_view kernel) { return kernel == "lion"; }
+
 /// Compile error with the name of the first kernel that K lacks.
 template <class K>
 constexpr void require_kernels() {
 #define TRAINHOST_REQUIRE(function, arguments, result)                                   \
   static_assert(                                                                         \
-      requires(K & k, const arguments& a) {                                              \
-        { k.function(a) } -> std::same_as<result>;                                       \
-      },                                                                                 \
+      may_lack(#function) ||                                                             \
+          requires(K & k, const arguments& a) {                                          \
+            { k.function(a) } -> std::same_as<result>;                                   \
+          },                                                                             \
       "missing kernel: " #result " " #function "(const trainhost::executor::" #arguments \
       "&); write it, or "                                                                \
       "inherit trainhost::executor::ReferenceKernels, which has every kernel as a plain loop");

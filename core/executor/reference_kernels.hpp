@@ -13,4 +13,13 @@ class ReferenceKernels {
 #undef TRAINHOST_DECLARE
 };
 
+/// The kernel lion of a class, or the reference kernel for a class whose source is older than lion.
+template <class K>
+void run_lion(K& k, const Lion& a) {
+  if constexpr (requires { k.lion(a); })
+    k.lion(a);
+  else
+    ReferenceKernels().lion(a);
+}
+
 }  // namespace trainhost::executor

@@ -45,6 +45,17 @@ BOOST_AUTO_TEST_CASE(correct_kernels_pass) {
   BOOST_TEST(r.cases > 500u);
 }
 
+/// Without a kernel lion that others can call, as a class that was written before it.
+struct BeforeLion : Right {
+ private:
+  void lion(const Lion&) { throw std::logic_error("not of the interface"); }
+};
+BOOST_AUTO_TEST_CASE(a_class_that_is_older_than_lion_has_that_of_the_reference) {
+  const KernelCheckResult r = kernel_check<BeforeLion>(1e-4, "lion");
+  for (const KernelFinding& f : r.findings) BOOST_ERROR(f.kernel << ", " << f.shape << ": " << f.what);
+  BOOST_TEST(r.passed.size() == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(each_kernel_that_stops_too_early_is_found) {
 #define TEST_FOUND(name, arguments, result)                                        \
   {                                                                                \
