@@ -133,8 +133,9 @@ bool TrainingRun::open_output() {
   return true;
 }
 
-/// Data that is refused leaves nothing behind: the files that this run has created in the folder of the run,
-/// and the folders, where nothing else is in them. The lock is held until it is removed.
+/// Data, weights or adapters that are refused leave nothing behind: removes the files that this run has
+/// created in the folder of the run, and the folders, where nothing else is in them. The lock is held until
+/// then.
 void TrainingRun::remove_new_files() {
   std::error_code ec;  // the reason of the refusal is what is reported
   for (const fs::path& p : new_files_)

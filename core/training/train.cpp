@@ -32,12 +32,12 @@ Exit TrainingRun::run() {
   try {
     try {
       open_data();
-    } catch (const Error&) {
-      remove_new_files();
+      if (StopSignals::received()) return stop_before_first_step();
+      create_session();
+    } catch (const Error& e) {
+      if (e.code() == trainhost::Exit::kUsage) remove_new_files();
       throw;
     }
-    if (StopSignals::received()) return stop_before_first_step();
-    create_session();
   } catch (const data::Cancelled&) {
   } catch (const plugin::PluginError& e) {
     if (!ended_by_signal(e)) throw;

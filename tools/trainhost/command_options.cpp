@@ -279,16 +279,21 @@ void add_threads(CLI::App& app, std::uint32_t& threads) {
   app.add_option("--threads", threads, "Compute with N threads; 0 = one per core [0].")->option_text("N");
 }
 
+/// What `generate` and `chat` compute with.
+void add_trained_model(CLI::App& app, std::string& directory, std::string& adapter) {
+  add_text(
+      app, "DIR", directory, "(required)",
+      "Use the model of this output.dir of a run, or of a directory with config.json and model.safetensors.")
+      ->required();
+  add_text(app, "--adapter", adapter, "DIR",
+           "Add the adapter in this PEFT folder, or of this run, to the weights.");
+}
+
 void add_generate(Parser& p) {
   auto [app, a] = p.add<GenerateArguments>(p.root, "generate", "Generate text with a trained model.",
                                            "Example:\n  trainhost generate runs/builtin --prompt \"Once \"");
   add_common(*app, a->common, kBackend | kPlugins);
-  add_text(
-      *app, "DIR", a->directory, "(required)",
-      "Use the model of this output.dir of a run, or of a directory with config.json and model.safetensors.")
-      ->required();
-  add_text(*app, "--adapter", a->adapter, "DIR",
-           "Add the adapter in this PEFT folder, or of this run, to the weights.");
+  add_trained_model(*app, a->directory, a->adapter);
   add_text(*app, "--prompt", a->prompt, "TEXT", "Continue this text.");
   add_text(*app, "--prompts", a->prompts, "FILE",
            "Continue each prompt of FILE: one per line, or {\"prompt\"} in .jsonl. Prints a line of JSON for "
@@ -309,12 +314,7 @@ void add_chat(Parser& p) {
       "Example:\n  trainhost chat my-model --system \"Answer in one sentence.\"\n\n"
       "Each line is a question. Ctrl-C stops an answer; a second one, or Ctrl-D, ends the program.");
   add_common(*app, a->common, kBackend | kPlugins);
-  add_text(
-      *app, "DIR", a->directory, "(required)",
-      "Use the model of this output.dir of a run, or of a directory with config.json and model.safetensors.")
-      ->required();
-  add_text(*app, "--adapter", a->adapter, "DIR",
-           "Add the adapter in this PEFT folder, or of this run, to the weights.");
+  add_trained_model(*app, a->directory, a->adapter);
   add_text(*app, "--system", a->system, "TEXT", "Begin with this system message [of the template].");
   add_text(*app, "--chat-template", a->chat_template, "NAME",
            "Use this built-in template; auto = that of the model [auto].");

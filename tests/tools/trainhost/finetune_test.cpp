@@ -253,6 +253,17 @@ BOOST_AUTO_TEST_CASE(data_that_is_refused_leaves_no_file_behind) {
   BOOST_TEST(std::distance(fs::directory_iterator(tmp / "mine"), {}) == 1);
 }
 
+// Weights are read after the data, when the run has a folder with the cache of the tokens.
+BOOST_AUTO_TEST_CASE(weights_that_are_refused_leave_no_file_behind) {
+  TemporaryDirectory tmp;
+  const fs::path model = model_without_template(tmp), data = tmp.write("q.jsonl", questions(4));
+  fs::resize_file(model / "model.safetensors", 1000);
+  const Outcome r = run_program(arguments(model, data, tmp / "runs/out"));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(r.err.find("the file is truncated: copy it again") != r.err.npos, r.err);
+  BOOST_TEST(!fs::exists(tmp / "runs"));
+}
+
 // What `data show` prints is what training reads: the records in the tokens of the model.
 BOOST_AUTO_TEST_CASE(records_are_shown_in_the_tokens_of_the_model) {
   TemporaryDirectory tmp;
