@@ -20,7 +20,7 @@ void require_finite(const TensorInfo& t, std::uint64_t first, std::span<const fl
   for (std::size_t i = 0; i < values.size(); ++i)
     if (!std::isfinite(values[i]))
       bad_argument(t.name + ": element " + std::to_string(first + i) + " is " + std::to_string(values[i]) +
-                   "; only finite values can be quantised");
+                   "; only finite values can be quantized");
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void QuantisedTensors::load(std::size_t tensor, std::uint64_t first, std::span<c
   if (first == 0) loading_ = tensor, arrived_ = 0, rest_size_ = 0;
   if (tensor != loading_ || first != arrived_)
     bad_argument(info.name +
-                 ": the pieces of a tensor that is quantised must arrive in order, from element 0");
+                 ": the pieces of a tensor that is quantized must arrive in order, from element 0");
   require_finite(info, first, values);
   arrived_ += values.size();
   const bool last = arrived_ == position.layout.elements;
