@@ -64,7 +64,12 @@ void QuantisedTensors::load(std::size_t tensor, std::uint64_t first, std::span<c
   if (whole > 0) quantise(arrived_ - (values.size() - whole), values.first(whole));
   rest_size_ = values.size() - whole;
   std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(whole), rest_size_, rest_.begin());
-  if (last) nf4::store_scales(position.layout, scales(), data(position)), loading_ = SIZE_MAX;
+  if (last) complete(position), loading_ = SIZE_MAX;
+}
+
+void QuantisedTensors::complete(const Position& p) {
+  nf4::store_scales(p.layout, scales(), data(p));
+  storage_.store_staged(p.buffer, p.first_byte, p.layout.bytes);
 }
 
 void QuantisedTensors::init(std::size_t tensor, std::uint64_t seed, Backend& backend) {
@@ -77,19 +82,27 @@ void QuantisedTensors::init(std::size_t tensor, std::uint64_t seed, Backend& bac
     init_tensor(program_.model, program_.tensor_infos[tensor], seed, first, piece);
     nf4::quantise_blocks(position.layout, first / nf4::kBlock, piece, data(position), scales());
   });
-  nf4::store_scales(position.layout, scales(), data(position));
+  complete(position);
 }
 
-void QuantisedTensors::save(std::size_t tensor, th_tensor_sink& sink) {
+void QuantisedTensors::read(std::size_t tensor,
+                            const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const Position& position = positions_[tensor];
   std::array<float, kPiece> values;
+  storage_.load_staged(position.buffer, position.first_byte, position.layout.bytes);
   for (std::uint64_t first = 0; first < position.layout.elements; first += kPiece) {
     const std::uint64_t count = std::min(kPiece, position.layout.elements - first);
     nf4::dequantise_blocks(position.layout, data(position), first / nf4::kBlock, {values.data(), count});
-    th_tensor t = describe_tensor(program_.tensor_infos[tensor]);
-    t.data = values.data(), t.first = first, t.count = count;
-    send_tensor(sink, t);
+    to(first, {values.data(), count});
   }
+}
+
+void QuantisedTensors::save(std::size_t tensor, th_tensor_sink& sink) {
+  th_tensor t = describe_tensor(program_.tensor_infos[tensor]);
+  read(tensor, [&](std::uint64_t first, std::span<const float> values) {
+    t.data = const_cast<float*>(values.data()), t.first = first, t.count = values.size();
+    send_tensor(sink, t);
+  });
 }
 
 }  // namespace trainhost::executor

@@ -1,9 +1,10 @@
-// The frozen tensors of a run that are stored in NF4 (core/model/nf4.hpp), in memory that the CPU can
-// address: they are quantised while they are loaded or initialised, and dequantised in pieces when they are
-// saved. The values in f32 never exist as a whole.
+// The frozen tensors of a run that are stored in NF4 (core/model/nf4.hpp): they are quantised by the CPU
+// while they are loaded or initialised, and dequantised in pieces when they are saved (Storage::staged()).
+// The values in f32 never exist as a whole.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,7 +24,9 @@ class QuantisedTensors {
   void load(std::size_t tensor, std::uint64_t first, std::span<const float> values);
   /// Initial values (core/model/tensors.hpp), computed on the backend's threads.
   void init(std::size_t tensor, std::uint64_t seed, Backend& backend);
-  /// Passes the dequantised values to the sink, from the first to the last.
+  /// Calls to(first, values) with the dequantised values, a piece at a time, from the first to the last.
+  void read(std::size_t tensor, const std::function<void(std::uint64_t, std::span<const float>)>& to);
+  /// Passes them to the sink.
   void save(std::size_t tensor, th_tensor_sink& sink);
 
  private:
@@ -32,7 +35,9 @@ class QuantisedTensors {
     step::BufferId buffer = step::kNoBuffer;
     std::uint64_t first_byte = 0;
   };
-  std::byte* data(const Position& p) { return static_cast<std::byte*>(storage_.at(p.buffer)) + p.first_byte; }
+  std::byte* data(const Position& p) { return storage_.staged(p.buffer, p.first_byte); }
+  /// After the last block was quantised.
+  void complete(const Position& p);
   float* scales() { return storage_.f32(scales_); }
 
   const step::Program& program_;

@@ -17,6 +17,14 @@ class Storage {
   virtual void* at(step::BufferId b) = 0;
   virtual void enter(std::uint32_t op) { (void)op; }
   virtual void leave(std::uint32_t op) { (void)op; }
+  /// Memory that the CPU can address, for the bytes from `first` on of a buffer, until the next call.
+  /// Here the buffer itself; other memory where the CPU cannot address the buffer.
+  virtual std::byte* staged(step::BufferId b, std::uint64_t first) {
+    return static_cast<std::byte*>(at(b)) + first;
+  }
+  /// Copies bytes [first, first + n) of a buffer to its staged memory, or back.
+  virtual void load_staged(step::BufferId, std::uint64_t first, std::uint64_t n) { (void)first, (void)n; }
+  virtual void store_staged(step::BufferId, std::uint64_t first, std::uint64_t n) { (void)first, (void)n; }
 
   float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(at(b)); }
   double* f64(step::BufferId b) { return static_cast<double*>(at(b)); }

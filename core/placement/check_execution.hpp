@@ -11,6 +11,7 @@
 #include "core/placement/check_findings.hpp"
 #include "core/placement/check_params.hpp"
 #include "core/placement/check_values.hpp"
+#include "core/step/device_modes.hpp"
 #include "core/step/operands.hpp"
 
 namespace trainhost::placement {
@@ -172,8 +173,11 @@ class ValueRun {
   // ---- copies of parameters in another tier
   /// Records for every buffer whether it is a persistent copy of a weight, refreshed by the update, or holds
   /// the gradient of one micro-batch before the host adds it. Found by following kCopy and kAddGrad, not by
-  /// name.
+  /// name, except the copy of a frozen embedding, which no operation refreshes.
   void find_copies_of_parameters() {
+    if (const EmbeddingCopy table = embedding_copy(p_);
+        table.host != kNoBuffer && p_.params.front().grad == kNoBuffer)
+      original_of_[table.host] = table.device;
     const Section update = p_.section(SectionKind::kUpdate);
     for (std::uint32_t i = update.begin; i < update.end; ++i)
       if (const Op& o = p_.ops[i];

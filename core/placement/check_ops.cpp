@@ -52,7 +52,7 @@ void ValueRun::forward_linear() {
 
 /// The matrix that the next product uses. weight() accepts it as the parameter, since it is a copy.
 void ValueRun::dequantise() {
-  const std::uint32_t q = params_.param_of(in(dequantise::kQuantised), ParamPart::kWeight);
+  const std::uint32_t q = params_.param_of(original(in(dequantise::kQuantised)), ParamPart::kWeight);
   if (q == UINT32_MAX || p_[in(dequantise::kQuantised)].dtype != DType::kU8)
     return f_.at(i_, p_[in(dequantise::kQuantised)].name() + " is not a quantised weight");
   intact(in(dequantise::kQuantised));
@@ -112,7 +112,10 @@ void ValueRun::dropout() {
   const auto at = static_cast<std::int32_t>(step::dropout_product(p_, *o_));
   Product q;
   product(kFirst[at % 4], at / 4, q);
-  if (o_->kind == OpKind::kDropout) {
+  const bool forward = o_->kind == OpKind::kDropout;
+  if (p_.traits.tier == Tier::kDevice)
+    host_input(forward ? dropout::kMicroBatch : dropout_add::kMicroBatch, "micro_batch");
+  if (forward) {
     need(dropout::kX, q.x);
     return give(dropout::kY, value(Quantity::kDropped, at));
   }
@@ -270,7 +273,7 @@ void ValueRun::head_bwd() {
   need(head_bwd::kDLogits, grad(value(Quantity::kLogits, 0)));
   need(head_bwd::kHf, hf);
   weight(head_bwd::kHead, head_role(), -1);
-  contributes(head_bwd::kGradHead, head_role(), -1);
+  contributes_unless_frozen(head_bwd::kGradHead, head_role(), -1);
   give(head_bwd::kDHf, grad(hf));
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string_view>
 
 #include "core/model/adapters.hpp"
 #include "core/step/operands.hpp"
@@ -68,6 +69,10 @@ class Shapes {
     if ((o_[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention))
       f_.at(i_, "has no scratch, or scratch that it does not use");
   }
+  /// On a device: the number of the micro-batch; elsewhere the operation has no such slot.
+  void micro_batch(In k) {
+    if (on_device_) typed(k, 2, 1, DType::kI32);
+  }
   /// Runs with several documents in a sequence know where each starts.
   void starts(In k) {
     if (!p_.run.document_mask) return;  // the operation has no such slot
@@ -92,9 +97,14 @@ class Shapes {
     in(k, x.rows, m_.vocab);
   }
   /// The blocks of the product whose stacked B, or its gradient, is in buffer b; none if b is not one.
+  /// True if b is this part of a parameter, or a copy of it in another tier.
+  bool is_copy(BufferId part, BufferId b) const {
+    return part != kNoBuffer && p_[part].layer == p_[b].layer &&
+           std::string_view(p_[part].role) == p_[b].role;
+  }
   AdapterBlocks adapter_blocks_of(BufferId b) const {
     for (const Param& q : p_.params)
-      if ((q.weight == b || q.grad == b) && p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
+      if ((is_copy(q.weight, b) || is_copy(q.grad, b)) && p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
         return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role));
     return {};
   }
@@ -120,12 +130,12 @@ class Shapes {
   /// The rows of the matrices of a parameter, stacked; none if the operand is not the weight of one.
   void dequantised() {
     std::uint64_t rows = 0, cols = 0;
+    const Buffer& from = p_[o_[dequantise::kQuantised]];
     for (const Param& q : p_.params)
-      if (q.weight == o_[dequantise::kQuantised])
+      if (is_copy(q.weight, o_[dequantise::kQuantised]))
         for (const Slice& s : q.slices)
           rows += p_.tensor_infos[s.tensor].dim[0], cols = p_.tensor_infos[s.tensor].dim[1];
-    const Buffer& w = p_[o_[dequantise::kQuantised]];
-    typed(dequantise::kQuantised, w.rows, 1, DType::kU8), out(dequantise::kMatrix, rows, cols);
+    typed(dequantise::kQuantised, from.rows, 1, DType::kU8), out(dequantise::kMatrix, rows, cols);
   }
   void forward();
   void head();
@@ -163,7 +173,7 @@ void Shapes::forward() {
     }
     case OpKind::kDropout: {
       const std::uint64_t k = p_[o_[dropout::kX]].cols;
-      in(dropout::kX, M, k), out(dropout::kY, M, k);
+      in(dropout::kX, M, k), out(dropout::kY, M, k), micro_batch(dropout::kMicroBatch);
       break;
     }
     case OpKind::kDequantise:
@@ -262,7 +272,7 @@ void Shapes::backward() {
     }
     case OpKind::kDropoutAdd: {
       const std::uint64_t k = p_[o_[dropout_add::kDx]].cols;
-      in(dropout_add::kDy, M, k), in(dropout_add::kDx, M, k);
+      in(dropout_add::kDy, M, k), in(dropout_add::kDx, M, k), micro_batch(dropout_add::kMicroBatch);
       break;
     }
     case OpKind::kLoraBDx: {

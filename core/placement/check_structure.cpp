@@ -50,19 +50,19 @@ const Signature& signature(OpKind k) {
       {1, 0, {kNew, kNone, kNone, kNone}},         // copy
       {2, 0b10, {kNone, kNone, kNone, kNone}},     // hold
       {3, 0, {0, 2, kNone, kNone}},                // cross_entropy
-      {4, 0, {1, 3, kNone, kNone}},                // head_bwd
+      {4, 0b1000, {1, 3, kNone, kNone}},           // head_bwd; the second output only with a gradient
       {2, 0, {1, kNone, kNone, kNone}},            // add_grad
       {3, 0, {2, kNone, kNone, kNone}},            // lora_b
       {2, 0, {kNew, kNone, kNone, kNone}},         // lora_b_dx
       {3, 0, {2, kNone, kNone, kNone}},            // lora_b_dw
       {3, 0, {2, kNone, kNone, kNone}},            // linear_dx_add
       {5, 0b10000, {1, 2, 4, kNone}},              // lion; the last only with a master copy
-      {1, 0, {kNew, kNone, kNone, kNone}},         // dropout
-      {2, 0, {1, kNone, kNone, kNone}},            // dropout_add
+      {2, 0, {kNew, kNone, kNone, kNone}},         // dropout; 1 on the CPU
+      {3, 0, {1, kNone, kNone, kNone}},            // dropout_add; 2 on the CPU
       {6, 0b100000, {1, 2, 3, 5}},                 // adamw_8bit; likewise
       {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
       {6, 0b100000, {1, 2, 5, kNone}},             // muon; likewise
-      {1, 0, {kNew, kNone, kNone, kNone}},       // dequantise
+      {1, 0, {kNew, kNone, kNone, kNone}},         // dequantise
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -96,7 +96,9 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   if (o.kind >= OpKind::kCount_) return f.at(i, "no such kind of operation"), false;
   const Signature& s = signature(o.kind);
   const bool attends = o.kind == OpKind::kAttention || o.kind == OpKind::kAttentionBwd;
-  const std::size_t ins = s.ins - std::size_t{attends && !p.run.document_mask};
+  const bool drops = o.kind == OpKind::kDropout || o.kind == OpKind::kDropoutAdd;
+  const bool without_last = (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
+  const std::size_t ins = s.ins - std::size_t{without_last};
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;
   for (std::size_t k = 0; k < o.ins; ++k) {
@@ -117,7 +119,7 @@ bool is_omitted_without_input(OpKind k, int input) {
   if (k == OpKind::kRmsNormBwd) return input == operand::rms_norm_bwd::kGradWeight.slot;
   return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum ||
          k == OpKind::kLion || k == OpKind::kAdamW8bit || k == OpKind::kAdafactor || k == OpKind::kMuon ||
-         k == OpKind::kHeadLoss || k == OpKind::kQkNormBwd;
+         k == OpKind::kHeadLoss || k == OpKind::kHeadBwd || k == OpKind::kQkNormBwd;
 }
 
 /// The outputs are those of the kind, and only the inputs that the kind changes in place are written.

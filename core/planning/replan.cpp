@@ -1,7 +1,6 @@
 // See replan.hpp.
 #include "core/planning/replan.hpp"
 
-#include "core/model/trainable.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
@@ -91,8 +90,7 @@ std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool oth
   request.elsewhere = request_.elsewhere || !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
     request.trainer = planned_trainer(c, registry_);
-  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run) &&
-      trains_all_weights(c.run)) {
+  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
     c.plugin_options[kModeSearchingTrainer]["mode"] = kLastMode;
     if (c.run.recompute == Recompute::kNone) c.run.recompute = Recompute::kFull;
   }

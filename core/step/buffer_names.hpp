@@ -22,12 +22,15 @@ namespace role {
 inline constexpr char kIds[] = "ids", kTargets[] = "targets", kOrder[] = "order";
 // The first token of each token's document, where a sequence has several documents.
 inline constexpr char kStarts[] = "starts";
+// On a device: the number of the micro-batch, counted from the first one of the run; for dropout.
+inline constexpr char kMicroBatch[] = "micro_batch";
 // Page-locked: the inputs of a step; parts of tensors on their way between files and the device.
 inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
 // Persistent buffers that are not parameters.
-// nf4_scales: the scales of a frozen tensor while it is loaded and quantised.
-inline constexpr char kNf4Scales[] = "nf4_scales", kRopeTable[] = "rope_table", kScalars[] = "scalars",
-                      kVendorWorkspace[] = "vendor_workspace";
+// nf4_scales: the scales of a frozen tensor while it is loaded and quantised; nf4_staging: the tensor, on its
+// way to or from a device.
+inline constexpr char kNf4Scales[] = "nf4_scales", kNf4Staging[] = "nf4_staging", kRopeTable[] = "rope_table",
+                      kScalars[] = "scalars", kVendorWorkspace[] = "vendor_workspace";
 // Activations of a layer, in the order of the forward pass. x is the input of the layer.
 inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
                       kQkRstd[] = "qk_rstd", kAttnOut[] = "attn_out", kLse[] = "lse", kXMid[] = "x_mid",

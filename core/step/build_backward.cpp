@@ -89,7 +89,7 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
   if (du != kNoBuffer && b.drops()) {
     const BufferId dropped = b.act(role::kDDropped[static_cast<std::size_t>(g)], l, dx_cols);
     b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});
-    b.op(OpKind::kDropoutAdd, l, {dropped, dx}, {dx});
+    b.op(OpKind::kDropoutAdd, l, {dropped, dx, b.micro_batch}, {dx});
   } else if (du != kNoBuffer) {
     b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dx}, {dx});
   }

@@ -31,7 +31,7 @@ void adapters(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& w,
   if (b.drops()) {
     // Not kept: recompute policies drop it always, and the backward pass computes it again from x.
     input = b.act(role::kDropped[static_cast<std::size_t>(g)], l, b.p[x].cols);
-    b.op(OpKind::kDropout, l, {x}, {input});
+    b.op(OpKind::kDropout, l, {x, b.micro_batch}, {input});
   }
   u = b.act(role::kLora[static_cast<std::size_t>(g)], l, b.p[adapter.a.w].rows);
   b.op(OpKind::kLinear, l, {input, adapter.a.w, kNoBuffer, kNoBuffer}, {u});

@@ -107,14 +107,20 @@ std::vector<ParamDraft> collect_params(Builder& b) {
   return drafts;
 }
 
-/// Blocks of the largest quantised tensor; 0 if there is none.
-std::uint64_t most_blocks(const Program& p) {
-  std::uint64_t most = 0;
-  for (const Param& q : p.params) {
-    const QuantisedParam quantised = quantised_param(p, q);
-    for (const QuantisedMatrix& m : quantised.all()) most = std::max(most, m.layout.blocks);
+/// Where tensors are quantised: the scales of the largest one, and on a device, whose memory the host does
+/// not address, all of it.
+void add_nf4_staging(Builder& b) {
+  std::uint64_t blocks = 0, bytes = 0;
+  for (const Param& q : b.p.params) {
+    const QuantisedParam quantised = quantised_param(b.p, q);
+    for (const QuantisedMatrix& m : quantised.all())
+      blocks = std::max(blocks, m.layout.blocks), bytes = std::max(bytes, m.layout.bytes);
   }
-  return most;
+  if (blocks == 0) return;
+  const BufferId scales = b.add_persistent(role::kNf4Scales, -1, Component::kWorkspace, blocks, 1);
+  if (!b.on_device()) return;
+  b.p.buffers[scales].tier = Tier::kHost;
+  b.add_pinned(role::kNf4Staging, bytes);
 }
 
 }  // namespace
@@ -191,8 +197,7 @@ void build_params(Builder& b) {
   // A tied head is the embedding itself: one weight, one gradient with two contributions.
   if (b.p.model.tied) b.weights.head = b.weights.embed;
 
-  if (const std::uint64_t blocks = most_blocks(b.p))
-    b.add_persistent(role::kNf4Scales, -1, Component::kWorkspace, blocks, 1);
+  add_nf4_staging(b);
   b.rope_table =
       b.add_persistent(role::kRopeTable, -1, Component::kWorkspace, b.p.run.seq_len, b.p.model.head_dim);
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);
@@ -205,6 +210,8 @@ void build_params(Builder& b) {
   b.targets = b.add_host_input(role::kTargets, b.tokens());
   if (b.on_device()) b.order = b.add_host_input(role::kOrder, b.tokens());
   if (b.p.run.document_mask) b.starts = b.add_host_input(role::kStarts, b.tokens());
+  if (b.on_device() && b.trains() && b.p.run.memory.lora_dropout > 0)
+    b.micro_batch = b.add_host_input(role::kMicroBatch, 2);
   b.token = b.add_host_input(role::kIds, 1, kOfGenerate);
   // Pinned buffers for token ids and for pieces of tensors on their way between files and the device.
   if (b.on_device()) {

@@ -47,30 +47,32 @@ void require_supported_precision(const RunSpec& r, const TrainerTraits& p) {
   f32("a master copy of the weights", r.master, DType::kNone);
 }
 
-void require_supported_run(const RunSpec& r, const TrainerTraits& p, std::uint64_t layers) {
+/// True if the host of a device trainer updates weights: all of them, or an embedding that it owns.
+bool host_updates_weights(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
+  if (r.mode == RunMode::kInference) return false;
+  const bool trains_embedding = !trains_adapters(r) && is_trained(r, tensors(m).front().name);
+  return p.mode == "streamed" || (p.mode == "hybrid" && !m.tied && trains_embedding);
+}
+
+void require_supported_run(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   require_positive("train.micro_batch", r.micro_batch);
   require_positive("train.grad_accum", r.accumulate);
   require_positive("data.seq_len", r.seq_len);
   require_supported_precision(r, p);
   if (const PlannedOnly b = planned_only_setting(r))
     throw usage_error(b.key + " = " + b.value + " is not supported for training", "remove the key");
-  if (r.mode != RunMode::kInference && !trains_all_weights(r) && (p.mode == "hybrid" || p.mode == "streamed"))
-    throw usage_error((trains_adapters(r) ? "adapters ([lora]) cannot be trained in mode \""
-                                          : "train.freeze and train.only are not supported in mode \"") +
-                          p.mode + "\"",
-                      "use mode resident");
   const bool on_device_only = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
                               r.optimizer == Optimizer::kAdamW8bit;
-  if (on_device_only && r.mode != RunMode::kInference && (p.mode == "hybrid" || p.mode == "streamed"))
+  if (on_device_only && host_updates_weights(m, r, p))
     throw usage_error("optimizer.name = \"" + std::string(name(r.optimizer)) +
                           "\" is not supported in mode \"" + p.mode + "\", in which the host updates weights",
                       "use mode resident");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
                       "set train.recompute to \"none\", \"selective\" or \"full\"");
-  if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > layers)
+  if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > m.layers)
     throw usage_error("train.recompute names " + std::to_string(r.recompute_layers.total()) +
-                      " layers, but the model has " + std::to_string(layers));
+                      " layers, but the model has " + std::to_string(m.layers));
 }
 
 /// The rules of the run train something, and no part of what a trainer computes together.
@@ -105,7 +107,7 @@ void require_valid_traits(const TrainerTraits& p, std::uint64_t layers) {
 Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
   require_supported_family(model);
   validate(model);
-  require_supported_run(run, traits, model.layers);
+  require_supported_run(model, run, traits);
   require_supported_rules(model, run);
   require_valid_traits(traits, model.layers);
   Builder b;

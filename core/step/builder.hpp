@@ -53,6 +53,7 @@ struct Builder {
   BufferId ids = kNoBuffer, targets = kNoBuffer, order = kNoBuffer,
            token = kNoBuffer;   // external or fed; order: on a device only; token: input of a generate step
   BufferId starts = kNoBuffer;  // likewise; of runs with document_mask
+  BufferId micro_batch = kNoBuffer;  // fed; of runs with dropout on a device
   BufferId rope_table = kNoBuffer, scalars = kNoBuffer;
 
   // The section under construction.
@@ -93,7 +94,7 @@ struct Builder {
   }
 
   /// Appends an operation. `in` has one entry per slot of operands.hpp, kNoBuffer if absent; absent outputs
-  /// are omitted, and so is an absent slot kStarts.
+  /// are omitted, and so are the slots kStarts and kMicroBatch if absent.
   void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
           std::initializer_list<BufferId> out, std::uint32_t flags = 0);
 

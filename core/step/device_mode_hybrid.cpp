@@ -4,6 +4,7 @@
 //           of class `sync` to the host per micro-batch.
 //   tied    the device, where the same table is the head, with its gradient. The host looks up tokens in a
 //           copy of the table, which is refreshed after each update: one copy of class `sync` per update.
+// A frozen table has no gradient and does not change: no copies of class `sync`.
 #include "core/base/types.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/device_modes.hpp"
@@ -29,7 +30,7 @@ class Hybrid {
     for (Section& s : p_.sections) {
       const auto begin = static_cast<std::uint32_t>(ops.size());
       for (std::uint32_t i = s.begin; i < s.end; ++i) transform(s.kind, p_.ops[i], ops);
-      if (s.kind == SectionKind::kUpdate && p_.model.tied) {
+      if (s.kind == SectionKind::kUpdate && p_.model.tied && embed.grad != kNoBuffer) {
         Op like = ops.back();
         like.layer = -1;
         ops.push_back(make_op_like(like, OpKind::kCopy, {table_}, {mirror_}, kSyncCopy));

@@ -27,6 +27,11 @@ void apply_mode(Program& p) {
       "supported modes: resident, hybrid, streamed");
 }
 
+EmbeddingCopy embedding_copy(const Program& p) {
+  const BufferId host = p.find(role::kEmbed.weight, -1, kOnHost);
+  return host == kNoBuffer ? EmbeddingCopy{} : EmbeddingCopy{p.params.front().weight, host};
+}
+
 Op make_op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
                 std::initializer_list<BufferId> out, std::uint32_t flags) {
   assert(in.size() == op_info(kind).inputs && out.size() <= kMaxOutputs);

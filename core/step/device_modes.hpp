@@ -19,6 +19,13 @@ namespace trainhost::step {
 /// Applies traits.mode; does nothing for "" and "resident". Throws usage_error for an unknown mode.
 void apply_mode(Program& p);
 
+/// The table of tied embeddings and the host's copy of it, which has its contents before every micro-batch;
+/// kNoBuffer where the program has no copy.
+struct EmbeddingCopy {
+  BufferId device = kNoBuffer, host = kNoBuffer;
+};
+EmbeddingCopy embedding_copy(const Program& p);
+
 void apply_hybrid(Program& p);
 void apply_streamed(Program& p);
 

@@ -20,7 +20,12 @@ inline std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> c
   return c;
 }
 
-/// The mask of one product's input in one micro-batch.
+/// An element is dropped if its random word is smaller; else it is multiplied by the scale. 0 <= rate < 1.
+inline std::uint32_t dropped_below(double rate) { return static_cast<std::uint32_t>(rate * 4294967296.0); }
+inline float kept_scale(double rate) { return static_cast<float>(1.0 / (1.0 - rate)); }
+
+/// The mask of one product's input in one micro-batch. Element [row, column] has word column % 4 of the
+/// counter {column / 4, row, lower half of micro_batch, product << 16 | bits 32 to 47 of micro_batch}.
 class DropoutMask {
  public:
   /// rate: fraction of dropped elements, 0 <= rate < 1. product: 4 * layer + AdapterGroup. micro_batch:
@@ -29,8 +34,8 @@ class DropoutMask {
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
         micro_low_(static_cast<std::uint32_t>(micro_batch)),
         product_and_micro_high_(product << 16 | static_cast<std::uint32_t>(micro_batch >> 32 & 0xffff)),
-        dropped_below_(static_cast<std::uint32_t>(rate * 4294967296.0)),
-        scale_(static_cast<float>(1.0 / (1.0 - rate))) {}
+        dropped_below_(dropped_below(rate)),
+        scale_(kept_scale(rate)) {}
 
   /// f(column, factor) for every column of a row: 0, or 1 / (1 - rate) for an element that is kept.
   template <class F>

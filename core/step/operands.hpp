@@ -318,15 +318,19 @@ namespace lion = sgd_momentum;
 
 /// y = x with elements set to 0 and the others divided by 1 - rate (core/step/dropout.hpp); k of the product.
 namespace dropout {
-inline constexpr In kX{0};   // [M,k]
+inline constexpr In kX{0};  // [M,k]
+// i32[2]: lower and upper half of the number of the micro-batch, counted from the first one of the run. On a
+// device only; elsewhere operations do not have this slot.
+inline constexpr In kMicroBatch{1};
 inline constexpr Out kY{0};  // [M,k]
 }  // namespace dropout
 
 /// dx += dy under the mask of the forward pass.
 namespace dropout_add {
-inline constexpr In kDy{0};      // [M,k]
-inline constexpr In kDx{1};      // [M,k], changed in place
-inline constexpr Out kDxOut{0};  // the same buffer as kDx
+inline constexpr In kDy{0};          // [M,k]
+inline constexpr In kDx{1};          // [M,k], changed in place
+inline constexpr In kMicroBatch{2};  // as kDropout
+inline constexpr Out kDxOut{0};      // the same buffer as kDx
 }  // namespace dropout_add
 
 /// As kAdamW, with moments of 8 bits: u8[bytes,1], in the form of state_layout.hpp.

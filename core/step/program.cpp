@@ -61,8 +61,8 @@ constexpr OpInfo kOps[] = {
     {"lora_b_dw", 3, bits({lora_b_dw::kGradWeight}), 0},
     {"linear_dx_add", 3, bits({linear_dx_add::kDx}), 0},
     {"lion", 5, bits({lion::kWeight, lion::kM, lion::kMaster}), 0},
-    {"dropout", 1, 0, 0},
-    {"dropout_add", 2, bits({dropout_add::kDx}), 0},
+    {"dropout", 2, 0, 0},
+    {"dropout_add", 3, bits({dropout_add::kDx}), 0},
     {"adamw_8bit", 6, bits({adamw_8bit::kWeight, adamw_8bit::kM, adamw_8bit::kV, adamw_8bit::kMaster}), 0},
     {"adafactor", 7, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
      bits({adafactor::kSums})},
@@ -144,7 +144,8 @@ QuantisedParam quantised_param(const Program& p, const Param& q) {
 
 QuantisedParam quantised_param(const Program& p, BufferId b) {
   for (const Param& q : p.params)
-    if (q.weight == b) return quantised_param(p, q);
+    if (p[q.weight].layer == p[b].layer && std::string_view(p[q.weight].role) == p[b].role)
+      return quantised_param(p, q);
   return {};
 }
 

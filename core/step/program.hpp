@@ -93,12 +93,12 @@ enum class OpKind : std::uint8_t {
   kLoraBDw,
   kLinearDxAdd,  // gradient of the input, added to
   kLion,
-  kDropout,      // of an adapter's input
-  kDropoutAdd,   // gradient of kDropout, added to
+  kDropout,     // of an adapter's input
+  kDropoutAdd,  // gradient of kDropout, added to
   kAdamW8bit,
   kAdafactor,
   kMuon,
-  kDequantise,   // a frozen weight in NF4 (core/model/nf4.hpp) as a matrix for the next operation
+  kDequantise,  // a frozen weight in NF4 (core/model/nf4.hpp) as a matrix for the next operation
   kCount_,
 };
 
@@ -209,8 +209,8 @@ struct QuantisedParam {
   std::span<const QuantisedMatrix> all() const { return {matrix.data(), count}; }
 };
 QuantisedParam quantised_param(const Program& p, const Param& q);
-/// Of the parameter whose weight is buffer b. Linear search: called once per operation that dequantises a
-/// matrix.
+/// Of the parameter whose weight is buffer b, or whose weight b is a copy of (device_modes.hpp). Linear
+/// search: called once per operation that dequantises a matrix.
 QuantisedParam quantised_param(const Program& p, BufferId b);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.

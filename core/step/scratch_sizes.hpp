@@ -25,11 +25,15 @@ inline std::uint64_t head_chunk(const TrainerTraits& p, std::uint64_t tokens) {
 /// Numbers per token that a device is fed: id, target, order of the rows, and the start of its document.
 inline std::uint64_t fed_per_token(const RunSpec& r) { return r.document_mask ? 4 : 3; }
 
+/// Numbers per micro-batch that a device is fed: two i32 with its number, for dropout.
+inline std::uint64_t fed_per_micro_batch(const RunSpec& r) { return r.memory.lora_dropout > 0 ? 2 : 0; }
+
 /// Page-locked bytes for the small transfers of a step: what all its micro-batches are fed, and the scalars
 /// once per direction.
 inline std::uint64_t feed_bytes(const RunSpec& r) {
-  return checked_add(checked_mul(fed_per_token(r) * sizeof(std::int32_t), r.tokens_per_step()),
-                     2 * 16 * sizeof(double));
+  const std::uint64_t numbers = checked_add(checked_mul(fed_per_token(r), r.tokens_per_step()),
+                                            checked_mul(fed_per_micro_batch(r), r.accumulate));
+  return checked_add(checked_mul(numbers, sizeof(std::int32_t)), 2 * 16 * sizeof(double));
 }
 
 /// Page-locked bytes for parts of tensors between files and a device, and for the logits of one generated

@@ -51,6 +51,7 @@ constexpr Shape kOthers[] = {
     {role::kCacheK, "S", "K*D"},
     {role::kCacheV, "S", "K*D"},
     {role::kNf4Scales, "N", ""},
+    {role::kNf4Staging, "N", ""},
     {role::kRopeTable, "S", "D"},
     {role::kVendorWorkspace, "N", ""},
     {role::kAttnBwdScratch, "T", "Q*(2R+D+2)"},
@@ -66,6 +67,7 @@ constexpr Shape kOthers[] = {
     {role::kTargets, "M", ""},
     {role::kOrder, "M", ""},
     {role::kStarts, "M", ""},
+    {role::kMicroBatch, "2", ""},
     {role::kFeed, "N", ""},
     {role::kStaging, "N", ""},
 };

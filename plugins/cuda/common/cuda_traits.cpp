@@ -1,7 +1,6 @@
 // Chooses the memory mode of a run: the requested one, or for "auto" the fastest that fits the device budget,
-// in the order resident, resident with recomputed layers, streamed, streamed with recomputed layers. Adapters
-// are trained in resident mode only. `hybrid` is never chosen automatically. Fitting is decided by the
-// planner (core/placement), not by estimates.
+// in the order resident, resident with recomputed layers, streamed, streamed with recomputed layers. `hybrid`
+// is never chosen automatically. Fitting is decided by the planner (core/placement), not by estimates.
 #include "plugins/cuda/common/cuda_traits.hpp"
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
-#include "core/model/trainable.hpp"
 #include "core/placement/least_arena.hpp"
 #include "core/step/choose_recompute.hpp"
 #include "plugins/cuda/common/device_requirements.hpp"
@@ -123,10 +121,6 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
       return resident.choice("mode resident with recompute: without it needs " + format_bytes(whole) +
                              budget);
   }
-  if (r.mode != RunMode::kInference &&
-      !trains_all_weights(r))  // streamed mode has neither: the run does not fit
-    return resident.choice("mode resident, the only one that trains adapters or freezes weights: it needs " +
-                           format_bytes(least_resident) + budget);
   Candidate streamed(m, r, "streamed", host);
   std::string why = "mode streamed: resident needs " + format_bytes(whole);
   if (least_resident < whole) why += " (" + format_bytes(least_resident) + " with every layer recomputed)";
@@ -210,11 +204,6 @@ void require_supported(const RunSpec& r) {
             "\"; it trains with adamw, sgd, sgd-momentum and lion",
         "set optimizer.name = \"lion\", which keeps 4 bytes per parameter, or train.backend = \"cpu\"");
   if (const PlannedOnly b = planned_only_setting(r)) refuse((b.key + " = " + b.value).c_str());
-  if (r.memory.lora_dropout > 0) refuse("it has no dropout (lora.dropout); the cpu trainer has");
-  if (r.mode == RunMode::kQlora)
-    throw abi::StatusError(
-        TH_E_UNSUPPORTED, "the cuda trainer trains no adapters of weights in NF4 (lora.base = \"nf4\")",
-        "set train.backend = \"cpu\", or remove the key to keep the weights in the type of the run");
 }
 
 }  // namespace trainhost::cuda

@@ -13,8 +13,37 @@
 
 namespace trainhost::cuda {
 
+QuantisedStorage::QuantisedStorage(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
+    : program_(program),
+      arenas_(arenas),
+      stream_(stream),
+      staging_(arenas.get<std::byte>(program.find(step::role::kNf4Staging))) {}
+
+std::byte* QuantisedStorage::staged(step::BufferId b, std::uint64_t first) {
+  return on_device(b) ? staging_ : arenas_.get<std::byte>(b) + first;
+}
+
+void QuantisedStorage::load_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) {
+  if (!on_device(b)) return;
+  check(cudaMemcpyAsync(staging_, arenas_.get<std::byte>(b) + first, n, cudaMemcpyDeviceToHost, stream_),
+        "fetching " + program_[b].name());
+  check(cudaStreamSynchronize(stream_), "fetching " + program_[b].name());
+}
+
+void QuantisedStorage::store_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) {
+  if (!on_device(b)) return;
+  check(cudaMemcpyAsync(arenas_.get<std::byte>(b) + first, staging_, n, cudaMemcpyHostToDevice, stream_),
+        "sending " + program_[b].name());
+  check(cudaStreamSynchronize(stream_), "sending " + program_[b].name());
+}
+
 CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
-    : program_(program), arenas_(arenas), stream_(stream), locations_(program.tensor_infos.size()) {
+    : program_(program),
+      arenas_(arenas),
+      stream_(stream),
+      locations_(program.tensor_infos.size()),
+      quantised_storage_(program, arenas, stream),
+      quantised_(program, quantised_storage_) {
   const step::BufferId staging = program.find(step::role::kStaging);
   staging_ = arenas.get<std::byte>(staging);
   piece_ = program[staging].bytes() / sizeof(float);
@@ -59,6 +88,7 @@ void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t
 
 void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n,
                               const float* from) {
+  if (quantised_.contains(tensor)) return quantised_.load(tensor, first, {from, n});
   const Location& p = locations_[tensor];
   const step::BufferId f32 = f32_buffer(p, s), weight = p.param->weight;
   // `rounds`: the weight itself is bf16 and must be written as well.
@@ -86,6 +116,10 @@ void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, 
 
 void CheckpointTensors::read(std::size_t tensor, State s,
                              const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
+  if (quantised_.contains(tensor))
+    return quantised_.read(tensor, [&](std::uint64_t first, std::span<const float> values) {
+      to(first, values.size(), values.data());
+    });
   const Location& p = locations_[tensor];
   const step::BufferId f32 = f32_buffer(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
   const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),

@@ -11,6 +11,7 @@
 
 #include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/device_modes.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
 #include "plugins/cuda/engine/op_timer.hpp"
@@ -206,6 +207,7 @@ void Executor::set_inputs(const UpdateInput& in, std::uint64_t counted) {
   if (host_scalars_ != step::kNoBuffer)
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
   inputs_.fill(in.tokens, in.targets, in.starts, r.accumulate, r.tokens_per_micro_batch());
+  inputs_.number_micro_batches(in.step_index * r.accumulate);
 }
 
 Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
@@ -280,16 +282,11 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
 }
 
 void Executor::refresh_host_copies() {
-  // The copies of the update section are those of tied tables (class `sync`); in other modes it has none.
-  const step::Section s = program_.section(SectionKind::kUpdate);
-  for (std::uint32_t i = s.begin; i < s.end; ++i) {
-    const step::Op& op = program_.ops[i];
-    if (op.kind != OpKind::kCopy) continue;
-    const step::BufferId from = op[step::operand::copy::kFrom], to = op[step::operand::copy::kTo];
-    check(cudaMemcpyAsync(arenas_.at(to), arenas_.at(from), program_[from].bytes(), cudaMemcpyDeviceToHost,
-                          kernels_),
-          "copying the embedding to the host");
-  }
+  const step::EmbeddingCopy copy = step::embedding_copy(program_);
+  if (copy.host == step::kNoBuffer) return;
+  check(cudaMemcpyAsync(arenas_.at(copy.host), arenas_.at(copy.device), program_[copy.device].bytes(),
+                        cudaMemcpyDeviceToHost, kernels_),
+        "copying the embedding to the host");
   kernels_.wait_for_all();
 }
 

@@ -12,7 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
 #include "core/step/buffer_names.hpp"
-#include "core/step/operands.hpp"
+#include "core/step/device_modes.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
 #include "plugins/cuda/engine/start_up.hpp"
 
@@ -222,25 +222,21 @@ double Instance::metric(std::string_view key) {
 /// modes without a copy. Fetches the table in pieces of the staging buffer.
 double Instance::count_sync_mismatches() {
   if (host_copies_stale_) executor_.refresh_host_copies(), host_copies_stale_ = false;
+  const step::EmbeddingCopy table = step::embedding_copy(program_);
+  if (table.host == step::kNoBuffer) return 0.0;
   std::uint64_t mismatches = 0;
-  const step::Section s = program_.section(step::SectionKind::kUpdate);
   const step::BufferId staging = program_.find(step::role::kStaging);
   std::byte* staged = arenas_.get<std::byte>(staging);
-  for (std::uint32_t i = s.begin; i < s.end; ++i) {
-    const step::Op& op = program_.ops[i];
-    if (op.kind != step::OpKind::kCopy) continue;
-    const std::uint64_t bytes = program_[op[step::operand::copy::kFrom]].bytes(),
-                        el = size_of(program_[op[step::operand::copy::kFrom]].dtype),
-                        piece = program_[staging].bytes();
-    for (std::uint64_t at = 0; at < bytes; at += piece) {
-      const std::uint64_t n = std::min(piece, bytes - at);
-      check(cudaMemcpyAsync(staged, arenas_.get<std::byte>(op[step::operand::copy::kFrom]) + at, n,
-                            cudaMemcpyDeviceToHost, executor_.stream()),
-            "fetching the embedding");
-      check(cudaStreamSynchronize(executor_.stream()), "fetching the embedding");
-      const std::byte* copy = arenas_.get<std::byte>(op[step::operand::copy::kTo]) + at;
-      for (std::uint64_t e = 0; e < n; e += el) mismatches += std::memcmp(staged + e, copy + e, el) != 0;
-    }
+  const std::uint64_t bytes = program_[table.device].bytes(), el = size_of(program_[table.device].dtype),
+                      piece = program_[staging].bytes();
+  for (std::uint64_t at = 0; at < bytes; at += piece) {
+    const std::uint64_t n = std::min(piece, bytes - at);
+    check(cudaMemcpyAsync(staged, arenas_.get<std::byte>(table.device) + at, n, cudaMemcpyDeviceToHost,
+                          executor_.stream()),
+          "fetching the embedding");
+    check(cudaStreamSynchronize(executor_.stream()), "fetching the embedding");
+    const std::byte* copy = arenas_.get<std::byte>(table.host) + at;
+    for (std::uint64_t e = 0; e < n; e += el) mismatches += std::memcmp(staged + e, copy + e, el) != 0;
   }
   return static_cast<double>(mismatches);
 }

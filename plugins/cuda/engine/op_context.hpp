@@ -74,6 +74,10 @@ void queue_head(OpContext&, const step::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
 template <class T>
 void queue_update(OpContext&, std::span<const step::Op>);  // kGradSquares and the optimizers
 void queue_lora(OpContext&, const step::Op&);              // kLoraB and its gradients
+template <class T>
+void queue_dropout(OpContext&, const step::Op&);  // kDropout, kDropoutAdd
+template <class T>
+void queue_dequantise(OpContext&, const step::Op&);
 void queue_linear_dx_add(OpContext&, const step::Op&);
 void queue_linear(OpContext&, const step::Op&);  // kLinear, kLinearDx, kLinearDw
 template <class T>

@@ -110,6 +110,11 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kLoraBDx:
     case OpKind::kLoraBDw:
       return queue_lora(ctx, op);
+    case OpKind::kDropout:
+    case OpKind::kDropoutAdd:
+      return ctx.bf16() ? queue_dropout<Bf16>(ctx, op) : queue_dropout<float>(ctx, op);
+    case OpKind::kDequantise:
+      return ctx.bf16() ? queue_dequantise<Bf16>(ctx, op) : queue_dequantise<float>(ctx, op);
     case OpKind::kAttention:
     case OpKind::kAttentionBwd:
     case OpKind::kAttentionStep:

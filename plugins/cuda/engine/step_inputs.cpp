@@ -1,6 +1,6 @@
 // Fills and sends the inputs of a step. Layout of the buffer: scalars to the device | scalars from the device
-// | ids, targets, order and starts of each micro-batch. Weights are not sent here: checkpoint_tensors.cpp.
-// See step_inputs.hpp.
+// | ids, targets, order and starts of each micro-batch | numbers of micro-batches. Weights are not sent here:
+// checkpoint_tensors.cpp. See step_inputs.hpp.
 #include "plugins/cuda/engine/step_inputs.hpp"
 
 #include <algorithm>
@@ -27,6 +27,7 @@ StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
       targets_(program.find(step::role::kTargets)),
       order_(program.find(step::role::kOrder)),
       starts_(program.find(step::role::kStarts)),
+      micro_batch_(program.find(step::role::kMicroBatch)),
       token_(program.find(step::role::kIds, -1, step::kOfGenerate)),
       scalars_(program.find(step::role::kScalars)),
       fed_(step::fed_per_token(program.run)),
@@ -35,6 +36,7 @@ StepInputs::StepInputs(const step::Program& program, const Arenas& arenas)
   up_ = reinterpret_cast<double*>(buffer);
   back_ = up_ + step::kScalarCount;
   staged_ = reinterpret_cast<std::int32_t*>(back_ + step::kScalarCount);
+  numbers_ = staged_ + fed_ * program.run.tokens_per_step();
 }
 
 // A counting sort over the vocabulary: stable, so that rows with one id keep their order, and O(rows +
@@ -67,6 +69,14 @@ void StepInputs::fill(const std::int32_t* tokens, const std::int32_t* targets, c
   }
 }
 
+void StepInputs::number_micro_batches(std::uint64_t first) {
+  if (micro_batch_ == step::kNoBuffer) return;
+  for (std::uint64_t i = 0; i < program_.run.accumulate; ++i) {
+    numbers_[2 * i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(first + i));
+    numbers_[2 * i + 1] = static_cast<std::int32_t>(static_cast<std::uint32_t>((first + i) >> 32));
+  }
+}
+
 void StepInputs::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows,
                       std::uint32_t instance) const {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
@@ -78,6 +88,10 @@ void StepInputs::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t ro
           kSending);
     from += m;
   }
+  if (micro_batch_ != step::kNoBuffer)
+    check(cudaMemcpyAsync(arenas_.at(micro_batch_, instance), numbers_ + 2 * micro, 2 * sizeof(std::int32_t),
+                          cudaMemcpyHostToDevice, stream),
+          kSending);
 }
 
 host::Step StepInputs::host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const {

@@ -26,8 +26,10 @@ class StepInputs {
             std::uint64_t micro_batches, std::uint64_t rows);
   /// Arguments of a host operation that processes rows [first, first + rows) of a micro-batch.
   host::Step host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const;
-  /// Queues the copies of one micro-batch's ids, targets and order to the device. instance: of the ring
-  /// buffers.
+  /// Stores the number of each micro-batch of an update, from `first` on; only of runs with dropout.
+  void number_micro_batches(std::uint64_t first);
+  /// Queues the copies of one micro-batch's ids, targets and order, and of its number, to the device.
+  /// instance: of the ring buffers.
   void send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance) const;
   /// Queues the copy of one generated token. Overwrites the first stored id.
   void send_token(cudaStream_t stream, std::int32_t token) const;
@@ -44,8 +46,9 @@ class StepInputs {
 
   const step::Program& program_;
   const Arenas& arenas_;
-  step::BufferId ids_, targets_, order_, starts_, token_, scalars_;
+  step::BufferId ids_, targets_, order_, starts_, micro_batch_, token_, scalars_;
   std::int32_t* staged_;              // [accumulate][ids | targets | order | starts][tokens of a micro-batch]
+  std::int32_t* numbers_;             // [accumulate][2], behind them
   const std::uint64_t fed_;           // numbers per token: 3, or 4 with starts
   double *up_, *back_;                // [kScalarCount] each, in front of staged_
   std::vector<std::uint32_t> count_;  // [vocab + 1], scratch of the counting sort

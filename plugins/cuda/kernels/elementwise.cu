@@ -1,6 +1,8 @@
-// Operations on independent elements (rotary positions, SwiGLU and its gradient) and column sums for
+// Operations on independent elements (rotary positions, SwiGLU and its gradient, dropout) and column sums for
 // gradients of biases. Memory-bound: every array is read once and written once, 16 bytes at a time if
-// alignment permits, with all loads of a thread issued before the first use. Interface: kernel_functions.hpp.
+// alignment permits, with all loads of a thread issued before the first use. Interface: kernel_functions.hpp,
+// adapter_kernels.hpp.
+#include "plugins/cuda/kernels/adapter_kernels.hpp"
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
@@ -129,6 +131,63 @@ __global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std
   }
 }
 
+// ---- dropout
+/// Four random words by Philox4x32-10: philox4x32_10() of core/step/dropout.hpp.
+__device__ __forceinline__ void philox4x32_10(std::uint32_t (&c)[4], std::uint32_t key_0,
+                                              std::uint32_t key_1) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0], b = std::uint64_t{0xCD9E8D57} * c[2];
+    c[0] = static_cast<std::uint32_t>(b >> 32) ^ c[1] ^ key_0, c[1] = static_cast<std::uint32_t>(b);
+    c[2] = static_cast<std::uint32_t>(a >> 32) ^ c[3] ^ key_1, c[3] = static_cast<std::uint32_t>(a);
+    key_0 += 0x9E3779B9, key_1 += 0xBB67AE85;
+  }
+}
+
+// A thread processes four columns of a row: the words of one counter. ADD: y += factor * x, else y = factor *
+// x. V: elements per access; 4 if rows are multiples of 4 elements, else 1.
+template <class T, int V, bool ADD>
+__global__ __launch_bounds__(256) void dropout_kernel(std::uint64_t rows, std::uint32_t n,
+                                                      const DropoutMask mask, const T* __restrict__ x,
+                                                      T* __restrict__ y, std::uint32_t lanes) {
+  const ThreadPacks at = packs_of_thread<1>(lanes);
+  const std::uint32_t column = at.first * 4;
+  if (at.row >= rows || column >= n) return;
+  std::uint32_t words[4] = {at.first, static_cast<std::uint32_t>(at.row),
+                            static_cast<std::uint32_t>(mask.micro_batch[0]),
+                            mask.product << 16 | (static_cast<std::uint32_t>(mask.micro_batch[1]) & 0xffff)};
+  philox4x32_10(words, mask.seed_low, mask.seed_high);
+  const std::uint64_t first = at.row * n + column;
+#pragma unroll
+  for (int part = 0; part < 4 / V; ++part) {
+    if (column + part * V >= n) return;
+    const std::uint64_t i = first + part * V;
+    Floats<V> f = load_floats<V>(x + i), sum{};
+    if constexpr (ADD) sum = load_floats<V>(y + i);
+#pragma unroll
+    for (int e = 0; e < V; ++e) {
+      const bool kept = words[part * V + e] >= mask.dropped_below;
+      // A dropped element adds nothing, also if it is not finite.
+      if (ADD)
+        f[e] = kept ? sum[e] + mask.scale * f[e] : sum[e];
+      else
+        f[e] = kept ? mask.scale * f[e] : 0.0f;
+    }
+    store_floats(y + i, f);
+  }
+}
+
+template <bool ADD, class T>
+cudaError_t queue_dropout(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const DropoutMask& mask,
+                          const T* x, T* y) {
+  if (rows == 0 || n == 0) return cudaSuccess;
+  const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % (4 * sizeof(T)) == 0; };
+  const bool wide = n % 4 == 0 && aligned(x) && aligned(y);
+  const RowCut cut(rows, static_cast<std::uint32_t>(divide_up(n, 4)), 1);
+  return launch(wide ? dropout_kernel<T, 4, ADD> : dropout_kernel<T, 1, ADD>, cut.grid(), cut.block(), 0,
+                stream, rows, n, mask, x, y, cut.lanes);
+}
+
 // ---- column sums
 // A block sums 32 packs of columns over the rows of one slot. Each of its 8 warps adds every eighth row; then
 // the sums of the warps are added in order. Lanes beyond the last column add nothing but reach the barrier.
@@ -235,13 +294,29 @@ cudaError_t column_sums(cudaStream_t stream, std::uint64_t rows, std::uint32_t n
                          : column_sums_packs<T, 1>(stream, rows, n, x, slots, partials);
 }
 
+template <class T>
+cudaError_t dropout(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const DropoutMask& mask,
+                    const T* x, T* y) {
+  return queue_dropout<false>(stream, rows, n, mask, x, y);
+}
+
+template <class T>
+cudaError_t dropout_add(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const DropoutMask& mask,
+                        const T* dy, T* dx) {
+  return queue_dropout<true>(stream, rows, n, mask, dy, dx);
+}
+
 #define TRAINHOST_ELEMENTWISE(T)                                                                             \
   template cudaError_t rope<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, \
                                const float*, std::uint64_t, std::uint64_t, float);                           \
   template cudaError_t swiglu<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);                  \
   template cudaError_t swiglu_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);              \
   template cudaError_t column_sums<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, std::uint32_t,   \
-                                      float*);
+                                      float*);                                                               \
+  template cudaError_t dropout<T>(cudaStream_t, std::uint64_t, std::uint32_t, const DropoutMask&, const T*,  \
+                                  T*);                                                                       \
+  template cudaError_t dropout_add<T>(cudaStream_t, std::uint64_t, std::uint32_t, const DropoutMask&,        \
+                                      const T*, T*);
 TRAINHOST_ELEMENTWISE(float)
 TRAINHOST_ELEMENTWISE(Bf16)
 #undef TRAINHOST_ELEMENTWISE

@@ -24,6 +24,8 @@ void holds(const Case& c, const std::string& what) {
 
 }  // namespace
 
+constexpr const char* kModes[] = {"resident", "hybrid", "streamed"};
+
 BOOST_AUTO_TEST_SUITE(checker)
 
 BOOST_AUTO_TEST_CASE(plans_of_random_shapes_options_policies_and_modes_pass) {
@@ -44,12 +46,13 @@ BOOST_AUTO_TEST_CASE(plans_that_keep_part_of_a_run_in_host_memory_pass) {
 BOOST_AUTO_TEST_CASE(plans_of_runs_that_train_adapters_pass) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const Case c = with_adapters(random_case(seed), seed);
+    const char* mode = kModes[seed % 3];
     holds(c, "seed " + std::to_string(seed));
-    holds(on_device(c, seed), "on a device, seed " + std::to_string(seed));
+    holds(on_device(c, seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
     if (seed % 2) continue;
     const Case nf4 = with_nf4(random_case(seed), seed / 2);
     holds(nf4, "NF4, seed " + std::to_string(seed));
-    holds(on_device(nf4, seed), "NF4 on a device, seed " + std::to_string(seed));
+    holds(on_device(nf4, seed, mode), std::string("NF4 ") + mode + ", seed " + std::to_string(seed));
   }
 }
 
@@ -58,7 +61,8 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_freeze_weights_pass) {
     const Case c = with_frozen(random_case(seed), seed);
     if (trained_tensors(c.model, c.run).empty()) continue;  // q_norm and k_norm of a model without them
     holds(c, "seed " + std::to_string(seed) + ", " + c.run.trainable);
-    holds(on_device(c, seed), "on a device, seed " + std::to_string(seed) + ", " + c.run.trainable);
+    for (const char* mode : kModes)
+      holds(on_device(c, seed, mode), mode + (", seed " + std::to_string(seed)) + ", " + c.run.trainable);
   }
 }
 

@@ -54,6 +54,37 @@ BOOST_AUTO_TEST_CASE(hybrid_has_three_activation_transfers_per_micro_batch_of_th
   }
 }
 
+// Frozen weights have nothing to copy back, and a frozen table has no copy to refresh.
+BOOST_AUTO_TEST_CASE(frozen_weights_are_copied_to_the_device_alone) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed)
+    for (const bool nf4 : {false, true}) {
+      Case c = nf4 ? with_nf4(random_case(seed), seed) : with_adapters(random_case(seed), seed);
+      const Program hybrid = on_device(c, seed, "hybrid").build(),
+                    streamed = on_device(c, seed, "streamed").build();
+      const Transfers micro = transfers(hybrid, SectionKind::kMicro),
+                      update = transfers(hybrid, SectionKind::kUpdate);
+      BOOST_TEST((micro.up == 2u && micro.down == 1u));
+      BOOST_TEST(micro.sync + micro.other + update.sync + update.other + update.up + update.down == 0u);
+      const EmbeddingCopy table = embedding_copy(hybrid);
+      BOOST_TEST((table.host != kNoBuffer) == c.model.tied);
+      const Section s = streamed.section(SectionKind::kMicro);
+      std::size_t gradients = 0;
+      for (std::uint32_t i = s.begin; i < s.end; ++i) {
+        const Op& o = streamed.ops[i];
+        if (o.kind == OpKind::kAddGrad) ++gradients;
+        if (o.kind != OpKind::kCopy) continue;
+        const Buffer& from = streamed[o[operand::copy::kFrom]];
+        if (from.tier == Tier::kDevice)
+          BOOST_TEST(std::string(from.role).find("_lora_") != std::string::npos, from.name());
+      }
+      std::size_t trained = 0;
+      for (const Param& q : streamed.params) trained += q.grad != kNoBuffer;
+      BOOST_TEST(gradients == trained);
+      for (const Param& q : streamed.params)
+        BOOST_TEST((streamed[q.weight].tier != Tier::kDevice && (q.grad != kNoBuffer || q.m == kNoBuffer)));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(the_documented_example_moves_545259520_bytes) {
   Case c = on_device(small_case(), 0, "hybrid");
   c.model.hidden = 1024, c.model.vocab = 32768, c.run.seq_len = 2048, c.run.micro_batch = 1;

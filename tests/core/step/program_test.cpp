@@ -432,8 +432,6 @@ BOOST_AUTO_TEST_CASE(rules_that_no_trainer_can_follow_are_rejected) {
   BOOST_CHECK(mentions(rejection(c), "model.layers.0.self_attn.k_proj.weight is frozen"));
   c.run.trainable = "-*";
   BOOST_CHECK(mentions(rejection(c), "nothing to train"));
-  for (const char* mode : {"hybrid", "streamed"})
-    BOOST_CHECK(mentions(rejection(on_device(with_frozen(small_case(), 0), 0, mode)), mode));
 }
 
 BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept_for_none) {
@@ -476,9 +474,19 @@ BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept
   }
 }
 
-BOOST_AUTO_TEST_CASE(adapters_are_rejected_in_modes_that_keep_weights_on_the_host) {
-  for (const char* mode : {"hybrid", "streamed"})
-    BOOST_CHECK(mentions(rejection(on_device(with_adapters(small_case(), 1), 0, mode)), mode));
+BOOST_AUTO_TEST_CASE(optimizers_of_the_device_are_rejected_where_the_host_updates_weights) {
+  for (const Optimizer o : {Optimizer::kAdafactor, Optimizer::kMuon, Optimizer::kAdamW8bit}) {
+    Case c = on_device(small_case(), 0, "hybrid");
+    c.run.optimizer = o, c.model.tied = false;
+    BOOST_CHECK(mentions(rejection(c), "hybrid"));
+    Case frozen = c;
+    frozen.run.trainable = "-model.embed_tokens*";
+    BOOST_CHECK(rejection(frozen).empty());
+    c.model.tied = true;
+    BOOST_CHECK(rejection(c).empty());
+    c.traits.mode = "streamed";
+    BOOST_CHECK(mentions(rejection(c), "streamed"));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
 // Training adapters on the CUDA trainer: loss, norm and gradients compared with a reference in double, by the
-// change of the adapters in one step of SGD with learning rate 1; evaluation and generation.
+// change of the adapters in one step of SGD with learning rate 1; the golden runs of peft, with dropout and
+// over NF4, in every mode; the same bits and transfers in every recompute policy.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -38,16 +39,18 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
     emu::reset();
     const std::uint32_t accumulate = 1 + variant % 2;
     RunSpec r = lora_run(z, 4 / accumulate, accumulate, mask, 1 + variant % 4);
+    if (variant % 3 == 0) r.mode = RunMode::kQlora, r.memory.double_quantized = variant % 2;
     r.optimizer = Optimizer::kSgd, r.weight_decay = 0, r.recompute = recomputes[variant % 3];
-    const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);
+    const Weights given = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4),
+                  base = in_nf4(z.spec, r, given);
     const Ids ids = random_tokens(4 * z.seq, z.spec.vocab, 1),
               targets = random_targets(4 * z.seq, z.spec.vocab, 2);
     Weights dw;
     const double loss =
         reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
-    CudaHost host("auto");
+    CudaHost host(kModes[variant % 3]);
     PluginSession s(cuda_engine(), host, z.spec, r);
-    load_with_adapters(s, z.spec, r, united(base, adapters));
+    load_with_adapters(s, z.spec, r, united(given, adapters));
     s.init(0);
     BOOST_TEST_CONTEXT("targets " << mask << ", rank " << r.lora_rank << ", accumulate " << accumulate) {
       BOOST_TEST(std::abs(s.evaluate(Ids(ids.begin(), ids.begin() + z.seq),
@@ -72,35 +75,101 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_golden_run_of_peft_is_reproduced_and_stays_near_in_bf16) {
-  const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
-  const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + "lora/expected.json"));
+/// A golden run of peft (tests/interop/peft_lora.py) in one mode and precision.
+struct PeftRun {
+  const char *kind, *mode, *precision;
+  std::uint32_t steps;
+};
+std::ostream& operator<<(std::ostream& o, const PeftRun& c) {
+  return o << c.kind << ", " << c.mode << ", " << c.precision;
+}
+std::vector<PeftRun> peft_runs() {
+  std::vector<PeftRun> all;
+  for (const char* kind : {"lora", "lora-dropout", "qlora"})
+    for (const char* mode : kModes) {
+      const bool resident = mode == kModes[0];
+      if (resident) all.push_back({kind, mode, "fp32", 4}), all.push_back({kind, mode, "bf16", 2});
+      if (!resident && std::string(kind) != "lora") all.push_back({kind, mode, "fp32", 2});
+    }
+  return all;
+}
+
+BOOST_DATA_TEST_CASE(the_golden_runs_of_peft_are_reproduced_and_stay_near_in_bf16,
+                     boost::unit_test::data::make(peft_runs()), c) {
+  emu::reset();
+  const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/", kind = c.kind;
+  const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
-  for (const char* precision : {"fp32", "bf16"}) {
-    emu::reset();
-    GoldenRun g = read_golden(runs + "gqa-tied");
-    for (auto& [name, values] : read_tensors(runs + "lora/adapter_model.safetensors"))
-      g.weights[name] = values;
-    g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];
-    g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
-    g.run.weight_decay = run["weight_decay"], g.run.clip_norm = run["grad_clip"];
-    g.run.mode = RunMode::kLora, g.run.lora_rank = 3, g.run.lora_alpha = 12 * std::sqrt(3.0);
-    g.run.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
-    g.run = in_precision(g.run, precision);
-    CudaHost host("auto");
-    PluginSession s(cuda_engine(), host, g.model, g.run);
-    for (const TensorInfo& t : all_tensors(g.model, g.run)) s.load(t, g.weights.at(t.name), scope_of(t));
+  GoldenRun g = read_golden(runs + "gqa-tied");
+  for (auto& [name, values] : read_tensors(runs + "lora/adapter_model.safetensors")) g.weights[name] = values;
+  RunSpec& r = g.run;
+  r.micro_batch = run["micro_batch"], r.accumulate = 1, r.seq_len = run["seq_len"];
+  r.beta1 = run["betas"][0], r.beta2 = run["betas"][1], r.eps = run["eps"];
+  r.weight_decay = run["weight_decay"], r.clip_norm = run["grad_clip"];
+  r.mode = kind == "qlora" ? RunMode::kQlora : RunMode::kLora, r.lora_rank = 3;
+  r.memory.double_quantized = kind == "qlora";
+  r.memory.lora_dropout = run.value("lora_dropout", 0.0), r.seed = run.value("seed", 1u);
+  r.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA
+  r.lora_targets = TH_LORA_Q | TH_LORA_V | TH_LORA_O | TH_LORA_UP | TH_LORA_DOWN;
+  r = in_precision(r, c.precision);
+  CudaHost host(c.mode);
+  {
+    PluginSession s(cuda_engine(), host, g.model, r);
+    for (const TensorInfo& t : all_tensors(g.model, r)) s.load(t, g.weights.at(t.name), scope_of(t));
     s.init(0);
-    const bool exact = std::string(precision) == "fp32";
-    for (std::uint32_t t = 0; t < 3; ++t) {
+    const bool exact = std::string(c.precision) == "fp32";
+    for (std::uint32_t t = 0; t < c.steps; ++t) {
       std::vector<std::int32_t> ids, targets;
-      g.samples(std::uint64_t{t} * g.run.micro_batch, g.run.micro_batch, ids, targets);
+      g.samples(std::uint64_t{t} * r.micro_batch, r.micro_batch, ids, targets);
       const th_step_out out = s.step(ids, targets, run["lr"], t);
       const double loss = expected["loss"][t], norm = expected["grad_norm"][t];
-      BOOST_TEST(std::abs(out.loss - loss) <= (exact ? 2e-5 : 5e-3), precision << ", step " << t);
-      BOOST_TEST(std::abs(out.grad_norm - norm) <= (exact ? 1e-3 : 3e-2) * norm, precision << ", step " << t);
+      BOOST_TEST(std::abs(out.loss - loss) <= (exact ? 2e-5 : 5e-3), "step " << t);
+      BOOST_TEST(std::abs(out.grad_norm - norm) <= (exact ? 1e-3 : 3e-2) * norm, "step " << t);
     }
+    const bool hybrid = std::string(c.mode) == "hybrid";
+    const th_counters n = counters(s);
+    BOOST_TEST(n.h2d_count + n.d2h_count == (hybrid ? 3 * c.steps : 0u));
+    BOOST_TEST(n.sync_count == 0u);
+    BOOST_TEST(s.metric("sync_mismatch") == 0.0);
+    BOOST_TEST(s.save(TH_SCOPE_MOMENT1).size() == s.save(TH_SCOPE_ADAPTER).size());
   }
+  BOOST_TEST(host.all_freed());
+  BOOST_TEST(emu::problems().empty());
+}
+
+// Dropout with several micro-batches: the second one of an update and every later update replay a captured
+// graph, and forward i + 1 runs before backward i in mode hybrid.
+BOOST_DATA_TEST_CASE(adapters_have_the_same_masks_and_weights_in_every_mode_and_policy, kAdaptedModels, z) {
+  const Ids ids = random_tokens(6 * z.seq, z.spec.vocab, 1),
+            targets = random_targets(6 * z.seq, z.spec.vocab, 2);
+  const bool nf4 = z.spec.tied;
+  Tensors first;
+  std::vector<double> losses;
+  for (const char* mode : kModes)
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      if (std::string(mode) != "resident" && recompute == Recompute::kFull) continue;
+      emu::reset();
+      RunSpec r = lora_run(z, 2, 3, 0x7f, 3);
+      r.recompute = recompute, r.memory.lora_dropout = 0.3;
+      if (nf4) r.mode = RunMode::kQlora, r.memory.double_quantized = true;
+      CudaHost host(mode);
+      PluginSession s(cuda_engine(), host, z.spec, r);
+      load_with_adapters(s, z.spec, r, united(random_weights(z.spec, 3), random_adapters(z.spec, r, 4)));
+      s.init(0);
+      std::vector<double> now;
+      for (std::uint64_t t = 0; t < 2; ++t) now.push_back(s.step(ids, targets, 0.01, t).loss);
+      const Tensors adapters = s.save(TH_SCOPE_ADAPTER);
+      if (losses.empty()) losses = now, first = adapters;
+      BOOST_TEST_CONTEXT(mode << ", recompute " << name(recompute) << ", NF4 " << nf4) {
+        if (std::string(mode) == "resident") BOOST_TEST((adapters == first && now == losses));  // bit for bit
+        for (std::size_t t = 0; t < 2; ++t) BOOST_TEST(std::abs(now[t] - losses[t]) <= 2e-5 * losses[t]);
+        // The frozen weights are those that were loaded.
+        const Weights base = in_nf4(z.spec, r, random_weights(z.spec, 3));
+        for (const auto& [name, values] : s.save())
+          BOOST_TEST((values == std::vector<float>(base.at(name).begin(), base.at(name).end())), name);
+        BOOST_TEST(emu::problems().empty());
+      }
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -40,6 +40,14 @@ Shape random_shape(std::mt19937& g, int number) {
   const std::uint32_t layers = s.model.layers, full = between(0, layers);
   s.run.recompute_layers = {full, 0, layers - full};
   s.run = in_precision(s.run, precisions[number / 3 % 3]);
+  if (number % 3 == 0) {
+    s.run.mode = number % 2 ? RunMode::kQlora : RunMode::kLora;
+    s.run.memory.double_quantized = s.run.mode == RunMode::kQlora && number % 4 == 1;
+    s.run.memory.lora_dropout = number % 9 == 0 ? 0.1 : 0.0;
+    s.run.lora_rank = between(1, 5), s.run.lora_targets = between(1, 127), s.run.lora_alpha = 8;
+  } else if (number % 5 == 0) {
+    s.run.trainable = number % 2 ? "-model.embed_tokens*" : "-*.mlp.*";
+  }
   return s;
 }
 

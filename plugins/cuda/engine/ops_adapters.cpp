@@ -1,0 +1,52 @@
+// Maps the operations of adapters that are no products to kernels: dropout of the input, and frozen weights
+// in NF4 as matrices. Products with A and B: ops_products.cpp.
+#include "core/step/dropout.hpp"
+#include "core/step/operands.hpp"
+#include "plugins/cuda/engine/op_context.hpp"
+#include "plugins/cuda/kernels/adapter_kernels.hpp"
+
+namespace trainhost::cuda {
+
+using step::OpKind;
+using namespace step::operand;
+
+template <class T>
+void queue_dropout(OpContext& ctx, const step::Op& op) {
+  const RunSpec& run = ctx.program.run;
+  const bool forward = op.kind == OpKind::kDropout;
+  const double rate = run.memory.lora_dropout;
+  const DropoutMask mask{
+      static_cast<std::uint32_t>(run.seed),
+      static_cast<std::uint32_t>(run.seed >> 32),
+      step::dropout_product(ctx.program, op),
+      step::dropped_below(rate),
+      step::kept_scale(rate),
+      ctx.get<std::int32_t>(op[forward ? dropout::kMicroBatch : dropout_add::kMicroBatch])};
+  const auto n = static_cast<std::uint32_t>(ctx.buffer(op.in[0]).cols);
+  if (forward)
+    ctx.check_launch(cuda::dropout<T>(ctx.stream, ctx.step.rows, n, mask, ctx.get<T>(op[dropout::kX]),
+                                      ctx.get<T>(op[dropout::kY])),
+                     op);
+  else
+    ctx.check_launch(cuda::dropout_add<T>(ctx.stream, ctx.step.rows, n, mask,
+                                          ctx.get<T>(op[dropout_add::kDy]), ctx.get<T>(op[dropout_add::kDx])),
+                     op);
+}
+
+template <class T>
+void queue_dequantise(OpContext& ctx, const step::Op& op) {
+  const step::QuantisedParam param = step::quantised_param(ctx.program, op[dequantise::kQuantised]);
+  const auto* bytes = ctx.get<const std::byte>(op[dequantise::kQuantised]);
+  T* matrix = ctx.get<T>(op[dequantise::kMatrix]);
+  assert(param.count > 0);
+  for (const step::QuantisedMatrix& m : param.all())
+    ctx.check_launch(dequantise_nf4<T>(ctx.stream, m.layout, bytes + m.first_byte, matrix + m.first_element),
+                     op);
+}
+
+template void queue_dropout<float>(OpContext&, const step::Op&);
+template void queue_dropout<Bf16>(OpContext&, const step::Op&);
+template void queue_dequantise<float>(OpContext&, const step::Op&);
+template void queue_dequantise<Bf16>(OpContext&, const step::Op&);
+
+}  // namespace trainhost::cuda
