@@ -104,7 +104,8 @@ class Shapes {
   }
   AdapterBlocks adapter_blocks_of(BufferId b) const {
     for (const Param& q : p_.params)
-      if ((is_copy(q.weight, b) || is_copy(q.grad, b)) && p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
+      if ((is_copy(q.weight, b) || is_copy(q.grad, b)) &&
+          p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
         return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role));
     return {};
   }
