@@ -114,6 +114,12 @@ class Plugin {
   void* library_ = nullptr;  // stays open for the life of the process, as in the host
 };
 
+/// The CPU trainer of this build.
+inline const Plugin& cpu_plugin() {
+  static const Plugin p(TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/cpu.so");
+  return p;
+}
+
 using Tensors = std::map<std::string, std::vector<float>>;
 
 class PluginSession {

@@ -99,7 +99,7 @@ endfunction()
 # tests/PATH/NAME.cpp and the other sources become one test program and one ctest case "PATH/NAME". APART: a test suite
 # that takes long becomes a ctest case of its own, so that it runs beside the rest. SERIAL: never at the same time as
 # another test, for tests that wait for deadlines or count processes of the whole machine. The sources are compiled
-# together, four at a time, so names in anonymous namespaces are unique within a program.
+# together, eight at a time, so names in anonymous namespaces are unique within a program.
 function(trainhost_test path)
   cmake_parse_arguments(A "SERIAL" "" "LINK;LABELS;APART;SOURCES" ${ARGN})
   string(REPLACE "/" "_" target ${path})
@@ -109,7 +109,7 @@ function(trainhost_test path)
     TRAINHOST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TRAINHOST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ${A_LINK} trainhost_boost_test trainhost_reference_ops)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   trainhost_flags(${target} TEST)
   target_precompile_headers(${target} REUSE_FROM trainhost_test_pch)
   set(rest "")

@@ -46,14 +46,14 @@ TensorSource numbered(const std::vector<TensorInfo>& tensors, std::size_t piece)
   };
 }
 
-struct Dir {
+struct OutputDir {
   TempDir dir;
   fs::path file = dir / "model.safetensors";
 };
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(checkpoint_writer, Dir)
+BOOST_FIXTURE_TEST_SUITE(checkpoint_writer, OutputDir)
 
 BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_round_trip_exactly) {
   std::mt19937 random(7);

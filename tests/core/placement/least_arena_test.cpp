@@ -12,7 +12,7 @@ using namespace trainhost::placement::test;
 
 namespace {
 
-constexpr const char* kModes[] = {"", "resident", "hybrid", "streamed"};
+constexpr const char* kTransformModes[] = {"", "resident", "hybrid", "streamed"};
 
 Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
   Case c = random_case(seed);
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_SUITE(least_arena_of_a_run)
 
 BOOST_AUTO_TEST_CASE(the_bound_of_a_program_is_its_maximum_of_live_bytes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed)
-    for (const char* mode : kModes) {
+    for (const char* mode : kTransformModes) {
       const Program p = with_layers(seed, 1 + seed % 6, mode).build();
       BOOST_REQUIRE_EQUAL(least_arena(p), largest_live_bytes(p));
     }
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(the_bound_of_a_program_is_its_maximum_of_live_bytes) {
 BOOST_AUTO_TEST_CASE(a_reduced_program_gives_the_bound_of_the_whole_one) {
   std::size_t folded = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed)
-    for (const char* mode : kModes)
+    for (const char* mode : kTransformModes)
       for (const std::uint32_t layers : {1u, 3u, 4u, 5u, 6u, 7u, 9u, 12u, 18u}) {
         const Case c = with_layers(seed, layers, mode);
         BOOST_REQUIRE_EQUAL(least_arena(c.model, c.run, c.traits), least_arena(c.build()));
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_reduced_program_gives_the_bound_of_the_whole_one) {
 }
 
 BOOST_AUTO_TEST_CASE(every_split_of_the_layers_gives_the_bound_of_the_whole_program) {
-  for (const char* mode : kModes)
+  for (const char* mode : kTransformModes)
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       Case c = with_layers(seed, 13, mode);
       c.run.mode = RunMode::kFull;
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(every_split_of_the_layers_gives_the_bound_of_the_whole_prog
 
 BOOST_AUTO_TEST_CASE(no_placement_is_below_the_bound) {
   for (std::uint64_t seed = 0; seed < 30; ++seed)
-    for (const char* mode : kModes) {
+    for (const char* mode : kTransformModes) {
       const Case c = with_layers(seed, 1 + seed % 9, mode);
       BOOST_CHECK_LE(least_arena(c.model, c.run, c.traits), place(c.build()).arena_bytes);
     }

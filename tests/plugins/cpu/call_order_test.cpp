@@ -10,7 +10,7 @@ namespace {
 using namespace test;
 
 struct PluginLifeCycle {
-  Plugin plugin{TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/cpu.so"};
+  const Plugin& plugin = cpu_plugin();
   CountingHost host{2};
   LifeCycle life() const {
     RunSpec r;

@@ -17,11 +17,6 @@ namespace {
 
 using namespace test;
 
-const Plugin& cpu_plugin() {
-  static const Plugin p(TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/cpu.so");
-  return p;
-}
-
 struct Case {
   const char* name;
   Recompute recompute;

@@ -19,10 +19,6 @@ using Tokens = std::vector<std::int32_t>;
 const std::string kPluginDir = TRAINHOST_BINARY_DIR "/lib/trainhost/plugins",
                   kEngineDir = TRAINHOST_BINARY_DIR "/lib/trainhost/engines";
 
-const Plugin& plugin() {
-  static const Plugin p(kPluginDir + "/cpu.so");
-  return p;
-}
 ModelSpec tiny() {
   ModelSpec m = small_model("llama", 37, 24, 2, 3, 1, 8, 40);
   m.tied = true, m.initializer_range = 0.1;
@@ -43,12 +39,12 @@ Batch batch(unsigned seed, std::size_t sequences = 4) {
 BOOST_AUTO_TEST_SUITE(cpu_plugin_table)
 
 BOOST_AUTO_TEST_CASE(descriptor_and_tables_are_complete) {
-  BOOST_TEST(std::string(plugin().descriptor->id) == "cpu");
-  BOOST_TEST(plugin().descriptor->abi_major == TH_ABI_MAJOR);
-  BOOST_REQUIRE(plugin().trainer);
-  BOOST_REQUIRE(plugin().generate);
-  BOOST_TEST(!plugin().descriptor->get("trainhost.trainer/99"));
-  const th_trainer& t = *plugin().trainer;
+  BOOST_TEST(std::string(cpu_plugin().descriptor->id) == "cpu");
+  BOOST_TEST(cpu_plugin().descriptor->abi_major == TH_ABI_MAJOR);
+  BOOST_REQUIRE(cpu_plugin().trainer);
+  BOOST_REQUIRE(cpu_plugin().generate);
+  BOOST_TEST(!cpu_plugin().descriptor->get("trainhost.trainer/99"));
+  const th_trainer& t = *cpu_plugin().trainer;
   BOOST_TEST((t.probe && t.profile && t.plan && t.create && t.load && t.init && t.step && t.save &&
               t.counters && t.info && t.metric && t.destroy));
 }
@@ -57,7 +53,7 @@ BOOST_AUTO_TEST_CASE(probe_finds_one_device) {
   CountingHost host;
   std::uint32_t devices = 0;
   th_error e = empty_error();
-  check(plugin().trainer->probe(&host, &devices, &e), e);
+  check(cpu_plugin().trainer->probe(&host, &devices, &e), e);
   BOOST_TEST(devices == 1u);
 }
 
@@ -66,10 +62,10 @@ BOOST_AUTO_TEST_CASE(the_arena_equals_the_plan_and_is_freed) {
     CountingHost host(3);
     RunSpec run = tiny_run();
     run.recompute = r, run.recompute_layers = {1, 0, 1};
-    const MemoryReport plan = plugin().plan(host, tiny(), run);
+    const MemoryReport plan = cpu_plugin().plan(host, tiny(), run);
     BOOST_TEST(host.peak == 0u, "planning allocates");
     {
-      PluginSession s(plugin(), host, tiny(), run);
+      PluginSession s(cpu_plugin(), host, tiny(), run);
       s.init(1);
       const Batch b = batch(1);
       s.step(b.ids, b.targets, 1e-3, 0);
@@ -87,7 +83,7 @@ BOOST_AUTO_TEST_CASE(the_profile_has_the_traits_of_the_plan) {
   CountingHost host(5);
   const ModelSpec m = tiny();
   const RunSpec r = tiny_run();
-  const th_profile p = plugin().profile(host, m, r);
+  const th_profile p = cpu_plugin().profile(host, m, r);
   BOOST_TEST(p.threads == 5u);
   BOOST_TEST(p.alignment == 64u);
   BOOST_TEST(p.tier == TH_TIER_HOST);
@@ -97,10 +93,10 @@ BOOST_AUTO_TEST_CASE(the_profile_has_the_traits_of_the_plan) {
 
 BOOST_AUTO_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits) {
   CountingHost host;
-  PluginSession a(plugin(), host, tiny(), tiny_run());
+  PluginSession a(cpu_plugin(), host, tiny(), tiny_run());
   a.init(7);
   for (unsigned t = 0; t < 3; ++t) a.step(batch(t).ids, batch(t).targets, 1e-2, t);
-  PluginSession b(plugin(), host, tiny(), tiny_run());
+  PluginSession b(cpu_plugin(), host, tiny(), tiny_run());
   b.load_all(a.save());
   b.load_all(a.save(TH_SCOPE_MOMENT1), TH_SCOPE_MOMENT1);
   b.load_all(a.save(TH_SCOPE_MOMENT2), TH_SCOPE_MOMENT2);
@@ -116,8 +112,8 @@ BOOST_AUTO_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits) {
 
 BOOST_AUTO_TEST_CASE(init_depends_only_on_the_seed_and_fills_tensors_not_loaded) {
   CountingHost two(2), four(4);
-  PluginSession a(plugin(), two, tiny(), tiny_run()), b(plugin(), four, tiny(), tiny_run()),
-      c(plugin(), two, tiny(), tiny_run());
+  PluginSession a(cpu_plugin(), two, tiny(), tiny_run()), b(cpu_plugin(), four, tiny(), tiny_run()),
+      c(cpu_plugin(), two, tiny(), tiny_run());
   const TensorInfo first = tensors(tiny()).front();
   const std::vector<float> mine(first.elements(), 0.5f);
   a.init(5), b.init(5);
@@ -132,7 +128,7 @@ BOOST_AUTO_TEST_CASE(init_depends_only_on_the_seed_and_fills_tensors_not_loaded)
 
 BOOST_AUTO_TEST_CASE(tensors_come_in_the_order_of_the_checkpoint) {
   CountingHost host;
-  PluginSession s(plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run());
   s.init(1);
   std::vector<std::string> names;
   th_tensor_sink sink{};
@@ -141,7 +137,7 @@ BOOST_AUTO_TEST_CASE(tensors_come_in_the_order_of_the_checkpoint) {
     return static_cast<std::vector<std::string>*>(k->self)->push_back(t->name), TH_OK;
   };
   th_error e = empty_error();
-  check(plugin().trainer->save(s.handle(), TH_SCOPE_WEIGHTS, &sink, &e), e);
+  check(cpu_plugin().trainer->save(s.handle(), TH_SCOPE_WEIGHTS, &sink, &e), e);
   std::vector<std::string> expected;
   for (const TensorInfo& t : tensors(tiny())) expected.push_back(t.name);
   BOOST_TEST((names == expected));
@@ -151,7 +147,7 @@ BOOST_AUTO_TEST_CASE(moments_that_an_optimizer_lacks_are_not_saved_and_not_loade
   CountingHost host;
   RunSpec r = tiny_run();
   r.optimizer = Optimizer::kSgd;
-  PluginSession s(plugin(), host, tiny(), r);
+  PluginSession s(cpu_plugin(), host, tiny(), r);
   s.init(1);
   BOOST_TEST(s.save(TH_SCOPE_MOMENT1).empty());
   const TensorInfo t = tensors(tiny()).front();
@@ -161,7 +157,7 @@ BOOST_AUTO_TEST_CASE(moments_that_an_optimizer_lacks_are_not_saved_and_not_loade
 
 BOOST_AUTO_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was) {
   CountingHost host;
-  PluginSession s(plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run());
   s.init(1);
   s.step(batch(1).ids, batch(1).targets, 1e-2, 0);
   Tensors w = s.save();
@@ -183,7 +179,7 @@ BOOST_AUTO_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was) {
 
 BOOST_AUTO_TEST_CASE(a_cancelled_step_leaves_the_state_as_it_was) {
   CountingHost host;
-  PluginSession s(plugin(), host, tiny(), tiny_run()), undisturbed(plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run()), undisturbed(cpu_plugin(), host, tiny(), tiny_run());
   s.init(1), undisturbed.init(1);
   const Tensors before = s.save();
   for (std::uint64_t after : {0u, 1u, 10u, 40u}) {
@@ -199,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_step_leaves_the_state_as_it_was) {
 
 BOOST_AUTO_TEST_CASE(targets_of_minus_100_are_not_counted) {
   CountingHost host;
-  PluginSession s(plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run());
   s.init(1);
   Batch b = batch(1);
   for (std::size_t i = 0; i < b.targets.size(); i += 2) b.targets[i] = -100;
@@ -212,7 +208,7 @@ BOOST_AUTO_TEST_CASE(targets_of_minus_100_are_not_counted) {
 
 BOOST_AUTO_TEST_CASE(invalid_arguments_are_rejected_by_name) {
   CountingHost host;
-  PluginSession s(plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run());
   s.init(1);
   Batch b = batch(1), bad = b;
   bad.ids[5] = 37;
@@ -236,13 +232,13 @@ BOOST_AUTO_TEST_CASE(unsupported_runs_are_reported_as_unsupported) {
   CountingHost host;
   RunSpec r = tiny_run();
   r.compute = DType::kBF16;
-  CHECK_REFUSED(plugin().plan(host, tiny(), r), TH_E_UNSUPPORTED, "fp32");
-  CHECK_REFUSED(PluginSession(plugin(), host, tiny(), r), TH_E_UNSUPPORTED, "fp32");
+  CHECK_REFUSED(cpu_plugin().plan(host, tiny(), r), TH_E_UNSUPPORTED, "fp32");
+  CHECK_REFUSED(PluginSession(cpu_plugin(), host, tiny(), r), TH_E_UNSUPPORTED, "fp32");
   r = tiny_run(), r.mode = RunMode::kLora;
-  CHECK_REFUSED(plugin().plan(host, tiny(), r), TH_E_UNSUPPORTED, "lora");
+  CHECK_REFUSED(cpu_plugin().plan(host, tiny(), r), TH_E_UNSUPPORTED, "lora");
   ModelSpec m = tiny();
   m.family = "mamba";
-  CHECK_REFUSED(plugin().plan(host, m, tiny_run()), TH_E_UNSUPPORTED, "mamba");
+  CHECK_REFUSED(cpu_plugin().plan(host, m, tiny_run()), TH_E_UNSUPPORTED, "mamba");
 }
 
 BOOST_AUTO_TEST_CASE(out_of_memory_reports_the_missing_bytes) {
@@ -254,14 +250,14 @@ BOOST_AUTO_TEST_CASE(out_of_memory_reports_the_missing_bytes) {
   th_run cr = abi::to_c(r);
   th_trainer_inst* instance = nullptr;
   th_error e = empty_error();
-  BOOST_TEST(plugin().trainer->create(&host, 0, &cm, &cr, &instance, &e) == TH_E_HOST_OOM);
+  BOOST_TEST(cpu_plugin().trainer->create(&host, 0, &cm, &cr, &instance, &e) == TH_E_HOST_OOM);
   BOOST_TEST(e.bytes_needed > 1000u);
   BOOST_TEST(host.now == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(info_and_metric_answer_by_key) {
   CountingHost host;
-  PluginSession s(plugin(), host, tiny(), tiny_run());
+  PluginSession s(cpu_plugin(), host, tiny(), tiny_run());
   BOOST_TEST_MESSAGE(s.info("kernel_set"));
   BOOST_TEST(s.info("kernel_set").find("OpenBLAS") != std::string::npos);
   BOOST_TEST(s.info("shoe_size").empty());
@@ -269,7 +265,7 @@ BOOST_AUTO_TEST_CASE(info_and_metric_answer_by_key) {
   th_counters c{};
   c.struct_size = sizeof c;
   th_error e = empty_error();
-  check(plugin().trainer->counters(s.handle(), &c, &e), e);
+  check(cpu_plugin().trainer->counters(s.handle(), &c, &e), e);
   BOOST_TEST((c.h2d_bytes == 0 && c.d2h_bytes == 0 && c.sync_count == 0));
 }
 
@@ -277,10 +273,10 @@ BOOST_AUTO_TEST_CASE(an_inference_run_evaluates_and_generates_but_rejects_update
   CountingHost host;
   RunSpec r = tiny_run(), training = tiny_run();
   r.mode = RunMode::kInference;
-  PluginSession s(plugin(), host, tiny(), r);
+  PluginSession s(cpu_plugin(), host, tiny(), r);
   s.init(1);
-  BOOST_TEST(host.now == plugin().plan(host, tiny(), r).total_bytes());
-  BOOST_TEST(host.now < plugin().plan(host, tiny(), training).total_bytes());
+  BOOST_TEST(host.now == cpu_plugin().plan(host, tiny(), r).total_bytes());
+  BOOST_TEST(host.now < cpu_plugin().plan(host, tiny(), training).total_bytes());
   BOOST_TEST(std::isfinite(s.evaluate(batch(1, 2).ids, batch(1, 2).targets).loss));
   BOOST_TEST(std::isfinite(s.next(1, 0)[0]));
   CHECK_REFUSED(s.step(batch(1).ids, batch(1).targets, 0, 0), TH_E_STATE, "no update");
@@ -292,7 +288,7 @@ BOOST_AUTO_TEST_CASE(the_environment_is_unchanged) {
   CountingHost host;
   std::uint32_t devices = 0;
   th_error e = empty_error();
-  plugin().trainer->probe(&host, &devices, &e);
+  cpu_plugin().trainer->probe(&host, &devices, &e);
   core = std::getenv("OPENBLAS_CORETYPE");
   BOOST_TEST((core ? core : "(unset)") == before);
 }

@@ -27,12 +27,8 @@ struct Moment {
   std::uint64_t live;
 };
 
-const Plugin& plugin() {
-  static const Plugin p(TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/cpu.so");
-  return p;
-}
 const th_profiler& profiler() {
-  const auto* t = static_cast<const th_profiler*>(plugin().descriptor->get(TH_PROFILER_ID));
+  const auto* t = static_cast<const th_profiler*>(cpu_plugin().descriptor->get(TH_PROFILER_ID));
   BOOST_REQUIRE(t);
   return *t;
 }
@@ -49,7 +45,7 @@ struct Profiled {
 
   Profiled() {
     r.seq_len = 16, r.micro_batch = 2, r.accumulate = 3;
-    session = std::make_unique<PluginSession>(plugin(), host, m, r);
+    session = std::make_unique<PluginSession>(cpu_plugin(), host, m, r);
     session->init(1);
     sink.struct_size = sizeof sink, sink.self = &moments;
     sink.reached = [](th_moments* s, std::uint32_t moment, std::uint32_t micro, std::uint64_t live) {
@@ -87,7 +83,7 @@ struct Profiled {
     check(profiler().read(session->handle(), &s, &e), e);
     return out;
   }
-  step::Program program() { return step::build_program(m, r, abi::from_c(plugin().profile(host, m, r))); }
+  step::Program program() { return step::build_program(m, r, abi::from_c(cpu_plugin().profile(host, m, r))); }
 };
 
 BOOST_AUTO_TEST_SUITE(cpu_profiler)

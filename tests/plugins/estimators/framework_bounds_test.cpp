@@ -32,7 +32,7 @@ constexpr Precision kPrecisions[] = {{"autocast", DType::kBF16, DType::kF32, DTy
 struct Both {
   MemoryReport replay, closed;
 };
-Both estimate(plugin::Registry& plugins, const ModelSpec& m, const RunSpec& r) {
+Both estimate_both(plugin::Registry& plugins, const ModelSpec& m, const RunSpec& r) {
   return {plugins.estimator("pytorch").estimate(m, r, nullptr),
           plugins.estimator("transformer").estimate(m, r, nullptr)};
 }
@@ -57,7 +57,7 @@ BOOST_DATA_TEST_CASE(the_closed_form_is_near_the_replay_and_its_upper_bound_abov
         r.weight = p.weight, r.master = p.master, r.compute = p.compute;
         r.recompute = recompute, r.micro_batch = batch, r.seq_len = sequence;
         r.memory.cross_entropy = CrossEntropy::kPlain;
-        Both b = estimate(plugins, m, r);
+        Both b = estimate_both(plugins, m, r);
         BOOST_TEST_CONTEXT(p.name << ", recompute " << trainhost::name(recompute) << ", " << batch << " x "
                                   << sequence) {
           const double replay = static_cast<double>(b.replay.total_bytes()),
