@@ -55,7 +55,8 @@ class WeightSource {
   /// The open files.
   const std::vector<SafetensorsFile>& files() const { return files_; }
   /// Streams tensor `t` as f32 in pieces of at most scratch.size() elements: f(first_element, values). Throws
-  /// Error(kUsage) with the tensor's name if it has non-finite values.
+  /// Error(kUsage) with file, tensor and element if it has non-finite values; a piece that has some, and what
+  /// follows it, is not passed to f.
   template <class F>
   void stream(const TensorInfo& t, std::span<float> scratch, F&& f) {
     std::uint64_t n = t.elements();
@@ -63,7 +64,7 @@ class WeightSource {
     for (std::uint64_t first = 0; first < n; first += scratch.size()) {
       auto piece = scratch.first(std::min<std::uint64_t>(scratch.size(), n - first));
       read_f32(t, first, piece);
-      f(first, std::span<const float>(piece));
+      if (nonfinite_ == 0) f(first, std::span<const float>(piece));
     }
     finish(t);
   }

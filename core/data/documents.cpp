@@ -58,6 +58,32 @@ std::string built_in_names() {
   return all;
 }
 
+/// Refuses a file whose first bytes say that it is compressed, an archive or UTF-16: its text would be listed
+/// as broken records that explain nothing.
+void refuse_binary_records(const InputFile& file) {
+  struct Format {
+    std::string_view begin;
+    const char *what, *hint;
+  };
+  using namespace std::string_view_literals;
+  static constexpr const char* kDecompress = "decompress it first";
+  static constexpr const char* kUtf16 = "convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW";
+  static constexpr Format kFormats[] = {{"\x1f\x8b"sv, "compressed by gzip", kDecompress},
+                                        {"\x28\xb5\x2f\xfd"sv, "compressed by zstd", kDecompress},
+                                        {"\xfd\x37zXZ"sv, "compressed by xz", kDecompress},
+                                        {"PK\x03\x04"sv, "a zip archive", "unpack it first"},
+                                        {"PAR1"sv, "a Parquet table", "convert it to JSON Lines"},
+                                        {"\xff\xfe"sv, "UTF-16", kUtf16},
+                                        {"\xfe\xff"sv, "UTF-16", kUtf16}};
+  char first[8] = {};
+  const std::size_t n = std::min<std::uint64_t>(sizeof first, file.size());
+  file.read(0, std::as_writable_bytes(std::span(first, n)));
+  for (const Format& f : kFormats)
+    if (std::string_view(first, n).starts_with(f.begin))
+      throw usage_error(
+          "data file " + in_quotes(file.path()) + " is " + f.what + "; records are read as UTF-8", f.hint);
+}
+
 }  // namespace
 
 bool is_record_file(const fs::path& path) { return records::has_records(path.filename().string()); }
@@ -94,15 +120,16 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const RecordOptions
   }
   for (const fs::path& folder : options.model_folders) {
     if ((template_ = template_in(folder))) return;
-    searched_ += (searched_.empty() ? "" : " and ") + in_quotes(folder);
+    searched_ += (searched_.empty() ? "" : " or ") + in_quotes(folder);
   }
 }
 
 std::vector<records::Part> DocumentEncoder::parts(const records::Record& record) {
   if (record.kind == records::RecordKind::kMessages && !template_)
-    throw usage_error("conversations need a chat template, and " +
-                          (searched_.empty() ? "no folder of a model is given" : searched_ + " has none"),
-                      "set data.chat_template to one of " + built_in_names());
+    throw usage_error(
+        "conversations need a chat template, and " +
+            (searched_.empty() ? "no folder of a model is given" : "there is none in " + searched_),
+        "set data.chat_template to one of " + built_in_names());
   std::vector<records::Part> joined;
   for (records::Part& p : records::render(record, chat_template(), loss_on_)) {
     if (p.special && !tokenizer_.id_of(p.text)) missing_.insert(p.text), p.special = false;
@@ -152,6 +179,7 @@ void read_record_files(const std::vector<fs::path>& files, const RecordOptions& 
                        const std::function<void(records::Record&, const Where&)>& take) {
   for (const fs::path& path : files) {
     const InputFile file(path);
+    refuse_binary_records(file);
     const auto reader = records::open_records(reader_of(file), records::format_of(path.filename().string()),
                                               path.string(), options.keys);
     records::read_records(*reader, options.on_error, counts, take);

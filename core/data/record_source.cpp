@@ -171,7 +171,14 @@ std::unique_ptr<Tokenizer> tokenizer_for(const OpenOptions& o, std::vector<std::
   if (tokenizer->vocab() > o.vocab && o.tokenizer != "bytes")
     throw usage_error("tokenizer " + in_quotes(o.tokenizer) + " has " + format_count(tokenizer->vocab()) +
                           " ids, but model.vocab_size is " + format_count(o.vocab),
-                      "set model.vocab_size = " + std::to_string(tokenizer->vocab()));
+                      "use the tokenizer of this model; one that starts from random weights can have "
+                      "model.vocab_size = " +
+                          std::to_string(tokenizer->vocab()));
+  // A vocabulary is padded by less than a tenth.
+  if (o.tokenizer != "bytes" && tokenizer->vocab() < o.vocab - o.vocab / 10)
+    notes.push_back("tokenizer " + in_quotes(o.tokenizer) + " has " + format_count(tokenizer->vocab()) +
+                    " ids, and the model " + format_count(o.vocab) +
+                    ": it may be the tokenizer of another model");
   for (std::string& note : tokenizer->notes()) notes.push_back(std::move(note));
   return tokenizer;
 }

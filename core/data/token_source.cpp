@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/base/error.hpp"
+#include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/data/content_hashes.hpp"
 #include "core/data/documents.hpp"
@@ -13,6 +14,7 @@
 #include "core/data/record_source.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
+#include "core/records/record_json.hpp"
 
 namespace trainhost::data {
 namespace fs = std::filesystem;
@@ -124,6 +126,19 @@ class TokenCache {
   std::string model_hash_;
 };
 
+/// True if the first line of a text is a JSON object with the keys of a record.
+bool begins_with_record(const InputFile& file, const records::RecordKeys& keys) {
+  std::string text(std::min<std::uint64_t>(file.size(), std::uint64_t{1} << 16), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  if (!text.starts_with('{')) return false;
+  try {
+    (void)records::record_of(parse_json(text.substr(0, text.find('\n'))), keys);
+    return true;
+  } catch (const JsonError&) {
+    return false;
+  }
+}
+
 /// Opens the files of a run. The tokenizer is loaded at most once and shared by training and validation text.
 class FileOpener {
  public:
@@ -150,7 +165,13 @@ class FileOpener {
         *content_ += std::string(name(format.form)) + " " + kept_content_hash(file, o_.cache_dir) + "\n";
       return file_tokens(std::move(file), format, o_.vocab);
     }
-    if (!o_.any_text) require_text(path, "data.tokenizer = \"bytes\"");
+    if (!o_.any_text) {
+      require_text(path, "data.tokenizer = \"bytes\"");
+      if (begins_with_record(file, o_.records.keys))
+        notes.push_back("data file " + in_quotes(path) +
+                        " begins with a record, and is read as text because of its name: name it .jsonl to "
+                        "train on its records");
+    }
     if (o_.tokenizer == "bytes") {
       const TokenFormat format{TokenForm::kBytes, 1, 0, file.size()};
       if (content_) *content_ += "bytes " + kept_content_hash(file, o_.cache_dir) + "\n";

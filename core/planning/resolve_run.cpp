@@ -129,8 +129,9 @@ data::RecordOptions record_options(const runfile::RunConfig& c) {
       set_key("output", r.keys.output);
   set_key("messages", r.keys.messages), set_key("role", r.keys.role), set_key("content", r.keys.content);
   if (!c.model_folder.empty()) r.model_folders.push_back(c.model_folder);
-  if (c.data.tokenizer != "bytes")
-    r.model_folders.push_back(std::filesystem::path(c.data.tokenizer).parent_path());
+  if (const auto folder = std::filesystem::path(c.data.tokenizer).parent_path();
+      c.data.tokenizer != "bytes" && folder != c.model_folder)
+    r.model_folders.push_back(folder);
   return r;
 }
 

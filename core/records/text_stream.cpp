@@ -8,9 +8,13 @@ namespace trainhost::records {
 bool TextStream::fill() {
   at_ = 0;
   end_ = read_(std::span(buffer_));
-  // A byte order mark, which spreadsheets write, is no part of the text.
-  if (!begun_ && end_ >= 3 && std::string_view(buffer_).starts_with("\xEF\xBB\xBF")) at_ = 3;
+  if (begun_) return end_ > 0;
   begun_ = true;
+  // A byte order mark, which spreadsheets write, is no part of the text. A read may return less than it has.
+  static constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  for (std::size_t n = end_; n > 0 && end_ < kMark.size(); end_ += n)
+    n = read_(std::span(buffer_).subspan(end_));
+  if (std::string_view(buffer_).substr(0, end_).starts_with(kMark)) at_ = kMark.size();
   return at_ < end_ || (end_ > 0 && fill());
 }
 

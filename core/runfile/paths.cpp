@@ -49,9 +49,19 @@ std::string suggest_path(const fs::path& path) {
 /// Paths come from the user and may contain control characters.
 std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
 
-[[noreturn]] void reject_missing(const fs::path& path, const std::string& what, const Where& where) {
-  throw usage_error(fmt::format("{}: '{}' does not exist{}", what, shown(path), suggest_path(path)), {},
+[[noreturn]] void reject_missing(const fs::path& path, const std::string& what, const Where& where,
+                                 const std::string& hint = {}) {
+  throw usage_error(fmt::format("{}: '{}' does not exist{}", what, shown(path), suggest_path(path)), hint,
                     where);
+}
+
+/// The extension of the first file in the folder that is read as data, for a glob; ".txt" if there is none.
+std::string data_extension_in(const fs::path& folder) {
+  static constexpr const char* kData[] = {".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".bin"};
+  for (const std::string& name : names_in(folder))
+    for (const char* extension : kData)
+      if (name.ends_with(extension)) return extension;
+  return ".txt";
 }
 
 bool path_exists(const fs::path& p) {
@@ -97,9 +107,10 @@ void require_file(const fs::path& path, const std::string& what, const Where& wh
   throw usage_error(fmt::format("{}: '{}' is not a regular file", what, shown(path)), {}, where);
 }
 
-void require_folder(const fs::path& path, const std::string& what, const Where& where) {
+void require_folder(const fs::path& path, const std::string& what, const Where& where,
+                    const std::string& hint) {
   if (is_folder(path)) return;
-  if (!path_exists(path)) reject_missing(path, what, where);
+  if (!path_exists(path)) reject_missing(path, what, where, hint);
   throw usage_error(fmt::format("{}: '{}' is not a folder", what, shown(path)), {}, where);
 }
 
@@ -109,10 +120,14 @@ std::vector<fs::path> expand_files(const std::string& text, const fs::path& base
   // A file whose name contains a bracket is found by its name before it is tried as a pattern.
   const bool pattern = text.find_first_of("*?[") != text.npos;
   if (!pattern || path_exists(path)) {
-    if (is_folder(path))
+    if (is_folder(path)) {
+      const std::string extension = data_extension_in(path);
       throw usage_error(
           fmt::format("{}: '{}' is a folder: expected a file, a list or a glob", what, shown(path)),
-          fmt::format("use '{}/*.txt' for the text files in it", escaped(text)), where);
+          fmt::format("use '{}/*{}' for the {} files in it", escaped(text), extension,
+                      extension == ".txt" ? "text" : extension),
+          where);
+    }
     require_file(path, what, where);
     return {path};
   }
@@ -133,9 +148,9 @@ std::optional<fs::path> weights_beside(const fs::path& folder) { return first_fi
 
 std::optional<fs::path> tokenizer_beside(const fs::path& folder) {
   static constexpr const char* kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
-                                           "tekken.json",     "spiece.model",   "sentencepiece.bpe.model",
-                                           "vocab.txt",       "merges.txt",     "tokenizer_config.json",
-                                           "qwen.tiktoken",   "tiktoken.model", "spm.model"};
+                                           "tekken.json",    "spiece.model",    "sentencepiece.bpe.model",
+                                           "vocab.txt",      "merges.txt",      "tokenizer_config.json",
+                                           "qwen.tiktoken",  "tiktoken.model",  "spm.model"};
   return first_file(folder, kNames);
 }
 
@@ -147,10 +162,18 @@ std::optional<fs::path> readable_tokenizer_beside(const fs::path& folder) {
 fs::path weights_file(const fs::path& path, const Where& where, const std::string& what) {
   if (is_folder(path)) {
     if (const auto found = weights_beside(path)) return *found;
+    const auto has = [names = names_in(path)](const char* extension) {
+      return std::any_of(names.begin(), names.end(),
+                         [&](const std::string& n) { return n.ends_with(extension); });
+    };
     throw usage_error(
         fmt::format("{}: '{}' contains neither model.safetensors nor model.safetensors.index.json", what,
                     shown(path)),
-        {}, where);
+        has(".safetensors")          ? "copy model.safetensors.index.json, which names the shards, as well"
+        : has(".bin") || has(".pth") ? "its weights are a pickle: convert them to safetensors"
+        : has(".gguf")               ? "GGUF is not read: use the model that it was made from"
+                                     : "copy or download the weights",
+        where);
   }
   const std::string extension = path.extension().string();
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")

@@ -13,9 +13,10 @@ namespace trainhost::runfile {
 std::filesystem::path resolve_path(const std::string& text, const std::filesystem::path& base);
 
 /// Throws usage_error unless `path` is a regular file (a folder). `what`: the key in the message, which
-/// suggests a similar existing name.
+/// suggests a similar existing name. `hint`: for a folder that does not exist.
 void require_file(const std::filesystem::path& path, const std::string& what, const Where& where);
-void require_folder(const std::filesystem::path& path, const std::string& what, const Where& where);
+void require_folder(const std::filesystem::path& path, const std::string& what, const Where& where,
+                    const std::string& hint = {});
 
 /// The file `text`, or all files that match the glob `text`, sorted by bytes. Returns at least one file, only
 /// regular files; throws usage_error otherwise.

@@ -80,9 +80,17 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
 /// The folder of a model in Hugging Face layout: config.json and weights.
 void set_model_folder(const Settings& s, const fs::path& base, RunConfig& c) {
   const Where where = s.where("model.path");
-  c.model_folder = resolve_path(s.text("model.path"), base);
-  require_folder(c.model_folder, "model.path", where);
+  const std::string text = s.text("model.path");
+  c.model_folder = resolve_path(text, base);
   std::error_code ec;
+  const bool is_hub_name = std::count(text.begin(), text.end(), '/') == 1 && !text.starts_with('.') &&
+                           !text.starts_with('/') && !text.ends_with('/') &&
+                           !fs::exists(c.model_folder.parent_path(), ec);
+  require_folder(c.model_folder, "model.path", where,
+                 is_hub_name
+                     ? fmt::format("for a model of the Hugging Face Hub: hf download {} --local-dir {}",
+                                   escaped(text), escaped(text.substr(text.find('/') + 1)))
+                     : "");
   if (!fs::is_regular_file(c.model_folder / "config.json", ec))
     throw usage_error(
         fmt::format("model.path: '{}' contains no config.json", escaped(c.model_folder.string(), 400)),

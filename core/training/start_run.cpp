@@ -155,6 +155,11 @@ void TrainingRun::open_data() {
   options.cancelled = [] { return StopSignals::received() != 0; };
   source_ = data::open_source(options);
   for (const std::string& note : source_.notes) report(note);
+  if (const std::uint64_t most = config_.model.max_positions; config_.weights && config_.run.seq_len > most)
+    report(
+        fmt::format("data.seq_len = {} is more than the {} positions of the model "
+                    "(max_position_embeddings): it was not trained on later ones",
+                    format_count(config_.run.seq_len), format_count(most)));
   batches_.emplace(*source_.train_samples, config_);
   if (config_.epochs > 0) set_steps();
   if (config_.eval_epochs > 0) config_.eval_every = steps_of_epochs(config_.eval_epochs, "train.eval_epochs");

@@ -111,6 +111,7 @@ bool TrainingRun::train_step() {
                  static_cast<double>(tokens) / seconds});
   if (verified_) events_->verify(steps_done_, *verified_);
   report_step(r, in.lr);
+  if (step_index == 0) question_first_loss(r.loss);
   end_step();
   return StopSignals::received() == 0;
 }
@@ -124,6 +125,16 @@ void TrainingRun::end_step() {
   if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
     finish_save();
   state_loss();
+}
+
+/// Pretrained weights with another tokenizer are trained without an error, and to no use.
+void TrainingRun::question_first_loss(double loss) {
+  const double guessing = std::log(static_cast<double>(config_.model.vocab));
+  if (config_.weights && loss >= guessing)
+    report(
+        fmt::format("the first loss is not below {:.2f}, that of guessing among {} tokens: if the model is "
+                    "pretrained, check that tokenizer and chat template are its own",
+                    guessing, format_count(config_.model.vocab)));
 }
 
 /// What a second signal would lose.

@@ -74,6 +74,7 @@ class TrainingRun {
   void end_step();
   void state_loss();
   void report_step(const plugin::StepResult& r, double lr);
+  void question_first_loss(double loss);
   bool checkpoint_is_due() const;
   void write_checkpoint();
   void start_save();

@@ -19,6 +19,7 @@
 #include "core/checkpoint/shard_index.hpp"
 #include "core/checkpoint/xxh3.hpp"
 #include "core/data/dataset.hpp"
+#include "core/records/record_reader.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/events.hpp"
 
@@ -163,6 +164,52 @@ void tokenizer(std::string_view input) {
   });
 }
 
+/// Every rendering is UTF-8; a template may refuse a record.
+void require_renderings(const records::Record& r) {
+  for (const std::string& name : records::chat_template_names()) {
+    const records::ChatTemplate chat = records::chat_template(name);
+    std::string text;
+    try {
+      for (const records::Part& p : records::render(r, &chat, records::LossOn::kCompletions)) text += p.text;
+    } catch (const records::RecordError&) {
+      continue;
+    }
+    require(valid_utf8(text), "a rendering is not UTF-8");
+    require(r.kind != records::RecordKind::kText || text == r.text, "a text is changed");
+  }
+}
+
+/// The first byte chooses the format, the rest is the file. Reading ends, with the same records when the file
+/// arrives in small pieces, and every accepted record can be rendered by every chat template.
+void record_file(std::string_view input) {
+  const unsigned choice = input.empty() ? 0 : static_cast<unsigned char>(input[0]);
+  input.remove_prefix(std::min<std::size_t>(1, input.size()));
+  const auto format = static_cast<records::RecordFormat>(choice % 3);
+  std::string all[2];
+  for (const std::size_t piece : {std::size_t{1} << 20, std::size_t{1 + choice / 3 % 7}}) {
+    std::string& read = all[piece < 8];
+    const auto bytes = [rest = input, piece](std::span<char> out) mutable {
+      const std::size_t n = std::min({out.size(), rest.size(), piece});
+      std::copy_n(rest.begin(), n, out.begin());
+      rest.remove_prefix(n);
+      return n;
+    };
+    const auto reader = records::open_records(bytes, format, "data.jsonl", {});
+    records::RecordCounts counts;
+    records::read_records(*reader, records::OnError::kSkip, counts,
+                          [&](const records::Record& r, const Where& where) {
+                            read += std::to_string(where.line) + ' ' + r.text + r.completion + r.input;
+                            for (const records::Message& m : r.messages) read += m.role + m.content;
+                            require_renderings(r);
+                          });
+    require(counts.read + counts.broken <= input.size() + 1, "more records than bytes");
+    for (const std::string& line : counts.first_broken)
+      require(line.starts_with("data.jsonl:") && valid_utf8(line), "a broken record without its place");
+    read += std::to_string(counts.read) + ' ' + counts.message();
+  }
+  require(all[0] == all[1], "a file in small pieces has other records");
+}
+
 void model_config(std::string_view input) {
   rejected_or([&] {
     const ModelSpec m = runfile::parse_model_config(std::string(input), "config.json");
@@ -248,6 +295,24 @@ Texts tokenizer_seeds() {
   return out;
 }
 
+/// The first byte is the format: JSON, CSV, TSV.
+Texts record_seeds() {
+  const std::string turns = R"({"messages": [{"role": "system", "content": "Be brief."},
+ {"role": "user", "content": "Hi \u00e4\ud83d\ude00"}, {"role": "assistant", "content": "Ho", "weight": 0}]})";
+  std::string line = turns;
+  std::erase(line, '\n');
+  return {"\x03" + line + "\r\n\n" + line + "\n{\"text\": 1}\n{\"text\": \"a\"}",
+          "\x06[" + turns + ",\n" + R"({"conversations": [{"from": "human", "value": "a"},)" +
+              R"({"from": "gpt", "value": "b"}]}, {"text": "c, ] \" }"}])",
+          "\x09"
+          R"({"prompt": "a", "completion": "b"}
+{"prompt": [{"role": "user", "content": [{"type": "text", "text": "a"}]}],)"
+          R"( "completion": [{"role": "assistant", "content": "b"}]}
+{"instruction": "a", "input": "", "output": "b"})",
+          "\x01\xef\xbb\xbfinstruction,input,output\r\n\"a \"\"b\"\"\nc\",,d\r\n\ne,f,g\n",
+          "\x02prompt\tcompletion\na\tb\n"};
+}
+
 Texts model_config_seeds() {
   return {
       R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
@@ -275,6 +340,7 @@ const std::vector<FileTarget>& file_targets() {
       {{"token_file", "a .bin file of token ids", token_file}, token_file_seeds},
       {{"metrics", "metrics.jsonl of an interrupted run", metrics}, metrics_seeds},
       {{"tokenizer", "a SentencePiece model or a tokenizer.json", tokenizer}, tokenizer_seeds},
+      {{"records", "a file of records: JSON Lines, a JSON array, CSV", record_file}, record_seeds},
       {{"model_config", "config.json of a model", model_config}, model_config_seeds},
   };
   return all;
@@ -309,7 +375,16 @@ Texts file_words() {
           "\"step\":4",
           "\"format\":",
           "\"files\":",
-          "\"name\":"};
+          "\"name\":",
+          "\"messages\":[",
+          "{\"role\":\"user\",\"content\":\"",
+          "{\"role\":\"assistant\",\"content\":\"",
+          "\"prompt\":",
+          "\"completion\":",
+          "\"text\":\"",
+          "\r",
+          "\"\"",
+          "\xef\xbb\xbf"};
 }
 
 }  // namespace trainhost::fuzz

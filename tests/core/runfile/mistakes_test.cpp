@@ -233,7 +233,7 @@ const Mistake kInRunFiles[] = {
     {"[model]\nweights = \"pytorch_model.bin\"\n", {},
      "run.toml:2:11: model.weights: '@/pytorch_model.bin' is a pickle file, which can execute code when it is read (convert it to safetensors first)"},
     {"[model]\nweights = \"empty\"\n", {},
-     "run.toml:2:11: model.weights: '@/empty' contains neither model.safetensors nor model.safetensors.index.json"},
+     "run.toml:2:11: model.weights: '@/empty' contains neither model.safetensors nor model.safetensors.index.json (copy or download the weights)"},
     {"[model]\nweights = \"notes.md\"\n", {},
      "run.toml:2:11: model.weights: '@/notes.md' is not a .safetensors file or a .safetensors.index.json"},
     {"[model]\nvocab_size = 4294967296\n", {},
