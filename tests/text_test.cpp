@@ -21,6 +21,8 @@ namespace {
 /// Names with an ending of a source file that are no files of this repository.
 const std::set<std::string, std::less<>> kForeignFiles = {
     // other projects, libraries, the system
+    "convert_hf_to_gguf.py",
+    "convert_lora_to_gguf.py",
     "llm.c",
     "cblas.h",
     "cuda.h",

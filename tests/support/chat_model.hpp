@@ -58,6 +58,7 @@ inline std::filesystem::path write_chat_model(const TemporaryDirectory& tmp, con
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   std::filesystem::rename(run / "model", folder);
   std::filesystem::remove_all(run);
+  tmp.write(name + "/generation_config.json", "{}");  // without the context of the short training
   tmp.write(name + "/tokenizer.json",
             byte_level_tokenizer({"<|endoftext|>", "<|im_start|>", "<|im_end|>"}).dump());
   tmp.write(name + "/tokenizer_config.json",
