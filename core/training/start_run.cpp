@@ -110,11 +110,7 @@ bool TrainingRun::open_output() {
   }
   if (folder.dir != named && !resumes_)
     report(fmt::format("{} has a finished run; training into {}", escaped(named.string(), 4096), shown));
-  std::error_code ec;
-  for (const fs::path& p : {folder.dir / "checkpoints", folder.dir / "cache", folder.dir / "lock"})
-    if (!fs::exists(p, ec)) new_files_.push_back(p);
-  for (fs::path p = folder.dir; !p.empty() && !fs::exists(p, ec); p = p.parent_path())
-    new_files_.push_back(p);
+  note_new_files(folder.dir);
   checkpoint::make_directories(folder.dir);
   lock_.emplace(folder.dir);
   if (const std::optional<std::string> cause = cause_of_last_end(folder.dir)) report("note: " + *cause);
@@ -133,6 +129,14 @@ bool TrainingRun::open_output() {
   return true;
 }
 
+/// The files and folders that the run will create before its first step, files first.
+void TrainingRun::note_new_files(const fs::path& dir) {
+  std::error_code ec;
+  for (const fs::path& p : {dir / "checkpoints", dir / "cache", dir / "lock"})
+    if (!fs::exists(p, ec)) new_files_.push_back(p);
+  for (fs::path p = dir; !p.empty() && !fs::exists(p, ec); p = p.parent_path()) new_files_.push_back(p);
+}
+
 /// Data, weights or adapters that are refused leave nothing behind: removes the files that this run has
 /// created in the folder of the run, and the folders, where nothing else is in them. The lock is held until
 /// then.
@@ -143,6 +147,7 @@ void TrainingRun::remove_new_files() {
       fs::remove_all(p, ec);
     else
       fs::remove(p, ec);  // only if it is empty
+  new_files_.clear();
   lock_.reset();
 }
 

@@ -110,7 +110,7 @@ bool TrainingRun::train_step() {
   events_->step({steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3,
                  static_cast<double>(tokens) / seconds});
   if (verified_) events_->verify(steps_done_, *verified_);
-  report_step(r, in.lr);
+  report_step(steps_done_, config_.steps, r, in.lr);
   if (step_index == 0) question_first_loss(r.loss);
   end_step();
   return StopSignals::received() == 0;
@@ -148,11 +148,12 @@ void TrainingRun::state_loss() {
 }
 
 /// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
-void TrainingRun::report_step(const plugin::StepResult& r, double lr) {
-  const std::uint64_t tokens_left = (config_.steps - steps_done_) * config_.run.tokens_per_step();
+void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plugin::StepResult& r,
+                              double lr) {
+  const std::uint64_t tokens_left = (steps - step) * config_.run.tokens_per_step();
   StepProgress progress;
-  progress.step = steps_done_;
-  progress.steps = config_.steps;
+  progress.step = step;
+  progress.steps = steps;
   progress.loss = r.loss;
   progress.grad_norm = r.grad_norm;
   progress.lr = lr;

@@ -3,11 +3,13 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "core/base/error.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/lr_range.hpp"
 #include "core/training/run_folder.hpp"
 #include "core/training/run_observer.hpp"
 
@@ -28,5 +30,12 @@ struct TrainOptions {
 /// step was computed. All other failures throw Error. `observer` receives what is printed for people.
 Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
            RunObserver& observer);
+
+/// `train --find-lr`: the run's first steps with the learning rates of `range`, from its initial weights, in
+/// its precision and on its data. Writes nothing but the cache of tokenized text into the folder of the run.
+/// Ends early when the loss has diverged or is not finite. Nullopt if a signal ended it. Of the options,
+/// those that concern the folder, the events and the profile have no effect. Throws Error as train() does.
+std::optional<LrRangeResult> find_lr(const runfile::RunConfig& c, plugin::Registry& registry,
+                                     const TrainOptions& o, const LrRange& range, RunObserver& observer);
 
 }  // namespace trainhost::training

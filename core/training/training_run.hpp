@@ -1,7 +1,7 @@
 // The class behind train.hpp: one training run from the choice of the trainer to the written model. Internal
 // to core/training. start_run.cpp has everything before the first step, train.cpp the loop and the end,
-// validate.cpp evaluation and what follows from it, recover_step.cpp what happens when a step fails
-// numerically or is verified.
+// find_lr.cpp the steps of a range test in place of both, validate.cpp evaluation and what follows from it,
+// recover_step.cpp what happens when a step fails numerically or is verified.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -47,6 +47,8 @@ class TrainingRun {
   TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
               RunObserver& observer);
   Exit run();
+  /// See training::find_lr(). In place of run().
+  std::optional<LrRangeResult> find_lr(const LrRange& range);
   /// Ends a run whose device was lost. Returns kStopped if a checkpoint is intact, else throws Error.
   Exit end_after_lost_device(const plugin::PluginError& e);
   /// Notes in status.json how the run ended; nothing if it has not begun.
@@ -59,6 +61,7 @@ class TrainingRun {
   void plan();
   bool open_output();  // false: --resume=auto, and the run is finished
   void open_data();
+  void note_new_files(const std::filesystem::path& dir);
   void remove_new_files();
   std::uint64_t steps_of_epochs(double epochs, const char* key) const;
   void set_steps();
@@ -73,7 +76,7 @@ class TrainingRun {
   bool train_step();  // the step after steps_done_; false: a signal asks the run to stop
   void end_step();
   void state_loss();
-  void report_step(const plugin::StepResult& r, double lr);
+  void report_step(std::uint64_t step, std::uint64_t steps, const plugin::StepResult& r, double lr);
   void question_first_loss(double loss);
   bool checkpoint_is_due() const;
   void write_checkpoint();
@@ -87,6 +90,9 @@ class TrainingRun {
   void checkpoint_after_failure();
   std::string finish_profile();  // the JSON object; "" without --profile
   double utilization(const plugin::Counters& n) const;
+
+  // find_lr.cpp
+  void compute_range(LrRangeResult& result);
 
   // validate.cpp
   bool evaluation_is_due() const;

@@ -32,6 +32,7 @@ struct RunOptions {
   std::map<std::string, std::string> environment;                   // added
   std::filesystem::path stdout_to;                                  // a file in place of Outcome::out
   std::function<void(pid_t, const std::string& out_so_far)> watch;  // called as output arrives
+  std::function<void(pid_t, const std::string& err_so_far)> watch_err;
 };
 
 inline std::string program() { return std::string(TRAINHOST_BINARY_DIR) + "/bin/trainhost"; }
@@ -74,6 +75,7 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
       } else {
         (i == 0 ? r.out : r.err).append(buffer, static_cast<std::size_t>(n));
         if (i == 0 && o.watch) o.watch(pid, r.out);
+        if (i == 1 && o.watch_err) o.watch_err(pid, r.err);
       }
     }
   }

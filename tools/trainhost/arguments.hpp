@@ -28,6 +28,7 @@ struct TrainArguments {
   CommonArguments common;  // common.model: a folder is model.path, whose weights are trained further
   std::string steps;       // "" = train.steps of the run file
   std::string profile;     // file of the Chrome trace; "" = no profile
+  std::string find_lr;     // "" = not given, "true" = as without a value, or FROM:TO[:STEPS]
   std::string resume;      // "" = not given, "auto", or else as without a value
   bool overwrite = false, no_fallback = false;
 };

@@ -123,6 +123,11 @@ void add_training_options(CLI::App* app, TrainArguments* a) {
       ->check([](const std::string& file) {
         return file.empty() ? "no file is given, for example --profile trace.json" : "";
       });
+  // A range is checked where its defaults are known, by parse_lr_range().
+  app->add_flag(
+      "--find-lr", a->find_lr,
+      "Suggest a learning rate instead of training: plot the losses of 100 steps with growing rates.\n"
+      "--find-lr=FROM:TO[:STEPS] sets the range, e.g. --find-lr=1e-6:1:100.");
 }
 
 void add_train(Parser& p) {

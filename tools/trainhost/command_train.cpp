@@ -2,10 +2,17 @@
 // The training loop is core/training/train.cpp.
 #include "core/training/train.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "core/base/json_value.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/store.hpp"
+#include "core/report/lr_range_report.hpp"
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/result_stream.hpp"
@@ -53,9 +60,46 @@ runfile::RunConfig load_training_run(CommonArguments common, std::vector<runfile
   return load_config(common, more);
 }
 
+/// Options that say how a run starts, continues or is recorded.
+void reject_options_beside_find_lr(const TrainArguments& a) {
+  const char* other = !a.resume.empty()    ? "--resume"
+                      : a.overwrite        ? "--overwrite"
+                      : !a.profile.empty() ? "--profile"
+                      : !a.steps.empty()   ? "--steps"
+                                           : nullptr;
+  if (!other) return;
+  throw usage_error(fmt::format("--find-lr cannot be combined with {}", other),
+                    !a.steps.empty() && other == std::string_view("--steps")
+                        ? "--find-lr=FROM:TO:STEPS sets the steps of the range test"
+                        : "a range test starts from the initial weights and keeps nothing of them");
+}
+
+/// The result is printed, and written to lr_range.json and lr_range.svg in the folder of the run.
+Exit find_lr(const TrainArguments& a, const runfile::RunConfig& c, plugin::Registry& registry,
+             const training::TrainOptions& options, report::RunReporter& reporter) {
+  training::LrRange range = training::default_lr_range(c);
+  if (a.find_lr != "true") range = training::parse_lr_range(a.find_lr, range);
+  const std::optional<training::LrRangeResult> result =
+      training::find_lr(c, registry, options, range, reporter);
+  if (!result) return Exit::kStopped;
+  const std::string json = report::lr_range_json(*result) + "\n";
+  const std::filesystem::path base = c.output.dir / "lr_range";
+  checkpoint::write_file_atomically(base.string() + ".json", json);
+  checkpoint::write_file_atomically(base.string() + ".svg", report::lr_range_svg(*result));
+  if (a.common.json)
+    fmt::print(result_stream(), "{}", json);
+  else
+    fmt::print("{}{}", report::lr_range_plot(*result, report::terminal_of(1)),
+               report::lr_range_suggestion(*result));
+  if (!a.common.quiet)
+    write_stderr(fmt::format("wrote {}.svg and lr_range.json\n", escaped(base.string(), 4096)));
+  return Exit::kDone;
+}
+
 }  // namespace
 
 Exit run(const TrainArguments& a) {
+  if (!a.find_lr.empty()) reject_options_beside_find_lr(a);
   std::vector<runfile::Override> more;
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
   const runfile::RunConfig c = load_training_run(a.common, more);
@@ -73,6 +117,7 @@ Exit run(const TrainArguments& a) {
   options.verbosity = a.common.verbosity;
   options.profile = a.profile;
   report::RunReporter reporter(a.common.quiet);
+  if (!a.find_lr.empty()) return find_lr(a, c, *registry, options, reporter);
   return training::train(c, *registry, options, reporter);
 }
 
