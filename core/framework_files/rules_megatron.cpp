@@ -4,6 +4,10 @@
 // end combine them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
 #include "core/base/checked.hpp"
 #include "core/framework_files/rules.hpp"
 
@@ -38,6 +42,39 @@ void megatron_other_model(Job& job, const Entry& e) {
   if (e.value.kind == runfile::Value::Kind::kBool && !e.value.boolean) return;
   if (!job.find(kOtherModel)) job.set(kOtherModel, e.key, e);
   job.not_modelled = "another model than a Llama: give it by --model=config.json";
+}
+
+/// Recipes of Transformer Engine; a custom one is a Python function.
+void set_megatron_recipe(Job& job, const Entry& e, std::initializer_list<const char*> known,
+                         const char* expected) {
+  const std::string recipe = text_of(e);
+  if (recipe == "custom") {
+    job.set("@megatron.custom_recipe", "true", e);
+    job.not_modelled = "products of a recipe in Python; planned in 16 bits";
+    return;
+  }
+  if (std::ranges::find(known, recipe) == known.end()) reject_value(e, expected);
+  job.set("@megatron.recipe", recipe, e);
+}
+
+void megatron_recipe(Job& job, const Entry& e) {
+  set_megatron_recipe(job, e, {"delayed", "tensorwise", "blockwise", "mxfp8"},
+                      "delayed, tensorwise, blockwise, mxfp8 or custom");
+}
+
+void megatron_fp4_recipe(Job& job, const Entry& e) {
+  set_megatron_recipe(job, e, {"nvfp4"}, "nvfp4 or custom");
+}
+
+/// Both formats have 8 bits.
+void megatron_format(Job& job, const Entry& e) {
+  if (text_of(e) != "e4m3" && text_of(e) != "hybrid") reject_value(e, "e4m3 or hybrid");
+  job.set("@megatron.fp8", "delayed", e);
+}
+
+void megatron_fp4_format(Job& job, const Entry& e) {
+  if (text_of(e) != "e2m1") reject_value(e, "e2m1");
+  job.set("@megatron.fp4", "nvfp4", e);
 }
 
 constexpr const char *k8Bit = "8-bit or 4-bit products", *kGraphs = "memory of CUDA graphs",
@@ -125,10 +162,28 @@ constexpr Rule kMegatron[] = {
     {"heterogeneous-layers-config-encoded-json", Use::kCustom, "", "", megatron_other_model},
     {"is-hybrid-model", Use::kCustom, "", "", megatron_other_model},
     {"mtp-num-layers", Use::kNotModelled, "", "layers that predict further tokens"},
+    {"fp8-format", Use::kCustom, "plan.fp8_recipe", "", megatron_format},
+    {"fp8-recipe", Use::kCustom, "plan.fp8_recipe", "", megatron_recipe},
+    {"fp4-format", Use::kCustom, "plan.fp8_recipe", "", megatron_fp4_format},
+    {"fp4-recipe", Use::kCustom, "plan.fp8_recipe", "", megatron_fp4_recipe},
+    {"fp8-param-gather", Use::kWhenTrue, "@megatron.fp8_weights", "true"},
+    {"fp4-param-gather", Use::kNotModelled, "", "weights in 4 bits; planned in 16 bits"},
+    {"fp4-param", Use::kNotModelled, "", "weights in 4 bits; planned in 16 bits"},
+    {"fp8-amax-history-len", Use::kCopy, "@megatron.amax_history"},
+    // How a scale follows from the maxima.
+    {"fp8-margin", Use::kNoEffect},
+    {"fp8-interval", Use::kNoEffect},
+    {"fp8-amax-compute-algo", Use::kNoEffect},
+    {"fp8-dot-product-attention", Use::kNotModelled, "", "attention in 8 bits"},
+    {"fp8-multi-head-attention", Use::kNotModelled, "", "attention in 8 bits"},
+    {"no-fp8-wgrad", Use::kNotModelled, "", "products for gradients of weights in 16 bits"},
+    {"disable-parameter-transpose-cache", Use::kNotModelled, "",
+     "quantized copies of weights that each micro-batch makes again"},
     {"fp8-*", Use::kNotModelled, "", k8Bit},
     {"fp4-*", Use::kNotModelled, "", k8Bit},
-    {"first-last-layers-bf16", Use::kNotModelled, "", k8Bit},
-    {"num-layers-at-*", Use::kNotModelled, "", k8Bit},
+    {"first-last-layers-bf16", Use::kWhenTrue, "@megatron.ends_in_bf16", "true"},
+    {"num-layers-at-start-in-bf16", Use::kCopy, "@megatron.bf16_first"},
+    {"num-layers-at-end-in-bf16", Use::kCopy, "@megatron.bf16_last"},
     {"keep-fp8-*", Use::kNotModelled, "", k8Bit},
     {"kitchen-*", Use::kNotModelled, "", k8Bit},
     {"te-precision-config-file", Use::kNotModelled, "", k8Bit},
@@ -141,7 +196,8 @@ constexpr Rule kMegatron[] = {
     {"transformer-impl", Use::kChoice, "@megatron.local",
      "local=true|transformer_engine=|inference_optimized="},
     {"position-embedding-type", Use::kNotModelled, "rope|yarn|mrope|none", "a table of position embeddings"},
-    {"reuse-grad-buf-for-mxfp8-param-ag", Use::kNotModelled, "", k8Bit},
+    // The only way in which weights in MXFP8 are gathered.
+    {"reuse-grad-buf-for-mxfp8-param-ag", Use::kWhenTrue, "@megatron.reused_buffer", "true"},
     {"linear-attention-freq", Use::kNotModelled, "", "layers of another kind"},
     {"spec", Use::kNotModelled, "", "layers of another kind"},
     {"checkpoint-activations", Use::kWhenTrue, "train.recompute", "full"},
@@ -205,7 +261,7 @@ constexpr Rule kMegatron[] = {
     {"yaml-cfg", Use::kNotModelled, "", "another file: give its settings as arguments"},
     {"use-checkpoint-args", Use::kNotModelled, "", "arguments that are in the checkpoint"},
     {"use-mp-args-from-checkpoint-args", Use::kNotModelled, "", "arguments that are in the checkpoint"},
-    {"activation-func-fp8-input-store", Use::kNotModelled, "", k8Bit},
+    {"activation-func-fp8-input-store", Use::kWhenTrue, "plan.fp8_swiglu_input", "true"},
     {"activation-offload-fraction", Use::kNotModelled, "", "offload of activations"},
     {"attention-output-gate", Use::kNotModelled, "", "layers of another kind"},
     {"dsa-*", Use::kNotModelled, "", "layers of another kind"},
@@ -365,6 +421,29 @@ void megatron_finish_types(Job& job) {
   }
 }
 
+/// --fp8-format or --fp4-format switches the products on; the arguments beside it have no meaning without it.
+void megatron_finish_products(Job& job) {
+  const Given *fp8 = job.find("@megatron.fp8"), *fp4 = job.find("@megatron.fp4"),
+              *recipe = job.find("@megatron.recipe");
+  if (fp8 && fp4)
+    throw usage_error("fp4-format and fp8-format are both given, and Megatron-LM accepts one",
+                      "leave one of them out", fp4->where);
+  if ((!fp8 && !fp4) || job.find("@megatron.custom_recipe")) return;
+  const Given used = recipe ? *recipe : fp8 ? *fp8 : *fp4;
+  job.set_default("plan.fp8_recipe", used.value, used);
+  if (const Given* weights = job.find("@megatron.fp8_weights"); weights && fp8)
+    job.set_default("plan.fp8_weights", "true", *weights);
+  if (const Given* history = job.find("@megatron.amax_history"); history && used.value == "delayed")
+    job.set_default("plan.amax_history", history->value, *history);
+  const Given* ends = job.find("@megatron.ends_in_bf16");
+  if (!ends) return;
+  for (const auto& [theirs, ours] : {std::pair{"@megatron.bf16_first", "plan.bf16_first_layers"},
+                                     {"@megatron.bf16_last", "plan.bf16_last_layers"}}) {
+    const Given* layers = job.find(theirs);
+    job.set_default(ours, layers ? layers->value : "1", layers ? *layers : *ends);
+  }
+}
+
 void megatron_finish_sharding(Job& job) {
   if (const Given* fsdp2 = job.find("@megatron.fsdp2"))
     job.set_default("parallel.zero", job.find("@megatron.fsdp2_kept") ? "2" : "3", *fsdp2);
@@ -431,6 +510,7 @@ void read_megatron(const Entries& entries, Job& job) {
   megatron_finish_stages(job);
   megatron_finish_model(job);
   megatron_finish_types(job);
+  megatron_finish_products(job);
   megatron_finish_sharding(job);
   megatron_finish_loss(job);
   job.erase_if([](const std::string& key) { return key.starts_with("@megatron."); });

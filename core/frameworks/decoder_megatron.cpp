@@ -68,6 +68,7 @@ void MegatronDecoder::plan_virtual_stage(const model::Architecture& a, std::size
     for (std::uint32_t i = 0; i < run.count; ++i, ++layer)
       if (layer >= first_layer && layer < end) {
         const std::size_t own = stage.begin + layer - first_layer;
+        layers_[own].quantized = is_quantized(layer, a.layer_count());
         plan_layer(run.layer, static_cast<std::int32_t>(own), layers_[own]);
       }
   if (stage.last) {
@@ -78,6 +79,13 @@ void MegatronDecoder::plan_virtual_stage(const model::Architecture& a, std::size
   for (std::size_t i = planned; i < planned_.size(); ++i) planned_[i].stage = index;
 }
 
+/// layer: of the `layers` of the model.
+bool MegatronDecoder::is_quantized(std::size_t layer, std::size_t layers) const {
+  const ProductPolicy& policy = s_.megatron.products;
+  return policy.recipe != ProductRecipe::kNone && layer >= policy.bf16_first &&
+         layer + policy.bf16_last < layers;
+}
+
 void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Layer& w) {
   const model::Attention& a = l.attention;
   w.heads = a.heads / s_.tensor;
@@ -86,7 +94,7 @@ void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Laye
   w.width = l.mlp.width / s_.tensor;
   if (a.latent) plan_latent_attention(a, index, w);
   const auto add = [&](const Shape& shape, const char* module, Tensor& target) {
-    planned_.push_back({shape, index, module, &target});
+    planned_.push_back({shape, index, module, &target, false, keeps_quantized(w, shape)});
   };
   const std::int64_t qkv = (w.heads + 2 * w.kv_heads) * w.head_dim;
   if (!a.latent) {
@@ -110,62 +118,81 @@ void MegatronDecoder::plan_layer(const model::Layer& l, std::int32_t index, Laye
 }
 
 /// Parameters begin at multiples of 64 elements; the end is padded so that all ranks have equal parts.
-void MegatronDecoder::allocate_buffers(std::size_t stage, bool experts) {
+void MegatronDecoder::allocate_buffers(std::size_t stage, std::size_t kind) {
   constexpr std::int64_t kBucketEnd = 128;
   const bool moved = s_.megatron.distributed_optimizer;
-  Buffers& b = buffers_[stage][experts];
-  b.ranks = s_.megatron.optimizer_ranks;
-  if (experts) b.ranks = std::max<std::int64_t>(1, b.ranks / s_.megatron.expert_ranks);
+  Buffers& b = buffers_[stage][kind];
+  bool experts = false, quantized = false;
   for (const Planned& p : planned_) {
-    if (p.expert != experts || p.stage != stage) continue;
+    if (p.kind() != kind || p.stage != stage) continue;
+    experts = p.expert, quantized = p.quantized;
     const auto n = static_cast<std::int64_t>(p.shape.count());
     b.elements += moved ? padded(n, kParameterStart) : n;
   }
   if (b.elements == 0) return;
+  b.ranks = s_.megatron.optimizer_ranks;
+  if (experts) b.ranks = std::max<std::int64_t>(1, b.ranks / s_.megatron.expert_ranks);
   if (moved) b.elements = padded(b.elements, std::lcm(b.ranks, kBucketEnd));
   const char* module = experts ? "experts" : "";
-  if (moved)
-    b.weights = t_.new_storage({b.elements}, s_.weights, Purpose::kWeights, module, "buffer of weights");
+  if (moved && (!quantized || s_.megatron.products.recipe != ProductRecipe::kMxfp8))
+    b.weights = t_.new_storage({b.elements}, quantized ? Element::kByte : s_.weights, Purpose::kWeights,
+                               module, quantized ? "buffer of 8-bit weights" : "buffer of weights");
   b.gradients =
       t_.new_storage({b.elements}, s_.megatron.gradients, Purpose::kGradients, module, "buffer of gradients");
 }
 
 /// Elements of each parameter in the part of its buffer that this rank updates. A buffer has the parameters
 /// in reverse order, and each rank an equal part of it.
-void MegatronDecoder::find_shards(std::size_t stage, bool experts) {
-  const Buffers& b = buffers_[stage][experts];
+void MegatronDecoder::find_shards(std::size_t stage, std::size_t kind) {
+  const Buffers& b = buffers_[stage][kind];
   const std::int64_t part = b.elements / b.ranks;
   const std::int64_t first = part * (s_.megatron.optimizer_rank % b.ranks), last = first + part;
   std::int64_t begin = 0;
   for (std::size_t i = planned_.size(); i-- > 0;) {
-    if (planned_[i].expert != experts || planned_[i].stage != stage) continue;
+    if (planned_[i].kind() != kind || planned_[i].stage != stage) continue;
     const auto n = static_cast<std::int64_t>(planned_[i].shape.count());
     shards_[i] = std::max<std::int64_t>(0, std::min(begin + n, last) - std::max(begin, first));
     begin += padded(n, kParameterStart);
   }
 }
 
+/// Quantized parameters are created in bf16 one at a time. Columns of blockwise ones are made by the first
+/// product that needs them, as after each update.
 void MegatronDecoder::allocate_weights() {
-  std::vector<Tensor> own;
-  for (const Planned& p : planned_) {
+  const ProductPolicy& products = s_.megatron.products;
+  std::vector<Tensor> own(planned_.size());
+  std::vector<Quantized> copies(planned_.size());
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    const Planned& p = planned_[i];
     t_.layer = p.layer;
-    own.push_back(t_.parameter(p.shape, s_.weights, p.module, true));
+    own[i] = t_.parameter(p.shape, s_.weights, p.module, true);
+    if (!p.quantized) continue;
+    copies[i] = quantize_weight(p.shape, {true, products.recipe != ProductRecipe::kBlockwise}, p.module);
+    own[i].reset();
   }
   t_.layer = -1;
   shards_.resize(planned_.size());
+  // With MXFP8 parameters, none becomes a part of its buffer, which is allocated all the same.
+  const bool stays = products.weights && products.recipe == ProductRecipe::kMxfp8;
   // The buffers of one virtual stage after the other; its weights are moved to them.
   for (std::size_t stage = 0; stage < virtual_stages_.size(); ++stage)
-    for (const bool experts : {false, true}) {
-      allocate_buffers(stage, experts);
-      find_shards(stage, experts);
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      allocate_buffers(stage, kind);
+      find_shards(stage, kind);
       for (std::size_t i = planned_.size(); i-- > 0;) {
-        if (planned_[i].expert != experts || planned_[i].stage != stage) continue;
+        const Planned& planned = planned_[i];
+        if (planned.kind() != kind || planned.stage != stage) continue;
+        const Tensor buffer = stays ? Tensor() : buffers_[stage][kind].weights;
+        if (planned.quantized) {
+          *planned.target = quantized_parameter(planned, std::move(copies[i]), buffer);
+          continue;
+        }
         Tensor p = std::move(own[i]);
-        if (const Tensor& buffer = buffers_[stage][experts].weights) {
-          p = t_.alias(buffer, planned_[i].shape);
+        if (buffer) {
+          p = t_.alias(buffer, planned.shape);
           p->parameter = p->requires_grad = true;
         }
-        *planned_[i].target = std::move(p);
+        *planned.target = std::move(p);
       }
     }
   for (std::size_t i = 0; i < planned_.size(); ++i) {
@@ -193,6 +220,7 @@ void MegatronDecoder::update() {
   if (s_.megatron.gradients != Element::kF32)
     allocate(Element::kF32, Purpose::kUpdate, "gradient in f32", 1, wide);
   if (moments_.empty()) allocate(s_.megatron.moments, Purpose::kOptimizerState, "moment", 2, moments_);
+  update_quantized_parameters();
   for (Tensor& t : wide) t.reset();
   t_.layer = -1;
 }

@@ -9,23 +9,26 @@
 namespace trainhost::frameworks {
 namespace {
 
-/// A copy of the same size, whose gradient is a copy too: of an all-to-all, or of rows in another order.
-Tensor moved(Tape& t, const Tensor& x, const char* name) {
+/// A copy with `rows` rows, whose gradient is a copy too: with padding, or without it.
+Tensor resized(Tape& t, const Tensor& x, std::int64_t rows, const char* name) {
   return t.apply({name,
                   std::span(&x, 1),
                   {},
                   false,
-                  [name](BackwardCall& c) {
-                    c.results[0] = c.tape.make(c.grads[0]->shape.made_contiguous(), c.grads[0]->type, name);
+                  [name, before = x->shape.made_contiguous()](BackwardCall& c) {
+                    c.results[0] = c.tape.make(before, c.grads[0]->type, name);
                   }},
-                 x->shape.made_contiguous(), x->type);
+                 {rows, x->shape[1]}, x->type);
 }
+
+/// A copy of the same size: of an all-to-all, or of rows in another order.
+Tensor moved(Tape& t, const Tensor& x, const char* name) { return resized(t, x, x->shape[0], name); }
 
 }  // namespace
 
 void MegatronDecoder::plan_latent_attention(const model::Attention& a, std::int32_t index, Layer& w) {
   const auto add = [&](const Shape& shape, const char* module, Tensor& target) {
-    planned_.push_back({shape, index, module, &target});
+    planned_.push_back({shape, index, module, &target, false, keeps_quantized(w, shape)});
   };
   w.q_head_dim = a.nope_head_dim + a.rope_head_dim;
   w.v_head_dim = a.v_head_dim;
@@ -46,11 +49,11 @@ void MegatronDecoder::plan_latent_attention(const model::Attention& a, std::int3
 
 void MegatronDecoder::plan_experts(const model::Experts& e, std::int32_t index, Layer& w) {
   const auto add = [&](const Shape& shape, const char* module, Tensor& target, bool expert) {
-    planned_.push_back({shape, index, module, &target, expert});
+    planned_.push_back({shape, index, module, &target, expert, keeps_quantized(w, shape)});
   };
   w.expert_count = e.count;
   w.experts_per_token = e.active;
-  add({e.count, hidden_}, "mlp.router", w.router, false);
+  planned_.push_back({{e.count, hidden_}, index, "mlp.router", &w.router});  // in bf16
   const std::uint32_t own = e.count / s_.megatron.expert_ranks;
   w.experts.resize(2 * std::size_t{own});  // before their addresses are taken
   for (std::uint32_t i = 0; i < own; ++i) {
@@ -62,9 +65,11 @@ void MegatronDecoder::plan_experts(const model::Experts& e, std::int32_t index, 
   add({hidden_, e.shared.width}, "mlp.shared_experts.linear_fc2", w.shared_fc2, false);
 }
 
-/// A product without tensor parallelism. For the products of all experts `weight` is that of one of them:
-/// they share one dummy gradient.
-Tensor MegatronDecoder::plain_linear(const Tensor& x, const Tensor& weight, const char* module) {
+/// A product without tensor parallelism. keeps_input: something else keeps x too.
+Tensor MegatronDecoder::plain_linear(const Tensor& x, const Tensor& weight, const char* module,
+                                     bool keeps_input) {
+  if (quantizing_)
+    return quantized_linear(x, {&weight, 1}, module, {keeps_input && keeps_inputs_in_bf16(), false});
   const ModuleScope scope(t_, module);
   const std::array inputs{x};
   return t_.apply({"output", inputs, inputs, false,
@@ -74,6 +79,15 @@ Tensor MegatronDecoder::plain_linear(const Tensor& x, const Tensor& weight, cons
                      dummy_gradient(weight);
                    }},
                   {x->shape[0], weight->shape[0]}, x->type);
+}
+
+/// fc1 (first = 0) or fc2 (1) of all experts, which share one dummy gradient.
+Tensor MegatronDecoder::expert_linear(const Tensor& x, const Layer& w, std::size_t first,
+                                      const char* module) {
+  if (!quantizing_) return plain_linear(x, w.experts[first], module);
+  std::vector<Tensor> weights;
+  for (std::size_t i = first; i < w.experts.size(); i += 2) weights.push_back(w.experts[i]);
+  return quantized_linear(x, weights, module, {});
 }
 
 /// The rotary embedding of q is computed in place; that of the keys writes keys and values, which the latent
@@ -117,7 +131,7 @@ Tensor MegatronDecoder::latent_attention(const Tensor& x, const Layer& w) {
     const std::vector<Tensor> in{q, kv[0], kv[1]};
     out = s_.selective ? recomputed(in, attended) : attended(in);
   }
-  return row_linear(out, w.o, "self_attention.linear_proj");
+  return row_linear(out, w.o, "self_attention.linear_proj", true);
 }
 
 /// Chooses the experts and returns the tokens in the order of their experts. Keeps f32 scores, those of the
@@ -151,6 +165,15 @@ Tensor MegatronDecoder::routed(const Tensor& x, const Layer& w) {
                   {tokens_ * w.experts_per_token, hidden_}, x->type);
 }
 
+/// Fp8Padding: quantized products pad the tokens of each expert.
+std::int64_t MegatronDecoder::padded_rows(std::int64_t rows, const Layer& w) const {
+  if (!quantizing_) return rows;
+  const auto experts = static_cast<std::int64_t>(w.experts.size() / 2);
+  const std::int64_t multiple = expert_row_multiple(s_.megatron.products.recipe);
+  const std::int64_t each = (rows + experts - 1) / experts;
+  return experts * ((each + multiple - 1) / multiple * multiple);
+}
+
 /// MoELayer.forward(), whose variables keep the permuted and the received tokens, and the results of the
 /// experts before and after they are sent back.
 Tensor MegatronDecoder::experts(const Tensor& h, const Layer& w) {
@@ -164,14 +187,17 @@ Tensor MegatronDecoder::experts(const Tensor& h, const Layer& w) {
   const Tensor received = moved(t_, permuted, "tokens after all-to-all");
   Tensor shared;
   if (w.shared_fc1) {
-    const Tensor both = plain_linear(x, w.shared_fc1, "mlp.shared_experts.linear_fc1");
+    const Tensor both = plain_linear(x, w.shared_fc1, "mlp.shared_experts.linear_fc1", true);
     shared = row_linear(swiglu(both), w.shared_fc2, "mlp.shared_experts.linear_fc2");
   }
   const auto computed = [&] {
     const Tensor sorted = moved(t_, received, "tokens by expert");
-    const Tensor scale = t_.make({sorted->shape[0]}, Element::kF32, "probabilities of the rows");
-    const Tensor both = plain_linear(sorted, w.experts[0], "mlp.experts.linear_fc1");
-    const Tensor out = plain_linear(swiglu(both, scale), w.experts[1], "mlp.experts.linear_fc2");
+    const std::int64_t rows = sorted->shape[0], padded = padded_rows(rows, w);
+    const Tensor input = padded > rows ? resized(t_, sorted, padded, "padded tokens") : sorted;
+    const Tensor scale = t_.make({padded}, Element::kF32, "probabilities of the rows");
+    const Tensor both = expert_linear(input, w, 0, "mlp.experts.linear_fc1");
+    Tensor out = expert_linear(swiglu(both, scale), w, 1, "mlp.experts.linear_fc2");
+    if (padded > rows) out = resized(t_, out, rows, "results without padding");
     return moved(t_, out, "results by rank");
   };
   const Tensor results = computed();

@@ -125,6 +125,7 @@ Tensor MegatronDecoder::recomputed(std::vector<Tensor> inputs,
 }
 
 Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
+  quantizing_ = w.quantized;
   const Tensor h = add(t_, x, w.kv_up ? latent_attention(x, w) : attention(x, w));
   const auto fed = [&] {
     if (w.router) return experts(h, w);
@@ -136,6 +137,7 @@ Tensor MegatronDecoder::block(const Tensor& x, const Layer& w) {
 
 Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const Tensor& weight,
                                     const Tensor& bias, const char* module) {
+  if (quantizing_) return quantized_norm_linear(x, norm, weight, bias, module);
   const ModuleScope scope(t_, module);
   const std::int64_t width = x->shape[1];
   const Tensor normed = t_.make({rows_, width}, x->type, "output of the norm");
@@ -165,7 +167,10 @@ Tensor MegatronDecoder::norm_linear(const Tensor& x, const Tensor& norm, const T
                        out, out->shape);
 }
 
-Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const char* module) {
+Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const char* module,
+                                   bool output_of_attention) {
+  if (quantizing_)
+    return quantized_linear(x, {&weight, 1}, module, {output_of_attention && keeps_inputs_in_bf16(), true});
   const ModuleScope scope(t_, module);
   Tensor out = t_.make({tokens_, hidden_}, x->type, "output");
   out = scattered(out, "output of the rank's tokens");
@@ -181,14 +186,19 @@ Tensor MegatronDecoder::row_linear(const Tensor& x, const Tensor& weight, const 
 }
 
 /// One kernel for both halves of `x`. Keeps its input and, for experts, the probabilities that scale the
-/// rows.
+/// rows. The input may be kept in 8 bits (--activation-func-fp8-input-store).
 Tensor MegatronDecoder::swiglu(const Tensor& x, const Tensor& scale) {
   const ModuleScope scope(t_, scale ? "mlp.experts" : "mlp");
   const std::array inputs{x};
-  const std::array saved{x, scale};
+  const Tensor kept = s_.megatron.products.swiglu_input && t_.grad_enabled
+                          ? t_.make(x->shape.made_contiguous(), Element::kByte, "input in 8 bits")
+                          : x;
+  const std::array saved{kept, scale};
   return t_.apply({"output of SwiGLU", inputs, std::span(saved.data(), scale ? 2 : 1), false,
-                   [](BackwardCall& c) {
-                     c.results[0] = c.tape.make(c.saved[0]->shape, c.saved[0]->type, "gradient of SwiGLU");
+                   [type = x->type](BackwardCall& c) {
+                     Tensor input = c.saved[0];
+                     if (input->type != type) input = c.tape.make(input->shape, type, "input of SwiGLU");
+                     c.results[0] = c.tape.make(input->shape, type, "gradient of SwiGLU");
                    }},
                   {x->shape[0], x->shape[1] / 2}, x->type);
 }
@@ -221,7 +231,7 @@ Tensor MegatronDecoder::attention(const Tensor& x, const Layer& w) {
     else
       out = core_attention(q, k, parts[2], w);
   }
-  return row_linear(out, w.o, "self_attention.linear_proj");
+  return row_linear(out, w.o, "self_attention.linear_proj", true);
 }
 
 /// The fused attention of cuDNN keeps q, k, v, its output and an f32 number per row and head; its backward

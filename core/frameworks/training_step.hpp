@@ -14,6 +14,7 @@
 #include "core/frameworks/fsdp.hpp"
 #include "core/frameworks/host_memory.hpp"
 #include "core/frameworks/pipeline.hpp"
+#include "core/frameworks/quantized.hpp"
 #include "core/frameworks/repeat_layers.hpp"
 #include "core/frameworks/tape.hpp"
 #include "core/frameworks/zero.hpp"
@@ -55,6 +56,7 @@ struct MegatronPolicy {
   std::uint32_t virtual_stages = 1;   // of each pipeline rank
   Element gradients = Element::kF32, moments = Element::kF32;
   std::uint64_t linear_workspace = 0;  // bytes that Transformer Engine gives cuBLAS
+  ProductPolicy products;              // in 8 or 4 bits
   bool operator==(const MegatronPolicy&) const = default;
 };
 

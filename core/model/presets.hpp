@@ -32,6 +32,7 @@ struct DevicePreset {
   double host_gbs;     // to host memory, one direction; 0 = unknown
   std::uint32_t
       multiprocessors;  // streaming multiprocessors of an NVIDIA device, as its driver reports them; else 0
+  std::uint32_t capability;  // CUDA compute capability times 10; else 0
 };
 std::span<const DevicePreset> device_presets();
 const DevicePreset* find_device_preset(std::string_view name);

@@ -62,7 +62,8 @@ void note_settings_without_effect(const runfile::RunConfig& c, const plugin::Reg
   if (given == c.plugin_options.end() || !estimator) return;
   const std::vector<std::string>& options = estimator->manifest.options;
   for (const auto& [key, value] : given->second) {
-    if (key == "framework" || key == "cross_entropy" || std::ranges::find(options, key) != options.end())
+    if (key == "framework" || key == "cross_entropy" || key == "compute_capability" ||
+        std::ranges::find(options, key) != options.end())
       continue;
     const std::string setting = key == "lora_dropout" ? fmt::format("lora.dropout = {}", escaped(value, 80))
                                 : key == "lora_head"

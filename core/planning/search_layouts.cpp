@@ -17,6 +17,7 @@
 #include "core/model/run_rules.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/planning/error_context.hpp"
+#include "core/plugin/registry.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -319,6 +320,10 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
                     "check a layout with "
                     "`trainhost plan --for {}`",
                     escaped(c.framework, 80), escaped(c.framework, 80)));
+  const auto options = c.plugin_options.find(plugin::kFrameworkOptions);
+  if (options != c.plugin_options.end() && options->second.contains("fp8_recipe"))
+    v.notes.push_back(
+        "search does not know plan.fp8_recipe: memory and time are those of products in train.precision");
   return v;
 }
 

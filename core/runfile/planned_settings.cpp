@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
+#include "core/model/presets.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/paths.hpp"
@@ -54,7 +55,13 @@ constexpr FrameworkKey kFrameworkKeys[] = {{"plan.framework_version"},
                                            {"plan.persistence_threshold", "deepspeed"},
                                            {"plan.max_live", "deepspeed"},
                                            {"plan.reuse_distance", "deepspeed"},
-                                           {"plan.context_exchange", "megatron"}};
+                                           {"plan.context_exchange", "megatron"},
+                                           {"plan.fp8_recipe", "megatron"},
+                                           {"plan.fp8_weights", "megatron"},
+                                           {"plan.fp8_swiglu_input", "megatron"},
+                                           {"plan.amax_history", "megatron"},
+                                           {"plan.bf16_first_layers", "megatron"},
+                                           {"plan.bf16_last_layers", "megatron"}};
 
 /// The default cross-entropy of a framework.
 CrossEntropy default_cross_entropy(std::string_view framework) {
@@ -221,6 +228,9 @@ void set_framework(const Settings& s, RunConfig& c) {
                     : type == Type::kBool    ? (s.flag(key) ? "true" : "false")
                                              : s.text(key);
   }
+  require_possible_products(s, c);
+  if (const DevicePreset* device = find_device_preset(c.device); device && s.given("plan.fp8_recipe"))
+    options["compute_capability"] = std::to_string(device->capability);
   const std::string loss = s.text("plan.cross_entropy");
   if (c.framework.empty() && (loss == "liger" || loss == "cut"))
     throw usage_error(

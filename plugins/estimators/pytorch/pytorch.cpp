@@ -28,7 +28,9 @@ options = ["framework", "framework_version", "execution", "optimizer_implementat
   "optimizer_paged", "allocator", "runtime", "cross_entropy", "fsdp_version", "backward_prefetch",
   "forward_prefetch", "use_orig_params", "no_sync", "ddp_bucket", "gradient_as_bucket_view", "reduce_bucket",
   "overlap_reduce", "prefetch_bucket", "persistence_threshold", "max_live", "reuse_distance", "first_stage_layers",
-  "last_stage_layers", "offload_gradients", "lora_head", "lora_dropout", "context_exchange"]
+  "last_stage_layers", "offload_gradients", "lora_head", "lora_dropout", "context_exchange",
+  "fp8_recipe", "fp8_weights", "fp8_swiglu_input", "amax_history", "bf16_first_layers", "bf16_last_layers",
+  "compute_capability"]
 priority = 80
 )");
 
@@ -108,6 +110,28 @@ void set_data_parallel_options(const rules::Options& given, pytorch::Options& o)
   o.gradient_as_bucket_view = given.flag("gradient_as_bucket_view", false);
 }
 
+/// Products of Megatron-LM in 8 or 4 bits. compute_capability: of memory.device, from the host.
+void set_product_options(const rules::Options& given, pytorch::Options& o) {
+  using frameworks::ProductRecipe;
+  frameworks::ProductPolicy& p = o.products;
+  const auto integer = [&](const char* key, double least, std::uint32_t otherwise) {
+    const std::optional<double> n = given.number(key, least, 1 << 20);
+    return n ? static_cast<std::uint32_t>(*n) : otherwise;
+  };
+  if (const auto recipe =
+          given.choice("fp8_recipe", {"delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"}))
+    p.recipe = ProductRecipe(*recipe + 1);
+  p.weights = given.flag("fp8_weights", false);
+  p.swiglu_input = given.flag("fp8_swiglu_input", false);
+  p.amax_history = integer("amax_history", 1, 1);
+  p.bf16_first = integer("bf16_first_layers", 0, 0);
+  p.bf16_last = integer("bf16_last_layers", 0, 0);
+  constexpr std::uint32_t kHopper = 90, kBlackwell = 100;
+  const bool newest = p.recipe == ProductRecipe::kMxfp8 || p.recipe == ProductRecipe::kNvfp4;
+  o.capability_given = given.text("compute_capability").has_value();
+  p.capability = integer("compute_capability", 0, newest ? kBlackwell : kHopper);
+}
+
 pytorch::Options options_of(const th_host* host) {
   using frameworks::OptimizerLoop;
   const rules::Options given(host, kId);
@@ -171,6 +195,7 @@ pytorch::Options options_of(const th_host* host) {
   if (const auto text = given.text("allocator")) o.allocator = allocator_of(*text), o.allocator_given = true;
   if (framework == "megatron") o.framework = pytorch::Framework::kMegatron;
   if (const auto exchange = given.choice("context_exchange", {"p2p", "a2a"})) o.context_ring = *exchange == 0;
+  set_product_options(given, o);
   if (framework == "deepspeed") o.framework = pytorch::Framework::kDeepSpeed;
   // 0: what transformers takes for "auto". count() accepts positive numbers only.
   if (given.text("reduce_bucket") == "0")

@@ -62,8 +62,10 @@ struct Options {
   /// Stage 3, elements; none: what transformers takes for "auto".
   std::optional<std::uint64_t> prefetch = 50'000'000, persistence = 100'000;
   std::uint64_t max_live = 1'000'000'000, reuse_distance = 1'000'000'000;
-  bool offload_gradients = false;  // DeepSpeed does so with the optimizer
-  bool context_ring = true;        // Megatron-LM: --cp-comm-type p2p; otherwise a2a
+  bool offload_gradients = false;      // DeepSpeed does so with the optimizer
+  bool context_ring = true;            // Megatron-LM: --cp-comm-type p2p; otherwise a2a
+  frameworks::ProductPolicy products;  // of Megatron-LM
+  bool capability_given = false;       // products.capability is that of memory.device
 };
 
 /// The step, and sentences about what was assumed. Throws usage_error, one sentence with the setting and the
@@ -84,6 +86,10 @@ void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
 
 /// Megatron-LM. Throws usage_error.
 void set_megatron(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                  frameworks::StepSettings& settings, std::vector<std::string>& notes);
+
+/// Its products in 8 or 4 bits, after everything else. Throws usage_error.
+void set_products(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
 /// FSDP of a run whose other settings are known. Throws usage_error.

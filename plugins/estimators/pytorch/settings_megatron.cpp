@@ -1,6 +1,7 @@
 // Megatron-LM: which runs core/frameworks/decoder_megatron.hpp describes, and their settings. Bf16 or fp16
 // weights with f32 main weights; tensor, sequence, context, expert and pipeline parallelism. Everything else
-// is refused with one sentence. Next: decoder_megatron.hpp.
+// is refused with one sentence. Products in 8 or 4 bits: settings_megatron_products.cpp. Next:
+// decoder_megatron.hpp.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -71,14 +72,17 @@ Element type_of(DType t, const char* key) {
   if (t == DType::kF32) return Element::kF32;
   if (t == DType::kBF16) return Element::kBF16;
   if (t == DType::kF16) return Element::kF16;
-  reject(assigned_type(key, t), "8-bit types of Transformer Engine are not replayed");
+  reject(assigned_type(key, t), "8-bit types of gradients and moments are not replayed");
 }
 
 void set_types_of_megatron(const RunSpec& r, frameworks::StepSettings& s) {
   for (const auto& [type, key] : {std::pair{r.compute, "train.precision"}, {r.weight, "plan.weights"}})
     if (type != DType::kBF16 && type != DType::kF16)
       reject(assigned_type(key, type) + " in Megatron-LM",
-             "its mixed precision with 16-bit weights is replayed", "set train.precision to \"bf16\"");
+             "its mixed precision with 16-bit weights is replayed",
+             "set train.precision to \"bf16\"; plan.fp8_recipe and plan.fp8_weights are products and weights "
+             "in 8 "
+             "bits");
   s.weights = type_of(r.weight, "plan.weights");
   if (r.master != DType::kF32)
     reject(assigned_type("plan.master", r.master) + " in Megatron-LM", "its optimizer updates f32 weights");
@@ -214,6 +218,7 @@ void set_megatron(const model::Architecture& a, const RunSpec& r, const Options&
   set_ranks(a, r, o, s, notes);
   set_stages(a, r, s, notes);
   set_loss(r, s, notes);
+  set_products(a, r, o, s, notes);
   if (a.tied && r.parallel.pipeline > 1)
     notes.push_back("The tied embedding is on the first and the last stage, each with its own state.");
 }

@@ -371,6 +371,62 @@ BOOST_AUTO_TEST_CASE(megatron_options_depend_on_each_other) {
                  .find("no file gives the size of the vocabulary") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(products_of_megatron_in_8_bits_begin_with_a_format) {
+  const std::string model =
+      "--num-layers 8 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --seq-length 32 "
+      "--micro-batch-size 1 --normalization RMSNorm --swiglu --disable-bias-linear --vocab-size 512 --bf16 "
+      "--use-distributed-optimizer ";
+  const std::vector<runfile::Override> two = {{"parallel.data", "2"}};
+  auto s =
+      settings("m.sh", model + "--fp8-format hybrid --fp8-amax-history-len 1024 --fp8-param-gather\n", two);
+  BOOST_TEST(value(s, "plan.fp8_recipe") == "delayed");  // default of Megatron-LM
+  BOOST_TEST(value(s, "plan.amax_history") == "1024");
+  BOOST_TEST(value(s, "plan.fp8_weights") == "true");
+  BOOST_TEST(value(s, "train.precision") == "bf16");
+  s = settings(
+      "m.sh",
+      model +
+          "--fp8-format e4m3 --fp8-recipe blockwise --fp8-amax-history-len 16 --first-last-layers-bf16 "
+          "--num-layers-at-start-in-bf16 2 --activation-func-fp8-input-store\n",
+      two);
+  BOOST_TEST(value(s, "plan.fp8_recipe") == "blockwise");
+  BOOST_TEST(value(s, "plan.fp8_weights") == "");
+  BOOST_TEST(value(s, "plan.amax_history") == "");  // only delayed scaling has one
+  BOOST_TEST(value(s, "plan.bf16_first_layers") == "2");
+  BOOST_TEST(value(s, "plan.bf16_last_layers") == "1");
+  BOOST_TEST(value(s, "plan.fp8_swiglu_input") == "true");
+  BOOST_TEST(value(settings("m.sh", model + "--fp4-format e2m1\n", two), "plan.fp8_recipe") == "nvfp4");
+  // The other arguments have no meaning without a format.
+  s = settings("m.sh", model + "--fp8-recipe mxfp8 --fp8-param-gather --first-last-layers-bf16\n", two);
+  for (const char* key : {"plan.fp8_recipe", "plan.fp8_weights", "plan.bf16_first_layers"})
+    BOOST_TEST(value(s, key) == "", key);
+  BOOST_TEST(error_of("m.sh", model + "--fp8-format hybrid --fp4-format e2m1\n") ==
+             "m.sh:1: fp4-format and fp8-format are both given, and Megatron-LM accepts one (leave one of "
+             "them out)");
+  BOOST_TEST(error_of("m.sh", model + "--fp8-format fp8\n").find("e4m3 or hybrid") != std::string::npos);
+  BOOST_TEST(error_of("m.sh", model + "--fp8-format e4m3 --fp8-recipe nvfp4\n").find("mxfp8 or custom") !=
+             std::string::npos);
+  // Every argument has a rule.
+  const std::string all =
+      model +
+      "--fp8-format hybrid --fp8-recipe mxfp8 --fp8-margin 0 --fp8-interval 1 --fp8-amax-compute-algo max "
+      "--fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag --fp8-dot-product-attention "
+      "--fp8-multi-head-attention --no-fp8-wgrad --disable-parameter-transpose-cache --fp4-param-gather\n";
+  for (const char* used :
+       {"fp8-format", "fp8-recipe", "fp8-param-gather", "reuse-grad-buf-for-mxfp8-param-ag"})
+    BOOST_TEST((fate("m.sh", all, used, two).first == KeyUse::kUsed), used);
+  for (const char* idle : {"fp8-margin", "fp8-interval", "fp8-amax-compute-algo"})
+    BOOST_TEST((fate("m.sh", all, idle, two).first == KeyUse::kWithoutEffect), idle);
+  for (const char* unknown : {"fp8-dot-product-attention", "fp8-multi-head-attention", "no-fp8-wgrad",
+                              "disable-parameter-transpose-cache", "fp4-param-gather"})
+    BOOST_TEST((fate("m.sh", all, unknown, two).first == KeyUse::kNotModelled), unknown);
+  const auto custom = fate("m.sh", model + "--fp8-format e4m3 --fp8-recipe custom\n", "fp8-recipe", two);
+  BOOST_TEST((custom.first == KeyUse::kNotModelled));
+  BOOST_TEST(custom.second == "products of a recipe in Python; planned in 16 bits");
+  BOOST_TEST(value(settings("m.sh", model + "--fp8-format e4m3 --fp8-recipe custom\n", two),
+                   "plan.fp8_recipe") == "");
+}
+
 BOOST_AUTO_TEST_CASE(kernels_of_liger_and_cut_cross_entropy_are_losses_of_their_own) {
   const std::string job = "model_name_or_path: gpt2\nper_device_train_batch_size: 8\n";
   BOOST_TEST(value(settings("t.yaml", job + "use_liger_kernel: true\n", kModelOf8Ranks),

@@ -121,7 +121,11 @@ BOOST_AUTO_TEST_CASE(every_commented_line_of_init_is_accepted_when_uncommented) 
     for (const char* setting : {"reduce_bucket", "overlap_reduce", "prefetch_bucket", "persistence_threshold",
                                 "max_live", "reuse_distance"})
       if (line.starts_with(setting)) with += "framework = \"deepspeed\"\n";
-    if (line.starts_with("context_exchange")) with += "framework = \"megatron\"\n";
+    for (const char* setting : {"context_exchange", "fp8_", "amax_history", "bf16_"})
+      if (line.starts_with(setting)) with += "framework = \"megatron\"\n";
+    if (line.starts_with("bf16_")) with += "fp8_recipe = \"tensorwise\"\n";
+    if (line.starts_with("amax_history")) with += "fp8_recipe = \"delayed\"\n";
+    if (line.starts_with("fp8_weights")) with += "fp8_recipe = \"mxfp8\"\n[parallel]\nzero = 1\n";
     if (line.starts_with("dtype") && table == "[data]") with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
     if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";
