@@ -22,6 +22,10 @@ void print_answer(const std::string& text) {
   std::fflush(result_stream());
 }
 
+/// Bytes of a line without its end that a terminal of Linux passes on; it drops what is typed or pasted
+/// beyond.
+constexpr std::size_t kTerminalLine = 4095;
+
 std::atomic<bool> g_answering{false}, g_interrupted{false};
 
 /// The first Ctrl-C during an answer stops it. Any other one ends the program, as without a handler.
@@ -77,6 +81,12 @@ Exit run(const ChatArguments& a) {
     if (!std::getline(std::cin, question)) break;
     if (!question.empty() && question.back() == '\r') question.pop_back();
     if (question.find_first_not_of(" \t") == question.npos) continue;
+    if (asks && question.size() >= kTerminalLine) {
+      write_stderr(
+          fmt::format("the terminal cuts lines off at {} bytes; pass longer questions through a pipe\n",
+                      format_count(kTerminalLine)));
+      continue;
+    }
     g_interrupted = false, g_answering = true;
     training::Chat::Answer answer;
     try {
