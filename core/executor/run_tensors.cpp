@@ -3,15 +3,11 @@
 #include "core/executor/run_tensors.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <span>
 
 #include "core/abi/error_guard.hpp"
-#include "core/base/text.hpp"
-#include "core/model/optimizer_state.hpp"
 #include "core/model/tensors.hpp"
-#include "core/step/moment_codes.hpp"
 
 namespace trainhost::executor {
 
@@ -21,20 +17,15 @@ Tensors::Tensors(const step::Program& program, Storage& storage, std::string tra
       storage_(storage),
       trainer_(std::move(trainer)),
       quantised_(program, storage),
+      states_(program, trainer_),
       positions_(program.tensor_infos.size()),
       loaded_(program.tensor_infos.size()) {
   for (const step::Param& p : program_.params)
     for (const step::Slice& s : p.slices) positions_[s.tensor] = {&p, s.first_element};
-  if (program.run.mode == RunMode::kInference) return;
-  for (int moment = 1; moment <= moment_count(program.run.optimizer); ++moment) {
-    State& state = states_[static_cast<std::size_t>(moment - 1)];
-    state.locations = step::state_locations(program, moment);
-    for (const step::StateLocation& at : state.locations) state.infos.push_back(at.info);
-  }
 }
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
-  if (scope == TH_SCOPE_MOMENT1 || scope == TH_SCOPE_MOMENT2) return load_state(scope - TH_SCOPE_MOMENT1, t);
+  if (is_state_scope(scope)) return load_state(scope, t);
   const std::size_t i = find_tensor(program_, t, trainer_);
   require_scope(program_.tensor_infos[i], scope);
   if (quantised_.contains(i))
@@ -46,25 +37,13 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
 }
 
-void Tensors::load_state(std::size_t moment, const th_tensor& t) {
-  const State& state = states_[moment];
-  // A name that the model has, but not this moment: another optimizer, or a frozen weight.
-  const bool of_model = t.name && std::ranges::any_of(program_.tensor_infos,
-                                                      [&](const TensorInfo& i) { return i.name == t.name; });
-  if (of_model && std::ranges::none_of(state.infos, [&](const TensorInfo& i) { return i.name == t.name; }))
-    bad_argument(escaped(t.name) + ": the run has no such optimizer state");
-  const step::StateLocation& at = state.locations[find_tensor(state.infos, t, trainer_)];
-  const auto* from = static_cast<const float*>(t.data);
-  if (at.form == step::StateLocation::Form::kF32) {
-    std::memcpy(floats(at) + t.first, from, t.count * sizeof(float));
-    return;
-  }
-  const step::MomentCodes& map = step::moment_codes(moment == 0);
-  for (std::uint64_t i = 0; i < t.count; ++i) {
-    if (!(std::abs(from[i]) <= 1.0f))
-      bad_argument(at.info.name + ": 8-bit moments are numbers of [-1, 1], not " + std::to_string(from[i]));
-    codes(at)[t.first + i] = map.code(from[i]);
-  }
+void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
+  const step::StateLocation& at = states_.find(scope, t);
+  const std::span<const float> values(static_cast<const float*>(t.data), t.count);
+  if (at.form == step::StateLocation::Form::kF32)
+    std::ranges::copy(values, floats(at) + t.first);
+  else
+    encode_numbers(scope, at.info, values, codes(at) + t.first);
 }
 
 // Divided into pieces of 64K elements, so that one large tensor occupies all threads. The values depend only
@@ -89,8 +68,7 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
 }
 
 void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
-  if (scope == TH_SCOPE_MOMENT1 || scope == TH_SCOPE_MOMENT2)
-    return save_state(scope - TH_SCOPE_MOMENT1, sink);
+  if (is_state_scope(scope)) return save_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
     if (quantised_.contains(i)) {
@@ -104,11 +82,10 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
 }
 
 /// 8-bit moments are sent as the numbers of their codes, a piece at a time.
-void Tensors::save_state(std::size_t moment, th_tensor_sink& sink) {
+void Tensors::save_state(std::uint32_t scope, th_tensor_sink& sink) {
   constexpr std::uint64_t kPiece = 16384;
-  const step::MomentCodes& map = step::moment_codes(moment == 0);
   std::vector<float> values;
-  for (const step::StateLocation& at : states_[moment].locations) {
+  for (const step::StateLocation& at : states_.of(scope)) {
     th_tensor t = describe_tensor(at.info);
     if (at.form == step::StateLocation::Form::kF32) {
       t.data = floats(at);
@@ -118,7 +95,7 @@ void Tensors::save_state(std::size_t moment, th_tensor_sink& sink) {
     values.resize(kPiece);
     for (std::uint64_t first = 0; first < at.info.elements(); first += kPiece) {
       t.first = first, t.count = std::min(kPiece, at.info.elements() - first), t.data = values.data();
-      for (std::uint64_t i = 0; i < t.count; ++i) values[i] = map.value[codes(at)[first + i]];
+      decode_numbers(scope, {codes(at) + first, t.count}, values.data());
       send_tensor(sink, t);
     }
   }

@@ -2,7 +2,6 @@
 // before it is copied. For f32 parameters in memory that the CPU can address; 8-bit moments are f32 in
 // checkpoints.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,7 +9,7 @@
 #include "core/executor/backend.hpp"
 #include "core/executor/host_arguments.hpp"
 #include "core/executor/quantised_tensors.hpp"
-#include "core/step/state_layout.hpp"
+#include "core/executor/state_tensors.hpp"
 
 namespace trainhost::executor {
 
@@ -35,11 +34,6 @@ class Tensors {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  /// The tensors of one moment; infos[i] is locations[i].info.
-  struct State {
-    std::vector<step::StateLocation> locations;
-    std::vector<TensorInfo> infos;
-  };
   float* weight(std::size_t tensor) {
     return storage_.f32(positions_[tensor].param->weight) + positions_[tensor].first;
   }
@@ -49,16 +43,16 @@ class Tensors {
   std::uint8_t* codes(const step::StateLocation& at) {
     return static_cast<std::uint8_t*>(storage_.at(at.buffer)) + at.byte;
   }
-  void load_state(std::size_t moment, const th_tensor& t);
-  void save_state(std::size_t moment, th_tensor_sink& sink);
+  void load_state(std::uint32_t scope, const th_tensor& t);
+  void save_state(std::uint32_t scope, th_tensor_sink& sink);
 
   const step::Program& program_;
   Storage& storage_;
   const std::string trainer_;
   QuantisedTensors quantised_;
+  StateTensors states_;
   std::vector<Position> positions_;    // by index into program_.tensor_infos
   std::vector<std::uint64_t> loaded_;  // number of elements of each tensor that load() set
-  std::array<State, 2> states_;        // moments 1 and 2
 };
 
 }  // namespace trainhost::executor

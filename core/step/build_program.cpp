@@ -47,13 +47,6 @@ void require_supported_precision(const RunSpec& r, const TrainerTraits& p) {
   f32("a master copy of the weights", r.master, DType::kNone);
 }
 
-/// True if the host of a device trainer updates weights: all of them, or an embedding that it owns.
-bool host_updates_weights(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
-  if (r.mode == RunMode::kInference) return false;
-  const bool trains_embedding = !trains_adapters(r) && is_trained(r, tensors(m).front().name);
-  return p.mode == "streamed" || (p.mode == "hybrid" && !m.tied && trains_embedding);
-}
-
 void require_supported_run(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   require_positive("train.micro_batch", r.micro_batch);
   require_positive("train.grad_accum", r.accumulate);
@@ -61,12 +54,10 @@ void require_supported_run(const ModelSpec& m, const RunSpec& r, const TrainerTr
   require_supported_precision(r, p);
   if (const PlannedOnly b = planned_only_setting(r))
     throw usage_error(b.key + " = " + b.value + " is not supported for training", "remove the key");
-  const bool on_device_only = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
-                              r.optimizer == Optimizer::kAdamW8bit;
-  if (on_device_only && host_updates_weights(m, r, p))
-    throw usage_error("optimizer.name = \"" + std::string(name(r.optimizer)) +
-                          "\" is not supported in mode \"" + p.mode + "\", in which the host updates weights",
-                      "use mode resident");
+  if (r.optimizer == Optimizer::kMuon && r.mode != RunMode::kInference && p.mode == "streamed")
+    throw usage_error(
+        "optimizer.name = \"muon\" is not supported in mode \"streamed\", in which the host updates weights",
+        "use mode resident or hybrid, or optimizer.name = \"adamw-8bit\" or \"adafactor\"");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
                       "set train.recompute to \"none\", \"selective\" or \"full\"");

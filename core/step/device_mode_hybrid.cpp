@@ -64,6 +64,8 @@ class Hybrid {
       case OpKind::kSgd:
       case OpKind::kSgdMomentum:
       case OpKind::kLion:
+      case OpKind::kAdamW8bit:
+      case OpKind::kAdafactor:
         if (p_[op[operand::optimizer::kGrad]].tier != Tier::kDevice) return host_.update_on_host(op, out);
         break;
       default:

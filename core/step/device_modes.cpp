@@ -98,6 +98,15 @@ void HostBuffers::update_on_host(Op op, std::vector<Op>& out) {
   for (BufferId& b : op.out)
     if (b == device) b = host;
   if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
+  if (op.kind == OpKind::kAdafactor) {
+    BufferId& sums = op[operand::adafactor::kSums];
+    if (sums_ == kNoBuffer) {
+      Buffer b = p_[sums];
+      b.copy = kOnHost, b.tier = Tier::kHost;
+      sums_ = add(b);
+    }
+    sums = sums_;
+  }
   out.push_back(op);
 }
 

@@ -43,13 +43,14 @@ class HostBuffers {
   void replace_embed(const Op& op, BufferId table, std::uint32_t copy_class, std::vector<Op>& out);
   /// Appends a copy of dx to the host and kEmbedBwd on the host, instead of kEmbedBwd `op`.
   void replace_embed_bwd(const Op& op, std::uint32_t copy_class, std::vector<Op>& out);
-  /// Appends an update operation on a parameter of the host: with the host's scalars and without scratch.
+  /// Appends an update operation on a parameter of the host: with the host's scalars and scratch.
   void update_on_host(Op op, std::vector<Op>& out);
   BufferId add(Buffer b);
 
  private:
   Program& p_;
-  BufferId scalars_ = kNoBuffer, ids_ = kNoBuffer, token_ = kNoBuffer, targets_ = kNoBuffer;
+  BufferId scalars_ = kNoBuffer, ids_ = kNoBuffer, token_ = kNoBuffer, targets_ = kNoBuffer,
+           sums_ = kNoBuffer;
 };
 
 /// An operation of the same phase, layer and rows as `like`.

@@ -227,9 +227,11 @@ enum Scalar : std::uint32_t {
   kLr = 5,
   kStepSize = 6,
   kInvSqrtBias2 = 7,
-  kDecayFactor = 8,  // lr/(1-beta1^t), 1/sqrt(1-beta2^t), 1 - lr*weight_decay
-  kGradNorm = 9,     // sqrt(norm2)
-  kApplied = 10,     // 1: loss and norm are finite and the update changes weights; 0: it does not
+  kDecayFactor = 8,    // lr/(1-beta1^t), 1/sqrt(1-beta2^t), 1 - lr*weight_decay
+  kGradNorm = 9,       // sqrt(norm2)
+  kApplied = 10,       // 1: loss and norm are finite and the update changes weights; 0: it does not
+  kMomentWeight = 11,  // of Adafactor: weight of the new squares in the second moment
+  kRelativeLr = 12,    // of Adafactor: learning rate relative to the RMS of a tensor
   kScalarCount = 16
 };
 

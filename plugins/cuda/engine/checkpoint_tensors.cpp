@@ -59,46 +59,46 @@ CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas&
   check(cudaStreamSynchronize(stream), "setting the moments to zero");
 }
 
-/// The buffer with the f32 values of a state; kNoBuffer if there is none (bf16 weights without a master copy,
-/// moments that the optimizer does not have).
-step::BufferId CheckpointTensors::f32_buffer(const Location& p, State s) const {
-  if (s == State::kMoment1) return p.param->m;
-  if (s == State::kMoment2) return p.param->v;
+/// The buffer with the f32 values of a weight; kNoBuffer for bf16 weights without a master copy.
+step::BufferId CheckpointTensors::f32_weight(const Location& p) const {
   if (p.param->master != step::kNoBuffer) return p.param->master;
   return program_[p.param->weight].dtype == DType::kF32 ? p.param->weight : step::kNoBuffer;
 }
 
-bool CheckpointTensors::bf16_only(std::size_t tensor, State s) const {
-  return s == State::kWeights && f32_buffer(locations_[tensor], s) == step::kNoBuffer;
-}
-
-/// Writes elements [first, first + n) of a buffer from staged memory; `element`: bytes of one. Blocks until
-/// the staging buffer can be used again.
-void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged,
-                            std::uint64_t element) {
-  std::byte* to = arenas_.get<std::byte>(b) + first * element;
+/// Writes bytes [first, first + n) of a buffer from staged memory. Blocks until the staging buffer can be
+/// used again.
+void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged) {
+  std::byte* to = arenas_.get<std::byte>(b) + first;
   if (program_[b].tier != Tier::kDevice) {
-    std::memcpy(to, staged, n * element);
+    std::memcpy(to, staged, n);
     return;
   }
-  check(cudaMemcpyAsync(to, staged, n * element, cudaMemcpyHostToDevice, stream_),
-        "sending " + program_[b].name());
+  check(cudaMemcpyAsync(to, staged, n, cudaMemcpyHostToDevice, stream_), "sending " + program_[b].name());
   check(cudaStreamSynchronize(stream_), "sending " + program_[b].name());
 }
 
-void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n,
-                              const float* from) {
+/// Bytes [first, first + n) of a buffer where the host can read them: in the staging buffer, or where they
+/// are.
+const std::byte* CheckpointTensors::fetch(step::BufferId b, std::uint64_t first, std::uint64_t n) {
+  const std::byte* at = arenas_.get<const std::byte>(b) + first;
+  if (program_[b].tier != Tier::kDevice) return at;
+  check(cudaMemcpyAsync(staging_, at, n, cudaMemcpyDeviceToHost, stream_), "fetching " + program_[b].name());
+  check(cudaStreamSynchronize(stream_), "fetching " + program_[b].name());
+  return staging_;
+}
+
+void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint64_t n, const float* from) {
   if (quantised_.contains(tensor)) return quantised_.load(tensor, first, {from, n});
   const Location& p = locations_[tensor];
-  const step::BufferId f32 = f32_buffer(p, s), weight = p.param->weight;
-  // `rounds`: the weight itself is bf16 and must be written as well.
-  const bool rounds = s == State::kWeights && program_[weight].dtype == DType::kBF16;
+  const step::BufferId f32 = f32_weight(p), weight = p.param->weight;
+  // The weight itself is bf16 and must be written as well.
+  const bool rounds = program_[weight].dtype == DType::kBF16;
   for (std::uint64_t done = 0; done < n; done += piece_) {
     // Elements, not bytes: f32 and bf16 buffers of a parameter have the same number.
     const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
     if (f32 != step::kNoBuffer) {
       std::memcpy(staging_, from + done, count * sizeof(float));
-      put(f32, at, count, staging_, sizeof(float));
+      put(f32, at * sizeof(float), count * sizeof(float), staging_);
     }
     if (!rounds) continue;
     if (f32 != step::kNoBuffer && program_[weight].tier == Tier::kDevice &&
@@ -109,38 +109,59 @@ void CheckpointTensors::write(std::size_t tensor, State s, std::uint64_t first, 
       check(cudaStreamSynchronize(stream_), "rounding " + program_[weight].name());
     } else {
       host::to_half(count, from + done, reinterpret_cast<host::Half*>(staging_));
-      put(weight, at, count, staging_, sizeof(host::Half));
+      put(weight, at * sizeof(host::Half), count * sizeof(host::Half), staging_);
     }
   }
 }
 
-void CheckpointTensors::read(std::size_t tensor, State s,
-                             const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
+void CheckpointTensors::read(std::size_t tensor, const Sink& to) {
   if (quantised_.contains(tensor))
     return quantised_.read(tensor, [&](std::uint64_t first, std::span<const float> values) {
       to(first, values.size(), values.data());
     });
   const Location& p = locations_[tensor];
-  const step::BufferId f32 = f32_buffer(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
+  const step::BufferId f32 = f32_weight(p), from = f32 == step::kNoBuffer ? p.param->weight : f32;
   const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
                       n = info(tensor).elements();
   // Needed only where weights exist in bf16 alone (inference): the staging buffer then has the bf16 values.
   std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);
   for (std::uint64_t done = 0; done < n; done += piece_) {
     const std::uint64_t count = std::min(piece_, n - done);
-    const std::byte* at = arenas_.get<const std::byte>(from) + (p.first + done) * element;
-    if (program_[from].tier == Tier::kDevice) {
-      check(cudaMemcpyAsync(staging_, at, count * element, cudaMemcpyDeviceToHost, stream_),
-            "fetching " + program_[from].name());
-      check(cudaStreamSynchronize(stream_), "fetching " + program_[from].name());
-      at = staging_;
-    }
+    const std::byte* at = fetch(from, (p.first + done) * element, count * element);
     const float* out = reinterpret_cast<const float*>(at);
     if (!widened.empty()) {
       host::to_float(count, reinterpret_cast<const host::Half*>(at), widened.data());
       out = widened.data();
     }
     to(done, count, out);
+  }
+}
+
+void CheckpointTensors::write_state(std::uint32_t scope, const step::StateLocation& at, std::uint64_t first,
+                                    std::span<const float> values) {
+  const bool codes = at.form == step::StateLocation::Form::kCodes;
+  const std::uint64_t element = codes ? 1 : sizeof(float);
+  for (std::uint64_t done = 0; done < values.size(); done += piece_) {
+    const std::span<const float> part = values.subspan(done, std::min(piece_, values.size() - done));
+    if (codes)
+      executor::encode_numbers(scope, at.info, part, reinterpret_cast<std::uint8_t*>(staging_));
+    else
+      std::memcpy(staging_, part.data(), part.size_bytes());
+    put(at.buffer, at.byte + (first + done) * element, part.size() * element, staging_);
+  }
+}
+
+void CheckpointTensors::read_state(std::uint32_t scope, const step::StateLocation& at, const Sink& to) {
+  const bool codes = at.form == step::StateLocation::Form::kCodes;
+  const std::uint64_t n = at.info.elements(), element = codes ? 1 : sizeof(float),
+                      piece = codes ? std::min<std::uint64_t>(piece_, 1 << 16) : piece_;
+  std::vector<float> numbers(codes ? std::min(piece, n) : 0);
+  for (std::uint64_t done = 0; done < n; done += piece) {
+    const std::uint64_t count = std::min(piece, n - done);
+    const std::byte* from = fetch(at.buffer, at.byte + done * element, count * element);
+    if (codes)
+      executor::decode_numbers(scope, {reinterpret_cast<const std::uint8_t*>(from), count}, numbers.data());
+    to(done, count, codes ? numbers.data() : reinterpret_cast<const float*>(from));
   }
 }
 

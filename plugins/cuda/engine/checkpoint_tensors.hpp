@@ -1,20 +1,20 @@
-// Reads and writes the tensors of a run by their checkpoint names, as f32, whatever the type and memory tier
-// of their parameter. Tensors in NF4 are quantised by the host on their way. Data passes through a
-// page-locked staging buffer, one piece at a time. No work may be pending on the device.
+// Reads and writes the weights and the optimizer state of a run by their checkpoint names, as f32, whatever
+// their type and memory tier. The host quantises tensors in NF4 and encodes 8-bit moments on their way. Data
+// passes through a page-locked staging buffer, one piece at a time. No work may be pending on the device.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "core/executor/quantised_tensors.hpp"
+#include "core/executor/state_tensors.hpp"
 #include "core/step/program.hpp"
 #include "plugins/cuda/engine/arenas.hpp"
 
 namespace trainhost::cuda {
-
-enum class State : std::uint8_t { kWeights, kMoment1, kMoment2 };
 
 /// Buffers of quantised tensors as the host addresses them: on a device through the planned staging buffer.
 class QuantisedStorage final : public executor::Storage {
@@ -40,16 +40,17 @@ class CheckpointTensors {
 
   std::size_t count() const { return locations_.size(); }
   const TensorInfo& info(std::size_t tensor) const { return program_.tensor_infos[tensor]; }
-  /// True if the run has this state of the tensor.
-  bool has(std::size_t tensor, State s) const {
-    return f32_buffer(locations_[tensor], s) != step::kNoBuffer || bf16_only(tensor, s);
-  }
-  /// Writes elements [first, first + n) of a tensor; pieces of a tensor in NF4 must arrive in order. `from`
+  /// Writes elements [first, first + n) of a weight; pieces of a tensor in NF4 must arrive in order. `from`
   /// must not be the staging buffer.
-  void write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n, const float* from);
-  /// Calls to(first, n, data) for consecutive pieces of the tensor; data is valid only during the call.
-  void read(std::size_t tensor, State s,
-            const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to);
+  void write(std::size_t tensor, std::uint64_t first, std::uint64_t n, const float* from);
+  using Sink = std::function<void(std::uint64_t first, std::uint64_t n, const float* data)>;
+  /// Calls `to` for consecutive pieces of the weight; data is valid only during the call.
+  void read(std::size_t tensor, const Sink& to);
+  /// The same for a tensor of optimizer state. Errors: abi::StatusError (TH_E_ARG) for a number that is no
+  /// 8-bit moment.
+  void write_state(std::uint32_t scope, const step::StateLocation& at, std::uint64_t first,
+                   std::span<const float> values);
+  void read_state(std::uint32_t scope, const step::StateLocation& at, const Sink& to);
   /// Elements of the staging buffer: the largest n that write() copies at once.
   std::uint64_t piece() const { return piece_; }
 
@@ -59,9 +60,9 @@ class CheckpointTensors {
     const step::Param* param;
     std::uint64_t first;  // first element of the tensor inside the parameter's buffers
   };
-  step::BufferId f32_buffer(const Location& l, State s) const;
-  bool bf16_only(std::size_t tensor, State s) const;
-  void put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged, std::uint64_t element);
+  step::BufferId f32_weight(const Location& l) const;
+  void put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged);
+  const std::byte* fetch(step::BufferId b, std::uint64_t first, std::uint64_t n);
 
   const step::Program& program_;
   const Arenas& arenas_;

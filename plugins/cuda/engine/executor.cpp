@@ -204,6 +204,8 @@ void Executor::set_inputs(const UpdateInput& in, std::uint64_t counted) {
   s[step::kStepSize] = in.lr / (1.0 - std::pow(r.beta1, t));
   s[step::kInvSqrtBias2] = 1.0 / std::sqrt(1.0 - std::pow(r.beta2, t));
   s[step::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
+  s[step::kMomentWeight] = std::pow(t, -0.8);  // beta2_decay of torch.optim.Adafactor
+  s[step::kRelativeLr] = std::min(in.lr, 1.0 / std::sqrt(t));
   if (host_scalars_ != step::kNoBuffer)
     std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
   inputs_.fill(in.tokens, in.targets, in.starts, r.accumulate, r.tokens_per_micro_batch());

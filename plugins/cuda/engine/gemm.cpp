@@ -103,7 +103,7 @@ std::string GemmShape::text() const {
          (ld_left || ld_right || ld_out ? ", rows of " + std::to_string(left_row()) + ", " +
                                               std::to_string(right_row()) + ", " + std::to_string(out_row())
                                         : "") +
-         (scale != 1.0f ? ", scaled" : "");
+         (scale != 1.0f || add_scale != 1.0f ? ", scaled" : "");
 }
 
 Gemm::Gemm(std::uint64_t workspace_bytes) : workspace_bytes_(workspace_bytes) {
@@ -206,7 +206,7 @@ cublasStatus_t Gemm::queue(cudaStream_t stream, Plan& p, const GemmShape& s, con
   if (s.bias)
     check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias, sizeof at.bias),
           kDescribing);
-  const float beta = s.add ? 1.0f : 0.0f;
+  const float beta = s.add ? s.add_scale : 0.0f;
   return cublasLtMatmul(handle_, p.desc, &s.scale, at.a, p.a.handle, at.b, p.b.handle, &beta, at.c,
                         p.c.handle, at.d, p.d.handle, &p.candidates[p.chosen], workspace_, workspace_bytes_,
                         stream);

@@ -31,16 +31,18 @@ struct GemmShape {
   DType operands;     // f32 or bf16; also the type of the result, except of kDw
   bool tf32 = false;  // f32 operands on the tensor cores
   bool bias = false;  // kForward: adds bias[n]
-  bool add = false;   // kForward: adds a residual, or else to the contents of the result, as kDx and kDw do
+  bool add = false;   // adds the residual of run(), or else to the contents of the result
   // Of parts of rows: elements from row to row of the operands of run(); 0 = packed.
   std::uint64_t ld_left = 0, ld_right = 0, ld_out = 0;
   float scale = 1.0f;        // of the product
+  float add_scale = 1.0f;    // of what is added
   std::string text() const;  // "forward 2048 x 4096 x 1024, bf16, bias": for messages and files
   std::uint64_t left_row() const { return ld_left ? ld_left : product == Product::kForward ? k : n; }
   std::uint64_t right_row() const { return ld_right ? ld_right : k; }
   std::uint64_t out_row() const { return ld_out ? ld_out : product == Product::kForward ? n : k; }
   auto key() const {
-    return std::tuple(product, M, n, k, operands, tf32, bias, add, left_row(), right_row(), out_row(), scale);
+    return std::tuple(product, M, n, k, operands, tf32, bias, add, left_row(), right_row(), out_row(), scale,
+                      add_scale);
   }
 };
 

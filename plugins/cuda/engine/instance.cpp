@@ -39,18 +39,9 @@ int make_current(int device, bool host_computes) {
   return device;
 }
 
-State state_of(std::uint32_t scope) {
-  switch (scope) {
-    case TH_SCOPE_WEIGHTS:
-    case TH_SCOPE_ADAPTER:
-      return State::kWeights;
-    case TH_SCOPE_MOMENT1:
-      return State::kMoment1;
-    case TH_SCOPE_MOMENT2:
-      return State::kMoment2;
-    default:
-      bad_argument("unknown scope " + std::to_string(scope));
-  }
+void require_known_scope(std::uint32_t scope) {
+  if (scope != TH_SCOPE_WEIGHTS && scope != TH_SCOPE_ADAPTER && !executor::is_state_scope(scope))
+    bad_argument("unknown scope " + std::to_string(scope));
 }
 
 /// 10 * major + minor.
@@ -93,6 +84,7 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
       pool_((start_up(host, device, program_, gemm_, arenas_), traits.threads)),
       executor_(host, program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
+      state_(program_, kId),
       loaded_(tensors_.count()),
       kernel_set_(describe(device, traits, attention)) {
   if (cudnn_) cudnn_->use_workspace(arenas_.get<void>(program_.find(step::role::kVendorWorkspace)));
@@ -116,12 +108,14 @@ void Instance::require_complete_update() const {
 
 void Instance::load(std::uint32_t scope, const th_tensor& t) {
   use_device();
-  const State state = state_of(scope);
+  require_known_scope(scope);
+  const auto* from = static_cast<const float*>(t.data);
+  if (executor::is_state_scope(scope))
+    return tensors_.write_state(scope, state_.find(scope, t), t.first, {from, t.count});
   const std::size_t i = executor::find_tensor(program_, t, kId);
   executor::require_scope(tensors_.info(i), scope);
-  if (!tensors_.has(i, state)) bad_argument(tensors_.info(i).name + ": the run has no such optimizer state");
-  tensors_.write(i, state, t.first, t.count, static_cast<const float*>(t.data));
-  if (state == State::kWeights) loaded_[i] += t.count, host_copies_stale_ = true;
+  tensors_.write(i, t.first, t.count, from);
+  loaded_[i] += t.count, host_copies_stale_ = true;
 }
 
 // Fills the weights that load() has not written, one piece of the staging size at a time. All threads compute
@@ -142,7 +136,7 @@ void Instance::init(std::uint64_t seed) {
         const std::uint64_t from = p * kPart, part = std::min(kPart, count - from);
         init_tensor(program_.model, info, seed, first + from, std::span<float>(piece.data() + from, part));
       });
-      tensors_.write(i, State::kWeights, first, count, piece.data());
+      tensors_.write(i, first, count, piece.data());
     }
   }
   host_copies_stale_ = true;
@@ -172,17 +166,22 @@ void Instance::step(const th_step& in, th_step_out& out) {
 void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
   use_device();
   require_complete_update();
-  const State state = state_of(scope);
-  for (std::size_t i = 0; i < tensors_.count(); ++i) {
-    // The optimizer has no such moment, or the weight is frozen.
-    if (!executor::is_in_scope(tensors_.info(i), scope) || !tensors_.has(i, state)) continue;
-    th_tensor t = executor::describe_tensor(tensors_.info(i));
-    tensors_.read(i, state, [&](std::uint64_t first, std::uint64_t n, const float* data) {
+  require_known_scope(scope);
+  const auto send = [&sink](th_tensor t) {
+    return [&sink, t](std::uint64_t first, std::uint64_t n, const float* data) mutable {
       t.data = const_cast<float*>(data);
       t.first = first, t.count = n;
       executor::send_tensor(sink, t);
-    });
+    };
+  };
+  if (executor::is_state_scope(scope)) {
+    for (const step::StateLocation& at : state_.of(scope))
+      tensors_.read_state(scope, at, send(executor::describe_tensor(at.info)));
+    return;
   }
+  for (std::size_t i = 0; i < tensors_.count(); ++i)
+    if (executor::is_in_scope(tensors_.info(i), scope))
+      tensors_.read(i, send(executor::describe_tensor(tensors_.info(i))));
 }
 
 void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {

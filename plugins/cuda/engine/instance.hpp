@@ -58,6 +58,7 @@ class Instance {
   ThreadPool pool_;
   Executor executor_;
   CheckpointTensors tensors_;
+  executor::StateTensors state_;
   std::vector<std::uint64_t>
       loaded_;                     // by tensor: weight elements written by load(); init() fills the others
   bool host_copies_stale_ = true;  // weights were written since the host's copies were refreshed

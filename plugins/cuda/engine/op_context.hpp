@@ -57,6 +57,12 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops);
 /// Queues rows [first, first + rows) of kHeadLogits. The hybrid mode computes the logits in pieces.
 void queue_head_logits(OpContext& ctx, const step::Op& op, std::uint64_t first, std::uint64_t rows);
 
+/// 1 - beta is computed in double: in f32, 1 - 0.999 has a relative error of up to 3e-5.
+inline AdamW adamw_constants(const RunSpec& r) {
+  const auto f32 = [](double x) { return static_cast<float>(x); };
+  return {f32(r.beta1), f32(1.0 - r.beta1), f32(r.beta2), f32(1.0 - r.beta2), f32(r.eps)};
+}
+
 /// True for the operations of the update: consecutive ones of one kind share kernel launches.
 bool shares_launch(step::OpKind kind);
 
@@ -72,8 +78,14 @@ void queue_attention(OpContext&, const step::Op&);
 template <class T>
 void queue_head(OpContext&, const step::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
 template <class T>
-void queue_update(OpContext&, std::span<const step::Op>);  // kGradSquares and the optimizers
-void queue_lora(OpContext&, const step::Op&);              // kLoraB and its gradients
+void queue_update(OpContext&, std::span<const step::Op>);  // kGradSquares and optimizers of f32 elements
+template <class T>
+void queue_adamw_8bit(OpContext&, std::span<const step::Op>);
+template <class T>
+void queue_adafactor(OpContext&, const step::Op&);
+template <class T>
+void queue_muon(OpContext&, const step::Op&);
+void queue_lora(OpContext&, const step::Op&);  // kLoraB and its gradients
 template <class T>
 void queue_dropout(OpContext&, const step::Op&);  // kDropout, kDropoutAdd
 template <class T>

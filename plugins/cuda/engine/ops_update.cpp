@@ -1,7 +1,7 @@
 // Maps the operations of the update to kernels: sums of squares of all gradients, gradient norm and clip
 // factor, and one pass of the optimizer over every parameter. Operations of one kind are consecutive in the
 // program and are combined into launches of up to kMaxPieces parameters. Also dispatches every operation by
-// kind (queue_ops).
+// kind (queue_ops). Optimizers that update tensor by tensor: ops_optimizers.cpp.
 #include <string>
 
 #include "core/step/operands.hpp"
@@ -39,7 +39,7 @@ void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
 
 bool shares_launch(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
-         kind == OpKind::kSgdMomentum || kind == OpKind::kLion;
+         kind == OpKind::kSgdMomentum || kind == OpKind::kLion || kind == OpKind::kAdamW8bit;
 }
 
 template <class T>
@@ -47,9 +47,7 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
   const OpKind kind = ops.front().kind;
   if (kind == OpKind::kGradSquares) return queue_grad_squares(ctx, ops);
   const RunSpec& r = ctx.program.run;
-  // 1 - beta is computed in double: in f32, 1 - 0.999 has a relative error of up to 3e-5.
-  const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1),
-                   static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
+  const AdamW adam = adamw_constants(r);
   const LionBetas betas{adam.beta1, adam.one_minus_beta1, adam.beta2, adam.one_minus_beta2};
   // Most parameters are too small to fill the device, and a launch costs a few microseconds, so up to
   // kMaxPieces of them share one. Which parameters share a launch does not affect the bits: every element is
@@ -131,6 +129,12 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kSgdMomentum:
     case OpKind::kLion:
       return ctx.bf16() ? queue_update<Bf16>(ctx, ops) : queue_update<float>(ctx, ops);
+    case OpKind::kAdamW8bit:
+      return ctx.bf16() ? queue_adamw_8bit<Bf16>(ctx, ops) : queue_adamw_8bit<float>(ctx, ops);
+    case OpKind::kAdafactor:
+      return ctx.bf16() ? queue_adafactor<Bf16>(ctx, op) : queue_adafactor<float>(ctx, op);
+    case OpKind::kMuon:
+      return ctx.bf16() ? queue_muon<Bf16>(ctx, op) : queue_muon<float>(ctx, op);
     default:
       return ctx.bf16() ? queue_rows<Bf16>(ctx, op) : queue_rows<float>(ctx, op);
   }

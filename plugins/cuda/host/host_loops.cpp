@@ -168,4 +168,56 @@ TRAINHOST_CLONES void lion(std::uint64_t n, const float* g, float* w, float* m, 
   }
 }
 
+namespace {
+
+/// The scale is at least FLT_MIN in the division, so that a block of zeros has codes.
+TRAINHOST_INLINE void encode(std::uint64_t n, const float* x, const Moment8bit& to) {
+  float scale = 0;
+  for (std::uint64_t i = 0; i < n; ++i) scale = std::max(scale, std::fabs(x[i]));
+  *to.scale = scale;
+  const float inverse = 1.0f / std::max(scale, 1.17549435e-38f);
+  for (std::uint64_t i = 0; i < n; ++i)
+    to.codes[i] = to.map.code(std::min(std::max(x[i] * inverse, -1.0f), 1.0f));
+}
+
+TRAINHOST_INLINE float adafactor_change(float g, float moment, float row_factor, const Adafactor& c) {
+  return g * c.grad_scale / std::sqrt(std::max(row_factor * moment, c.smallest));
+}
+
+}  // namespace
+
+TRAINHOST_CLONES void adamw_8bit(std::uint64_t n, const float* g, float* w, const Moment8bit& m,
+                                 const Moment8bit& v, const Adam& c) {
+  float first[256], second[256];
+  for (std::uint64_t i = 0; i < n; ++i) first[i] = m.map.value[m.codes[i]] * *m.scale;
+  for (std::uint64_t i = 0; i < n; ++i) second[i] = v.map.value[v.codes[i]] * *v.scale;
+  adamw(n, g, w, first, second, c);
+  encode(n, first, m), encode(n, second, v);
+}
+
+TRAINHOST_CLONES void add_squares(std::uint64_t n, const float* x, double* sums) {
+  for (std::uint64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]) * x[i];
+}
+TRAINHOST_CLONES double adafactor_squares(std::uint64_t n, const float* g, const float* moment,
+                                          float row_factor, const Adafactor& c) {
+  double sums[kLanes] = {}, total = 0;
+  const std::uint64_t whole = n / kLanes * kLanes;
+  for (std::uint64_t i = 0; i < whole; i += kLanes)
+    for (std::uint64_t j = 0; j < kLanes; ++j) {
+      const float u = adafactor_change(g[i + j], moment[i + j], row_factor, c);
+      sums[j] += static_cast<double>(u) * u;
+    }
+  for (std::uint64_t i = whole; i < n; ++i) {
+    const float u = adafactor_change(g[i], moment[i], row_factor, c);
+    total += static_cast<double>(u) * u;
+  }
+  for (double s : sums) total += s;
+  return total;
+}
+TRAINHOST_CLONES void adafactor(std::uint64_t n, const float* g, const float* moment, float row_factor,
+                                float* w, const Adafactor& c) {
+  for (std::uint64_t i = 0; i < n; ++i)
+    w[i] = w[i] * c.decay - c.step * adafactor_change(g[i], moment[i], row_factor, c);
+}
+
 }  // namespace trainhost::cuda::host

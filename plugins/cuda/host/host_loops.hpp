@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "core/step/moment_codes.hpp"
+
 namespace trainhost::cuda::host {
 
 using Half = std::uint16_t;  // the bits of a bfloat16
@@ -39,5 +41,29 @@ void adamw(std::uint64_t n, const float* g, float* w, float* m, float* v, const 
 void sgd(std::uint64_t n, const float* g, float* w, const Sgd& c);
 void sgd_momentum(std::uint64_t n, const float* g, float* w, float* m, const Sgd& c);
 void lion(std::uint64_t n, const float* g, float* w, float* m, const Lion& c);
+
+/// A block of at most 256 elements of an 8-bit moment, and the tables of its codes
+/// (core/step/moment_codes.hpp).
+struct Moment8bit {
+  std::uint8_t* codes;
+  float* scale;
+  const step::MomentCodes& map;
+};
+/// adamw() of a block whose moments are decoded before and encoded after it.
+void adamw_8bit(std::uint64_t n, const float* g, float* w, const Moment8bit& m, const Moment8bit& v,
+                const Adam& c);
+
+/// Constants of an Adafactor update: change = g * grad_scale / sqrt(max(row_factor * moment, smallest)).
+struct Adafactor {
+  float grad_scale, smallest, decay, step;
+};
+/// sums[i] += x[i]^2
+void add_squares(std::uint64_t n, const float* x, double* sums);
+/// Sum of the squares of the changes.
+double adafactor_squares(std::uint64_t n, const float* g, const float* moment, float row_factor,
+                         const Adafactor& c);
+/// w = w * decay - step * change
+void adafactor(std::uint64_t n, const float* g, const float* moment, float row_factor, float* w,
+               const Adafactor& c);
 
 }  // namespace trainhost::cuda::host

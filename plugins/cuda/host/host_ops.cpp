@@ -11,6 +11,7 @@
 
 #include "core/step/operands.hpp"
 #include "plugins/cuda/host/host_loops.hpp"
+#include "plugins/cuda/host/host_optimizers.hpp"
 
 namespace trainhost::cuda::host {
 namespace {
@@ -44,14 +45,6 @@ double sum_of_parts(ThreadPool& pool, F&& f) {
   double total = 0;
   for (double s : sums) total += s;
   return total;
-}
-
-struct Range {
-  std::uint64_t begin, end;
-};
-/// The i-th of n equal parts of [0, whole).
-Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
-  return {whole * i / n, whole * (i + 1) / n};
 }
 
 template <class T>
@@ -169,6 +162,8 @@ void run_update(ThreadPool& pool, const Program& p, const Op& op, const Operands
   const Lion lion_constants{clip,  adam.beta1,      adam.one_minus_beta1, adam.beta2, adam.one_minus_beta2,
                             decay, sgd_constants.lr};
   float* master = at.get<float>(optimizer::master(op.kind));
+  if (op.kind == OpKind::kAdamW8bit) return run_adamw_8bit(pool, p, op, at, adam);
+  if (op.kind == OpKind::kAdafactor) return run_adafactor(pool, p, op, at, clip, decay);
   over_elements(pool, elements(p, op[optimizer::kGrad]), [&](std::uint64_t begin, std::uint64_t n) {
     const float* g = at.get<const float>(optimizer::kGrad) + begin;
     // bf16 runs update the f32 master copy and round it into the weight.

@@ -31,11 +31,19 @@ struct Step {
 /// operand.
 void run(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at, const Step& step);
 
+struct Range {
+  std::uint64_t begin, end;
+};
+/// The i-th of n equal parts of [0, whole).
+inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
+  return {whole * i / n, whole * (i + 1) / n};
+}
+
 /// Runs kGradSquares: scalars[kNorm2] += sum of squares of the gradient.
 void run_squares(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
-/// Runs kAdamW, kSgd, kSgdMomentum or kLion with the constants in the scalars operand; changes nothing if
-/// kApplied is 0.
+/// Runs an optimizer other than kMuon with the constants in the scalars operand; changes nothing if kApplied
+/// is 0.
 void run_update(ThreadPool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
 }  // namespace trainhost::cuda::host

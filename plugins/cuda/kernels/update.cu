@@ -1,30 +1,12 @@
 // The update: sum of squares of all gradients, gradient norm with clip factor and the decision whether the
-// update is applied, and the optimizers. Each kernel processes up to kMaxPieces parameters. If kApplied is 0,
-// no weight and no moment changes. All scalars are read from and written to device memory. Interface:
-// kernel_functions.hpp.
-#include "core/step/program.hpp"
+// update is applied, and the optimizers with f32 moments of the shape of the weight (others:
+// tensor_optimizers.hpp). Each kernel processes up to kMaxPieces parameters. If kApplied is 0, no weight and
+// no moment changes. All scalars are read from and written to device memory. Interface: kernel_functions.hpp.
 #include "plugins/cuda/kernels/lion.hpp"
-#include "plugins/cuda/kernels/packs.hpp"
+#include "plugins/cuda/kernels/update_pieces.hpp"
 
 namespace trainhost::cuda {
 namespace {
-
-/// Calls process(piece, first, end) for every chunk of at most `kChunk` elements that belongs to this block.
-/// Chunks are numbered consecutively over all pieces, and block b has chunks b, b + gridDim.x, ... So the
-/// assignment depends only on the sizes.
-template <std::uint32_t kChunk, class P, class Process>
-__device__ __forceinline__ void for_chunks(const Pieces<P>& pieces, Process&& process) {
-  std::uint64_t chunk = blockIdx.x, base = 0;
-  for (std::uint32_t i = 0; i < pieces.count; ++i) {
-    const std::uint64_t elements = pieces.piece[i].elements, chunks = (elements + kChunk - 1) / kChunk;
-    for (; chunk < base + chunks; chunk += gridDim.x) {
-      const std::uint64_t first = (chunk - base) * kChunk,
-                          end = first + kChunk < elements ? first + kChunk : elements;
-      process(pieces.piece[i], first, end);
-    }
-    base += chunks;
-  }
-}
 
 // ---- norm
 // A thread sums the squares of 16 elements of a chunk in f32 and adds the sum in f64, so the rounding error
@@ -85,22 +67,6 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32
 }
 
 // ---- optimizers
-/// Constants of a step, rounded to f32.
-struct Step {
-  float clip, lr, step_size, inv_sqrt_bias2, decay;
-};
-// An optimizer rule: returns the new weight from the clipped gradient g, the weight w and kMoments moments,
-// which it updates.
-struct AdamWRule {
-  static constexpr int kMoments = 2;
-  AdamW c;
-  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m,
-                                              float& v) const {
-    m = c.beta1 * m + c.one_minus_beta1 * g;
-    v = c.beta2 * v + c.one_minus_beta2 * g * g;
-    return w * decay - s.step_size * m / (sqrtf(v) * s.inv_sqrt_bias2 + c.eps);
-  }
-};
 struct SgdRule {
   static constexpr int kMoments = 0;
   __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float&,
@@ -129,10 +95,7 @@ struct LionRule {
   }
 };
 
-// Blocks of the optimizer kernels: 4 per SM of a device with 132 SMs. Elements are independent, so the number
-// does not affect the bits.
-constexpr std::uint32_t kUpdateBlocks = 4 * 132, kUpdateThreads = 256, kUpdateLoads = 2,
-                        kUpdateChunk = kUpdateThreads * kUpdateLoads * 4;
+constexpr std::uint32_t kUpdateLoads = 2, kUpdateChunk = kUpdateThreads * kUpdateLoads * 4;
 
 /// V elements of each array of a parameter.
 template <class T, class Rule, int V>
@@ -162,10 +125,7 @@ __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<
                                                                    const Rule rule,
                                                                    const double* __restrict__ scalars) {
   if (scalars[step::kApplied] == 0) return;
-  const Step step{static_cast<float>(scalars[step::kClipFactor]), static_cast<float>(scalars[step::kLr]),
-                  static_cast<float>(scalars[step::kStepSize]),
-                  static_cast<float>(scalars[step::kInvSqrtBias2]),
-                  static_cast<float>(scalars[step::kDecayFactor])};
+  const Step step = step_of(scalars);
   for_chunks<kUpdateChunk>(pieces, [&](const ParamPiece<T>& piece, std::uint64_t first, std::uint64_t end) {
     Elements<T, Rule, 4> four[kUpdateLoads];
     const std::uint64_t mine = first + threadIdx.x * 4;
@@ -187,11 +147,8 @@ __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<
 template <class T, class Rule>
 cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const Rule& rule,
                    const double* scalars) {
-  std::uint64_t chunks = 0;
-  for (std::uint32_t i = 0; i < pieces.count; ++i)
-    chunks += divide_up(pieces.piece[i].elements, kUpdateChunk);
-  const dim3 grid(chunks < kUpdateBlocks ? static_cast<unsigned>(chunks) : kUpdateBlocks);
-  return launch(update_kernel<T, Rule>, grid, dim3(kUpdateThreads), 0, stream, pieces, rule, scalars);
+  return launch(update_kernel<T, Rule>, blocks_of(pieces, kUpdateChunk), dim3(kUpdateThreads), 0, stream,
+                pieces, rule, scalars);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/model/trainable.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/moment_codes.hpp"
+#include "core/step/operands.hpp"
 #include "core/step/scratch_sizes.hpp"
 #include "core/step/state_layout.hpp"
 #include "tests/core/placement/cases.hpp"
@@ -474,18 +475,35 @@ BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept
   }
 }
 
-BOOST_AUTO_TEST_CASE(optimizers_of_the_device_are_rejected_where_the_host_updates_weights) {
-  for (const Optimizer o : {Optimizer::kAdafactor, Optimizer::kMuon, Optimizer::kAdamW8bit}) {
-    Case c = on_device(small_case(), 0, "hybrid");
-    c.run.optimizer = o, c.model.tied = false;
-    BOOST_CHECK(mentions(rejection(c), "hybrid"));
-    Case frozen = c;
-    frozen.run.trainable = "-model.embed_tokens*";
-    BOOST_CHECK(rejection(frozen).empty());
-    c.model.tied = true;
-    BOOST_CHECK(rejection(c).empty());
-    c.traits.mode = "streamed";
-    BOOST_CHECK(mentions(rejection(c), "streamed"));
+BOOST_AUTO_TEST_CASE(muon_is_rejected_where_the_host_updates_matrices) {
+  for (const Optimizer o : {Optimizer::kAdafactor, Optimizer::kMuon, Optimizer::kAdamW8bit})
+    for (const char* mode : {"resident", "hybrid", "streamed"})
+      for (const bool tied : {false, true}) {
+        Case c = on_device(small_case(), 0, mode);
+        c.run.optimizer = o, c.model.tied = tied;
+        const bool rejected = o == Optimizer::kMuon && c.traits.mode == "streamed";
+        BOOST_TEST(rejection(c).empty() != rejected);
+        if (rejected)
+          BOOST_TEST(mentions(rejection(c), "optimizer.name = \"muon\" is not supported in mode"));
+        c.run.mode = RunMode::kInference;
+        BOOST_TEST(rejection(c).empty());
+      }
+}
+
+// The host's operations of Adafactor share a buffer of sums in host memory, the device's one on the device.
+BOOST_AUTO_TEST_CASE(sums_of_adafactor_are_where_its_operation_runs) {
+  for (const char* mode : {"resident", "hybrid", "streamed"}) {
+    Case c = on_device(small_case(), 0, mode);
+    c.run.optimizer = Optimizer::kAdafactor, c.model.tied = false;
+    const Program p = build_program(c.model, c.run, c.traits);
+    std::set<BufferId> used;
+    for (const Op& op : p.ops)
+      if (op.kind == OpKind::kAdafactor) {
+        const Buffer& sums = p[op[operand::adafactor::kSums]];
+        BOOST_TEST((sums.tier == Tier::kDevice) == !runs_on_host(p, op));
+        used.insert(op[operand::adafactor::kSums]);
+      }
+    BOOST_TEST(used.size() == (c.traits.mode == "hybrid" ? 2u : 1u));
   }
 }
 

@@ -22,8 +22,9 @@ Shape random_shape(std::mt19937& g, int number) {
     return lo + static_cast<std::uint32_t>(g() % (hi - lo + 1));
   };
   const char* families[] = {"llama", "mistral", "qwen2", "qwen3"};
-  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum,
-                                  Optimizer::kLion};
+  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgd,       Optimizer::kSgdMomentum,
+                                  Optimizer::kLion,  Optimizer::kAdafactor, Optimizer::kAdamW8bit,
+                                  Optimizer::kMuon};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
                                   Recompute::kLayers};
   const char* precisions[] = {"fp32", "tf32", "bf16"};
@@ -36,7 +37,7 @@ Shape random_shape(std::mt19937& g, int number) {
   s.model.qk_norm = s.model.family == "qwen3";
   if (s.model.family == "mistral") s.model.sliding_window = between(1, 20);
   s.run.seq_len = between(1, 13), s.run.micro_batch = between(1, 3), s.run.accumulate = between(1, 3);
-  s.run.optimizer = optimizers[number % 4], s.run.recompute = recomputes[number % 5 % 4];
+  s.run.optimizer = optimizers[number % 7], s.run.recompute = recomputes[number % 5 % 4];
   const std::uint32_t layers = s.model.layers, full = between(0, layers);
   s.run.recompute_layers = {full, 0, layers - full};
   s.run = in_precision(s.run, precisions[number / 3 % 3]);
@@ -57,7 +58,7 @@ BOOST_AUTO_TEST_CASE(allocated_bytes_equal_the_plan) {
   std::mt19937 g(20240719);
   for (int number = 0; number < 44; ++number) {
     const Shape s = random_shape(g, number);
-    const char* mode = kModes[(number + number / 4) % 3];
+    const char* mode = kModes[(number + number / 4) % (s.run.optimizer == Optimizer::kMuon ? 2 : 3)];
     emu::reset();
     CudaHost host(mode);
     const step::Program program = step::build_program(

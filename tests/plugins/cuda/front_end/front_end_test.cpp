@@ -201,18 +201,22 @@ BOOST_AUTO_TEST_CASE(attention_is_checked_and_planned_on_every_machine) {
                         [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
 }
 
-BOOST_AUTO_TEST_CASE(optimizers_without_kernels_are_refused_with_those_that_have_some) {
+BOOST_AUTO_TEST_CASE(every_optimizer_is_planned_and_muon_is_refused_in_mode_streamed) {
   RunSpec r = small_run();
-  r.optimizer = Optimizer::kMuon;
-  Host host;
-  BOOST_CHECK_EXCEPTION(front().plan(host, small_model(), r), StatusFailure, [](const StatusFailure& f) {
-    return f.code == TH_E_UNSUPPORTED &&
-           std::string(f.what()).starts_with(
-               "the cuda trainer does not train with optimizer.name = \"muon\"; it "
-               "trains with adamw, sgd, sgd-momentum and lion");
-  });
-  r.optimizer = Optimizer::kLion;
-  BOOST_TEST(front().plan(host, small_model(), r).total_bytes() > 0u);
+  for (const Optimizer o : {Optimizer::kLion, Optimizer::kAdafactor, Optimizer::kMuon, Optimizer::kAdamW8bit})
+    for (const char* mode : {"resident", "hybrid", "streamed"}) {
+      r.optimizer = o;
+      Host host{{"mode", mode}};
+      if (o != Optimizer::kMuon || std::string(mode) != "streamed") {
+        BOOST_TEST(front().plan(host, small_model(), r).total_bytes() > 0u);
+        continue;
+      }
+      BOOST_CHECK_EXCEPTION(front().plan(host, small_model(), r), StatusFailure, [](const StatusFailure& f) {
+        return std::string(f.what()).starts_with(
+            "optimizer.name = \"muon\" is not supported in mode \"streamed\", in which the host updates "
+            "weights");
+      });
+    }
 }
 
 BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) {

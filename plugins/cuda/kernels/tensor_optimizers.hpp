@@ -1,0 +1,67 @@
+// Optimizers whose blocks and matrices begin with a tensor of a checkpoint, as functions that queue them on a
+// stream: AdamW with 8-bit moments, Adafactor, and what Muon needs beside matrix products, whose order is in
+// plugins/cuda/engine/ops_optimizers.cpp. Interface of adamw_8bit.cu, adafactor.cu and muon.cu. Scalars and
+// kApplied as for adamw() in kernel_functions.hpp. Arrays need only the alignment of their elements, because
+// a tensor may begin in the middle of a parameter.
+#pragma once
+#include "plugins/cuda/kernels/kernel_functions.hpp"
+
+namespace trainhost::cuda {
+
+/// One tensor: the arrays of ParamPiece. `master`: null if the weight itself is f32.
+template <class T>
+struct TensorPiece {
+  std::uint64_t elements;
+  const float* grad;
+  T* weight;
+  float* master;
+  bool decay;
+};
+
+/// A moment of a tensor: the codes of its elements and the scales of its blocks of 256 elements. Without
+/// codes, `floats` is the moment itself.
+struct Moment8bitPiece {
+  std::uint8_t* codes;
+  float* floats;
+};
+template <class T>
+struct Piece8bit : TensorPiece<T> {
+  Moment8bitPiece m, v;
+};
+/// Tensors per launch: with the two maps, 4 KiB of kernel arguments.
+inline constexpr std::uint32_t kMax8bitPieces = 24;
+template <class T>
+struct Pieces8bit {
+  std::uint32_t count;
+  Piece8bit<T> piece[kMax8bitPieces];
+};
+/// adamw() with moments that are decoded before and encoded after it, with the codes and scales of
+/// core/step/moment_codes.hpp.
+template <class T>
+cudaError_t adamw_8bit(cudaStream_t stream, const Pieces8bit<T>& pieces, const AdamW& c,
+                       const double* scalars);
+
+/// A tensor as Adafactor has it. Matrix: rows, cols, and f32 means of squared gradients over each row and
+/// each column. Vector of n elements: rows = 1, cols = n, row_means = null, col_means = the second moment
+/// [n].
+template <class T>
+struct AdafactorTensor : TensorPiece<T> {
+  std::uint64_t rows, cols;
+  float *row_means, *col_means;
+};
+/// sums: scratch f64[slots, width], width >= cols + 2. eps: the smallest RMS of weights that counts. Five
+/// launches for a matrix, three for a vector.
+template <class T>
+cudaError_t adafactor(cudaStream_t stream, const AdafactorTensor<T>& t, double eps, std::uint32_t slots,
+                      std::uint64_t width, double* sums, const double* scalars);
+
+/// m = beta m + (1-beta) g'; x[elements] = ((1-beta) g' + beta m) / its Frobenius norm. partials: scratch,
+/// one f32 per 1,024 elements, not in x.
+cudaError_t muon_direction(cudaStream_t stream, std::uint64_t elements, const float* grad, float* m, float* x,
+                           float beta, float one_minus_beta, float* partials, const double* scalars);
+/// w = w * decay - lr * lr_factor * x
+template <class T>
+cudaError_t muon_apply(cudaStream_t stream, const TensorPiece<T>& t, const float* x, double lr_factor,
+                       const double* scalars);
+
+}  // namespace trainhost::cuda
