@@ -45,7 +45,8 @@ class Quick(unittest.TestCase):
         self.assertEqual(set(told["step_seconds"]), set(steps))
         self.assertEqual({f["step"] for f in told["figures"]}, set(steps))
         self.assertEqual(set(self.statuses(told, "ballast").values()), {"held"})
-        self.assertEqual(set(self.statuses(told, "exact").values()), {"held"})
+        for step in ("exact", "optimizers", "adapters"):
+            self.assertEqual(set(self.statuses(told, step).values()), {"held"})
         self.assertEqual(self.statuses(told, "verify")["GPU-003"], "held")
         self.assertTrue(
             all(run["words"] for run in told["runs"]) and any(len(run["step_ms"]) > 1 for run in told["runs"])

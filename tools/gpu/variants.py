@@ -1,0 +1,79 @@
+"""Optimizers and adapters: golden runs of torch.optim, bitsandbytes, lion-pytorch and peft in each mode, in f32."""
+import json
+import os
+
+from models import MODES
+
+BOUND = 1e-4        # nats, at every step
+BOUND_8BIT = 5e-4   # codes of 8 bits amplify rounding
+OPTIMIZERS = ("lion", "adafactor", "muon", "adamw-8bit")
+ADAPTERS = ("lora", "lora-dropout", "qlora")
+
+
+def expected_of(c, name: str) -> dict:
+    with open(os.path.join(c.golden, name, "expected.json")) as f:
+        return json.load(f)
+
+
+def keys_of(run: dict, steps: int, mode: str) -> dict:
+    """Keys of one run over the model and tokens of gqa-tied, from the settings that a golden run records."""
+    return {
+        "plugin.cuda.mode": mode,
+        "train.steps": steps,
+        "train.micro_batch": run["micro_batch"],
+        "train.grad_accum": 1,
+        "data.seq_len": run["seq_len"],
+        "optimizer.lr": run["lr"],
+        "optimizer.betas": json.dumps(run["betas"]),
+        "optimizer.eps": run["eps"],
+        "optimizer.weight_decay": run["weight_decay"],
+        "optimizer.grad_clip": run["grad_clip"],
+        "optimizer.schedule": "constant",
+        "optimizer.warmup_steps": 0,
+        "optimizer.min_lr": 0,
+    }
+
+
+def compare(c, step: str, what: str, keys: dict, expected: list, bound: float):
+    """Every loss, and planned and allocated bytes of each memory tier."""
+    r = c.program.train(keys, run_file=os.path.join(c.golden, "gqa-tied", "run.toml"))
+    losses = r.losses()
+    if r.code != 0 or len(losses) != len(expected):
+        c.report.judge(step, what, None, False, f"<= {bound:g}", r.reason(), always=True)
+        return
+    wrong = {t: v for t, v in r.tiers().items() if v[0] != v[1]}
+    if wrong:
+        words = ", ".join(f"{t} {v[1] - v[0]:+,}" for t, v in wrong.items())
+        c.report.judge(step, what, None, False, "planned = taken", f"taken beyond the plan: {words} bytes", always=True)
+        return
+    worst = max(abs(a - b) for a, b in zip(losses, expected))
+    c.report.at_most(step, what, worst, bound, f"{worst:.2e} nats at the worst of {len(losses)} steps, memory as planned",
+                     always=True)
+
+
+def cases(c, names: tuple) -> list:
+    """Every name in every mode, but Muon in mode streamed; a third of them with --quick."""
+    found = [(name, mode) for name in names for mode in MODES if (name, mode) != ("muon", "streamed")]
+    return found[::3] if c.quick else found
+
+
+def optimizers(c):
+    expected = expected_of(c, "optimizers")
+    for name, mode in cases(c, OPTIMIZERS):
+        run = expected[name]["run"]
+        steps = 2 if c.quick else run["steps"]
+        compare(c, "optimizers", f"{name}, {mode}", {**keys_of(run, steps, mode), "optimizer.name": name},
+                expected[name]["loss"][:steps], BOUND_8BIT if name == "adamw-8bit" else BOUND)
+
+
+def adapters(c):
+    """Adapters of peft: without dropout, with dropout, over weights in NF4."""
+    for name, mode in cases(c, ADAPTERS):
+        expected = expected_of(c, name)
+        run = expected["run"]
+        steps = 2 if c.quick else run["steps"]
+        keys = {**keys_of(run, steps, mode), "model.adapter": os.path.abspath(os.path.join(c.golden, "lora")),
+                "train.seed": run.get("seed", 1), "lora.dropout": run.get("lora_dropout", 0)}
+        if name == "qlora":
+            keys.update({"lora.base": "nf4", "lora.double_quant": "true"})
+        compare(c, "adapters", f"{name}, {mode}", keys, expected["loss"][:steps], BOUND)
