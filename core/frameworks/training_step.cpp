@@ -112,11 +112,7 @@ std::size_t calculate_megatron(Tape& tape, const model::Architecture& a, const S
   MegatronDecoder model(tape, a, s);
   const TraceMark before = end_of(trace);
   model.run(1);
-  // With recomputation, each step frees column copies of weights that the one before has made, and makes them
-  // again.
-  const bool keeps_copies =
-      s.checkpoint && s.megatron.products.recipe != ProductRecipe::kNone && !s.megatron.products.weights;
-  const bool copied = s.steps == 2 && s.copies_step && !keeps_copies && copy_step_if_same(trace, before);
+  const bool copied = s.steps == 2 && s.copies_step && copy_step_if_same(trace, before);
   for (std::uint32_t step = 2; step <= s.steps && !copied; ++step) model.run(step);
   return trace.events.size();
 }
