@@ -100,16 +100,17 @@ void set_layers_in_bf16(const model::Architecture& a, const RunSpec& r, const Pr
                     " and the last " + std::to_string(p.bf16_last) + " layers, and of the LM head.");
 }
 
+/// What depends on the compute capability, or that it is assumed; else "".
 std::string described_device(const Options& o) {
   const std::uint32_t capability = o.products.capability;
-  const std::string number = std::to_string(capability / 10) + "." + std::to_string(capability % 10);
-  return (o.capability_given ? "Compute capability " + number
-                             : "Compute capability " + number + ", which is assumed without memory.device") +
-         (frameworks::has_tensor_scales(o.products.recipe)
-              ? frameworks::has_column_copy(o.products)
-                    ? ": products in 8 bits read a transposed copy of weights, inputs and gradients."
-                    : ": products in 8 bits read both layouts, so there are no transposed copies."
-              : ".");
+  std::string text =
+      "Compute capability " + std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+  if (!o.capability_given) text += ", which is assumed without memory.device";
+  if (frameworks::has_tensor_scales(o.products.recipe))
+    return text + (frameworks::has_column_copy(o.products)
+                       ? ": products in 8 bits read a transposed copy of weights, inputs and gradients."
+                       : ": products in 8 bits read both layouts, so there are no transposed copies.");
+  return o.capability_given ? "" : text + ".";
 }
 
 }  // namespace
@@ -130,7 +131,7 @@ void set_products(const model::Architecture& a, const RunSpec& r, const Options&
                              : "; each weight has a quantized copy beside the one in 16 bits, which all "
                                "micro-batches of a step share.") +
                   " Attention, norms, embedding, router and LM head are in 16 bits.");
-  notes.push_back(described_device(o));
+  if (std::string device = described_device(o); !device.empty()) notes.push_back(std::move(device));
 }
 
 }  // namespace trainhost::pytorch

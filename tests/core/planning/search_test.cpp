@@ -1,6 +1,7 @@
 // search_layouts(): fixed keys keep their values, and the settings of every row reproduce its layout.
 #include "core/planning/search_layouts.hpp"
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
@@ -132,6 +133,20 @@ BOOST_AUTO_TEST_CASE(fixed_keys_keep_their_values_in_a_small_search_space) {
   BOOST_REQUIRE(!v.best.empty());
   for (const planning::RankedLayout& row : v.best)
     BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
+}
+
+BOOST_AUTO_TEST_CASE(a_note_names_what_the_closed_form_does_not_know_of_a_framework) {
+  const auto notes_with = [](const Overrides& more, const std::string& words) {
+    const planning::SearchResult v = ask(more, request(8, 32));
+    return std::ranges::count_if(
+        v.notes, [&](const std::string& note) { return note.find(words) != std::string::npos; });
+  };
+  const Overrides framework = {{"plan.framework", "megatron"}};
+  Overrides products = framework;
+  products.push_back({"plan.fp8_recipe", "tensorwise"});
+  BOOST_TEST(notes_with(framework, "trainhost plan --for megatron") == 1);
+  BOOST_TEST(notes_with(framework, "plan.fp8_recipe") == 0);
+  BOOST_TEST(notes_with(products, "search does not know plan.fp8_recipe") == 1);
 }
 
 BOOST_AUTO_TEST_CASE(an_impossible_fixed_key_is_rejected_with_its_reason) {
