@@ -119,7 +119,7 @@ Source open_source(const OpenOptions& o);
 
 /// Throws usage_error if the name of a file says that it is not text: the model would learn the syntax of the
 /// format, or compressed bytes, and nothing would look wrong. `bytes`: the setting that reads it all the
-/// same.
+/// same; "" = none.
 void require_text(const std::filesystem::path& path, const std::string& bytes);
 
 /// Host memory in bytes that open_source() would need, without opening anything; for plans.

@@ -129,7 +129,7 @@ std::vector<records::Part> DocumentEncoder::parts(const records::Record& record)
     throw usage_error(
         "conversations need a chat template, and " +
             (searched_.empty() ? "no folder of a model is given" : "there is none in " + searched_),
-        "set data.chat_template to one of " + built_in_names());
+        "set data.chat_template, or --chat-template, to one of " + built_in_names());
   std::vector<records::Part> joined;
   for (records::Part& p : records::render(record, chat_template(), loss_on_)) {
     if (p.special && !tokenizer_.id_of(p.text)) missing_.insert(p.text), p.special = false;
@@ -180,9 +180,9 @@ void read_record_files(const std::vector<fs::path>& files, const RecordOptions& 
   for (const fs::path& path : files) {
     const InputFile file(path);
     refuse_binary_records(file);
-    const auto reader = records::open_records(reader_of(file), records::format_of(path.filename().string()),
-                                              path.string(), options.keys);
-    records::read_records(*reader, options.on_error, counts, take);
+    const auto reader =
+        records::open_records(reader_of(file), records::format_of(path.filename().string()), path.string());
+    records::read_records(*reader, options.keys, options.on_error, counts, take);
     file.require_unchanged();
   }
   if (counts.read > 0) return;

@@ -299,7 +299,7 @@ void require_text(const fs::path& path, const std::string& bytes) {
   for (const Format& f : kFormats)
     if (extension == f.extension)
       throw usage_error("data file " + in_quotes(path) + " is " + f.name + ", which is not read as text",
-                        std::string(f.hint) + "; " + bytes + " reads its raw bytes");
+                        f.hint + (bytes.empty() ? "" : "; " + bytes + " reads its raw bytes"));
 }
 
 /// Errors about combinations of keys come before any file is opened, so that the first message is the most

@@ -7,19 +7,18 @@
 #include <cassert>
 
 #include "core/base/text.hpp"
-#include "core/records/record_json.hpp"
 
 namespace trainhost::records {
 namespace {
 
 class CsvRecords final : public RecordReader {
  public:
-  CsvRecords(ReadBytes read, char separator, std::string file, RecordKeys keys)
-      : text_(std::move(read)), separator_(separator), file_(std::move(file)), keys_(std::move(keys)) {}
+  CsvRecords(ReadBytes read, char separator, std::string file)
+      : text_(std::move(read)), separator_(separator), file_(std::move(file)) {}
 
   Where where() const override { return {file_, static_cast<std::uint32_t>(line_), 0}; }
 
-  bool next(Record& out) override {
+  bool next(const ParseObject& parse) override {
     if (!has_header_ && !read_header()) return false;
     do {
       if (!read_row()) return false;
@@ -31,9 +30,7 @@ class CsvRecords final : public RecordReader {
     JsonValue object = JsonValue::object();
     for (std::size_t i = 0; i < header_.size(); ++i) object[header_[i]] = fields_[i];
     try {
-      if (object.find(keys_.messages) || object.find("conversations"))
-        throw JsonError(0, "a CSV file cannot have lists of messages; use JSON Lines");
-      out = record_of(object, keys_);
+      parse(object);
     } catch (const JsonError& e) {
       fail(e.what());
     }
@@ -117,7 +114,6 @@ class CsvRecords final : public RecordReader {
   TextStream text_;
   char separator_;
   std::string file_;
-  RecordKeys keys_;
   std::vector<std::string> header_, fields_;
   bool has_header_ = false;
   std::size_t bytes_ = 0;  // of the current row
@@ -126,8 +122,8 @@ class CsvRecords final : public RecordReader {
 
 }  // namespace
 
-std::unique_ptr<RecordReader> open_csv(ReadBytes read, char separator, std::string file, RecordKeys keys) {
-  return std::make_unique<CsvRecords>(std::move(read), separator, std::move(file), std::move(keys));
+std::unique_ptr<RecordReader> open_csv(ReadBytes read, char separator, std::string file) {
+  return std::make_unique<CsvRecords>(std::move(read), separator, std::move(file));
 }
 
 }  // namespace trainhost::records

@@ -7,6 +7,6 @@
 
 namespace trainhost::records {
 
-std::unique_ptr<RecordReader> open_csv(ReadBytes read, char separator, std::string file, RecordKeys keys);
+std::unique_ptr<RecordReader> open_csv(ReadBytes read, char separator, std::string file);
 
 }  // namespace trainhost::records

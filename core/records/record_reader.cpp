@@ -20,19 +20,18 @@ bool is_space(int c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 /// only one record is in memory and a broken one does not hide where the next begins.
 class JsonRecords final : public RecordReader {
  public:
-  JsonRecords(ReadBytes read, std::string file, RecordKeys keys)
-      : text_(std::move(read)), file_(std::move(file)), keys_(std::move(keys)) {}
+  JsonRecords(ReadBytes read, std::string file) : text_(std::move(read)), file_(std::move(file)) {}
 
   Where where() const override { return {file_, static_cast<std::uint32_t>(line_), 0}; }
 
-  bool next(Record& out) override {
+  bool next(const ParseObject& parse) override {
     if (!begun_) begin();
     if (!(is_array_ ? next_element() : next_line())) return false;
     JsonPositions positions(record_, file_);
     try {
       if (record_.size() > kMaxRecordBytes)
         throw JsonError(0, "the record has more than " + format_bytes(kMaxRecordBytes));
-      out = record_of(parse_json(record_), keys_);
+      parse(parse_json(record_));
     } catch (const JsonError& e) {
       Where where = positions.where(std::min<std::uint64_t>(e.at, record_.size()));
       where.line += static_cast<std::uint32_t>(line_ - 1);
@@ -112,7 +111,6 @@ class JsonRecords final : public RecordReader {
 
   TextStream text_;
   std::string file_, record_;
-  RecordKeys keys_;
   std::uint64_t line_ = 1;
   bool begun_ = false, is_array_ = false, after_comma_ = false, closed_ = false;
 };
@@ -142,12 +140,9 @@ RecordFormat format_of(const std::string& file_name) {
   return e == ".csv" ? RecordFormat::kCsv : e == ".tsv" ? RecordFormat::kTsv : RecordFormat::kJson;
 }
 
-std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, std::string file,
-                                           RecordKeys keys) {
-  if (format == RecordFormat::kJson)
-    return std::make_unique<JsonRecords>(std::move(read), std::move(file), std::move(keys));
-  return open_csv(std::move(read), format == RecordFormat::kTsv ? '\t' : ',', std::move(file),
-                  std::move(keys));
+std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, std::string file) {
+  if (format == RecordFormat::kJson) return std::make_unique<JsonRecords>(std::move(read), std::move(file));
+  return open_csv(std::move(read), format == RecordFormat::kTsv ? '\t' : ',', std::move(file));
 }
 
 std::string RecordCounts::message() const {
@@ -157,16 +152,15 @@ std::string RecordCounts::message() const {
   return text;
 }
 
-void read_records(RecordReader& reader, OnError on_error, RecordCounts& counts,
-                  const std::function<void(Record&, const Where&)>& take) {
-  Record record;
+void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, const ParseObject& parse,
+                  const std::function<void(const Where&)>& take) {
   const bool stops = on_error == OnError::kStop;
   for (std::uint64_t after_error = 0; after_error < kSearchedAfterError;) {
     const bool searching = stops && counts.broken > 0;
     after_error += searching;
     try {
-      if (!reader.next(record)) break;
-      if (!searching) take(record, reader.where());
+      if (!reader.next(parse)) break;
+      if (!searching) take(reader.where());
       ++counts.read;
     } catch (const RecordError& e) {
       add_broken(counts, e, reader.where());
@@ -175,8 +169,18 @@ void read_records(RecordReader& reader, OnError on_error, RecordCounts& counts,
   }
   if (!stops || counts.broken == 0) return;
   const bool all = counts.broken < RecordCounts::kListed;
-  throw usage_error((all ? counts.message() : "at least " + counts.message()),
-                    "correct them, or set data.on_error = \"skip\" to leave them out");
+  throw usage_error(
+      (all ? counts.message() : "at least " + counts.message()),
+      "correct them, or leave them out: data.on_error = \"skip\" of a run file, --on-error skip "
+      "of `trainhost eval`");
+}
+
+void read_records(RecordReader& reader, const RecordKeys& keys, OnError on_error, RecordCounts& counts,
+                  const std::function<void(Record&, const Where&)>& take) {
+  Record record;
+  read_objects(
+      reader, on_error, counts, [&](const JsonValue& object) { record = record_of(object, keys); },
+      [&](const Where& where) { take(record, where); });
 }
 
 }  // namespace trainhost::records

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/json_value.hpp"
 #include "core/records/record.hpp"
 #include "core/records/text_stream.hpp"
 
@@ -24,20 +25,22 @@ RecordFormat format_of(const std::string& file_name);
 /// A record, or the text of one, may have at most this many bytes.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{64} << 20;
 
+/// Receives the object of a record; throws JsonError at the value that is wrong.
+using ParseObject = std::function<void(const JsonValue&)>;
+
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
-  /// Reads the next record; false at the end. Throws RecordError with file, line and column of a broken
-  /// record; the next call continues after it.
-  virtual bool next(Record& out) = 0;
+  /// Passes the next record to `parse`; false at the end. Throws RecordError with file, line and column of a
+  /// broken record; the next call continues after it.
+  virtual bool next(const ParseObject& parse) = 0;
   /// The file, and the line in which the last record began, from 1.
   virtual Where where() const = 0;
 };
 
 /// `read` gives the bytes of the file; `file` is its name for messages. A file whose first character is '['
 /// is one JSON array, any other JSON file is JSON Lines, whatever its name.
-std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, std::string file,
-                                           RecordKeys keys);
+std::unique_ptr<RecordReader> open_records(ReadBytes read, RecordFormat format, std::string file);
 
 enum class OnError { kStop, kSkip };
 
@@ -50,11 +53,14 @@ struct RecordCounts {
   std::string message() const;
 };
 
-/// Calls `take` with every record and the line in which it begins. `take` may throw RecordError for a record
-/// that it cannot use, which counts as broken; other errors end the reading. kStop: throws usage_error that
-/// lists the broken records, at most kListed; to find them, up to 100,000 records after the first one are
-/// read, without calling `take`. kSkip: broken records are counted and left out.
-void read_records(RecordReader& reader, OnError on_error, RecordCounts& counts,
+/// Passes every record to `parse`, then calls `take` with the line in which it begins. `take` may throw
+/// RecordError for a record that it cannot use, which counts as broken; other errors end the reading. kStop:
+/// throws usage_error that lists the broken records, at most kListed; to find them, up to 100,000 records
+/// after the first one are read, without calling `take`. kSkip: broken records are counted and left out.
+void read_objects(RecordReader& reader, OnError on_error, RecordCounts& counts, const ParseObject& parse,
+                  const std::function<void(const Where&)>& take);
+/// The same for records to train on.
+void read_records(RecordReader& reader, const RecordKeys& keys, OnError on_error, RecordCounts& counts,
                   const std::function<void(Record&, const Where&)>& take);
 
 }  // namespace trainhost::records

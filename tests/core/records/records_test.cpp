@@ -30,9 +30,9 @@ struct Result {
 Result read(const std::string& text, RecordFormat format = RecordFormat::kJson,
             OnError on_error = OnError::kStop, const RecordKeys& keys = {}, std::size_t piece = SIZE_MAX) {
   Result r;
-  const auto reader = open_records(bytes_of(text, piece), format, "f", keys);
+  const auto reader = open_records(bytes_of(text, piece), format, "f");
   try {
-    read_records(*reader, on_error, r.counts, [&](Record& record, const Where& where) {
+    read_records(*reader, keys, on_error, r.counts, [&](Record& record, const Where& where) {
       r.records.push_back(record), r.lines.push_back(where.line);
     });
   } catch (const Error& e) {
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(csv_has_quoted_fields_with_any_text) {
   check_error("text\n\"a\nb", "f:2: a quoted field is not closed", RecordFormat::kCsv);
   check_error("text\n\"a\" b\nc", "f:2: text after a quoted field", RecordFormat::kCsv);
   check_error("text,text\na,b", "two columns are named 'text'", RecordFormat::kCsv);
-  check_error("messages\na", "a CSV file cannot have lists of messages", RecordFormat::kCsv);
+  check_error("messages\na", "expected a list of messages, which a CSV file cannot have", RecordFormat::kCsv);
   const Result skip = read("text\n\"a\" b\nc\n", RecordFormat::kCsv, OnError::kSkip);
   BOOST_TEST(skip.records.size() == 1u);
 }
