@@ -47,6 +47,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
      {"trainhost/", "core/base/", "core/process/", "core/model/", "core/step/", "core/placement/",
       "core/parallel/", "core/runfile/", "core/data/", "core/records/", "core/tokenizer/", "core/checkpoint/",
       "core/plugin/", "core/planning/"}},
+    {"core/evaluation", {"core/base/", "core/data/", "core/plugin/", "core/records/", "core/tokenizer/"}},
     {"core/verify",
      {"trainhost/", "core/base/", "core/process/", "core/model/", "core/step/", "core/placement/",
       "core/parallel/", "core/runfile/", "core/data/", "core/checkpoint/", "core/plugin/", "core/planning/",

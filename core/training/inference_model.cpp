@@ -61,6 +61,12 @@ DType stored_type(const fs::path& dir, const ModelSpec& m) {
   return DType::kBF16;
 }
 
+/// As many as `rows`, but at least 16, whose logits take up to 64 MiB.
+std::uint32_t rows_of_logits(std::uint32_t rows, std::uint64_t vocab) {
+  const std::uint64_t fit = (std::uint64_t{64} << 20) / (vocab * sizeof(float));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(rows, std::max<std::uint64_t>(16, fit)));
+}
+
 /// The run of a trainer without decoder: no gradients and no optimizer state; its cache has seq_len
 /// positions.
 RunSpec session_run(const plugin::DecodeSpec& d, plugin::Trainer& trainer) {
@@ -97,19 +103,22 @@ InferenceModel::InferenceModel(const InferenceRequest& r, plugin::Registry& regi
     throw usage_error(
         fmt::format("the tokenizer in {} has {} ids and the model only {}: they do not belong together",
                     escaped(dir_.string(), 4096), tokenizer_->vocab(), spec_.vocab));
-  const std::uint64_t wanted = r.context              ? r.context
-                               : settings_.max_length ? settings_.max_length
-                                                      : r.default_context;
+  const bool scores = r.purpose == InferencePurpose::kScore;
+  const std::uint64_t wanted = r.context                         ? r.context
+                               : settings_.max_length && !scores ? settings_.max_length
+                                                                 : r.default_context;
   decode_.context = static_cast<std::uint32_t>(r.context ? wanted : std::min(wanted, spec_.max_positions));
   decode_.sequences = r.sequences;
-  decode_.rows = std::max(r.sequences, std::min(r.rows, decode_.context));
+  decode_.rows =
+      scores ? rows_of_logits(r.rows, spec_.vocab) : std::max(r.sequences, std::min(r.rows, decode_.context));
   choice_ = planning::choose_backend(registry, r.backend, true);
   // Sums of weights and adapters are not values of bf16.
   decode_.weight = merged_ ? DType::kF32 : stored_type(dir_, spec_);
+  logit_rows_ = scores ? decode_.rows : decode_.sequences;
   RunSpec run;
   run.mode = RunMode::kInference, run.seq_len = decode_.context;
   memory_.logits = std::max(planning::plan_host_buffers(spec_, run, 0).staging_bytes,
-                            checked_mul(decode_.sequences, spec_.vocab, sizeof(float)));
+                            checked_mul(logit_rows_, spec_.vocab, sizeof(float)));
   const std::optional<plugin::DecodeMemory> bytes = choice_.trainer->decode_memory(spec_, decode_);
   has_decoder_ = bytes.has_value();
   if (has_decoder_) {
@@ -144,19 +153,21 @@ std::uint64_t InferenceModel::step_bytes() const {
 }
 
 std::span<float> InferenceModel::logits() const {
-  return staging_->as<float>().first(std::uint64_t{decode_.sequences} * spec_.vocab);
+  return staging_->as<float>().first(std::uint64_t{logit_rows_} * spec_.vocab);
 }
 
 void InferenceModel::load() {
   assert(!decoder_);
   const auto free = free_host_bytes();
   if (has_decoder_ && free && memory_.total() > *free)
-    throw Error(Exit::kDoesNotFit,
-                fmt::format("{} needs {}; {} are free, {} short", escaped(dir_.string(), 4096), memory_text(),
-                            format_bytes(*free), format_bytes(memory_.total() - *free)),
-                memory_.decoder.cache > memory_.total() - *free
-                    ? "a shorter context (--context) or fewer sequences need fewer keys and values"
-                    : "the weights alone do not fit into the memory of this machine");
+    throw Error(
+        Exit::kDoesNotFit,
+        fmt::format("{} needs {}; {} are free, {} short", escaped(dir_.string(), 4096), memory_text(),
+                    format_bytes(*free), format_bytes(memory_.total() - *free)),
+        memory_.decoder.cache > memory_.total() - *free
+            ? "a shorter context (--context, of eval --window) or fewer sequences (--batch) need fewer "
+              "keys and values"
+            : "the weights alone do not fit into the memory of this machine");
   staging_ = std::make_unique<planning::HostBlock>(registry_.ledger(), memory_.logits, "host.logits");
   if (has_decoder_) {
     decoder_ = choice_.trainer->create_decoder(spec_, decode_);

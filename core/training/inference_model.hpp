@@ -18,16 +18,21 @@
 
 namespace trainhost::training {
 
+/// kScore: the logits of every row are wanted, and generation_config.json says nothing about the context.
+enum class InferencePurpose { kGenerate, kScore };
+
 struct InferenceRequest {
   std::filesystem::path
       dir;  // a run's output.dir, a model directory in Hugging Face layout, or an adapter of PEFT
   std::filesystem::path adapter;  // an adapter of the model in `dir`, or the run that wrote it; "" = none
   std::string backend = "auto";
-  /// Positions of a sequence; 0: max_length of generation_config.json, else default_context.
+  InferencePurpose purpose = InferencePurpose::kGenerate;
+  /// Positions of a sequence; 0: max_length of generation_config.json (kGenerate), else default_context, and
+  /// at most those that the model is designed for.
   std::uint32_t context = 0;
   std::uint32_t default_context = 1024;  // where neither the request nor the file states one
   std::uint32_t sequences = 1;           // that are processed at the same time
-  std::uint32_t rows = 256;              // tokens of one forward pass, at most
+  std::uint32_t rows = 256;  // tokens of one forward pass, at most; fewer for kScore with a large vocabulary
 };
 
 /// Runs rows through a session, one token at a time: a decoder for trainers that have none. One sequence.
@@ -46,8 +51,9 @@ class SessionDecoder final : public plugin::Decoder {
 /// allocates.
 struct InferenceMemory {
   plugin::DecodeMemory decoder;
-  std::uint64_t logits =
-      0;  // of the host: [sequences, vocab], and pieces of tensors while weights are loaded
+  /// Of the host: [sequences, vocab], of kScore [rows, vocab]; and pieces of tensors while weights are
+  /// loaded.
+  std::uint64_t logits = 0;
   std::uint64_t total() const { return decoder.total() + logits; }
 };
 
@@ -81,7 +87,7 @@ class InferenceModel {
   void load();
   /// After load().
   plugin::Decoder& decoder() { return *decoder_; }
-  /// Space for [sequences, vocab].
+  /// Space for [sequences, vocab]; of kScore [rows, vocab].
   std::span<float> logits() const;
 
  private:
@@ -94,6 +100,7 @@ class InferenceModel {
   planning::Choice choice_;
   plugin::DecodeSpec decode_;
   InferenceMemory memory_;
+  std::uint32_t logit_rows_ = 0;
   bool has_decoder_ = false;
   std::unique_ptr<planning::HostBlock> staging_;
   std::unique_ptr<plugin::Session> session_;  // of a trainer without decoder

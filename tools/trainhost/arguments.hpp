@@ -94,6 +94,20 @@ struct ChatArguments {
   std::uint32_t context = 0, threads = 0;
 };
 
+struct EvalArguments {
+  CommonArguments common;
+  std::string directory, adapter;
+  std::vector<std::string> data;       // files, at least one
+  std::string compare;                 // another model, run or adapter; "" = none
+  std::string details;                 // file; "" = none
+  std::string chat_template, loss_on;  // "" = those of the run
+  std::string on_error = "stop";
+  std::vector<std::string> keys;  // NAME=KEY
+  std::string delimiter = " ", question_format = "{}";
+  std::uint32_t window = 0, stride = 0;  // 0 = by the run or the model; half of the window
+  std::uint32_t batch = 8, threads = 0;
+};
+
 struct MergeArguments {
   CommonArguments common;
   std::string adapter, model, output;
@@ -169,10 +183,11 @@ struct InitArguments {
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
-                 SearchArguments, VerifyArguments, GenerateArguments, ChatArguments, MergeArguments,
-                 DataInfoArguments, DataTokenizeArguments, DataStatsArguments, DataShowArguments,
-                 PluginsListArguments, PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
-                 PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
+                 SearchArguments, VerifyArguments, GenerateArguments, ChatArguments, EvalArguments,
+                 MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
+                 DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
+                 PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
+                 InitArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -187,6 +202,7 @@ Exit run(const SearchArguments& a);
 Exit run(const VerifyArguments& a);
 Exit run(const GenerateArguments& a);
 Exit run(const ChatArguments& a);
+Exit run(const EvalArguments& a);
 Exit run(const MergeArguments& a);
 Exit run(const DataInfoArguments& a);
 Exit run(const DataTokenizeArguments& a);

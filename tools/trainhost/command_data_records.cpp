@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
@@ -11,35 +10,12 @@
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 #include "core/runfile/paths.hpp"
+#include "tools/trainhost/record_keys.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
 namespace {
-
-/// --key NAME=KEY.
-void set_key(const std::string& setting, records::RecordKeys& k) {
-  const std::pair<const char*, std::string*> all[] = {{"text", &k.text},
-                                                      {"prompt", &k.prompt},
-                                                      {"completion", &k.completion},
-                                                      {"instruction", &k.instruction},
-                                                      {"input", &k.input},
-                                                      {"output", &k.output},
-                                                      {"messages", &k.messages},
-                                                      {"role", &k.role},
-                                                      {"content", &k.content}};
-  const std::size_t equals = setting.find('=');
-  const std::string name = setting.substr(0, equals);
-  std::vector<std::string> names;
-  for (const auto& [known, key] : all) {
-    names.push_back(known);
-    if (name != known || equals == setting.npos || equals + 1 == setting.size()) continue;
-    *key = setting.substr(equals + 1);
-    return;
-  }
-  throw usage_error(fmt::format("--key {}: expected NAME=KEY with a NAME of {}{}", escaped(setting, 60),
-                                fmt::join(names, ", "), did_you_mean(name, names)));
-}
 
 data::RecordToolOptions options_of(const DataRecordsArguments& a, records::OnError on_error) {
   data::RecordToolOptions o;
@@ -52,7 +28,7 @@ data::RecordToolOptions options_of(const DataRecordsArguments& a, records::OnErr
   o.records.on_error = on_error;
   o.records.chat_template = a.chat_template;
   if (a.loss_on == "all") o.records.loss_on = records::LossOn::kAll;
-  for (const std::string& k : a.keys) set_key(k, o.records.keys);
+  set_keys(a.keys, named_keys(o.records.keys));
   if (!a.model.empty())
     o.records.model_folders.emplace_back(a.model);
   else if (o.tokenizer != "bytes")

@@ -331,6 +331,57 @@ void add_chat(Parser& p) {
   add_threads(*app, a->threads);
 }
 
+void add_eval(Parser& p) {
+  auto [app, a] = p.add<EvalArguments>(
+      p.root, "eval",
+      "Evaluate a model: perplexity on texts and records, accuracy on questions with choices.",
+      "Examples:\n"
+      "  trainhost eval runs/builtin --data valid.txt\n"
+      "  trainhost eval my-model --data valid.jsonl --compare runs/my-model\n"
+      "  trainhost eval my-model --data arc.jsonl --question-format 'Question: {}\\nAnswer:'\n\n"
+      "A .jsonl, .json, .csv or .tsv file has records as `train` reads them, or questions:\n"
+      "{\"question\": \"2 + 2 =\", \"choices\": [\"3\", \"4\"], \"answer\": 1}. Any other file is one text.");
+  add_common(*app, a->common, kBackend | kPlugins);
+  add_trained_model(*app, a->directory, a->adapter);
+  app->add_option("--data", a->data, "Evaluate on each of these files (required).")
+      ->option_text("FILE...")
+      ->required()
+      ->expected(1, CLI::detail::expected_max_vector_size);
+  add_text(*app, "--compare", a->compare, "DIR",
+           "Evaluate this model, run or adapter too, and print the differences.");
+  app->add_option(
+         "--window", a->window,
+         "Divide what is longer than N tokens into windows [data.seq_len + 1 of a run, else the positions "
+         "of the model, at most 2048].")
+      ->option_text("N")
+      ->check(whole_number(2, 16777216));
+  app->add_option("--stride", a->stride,
+                  "Begin a window every N tokens; a token has at least window - N before it [half of the "
+                  "window].")
+      ->option_text("N")
+      ->check(whole_number(1, 16777216));
+  app->add_option("--loss-on", a->loss_on, "Score these tokens of records [as the run, else completions].")
+      ->option_text("completions|all")
+      ->check(CLI::IsMember({"completions", "all"}));
+  add_text(
+      *app, "--chat-template", a->chat_template, "NAME",
+      "Render conversations with this built-in template; auto = that of the model [as the run, else auto].");
+  add_repeatable(*app, "--key", a->keys, "NAME=KEY",
+                 "Read KEY of a record where NAME is expected, e.g. question=query (repeatable).");
+  add_text(*app, "--question-format", a->question_format, "TEXT",
+           "Put the question in place of {} in this text; \\n is an end of line [{}].");
+  add_text(*app, "--delimiter", a->delimiter, "TEXT", "Put this text between question and choice [a space].");
+  app->add_option("--on-error", a->on_error, "Stop at broken records, or leave them out [stop].")
+      ->option_text("stop|skip")
+      ->check(CLI::IsMember({"stop", "skip"}));
+  add_text(*app, "--details", a->details, "FILE",
+           "Write a line of JSON for each window, document or question to FILE.");
+  app->add_option("--batch", a->batch, "Score N windows, documents or questions at the same time [8].")
+      ->option_text("N")
+      ->check(whole_number(1, 1024));
+  add_threads(*app, a->threads);
+}
+
 void add_merge(Parser& p) {
   auto [app, a] = p.add<MergeArguments>(
       p.root, "merge", "Fold an adapter into the weights of its model.",
@@ -514,6 +565,7 @@ void add_commands(Parser& p) {
   add_verify(p);
   add_generate(p);
   add_chat(p);
+  add_eval(p);
   add_merge(p);
   add_data(p);
   add_plugins(p);

@@ -31,6 +31,7 @@ BOOST_AUTO_TEST_CASE(every_option_of_every_command_is_in_the_document) {
                                                           {"verify"},
                                                           {"generate"},
                                                           {"chat"},
+                                                          {"eval"},
                                                           {"merge"},
                                                           {"data", "info"},
                                                           {"data", "tokenize"},
