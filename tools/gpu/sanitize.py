@@ -5,6 +5,7 @@ import glob
 import os
 import shutil
 
+import variants
 from contracts import golden_cases
 from model import Dims
 from models import MODES, run_keys, write_tokens
@@ -76,8 +77,8 @@ def tensor_cores(c):
 
 
 def with_tool(tool: str):
-    """The step for memcheck or racecheck: two updates of each golden run in each mode, and the kernels of the other
-    precisions."""
+    """The step for memcheck or racecheck: two updates of each golden run in each mode, the kernels of the other
+    precisions, and those of optimizers and adapters."""
     def step(c):
         before = before_program(c, tool)
         cases = {os.path.basename(f): f for f in golden_cases(c.golden)}
@@ -94,4 +95,7 @@ def with_tool(tool: str):
                 before=before,
             )
             judge(c, tool, what, r, 2)
+        runs = variants.kernel_runs(c, 2)
+        for what, keys in runs[2:3] if c.quick else runs:
+            judge(c, tool, what, c.program.train(keys, run_file=variants.run_file(c), before=before), 2)
     return step

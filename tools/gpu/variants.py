@@ -15,8 +15,13 @@ def expected_of(c, name: str) -> dict:
         return json.load(f)
 
 
+def run_file(c) -> str:
+    """All runs train the model of gqa-tied on its tokens."""
+    return os.path.join(c.golden, "gqa-tied", "run.toml")
+
+
 def keys_of(run: dict, steps: int, mode: str) -> dict:
-    """Keys of one run over the model and tokens of gqa-tied, from the settings that a golden run records."""
+    """The settings that a golden run records, as keys of the run file."""
     return {
         "plugin.cuda.mode": mode,
         "train.steps": steps,
@@ -34,9 +39,20 @@ def keys_of(run: dict, steps: int, mode: str) -> dict:
     }
 
 
+def optimizer_keys(c, name: str, mode: str, steps: int) -> dict:
+    return {**keys_of(expected_of(c, "optimizers")[name]["run"], steps, mode), "optimizer.name": name}
+
+
+def adapter_keys(c, name: str, mode: str, steps: int) -> dict:
+    run = expected_of(c, name)["run"]
+    keys = {**keys_of(run, steps, mode), "model.adapter": os.path.abspath(os.path.join(c.golden, "lora")),
+            "train.seed": run.get("seed", 1), "lora.dropout": run.get("lora_dropout", 0)}
+    return {**keys, "lora.base": "nf4", "lora.double_quant": "true"} if name == "qlora" else keys
+
+
 def compare(c, step: str, what: str, keys: dict, expected: list, bound: float):
     """Every loss, and planned and allocated bytes of each memory tier."""
-    r = c.program.train(keys, run_file=os.path.join(c.golden, "gqa-tied", "run.toml"))
+    r = c.program.train(keys, run_file=run_file(c))
     losses = r.losses()
     if r.code != 0 or len(losses) != len(expected):
         c.report.judge(step, what, None, False, f"<= {bound:g}", r.reason(), always=True)
@@ -60,9 +76,8 @@ def cases(c, names: tuple) -> list:
 def optimizers(c):
     expected = expected_of(c, "optimizers")
     for name, mode in cases(c, OPTIMIZERS):
-        run = expected[name]["run"]
-        steps = 2 if c.quick else run["steps"]
-        compare(c, "optimizers", f"{name}, {mode}", {**keys_of(run, steps, mode), "optimizer.name": name},
+        steps = 2 if c.quick else expected[name]["run"]["steps"]
+        compare(c, "optimizers", f"{name}, {mode}", optimizer_keys(c, name, mode, steps),
                 expected[name]["loss"][:steps], BOUND_8BIT if name == "adamw-8bit" else BOUND)
 
 
@@ -70,10 +85,13 @@ def adapters(c):
     """Adapters of peft: without dropout, with dropout, over weights in NF4."""
     for name, mode in cases(c, ADAPTERS):
         expected = expected_of(c, name)
-        run = expected["run"]
-        steps = 2 if c.quick else run["steps"]
-        keys = {**keys_of(run, steps, mode), "model.adapter": os.path.abspath(os.path.join(c.golden, "lora")),
-                "train.seed": run.get("seed", 1), "lora.dropout": run.get("lora_dropout", 0)}
-        if name == "qlora":
-            keys.update({"lora.base": "nf4", "lora.double_quant": "true"})
-        compare(c, "adapters", f"{name}, {mode}", keys, expected["loss"][:steps], BOUND)
+        steps = 2 if c.quick else expected["run"]["steps"]
+        compare(c, "adapters", f"{name}, {mode}", adapter_keys(c, name, mode, steps), expected["loss"][:steps], BOUND)
+
+
+def kernel_runs(c, steps: int) -> list:
+    """(what, keys) of runs that use every kernel of the optimizers and adapters, in f32 and bf16."""
+    runs = [(f"{name}, {precision}", {**optimizer_keys(c, name, "resident", steps), "train.precision": precision})
+            for name in OPTIMIZERS for precision in ("fp32", "bf16")]
+    return runs + [(f"{name}, bf16", {**adapter_keys(c, name, "resident", steps), "train.precision": "bf16"})
+                   for name in ADAPTERS[1:]]
