@@ -249,11 +249,13 @@ Tensor Decoder::run(const LinearWeights& w, const Tensor& x) {
 
 Tensor Decoder::base_product(const LinearWeights& w, const Tensor& x) {
   return module(w.module, x, [&](const Tensor& in) {
+    if (w.quantized) return linear_4bit(t_, in, *w.quantized);
     return gpt2_ ? conv1d(t_, in, w.weight, w.bias) : linear(t_, in, w.weight, w.bias);
   });
 }
 
 Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
+  if (w.quantized) return adapted_4bit(w, x);
   // lora.Linear.forward() of peft: result + lora_B(lora_A(dropout(x))) * scaling, with x in the type of the
   // adapter.
   Tensor result = base_product(w, x);
@@ -279,6 +281,21 @@ Tensor Decoder::adapted(const LinearWeights& w, const Tensor& x) {
   result = add(t_, result, change);
   change.reset();
   return to(t_, result, type);
+}
+
+Tensor Decoder::adapted_4bit(const LinearWeights& w, const Tensor& x) {
+  // lora.Linear4bit.forward() of peft: x is cast to the type of the adapter and the change to that of the
+  // result, unless autocast does so for each product.
+  Tensor result = base_product(w, x);
+  result = clone(t_, result);
+  const Tensor wide = t_.autocast_on ? x : to(t_, x, w.lora_a->type);
+  Tensor small = dropout(t_, wide, s_.lora_dropout);
+  small = linear(t_, small, w.lora_a);
+  Tensor change = linear(t_, small, w.lora_b);
+  small.reset();
+  change = mul_number(t_, change);
+  if (!t_.autocast_on) change = to(t_, change, result->type);
+  return add(t_, result, change);
 }
 
 Tensor Decoder::rotated(const Tensor& x, const Rotary& r) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/frameworks/attention.hpp"
+#include "core/frameworks/nf4.hpp"
 #include "core/frameworks/step_model.hpp"
 #include "core/frameworks/training_step.hpp"
 
@@ -27,7 +28,8 @@ struct AdapterModules {
 struct LinearWeights {
   const char* module = "";
   AdapterModules adapter;
-  Tensor weight, bias;
+  Tensor weight, bias;                 // quantized: the packed tensor of `quantized`
+  std::optional<Nf4Weight> quantized;  // by bitsandbytes
   Tensor lora_a, lora_b;
   std::int32_t unit_a = 0, unit_b = 0;  // of FSDP1
 };
@@ -61,6 +63,8 @@ class Decoder : public StepModel {
   /// unit: of FSDP2; without one, the layer that Tape::layer names.
   Tensor weight(const Shape& shape, const char* module, bool base = true,
                 std::optional<std::int32_t> unit = {});
+  /// Of products with quantized weights (bnb_4bit_compute_dtype), in which the model was loaded.
+  Element computed_type() const;
   AdapterModules names_of_adapter(const char* module);
   LinearWeights linear_weights(const char* module, std::int64_t inputs, std::int64_t outputs, bool bias,
                                bool adapter);
@@ -92,6 +96,7 @@ class Decoder : public StepModel {
   Tensor run(const LinearWeights& w, const Tensor& x);
   Tensor base_product(const LinearWeights& w, const Tensor& x);
   Tensor adapted(const LinearWeights& w, const Tensor& x);
+  Tensor adapted_4bit(const LinearWeights& w, const Tensor& x);
   AttentionOutputs attended(const Tensor& x, const LayerWeights& w, const Context& context);
   AttentionOutputs attention(const Tensor& x, const LayerWeights& w, const Context& context);
   Tensor rotated(const Tensor& x, const Rotary& rotary);

@@ -51,7 +51,9 @@ Decoder::Decoder(Tape& tape, const model::Architecture& architecture, const Step
   if (!gpt2_)
     for (int i = 0; i < (two_rotaries() ? 4 : 2); ++i)
       buffer({layers_.front().head_dim / 2}, rotary_type(), "rotary_emb", "inverse frequencies");
-  if (gemma_) buffer({}, s_.weights, "embed_tokens", "scale");
+  // name2qmap of bitsandbytes, of which each weight has a copy.
+  if (s_.nf4 && s_.double_quantized) buffer({256}, Element::kF32, "", "table of the NF4 scales");
+  if (gemma_) buffer({}, s_.nf4 ? computed_type() : s_.weights, "embed_tokens", "scale");
   ids_ = t_.new_storage({batch_, sequence_}, Element::kI64, Purpose::kBuffers, "", "token ids");
 }
 
@@ -82,6 +84,8 @@ Tensor Decoder::weight(const Shape& shape, const char* module, bool base, std::o
   return w;
 }
 
+Element Decoder::computed_type() const { return s_.autocast ? s_.autocast_type : s_.weights; }
+
 AdapterModules Decoder::names_of_adapter(const char* module) {
   const auto keep = [&](const char* part) {
     return adapter_names_.insert(std::string(module) + part).first->c_str();
@@ -93,9 +97,16 @@ LinearWeights Decoder::linear_weights(const char* module, std::int64_t inputs, s
                                       bool bias, bool adapter) {
   LinearWeights w;
   w.module = module;
-  // Conv1D of GPT-2 stores [inputs, outputs].
-  w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
-  if (bias) w.bias = weight({outputs}, module);
+  if (s_.nf4) {
+    // Linear4bit casts its bias to the type in which it computes, for good, in its first call.
+    w.quantized = bitsandbytes_weight(t_, {outputs, inputs}, computed_type(), module, s_.double_quantized);
+    w.weight = w.quantized->parts.front();
+    if (bias) w.bias = t_.parameter({outputs}, computed_type(), module, false);
+  } else {
+    // Conv1D of GPT-2 stores [inputs, outputs].
+    w.weight = weight(gpt2_ ? Shape{inputs, outputs} : Shape{outputs, inputs}, module);
+    if (bias) w.bias = weight({outputs}, module);
+  }
   if (adapter && s_.lora_rank) {
     // A: [r, inputs], B: [outputs, r].
     w.adapter = names_of_adapter(module);

@@ -108,4 +108,43 @@ Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w) {
                  shape.made_contiguous(), x->type);
 }
 
+Tensor linear_4bit(Tape& t, const Tensor& x, const Nf4Weight& w) {
+  const Tensor cast = to(t, x, w.type);
+  const bool doubled = w.parts.size() > 3;
+  const Shape scales = w.parts[1]->shape;
+  Shape shape = x->shape;
+  shape.size[shape.dims - 1] = w.shape[0];
+  Tensor out;
+  {
+    // _dequant_linear_fallback(). Products of at most 1,536 rows may take a fused kernel, which depends on
+    // the GPU and dequantizes nothing.
+    Tensor quotients, sums;
+    if (doubled) {
+      quotients = t.make(scales, Element::kF32, "scales without their mean");
+      sums = t.make(scales, Element::kF32, "scales");
+    }
+    const Tensor weight = t.make(w.shape, w.type, "dequantized weight");
+    out = t.make(shape.made_contiguous(), w.type, "output");
+  }
+  // The weight is an attribute of the node, not a saved tensor: a checkpointed region does not wait for it.
+  out =
+      t.apply_view({"output",
+                    std::span(&cast, 1),
+                    {},
+                    false,
+                    [x_shape = x->shape, w_shape = w.shape, type = w.type, scales, doubled](BackwardCall& c) {
+                      Tensor weight;
+                      {
+                        Tensor sums;
+                        if (doubled) sums = c.tape.make(scales, Element::kF32, "scales");
+                        weight = c.tape.make(w_shape, type, "dequantized weight");
+                      }
+                      const auto rows = static_cast<std::int64_t>(x_shape.count()) / x_shape[-1];
+                      const Tensor g = reshaped_gradient(c.tape, c.grads[0], {rows, w_shape[0]});
+                      c.results[0] = c.tape.make(x_shape.made_contiguous(), g->type, "gradient of the input");
+                    }},
+                   out, out->shape);
+  return to(t, out, x->type);
+}
+
 }  // namespace trainhost::frameworks

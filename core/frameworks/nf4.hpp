@@ -1,5 +1,6 @@
 // Frozen weights in NF4 as torchao (NF4Tensor) and bitsandbytes (Params4bit) keep them: what is stored, and
-// what a product with one allocates. Describes torchao 0.18 and bitsandbytes 0.42.
+// what a product with one allocates. Describes torchao 0.18, and bitsandbytes 0.42 and 0.50. FP4 of
+// bitsandbytes has the same tensors.
 #pragma once
 #include <vector>
 
@@ -23,8 +24,12 @@ Tensor nf4_linear(Tape& t, const Tensor& x, const Nf4Weight& w, bool compiled);
 /// doubled: the scales have 8 bits, with f32 scales per 256 of them.
 Nf4Weight bitsandbytes_weight(Tape& t, const Shape& shape, Element type, const char* module, bool doubled);
 
-/// MatMul4Bit: one kernel dequantizes the weight in each pass; autograd keeps the input, although its
-/// gradient does not need it.
+/// MatMul4Bit of bitsandbytes 0.42: one kernel dequantizes the weight in each pass; autograd keeps the input,
+/// although its gradient does not need it.
 Tensor bitsandbytes_linear(Tape& t, const Tensor& x, const Nf4Weight& w);
+
+/// Linear4bit of bitsandbytes 0.50: computes in the type of `w` and returns the type of `x`. Nothing is
+/// saved.
+Tensor linear_4bit(Tape& t, const Tensor& x, const Nf4Weight& w);
 
 }  // namespace trainhost::frameworks

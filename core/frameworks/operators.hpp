@@ -15,6 +15,7 @@ Tensor view(Tape& t, const Tensor& x, const Shape& sizes);
 /// A view where the strides allow it, else a copy.
 Tensor reshape(Tape& t, const Tensor& x, const Shape& sizes);
 Tensor contiguous(Tape& t, const Tensor& x);
+Tensor clone(Tape& t, const Tensor& x);
 Tensor transpose(Tape& t, const Tensor& x, int a, int b);
 Tensor unsqueeze(Tape& t, const Tensor& x, int dim);
 Tensor expand(Tape& t, const Tensor& x, int dim, std::int64_t n);

@@ -57,6 +57,10 @@ Tensor contiguous(Tape& t, const Tensor& x) {
   return t.apply({"copy", std::span(&x, 1), {}, false, passes_on()}, x->shape.made_contiguous(), x->type);
 }
 
+Tensor clone(Tape& t, const Tensor& x) {
+  return t.apply({"copy", std::span(&x, 1), {}, false, passes_on()}, elementwise(x->shape), x->type);
+}
+
 Tensor reshape(Tape& t, const Tensor& x, const Shape& sizes) {
   // at::reshape(): view() where it exists, otherwise clone() and _unsafe_view(). The copy belongs to the view
   // alone, x is not kept by it.

@@ -2,6 +2,8 @@
 // one per parameter, `fused` none, `for-loop` those of one parameter at a time.
 #include "core/frameworks/optimizer_step.hpp"
 
+#include <utility>
+
 namespace trainhost::frameworks {
 
 void OptimizerStep::run() {
@@ -14,8 +16,8 @@ void OptimizerStep::run() {
 }
 
 void OptimizerStep::run(std::span<const Tensor> parameters) {
-  if (s_.optimizer == Optimizer::kAdamW8bit) {
-    run_8bit(parameters);
+  if (s_.optimizer == Optimizer::kAdamW8bit || s_.paged_optimizer) {
+    run_8bit_or_paged(parameters);
     return;
   }
   const bool adam = s_.optimizer == Optimizer::kAdamW;
@@ -49,8 +51,11 @@ void OptimizerStep::run(std::span<const Tensor> parameters) {
   for (const Tensor& p : parameters) p->grad.reset();
 }
 
-void OptimizerStep::run_8bit(std::span<const Tensor> parameters) {
+void OptimizerStep::run_8bit_or_paged(std::span<const Tensor> parameters) {
   constexpr std::uint64_t kSmall = 4096, kPaged = 100'000, kBlock = 256;
+  constexpr std::int64_t kTable = 256;
+  const bool rounds = s_.optimizer == Optimizer::kAdamW8bit;
+  const bool bitsandbytes = s_.paged_optimizer || s_.modules == ModelSource::kTransformers;
   for (const Tensor& p : parameters) {
     if (!p->grad || !updated_.insert(p.get()).second) continue;
     const std::uint64_t n = p->shape.count();
@@ -58,17 +63,23 @@ void OptimizerStep::run_8bit(std::span<const Tensor> parameters) {
     const auto state = [&](Element type, const Shape& shape, const char* name) {
       state_.push_back(moment(p, type, shape, Purpose::kOptimizerState, name));
     };
+    const bool paged = s_.paged_optimizer && n >= kPaged;
+    // name2qmap: tables of the values of one byte, for each of the two moments.
+    if (bitsandbytes && rounds && n >= kSmall && !std::exchange(has_tables_, true))
+      for (int i = 0; i < 2; ++i)
+        state_.push_back(
+            t_.new_storage({kTable}, Element::kF32, Purpose::kOptimizerState, "", "table of the moments"));
     for (int i = 0; i < 2; ++i) {
-      if (n < kSmall) {
-        state(s_.paged_optimizer ? Element::kF32 : p->type, p->shape, "moment");
+      if (!rounds || n < kSmall) {
+        if (!paged) state(bitsandbytes ? Element::kF32 : p->type, p->shape, "moment");
         continue;
       }
-      if (!s_.paged_optimizer || n < kPaged) state(Element::kByte, p->shape, "moment of one byte");
+      if (!paged) state(Element::kByte, p->shape, "moment of one byte");
       state(Element::kF32, {blocks}, "scales of the moment");
     }
   }
   for (const Tensor& p : parameters)
-    if (p->grad && !s_.paged_optimizer && p->shape.count() >= kSmall) run_compiled_8bit(p);
+    if (p->grad && !bitsandbytes && p->shape.count() >= kSmall) run_compiled_8bit(p);
   for (const Tensor& p : parameters) p->grad.reset();
 }
 

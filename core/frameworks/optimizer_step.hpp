@@ -24,10 +24,10 @@ class OptimizerStep {
 
  private:
   void run(std::span<const Tensor> parameters);
-  /// AdamW8bit of torchao, or PagedAdamW8bit of bitsandbytes: moments of one byte with a scale per 256
-  /// elements; those of fewer than 4,096 elements are not rounded. Paged moments, of 100,000 elements or
-  /// more, are memory of the driver, which moves them to the host.
-  void run_8bit(std::span<const Tensor> parameters);
+  /// AdamW8bit of torchao, or AdamW8bit, PagedAdamW8bit and PagedAdamW of bitsandbytes: moments of one byte
+  /// with a scale per 256 elements; those of fewer than 4,096 elements are not rounded. Paged moments, of
+  /// 100,000 elements or more, are memory of the driver, which moves them to the host.
+  void run_8bit_or_paged(std::span<const Tensor> parameters);
   /// The compiled step of torchao for one parameter: one kernel.
   void run_compiled_8bit(const Tensor& p);
   Tensor moment(const Tensor& p, Element type, const Shape& shape, Purpose purpose, const char* tensor);
@@ -37,6 +37,7 @@ class OptimizerStep {
   const StepSettings& s_;
   const std::vector<Tensor>& trained_;
   std::vector<Tensor> state_;
+  bool has_tables_ = false;                                // of 8-bit moments of bitsandbytes
   std::set<const TensorBody*> updated_;                    // that have their state
   std::set<std::pair<std::int64_t, std::int64_t>> tuned_;  // sizes that the compiled step was tuned for
 };

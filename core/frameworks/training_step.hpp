@@ -88,16 +88,16 @@ struct StepSettings {
   std::uint32_t steps = 2;     // the first allocates the optimizer state; all others are like the second
   bool copies_step = true;     // the second step is a copy of the events of the first where both are the same
   bool repeats_layers = true;  // the events of equal layers are copies where each layer has the same
-  // torchtune, and nf4 also litgpt.
+  // torchtune, and nf4 also litgpt and transformers.
   LossKind loss = LossKind::kPlain;
   bool update_in_backward = false;  // each parameter is updated when its gradient is complete
-  bool nf4 = false;                 // frozen linear layers are in NF4: of torchao, in litgpt of bitsandbytes
-  bool double_quantized = false;    // the scales of bitsandbytes' NF4 have 8 bits
-  bool packed = false;              // positions are given, because a row holds several sequences
+  bool nf4 = false;  // frozen linear layers are in NF4: in torchtune of torchao, else of bitsandbytes
+  bool double_quantized = false;  // the scales of bitsandbytes' NF4 have 8 bits
+  bool packed = false;            // positions are given, because a row holds several sequences
   bool offload_inputs = false;  // the inputs of checkpointed layers are in host memory until they are needed
   /// torch 2.5: the first call of a compiled 8-bit step clones what it changes.
   bool tunes_with_clones = false;
-  bool paged_optimizer = false;  // 8-bit moments of large parameters are not allocated by PyTorch
+  bool paged_optimizer = false;  // moments of large parameters are not allocated by PyTorch (bitsandbytes)
   std::uint32_t positions = 0;   // that the table of angles has; 0: `sequence`
   MegatronPolicy megatron;
   TapeOptions machine;

@@ -9,7 +9,7 @@ import random
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt2", "phi3", "mixtral")
 PRECISIONS = ("fp32", "autocast", "bf16")        # autocast: f32 weights, bf16 regions; bf16: everything is bf16
-OPTIMIZERS = ("adamw-foreach", "adamw-fused", "sgd")
+OPTIMIZERS = ("adamw-foreach", "adamw-fused", "sgd")  # offload and quantized weights have others
 # What LoRA is added to. `all`: every linear layer but the head, as peft's "all-linear".
 TARGETS = ("qv", "all")
 
@@ -47,6 +47,7 @@ class Case:
     zero: dict | None = None   # zero.py
     tune: dict | None = None   # tune.py; None: not torchtune
     litgpt: dict | None = None # lit.py; None: not litgpt
+    quantized: dict | None = None  # quantized.py; None: no quantized weights
 
     @staticmethod
     def from_json(record: dict):
@@ -399,3 +400,27 @@ def draw_litgpt_full(seed: int, number: int) -> Case:
         case, checkpoint=True,
         fsdp={"world": r.randint(2, 8), "param": gathered, "reduce": gathered, "output": "", "reshard": True, "sync": "last",
               "flat": {"orig": True, "backward": "pre", "forward": False}})
+
+
+QUANTIZED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
+# (precision in which the model is loaded and its products compute, prepared by peft, autocast)
+QUANTIZED_TYPES = (("bf16", True, True), ("bf16", False, True), ("bf16", True, True), ("fp32", True, False), ("bf16", False, False))
+
+
+def draw_quantized(seed: int, number: int) -> Case:
+    """Case `number` of a seed with adapters over 4-bit weights of bitsandbytes. Half of the cases have few tokens, so that
+    weights set their peaks, not logits. Every second case from 42 on has AdamW of bitsandbytes in 8 bits."""
+    r = random.Random(f"quantized/{seed}/{number}")
+    family = QUANTIZED_FAMILIES[number % len(QUANTIZED_FAMILIES)]
+    turn = number // len(QUANTIZED_FAMILIES)
+    base = draw(f"{seed}/quantized", number // len(QUANTIZED_FAMILIES) * 9 + FAMILIES.index(family))
+    precision, prepared, autocast = QUANTIZED_TYPES[(turn + number) % len(QUANTIZED_TYPES)]
+    few = (turn + number) % 2 == 1
+    optimizer = "adamw-8bit" if number >= 42 and number % 2 else OPTIMIZERS[(turn + number) % 3]
+    return dataclasses.replace(
+        base, precision=precision, attention="eager" if family == "gemma2" or number % 3 == 0 else "sdpa",
+        checkpoint=r.random() < 0.6, optimizer=optimizer, lora=r.choice([4, 8, 16, 32]),
+        lora_targets=TARGETS[number // 2 % 2], lora_dropout=r.choice([0.0, 0.05]), batch=1 if few else base.batch,
+        sequence=between(r, 4, max(8, base.hidden // 16)) if few else base.sequence,
+        vocab=between(r, 500, 4000) if few else base.vocab,
+        quantized={"type": r.choice(["nf4", "nf4", "fp4"]), "double": r.random() < 0.6, "prepared": prepared, "autocast": autocast})

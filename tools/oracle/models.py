@@ -5,6 +5,7 @@ from unittest import mock
 import torch
 import transformers
 
+import quantized
 from cases import Case
 
 DTYPES = {"fp32": torch.float32, "autocast": torch.float32, "bf16": torch.bfloat16}
@@ -63,6 +64,8 @@ def build(c: Case) -> torch.nn.Module:
     if c.experts:
         config._experts_implementation = "grouped_mm"  # the default on a GPU; the loop over experts depends on values
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[c.precision])
+    if c.quantized:
+        model = quantized.prepared(quantized.replaced(model, c), c)
     if c.checkpoint:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if c.lora:

@@ -13,6 +13,7 @@ import fsdp
 import lit
 import models
 import offload
+import quantized
 import saved
 import titan
 import tune
@@ -27,6 +28,8 @@ def optimizer_of(c: Case, model):
     trained = zero.groups_of(c, model) if c.zero else [p for p in model.parameters() if p.requires_grad]
     if c.optimizer == "adamw-cpu":
         return offload.cpu_adam(trained)
+    if c.optimizer == "adamw-8bit":
+        return quantized.adamw_8bit(trained)
     if c.optimizer == "sgd":
         make = lambda parameters: torch.optim.SGD(parameters, lr=1e-3, foreach=True)
     else:
@@ -39,7 +42,7 @@ def optimizer_of(c: Case, model):
 
 def mixed(c: Case):
     """The context of the forward pass; that of litgpt does not hold its loss."""
-    if c.precision == "autocast" and c.litgpt is None:
+    if (c.precision == "autocast" and c.litgpt is None) or (c.quantized and c.quantized["autocast"]):
         return torch.autocast("cpu", dtype=torch.bfloat16)
     return contextlib.nullcontext()
 
@@ -76,7 +79,7 @@ def step(c: Case, model, optimizer, inputs, tracker, name: str, record):
 def measure(c: Case, kernels: str, real: bool) -> dict:
     """The record of a case. `real`: with values, so only for small cases and the kernels of the cpu."""
     mode = contextlib.nullcontext() if real else FakeTensorMode()
-    with differences.removed(kernels, real), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
+    with differences.removed(kernels, real), quantized.as_on_cuda(c), (zero if c.zero else fsdp).ranks(c) as mesh, mode:
         called = model = tune.build(c) if c.tune else lit.build(c) if c.litgpt is not None else titan.build(c, mesh) if fsdp.is_titan(c) \
             else models.build(c)
         inputs = torch.zeros(c.batch, c.sequence, dtype=torch.long)
@@ -88,6 +91,8 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
             if c.tune:
                 called.positions = torch.zeros_like(inputs)
                 given.append(called.positions)
+        if c.quantized:
+            given += quantized.tensors_of(model, c)
         if flat.is_flat(c) and c.litgpt is not None:
             called.model = model = lit.prepared(model, c)
         elif c.fsdp and c.litgpt is not None:
@@ -134,5 +139,6 @@ def measure(c: Case, kernels: str, real: bool) -> dict:
 def versions() -> dict:
     import peft
 
-    known = {"torch": torch, "transformers": transformers, "peft": peft, "deepspeed": sys.modules.get("deepspeed")}
+    known = {"torch": torch, "transformers": transformers, "peft": peft, "deepspeed": sys.modules.get("deepspeed"),
+             "bitsandbytes": sys.modules.get("bitsandbytes")}
     return {name: module.__version__ for name, module in known.items() if module}

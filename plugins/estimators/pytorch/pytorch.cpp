@@ -175,9 +175,8 @@ pytorch::Options options_of(const th_host* host) {
     o.loss = loss == "plain"     ? frameworks::LossKind::kPlain
              : loss == "chunked" ? frameworks::LossKind::kChunkedLogits
                                  : frameworks::LossKind::kChunkedHead;
-  } else if (o.update_in_backward || o.paged_optimizer) {
-    throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_" +
-                      std::string(o.paged_optimizer ? "paged" : "in_backward") + " of " + framework +
+  } else if (o.update_in_backward) {
+    throw usage_error("the estimator 'pytorch' does not describe plan.optimizer_in_backward of " + framework +
                       ": it is replayed for torchtune only");
   }
   if (loss == "chunked" && !tune)

@@ -227,7 +227,7 @@ void require_sizes(const model::Architecture& a, const RunSpec& run) {
 /// buffer.
 std::uint64_t more_of_the_8bit_step(const Replay& r) {
   if (r.settings.optimizer != Optimizer::kAdamW8bit || r.settings.paged_optimizer ||
-      r.settings.tunes_with_clones)
+      r.settings.tunes_with_clones || r.settings.modules != frameworks::ModelSource::kTorchtune)
     return 0;
   constexpr std::uint64_t kBytesPerElement = 12, kBuffer = 256'000'000;
   std::uint64_t largest = 0;
@@ -306,6 +306,8 @@ void add_host_entries(Builder& b, const Replay& r) {
 /// "an eager step (transformers 5.23, peft 0.21, torch 2.15, no fused or compiled kernels)"
 std::string described_software(const Replay& r, const Options& options) {
   const char* software = "transformers 5.23, peft 0.21, torch 2.15";
+  if (options.framework == Framework::kPlain && r.settings.nf4)
+    software = "transformers 5.24, peft 0.21, bitsandbytes 0.50, torch 2.15";
   if (options.framework == Framework::kTorchtitan) {
     constexpr const char* kVersions[] = {"torchtitan 0.0, torch of December 2024",
                                          "torchtitan 0.1, torch 2.8", "torchtitan 0.2, torch 2.15"};

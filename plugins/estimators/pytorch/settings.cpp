@@ -116,9 +116,21 @@ void set_recompute(const RunSpec& r, const Options& o, frameworks::StepSettings&
   }
 }
 
+/// Whether AdamW of bitsandbytes, in 8 bits or paged, is replayed. Of a whole model the Trainer keeps the
+/// moments of the embedding in f32, which was not compared.
+bool has_bitsandbytes_adamw(const RunSpec& r, const Options& o) {
+  return adapts(r) && o.framework == Framework::kPlain && !r.parallel.zero &&
+         (r.optimizer == Optimizer::kAdamW || r.optimizer == Optimizer::kAdamW8bit);
+}
+
 void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings& s) {
   // Temporaries of a step are the peak of many runs, so an optimizer whose kernels are not known is not
   // replayed.
+  s.paged_optimizer = o.paged_optimizer;
+  if (has_bitsandbytes_adamw(r, o) && r.optimizer == Optimizer::kAdamW8bit) {
+    s.optimizer = r.optimizer;
+    return;
+  }
   if (r.optimizer != Optimizer::kAdamW && r.optimizer != Optimizer::kSgd &&
       r.optimizer != Optimizer::kSgdMomentum)
     reject("optimizer.name = \"" + std::string(name(r.optimizer)) + "\"", "its temporaries are not replayed",
@@ -130,10 +142,7 @@ void set_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettings&
 
 void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (r.mode == RunMode::kInference) reject("inference", "it replays a training step");
-  const bool torchtune = o.framework == Framework::kTorchtune, litgpt = o.framework == Framework::kLitgpt;
-  if (r.mode == RunMode::kQlora && !torchtune && !litgpt)
-    reject("quantized base weights", "the kernels of bitsandbytes are not replayed",
-           "set lora.base to \"bf16\"");
+  const bool torchtune = o.framework == Framework::kTorchtune;
   // One sentence per run: the first setting that is not described is reported.
   const Parallelism& p = r.parallel;
   const bool titan = o.framework == Framework::kTorchtitan, megatron = o.framework == Framework::kMegatron;
@@ -150,6 +159,9 @@ void reject_other_kinds(const RunSpec& r, const Options& o) {
   if (p.zero && o.framework == Framework::kPlain && !o.by_accelerate)
     reject("parallel.zero = " + std::to_string(p.zero),
            "a plain PyTorch run shards nothing; FSDP2 is the framework fsdp2");
+  if (o.paged_optimizer && !torchtune && !has_bitsandbytes_adamw(r, o))
+    reject("plan.optimizer_paged of this run", "it is replayed for torchtune, and for AdamW of adapters",
+           "leave it out");
   if (r.memory.dora) reject("lora.dora", "the operators of DoRA are not replayed");
   if (r.memory.cross_entropy == CrossEntropy::kInPlace && !megatron)
     reject("plan.cross_entropy = \"in-place\"", "transformers materialises logits and gradient");
@@ -227,12 +239,13 @@ frameworks::StepSettings step_settings(const model::Architecture& a, const RunSp
     set_torchtune(a, r, o, s, notes);
     return s;
   }
-  // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
-  if (o.framework != Framework::kDeepSpeed) {
-    set_types(r, o, s, notes);
-    require_types_of_parameters(r, o, s, notes);
-  }
   set_recompute(r, o, s);
+  // DeepSpeed too has rules of its own for types: the engine casts the model and updates f32 weights.
+  if (r.mode == RunMode::kQlora)
+    set_quantized(a, r, o, s, notes);
+  else if (o.framework != Framework::kDeepSpeed)
+    set_types(r, o, s, notes);
+  if (o.framework != Framework::kDeepSpeed) require_types_of_parameters(r, o, s, notes);
   set_optimizer(r, o, s);
   if (o.framework == Framework::kDeepSpeed)
     set_deepspeed(a, r, o, s, notes);

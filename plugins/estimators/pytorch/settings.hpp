@@ -84,6 +84,10 @@ void set_torchtune(const model::Architecture& architecture, const RunSpec& run, 
 void set_litgpt(const model::Architecture& architecture, const RunSpec& run,
                 frameworks::StepSettings& settings, std::vector<std::string>& notes);
 
+/// Types of QLoRA of transformers. Throws usage_error.
+void set_quantized(const model::Architecture& architecture, const RunSpec& run, const Options& options,
+                   frameworks::StepSettings& settings, std::vector<std::string>& notes);
+
 /// Megatron-LM. Throws usage_error.
 void set_megatron(const model::Architecture& architecture, const RunSpec& run, const Options& options,
                   frameworks::StepSettings& settings, std::vector<std::string>& notes);

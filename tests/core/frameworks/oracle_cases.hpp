@@ -13,7 +13,7 @@ namespace trainhost::test {
 
 /// folder: "" for cases of one device, "fsdp" for those of FSDP2, "torchtitan", "torchtitan-2024",
 /// "torchtune", "litgpt", "litgpt-full", "litgpt-wide", "deepspeed", "deepspeed3", "deepspeed-lora",
-/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora".
+/// "deepspeed3-lora", "deepspeed-offload", "fsdp1", "fsdp1-lora", "quantized".
 inline std::vector<nlohmann::json> oracle_records(const std::string& folder = {}) {
   std::vector<nlohmann::json> records;
   const std::filesystem::path root = TRAINHOST_SOURCE_DIR "/tests/golden/oracle";
@@ -79,7 +79,9 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
   s.autocast = c.at("precision") == "autocast";
   s.attention = c.at("attention") == "eager" ? AttentionKernel::kEager : AttentionKernel::kSdpa;
   s.checkpoint = c.at("checkpoint");
-  s.optimizer = c.at("optimizer") == "sgd" ? Optimizer::kSgd : Optimizer::kAdamW;
+  s.optimizer = c.at("optimizer") == "sgd"          ? Optimizer::kSgd
+                : c.at("optimizer") == "adamw-8bit" ? Optimizer::kAdamW8bit
+                                                    : Optimizer::kAdamW;
   s.loop = c.at("optimizer") == "adamw-fused" ? OptimizerLoop::kFused : OptimizerLoop::kForeach;
   s.lora_rank = c.at("lora");
   std::string targets = c.at("lora_targets");
@@ -171,6 +173,13 @@ inline frameworks::StepSettings settings_of(const nlohmann::json& c) {
     s.lora_targets = targets.ends_with("+mlp") ? kLoraGate | kLoraUp | kLoraDown : 0u;
     for (const char target : targets.substr(0, targets.find('+')))
       s.lora_targets |= target == 'q' ? kLoraQ : target == 'k' ? kLoraK : target == 'v' ? kLoraV : kLoraO;
+  }
+  if (c.contains("quantized")) {
+    const nlohmann::json& q = c.at("quantized");
+    s.nf4 = true;
+    s.double_quantized = q.at("double");
+    s.autocast = q.at("autocast");
+    if (q.at("prepared")) s.weights = Element::kF32;
   }
   // The oracle runs fake tensors on the CPU, and does not see inside kernels.
   s.machine = {.subclass_gradients = true, .kernel_temporaries = false, .counters_on_device = true};

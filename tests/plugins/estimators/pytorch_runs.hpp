@@ -24,10 +24,17 @@ inline RunSpec run_of(const nlohmann::json& c) {
   if (precision == "autocast") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   if (precision == "bf16" && !adapts) r.weight = r.compute = DType::kBF16;
   if (adapts) r.memory.frozen = precision == "bf16" ? DType::kBF16 : DType::kF32;
+  if (c.contains("quantized")) {
+    const nlohmann::json& q = c.at("quantized");
+    r.mode = RunMode::kQlora;
+    r.memory.frozen = DType::kNF4, r.memory.double_quantized = q.at("double");
+    if (q.at("autocast")) r.weight = r.compute = DType::kBF16;
+    r.master = q.at("prepared") ? DType::kF32 : DType::kNone;
+  }
   r.memory.attention =
       c.at("attention") == "eager" ? AttentionMemory::kMaterialised : AttentionMemory::kFlash;
   r.recompute = c.at("checkpoint") ? Recompute::kFull : Recompute::kNone;
-  r.optimizer = c.at("optimizer") == "sgd" ? Optimizer::kSgd : Optimizer::kAdamW;
+  r.optimizer = settings_of(c).optimizer;
   r.weight_decay = 0;
   return r;
 }

@@ -175,8 +175,6 @@ BOOST_AUTO_TEST_CASE(what_is_not_described_is_refused_with_the_reason) {
   };
   const Row rows[] = {
       {"inference: it replays a training step", [](RunSpec& r) { r.mode = RunMode::kInference; }},
-      {"quantized base weights: the kernels of bitsandbytes are not replayed",
-       [](RunSpec& r) { r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4; }},
       {"lora.base = \"int8\": kernels of narrower types are not replayed",
        [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.memory.frozen = DType::kI8; }},
       {"plan.weights = \"fp8\"", [](RunSpec& r) { r.weight = DType::kF8; }},

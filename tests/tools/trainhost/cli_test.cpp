@@ -178,12 +178,23 @@ BOOST_AUTO_TEST_CASE(the_closed_form_answers_where_a_framework_is_not_described)
       has(r.out,
           "data-parallel ranks (set parallel.data, or plan one device with --for pytorch). The closed form"),
       r.out);
+  // Weights that bitsandbytes quantizes are replayed too, as a suggestion and as a setting.
+  r = run_program({"plan", "--model=llama-3-8b", "--budget=16GiB", "--for", "transformers", "--set",
+                   "lora.rank=16", "--set", "train.recompute=full"});
+  BOOST_TEST(r.code == 3);
+  BOOST_TEST(has(r.out, "lora.base = \"nf4\", lora.double_quant = true"), r.out);
+  r = run_program({"plan", "--model=llama-3-8b", "--budget=16GiB", "--for", "transformers", "--set",
+                   "lora.rank=16", "--set", "train.recompute=full", "--set", "lora.base=nf4", "--set",
+                   "lora.double_quant=true"});
+  BOOST_TEST(r.code == 0);
+  BOOST_TEST(has(r.out, "estimator pytorch"), r.out);
+  BOOST_TEST(has(r.out, "prepare_model_for_kbit_training()"), r.out);
   // An estimator that was named does not answer with another.
   r = run_program({"plan", "--model=llama-3-8b", "--for", "pytorch", "--estimator", "pytorch", "--set",
                    "parallel.data=8", "--set", "parallel.zero=3"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "does not describe parallel.zero = 3"), r.err);
-  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--for", "pytorch", "--set",
+  r = run_program({"plan", "--model=llama-3-8b", "--budget=10GiB", "--for", "pytorch", "--set",
                    "parallel.data=8", "--set", "train.grad_accum=8"});
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.out, "No change of a run of pytorch that the estimator pytorch describes"), r.out);

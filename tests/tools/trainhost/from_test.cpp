@@ -30,6 +30,23 @@ struct Job {
 
 BOOST_AUTO_TEST_SUITE(from)
 
+BOOST_AUTO_TEST_CASE(files_that_quantize_the_weights_are_planned_by_the_replay) {
+  Job job;
+  const char* model =
+      "model_name_or_path: meta-llama/Meta-Llama-3-8B\nper_device_train_batch_size: 1\nbf16: true\n";
+  std::ofstream(job.folder.path() / "trl.yaml")
+      << model << "max_length: 1024\nuse_peft: true\nload_in_4bit: true\noptim: paged_adamw_8bit\n";
+  std::ofstream(job.folder.path() / "factory.yaml")
+      << model
+      << "cutoff_len: 1024\nstage: sft\nfinetuning_type: lora\nlora_target: all\nquantization_bit: 4\n";
+  for (const char* file : {"trl.yaml", "factory.yaml"}) {
+    const Outcome r = job.run({"plan", "--from", file, "--budget=24GiB"});
+    BOOST_TEST(r.code == 0, r.out << r.err);
+    BOOST_TEST(has(r.out, "estimator pytorch"), r.out);
+    BOOST_TEST(has(r.out, "bitsandbytes quantizes the linear layers but the head"), r.out);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_plan_lists_every_key_of_the_files) {
   Job job;
   const Outcome r = job.run({"plan", "--from", "train.yaml", "ds.json", "--device=h100-80gb"});

@@ -1,0 +1,73 @@
+// QLoRA of transformers: adapters of peft over linear layers that bitsandbytes has quantized to 4 bits. Types
+// only; the modules are in core/frameworks. QLoRA of torchtune and litgpt: their own files. What is
+// described: docs/pytorch-memory.md ("QLoRA of transformers").
+#include "plugins/estimators/pytorch/settings.hpp"
+
+namespace trainhost::pytorch {
+namespace {
+
+constexpr const char* kQuantized = "quantized base weights";
+
+void require_described(const model::Architecture& a, const RunSpec& r, const Options& o) {
+  if (o.name == "axolotl")
+    reject(std::string(kQuantized) + " of axolotl", "its own preparation of the model was not compared");
+  if (o.framework != Framework::kPlain || r.parallel.zero)
+    reject(std::string(kQuantized) + " that are sharded", "units with packed weights are not replayed",
+           "leave parallel.zero out: each rank then has all weights");
+  if (r.memory.frozen != DType::kNF4)
+    reject("lora.base = \"" + std::string(run_file_name(r.memory.frozen)) + "\"",
+           "of the quantized types of bitsandbytes only its 4-bit types are replayed",
+           "set lora.base to \"nf4\" or \"bf16\"");
+  if (a.has_experts())
+    reject(std::string(kQuantized) + " of a model with experts",
+           "transformers stacks their matrices, which bitsandbytes does not quantize");
+  if (a.family == "gpt2")
+    reject(std::string(kQuantized) + " of GPT-2", "its transposed layers were not compared");
+}
+
+/// Whether the embedding, the norms and the head stay in the type in which the model is loaded. peft's
+/// prepare_model_for_kbit_training() casts them to f32; LLaMA-Factory does not call it.
+bool keeps_loaded_type(const RunSpec& r, const Options& o) {
+  if (r.weight == DType::kF32) return false;
+  return o.name == "llama-factory" || r.master == DType::kNone;
+}
+
+}  // namespace
+
+void set_quantized(const model::Architecture& a, const RunSpec& r, const Options& o,
+                   frameworks::StepSettings& s, std::vector<std::string>& notes) {
+  using frameworks::Element;
+  require_described(a, r, o);
+  if (r.compute != DType::kF32 && r.compute != DType::kTF32 && r.compute != DType::kBF16 &&
+      r.compute != DType::kF16)
+    reject("train.precision = \"" + std::string(run_file_name(r.compute)) + "\"",
+           "kernels of narrower types are not replayed");
+  s.nf4 = true;
+  s.double_quantized = r.memory.double_quantized;
+  s.autocast_type = r.compute == DType::kF16 ? Element::kF16 : Element::kBF16;
+  s.autocast = r.compute == DType::kF16 || r.compute == DType::kBF16;
+  const bool narrow = s.autocast && keeps_loaded_type(r, o);
+  s.weights = narrow ? s.autocast_type : Element::kF32;
+  const std::string type(run_file_name(r.compute));
+  std::string note =
+      "bitsandbytes quantizes the linear layers but the head, and computes their products in " +
+      (s.autocast ? type : "fp32") + ". Embedding, norms and head are in ";
+  if (narrow)
+    note += type + (o.name == "llama-factory" ? ", as LLaMA-Factory loads them."
+                                              : " (plan.master = \"none\"), as the model is loaded.");
+  else if (s.autocast && r.weight != DType::kF32)
+    note +=
+        "fp32, as prepare_model_for_kbit_training() of peft casts them; plan.master = \"none\" plans them "
+        "in " +
+        type + ".";
+  else
+    note += "fp32.";
+  notes.push_back(note);
+  if (!s.checkpoint)
+    notes.push_back(
+        "Planned without gradient checkpointing, which " +
+        std::string(o.name == "llama-factory" ? "LLaMA-Factory" : "prepare_model_for_kbit_training()") +
+        " turns on by default: train.recompute = \"full\".");
+}
+
+}  // namespace trainhost::pytorch

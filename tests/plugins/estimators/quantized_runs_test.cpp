@@ -1,0 +1,136 @@
+// The estimator of PyTorch for QLoRA of transformers: adapters over weights of bitsandbytes. QLoRA of
+// torchtune and litgpt: own_modules_test.cpp.
+#include <boost/test/unit_test.hpp>
+
+#include "core/model/presets.hpp"
+#include "tests/plugins/estimators/pytorch_runs.hpp"
+#include "tests/plugins/estimators/report_notes.hpp"
+
+using namespace trainhost;
+using namespace trainhost::test;
+using nlohmann::json;
+
+namespace {
+
+RunSpec qlora() {
+  RunSpec r = mixed_precision();
+  r.mode = RunMode::kQlora;
+  r.memory.frozen = DType::kNF4;
+  r.lora_rank = 8, r.lora_targets = frameworks::kLoraQ;
+  return r;
+}
+
+const std::map<std::string, std::string> kTransformers = {{"framework", "transformers"}};
+
+/// Blocks of a quantized matrix on the device: packed elements, scales in f32 or in 8 bits, the table, and of
+/// scales in 8 bits their scales, table and mean.
+std::uint64_t quantized_bytes(std::uint64_t elements, bool doubled) {
+  const std::uint64_t scales = elements / 64;
+  return full_blocks(elements / 2) + full_blocks(doubled ? scales : 4 * scales) + full_blocks(4 * 16) +
+         (doubled ? full_blocks(4 * (scales / 256)) + full_blocks(4 * 256) + full_blocks(4) : 0);
+}
+
+std::uint64_t weights_of_llama_8b(bool doubled, std::uint64_t bytes_of_others) {
+  std::uint64_t layer = 0;
+  for (const std::uint64_t elements : {4096u * 4096u, 4096u * 1024u, 4096u * 1024u, 4096u * 4096u,
+                                       4096u * 14336u, 4096u * 14336u, 4096u * 14336u})
+    layer += quantized_bytes(elements, doubled);
+  layer += 2 * 4 * 8 * 4096;  // the adapter of q, in f32
+  const std::uint64_t others = 2 * 128256ull * 4096 + 65 * 4096;
+  return 32 * layer + bytes_of_others * others;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(quantized_runs)
+
+BOOST_AUTO_TEST_CASE(the_settings_of_a_run_over_4_bit_weights_allocate_what_pytorch_counts) {
+  std::size_t cases = 0;
+  for (const json& record : oracle_records("quantized")) {
+    const json& c = record.at("case");
+    // The run file has no bf16 weights without autocast.
+    if (c.at("precision") == "bf16" && !c.at("quantized").at("autocast")) continue;
+    BOOST_TEST_CONTEXT("case " << record.at("n") << ": " << c.dump())
+    BOOST_TEST(replayed_peak(c, run_of(c), options_of(c)) == measured_peak(record));
+    ++cases;
+  }
+  BOOST_TEST(cases >= 30u);
+}
+
+BOOST_AUTO_TEST_CASE(weights_are_those_that_bitsandbytes_stores) {
+  RunSpec r = qlora();
+  const auto weights = [&](const std::string& framework) {
+    return estimate(r, {{"framework", framework}}).component_bytes(Component::kWeights);
+  };
+  BOOST_TEST(weights("transformers") == weights_of_llama_8b(false, 4));
+  r.memory.double_quantized = true;
+  BOOST_TEST(weights("transformers") == weights_of_llama_8b(true, 4));
+  BOOST_TEST(weights("llama-factory") == weights_of_llama_8b(true, 2));
+  r.master = DType::kNone;
+  BOOST_TEST(weights("transformers") == weights_of_llama_8b(true, 2));
+  r.weight = DType::kF32;
+  BOOST_TEST(weights("llama-factory") == weights_of_llama_8b(true, 4));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_assumed_is_a_note_with_the_key_that_changes_it) {
+  RunSpec r = qlora();
+  const MemoryReport prepared = estimate(r, kTransformers);
+  BOOST_TEST(
+      has_note(prepared, "fp32, as prepare_model_for_kbit_training() of peft casts them; plan.master"));
+  BOOST_TEST(has_note(prepared, "Planned without gradient checkpointing"));
+  BOOST_TEST(has_note(prepared, "bitsandbytes 0.50"));
+  r.recompute = Recompute::kFull, r.master = DType::kNone;
+  const MemoryReport loaded = estimate(r, kTransformers);
+  BOOST_TEST(has_note(loaded, "bf16 (plan.master = \"none\"), as the model is loaded"));
+  BOOST_TEST(!has_note(loaded, "Planned without gradient checkpointing"));
+}
+
+BOOST_AUTO_TEST_CASE(the_moments_of_bitsandbytes_have_one_byte_or_are_paged) {
+  RunSpec r = qlora();
+  const auto moments = [&](const char* paged) {
+    return estimate(r, {{"framework", "transformers"}, {"optimizer_paged", paged}})
+        .component_bytes(Component::kOptimizerState);
+  };
+  // 32 layers with two matrices, two moments each.
+  const std::uint64_t matrices = 32 * 2 * 2, elements = 8 * 4096, tables = 2 * 4 * 256;
+  BOOST_TEST(moments("true") == 4 * matrices * elements);
+  r.optimizer = Optimizer::kAdamW8bit;
+  BOOST_TEST(moments("false") == matrices * (elements + 4 * elements / 256) + tables);
+  BOOST_TEST(moments("true") == moments("false"));
+  r.lora_rank = 32;  // moments of 131,072 elements are paged
+  BOOST_TEST(moments("true") == matrices * 4 * 4 * elements / 256 + tables);
+  r.optimizer = Optimizer::kAdamW;
+  BOOST_TEST(moments("true") == 0u);
+  r.mode = RunMode::kFull, r.lora_rank = 0, r.memory.frozen = DType::kNone;
+  check_refused(r, {{"framework", "transformers"}, {"optimizer_paged", "true"}}, "plan.optimizer_paged");
+}
+
+// Each rank of DDP has all weights, and reduces the gradients of the adapters only.
+BOOST_AUTO_TEST_CASE(several_ranks_have_buckets_for_the_adapters) {
+  RunSpec r = qlora();
+  r.parallel.data = 8;
+  BOOST_TEST(estimate(r, kTransformers).component_bytes(Component::kCommunication) ==
+             full_blocks(4u * 32 * 8 * (4096 + 4096)));
+}
+
+BOOST_AUTO_TEST_CASE(other_quantized_runs_are_refused_with_the_reason) {
+  const auto refused = [](const std::string& framework, const std::string& what, const auto& set,
+                          const ModelSpec& m = llama_8b()) {
+    RunSpec r = qlora();
+    set(r);
+    check_refused(r, {{"framework", framework}}, what, m);
+  };
+  const auto unchanged = [](RunSpec&) {};
+  refused("axolotl", "quantized base weights of axolotl", unchanged);
+  refused("deepspeed", "quantized base weights that are sharded", unchanged);
+  refused("fsdp2", "quantized base weights that are sharded", unchanged);
+  refused("transformers", "quantized base weights that are sharded",
+          [](RunSpec& r) { r.parallel.data = 8, r.parallel.zero = 3; });
+  refused("transformers", "lora.base = \"int8\"", [](RunSpec& r) { r.memory.frozen = DType::kI8; });
+  refused("transformers", "train.precision = \"fp8\"", [](RunSpec& r) { r.compute = DType::kF8; });
+  refused("transformers", "a model with experts", unchanged,
+          *model::find_planned_preset("mixtral-8x7b-v0.1"));
+  refused("transformers", "GPT-2", unchanged, *model::find_planned_preset("gpt2"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
