@@ -113,6 +113,9 @@ class KernelBackend final : public Backend {
       case OpKind::kDropout:
       case OpKind::kDropoutAdd:
       case OpKind::kDequantise:
+      case OpKind::kDoraScale:
+      case OpKind::kDora:
+      case OpKind::kDoraBwd:
       case OpKind::kCount_:
         break;
     }

@@ -50,11 +50,16 @@ void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
 // on the element.
 void Tensors::init(std::uint64_t seed, Backend& backend) {
   constexpr std::uint64_t kPiece = 1 << 16;
+  std::vector<std::size_t> magnitudes;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     const TensorInfo& info = program_.tensor_infos[i];
     const std::uint64_t n = info.elements();
     // Completely loaded. A partly loaded tensor is overwritten as a whole.
     if (loaded_[i] >= n) continue;
+    if (info.part == AdapterPart::kMagnitude) {
+      magnitudes.push_back(i);
+      continue;
+    }
     if (quantised_.contains(i)) {
       quantised_.init(i, seed, backend);
       continue;
@@ -65,6 +70,8 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
       init_tensor(program_.model, info, seed, first, std::span<float>(to + first, count));
     });
   }
+  backend.for_each(static_cast<std::uint32_t>(magnitudes.size()),
+                   [&](std::uint32_t i) { init_magnitudes(magnitudes[i]); });
 }
 
 void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {

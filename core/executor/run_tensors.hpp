@@ -23,7 +23,7 @@ class Tensors {
   /// not have.
   void load(std::uint32_t scope, const th_tensor& t);
   /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
-  /// threads.
+  /// threads. Magnitudes of DoRA last, because they follow from the other weights.
   void init(std::uint64_t seed, Backend& backend);
   /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order.
   void save(std::uint32_t scope, th_tensor_sink& sink);
@@ -43,6 +43,8 @@ class Tensors {
   std::uint8_t* codes(const step::StateLocation& at) {
     return static_cast<std::uint8_t*>(storage_.at(at.buffer)) + at.byte;
   }
+  /// Magnitudes: the norm of each row of W + scale * B A (initial_magnitudes.cpp).
+  void init_magnitudes(std::size_t tensor);
   void load_state(std::uint32_t scope, const th_tensor& t);
   void save_state(std::uint32_t scope, th_tensor_sink& sink);
 

@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <string>
+#include <string_view>
 
 #include "core/base/checked.hpp"
 #include "core/model/trainable.hpp"
@@ -26,6 +27,23 @@ constexpr Matrix kMatrices[] = {
     {TensorRole::kUp, AdapterGroup::kGateUp, "mlp.up_proj"},
     {TensorRole::kDown, AdapterGroup::kDown, "mlp.down_proj"},
 };
+
+constexpr const char* kPrefix = "base_model.model.";
+
+const char* suffix_of(AdapterPart part) {
+  switch (part) {
+    case AdapterPart::kA:
+      return ".lora_A.weight";
+    case AdapterPart::kB:
+      return ".lora_B.weight";
+    case AdapterPart::kMagnitude:
+      return ".lora_magnitude_vector";
+    case AdapterPart::kNone:
+      break;
+  }
+  assert(false && "a tensor of an adapter");
+  return "";
+}
 
 std::uint64_t outputs_of(const ModelSpec& m, TensorRole role) {
   switch (role) {
@@ -92,20 +110,30 @@ std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r) {
   for (std::uint32_t l = 0; l < m.layers; ++l)
     for (std::uint32_t g = 0; g < kAdapterGroups; ++g) {
       const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
-      for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB})
+      for (const AdapterPart part : {AdapterPart::kA, AdapterPart::kB, AdapterPart::kMagnitude}) {
+        if (part == AdapterPart::kMagnitude && !r.memory.dora) continue;
         for (const AdapterBlock& b : blocks.all()) {
           TensorInfo t;
-          t.name = "base_model.model.model.layers." + std::to_string(l) + "." + name_of(b.matrix) +
-                   (part == AdapterPart::kA ? ".lora_A.weight" : ".lora_B.weight");
-          t.role = b.matrix, t.part = part, t.layer = static_cast<std::int32_t>(l), t.rank = 2;
+          t.name = std::string(kPrefix) + "model.layers." + std::to_string(l) + "." + name_of(b.matrix) +
+                   suffix_of(part);
+          t.role = b.matrix, t.part = part, t.layer = static_cast<std::int32_t>(l);
+          t.rank = part == AdapterPart::kMagnitude ? 1 : 2;
           if (part == AdapterPart::kA)
             t.dim = {r.lora_rank, blocks.inputs};
           else
-            t.dim = {b.outputs, r.lora_rank};
+            t.dim = {b.outputs, part == AdapterPart::kB ? r.lora_rank : 1};
           out.push_back(std::move(t));
         }
+      }
     }
   return out;
+}
+
+std::string adapted_weight(const TensorInfo& adapter) {
+  const std::size_t prefix = std::string_view(kPrefix).size(),
+                    suffix = std::string_view(suffix_of(adapter.part)).size();
+  assert(adapter.name.starts_with(kPrefix) && adapter.name.ends_with(suffix_of(adapter.part)));
+  return adapter.name.substr(prefix, adapter.name.size() - prefix - suffix) + ".weight";
 }
 
 std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r) {
@@ -137,6 +165,7 @@ std::uint64_t count_trained_parameters(const ModelSpec& m, const RunSpec& r) {
     const AdapterBlocks blocks = adapter_blocks(m, r, static_cast<AdapterGroup>(g));
     const std::uint64_t columns = checked_add(checked_mul(blocks.count, blocks.inputs), blocks.rows_of_b);
     per_layer = checked_add(per_layer, checked_mul(columns, r.lora_rank));
+    if (r.memory.dora) per_layer = checked_add(per_layer, blocks.rows_of_b);
   }
   return checked_mul(m.layers, per_layer);
 }

@@ -1,10 +1,14 @@
 // Low-rank adapters (LoRA, Hu et al. 2021) of a run: which tensors they add to a model, in the names and
 // shapes of the PEFT library, and where each of them acts. A matrix W [out, in] with an adapter of rank r
-// computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. Only the adapters are trained.
+// computes y = x W^T + scale * (x A^T) B^T with A [r, in] and B [out, r]. With DoRA (Liu et al. 2024,
+// lora.dora) it has the weight W' = m * (W + scale * B A) / n instead, with a magnitude m and the norm n of
+// each row of W + scale * B A; n is a constant for gradients. Only the adapters are trained.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/model/model_spec.hpp"
@@ -49,9 +53,38 @@ bool trains_adapters(const RunSpec& r);
 /// lora_alpha * sqrt(rank), so that trainers know one formula.
 double adapter_scale(const RunSpec& r);
 
-/// A and B of every adapted matrix; empty unless the run trains adapters. Per layer and product: the A's of
-/// its matrices, then their B's. "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+/// The change scale * B A of an adapted matrix [outputs, inputs], with A [rank, inputs] and B [outputs,
+/// rank].
+struct AdapterProduct {
+  const float *a, *b;
+  std::uint64_t rank, inputs;
+  double scale;
+  /// Calls f(i, row, product) for elements [first, first + count) of the matrix, with the element first + i
+  /// of the change, summed in double.
+  template <class F>
+  void for_elements(std::uint64_t first, std::uint64_t count, F&& f) const {
+    std::vector<double> sum;
+    for (std::uint64_t done = 0; done < count;) {
+      const std::uint64_t row = (first + done) / inputs, column = (first + done) % inputs,
+                          n = std::min(inputs - column, count - done);
+      sum.assign(n, 0.0);
+      for (std::uint64_t k = 0; k < rank; ++k) {
+        const double factor = scale * b[row * rank + k];
+        if (factor == 0.0) continue;
+        for (std::uint64_t i = 0; i < n; ++i) sum[i] += factor * a[k * inputs + column + i];
+      }
+      for (std::uint64_t i = 0; i < n; ++i) f(done + i, row, sum[i]);
+      done += n;
+    }
+  }
+};
+
+/// A and B of every adapted matrix, and with DoRA its magnitudes [out]; empty unless the run trains adapters.
+/// Per layer and product: the A's of its matrices, then their B's, then their magnitudes.
+/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "....q_proj.lora_magnitude_vector".
 std::vector<TensorInfo> adapter_tensors(const ModelSpec& m, const RunSpec& r);
+/// The name of the adapted matrix of a tensor of an adapter: "model.layers.0.self_attn.q_proj.weight".
+std::string adapted_weight(const TensorInfo& adapter);
 /// tensors(m), then adapter_tensors(m, r): everything that a trainer has in memory.
 std::vector<TensorInfo> all_tensors(const ModelSpec& m, const RunSpec& r);
 /// The tensors that the run changes, hence those with moments: the adapters, or those of tensors(m) that

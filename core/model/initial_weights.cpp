@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -92,6 +93,7 @@ std::pair<double, double> normal_pair(std::uint64_t key, std::uint64_t pair) {
 enum class Fill { kZero, kOne, kNormal, kUniform };
 
 Fill fill_of(const TensorInfo& t) {
+  assert(t.part != AdapterPart::kMagnitude && "follows from the weights");
   // An adapter begins without effect: B is 0. A as torch.nn.Linear, by kaiming_uniform_ with a = sqrt(5).
   if (t.part != AdapterPart::kNone) return t.part == AdapterPart::kA ? Fill::kUniform : Fill::kZero;
   switch (t.role) {

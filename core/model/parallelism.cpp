@@ -85,7 +85,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       // or (RunMode::kQlora) in NF4.
       {memory.frozen != DType::kNone && memory.frozen != r.weight && !nf4, "lora.base", type(memory.frozen)},
       {memory.double_quantized && !nf4, "lora.double_quant", "true"},
-      {memory.dora, "lora.dora", "true"},
+      {memory.dora && !adapts, "lora.dora", "true"},
       {memory.adapts_head, "lora.targets", quoted("lm_head")},
       {adapts != (r.lora_rank > 0), "lora.rank", n(r.lora_rank)},
       {adapts != (r.lora_targets != 0), "lora.targets", n(r.lora_targets)},

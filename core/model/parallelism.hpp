@@ -62,7 +62,7 @@ struct RunSpec;
 
 /// Run-file key and value of the first setting that no step program implements ("parallel.tensor",
 /// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and
-/// what [lora] can only plan (quantized weights, DoRA, the head). Inference and recompute = "auto"
+/// what [lora] can only plan (quantized weights other than NF4, the head). Inference and recompute = "auto"
 /// (resolved by the host) are implemented.
 struct PlannedOnly {
   std::string key, value;

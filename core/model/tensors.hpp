@@ -35,9 +35,9 @@ enum class TensorRole : std::uint32_t {
   kHead,
 };
 
-/// Whether a tensor is of the model itself, or A or B of a low-rank adapter (adapters.hpp) of the matrix that
-/// TensorInfo::role names.
-enum class AdapterPart : std::uint32_t { kNone, kA, kB };
+/// Whether a tensor is of the model itself, or of a low-rank adapter (adapters.hpp) of the matrix that
+/// TensorInfo::role names: A, B, or with DoRA the magnitudes of the matrix's rows.
+enum class AdapterPart : std::uint32_t { kNone, kA, kB, kMagnitude };
 
 struct TensorInfo {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
@@ -65,7 +65,8 @@ ParameterCounts count_parameters(const ModelSpec& m);
 /// Fills out[i] with the initial value of element `first + i` (row-major) of tensor `t`: norms 1, biases 0,
 /// matrices N(0, initializer_range), A of an adapter uniform in +-1/sqrt(inputs) and B 0, as PEFT does. A
 /// pure function of (seed, tensor name, element index): every trainer starts from the same bits on any device
-/// and in any order.
+/// and in any order. Not for the magnitudes of DoRA, which follow from the weights
+/// (core/executor/initial_magnitudes.cpp).
 void init_tensor(const ModelSpec& m, const TensorInfo& t, std::uint64_t seed, std::uint64_t first,
                  std::span<float> out);
 

@@ -17,9 +17,13 @@
 namespace trainhost::placement {
 
 inline constexpr Value value(Quantity t, std::int32_t at) { return {t, at, false}; }
-inline constexpr Value grad(Value v) { return {v.quantity, v.at, true, v.incomplete}; }
+inline constexpr Value grad(Value v) { return {v.quantity, v.at, true, v.lacks}; }
 /// v before its adapters have added their part.
-inline constexpr Value without_adapters(Value v) { return {v.quantity, v.at, v.gradient, true}; }
+inline constexpr Value without_adapters(Value v) { return {v.quantity, v.at, v.gradient, Lacks::kAdapters}; }
+/// v before the magnitudes of DoRA have changed it.
+inline constexpr Value without_magnitudes(Value v) {
+  return {v.quantity, v.at, v.gradient, Lacks::kMagnitudes};
+}
 
 /// One of the four matrix products of a layer: input, output, bias, and the residual that it adds, if any.
 struct Product {
@@ -310,13 +314,24 @@ class ValueRun {
 
   /// The adapted matrices of the product with a weight of this role.
   AdapterBlocks adapters_of(TensorRole r) const { return adapter_blocks(p_.model, p_.run, adapter_group(r)); }
-  Value lora_inner(TensorRole r, std::int32_t l) const {
-    return value(Quantity::kLoraInner, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
+  Value lora_inner(TensorRole r, std::int32_t l) const { return of_product(Quantity::kLoraInner, r, l); }
+  /// True if the inputs of adapters are dropped here: in training alone.
+  bool drops() const {
+    return p_.run.memory.lora_dropout > 0 && (o_->phase == kForward || o_->phase == kBackward);
   }
   /// The input of the adapters of a product with input x.
   Value lora_input(TensorRole r, std::int32_t l, Value x) const {
-    const bool drops = p_.run.memory.lora_dropout > 0 && (o_->phase == kForward || o_->phase == kBackward);
-    return drops ? value(Quantity::kDropped, 4 * l + static_cast<std::int32_t>(adapter_group(r))) : x;
+    return drops() ? of_product(Quantity::kDropped, r, l) : x;
+  }
+  Value of_product(Quantity q, TensorRole r, std::int32_t l) const {
+    return value(q, 4 * l + static_cast<std::int32_t>(adapter_group(r)));
+  }
+  /// True if the product with a weight of this role has magnitudes.
+  bool has_magnitudes(TensorRole r) const { return p_.run.memory.dora && adapters_of(r).count > 0; }
+  /// What B multiplies its part into, and receives as gradient: the output of the product, with DoRA the
+  /// unscaled one.
+  Value sum_with_adapters(TensorRole r, std::int32_t l, const Product& q) const {
+    return has_magnitudes(r) ? of_product(Quantity::kUnscaled, r, l) : q.y;
   }
   /// The role of the first matrix of the product, by which product() finds it; for adapters, whose first
   /// matrix may be another one.
@@ -339,7 +354,8 @@ class ValueRun {
     const BufferId b = original(in(k));
     r = params_.role(b), l = params_.layer(b);
     if (params_.adapter_part(b) == part) return product(first_matrix(r), l, out);
-    f_.at(i_, p_[in(k)].name() + " is not the " + (part == AdapterPart::kA ? "A" : "B") + " of an adapter");
+    const char* name = part == AdapterPart::kA ? "A of" : part == AdapterPart::kB ? "B of" : "magnitudes of";
+    f_.at(i_, p_[in(k)].name() + " is not the " + name + " an adapter");
     return false;
   }
 
@@ -395,6 +411,9 @@ class ValueRun {
   void lora_b();
   void lora_b_dx();
   void lora_b_dw();
+  void dora_scale();
+  void dora();
+  void dora_bwd();
   void rms_norm();
   void rms_norm_bwd();
   void head(bool trains);

@@ -11,6 +11,10 @@ namespace trainhost::placement {
 
 using namespace operand;
 
+/// Of each product, by AdapterGroup.
+static constexpr TensorRole kFirstMatrix[] = {TensorRole::kQ, TensorRole::kO, TensorRole::kGate,
+                                              TensorRole::kDown};
+
 /// y = norm(x), and 1/rms for the backward pass. The weight tells which norm it is.
 void ValueRun::rms_norm() {
   const std::int32_t at = norm_at(in(rms_norm::kWeight));
@@ -37,6 +41,16 @@ void ValueRun::forward_linear() {
   }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear::kWeight)].name() + " is not the weight of a linear layer");
+  // With DoRA, bias and residual are added with the magnitudes. With dropout there are two products, of the
+  // input and of the dropped input.
+  const bool of_dropped = drops() && contents(in(linear::kX)).quantity == Quantity::kDropped;
+  if (has_magnitudes(r) && (!drops() || of_dropped)) {
+    need(linear::kX, lora_input(r, l, q.x));
+    weight(linear::kWeight, r, l);
+    if (in(linear::kBias) != kNoBuffer || in(linear::kResidual) != kNoBuffer)
+      f_.at(i_, "adds a bias or a residual before the magnitudes");
+    return give(linear::kY, without_adapters(of_product(Quantity::kUnscaled, r, l)));
+  }
   need(linear::kX, q.x);
   weight(linear::kWeight, r, l);
   if ((in(linear::kBias) != kNoBuffer) != biased(q.bias))
@@ -59,7 +73,8 @@ void ValueRun::dequantise() {
   give(dequantise::kMatrix, value(Quantity::kWeightCopy, static_cast<std::int32_t>(q)));
 }
 
-/// y += scale * u B^T completes the output of an adapted product.
+/// y += scale * u B^T completes the output of an adapted product, with DoRA the unscaled one. With dropout,
+/// the output of the product has this part too, and lacks only what the magnitudes change.
 void ValueRun::lora_b() {
   Product q;
   TensorRole r{};
@@ -67,8 +82,62 @@ void ValueRun::lora_b() {
   if (!adapted_product(lora_b::kWeight, AdapterPart::kB, q, r, l)) return;
   need(lora_b::kU, lora_inner(r, l));
   weight(lora_b::kWeight, r, l, AdapterPart::kB);
-  need(lora_b::kY, without_adapters(q.y));
-  give(lora_b::kYOut, q.y);
+  const bool of_output = has_magnitudes(r) && drops() && contents(in(lora_b::kY)) == without_adapters(q.y);
+  const Value sum = of_output ? q.y : sum_with_adapters(r, l, q);
+  need(lora_b::kY, without_adapters(sum));
+  give(lora_b::kYOut, of_output ? without_magnitudes(sum) : sum);
+}
+
+/// The norms of the rows of W + scale * B A and the magnitudes, as factors of the outputs.
+void ValueRun::dora_scale() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(dora_scale::kMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
+  weight(dora_scale::kWeight, first_matrix(r), l);
+  weight(dora_scale::kA, r, l, AdapterPart::kA), weight(dora_scale::kB, r, l, AdapterPart::kB);
+  weight(dora_scale::kMagnitude, r, l, AdapterPart::kMagnitude);
+  give(dora_scale::kScale, of_product(Quantity::kDoraScale, r, l));
+}
+
+/// y of the unscaled output; with dropout the change of y.
+void ValueRun::dora() {
+  const Value unscaled = contents(in(dora::kUnscaled));
+  if (unscaled.quantity != Quantity::kUnscaled)
+    return f_.at(i_, p_[in(dora::kUnscaled)].name() + " is not the unscaled output of a product");
+  const TensorRole r = kFirstMatrix[unscaled.at % 4];
+  const std::int32_t l = unscaled.at / 4;
+  Product q;
+  product(r, l, q);
+  need(dora::kUnscaled, of_product(Quantity::kUnscaled, r, l));
+  need(dora::kScale, of_product(Quantity::kDoraScale, r, l));
+  if ((in(dora::kAdded) != kNoBuffer) != drops())
+    return f_.at(i_, drops() ? "overwrites the product of the input" : "adds without a dropout");
+  const bool bias = biased(q.bias) && !drops(), residual = q.has_residual && !drops();
+  if ((in(dora::kBias) != kNoBuffer) != bias)
+    f_.at(i_, bias ? "omits the bias" : "has a bias");
+  else if (bias)
+    weight(dora::kBias, q.bias, l);
+  if ((in(dora::kResidual) != kNoBuffer) != residual)
+    f_.at(i_, residual ? "omits the residual" : "adds a residual");
+  else if (residual)
+    need(dora::kResidual, q.residual);
+  if (drops()) need(dora::kAdded, without_magnitudes(q.y));
+  give(dora::kY, q.y);
+}
+
+/// unscaled becomes its gradient; with dropout also that of the product of the dropped input.
+void ValueRun::dora_bwd() {
+  Product q;
+  TensorRole r{};
+  std::int32_t l = -1;
+  if (!adapted_product(dora_bwd::kGradMagnitude, AdapterPart::kMagnitude, q, r, l)) return;
+  const Value unscaled = of_product(Quantity::kUnscaled, r, l);
+  need(dora_bwd::kDy, grad(q.y)), need(dora_bwd::kUnscaled, unscaled);
+  need(dora_bwd::kScale, of_product(Quantity::kDoraScale, r, l));
+  contributes(dora_bwd::kGradMagnitude, r, l, AdapterPart::kMagnitude);
+  give(dora_bwd::kDUnscaled, grad(unscaled));
+  give(dora_bwd::kDProduct, grad(without_adapters(unscaled)));
 }
 
 /// du = scale * dy B.
@@ -77,7 +146,7 @@ void ValueRun::lora_b_dx() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(lora_b_dx::kWeight, AdapterPart::kB, q, r, l)) return;
-  need(lora_b_dx::kDy, grad(q.y));
+  need(lora_b_dx::kDy, grad(sum_with_adapters(r, l, q)));
   weight(lora_b_dx::kWeight, r, l, AdapterPart::kB);
   give(lora_b_dx::kDu, grad(lora_inner(r, l)));
 }
@@ -88,12 +157,13 @@ void ValueRun::lora_b_dw() {
   TensorRole r{};
   std::int32_t l = -1;
   if (!adapted_product(lora_b_dw::kGradWeight, AdapterPart::kB, q, r, l)) return;
-  need(lora_b_dw::kDy, grad(q.y));
+  need(lora_b_dw::kDy, grad(sum_with_adapters(r, l, q)));
   need(lora_b_dw::kU, lora_inner(r, l));
   contributes(lora_b_dw::kGradWeight, r, l, AdapterPart::kB);
 }
 
-/// dx += du A completes the gradient of the input of an adapted product.
+/// dx += du A completes the gradient of the input of an adapted product; with DoRA and dropout, that of the
+/// dropped input.
 void ValueRun::linear_dx_add() {
   Product q;
   TensorRole r{};
@@ -101,17 +171,17 @@ void ValueRun::linear_dx_add() {
   if (!adapted_product(linear_dx_add::kWeight, AdapterPart::kA, q, r, l)) return;
   need(linear_dx_add::kDy, grad(lora_inner(r, l)));
   weight(linear_dx_add::kWeight, r, l, AdapterPart::kA);
-  if (lora_input(r, l, q.x) != q.x) f_.at(i_, "adds a gradient without the mask of the dropout");
-  need(linear_dx_add::kDx, without_adapters(grad(q.x)));
-  give(linear_dx_add::kDxOut, grad(q.x));
+  if (drops() && !has_magnitudes(r)) f_.at(i_, "adds a gradient without the mask of the dropout");
+  const Value x = has_magnitudes(r) ? lora_input(r, l, q.x) : q.x;
+  need(linear_dx_add::kDx, without_adapters(grad(x)));
+  give(linear_dx_add::kDxOut, grad(x));
 }
 
 /// The product of layer l whose input is x; the mask of the dropout must be its own.
 void ValueRun::dropout() {
-  constexpr TensorRole kFirst[] = {TensorRole::kQ, TensorRole::kO, TensorRole::kGate, TensorRole::kDown};
   const auto at = static_cast<std::int32_t>(step::dropout_product(p_, *o_));
   Product q;
-  product(kFirst[at % 4], at / 4, q);
+  product(kFirstMatrix[at % 4], at / 4, q);
   const bool forward = o_->kind == OpKind::kDropout;
   if (p_.traits.tier == Tier::kDevice)
     host_input(forward ? dropout::kMicroBatch : dropout_add::kMicroBatch, "micro_batch");
@@ -132,12 +202,17 @@ void ValueRun::linear_dx() {
   if (params_.adapter_part(original(in(linear_dx::kWeight))) == AdapterPart::kA) {
     need(linear_dx::kDy, grad(lora_inner(r, l)));
     weight(linear_dx::kWeight, r, l, AdapterPart::kA);
-    return give(linear_dx::kDx,
-                grad(value(Quantity::kDropped, 4 * l + static_cast<std::int32_t>(adapter_group(r)))));
+    if (has_magnitudes(r)) f_.at(i_, "omits the product of the dropped input");
+    return give(linear_dx::kDx, grad(of_product(Quantity::kDropped, r, l)));
   }
   if (!product(r, l, q))
     return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
-  need(linear_dx::kDy, grad(q.y));
+  if (has_magnitudes(r) && drops() && contents(in(linear_dx::kDy)).quantity == Quantity::kUnscaled) {
+    need(linear_dx::kDy, grad(without_adapters(of_product(Quantity::kUnscaled, r, l))));
+    weight(linear_dx::kWeight, r, l);
+    return give(linear_dx::kDx, grad(without_adapters(of_product(Quantity::kDropped, r, l))));
+  }
+  need(linear_dx::kDy, drops() ? grad(q.y) : grad(sum_with_adapters(r, l, q)));
   weight(linear_dx::kWeight, r, l);
   give(linear_dx::kDx, adapters_of(r).count ? without_adapters(grad(q.x)) : grad(q.x));
 }
@@ -421,6 +496,15 @@ void ValueRun::apply() {
       break;
     case OpKind::kDequantise:
       dequantise();
+      break;
+    case OpKind::kDoraScale:
+      dora_scale();
+      break;
+    case OpKind::kDora:
+      dora();
+      break;
+    case OpKind::kDoraBwd:
+      dora_bwd();
       break;
     case OpKind::kCount_:
       break;

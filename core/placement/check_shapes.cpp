@@ -96,16 +96,17 @@ class Shapes {
       f_.at(i_, x.name() + " has " + std::to_string(x.rows) + " rows for " + std::to_string(M) + " tokens");
     in(k, x.rows, m_.vocab);
   }
-  /// The blocks of the product whose stacked B, or its gradient, is in buffer b; none if b is not one.
   /// True if b is this part of a parameter, or a copy of it in another tier.
   bool is_copy(BufferId part, BufferId b) const {
     return part != kNoBuffer && p_[part].layer == p_[b].layer &&
            std::string_view(p_[part].role) == p_[b].role;
   }
-  AdapterBlocks adapter_blocks_of(BufferId b) const {
+  /// The blocks of the product whose stacked B or magnitudes (`part`), or their gradient, are in buffer b;
+  /// none if b is not one.
+  AdapterBlocks adapter_blocks_of(BufferId b, AdapterPart part = AdapterPart::kB) const {
     for (const Param& q : p_.params)
       if ((is_copy(q.weight, b) || is_copy(q.grad, b)) &&
-          p_.tensor_infos[q.slices.front().tensor].part == AdapterPart::kB)
+          p_.tensor_infos[q.slices.front().tensor].part == part)
         return adapter_blocks(m_, p_.run, adapter_group(p_.tensor_infos[q.slices.front().tensor].role));
     return {};
   }
@@ -184,6 +185,19 @@ void Shapes::forward() {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b::kWeight]);
       in(lora_b::kU, M, blocks.count * R), in(lora_b::kWeight, blocks.rows_of_b, R),
           in(lora_b::kY, M, blocks.width);
+      break;
+    }
+    case OpKind::kDoraScale: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[dora_scale::kMagnitude], AdapterPart::kMagnitude);
+      in(dora_scale::kWeight, blocks.width, blocks.inputs),
+          in(dora_scale::kA, blocks.count * R, blocks.inputs), in(dora_scale::kB, blocks.rows_of_b, R),
+          in(dora_scale::kMagnitude, blocks.rows_of_b, 1), f32_out(dora_scale::kScale, 2, blocks.width);
+      break;
+    }
+    case OpKind::kDora: {
+      const std::uint64_t n = p_[o_[dora::kScale]].cols;
+      in(dora::kUnscaled, M, n), f32(dora::kScale, 2, n), in(dora::kBias, n, 1), in(dora::kResidual, M, n),
+          in(dora::kAdded, M, n), out(dora::kY, M, n);
       break;
     }
     case OpKind::kQkNorm:
@@ -286,6 +300,13 @@ void Shapes::backward() {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b_dw::kGradWeight]);
       in(lora_b_dw::kDy, M, blocks.width), in(lora_b_dw::kU, M, blocks.count * R),
           f32(lora_b_dw::kGradWeight, blocks.rows_of_b, R);
+      break;
+    }
+    case OpKind::kDoraBwd: {
+      const AdapterBlocks blocks = adapter_blocks_of(o_[dora_bwd::kGradMagnitude], AdapterPart::kMagnitude);
+      const std::uint64_t n = blocks.width;
+      in(dora_bwd::kDy, M, n), in(dora_bwd::kUnscaled, M, n), f32(dora_bwd::kScale, 2, n),
+          f32(dora_bwd::kGradMagnitude, blocks.rows_of_b, 1), out(dora_bwd::kDProduct, M, n);
       break;
     }
     case OpKind::kSwiGluBwd:

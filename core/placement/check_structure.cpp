@@ -63,6 +63,9 @@ const Signature& signature(OpKind k) {
       {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
       {6, 0b100000, {1, 2, 5, kNone}},             // muon; likewise
       {1, 0, {kNew, kNone, kNone, kNone}},         // dequantise
+      {4, 0, {kNew, kNone, kNone, kNone}},         // dora_scale
+      {5, 0b11100, {4, kNone, kNone, kNone}},      // dora; without operand 4 the output is new
+      {4, 0, {1, 3, kNew, kNone}},                 // dora_bwd; the last only with dropout
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -131,6 +134,7 @@ void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
     assert(wanted < static_cast<int>(o.ins));
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
     if (wanted != kNew && same == kNoBuffer && is_omitted_without_input(o.kind, wanted)) continue;
+    if (wanted == kNew && o.kind == OpKind::kDoraBwd && p.run.memory.lora_dropout == 0) continue;
     if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, expected more");
     const BufferId out = o.out[n++];
     if (same != kNoBuffer && out != same)

@@ -26,14 +26,18 @@ std::string text(const Value& v) {
                                            "a copy of the weight",
                                            "the inner product of the adapters",
                                            "the dropped input of the adapters",
-                                           "one micro-batch's gradient"};
+                                           "one micro-batch's gradient",
+                                           "the unscaled output",
+                                           "the DoRA factors"};
   std::string s = v.gradient ? "the gradient of " : "";
-  if (v.incomplete) s = "the part without adapters of " + s;
+  if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
+  if (v.lacks == Lacks::kMagnitudes) s = "the part without magnitudes of " + s;
   s += kNames[static_cast<std::size_t>(v.quantity)];
   if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits) return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart)
     return s + " of parameter " + std::to_string(v.at);
-  if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped)
+  if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped ||
+      v.quantity == Quantity::kUnscaled || v.quantity == Quantity::kDoraScale)
     return s + " of product " + std::to_string(v.at % 4) + " of layer " + std::to_string(v.at / 4);
   const bool counts_half_layers =
       v.quantity == Quantity::kResidual || v.quantity == Quantity::kNormed || v.quantity == Quantity::kRstd;

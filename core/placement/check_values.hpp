@@ -30,7 +30,12 @@ enum class Quantity : std::uint8_t {
   kLoraInner,   // u = x A^T of the adapters of a product; `at`: 4 * layer + AdapterGroup
   kDropped,     // the input of these adapters after dropout; `at` likewise
   kGradPart,    // one micro-batch's gradient of parameter `at`
+  kUnscaled,    // with DoRA, the output of a product and its adapters before the magnitudes; `at` likewise
+  kDoraScale,   // the factors that the magnitudes give; `at` likewise
 };
+
+/// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes.
+enum class Lacks : std::uint8_t { kNothing, kAdapters, kMagnitudes };
 
 /// `at`: the layer. For the residual stream, norm outputs and their 1/rms it counts half layers: 2l before
 /// the attention of layer l, 2l + 1 before its MLP, 2L after the last layer.
@@ -38,7 +43,7 @@ struct Value {
   Quantity quantity = Quantity::kNothing;
   std::int32_t at = 0;
   bool gradient = false;
-  bool incomplete = false;  // without the part of the adapters, which is added next
+  Lacks lacks = Lacks::kNothing;
   bool operator==(const Value&) const = default;
 };
 std::string text(const Value& v);

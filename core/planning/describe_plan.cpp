@@ -112,11 +112,13 @@ void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin:
         "--set train.backend=cpu plans for the CPU");
   // A plan without a trainer is still exact for the program, but no trainer here executes that program.
   if (!trainer && c.framework.empty() && trains_by_program(c.model, c.run))
-    v.notes.push_back(fmt::format("{}: the plan is for the same step program with every buffer on the device",
-                                  c.run.mode == RunMode::kQlora
-                                      ? "the trainer for this device trains no adapters of weights in NF4"
-                                  : trains_adapters(c.run) ? "the trainer for this device trains no adapters"
-                                                           : "no trainer for this device is installed"));
+    v.notes.push_back(fmt::format(
+        "{}: the plan is for the same step program with every buffer on the device",
+        trains_adapters(c.run) && c.run.memory.dora
+            ? "the trainer for this device trains no adapters with magnitudes (DoRA)"
+        : c.run.mode == RunMode::kQlora ? "the trainer for this device trains no adapters of weights in NF4"
+        : trains_adapters(c.run)        ? "the trainer for this device trains no adapters"
+                                        : "no trainer for this device is installed"));
   if (std::string why = backend_not_planned(c); !why.empty()) v.notes.push_back(std::move(why));
   // Scratch grows with the number of threads, and the machine that will run may have other cores.
   if (trainer && !c.device.empty() && traits.tier == Tier::kHost && !c.given.count("train.threads"))

@@ -43,17 +43,20 @@ void remove_runtime(MemoryReport& report) {
 
 }  // namespace
 
-bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer, RunMode mode) {
+bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer, const RunSpec& run) {
   const plugin::Candidate* found = registry.find(trainer);
-  const char* name = mode == RunMode::kQlora ? "qlora" : "lora";
-  return found && std::ranges::find(found->manifest.modes, name) != found->manifest.modes.end();
+  const auto lists = [&](const char* name) {
+    return std::ranges::find(found->manifest.modes, name) != found->manifest.modes.end();
+  };
+  return found && lists(run.mode == RunMode::kQlora ? "qlora" : "lora") &&
+         (!run.memory.dora || lists("dora"));
 }
 
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request) {
   // A run that no program describes (several ranks, another framework) has no traits of a trainer.
   if (request.trainer.empty() || !c.framework.empty() || !trains_by_program(c.model, c.run)) return nullptr;
-  if (trains_adapters(c.run) && !can_train_adapters(registry, request.trainer, c.run.mode)) return nullptr;
+  if (trains_adapters(c.run) && !can_train_adapters(registry, request.trainer, c.run)) return nullptr;
   return &registry.trainer(request.trainer);
 }
 

@@ -9,9 +9,9 @@
 
 namespace trainhost::planning {
 
-/// True if the manifest of the trainer lists the kind of adapters of the run, "lora" or "qlora", among its
-/// modes.
-bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer, RunMode mode);
+/// True if the manifest of the trainer lists the kind of adapters of the run, "lora" or "qlora", and "dora"
+/// if they have magnitudes, among its modes.
+bool can_train_adapters(const plugin::Registry& registry, const std::string& trainer, const RunSpec& run);
 
 /// The trainer that the run is planned for; null where none is installed or none trains this model and run.
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,

@@ -338,7 +338,7 @@ void mark_planned_only(std::vector<Change>& changes, const runfile::RunConfig& b
   const bool bf16 = base.run.weight == DType::kBF16 || !base.given.count("train.precision");
   const auto is_planned_only = [&](const std::string& s) {
     if (s.starts_with("lora.base")) return s.find("nf4") == s.npos && (!bf16 || s.find("bf16") == s.npos);
-    return s.starts_with("lora.dora") || s.starts_with("parallel.") || s.starts_with("plan.");
+    return s.starts_with("parallel.") || s.starts_with("plan.");
   };
   for (Change& c : changes)
     if (std::ranges::any_of(c.set, is_planned_only)) c.sentence += "; planned here, but not trained";

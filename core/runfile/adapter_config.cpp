@@ -51,7 +51,8 @@ class AdapterReader {
     require_plain_lora();
     AdapterConfig c;
     const JsonValue *r = json_.find("r"), *alpha = json_.find("lora_alpha"),
-                    *dropout = json_.find("lora_dropout"), *rslora = json_.find("use_rslora");
+                    *dropout = json_.find("lora_dropout"), *rslora = json_.find("use_rslora"),
+                    *dora = json_.find("use_dora");
     if (!r || r->kind != JsonValue::Kind::kInteger || r->integer < 1 || r->integer > 65536)
       fail(r, "r: expected a whole number from 1 to 65536", "");
     if (!alpha || !is_number(*alpha) || !std::isfinite(alpha->number) || alpha->number <= 0)
@@ -59,9 +60,12 @@ class AdapterReader {
     if (dropout && !is_neutral(*dropout) &&
         (!is_number(*dropout) || !(dropout->number > 0 && dropout->number < 1)))
       fail(dropout, "lora_dropout: expected a number from 0 to 1, 1 excluded", "");
+    if (dora && dora->kind != JsonValue::Kind::kBool && dora->kind != JsonValue::Kind::kNull)
+      fail(dora, "use_dora: expected true or false", "");
     c.rank = static_cast<std::uint32_t>(r->integer);
     c.alpha = alpha->number;
     c.rslora = rslora && rslora->boolean;
+    c.dora = dora && dora->boolean;
     c.dropout = dropout && is_number(*dropout) ? dropout->number : 0;
     c.base = std::string(json_.text_of("base_model_name_or_path"));
     read_targets(c);
@@ -90,7 +94,7 @@ class AdapterReader {
 
   void require_plain_lora() {
     // Keys that change what an adapter computes, or that name trained tensors besides A and B.
-    for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias",
+    for (const char* key : {"use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "bias",
                             "modules_to_save", "rank_pattern", "alpha_pattern", "layer_replication",
                             "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
                             "arrow_config", "velora_config", "kasa_config", "monteclora_config"})

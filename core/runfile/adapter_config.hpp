@@ -15,6 +15,7 @@ struct AdapterConfig {
   std::uint32_t rank = 0;
   double alpha = 0;           // lora_alpha
   bool rslora = false;        // use_rslora
+  bool dora = false;          // use_dora
   double dropout = 0;         // lora_dropout; of training alone
   std::uint32_t targets = 0;  // bit i: lora_target_names()[i]
   std::string base;           // base_model_name_or_path; "" if the file names none
@@ -26,8 +27,8 @@ struct AdapterConfig {
 };
 
 /// Throws usage_error for another file than that of a LoRA adapter, for invalid values, and for an adapter
-/// that PEFT would apply in another way than W + scale * B A (DoRA, trained biases, embeddings, ranks by
-/// pattern).
+/// that PEFT would apply in another way than W + scale * B A, or with DoRA its rows in other norms
+/// (trained biases, embeddings, ranks by pattern).
 AdapterConfig read_adapter_config(const std::filesystem::path& file);
 
 /// The folder with adapter_config.json: `dir` itself, or adapter/ in it, as a run leaves it; nullopt if

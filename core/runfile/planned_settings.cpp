@@ -168,6 +168,8 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
     differs("lora.alpha", fmt::format("{}", c.lora.alpha), fmt::format("{}", from.alpha));
   if (c.lora.rslora != from.rslora)
     differs("lora.rslora", fmt::format("{}", c.lora.rslora), fmt::format("{}", from.rslora));
+  if (c.run.memory.dora != from.dora)
+    differs("lora.dora", fmt::format("{}", c.run.memory.dora), fmt::format("{}", from.dora));
   if (c.run.lora_targets == from.targets) return;
   std::vector<std::string> of_adapter;
   for (std::size_t i = 0; i < lora_target_names().size(); ++i)
@@ -179,7 +181,7 @@ void require_settings_of_adapter(const Settings& s, const RunConfig& c, const Ad
 }  // namespace
 
 /// [lora] starts new adapters: rank 8 and alpha 16 are the defaults of the PEFT library. With model.adapter,
-/// rank, alpha, rslora and targets are those of its folder.
+/// rank, alpha, rslora, dora and targets are those of its folder.
 void set_lora(const Settings& s, const fs::path& base, RunConfig& c) {
   if (!adapts(s)) return;
   std::optional<AdapterConfig> from;
@@ -201,7 +203,7 @@ void set_lora(const Settings& s, const fs::path& base, RunConfig& c) {
   // QLoRA is LoRA over 4-bit weights; the mode follows from the type, so it has no key of its own.
   if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
   memory.double_quantized = s.flag("lora.double_quant");
-  memory.dora = s.flag("lora.dora");
+  memory.dora = s.given("lora.dora") || !from ? s.flag("lora.dora") : from->dora;
   memory.lora_dropout = s.given("lora.dropout") ? s.number("lora.dropout") : from ? from->dropout : 0;
   c.run.lora_targets = s.given("lora.targets") || !from ? targets_of(s, memory.adapts_head) : from->targets;
   if (from) require_settings_of_adapter(s, c, *from);

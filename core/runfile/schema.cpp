@@ -181,7 +181,7 @@ constexpr Key kKeys[] = {
     {"lora.targets", Type::kTexts, "", 0, 0, "", "[\"q_proj\", \"v_proj\"]", "matrices that get an adapter, or \"all-linear\" for every matrix of a layer; \"lm_head\" can be listed too, but only planned; default: q_proj and v_proj"},
     {"lora.base", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8|int8|nf4", "\"nf4\"", "type of the frozen weights; nf4 = QLoRA: the matrices of the layers are quantized while they are loaded; default: follows train.precision; the other types can only be planned"},
     {"lora.double_quant", Type::kBool, "", 0, 0, "", "true", "with nf4: quantize the block scales to 8 bits too"},
-    {"lora.dora", Type::kBool, "", 0, 0, "", "true", "DoRA: add a magnitude vector to each adapter; can only be planned"},
+    {"lora.dora", Type::kBool, "", 0, 0, "", "true", "DoRA: also train the magnitude of each row of the adapted matrices"},
 
     {"output.dir", Type::kPath, "", 0, 0, "", "\"runs/builtin\"", "folder of metrics, checkpoints and model/; default: runs/NAME in the current directory"},
     {"output.checkpoint_every", Type::kInteger, "0", 0, kMany, "", "", "optimizer steps between checkpoints; 0 = only when the run is stopped"},

@@ -48,6 +48,16 @@ inline constexpr char kQkvDropped[] = "qkv_dropped", kODropped[] = "o_dropped",
 inline constexpr const char* kDropped[] = {kQkvDropped, kODropped, kGateUpDropped, kDownDropped};
 inline constexpr const char* kDDropped[] = {"d_qkv_dropped", "d_o_dropped", "d_gate_up_dropped",
                                             "d_down_dropped"};
+// DoRA, by AdapterGroup: the output of a product with its adapters before the magnitudes, [M, outputs], which
+// becomes its own gradient; per output m / norm and 1 / norm, [2, outputs]; with dropout, the gradient of the
+// product alone.
+inline constexpr char kQkvUnscaled[] = "qkv_unscaled", kOUnscaled[] = "o_unscaled",
+                      kGateUpUnscaled[] = "gate_up_unscaled", kDownUnscaled[] = "down_unscaled";
+inline constexpr const char* kUnscaled[] = {kQkvUnscaled, kOUnscaled, kGateUpUnscaled, kDownUnscaled};
+inline constexpr const char* kDoraScale[] = {"qkv_dora_scale", "o_dora_scale", "gate_up_dora_scale",
+                                             "down_dora_scale"};
+inline constexpr const char* kDUnscaled[] = {"d_qkv_unscaled", "d_o_unscaled", "d_gate_up_unscaled",
+                                             "d_down_unscaled"};
 // Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.
 inline constexpr char kDx[] = "dx", kDAct[] = "d_act", kDH2[] = "d_h2", kDAttnOut[] = "d_attn_out",
                       kDQkv[] = "d_qkv", kDH1[] = "d_h1";
@@ -105,5 +115,13 @@ inline constexpr ParamRoles kLoraB[] = {
     {"w.gate_up_lora_b", "grad.gate_up_lora_b", "m.gate_up_lora_b", "v.gate_up_lora_b",
      "master.gate_up_lora_b"},
     {"w.down_lora_b", "grad.down_lora_b", "m.down_lora_b", "v.down_lora_b", "master.down_lora_b"}};
+/// The magnitudes of DoRA, of the adapted rows of a product, by AdapterGroup.
+inline constexpr ParamRoles kMagnitude[] = {
+    {"w.qkv_magnitude", "grad.qkv_magnitude", "m.qkv_magnitude", "v.qkv_magnitude", "master.qkv_magnitude"},
+    {"w.o_magnitude", "grad.o_magnitude", "m.o_magnitude", "v.o_magnitude", "master.o_magnitude"},
+    {"w.gate_up_magnitude", "grad.gate_up_magnitude", "m.gate_up_magnitude", "v.gate_up_magnitude",
+     "master.gate_up_magnitude"},
+    {"w.down_magnitude", "grad.down_magnitude", "m.down_magnitude", "v.down_magnitude",
+     "master.down_magnitude"}};
 }  // namespace role
 }  // namespace trainhost::step

@@ -72,23 +72,38 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
     b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   }
   const Adapter& adapter = layer.adapter(g);
-  BufferId du = kNoBuffer;
+  const auto group = static_cast<std::size_t>(g);
+  // Of the sum of product and adapters: dy, with DoRA multiplied by the factors. Of the product of the
+  // dropped input, which only DoRA has.
+  BufferId d_sum = dy, d_product = kNoBuffer, du = kNoBuffer;
+  if (adapter.magnitude.w != kNoBuffer) {
+    d_sum = acts.unscaled[group];
+    const BufferId grad = adapter.magnitude.grad;
+    if (b.drops()) d_product = b.act(role::kDUnscaled[group], l, b.p[dy].cols);
+    b.op(OpKind::kDoraBwd, l, {dy, d_sum, acts.dora_scale[group], grad}, {d_sum, grad, d_product},
+         kFirstWrite);
+  }
   if (adapter.present()) {
-    const BufferId u = acts.lora[static_cast<std::size_t>(g)];
-    b.op(OpKind::kLoraBDw, l, {dy, u, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
-    du = b.act(role::kDLora[static_cast<std::size_t>(g)], l, b.p[u].cols);
-    b.op(OpKind::kLoraBDx, l, {dy, adapter.b.w}, {du});
-    const BufferId input = acts.lora_input[static_cast<std::size_t>(g)];
+    const BufferId u = acts.lora[group];
+    b.op(OpKind::kLoraBDw, l, {d_sum, u, adapter.b.grad}, {adapter.b.grad}, kFirstWrite);
+    du = b.act(role::kDLora[group], l, b.p[u].cols);
+    b.op(OpKind::kLoraBDx, l, {d_sum, adapter.b.w}, {du});
+    const BufferId input = acts.lora_input[group];
     b.op(OpKind::kLinearDw, l, {du, input, adapter.a.grad, kNoBuffer, kNoBuffer}, {adapter.a.grad},
          kFirstWrite);
   }
   if (!reach.below(l, g)) return kNoBuffer;
   const BufferId dx = b.act(dx_role, l, dx_cols);
-  const BufferId matrix = b.matrix(w, l, role::kDequantisedBwd[static_cast<std::size_t>(g)]);
-  b.op(OpKind::kLinearDx, l, {dy, matrix}, {dx});
+  const BufferId matrix = b.matrix(w, l, role::kDequantisedBwd[group]);
+  b.op(OpKind::kLinearDx, l, {b.drops() ? dy : d_sum, matrix}, {dx});
   if (du != kNoBuffer && b.drops()) {
-    const BufferId dropped = b.act(role::kDDropped[static_cast<std::size_t>(g)], l, dx_cols);
-    b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});
+    const BufferId dropped = b.act(role::kDDropped[group], l, dx_cols);
+    if (d_product != kNoBuffer) {
+      b.op(OpKind::kLinearDx, l, {d_product, matrix}, {dropped});
+      b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dropped}, {dropped});
+    } else {
+      b.op(OpKind::kLinearDx, l, {du, adapter.a.w}, {dropped});
+    }
     b.op(OpKind::kDropoutAdd, l, {dropped, dx, b.micro_batch}, {dx});
   } else if (du != kNoBuffer) {
     b.op(OpKind::kLinearDxAdd, l, {du, adapter.a.w, dx}, {dx});

@@ -21,21 +21,58 @@ void linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight
   b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
 }
 
-/// y += scale * (x A^T) B^T for the adapted matrices of a product. u = x A^T is kept for the gradient of B.
-void adapters(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& w, BufferId x, BufferId y,
-              LayerActs& a) {
-  const Adapter& adapter = w.adapter(g);
-  if (!adapter.present()) return;
-  BufferId &u = a.lora[static_cast<std::size_t>(g)], &input = a.lora_input[static_cast<std::size_t>(g)];
-  input = x;
-  if (b.drops()) {
-    // Not kept: recompute policies drop it always, and the backward pass computes it again from x.
-    input = b.act(role::kDropped[static_cast<std::size_t>(g)], l, b.p[x].cols);
-    b.op(OpKind::kDropout, l, {x, b.micro_batch}, {input});
-  }
-  u = b.act(role::kLora[static_cast<std::size_t>(g)], l, b.p[adapter.a.w].rows);
+/// The input of the adapters of a product: x, or in training with dropout what that leaves of it.
+BufferId input_of_adapters(Builder& b, std::int32_t l, std::size_t group, BufferId x) {
+  if (!b.drops()) return x;
+  // Not kept: recompute policies drop it always, and the backward pass computes it again from x.
+  const BufferId input = b.act(role::kDropped[group], l, b.p[x].cols);
+  b.op(OpKind::kDropout, l, {x, b.micro_batch}, {input});
+  return input;
+}
+
+/// u = x A^T of the adapters of a product, kept for the gradient of B.
+BufferId inner_product(Builder& b, std::int32_t l, std::size_t group, const Adapter& adapter,
+                       BufferId input) {
+  const BufferId u = b.act(role::kLora[group], l, b.p[adapter.a.w].rows);
   b.op(OpKind::kLinear, l, {input, adapter.a.w, kNoBuffer, kNoBuffer}, {u});
-  b.op(OpKind::kLoraB, l, {u, adapter.b.w, y}, {y});
+  return u;
+}
+
+/// The product with DoRA: y = m / norm * (x W^T + scale * u B^T) + bias + residual. With dropout, as PEFT
+/// does, y = x W^T + bias + residual + the change that the adapters make, computed of the dropped input.
+void dora(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, BufferId x, const Weight& w,
+          const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
+  const auto group = static_cast<std::size_t>(g);
+  const std::uint64_t outputs = b.p[y].cols;
+  const BufferId matrix = b.matrix(w, l, role::kDequantised[group]);
+  const BufferId scale = a.dora_scale[group] =
+      b.add(role::kDoraScale[group], l, Component::kActivations, 2, outputs);
+  b.op(OpKind::kDoraScale, l, {matrix, adapter.a.w, adapter.b.w, adapter.magnitude.w}, {scale});
+  const BufferId input = a.lora_input[group] = input_of_adapters(b, l, group, x);
+  if (b.drops()) b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
+  const BufferId unscaled = a.unscaled[group] = b.act(role::kUnscaled[group], l, outputs);
+  b.op(OpKind::kLinear, l, {input, matrix, kNoBuffer, kNoBuffer}, {unscaled});
+  const BufferId u = a.lora[group] = inner_product(b, l, group, adapter, input);
+  b.op(OpKind::kLoraB, l, {u, adapter.b.w, unscaled}, {unscaled});
+  if (b.drops()) {
+    b.op(OpKind::kLoraB, l, {u, adapter.b.w, y}, {y});
+    b.op(OpKind::kDora, l, {unscaled, scale, kNoBuffer, kNoBuffer, y}, {y});
+  } else {
+    b.op(OpKind::kDora, l, {unscaled, scale, bias.w, residual, kNoBuffer}, {y});
+  }
+}
+
+/// y = x W^T + bias + residual, and scale * (x A^T) B^T for the adapted matrices of the product.
+void product(Builder& b, std::int32_t l, AdapterGroup g, const LayerWeights& layer, BufferId x,
+             const Weight& w, const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
+  const auto group = static_cast<std::size_t>(g);
+  const Adapter& adapter = layer.adapter(g);
+  if (adapter.magnitude.w != kNoBuffer) return dora(b, l, g, adapter, x, w, bias, residual, y, a);
+  linear(b, l, g, x, w, bias, residual, y);
+  if (!adapter.present()) return;
+  a.lora_input[group] = input_of_adapters(b, l, group, x);
+  a.lora[group] = inner_product(b, l, group, adapter, a.lora_input[group]);
+  b.op(OpKind::kLoraB, l, {a.lora[group], adapter.b.w, y}, {y});
 }
 
 /// Training and evaluation compute attention over whole sequences and keep lse [M, A]; generation appends one
@@ -68,8 +105,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   a.rstd1 = b.stat(role::kRstd1, l, 1);
   norm(b, l, a.x, w.norm1, a.h1, a.rstd1);
   a.qkv = b.act(role::kQkv, l, m.qkv_width());
-  linear(b, l, AdapterGroup::kQkv, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv);
-  adapters(b, l, AdapterGroup::kQkv, w, a.h1, a.qkv, a);
+  product(b, l, AdapterGroup::kQkv, w, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv, a);
   if (m.qk_norm) {
     a.qk_pre = b.act(role::kQkPre, l, m.q_width() + m.kv_width());
     a.qk_rstd = b.stat(role::kQkRstd, l, std::uint64_t{m.heads} + m.kv_heads);
@@ -79,22 +115,19 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   b.op(OpKind::kRope, l, {a.qkv, b.rope_table}, {a.qkv});
   attention(b, l, a);
   a.x_mid = b.act(role::kXMid, l, m.hidden);
-  linear(b, l, AdapterGroup::kO, a.attn_out, w.o, w.o_bias, a.x, a.x_mid);
-  adapters(b, l, AdapterGroup::kO, w, a.attn_out, a.x_mid, a);
+  product(b, l, AdapterGroup::kO, w, a.attn_out, w.o, w.o_bias, a.x, a.x_mid, a);
 
   a.h2 = b.act(role::kH2, l, m.hidden);
   a.rstd2 = b.stat(role::kRstd2, l, 1);
   norm(b, l, a.x_mid, w.norm2, a.h2, a.rstd2);
   a.gate_up = b.act(role::kGateUp, l, 2 * std::uint64_t{m.intermediate});
-  linear(b, l, AdapterGroup::kGateUp, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up);
-  adapters(b, l, AdapterGroup::kGateUp, w, a.h2, a.gate_up, a);
+  product(b, l, AdapterGroup::kGateUp, w, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up, a);
   a.act = b.act(role::kAct, l, m.intermediate);
   assert(a.x != kNoBuffer && a.x_mid != kNoBuffer);
   b.op(OpKind::kSwiGlu, l, {a.gate_up}, {a.act});
   const bool last = static_cast<std::uint32_t>(l) + 1 == m.layers;
   const BufferId next = last ? b.act(role::kXOut, -1, m.hidden) : b.act(role::kX, l + 1, m.hidden);
-  linear(b, l, AdapterGroup::kDown, a.act, w.down, w.down_bias, a.x_mid, next);
-  adapters(b, l, AdapterGroup::kDown, w, a.act, next, a);
+  product(b, l, AdapterGroup::kDown, w, a.act, w.down, w.down_bias, a.x_mid, next, a);
   return next;
 }
 

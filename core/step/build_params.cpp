@@ -1,7 +1,8 @@
 // Persistent buffers: parameters with gradients and optimizer state, tables, scalars, inputs. Decides which
 // parameter buffer holds each tensor of a checkpoint: q, k and v share one (rows q | k | v), as do gate and
 // up and the matching biases, so that each group is one matrix product. Checkpoints still contain the tensors
-// one by one; Param::slices maps them to rows. A and B of adapters are stacked likewise, by product.
+// one by one; Param::slices maps them to rows. A, B and magnitudes of adapters are stacked likewise, by
+// product.
 #include <algorithm>
 #include <cassert>
 
@@ -26,6 +27,7 @@ ParamTarget target_of(Weights& w, const TensorInfo& t) {
   if (t.part != AdapterPart::kNone) {
     const AdapterGroup g = adapter_group(t.role);
     const auto i = static_cast<std::size_t>(g);
+    if (t.part == AdapterPart::kMagnitude) return {&role::kMagnitude[i], &l.adapter(g).magnitude};
     return t.part == AdapterPart::kA ? ParamTarget{&role::kLoraA[i], &l.adapter(g).a}
                                      : ParamTarget{&role::kLoraB[i], &l.adapter(g).b};
   }

@@ -17,9 +17,10 @@ struct Weight {
   BufferId w = kNoBuffer, grad = kNoBuffer;
   std::uint64_t rows = 0, cols = 0;  // of the dequantised matrix; 0: the weight is not quantised
 };
-/// A and B of the adapters of one product; absent if the run adapts none of its matrices.
+/// A and B of the adapters of one product, with DoRA also its magnitudes; absent if the run adapts none of
+/// its matrices.
 struct Adapter {
-  Weight a, b;
+  Weight a, b, magnitude;
   bool present() const { return b.w != kNoBuffer; }
 };
 struct LayerWeights {
@@ -41,6 +42,9 @@ struct LayerActs {
   std::array<BufferId, kAdapterGroups> lora{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
   // The input of these adapters: that of the product, or that after dropout.
   std::array<BufferId, kAdapterGroups> lora_input{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
+  // With DoRA: the output of the product before the magnitudes, and the factors per output.
+  std::array<BufferId, kAdapterGroups> unscaled{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
+  std::array<BufferId, kAdapterGroups> dora_scale{kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
 };
 struct ForwardActs {
   std::vector<LayerActs> layers;

@@ -57,6 +57,9 @@ std::uint64_t flops(const Program& p, const Op& op) {
       return product_of(p, op, op[operand::lora_b_dx::kWeight]);
     case OpKind::kLoraBDw:
       return product_of(p, op, op[operand::lora_b_dw::kGradWeight]);
+    case OpKind::kDoraScale:  // B A
+      return product(p[op[operand::dora_scale::kB]].rows, p[op[operand::dora_scale::kA]].cols,
+                     p[op[operand::dora_scale::kB]].cols);
     case OpKind::kHeadLoss:  // logits, d hf, and grad_head unless the head is frozen
       return checked_mul(op[operand::head_loss::kGradHead] == kNoBuffer ? 2 : 3,
                          product_of(p, op, op[operand::head_loss::kHead]));

@@ -312,6 +312,41 @@ inline constexpr In kQuantised{0};  // u8[bytes] weight: quantised_param()
 inline constexpr Out kMatrix{0};    // [n,k] the value of every element
 }  // namespace dequantise
 
+/// Per output of a product, with v = W + lora_scale * B A and the norm n of its row of v: factor = m / n, and
+/// 1 / n for the gradient of m. Outputs without an adapter: 1, and 0. A row of zeros has no direction: both
+/// are 0.
+namespace dora_scale {
+inline constexpr In kWeight{0};     // [outputs,k] W
+inline constexpr In kA{1};          // [n*r,k], as kLoraB for n and r
+inline constexpr In kB{2};          // [o_1+..+o_n,r]
+inline constexpr In kMagnitude{3};  // [o_1+..+o_n] m
+inline constexpr Out kScale{0};     // f32[2,outputs]: factors, then 1 / n
+}  // namespace dora_scale
+
+/// y = factor * unscaled (+ bias) (+ residual), per output. With dropout instead y += (factor - 1) *
+/// unscaled: y has the product of the input without dropout and the output of the adapters, unscaled the
+/// product of the dropped input and the output of the adapters, as in PEFT.
+namespace dora {
+inline constexpr In kUnscaled{0};  // [M,outputs]
+inline constexpr In kScale{1};     // f32[2,outputs] of kDoraScale
+inline constexpr In kBias{2};      // [outputs], optional; not with kAdded
+inline constexpr In kResidual{3};  // [M,outputs], optional; not with kAdded
+inline constexpr In kAdded{4};     // [M,outputs], changed in place; with dropout only
+inline constexpr Out kY{0};        // [M,outputs]; the same buffer as kAdded, if present
+}  // namespace dora
+
+/// grad_m += column sums of dy * unscaled / n; unscaled becomes its own gradient, factor * dy. With dropout
+/// also the gradient of the product of the dropped input, (factor - 1) * dy.
+namespace dora_bwd {
+inline constexpr In kDy{0};                 // [M,outputs]
+inline constexpr In kUnscaled{1};           // [M,outputs], becomes its own gradient
+inline constexpr In kScale{2};              // f32[2,outputs] of kDoraScale
+inline constexpr In kGradMagnitude{3};      // [o_1+..+o_n] f32, +=
+inline constexpr Out kDUnscaled{0};         // the same buffer as kUnscaled
+inline constexpr Out kGradMagnitudeOut{1};  // the same buffer as kGradMagnitude
+inline constexpr Out kDProduct{2};          // [M,outputs]; with dropout only
+}  // namespace dora_bwd
+
 /// One Lion update of a parameter: w = decay w - lr sign(beta1 m + (1-beta1) g), then m = beta2 m + (1-beta2)
 /// g.
 namespace lion = sgd_momentum;

@@ -68,6 +68,9 @@ constexpr OpInfo kOps[] = {
      bits({adafactor::kSums})},
     {"muon", 6, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
     {"dequantise", 1, 0, 0},
+    {"dora_scale", 4, 0, 0},
+    {"dora", 5, bits({dora::kAdded}), 0},
+    {"dora_bwd", 4, bits({dora_bwd::kUnscaled, dora_bwd::kGradMagnitude}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -112,9 +115,10 @@ std::string op_label(const Program& p, const Op& op) {
 /// By the role name of the buffer: a look-up per operation must not search the parameters.
 AdapterBlocks lora_blocks(const Program& p, BufferId b) {
   for (std::uint32_t g = 0; g < kAdapterGroups; ++g)
-    if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad)
+    if (p[b].role == role::kLoraB[g].weight || p[b].role == role::kLoraB[g].grad ||
+        p[b].role == role::kMagnitude[g].weight || p[b].role == role::kMagnitude[g].grad)
       return adapter_blocks(p.model, p.run, static_cast<AdapterGroup>(g));
-  assert(false && "the buffer is B of adapters, or its gradient");
+  assert(false && "the buffer is B or the magnitudes of adapters, or their gradient");
   return {};
 }
 

@@ -99,6 +99,10 @@ enum class OpKind : std::uint8_t {
   kAdafactor,
   kMuon,
   kDequantise,  // a frozen weight in NF4 (core/model/nf4.hpp) as a matrix for the next operation
+  // DoRA (core/model/adapters.hpp): the rows of W + scale * B A have the norms m.
+  kDoraScale,  // m / norm and 1 / norm of every output of a product
+  kDora,       // the output of a product multiplied by m / norm
+  kDoraBwd,
   kCount_,
 };
 
@@ -186,8 +190,8 @@ struct Program {
 /// False for kCopy and kHold, which neither side computes.
 bool runs_on_host(const Program& p, const Op& op);
 
-/// The adapted matrices of the product whose stacked B, or its gradient, is in buffer b: of kLoraB and its
-/// gradients. b must be such a buffer.
+/// The adapted matrices of the product whose stacked B or magnitudes, or their gradients, are in buffer b: of
+/// kLoraB and its gradients, of kDoraScale and kDoraBwd. b must be such a buffer.
 AdapterBlocks lora_blocks(const Program& p, BufferId b);
 
 /// The product, as 4 * layer + AdapterGroup, whose adapters' input a kDropout or kDropoutAdd drops: what

@@ -31,7 +31,8 @@ bool is_dequantised(const Buffer& b) {
 bool computed_inside_a_layer(const Buffer& b) {
   return recomputed_without_products(b) ||
          one_of(b.role, {role::kQkv, role::kQkPre, role::kQkRstd, role::kAttnOut, role::kLse, role::kXMid,
-                         role::kGateUp, role::kQkvLora, role::kOLora, role::kGateUpLora, role::kDownLora});
+                         role::kGateUp, role::kQkvLora, role::kOLora, role::kGateUpLora, role::kDownLora,
+                         role::kQkvUnscaled, role::kOUnscaled, role::kGateUpUnscaled, role::kDownUnscaled});
 }
 
 /// Inputs of adapters after dropout: a mask costs no memory if it is computed twice.
@@ -39,7 +40,7 @@ bool is_dropped_input(const Buffer& b) {
   return std::find(std::begin(role::kDropped), std::end(role::kDropped), b.role) != std::end(role::kDropped);
 }
 
-constexpr std::size_t kMaxWriters = 4;  // the first writes the buffer, the others change it in place
+constexpr std::size_t kMaxWriters = 5;  // the first writes the buffer, the others change it in place
 
 class Transform {
  public:
@@ -218,8 +219,9 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
     if (b.layer < 0) return false;
     if (is_dropped_input(b) || is_dequantised(b)) return true;
     const auto layer = static_cast<std::uint64_t>(b.layer);
-    return layer < full        ? computed_inside_a_layer(b)
-           : layer < mlp       ? recomputed_without_products(b) || one_of(b.role, {role::kGateUp})
+    return layer < full ? computed_inside_a_layer(b)
+           : layer < mlp
+               ? recomputed_without_products(b) || one_of(b.role, {role::kGateUp, role::kGateUpUnscaled})
            : layer < selective ? recomputed_without_products(b)
                                : false;
   };

@@ -68,6 +68,10 @@ constexpr Shape kOthers[] = {
     {role::kOrder, "M", ""},
     {role::kStarts, "M", ""},
     {role::kMicroBatch, "2", ""},
+    {role::kQkvUnscaled, "M", "(A+2K)*D"},
+    {role::kOUnscaled, "M", "H"},
+    {role::kGateUpUnscaled, "M", "2I"},
+    {role::kDownUnscaled, "M", "H"},
     {role::kFeed, "N", ""},
     {role::kStaging, "N", ""},
 };

@@ -64,7 +64,7 @@ std::string adapter_config_json(const runfile::RunConfig& c) {
     if (c.run.lora_targets >> i & 1) targets.push_back(runfile::lora_target_names()[i]);
   j["target_modules"] = std::move(targets);
   j["task_type"] = "CAUSAL_LM";
-  j["use_dora"] = false;
+  j["use_dora"] = c.run.memory.dora;
   j["use_rslora"] = c.lora.rslora;
   return j.dump(2) + "\n";
 }

@@ -43,12 +43,12 @@ struct MergeRequest {
   std::filesystem::path output;   // folder of the merged model; must not exist
 };
 
-/// Writes a model directory with W + scale * B A in place of every adapted matrix W, in f32, and the other
-/// files of the model's folder (tokenizer, generation_config.json). Products are summed in double. Needs the
-/// memory of the largest matrix's adapter and a piece of the matrix. Returns the number of adapted matrices.
-/// Throws usage_error for an adapter that PEFT would apply in another way (DoRA, trained biases, embeddings),
-/// for tensors that do not belong to the model, and for weights other than those that the adapter was trained
-/// on, where the adapter says which.
+/// Writes a model directory with W + scale * B A in place of every adapted matrix W, with DoRA its rows in
+/// the norms of the magnitudes, in f32, and the other files of the model's folder (tokenizer,
+/// generation_config.json). Products are summed in double. Needs the memory of the largest matrix's adapter
+/// and a piece of the matrix. Returns the number of adapted matrices. Throws usage_error for an adapter that
+/// PEFT would apply in another way (trained biases, embeddings), for tensors that do not belong to the model,
+/// and for weights other than those that the adapter was trained on, where the adapter says which.
 std::size_t merge_adapter(const MergeRequest& r);
 
 }  // namespace trainhost::training

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/xxh3.hpp"
-#include "core/model/adapters.hpp"
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/adapter_files.hpp"
@@ -21,13 +21,6 @@ std::vector<float> read_tensor(checkpoint::WeightSource& source, const TensorInf
   std::vector<float> out(t.elements());
   source.stream(t, out, [](std::uint64_t, std::span<const float>) {});  // one piece, read into `out`
   return out;
-}
-
-/// "model.layers.0.self_attn.q_proj.weight" of
-/// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
-std::string adapted_weight(const std::string& name) {
-  constexpr std::string_view kPrefix = "base_model.model.", kSuffix = "lora_A.weight";
-  return name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size()) + "weight";
 }
 
 fs::path folder_of_model(const fs::path& model, const std::string& base) {
@@ -58,53 +51,56 @@ MergedWeights::MergedWeights(const fs::path& adapter, const fs::path& model)
   scale_ = config.scale();
   checkpoint::WeightSource source(adapter / kAdapterTensors);
   frozen_weights_ = frozen_weights_of(source);
-  read_factors(source, config.rank);
+  read_factors(source, config);
   weights_.require(infos_, model_.tied);
 }
 
-/// The tensors of the adapter file, by the matrix that they adapt. An A without its B is reported as missing.
-void MergedWeights::read_factors(checkpoint::WeightSource& source, std::uint32_t rank) {
+/// The tensors of the adapter file, by the matrix that they adapt. A matrix with one of them and without
+/// another is reported.
+void MergedWeights::read_factors(checkpoint::WeightSource& source, const runfile::AdapterConfig& config) {
   RunSpec every;  // adapters of every matrix, of which the file may have some
-  every.mode = RunMode::kLora, every.lora_rank = rank, every.lora_targets = 0x7f;
-  std::map<std::string, std::pair<TensorInfo, TensorInfo>> pairs;
-  for (TensorInfo& t : adapter_tensors(model_, every)) {
-    std::string a_name = t.name;
-    if (t.part == AdapterPart::kB) a_name.replace(a_name.rfind("lora_B"), 6, "lora_A");
-    auto& pair = pairs[adapted_weight(a_name)];
-    (t.part == AdapterPart::kA ? pair.first : pair.second) = std::move(t);
-  }
+  every.mode = RunMode::kLora, every.lora_rank = config.rank, every.lora_targets = 0x7f;
+  every.memory.dora = config.dora;
+  std::map<std::string, std::vector<TensorInfo>> tensors_of;  // A, B, magnitudes
+  for (TensorInfo& t : adapter_tensors(model_, every)) tensors_of[adapted_weight(t)].push_back(std::move(t));
+  const auto& present = source.files().front().tensors();
+  const auto is_present = [&](const TensorInfo& t) {
+    return std::ranges::any_of(present, [&](const checkpoint::TensorEntry& e) { return e.name == t.name; });
+  };
+  std::erase_if(tensors_of,
+                [&](const auto& entry) { return std::ranges::none_of(entry.second, is_present); });
   std::vector<TensorInfo> wanted;
-  for (const auto& [weight, pair] : pairs) {
-    const auto& present = source.files().front().tensors();
-    const bool any = std::ranges::any_of(present, [&](const checkpoint::TensorEntry& e) {
-      return e.name == pair.first.name || e.name == pair.second.name;
-    });
-    if (any) wanted.push_back(pair.first), wanted.push_back(pair.second);
-  }
+  for (const auto& [weight, parts] : tensors_of) wanted.insert(wanted.end(), parts.begin(), parts.end());
   source.require(wanted, false);
   if (wanted.empty()) throw usage_error("the adapter has no tensors");
-  for (std::size_t i = 0; i < wanted.size(); i += 2)
-    factors_[adapted_weight(wanted[i].name)] = {read_tensor(source, wanted[i]),
-                                                read_tensor(source, wanted[i + 1])};
+  for (const TensorInfo& t : wanted) {
+    Factors& f = factors_[adapted_weight(t)];
+    (t.part == AdapterPart::kA   ? f.a
+     : t.part == AdapterPart::kB ? f.b
+                                 : f.magnitude) = read_tensor(source, t);
+  }
 }
 
-/// piece = elements [first, first + n) of W, which become those of W + scale * B A.
-void MergedWeights::add_product(const Factors& f, const TensorInfo& w, std::uint64_t first,
-                                std::span<float> piece) const {
-  const std::uint64_t cols = w.dim[1], rank = f.b.size() / w.dim[0];
-  std::vector<double> sum;
-  for (std::uint64_t done = 0; done < piece.size();) {
-    const std::uint64_t row = (first + done) / cols, col = (first + done) % cols,
-                        n = std::min<std::uint64_t>(cols - col, piece.size() - done);
-    sum.assign(n, 0.0);
-    for (std::uint64_t k = 0; k < rank; ++k) {
-      const double b = scale_ * f.b[row * rank + k];
-      const float* a = f.a.data() + k * cols + col;
-      for (std::uint64_t i = 0; i < n; ++i) sum[i] += b * a[i];
-    }
-    for (std::uint64_t i = 0; i < n; ++i) piece[done + i] = static_cast<float>(piece[done + i] + sum[i]);
-    done += n;
-  }
+AdapterProduct MergedWeights::change_of(const Factors& f, const TensorInfo& w) const {
+  return {f.a.data(), f.b.data(), f.b.size() / w.dim[0], w.dim[1], scale_};
+}
+
+/// The factor of each row of W + scale * B A: with DoRA its magnitude divided by its norm. Reads W.
+std::vector<double> MergedWeights::factors_of_rows(const Factors& f, const TensorInfo& w,
+                                                   std::span<float> scratch) {
+  if (f.magnitude.empty()) return std::vector<double>(w.dim[0], 1.0);
+  std::vector<double> squares(w.dim[0]);
+  weights_.stream(w, scratch, [&](std::uint64_t first, std::span<const float> values) {
+    change_of(f, w).for_elements(first, values.size(),
+                                 [&](std::uint64_t i, std::uint64_t row, double product) {
+                                   const double x = values[i] + product;
+                                   squares[row] += x * x;
+                                 });
+  });
+  // A row of zeros stays one, as in training (core/step/operands.hpp, dora_scale).
+  for (std::size_t r = 0; r < squares.size(); ++r)
+    squares[r] = squares[r] > 0 ? f.magnitude[r] / std::sqrt(squares[r]) : 0.0;
+  return squares;
 }
 
 void MergedWeights::require_weights_of_adapter(std::span<float> scratch) {
@@ -127,9 +123,16 @@ void MergedWeights::stream(std::span<float> scratch, const Sink& sink) {
   std::vector<float> piece;
   for (const TensorInfo& t : infos_) {
     const auto f = factors_.find(t.name);
+    const bool adapted = f != factors_.end();
+    const std::vector<double> factors =
+        adapted ? factors_of_rows(f->second, t, scratch) : std::vector<double>();
     weights_.stream(t, scratch, [&](std::uint64_t first, std::span<const float> values) {
       piece.assign(values.begin(), values.end());
-      if (f != factors_.end()) add_product(f->second, t, first, piece);
+      if (adapted)
+        change_of(f->second, t)
+            .for_elements(first, values.size(), [&](std::uint64_t i, std::uint64_t row, double product) {
+              piece[i] = static_cast<float>((values[i] + product) * factors[row]);
+            });
       sink(t, first, piece);
     });
   }

@@ -1,6 +1,7 @@
-// The weights of a model with an adapter folded in: W + scale * B A in place of every adapted matrix W. Read
-// from the folders of both, tensor by tensor, so that the merged model is never in memory: `trainhost merge`
-// writes the tensors to files, `trainhost generate` passes them to a session.
+// The weights of a model with an adapter folded in: W + scale * B A in place of every adapted matrix W, with
+// DoRA its rows in the norms of the magnitudes. Read from the folders of both, tensor by tensor, so that the
+// merged model is never in memory: `trainhost merge` writes the tensors to files, `trainhost generate` passes
+// them to a session.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,8 +12,10 @@
 #include <vector>
 
 #include "core/checkpoint/safetensors.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/tensors.hpp"
+#include "core/runfile/adapter_config.hpp"
 
 namespace trainhost::training {
 
@@ -38,12 +41,13 @@ class MergedWeights {
   void stream(std::span<float> scratch, const Sink& sink);
 
  private:
-  /// A and B of one matrix, as f32.
+  /// A and B of one matrix, and with DoRA its magnitudes, as f32.
   struct Factors {
-    std::vector<float> a, b;
+    std::vector<float> a, b, magnitude;
   };
-  void read_factors(checkpoint::WeightSource& adapter, std::uint32_t rank);
-  void add_product(const Factors& f, const TensorInfo& w, std::uint64_t first, std::span<float> piece) const;
+  void read_factors(checkpoint::WeightSource& adapter, const runfile::AdapterConfig& config);
+  AdapterProduct change_of(const Factors& f, const TensorInfo& w) const;
+  std::vector<double> factors_of_rows(const Factors& f, const TensorInfo& w, std::span<float> scratch);
 
   std::filesystem::path folder_;
   ModelSpec model_;

@@ -247,6 +247,7 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
     add("lora.rank", r.lora_rank);
     add("lora.alpha", c.lora.alpha);
     add("lora.rslora", c.lora.rslora);
+    add("lora.dora", r.memory.dora);
     add("lora.dropout", r.memory.lora_dropout);
     std::string targets;
     for (std::size_t i = 0; i < runfile::lora_target_names().size(); ++i)

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""LoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout
-and qlora.
+"""LoRA and DoRA of the PEFT library in float64: writes the golden runs tests/golden/runs/lora, lora-dropout, qlora,
+dora, dora-dropout and qdora.
 
     peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
 
 qlora is the run of lora after the matrices of the layers were quantised to NF4 with double quantisation and
 dequantised (bnb_nf4.py).
+
+dora, dora-dropout and qdora are the same three runs with use_dora. Magnitudes, which are vectors, are not decayed,
+like every vector in trainhost; with the Trainer of transformers they are.
 
 Base weights and tokens are those of tests/golden/runs/gqa-tied. Written are adapter_config.json and
 adapter_model.safetensors, as PEFT saves them, with random A and B (B is 0 in a new adapter, which would hide half of
@@ -51,13 +54,15 @@ def base_model(nf4=False):
     return model
 
 
-def adapted(model):
+def adapted(model, dora=False):
     config = peft.LoraConfig(r=3, lora_alpha=12, target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"],
-                             use_rslora=True, task_type="CAUSAL_LM")
+                             use_rslora=True, use_dora=dora, task_type="CAUSAL_LM")
     model = peft.get_peft_model(model, config)
     torch.manual_seed(0)
-    for name, p in model.named_parameters():
-        if p.requires_grad:  # exact in float32, in which PEFT saves them
+    for name, p in model.named_parameters():  # exact in float32, in which PEFT saves them
+        if "lora_magnitude_vector" in name:  # a new adapter has the norms of the rows
+            p.data = (p.data * (1 + 0.2 * torch.randn(p.shape))).float().double()
+        elif p.requires_grad:
             p.data = (torch.randn(p.shape) * (0.02 if "lora_B" in name else 0.1)).double()
     return model
 
@@ -98,7 +103,9 @@ class Dropout(torch.nn.Module):
 def train(model):
     """Losses, gradient norms and final norms of 20 steps of AdamW."""
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    groups = [{"params": [p for p in trained if p.dim() > 1], "weight_decay": DECAY},
+              {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
     raw = (BASE / "tokens.bin").read_bytes()
     tokens = torch.tensor([raw[i] | raw[i + 1] << 8 for i in range(0, len(raw), 2)])
     expected = {"loss": [], "grad_norm": []}
@@ -123,8 +130,8 @@ def run_settings():
             "weight_decay": DECAY, "grad_clip": CLIP, "peft": peft.__version__, "torch": torch.__version__}
 
 
-def write(folder):
-    model = adapted(base_model())
+def write(folder, dora):
+    model = adapted(base_model(), dora)
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.float().contiguous() for k, v in peft.get_peft_model_state_dict(model).items()}
     safetensors.torch.save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -133,23 +140,25 @@ def write(folder):
     config.base_model_name_or_path = "../gqa-tied"
     config.save_pretrained(folder)
     expected = train(model)
-    merged = adapted(base_model()).merge_and_unload()
+    merged = adapted(base_model(), dora).merge_and_unload()
     expected["merged_weights"] = {k: {"l2": v.norm().item(), "sum": v.sum().item()}
                                   for k, v in merged.state_dict().items() if k != "lm_head.weight"}
     expected["run"] = run_settings()
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
-def write_nf4(folder):
-    model = adapted(base_model(nf4=True))
+def write_nf4(folder, dora):
+    model = adapted(base_model(nf4=True), dora)
+    same = adapted(base_model(), dora).state_dict()  # magnitudes are made from the norms of the base
+    model.load_state_dict({k: v for k, v in same.items() if "lora_" in k}, strict=False)
     folder.mkdir(parents=True, exist_ok=True)
     expected = train(model)
     expected["run"] = run_settings()
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
-def write_dropout(folder):
-    model = adapted(base_model())
+def write_dropout(folder, dora):
+    model = adapted(base_model(), dora)
     for name, module in model.named_modules():
         if hasattr(module, "lora_dropout"):
             module.lora_dropout["default"] = Dropout(name)
@@ -161,6 +170,7 @@ def write_dropout(folder):
 
 if __name__ == "__main__":
     runs = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "tests/golden/runs"
-    write(runs / "lora")
-    write_dropout(runs / "lora-dropout")
-    write_nf4(runs / "qlora")
+    for dora in (False, True):
+        write(runs / ("dora" if dora else "lora"), dora)
+        write_dropout(runs / ("dora-dropout" if dora else "lora-dropout"), dora)
+        write_nf4(runs / ("qdora" if dora else "qlora"), dora)

@@ -1,7 +1,9 @@
 // Reference for adapters: the model in double with the adapters merged into its weights, W + scale * B A, and
-// the chain rule: dA = scale * B^T dW, dB = scale * dW A^T. So the reference model knows nothing of adapters.
-// For tests alone.
+// the chain rule: dA = scale * B^T dW, dB = scale * dW A^T. With DoRA each row of this sum has the norm of
+// its magnitude, and the norm of the sum is a constant for gradients. So the reference model knows nothing of
+// adapters. For tests alone.
 #pragma once
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,7 +29,7 @@ inline RunSpec lora_run(const NamedModel& z, std::uint32_t micro_batch, std::uin
   return r;
 }
 
-/// Random values for A and B: B is 0 in a new run, which would hide everything behind it.
+/// Random values for A, B and magnitudes: B is 0 in a new run, which would hide everything behind it.
 inline Weights random_adapters(const ModelSpec& m, const RunSpec& r, unsigned seed) {
   std::mt19937 g(seed);
   Weights w;
@@ -35,12 +37,14 @@ inline Weights random_adapters(const ModelSpec& m, const RunSpec& r, unsigned se
     Vec& v = w[t.name];
     v.resize(t.elements());
     for (double& x : v) x = static_cast<float>((static_cast<double>(g()) / 4294967296.0 * 2 - 1) * 0.4);
+    if (t.part == AdapterPart::kMagnitude)
+      for (double& x : v) x = static_cast<float>(0.7 + x);
   }
   return w;
 }
 
 struct AdaptedMatrix {
-  std::string weight, a, b;  // names
+  std::string weight, a, b, magnitude;  // names
   std::size_t outputs, inputs;
 };
 inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) {
@@ -48,8 +52,12 @@ inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) 
   for (const TensorInfo& t : adapter_tensors(m, r)) {
     if (t.part != AdapterPart::kA) continue;
     const std::string module = t.name.substr(0, t.name.size() - std::string("lora_A.weight").size());
-    AdaptedMatrix x{module.substr(std::string("base_model.model.").size()) + "weight", t.name,
-                    module + "lora_B.weight", 0, t.dim[1]};
+    AdaptedMatrix x{module.substr(std::string("base_model.model.").size()) + "weight",
+                    t.name,
+                    module + "lora_B.weight",
+                    module + "lora_magnitude_vector",
+                    0,
+                    t.dim[1]};
     for (const TensorInfo& w : tensors(m))
       if (w.name == x.weight) x.outputs = w.dim[0];
     if (x.outputs == 0) throw std::logic_error(x.weight + " is no tensor of the model");
@@ -58,7 +66,8 @@ inline std::vector<AdaptedMatrix> adapted(const ModelSpec& m, const RunSpec& r) 
   return out;
 }
 
-inline Weights merged(const ModelSpec& m, const RunSpec& r, Weights w, const Weights& adapters) {
+/// W + scale * B A in place of every adapted matrix.
+inline Weights with_products(const ModelSpec& m, const RunSpec& r, Weights w, const Weights& adapters) {
   const double scale = r.lora_alpha / r.lora_rank;
   for (const AdaptedMatrix& x : adapted(m, r))
     for (std::size_t o = 0; o < x.outputs; ++o)
@@ -69,21 +78,56 @@ inline Weights merged(const ModelSpec& m, const RunSpec& r, Weights w, const Wei
   return w;
 }
 
-/// Gradients of A and B from those of the merged weights.
-inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Weights& dw,
+/// The norms of the rows of with_products(), by the name of the magnitudes.
+inline Weights norms_of_rows(const ModelSpec& m, const RunSpec& r, const Weights& base,
+                             const Weights& adapters) {
+  const Weights w = with_products(m, r, base, adapters);
+  Weights out;
+  for (const AdaptedMatrix& x : adapted(m, r)) {
+    Vec& norms = out[x.magnitude];
+    norms.resize(x.outputs);
+    for (std::size_t o = 0; o < x.outputs; ++o) {
+      for (std::size_t i = 0; i < x.inputs; ++i) norms[o] += std::pow(w.at(x.weight)[o * x.inputs + i], 2);
+      norms[o] = std::sqrt(norms[o]);
+    }
+  }
+  return out;
+}
+
+inline Weights merged(const ModelSpec& m, const RunSpec& r, const Weights& base, const Weights& adapters) {
+  Weights w = with_products(m, r, base, adapters);
+  if (!r.memory.dora) return w;
+  const Weights norms = norms_of_rows(m, r, base, adapters);
+  for (const AdaptedMatrix& x : adapted(m, r))
+    for (std::size_t o = 0; o < x.outputs; ++o)
+      for (std::size_t i = 0; i < x.inputs; ++i)
+        w[x.weight][o * x.inputs + i] *= adapters.at(x.magnitude)[o] / norms.at(x.magnitude)[o];
+  return w;
+}
+
+/// Gradients of A, B and magnitudes from those of the merged weights.
+inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Weights& base, const Weights& dw,
                                  const Weights& adapters) {
   const double scale = r.lora_alpha / r.lora_rank;
+  const Weights sums = with_products(m, r, base, adapters), norms = norms_of_rows(m, r, base, adapters);
   Weights out;
   for (const AdaptedMatrix& x : adapted(m, r)) {
     Vec &da = out[x.a], &db = out[x.b];
     da.resize(r.lora_rank * x.inputs), db.resize(x.outputs * r.lora_rank);
-    for (std::size_t o = 0; o < x.outputs; ++o)
-      for (std::size_t i = 0; i < x.inputs; ++i)
+    if (r.memory.dora) out[x.magnitude].resize(x.outputs);
+    for (std::size_t o = 0; o < x.outputs; ++o) {
+      const double norm = norms.at(x.magnitude)[o],
+                   factor = r.memory.dora ? adapters.at(x.magnitude)[o] / norm : 1.0;
+      for (std::size_t i = 0; i < x.inputs; ++i) {
+        const double of_row = dw.at(x.weight)[o * x.inputs + i];
+        if (r.memory.dora) out[x.magnitude][o] += of_row * sums.at(x.weight)[o * x.inputs + i] / norm;
         for (std::size_t k = 0; k < r.lora_rank; ++k) {
-          const double d = scale * dw.at(x.weight)[o * x.inputs + i];
+          const double d = scale * factor * of_row;
           da[k * x.inputs + i] += d * adapters.at(x.b)[o * r.lora_rank + k];
           db[o * r.lora_rank + k] += d * adapters.at(x.a)[k * x.inputs + i];
         }
+      }
+    }
   }
   return out;
 }

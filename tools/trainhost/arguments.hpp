@@ -38,7 +38,7 @@ struct FinetuneArguments : TrainArguments {
   std::string folder;             // model.path
   std::vector<std::string> data;  // data.train; at least one
   std::string adapter;            // model.adapter; "" = none
-  bool lora = false, qlora = false;
+  bool lora = false, qlora = false, dora = false;
 };
 
 /// What a run is planned for.

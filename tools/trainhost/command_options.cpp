@@ -148,7 +148,8 @@ void add_finetune(Parser& p) {
       "Example:\n  trainhost finetune SmolLM-135M chat.jsonl --lora\n\n"
       "Reads config.json, *.safetensors and the tokenizer of MODEL. Writes a folder that transformers "
       "loads:\n"
-      "runs/MODEL/model, or with --lora and --qlora the PEFT adapter runs/MODEL/adapter (`trainhost merge` "
+      "runs/MODEL/model, or with --lora, --qlora and --dora the PEFT adapter runs/MODEL/adapter (`trainhost "
+      "merge` "
       "folds it into "
       "the\n"
       "weights).\n"
@@ -165,8 +166,13 @@ void add_finetune(Parser& p) {
          "The same on weights that are quantized to 4 bits while they are loaded: a quarter of the memory "
          "of bf16.")
       ->excludes(lora);
+  CLI::Option* dora =
+      app->add_flag("--dora", a->dora,
+                    "Train such adapters and the magnitude of each row of the adapted matrices (DoRA); with "
+                    "--qlora on the quantized weights.");
   add_text(*app, "--adapter", a->adapter, "DIR", "Train the adapter in this PEFT folder further.")
-      ->excludes(lora);
+      ->excludes(lora)
+      ->excludes(dora);
   add_repeatable(*app, "--set", a->common.settings, "KEY=VALUE",
                  "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
   add_common(*app, a->common, kBackend | kPlugins);

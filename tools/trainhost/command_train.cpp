@@ -129,7 +129,8 @@ Exit run(const FinetuneArguments& a) {
   for (const std::string& file : a.data) files += (files.empty() ? "" : ", ") + json_string(file);
   settings.push_back("data.train=[" + files + "]");
   if (a.qlora) settings.insert(settings.end(), {"lora.base=\"nf4\"", "lora.double_quant=true"});
-  if (a.lora || (a.qlora && a.adapter.empty()))
+  if (a.dora) settings.push_back("lora.dora=true");
+  if (a.lora || a.dora || (a.qlora && a.adapter.empty()))
     settings.insert(settings.end(), {"lora.rank=16", "lora.alpha=32", "lora.targets=\"all-linear\""});
   if (!a.adapter.empty()) settings.push_back("model.adapter=" + json_string(a.adapter));
   t.common.settings.insert(t.common.settings.begin(), settings.begin(), settings.end());

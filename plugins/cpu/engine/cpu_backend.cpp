@@ -95,6 +95,12 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_dropout_add(ctx, op);
     case OpKind::kDequantise:
       return run_dequantise(ctx, op);
+    case OpKind::kDoraScale:
+      return run_dora_scale(ctx, op);
+    case OpKind::kDora:
+      return run_dora(ctx, op);
+    case OpKind::kDoraBwd:
+      return run_dora_bwd(ctx, op);
     // Only in programs that use more than one memory tier; traits_of() selects a single tier.
     case OpKind::kCopy:
     case OpKind::kHold:

@@ -14,7 +14,7 @@ TH_MANIFEST(
     "kind = \"trainer\"\n"
     "summary = \"trains in f32 or bf16 on all CPU cores, with OpenBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
-    "modes = [\"full\", \"inference\", \"lora\", \"qlora\"]\n"
+    "modes = [\"full\", \"inference\", \"lora\", \"qlora\", \"dora\"]\n"
     "device = \"cpu\"\n"
     "options = []\n"
     "priority = 0\n");

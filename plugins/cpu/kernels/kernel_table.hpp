@@ -115,8 +115,8 @@ struct Kernels {
   // y[j] = dot(w[j], x) (+ y[j] if add), for rows j of w[n, k]
   void (*gemv)(std::uint64_t n, std::uint64_t k, const float* w, const float* x, bool add, float* y);
 
-  // y[r, j] += dot(w[j], x[r]) for rows j of w[n, k], which is f32, or bfloat16 if `bf16`; then x has the order of
-  // order_for_dots(). x[m, k] has rows of ldx, y[m, n] rows of ldy.
+  // y[r, j] += dot(w[j], x[r]) for rows j of w[n, k], which is f32, or bfloat16 if `bf16`; then x has the
+  // order of order_for_dots(). x[m, k] has rows of ldx, y[m, n] rows of ldy.
   void (*dots)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const void* w, bool bf16, const float* x,
                std::uint64_t ldx, float* y, std::uint64_t ldy);
   // A row of n elements in the order in which dots() multiplies it with bfloat16.
@@ -147,6 +147,19 @@ struct Kernels {
   // elements from the start of a block; table has 16 values, scales one per block.
   void (*dequantise_nf4)(std::uint64_t n, const unsigned char* codes, const float* table, const float* scales,
                          float* out);
+
+  // squares[r] = sum over k columns of (w[r] + scale * b[r] a)^2, in double. w: [rows, k], a: [rank, k],
+  // b: [rows, rank], packed.
+  void (*adapted_squares)(std::uint64_t rows, std::uint64_t k, std::uint64_t rank, const float* w,
+                          const float* a, const float* b, float scale, double* squares);
+  // y[r] = (factor - less) * x[r] (+ bias) (+ residual[r]), [rows, n], packed. bias and residual may be null;
+  // residual may be y.
+  void (*dora)(std::uint64_t rows, std::uint64_t n, const float* x, const float* factor, float less,
+               const float* bias, const float* residual, float* y);
+  // n columns of rows of ld floats: sums[n] += dy * x; product = (factor - 1) * dy, unless it is null; x =
+  // factor * dy.
+  void (*dora_bwd)(std::uint64_t rows, std::uint64_t n, std::uint64_t ld, const float* dy, float* x,
+                   const float* factor, float* product, float* sums);
 
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);

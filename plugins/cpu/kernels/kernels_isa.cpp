@@ -25,6 +25,7 @@ namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/dequantise.hpp"
 #include "plugins/cpu/kernels/rows_attention.hpp"
 #include "plugins/cpu/kernels/rows_decode.hpp"
+#include "plugins/cpu/kernels/rows_dora.hpp"
 #include "plugins/cpu/kernels/rows_norm.hpp"
 #include "plugins/cpu/kernels/rows_optimizer.hpp"
 #include "plugins/cpu/kernels/small_product.hpp"
@@ -56,6 +57,9 @@ const Kernels table = {
     pack,
     product_packed,
     dequantise_nf4,
+    adapted_squares,
+    dora,
+    dora_bwd,
     adamw,
     sgd,
     sgd_momentum,

@@ -83,7 +83,8 @@ inline Case with_adapters(Case c, std::uint64_t seed) {
   c.run.lora_targets = static_cast<std::uint32_t>(1 + g() % 127);
   c.run.lora_alpha = 16;
   c.run.memory.lora_dropout = seed % 2 ? 0.25 : 0;
-  c.model.name += ", LoRA";
+  c.run.memory.dora = seed % 5 > 2;
+  c.model.name += c.run.memory.dora ? ", DoRA" : ", LoRA";
   return c;
 }
 

@@ -89,6 +89,13 @@ BOOST_AUTO_TEST_CASE(a_llama_whose_adapters_are_trained) {
   compare(c, "lora.txt");
 }
 
+BOOST_AUTO_TEST_CASE(a_llama_whose_adapters_have_magnitudes_and_dropout) {
+  Case c = small_case();
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 2, c.run.lora_targets = 0b1000101, c.run.lora_alpha = 4;
+  c.run.memory.dora = true, c.run.memory.lora_dropout = 0.25, c.run.recompute = Recompute::kSelective;
+  compare(c, "dora.txt");
+}
+
 BOOST_AUTO_TEST_CASE(a_llama_whose_adapters_are_trained_over_weights_in_nf4) {
   Case c = small_case();
   c.run.mode = RunMode::kQlora, c.run.lora_rank = 2, c.run.lora_targets = 0b1000101, c.run.lora_alpha = 4;

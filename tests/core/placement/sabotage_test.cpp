@@ -369,6 +369,91 @@ BOOST_AUTO_TEST_CASE(adapters_of_another_product_or_layer) {
   rejected(lora_case(), swap(OpKind::kLoraBDx, operand::lora_b_dx::kWeight, 1, 0), {"lora_b_dx"});
 }
 
+namespace {
+Case dora_case(double dropout = 0) {
+  Case c = lora_case();
+  c.run.memory.dora = true, c.run.memory.lora_dropout = dropout;
+  return c;
+}
+/// Changes an operand of the first such operation of layer 0.
+template <class Slot>
+auto replaced(OpKind k, Slot slot, const char* role, std::int32_t layer = 0) {
+  return [=](Broken& b) {
+    b.p.ops[b.op(k, 0)][slot] = b.id(role, layer);
+    b.settle();
+  };
+}
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(magnitudes_that_are_not_applied_or_of_another_product) {
+  using namespace operand;
+  rejected(dora_case(), [](Broken& b) { b.drop(b.op(OpKind::kDora, 1)); },
+           {"before anything has written it"});
+  rejected(dora_case(), [](Broken& b) { b.drop(b.op(OpKind::kDoraScale, 1)); }, {"qkv_dora_scale"});
+  rejected(dora_case(), [](Broken& b) { b.drop(b.op(OpKind::kDoraBwd, 1)); }, {"grad.", "0 contributions"});
+  rejected(dora_case(), [](Broken& b) { b.drop(b.op(OpKind::kDoraBwd, 1)); },
+           {"needs the gradient of the unscaled output"});
+  rejected(dora_case(), [](Broken& b) { b.drop(b.op(OpKind::kLoraB, 1)); }, {"part without adapters"});
+  rejected(dora_case(), replaced(OpKind::kDoraScale, dora_scale::kMagnitude, "w.qkv_magnitude", 1),
+           {"dora_scale", "another parameter"});
+  rejected(dora_case(), replaced(OpKind::kDoraScale, dora_scale::kMagnitude, "w.o_magnitude"),
+           {"dora_scale", "expected f32[8,"});
+  rejected(dora_case(), replaced(OpKind::kDoraScale, dora_scale::kB, "w.qkv_lora_b", 1),
+           {"dora_scale", "another parameter"});
+  rejected(dora_case(), replaced(OpKind::kDoraScale, dora_scale::kA, "w.qkv_lora_a", 1),
+           {"dora_scale", "another parameter"});
+  rejected(dora_case(), replaced(OpKind::kDoraScale, dora_scale::kWeight, "w.qkv", 1),
+           {"dora_scale", "another parameter"});
+  rejected(dora_case(), replaced(OpKind::kDoraScale, dora_scale::kMagnitude, "w.qkv_lora_b"),
+           {"dora_scale", "expected f32[0,1]"});
+  rejected(dora_case(), replaced(OpKind::kDora, dora::kScale, "o_dora_scale"),
+           {"dora", "expected f32[12,8]"});
+  // The first kDora of layer 0 is of q, k and v, the second one of o, with a residual.
+  rejected(dora_case(),
+           [](Broken& b) {
+             std::uint32_t i = b.op(OpKind::kDora, 0) + 1;
+             while (b.p.ops[i].kind != OpKind::kDora) ++i;
+             b.p.ops[i][dora::kResidual] = kNoBuffer;
+             b.settle();
+           },
+           {"omits the residual"});
+  rejected(dora_case(), replaced(OpKind::kDoraBwd, dora_bwd::kUnscaled, "gate_up_unscaled"), {"dora_bwd"});
+  rejected(dora_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kDoraBwd, 0)].flags = 0; },
+           {"before its first write"});
+  // The gradient of y itself instead of that of the unscaled output.
+  rejected(dora_case(),
+           [](Broken& b) {
+             const Op& bwd = b.p.ops[b.op(OpKind::kDoraBwd, 0)];
+             b.p.ops[b.op(OpKind::kLoraBDw, 0)][lora_b_dw::kDy] = bwd[dora_bwd::kDy];
+             b.settle();
+           },
+           {"lora_b_dw", "the unscaled output"});
+}
+
+BOOST_AUTO_TEST_CASE(magnitudes_with_dropout_that_leave_out_a_part) {
+  using namespace operand;
+  const Case c = dora_case(0.25);
+  rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kDora, 1)); }, {"part without magnitudes"});
+  rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kLinearDxAdd, 1)); }, {"part without adapters"});
+  rejected(c,
+           [](Broken& b) {  // the product of the input itself instead of the dropped one
+             std::uint32_t i = b.op(OpKind::kDropout, 0) + 1;  // the product of the input, then this one
+             const BufferId x = b.p.ops[i][linear::kX];
+             b.p.ops[i + 1][linear::kX] = x;
+             b.settle();
+           },
+           {"is not the unscaled output of a product"});
+  rejected(c,
+           [](Broken& b) {  // both parts of the gradient from dy
+             const Op& bwd = b.p.ops[b.op(OpKind::kDoraBwd, 1)];
+             for (Op& op : b.p.ops)
+               if (op.kind == OpKind::kLinearDx && op[linear_dx::kDy] == bwd[dora_bwd::kDProduct])
+                 op[linear_dx::kDy] = bwd[dora_bwd::kDy];
+             b.settle();
+           },
+           {"linear_dx_add"});
+}
+
 BOOST_AUTO_TEST_CASE(a_quantised_weight_that_is_not_dequantised_or_is_another_one) {
   Case c = lora_case();
   c.run.mode = RunMode::kQlora, c.run.memory.double_quantized = true;

@@ -370,6 +370,36 @@ BOOST_AUTO_TEST_CASE(adapters_are_added_to_products_and_frozen_weights_have_no_g
   BOOST_TEST(trained == count_trained_parameters(c.model, c.run));
 }
 
+BOOST_AUTO_TEST_CASE(magnitudes_scale_products_and_the_sum_before_them_becomes_its_gradient) {
+  Case c = small_case();
+  c.model.layers = 1;
+  c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0b0000101;  // q and v
+  c.run.memory.dora = true;
+  const Program p = c.build();
+  const std::vector<std::string> micro = {
+      "embed",     "rms_norm",      "dora_scale",   "linear",    "linear",     "lora_b",    "dora",
+      "rope",      "attention",     "linear",       "rms_norm",  "linear",     "swiglu",    "linear",
+      "rms_norm",  "head_loss",     "rms_norm_bwd", "linear_dx", "swiglu_bwd", "linear_dx", "rms_norm_bwd",
+      "linear_dx", "attention_bwd", "rope_bwd",     "dora_bwd",  "lora_b_dw",  "lora_b_dx", "linear_dw"};
+  const std::vector<std::string> made = kinds(p, SectionKind::kMicro);
+  BOOST_CHECK_EQUAL_COLLECTIONS(made.begin(), made.end(), micro.begin(), micro.end());
+  // q: 8 x 8, v: 4 x 8.
+  BOOST_TEST(count_trained_parameters(c.model, c.run) == 4u * (8 + 8 + 4 + 8) + 8 + 4);
+  std::uint64_t elements = 0;
+  for (const TensorInfo& t : adapter_tensors(c.model, c.run)) elements += t.elements();
+  BOOST_TEST(elements == count_trained_parameters(c.model, c.run));
+  // A vector, so without decay.
+  for (const Param& q : p.params)
+    if (std::string_view(p[q.weight].role) == "w.qkv_magnitude") BOOST_TEST(!q.decay);
+  const Buffer& unscaled = p[p.find("qkv_unscaled", 0)];
+  BOOST_TEST((unscaled.rows == c.run.tokens_per_micro_batch() && unscaled.cols == 16u));
+  // What is recomputed: nothing of the factors, the unscaled output with the layer.
+  c.run.recompute = Recompute::kFull;
+  const Program full = c.build();
+  BOOST_TEST(full.find("qkv_unscaled", 0, kRecomputedCopy) != kNoBuffer);
+  BOOST_TEST(full.find("qkv_dora_scale", 0, kRecomputedCopy) == kNoBuffer);
+}
+
 BOOST_AUTO_TEST_CASE(inputs_of_frozen_products_without_adapters_are_not_kept) {
   Case c = small_case();
   c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0b0000101;  // q and v

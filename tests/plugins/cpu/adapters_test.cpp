@@ -20,7 +20,8 @@ const auto kAdaptedModels = boost::unit_test::data::make(small_models());
 
 BOOST_AUTO_TEST_SUITE(cpu_adapters)
 
-BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedModels, z) {
+BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
@@ -30,11 +31,12 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedM
   for (const std::uint32_t mask : kAdapterTargets) {
     const std::uint32_t rank = 1 + variant % 3 * 2;  // 1, 3, 5
     RunSpec r = lora_run(z, 4, 1, mask, rank);
+    r.memory.dora = dora;
     const Weights adapters = random_adapters(z.spec, r, 4);
     Weights dw;
     const double loss =
         reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
-    const Weights expected = adapter_gradients(z.spec, r, dw, adapters);
+    const Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
     double norm = 0;
     for (const auto& [name, g] : expected)
       for (double x : g) norm += x * x;
@@ -59,7 +61,8 @@ BOOST_DATA_TEST_CASE(gradients_of_adapters_match_the_merged_reference, kAdaptedM
   }
 }
 
-BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywhere, kAdaptedModels, z) {
+BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywhere,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
@@ -71,6 +74,7 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
         for (bool separate : {false, true}) {
           RunSpec r = lora_run(z, 2, 2, 0x7f, 4);
           r.recompute = recompute, r.optimizer = optimizer, r.memory.lora_dropout = 0.2;
+          r.memory.dora = dora;
           const Weights adapters = random_adapters(z.spec, r, 4);
           CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), threads, separate);
           fixture.load(united(base, adapters));
@@ -88,19 +92,23 @@ BOOST_DATA_TEST_CASE(an_update_changes_adapters_alone_with_the_same_bits_everywh
 
 // Dropout: the mask is a function of the micro-batch, so a loss with other adapters at the same step has the
 // same one, and the gradient is the limit of differences.
-BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedModels, z) {
+BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const Weights base = random_weights(z.spec, 3);
   RunSpec r = lora_run(z, 2, 2, 0x7f, 3);
-  r.memory.lora_dropout = 0.3;
+  r.memory.lora_dropout = 0.3, r.memory.dora = dora;
   const Weights adapters = random_adapters(z.spec, r, 4), direction = random_adapters(z.spec, r, 5);
   CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
-  const auto loss_at = [&](double step, std::uint64_t index) {
+  const auto at = [&](double step) {
     Weights moved = adapters;
     for (auto& [name, v] : moved)
       for (std::size_t i = 0; i < v.size(); ++i) v[i] += step * direction.at(name)[i];
-    fixture.load(united(base, moved));
+    return moved;
+  };
+  const auto loss_at = [&](double step, std::uint64_t index) {
+    fixture.load(united(base, at(step)));
     return fixture.update(ids, targets, 0.0, index).loss;
   };
   constexpr double kStep = 0.002;
@@ -108,6 +116,17 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedMod
   double expected = 0, norm = 0;
   for (const auto& [name, g] : fixture.read(&step::Param::grad))
     for (std::size_t i = 0; i < g.size(); ++i) expected += g[i] * direction.at(name)[i], norm += g[i] * g[i];
+  // Gradients of DoRA leave out what the norms n of the rows change: the loss depends on m / n, so its
+  // derivative by n is - m / n times that by m.
+  if (dora) {
+    const Weights gradients = fixture.read(&step::Param::grad), n = norms_of_rows(z.spec, r, base, adapters),
+                  above = norms_of_rows(z.spec, r, base, at(kStep)),
+                  below = norms_of_rows(z.spec, r, base, at(-kStep));
+    for (const auto& [name, v] : n)
+      for (std::size_t i = 0; i < v.size(); ++i)
+        expected -= adapters.at(name)[i] / v[i] * gradients.at(name)[i] *
+                    (above.at(name)[i] - below.at(name)[i]) / (2 * kStep);
+  }
   BOOST_TEST(std::abs(slope - expected) <= 2e-3 * (std::abs(expected) + std::sqrt(norm)),
              slope << " against " << expected);
   BOOST_TEST(loss_at(0, 5) == loss);
@@ -122,8 +141,10 @@ BOOST_DATA_TEST_CASE(gradients_behind_dropout_are_those_of_the_loss, kAdaptedMod
   BOOST_TEST(std::abs(fixture.evaluate(two, two_targets).loss - evaluated) <= 4e-6 * evaluated);
 }
 
-BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters, kAdaptedModels, z) {
-  const RunSpec r = lora_run(z, 2, 1, 0x7f, 3);
+BOOST_DATA_TEST_CASE(evaluation_and_generation_apply_the_adapters,
+                     kAdaptedModels* boost::unit_test::data::make({false, true}), z, dora) {
+  RunSpec r = lora_run(z, 2, 1, 0x7f, 3);
+  r.memory.dora = dora;
   const Weights base = random_weights(z.spec, 3), adapters = random_adapters(z.spec, r, 4);
   const Weights whole = merged(z.spec, r, base, adapters);
   CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2, true);

@@ -75,18 +75,23 @@ BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(ca
 
 // Adapters of PEFT over the weights of gqa-tied (tests/interop/peft_lora.py), of qlora in NF4.
 BOOST_DATA_TEST_CASE(twenty_steps_of_lora_agree_with_peft,
-                     boost::unit_test::data::make({"lora", "lora-dropout", "qlora"}), kind) {
+                     boost::unit_test::data::make({"lora", "lora-dropout", "qlora", "dora", "dora-dropout",
+                                                   "qdora"}),
+                     name_of_run) {
   const std::string runs = std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/";
+  const std::string kind = name_of_run;
+  const bool dora = kind.find("dora") != kind.npos;
   const nlohmann::json expected = nlohmann::json::parse(golden_detail::slurp(runs + kind + "/expected.json"));
   const nlohmann::json run = expected["run"];
   for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
     GoldenRun g = read_golden(runs + "gqa-tied");
-    for (auto& [name, values] : read_tensors(runs + "lora/adapter_model.safetensors"))
+    for (auto& [name, values] : read_tensors(runs + (dora ? "dora" : "lora") + "/adapter_model.safetensors"))
       g.weights[name] = values;
     g.run.micro_batch = run["micro_batch"], g.run.accumulate = 1, g.run.seq_len = run["seq_len"];
     g.run.beta1 = run["betas"][0], g.run.beta2 = run["betas"][1], g.run.eps = run["eps"];
     g.run.weight_decay = run["weight_decay"], g.run.clip_norm = run["grad_clip"], g.run.recompute = recompute;
-    g.run.mode = kind == std::string("qlora") ? RunMode::kQlora : RunMode::kLora, g.run.lora_rank = 3;
+    g.run.mode = kind.starts_with("q") ? RunMode::kQlora : RunMode::kLora, g.run.lora_rank = 3;
+    g.run.memory.dora = dora;
     g.run.memory.double_quantized = g.run.mode == RunMode::kQlora;
     g.run.memory.lora_dropout = run.value("lora_dropout", 0.0), g.run.seed = run.value("seed", 1u);
     g.run.lora_alpha = 12 * std::sqrt(3.0);  // rsLoRA

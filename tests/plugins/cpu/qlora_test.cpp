@@ -29,17 +29,19 @@ RunSpec qlora_run(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t 
 
 BOOST_AUTO_TEST_SUITE(cpu_qlora)
 
-BOOST_DATA_TEST_CASE(gradients_match_the_reference_over_the_dequantised_weights, kQuantisedModels, z) {
+BOOST_DATA_TEST_CASE(gradients_match_the_reference_over_the_dequantised_weights,
+                     kQuantisedModels* boost::unit_test::data::make({false, true}), z, dora) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   for (const bool doubled : {false, true}) {
     RunSpec r = qlora_run(z, 4, 1, doubled);
+    r.memory.dora = dora;
     const Weights adapters = random_adapters(z.spec, r, 4), given = random_weights(z.spec, 3),
                   base = in_nf4(z.spec, r, given);
     Weights dw;
     const double loss =
         reference::Model(z.spec, z.seq).loss(merged(z.spec, r, base, adapters), ids, targets, &dw);
-    const Weights expected = adapter_gradients(z.spec, r, dw, adapters);
+    const Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
     CpuModelFixture fixture(z.spec, r, cpu::select_kernels(), 2);
     fixture.load(united(given, adapters));
     const executor::UpdateResult out = fixture.update(ids, targets, 0.0, 0);
@@ -63,7 +65,7 @@ BOOST_DATA_TEST_CASE(training_has_the_bits_of_lora_over_the_dequantised_weights,
       const bool doubled = variant % 2, separate = variant % 3 == 0;
       RunSpec r = qlora_run(z, 2, 2, doubled);
       if (bf16) r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
-      r.recompute = recompute;
+      r.recompute = recompute, r.memory.dora = variant % 4 < 2;
       if (recompute == Recompute::kLayers) r.recompute_layers = {0, 1, 0};
       RunSpec lora = r;
       lora.mode = RunMode::kLora, lora.memory.double_quantized = false;

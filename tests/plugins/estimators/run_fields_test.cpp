@@ -104,6 +104,7 @@ void add_run(std::vector<Row>& rows) {
   const auto adapters = [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 5; };
   add("mode lora", "", kDiffers, adapters);
   add("mode qlora", "", kDiffers, [=](RunSpec& r) { adapters(r), r.mode = RunMode::kQlora; });
+  add("mode lora, dora", "", kDiffers, [=](RunSpec& r) { adapters(r), r.memory.dora = true; });
   add("mode lora, rank 0", "lora.rank", kRefused, [](RunSpec& r) { r.mode = RunMode::kLora; });
   add("mode inference", "", kDiffers, [](RunSpec& r) { r.mode = RunMode::kInference; });
   add("micro_batch", "", kDiffers, [](RunSpec& r) { r.micro_batch = 2; });

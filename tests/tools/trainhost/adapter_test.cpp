@@ -1,5 +1,7 @@
 // Runs that train adapters or a part of the weights, as a user starts them: memory as predicted in every
 // combination, resume with the same bits, the PEFT folder, merging, and what is refused.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -83,7 +85,7 @@ BOOST_AUTO_TEST_SUITE(adapters)
 BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) {
   std::mt19937 rng(7);
   const auto any = [&](std::vector<std::string> values) { return values[rng() % values.size()]; };
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 24; ++i) {
     TemporaryDirectory tmp;
     const std::vector<std::string> settings = {
         "model.model_type=" + any({"llama", "mistral", "qwen2", "qwen3"}),
@@ -93,10 +95,12 @@ BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) 
                                "[\"k_proj\", \"o_proj\", \"up_proj\"]", "[\"gate_proj\"]"}),
         "lora.rslora=" + any({"true", "false"}),
         "lora.dropout=" + any({"0", "0.1"}),
+        "lora.dora=" + any({"true", "false"}),
+        any({"lora.double_quant=false", "lora.base=nf4"}),
         "train.precision=" + any({"fp32", "bf16"}),
         "train.recompute=" + any({"none", "selective", "full"}),
         "train.grad_accum=" + any({"1", "2"}),
-        "optimizer.name=" + any({"adamw", "sgd", "sgd-momentum"}),
+        "optimizer.name=" + any({"adamw", "sgd", "sgd-momentum", "lion", "adafactor", "muon", "adamw-8bit"}),
         "train.steps=2"};
     const Outcome r = run_program(lora_run(tmp.path() / "out", settings));
     std::string what;
@@ -106,6 +110,28 @@ BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) 
     BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], what);
     BOOST_TEST(done["plan"]["estimates"][0]["kind"] == "exact", what);
     BOOST_TEST(m["predicted_bytes"] == done["plan"]["estimates"][0]["total_bytes"], what);
+  }
+}
+
+// B is 0 and the magnitudes are the norms of the rows, those of the dequantised ones of NF4: the first loss
+// is that of the model.
+BOOST_AUTO_TEST_CASE(a_new_adapter_with_magnitudes_has_no_effect) {
+  TemporaryDirectory tmp;
+  for (const char* base : {"lora.double_quant=false", "lora.base=nf4"}) {
+    const auto losses = [&](const std::string& dora) {
+      const Outcome r = run_program(lora_run(
+          tmp.path() / (base + dora), {"lora.dora=" + dora, "train.precision=fp32", base, "optimizer.lr=0.01",
+                                       "lora.targets=[\"all-linear\"]", "lora.dropout=0.1"}));
+      BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+      std::vector<double> out;
+      std::istringstream in(r.out);
+      for (std::string line; std::getline(in, line);)
+        if (const json j = json::parse(line); j["event"] == "step") out.push_back(j["loss"]);
+      return out;
+    };
+    const std::vector<double> lora = losses("false"), dora = losses("true");
+    BOOST_TEST(std::abs(lora[0] - dora[0]) <= 2e-6 * lora[0], base);
+    BOOST_TEST(lora[2] != dora[2], base);
   }
 }
 
@@ -127,7 +153,8 @@ BOOST_AUTO_TEST_CASE(adapters_need_less_memory_than_training_all_weights) {
 BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_frozen_weights) {
   TemporaryDirectory tmp;
   const std::vector<std::string> settings = {"train.steps=6", "output.checkpoint_every=2",
-                                             "lora.targets=[\"all-linear\"]", "lora.dropout=0.2"};
+                                             "lora.targets=[\"all-linear\"]", "lora.dropout=0.2",
+                                             "lora.dora=true"};
   const Outcome whole = run_program(lora_run(tmp.path() / "whole", settings));
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
   std::vector<std::string> four = settings;
@@ -146,13 +173,13 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
   const fs::path state = tmp.path() / "a/checkpoints/step-6";
   for (const char* name : {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"}) {
     const auto tensors = read_tensors(state / name);
-    BOOST_TEST(tensors.size() == 28u, name);  // A and B of seven matrices of two layers
+    BOOST_TEST(tensors.size() == 42u, name);  // A, B and magnitudes of seven matrices of two layers
     for (const auto& [tensor, values] : tensors)
       BOOST_TEST(tensor.find(".lora_") != std::string::npos, tensor);
   }
   // Another seed gives other random weights; another rank, another adapter.
-  for (const char* change :
-       {"train.seed=2", "lora.rank=5", "lora.alpha=3", "lora.targets=[\"q_proj\"]", "lora.dropout=0.1"}) {
+  for (const char* change : {"train.seed=2", "lora.rank=5", "lora.alpha=3", "lora.targets=[\"q_proj\"]",
+                             "lora.dropout=0.1", "lora.dora=false"}) {
     std::vector<std::string> other = six;
     other.push_back(change);
     const Outcome r = run_program(lora_run(tmp.path() / "a", other, {"--resume", "--set", "train.steps=8"}));
@@ -161,23 +188,24 @@ BOOST_AUTO_TEST_CASE(resume_gives_the_same_bits_from_a_checkpoint_without_the_fr
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges) {
+BOOST_DATA_TEST_CASE(a_merged_adapter_of_peft_has_the_weights_that_peft_merges,
+                     boost::unit_test::data::make({"lora", "dora"}), kind) {
   TemporaryDirectory tmp;
-  const json expected = json::parse(read_file(kRuns / "lora/expected.json"))["merged_weights"];
+  const json expected = json::parse(read_file(kRuns / kind / "expected.json"))["merged_weights"];
   const fs::path out = tmp.path() / "merged";
   const Outcome r = run_program(
-      {"merge", (kRuns / "lora").string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
+      {"merge", (kRuns / kind).string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   BOOST_TEST(r.out.find("15 matrices") != std::string::npos, r.out);  // five of three layers
   for (const auto& [name, want] : expected.items()) {
     double squares = 0, sum = 0;
     for (const float v : tensor(out / "model.safetensors", name)) squares += double(v) * v, sum += v;
-    BOOST_TEST(std::abs(std::sqrt(squares) - want["l2"].get<double>()) <= 1e-6 * (1 + std::sqrt(squares)),
-               name);
-    BOOST_TEST(std::abs(sum - want["sum"].get<double>()) <= 1e-5 * (1 + std::abs(sum)), name);
+    const double l2 = want["l2"], of_peft = want["sum"];
+    BOOST_TEST(std::abs(std::sqrt(squares) - l2) <= 1e-6 * (1 + l2), name);
+    BOOST_TEST(std::abs(sum - of_peft) <= 1e-5 * (1 + std::abs(sum)), name);
   }
   const Outcome again = run_program(
-      {"merge", (kRuns / "lora").string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
+      {"merge", (kRuns / kind).string(), "--model", (kRuns / "gqa-tied").string(), "-o", out.string()});
   BOOST_TEST(again.code == 2);
 }
 
@@ -211,10 +239,11 @@ BOOST_AUTO_TEST_CASE(an_adapter_is_merged_only_into_the_weights_that_it_was_trai
 }
 
 // The settings of tests/interop/peft_lora.py, whose losses are of float64.
-BOOST_AUTO_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does) {
+BOOST_DATA_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does,
+                     boost::unit_test::data::make({"lora", "dora"}), kind) {
   TemporaryDirectory tmp;
-  const json expected = json::parse(read_file(kRuns / "lora/expected.json"));
-  const Outcome r = run_program(continued(kRuns / "lora", tmp / "out"));
+  const json expected = json::parse(read_file(kRuns / kind / "expected.json"));
+  const Outcome r = run_program(continued(kRuns / kind, tmp / "out"));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   std::istringstream in(r.out);
   std::size_t steps = 0;
@@ -235,6 +264,7 @@ BOOST_AUTO_TEST_CASE(an_adapter_of_peft_is_trained_further_as_peft_does) {
   BOOST_TEST(config["r"] == 3);
   BOOST_TEST(config["lora_alpha"] == 12);
   BOOST_TEST(config["use_rslora"] == true);
+  BOOST_TEST(config["use_dora"] == (kind == std::string("dora")));
   BOOST_TEST(config["target_modules"] == json({"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}));
 
   // It goes on with its own result, whose base it names.
@@ -260,6 +290,10 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
   refused(lora, {"lora.rank=4"}, "lora.rank = 4, but the adapter in");
   refused(lora, {"lora.alpha=3"}, "has 12");
   refused(lora, {"lora.rslora=false"}, "lora.rslora = false");
+  refused(lora, {"lora.dora=true"}, "lora.dora = true, but the adapter in");
+  refused(kRuns / "dora", {"lora.dora=false"}, "lora.dora = false, but the adapter in");
+  refused(changed_adapter(tmp, {{"use_dora", true}}), {}, "lora_magnitude_vector");
+  refused(changed_adapter(tmp, {{"use_dora", 1}}), {}, "use_dora: expected true or false");
   refused(lora, {"lora.targets=[\"q_proj\"]"}, "has q_proj, v_proj, o_proj, up_proj, down_proj");
   refused(tmp / "absent", {}, "model.adapter");
   refused(kRuns / "mha", {}, "adapter_config.json");
@@ -289,10 +323,8 @@ BOOST_AUTO_TEST_CASE(an_adapter_that_does_not_belong_to_the_run_is_refused_befor
 
 BOOST_AUTO_TEST_CASE(what_can_only_be_planned_is_refused_with_its_key) {
   TemporaryDirectory tmp;
-  for (const auto& [setting, key] :
-       std::vector<std::pair<std::string, std::string>>{{"lora.base=int8", "lora.base = \"int8\""},
-                                                        {"lora.dora=true", "lora.dora = true"},
-                                                        {"lora.targets=[\"lm_head\"]", "lora.targets"}}) {
+  for (const auto& [setting, key] : std::vector<std::pair<std::string, std::string>>{
+           {"lora.base=int8", "lora.base = \"int8\""}, {"lora.targets=[\"lm_head\"]", "lora.targets"}}) {
     const Outcome r = run_program(lora_run(tmp.path() / "out", {setting}));
     BOOST_TEST(r.code == 2, setting);
     BOOST_TEST(r.err.find(key) != std::string::npos, r.err);

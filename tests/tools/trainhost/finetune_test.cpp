@@ -1,6 +1,8 @@
 // trainhost finetune and train --model: a model folder is trained further, and the result is a model folder
 // again. The folder is written here; that transformers loads the result is tested by
 // tests/interop/hf_logits.py.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <nlohmann/json.hpp>
@@ -85,15 +87,17 @@ BOOST_AUTO_TEST_CASE(a_model_folder_becomes_a_model_folder) {
               read_file(tmp / "out/model/model.safetensors")));
 }
 
-BOOST_AUTO_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder) {
+BOOST_DATA_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder,
+                     boost::unit_test::data::make({"--lora", "--dora"}), kind) {
   TemporaryDirectory tmp;
   const fs::path model = model_folder(tmp), text = tmp.write("t.txt", std::string(16 * 40 + 1, 'a'));
-  const Outcome r = run_program(arguments(model, text, tmp / "out", {"--lora", "--set", "lora.rank=2"}));
+  const Outcome r = run_program(arguments(model, text, tmp / "out", {kind, "--set", "lora.rank=2"}));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   const json config = json::parse(read_file(tmp / "out/adapter/adapter_config.json"));
   BOOST_TEST(config["r"] == 2);  // of the command line, not that of --lora
   BOOST_TEST(config["lora_alpha"] == 32.0);
   BOOST_TEST(config["target_modules"].size() == 7u);
+  BOOST_TEST(config["use_dora"] == (kind == std::string("--dora")));
   BOOST_TEST(config["base_model_name_or_path"] == model.string());
 
   // The adapter is trained further: from the loss that it had reached.
@@ -107,7 +111,7 @@ BOOST_AUTO_TEST_CASE(adapters_of_a_model_folder_are_a_peft_folder) {
              read_file(tmp / "out/adapter/adapter_config.json"));
   BOOST_TEST(read_file(tmp / "more/adapter/adapter_model.safetensors") !=
              read_file(tmp / "out/adapter/adapter_model.safetensors"));
-  const Outcome both = run_program(arguments(model, text, tmp / "both", {"--lora", "--adapter", "x"}));
+  const Outcome both = run_program(arguments(model, text, tmp / "both", {kind, "--adapter", "x"}));
   BOOST_TEST(both.code == 2);
 
   // generate folds it into the weights that its config names, and merge writes the same model.

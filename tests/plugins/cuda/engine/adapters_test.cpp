@@ -62,7 +62,7 @@ BOOST_DATA_TEST_CASE(a_step_changes_adapters_by_their_gradients, kAdaptedModels,
       const th_step_out out = s.step(ids, targets, 1.0, 0);
       BOOST_TEST(std::abs(out.loss - loss) <= 1e-5 * loss, out.loss << " against " << loss);
       const auto saved = s.save(TH_SCOPE_ADAPTER);
-      const Weights expected = adapter_gradients(z.spec, r, dw, adapters);
+      const Weights expected = adapter_gradients(z.spec, r, base, dw, adapters);
       BOOST_TEST(saved.size() == expected.size());
       for (const auto& [name, g] : expected) {
         double worst = 0;

@@ -1,0 +1,36 @@
+// The magnitudes with which DoRA starts: the norms of the rows of W + scale * B A, so that an adapter whose B
+// is 0 has no effect. W is that of which the run computes, in NF4 with its dequantised values.
+#include <cmath>
+
+#include "core/executor/run_tensors.hpp"
+#include "core/model/adapters.hpp"
+
+namespace trainhost::executor {
+
+void Tensors::init_magnitudes(std::size_t tensor) {
+  const std::vector<TensorInfo>& infos = program_.tensor_infos;
+  const TensorInfo& info = infos[tensor];
+  const auto index_of = [&](AdapterPart part) {
+    std::size_t i = 0;
+    while (infos[i].role != info.role || infos[i].layer != info.layer || infos[i].part != part) ++i;
+    return i;
+  };
+  const std::size_t matrix = index_of(AdapterPart::kNone);
+  const AdapterProduct change{weight(index_of(AdapterPart::kA)), weight(index_of(AdapterPart::kB)),
+                              program_.run.lora_rank, infos[matrix].dim[1], adapter_scale(program_.run)};
+  std::vector<double> squares(info.dim[0]);
+  const auto add = [&](std::uint64_t first, std::span<const float> values) {
+    change.for_elements(first, values.size(), [&](std::uint64_t i, std::uint64_t row, double product) {
+      const double w = values[i] + product;
+      squares[row] += w * w;
+    });
+  };
+  if (quantised_.contains(matrix))
+    quantised_.read(matrix, add);
+  else
+    add(0, {weight(matrix), infos[matrix].elements()});
+  float* to = weight(tensor);
+  for (std::size_t r = 0; r < squares.size(); ++r) to[r] = static_cast<float>(std::sqrt(squares[r]));
+}
+
+}  // namespace trainhost::executor
