@@ -81,12 +81,20 @@ struct RecordOptions {
   bool special_tokens = true;
 };
 
+/// One source of the training data: the files of one weight, or all files.
+struct SourceFiles {
+  std::string name;             // "chat.jsonl", "3 files"
+  std::uint64_t documents = 0;  // of records, after truncation; 0: a text
+  std::uint64_t tokens = 0;     // for training
+};
+
 struct Source {
   std::string name;  // "stories", "input.txt", "3 files"
   std::unique_ptr<Tokens> train,
       valid;  // of texts and token files; valid is null if there is no validation text
   std::unique_ptr<Samples> train_samples, valid_samples;  // of every source; valid_samples: null as above
   std::uint64_t tokens = 0;                               // for training
+  std::vector<SourceFiles> sources;     // in the order of train_samples->parts(); one if nothing is mixed
   std::optional<double> entropy_nats;   // built-in text: exact entropy per token of the validation text
   std::optional<double> entropy_error;  // its standard error over the windows
   bool unknown_text = false;            // ids of a .bin file without a tokenizer cannot be decoded to text

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "core/base/error.hpp"
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/data/content_hashes.hpp"
 #include "core/data/documents.hpp"
@@ -36,17 +37,17 @@ std::string percent(std::uint64_t part, std::uint64_t all) {
 
 /// One line for the user: what is trained on, and what is not.
 std::string note_of(const std::string& name, const SequenceCounts& c, const OpenOptions& o) {
-  std::string text = escaped(name) + ": " + format_count(c.documents) + " documents in " +
-                     format_count(c.sequences) + " sequences" + (o.records.packing ? " (packed)" : "") +
-                     ", " + format_count(c.tokens) + " tokens, " + percent(c.counted, c.tokens) +
+  std::string text = escaped(name) + ": " + plural(c.documents, "document") + " in " +
+                     plural(c.sequences, "sequence") + (o.records.packing ? " (packed)" : "") + ", " +
+                     plural(c.tokens, "token") + ", " + percent(c.counted, c.tokens) +
                      " of them counted in the loss, " +
                      percent(c.padding, c.sequences * (std::uint64_t{o.seq_len} + 1)) + " padding";
   if (c.truncated)
     text += "; " + format_count(c.truncated) + " truncated at data.seq_len = " + format_count(o.seq_len) +
-            " (" + format_count(c.truncated_tokens) + " tokens cut off)";
+            " (" + plural(c.truncated_tokens, "token") + " cut off)";
   if (c.untrained)
     text += "; " + format_count(c.untrained) + " left out, because no token is counted in the loss";
-  if (c.broken) text += "; " + format_count(c.broken) + " broken records left out";
+  if (c.broken) text += "; " + plural(c.broken, "broken record") + " left out";
   return text;
 }
 
@@ -189,21 +190,17 @@ std::string weight_line(double weight, const std::string& content) {
   return text + content + "\n";
 }
 
-void note_mixture(Source& s, const OpenOptions& o) {
+void note_mixture(Source& s) {
   const std::span<const MixturePart> parts = s.train_samples->parts();
   double weights = 0;
   for (const MixturePart& p : parts) weights += p.weight;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); first += o.source_files[i++]) {
-    const std::vector<fs::path> files(
-        o.train.begin() + static_cast<std::ptrdiff_t>(first),
-        o.train.begin() + static_cast<std::ptrdiff_t>(first + o.source_files[i]));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
     const double share = parts[i].weight / weights;
     const double passes =
         share * static_cast<double>(s.train_samples->size()) / static_cast<double>(parts[i].samples);
-    s.notes.push_back("mixture: " + escaped(source_name(files)) + " is " + three_digits(100 * share) +
-                      "% of the samples; one pass reads its " + format_count(parts[i].samples) + " samples " +
-                      three_digits(passes) + " times");
+    s.notes.push_back("mixture: " + escaped(s.sources[i].name) + " is " + three_digits(100 * share) +
+                      "% of the samples; one pass reads its " + plural(parts[i].samples, "sample") + " " +
+                      three_digits(passes) + (passes == 1 ? " time" : " times"));
   }
 }
 
@@ -221,6 +218,7 @@ static Source open_record_mixture(const OpenOptions& o) {
     if (i > 0) of_source.valid.clear();  // data.valid is read once
     Source one = open_record_source(of_source);
     all.tokens += one.tokens;
+    all.sources.push_back(one.sources.front());
     content += weight_line(o.weights[i], one.content);
     train.push_back(std::move(one.train_samples));
     if (one.valid_samples) valid.push_back(std::move(one.valid_samples));
@@ -230,7 +228,7 @@ static Source open_record_mixture(const OpenOptions& o) {
   if (o.identify) all.content = content_hash(content);
   all.train_samples = joined_samples(std::move(train), o.weights);
   if (!valid.empty()) all.valid_samples = joined_samples(std::move(valid));
-  note_mixture(all, o);
+  note_mixture(all);
   return all;
 }
 
@@ -260,6 +258,7 @@ Source open_record_source(const OpenOptions& o) {
     s.notes.push_back("data " + note_of(name, valid_counts, o));
   }
   s.tokens = counts.tokens;
+  s.sources = {{s.name, counts.documents, counts.tokens}};
   return s;
 }
 

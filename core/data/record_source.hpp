@@ -26,6 +26,6 @@ std::string weight_line(double weight, const std::string& content);
 
 /// Adds a note for each source of a mixture: its share, and how often its samples are read in one pass over
 /// the data.
-void note_mixture(Source& s, const OpenOptions& o);
+void note_mixture(Source& s);
 
 }  // namespace trainhost::data

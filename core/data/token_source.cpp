@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/json_value.hpp"
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/data/content_hashes.hpp"
 #include "core/data/documents.hpp"
@@ -23,7 +24,7 @@ namespace {
 /// S inputs and S targets shifted by one need S + 1 tokens.
 void require_sample(const std::string& what, std::uint64_t tokens, std::uint32_t seq_len) {
   if (tokens > seq_len) return;
-  throw usage_error(what + " has " + format_count(tokens) + " tokens; a sample of data.seq_len = " +
+  throw usage_error(what + " has " + plural(tokens, "token") + "; a sample of data.seq_len = " +
                         format_count(seq_len) + " needs " + format_count(std::uint64_t{seq_len} + 1),
                     "use a longer text, a smaller data.seq_len or another data.valid_fraction");
 }
@@ -199,6 +200,7 @@ class FileOpener {
 
 void add_samples(Source& s, std::uint32_t seq_len) {
   s.tokens = s.train->size();
+  if (s.sources.empty()) s.sources = {{s.name, 0, s.tokens}};
   if (!s.train_samples) s.train_samples = stream_samples(*s.train, seq_len);
   if (s.valid) s.valid_samples = stream_samples(*s.valid, seq_len);
 }
@@ -253,6 +255,7 @@ void open_mixture(Source& s, FileOpener& opener, const OpenOptions& o) {
     if (o.valid_fraction != 0) split_validation(one, o.valid_fraction), valid.push_back(std::move(one.valid));
     require_sample("the training text '" + escaped(source_name(files)) + "'", one.train->size(), o.seq_len);
     sizes.push_back(one.train->size());
+    s.sources.push_back({source_name(files), 0, one.train->size()});
     train.push_back(std::move(one.train));
   }
   s.train = joined(std::move(train));
@@ -343,7 +346,7 @@ Source open_source(const OpenOptions& o) {
                    s.valid->size(), o.seq_len);
   s.notes = std::move(opener.notes);
   add_samples(s, o.seq_len);
-  note_mixture(s, o);
+  note_mixture(s);
   return s;
 }
 

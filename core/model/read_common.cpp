@@ -3,6 +3,7 @@
 #include "core/base/error.hpp"
 
 #include <cassert>
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/model/family_readers.hpp"
 
@@ -71,7 +72,7 @@ std::vector<std::uint32_t> read_windows(ConfigFields& f, std::uint32_t layers, s
   const std::vector<std::string> types = f.texts("layer_types");
   if (!types.empty() && types.size() != layers)
     f.fail("layer_types",
-           "has " + text_of(types.size()) + " entries: expected num_hidden_layers = " + text_of(layers));
+           "has " + plural(types.size(), "entry") + ": expected num_hidden_layers = " + text_of(layers));
   for (std::uint32_t l = 0; l < layers; ++l) {
     if (!types.empty() && types[l] != "full_attention" && types[l] != "sliding_attention")
       f.fail("layer_types",

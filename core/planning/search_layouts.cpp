@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/base/checked.hpp"
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
 #include "core/model/presets.hpp"
@@ -263,8 +264,8 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
     const std::uint64_t own = checked_mul(r.micro_batch, r.accumulate, r.parallel.data);
     v.global_batch = std::max<std::uint64_t>(own, v.devices);
     if (v.global_batch != own)
-      v.notes.push_back(fmt::format("{} sequences per step, one per device; change it with --global-batch",
-                                    format_count(v.global_batch)));
+      v.notes.push_back(fmt::format("{} per step, one per device; change it with --global-batch",
+                                    plural(v.global_batch, "sequence")));
   }
 
   // The pointers in `q` refer to locals of this function; the threads end before it returns.
@@ -305,9 +306,9 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   if (outcome.layouts == 0) reject_impossible_keys(architecture, r, request.fixed, v.devices, v.global_batch);
   if (outcome.layouts == 0)
     v.notes.push_back(
-        fmt::format("no layout exists for {} devices and {} sequences per step: heads, tokens, layers and "
+        fmt::format("no layout exists for {} and {} per step: heads, tokens, layers and "
                     "sequences must be divisible",
-                    format_count(v.devices), format_count(v.global_batch)));
+                    plural(v.devices, "device"), plural(v.global_batch, "sequence")));
   if (outcome.closest) v.notes.push_back(describe_closest(*outcome.closest, q));
   if (!request.every && outcome.evaluated < outcome.layouts)
     v.notes.push_back(

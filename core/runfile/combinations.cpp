@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/checked.hpp"
+#include "core/base/plural.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
@@ -59,8 +60,8 @@ void validate_data(const Settings& s) {
   const auto files = s.list("data.train");
   if (const auto weights = s.list("data.weights"); !weights.empty() && weights.size() != files.size())
     reject_combination(s, "data.weights",
-                       fmt::format("data.weights has {} numbers, but data.train has {} entries",
-                                   weights.size(), files.size()),
+                       fmt::format("data.weights has {}, but data.train has {}",
+                                   plural(weights.size(), "number"), plural(files.size(), "entry")),
                        "one weight for each entry of data.train; a glob is one entry");
   if (s.given("data.dtype") &&
       std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
@@ -106,8 +107,8 @@ void validate_optimizer(const Settings& s) {
   if (wsd && !cut_short && !ratios && warmup_steps(s) + decay_steps(s) > steps)
     reject_combination(s,
                        s.given("optimizer.decay_steps") ? "optimizer.decay_steps" : "optimizer.warmup_steps",
-                       fmt::format("{} steps of warm-up and {} steps of decay are more than train.steps = {}",
-                                   warmup_steps(s), decay_steps(s), steps));
+                       fmt::format("{} of warm-up and {} of decay are more than train.steps = {}",
+                                   plural(warmup_steps(s), "step"), plural(decay_steps(s), "step"), steps));
 }
 
 /// Early stopping without evaluations would never stop.
@@ -242,7 +243,8 @@ void validate_against_layers(const Settings& s, std::uint64_t layers, const std:
     return;
   const std::string hint =
       layers % ranks
-          ? fmt::format("set parallel.interleave = 1: {} layers are not divisible by {} ranks", layers, ranks)
+          ? fmt::format("set parallel.interleave = 1: {} cannot be divided among {}", plural(layers, "layer"),
+                        plural(ranks, "rank"))
           : fmt::format("set parallel.interleave = {}", largest_divisor(layers / ranks, stages_per_rank));
   reject_combination(s, "parallel.interleave",
                      fmt::format("parallel.interleave = {} with parallel.pipeline = {}: {} layers are not "

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
@@ -101,7 +102,7 @@ void read_layer_types(const ModelFieldReader& f, ModelSpec& m, std::uint32_t win
   if (types.empty()) return;
   if (types.size() != m.layers)
     f.fail("layer_types",
-           fmt::format("has {} entries: expected num_hidden_layers = {}", types.size(), m.layers));
+           fmt::format("has {}: expected num_hidden_layers = {}", plural(types.size(), "entry"), m.layers));
   const auto is = [](const char* what) {
     return [what](const Value& v) { return v.kind == Value::Kind::kText && v.text == what; };
   };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/durable.hpp"
 
@@ -111,7 +112,7 @@ std::string speed_text(const GenerationSpeed& s, std::uint64_t step_bytes) {
       fmt::format("{} prompt tokens at {:.1f}/s, {} new tokens at {:.1f}/s", s.prompt_tokens,
                   rate(s.prompt_tokens, s.prompt_seconds), s.new_tokens, rate(s.new_tokens, s.step_seconds));
   if (s.steps)
-    text += fmt::format(", {} steps that read {:.1f} GB/s of weights", s.steps,
+    text += fmt::format(", {} that read {:.1f} GB/s of weights", plural(s.steps, "step"),
                         gigabytes_per_second(s, step_bytes));
   return text;
 }

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/base/checked.hpp"
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/tensor_files.hpp"
@@ -93,8 +94,8 @@ std::string change_steps(const std::map<std::string, std::string>& saved, std::u
     c.optimizer.warmup_steps = std::strtoull(warmup->second.c_str(), nullptr, 10);
   std::string text = fmt::format("train.steps was {} and is {}", before->second, c.steps);
   if (c.optimizer.schedule != runfile::Schedule::kConstant)
-    text += fmt::format(": from step {} on the learning rate follows the schedule of {} steps", step + 1,
-                        c.steps);
+    text += fmt::format(": from step {} on the learning rate follows the schedule of {}", step + 1,
+                        plural(c.steps, "step"));
   return text;
 }
 

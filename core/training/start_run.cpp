@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/base/checked.hpp"
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
 #include "core/model/tensors.hpp"
@@ -125,7 +126,7 @@ bool TrainingRun::open_output() {
   const std::uint64_t model = checked_mul(count_saved_parameters(config_.model, config_.run), sizeof(float));
   checkpoint::require_free_space(
       folder.dir, checked_add(checked_mul(most - present, planning::state_bytes(config_)), model),
-      fmt::format("the run, with up to {} checkpoints and the model,", most));
+      fmt::format("the run, with up to {} and the model,", plural(most, "checkpoint")));
   return true;
 }
 
@@ -194,9 +195,10 @@ std::uint64_t TrainingRun::steps_of_epochs(double epochs, const char* key) const
 /// train.epochs as optimizer steps.
 void TrainingRun::set_steps() {
   runfile::set_steps(config_, steps_of_epochs(config_.epochs, "train.epochs"));
-  report(fmt::format("train.epochs = {}: {} steps of {} sequences; the data has {} sequences", config_.epochs,
-                     format_count(config_.steps), config_.run.accumulate * config_.run.micro_batch,
-                     format_count(batches_->samples())));
+  report(fmt::format("train.epochs = {}: {} of {}; the data has {}", config_.epochs,
+                     plural(config_.steps, "step"),
+                     plural(std::uint64_t{config_.run.accumulate} * config_.run.micro_batch, "sequence"),
+                     plural(batches_->samples(), "sequence")));
 }
 
 /// Allocates the host's buffers and the session, and sets its weights. Buffers come from the ledger, so they

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/model/adapters.hpp"
 #include "core/training/adapter_files.hpp"
@@ -143,8 +144,10 @@ void TrainingRun::state_loss() {
   assert(kept <= steps_done_);
   StopSignals::set_loss(
       kept == steps_done_ ? std::string("nothing: the last checkpoint is of this step")
-      : kept == 0         ? fmt::format("all {} steps", steps_done_)
-                  : fmt::format("{} steps since the checkpoint of step {}", steps_done_ - kept, kept));
+      : kept == 0
+          ? steps_done_ == 1 ? std::string("the only step")
+                             : fmt::format("all {} steps", format_count(steps_done_))
+          : fmt::format("{} since the checkpoint of step {}", plural(steps_done_ - kept, "step"), kept));
 }
 
 /// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
@@ -241,13 +244,13 @@ bool TrainingRun::finish() {
   if (!options_.quiet) report_sample();
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * config_.run.tokens_per_step();
   if (throughput_.seconds() > 0)
-    report(fmt::format("trained {} steps, {} tokens in {} ({} tokens/s); wrote the {} to {}", steps,
-                       format_count(tokens), format_duration(throughput_.seconds()),
+    report(fmt::format("trained {}, {} in {} ({} tokens/s); wrote the {} to {}", plural(steps, "step"),
+                       plural(tokens, "token"), format_duration(throughput_.seconds()),
                        format_rate(static_cast<double>(tokens) / throughput_.seconds()),
                        adapts ? "adapters" : "model", escaped(model.string(), 4096)));
   if (history_.skipped || history_.rollbacks)
-    report(fmt::format("skipped {} updates and returned {} times to a checkpoint, see metrics.jsonl",
-                       history_.skipped, history_.rollbacks));
+    report(fmt::format("skipped {} and returned {} to a checkpoint, see metrics.jsonl",
+                       plural(history_.skipped, "update"), plural(history_.rollbacks, "time")));
   if (history_.best_step) report_best(adapts ? "adapter/" : "model/");
   return true;
 }

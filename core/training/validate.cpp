@@ -4,6 +4,7 @@
 
 #include <cassert>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/training/training_run.hpp"
 
@@ -51,8 +52,8 @@ void TrainingRun::evaluate() {
   if (tokens == 0) return;
   const double loss = sum / static_cast<double>(tokens);
   events_->eval(steps_done_, loss, tokens);
-  std::string text = fmt::format("validation after step {}: loss {:.4f} nats per token over {} tokens",
-                                 steps_done_, loss, format_count(tokens));
+  std::string text = fmt::format("validation after step {}: loss {:.4f} nats per token over {}", steps_done_,
+                                 loss, plural(tokens, "token"));
   if (source_.entropy_nats)
     text += fmt::format("; entropy of the text {:.4f} ± {:.4f}, difference {:+.4f}", *source_.entropy_nats,
                         source_.entropy_error.value_or(0), loss - *source_.entropy_nats);
@@ -65,8 +66,8 @@ void TrainingRun::evaluate() {
   save_if_best(loss);
   if (!early_stopping_.stops() || steps_done_ >= config_.steps) return;
   events_->early_stop(steps_done_, early_stopping_.waited());
-  report(fmt::format("training ends early, after step {} of {}: no improvement in {} evaluations",
-                     steps_done_, config_.steps, early_stopping_.waited()));
+  report(fmt::format("training ends early, after step {} of {}: no improvement in {}", steps_done_,
+                     config_.steps, plural(early_stopping_.waited(), "evaluation")));
 }
 
 /// Keeps the state with the lowest validation loss. A later checkpoint of the same step is this one; an

@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "core/base/json_value.hpp"
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/data/record_tools.hpp"
-#include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 #include "core/runfile/paths.hpp"
+#include "tools/trainhost/command_data_run.hpp"
 #include "tools/trainhost/record_keys.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
@@ -72,8 +73,8 @@ std::string stats_table(const data::RecordStats& s, const DataStatsArguments& a)
   t.row({"duplicates", share(s.duplicates, s.documents)});
   if (a.seq_len) {
     t.row({fmt::format("truncated at {}", format_count(a.seq_len)),
-           fmt::format("{}, {} tokens cut off", share(s.truncated, s.documents),
-                       format_count(s.truncated_tokens))});
+           fmt::format("{}, {} cut off", share(s.truncated, s.documents),
+                       plural(s.truncated_tokens, "token"))});
   }
   if (s.untrained) t.row({"left out", share(s.untrained, s.documents) + ", no token in the loss"});
   t.row({"chat template", s.chat_template.empty() ? "none" : s.chat_template});
@@ -118,14 +119,24 @@ std::string printable(std::string_view text) {
   }
 }
 
-std::string marked(const data::ShownRecord& r, const report::Terminal& terminal) {
+JsonValue record_json(const data::ShownRecord& r) {
+  return {{"file", r.where.file},
+          {"line", std::uint64_t{r.where.line}},
+          {"tokens", r.tokens},
+          {"counted", r.counted},
+          {"parts", parts_json(r.parts)}};
+}
+
+}  // namespace
+
+std::string marked_text(std::span<const records::Part> parts, const report::Terminal& terminal) {
   std::string all;
   bool open = false;
   const auto mark = [&](bool trained) {
     if (!terminal.color && trained != open) all += trained ? "{+" : "+}";
     open = trained;
   };
-  for (const records::Part& p : r.parts) {
+  for (const records::Part& p : parts) {
     mark(p.trained);
     const report::Style style = p.trained   ? report::Style::kGood
                                 : p.special ? report::Style::kDim
@@ -136,21 +147,16 @@ std::string marked(const data::ShownRecord& r, const report::Terminal& terminal)
   return all;
 }
 
-JsonValue record_json(const data::ShownRecord& r) {
-  JsonValue parts = JsonValue::array();
-  for (const records::Part& p : r.parts)
-    parts.push_back({{"text", p.text}, {"special", p.special}, {"trained", p.trained}});
-  return {{"file", r.where.file},
-          {"line", std::uint64_t{r.where.line}},
-          {"tokens", r.tokens},
-          {"counted", r.counted},
-          {"parts", parts}};
+JsonValue parts_json(std::span<const records::Part> parts) {
+  JsonValue all = JsonValue::array();
+  for (const records::Part& p : parts)
+    all.push_back({{"text", p.text}, {"special", p.special}, {"trained", p.trained}});
+  return all;
 }
-
-}  // namespace
 
 /// Broken records are counted and listed, not an error: this command is how a user finds them.
 Exit run(const DataStatsArguments& a) {
+  if (names_run(a)) return stats_of_run(a);
   data::RecordToolOptions o = options_of(a, records::OnError::kSkip);
   o.seq_len = a.seq_len;
   const data::RecordStats s = data::record_stats(o);
@@ -162,6 +168,7 @@ Exit run(const DataStatsArguments& a) {
 }
 
 Exit run(const DataShowArguments& a) {
+  if (names_run(a)) return show_of_run(a);
   const auto records = data::show_records(options_of(a, records::OnError::kSkip), a.first, a.count);
   if (a.common.json) {
     JsonValue all = JsonValue::array();
@@ -173,9 +180,9 @@ Exit run(const DataShowArguments& a) {
   for (const data::ShownRecord& r : records)
     fmt::print("{}\n{}\n\n",
                report::styled(terminal, report::Style::kBold,
-                              fmt::format("{}:{}: {} tokens, {} in the loss", escaped(r.where.file, 4096),
-                                          r.where.line, format_count(r.tokens), format_count(r.counted))),
-               marked(r, terminal));
+                              fmt::format("{}:{}: {}, {} in the loss", escaped(r.where.file, 4096),
+                                          r.where.line, plural(r.tokens, "token"), format_count(r.counted))),
+               marked_text(r.parts, terminal));
   return Exit::kDone;
 }
 

@@ -15,8 +15,8 @@ Exit run(const MergeArguments& a) {
   if (a.common.json)
     fmt::print(result_stream(), "{{\"output\": {}, \"matrices\": {}}}\n", json_string(a.output), matrices);
   else if (!a.common.quiet)
-    fmt::print("merged the adapters of {} matrices; wrote the model to {}\n", matrices,
-               escaped(a.output, 4096));
+    fmt::print("merged the adapters of {}; wrote the model to {}\n",
+               matrices == 1 ? "1 matrix" : format_count(matrices) + " matrices", escaped(a.output, 4096));
   return Exit::kDone;
 }
 

@@ -416,10 +416,14 @@ void add_data_files(CLI::App& app, DataArguments& a) {
 
 /// Adds the options that `stats` and `show` share.
 void add_data_records(CLI::App& app, DataRecordsArguments& a) {
-  add_common(app, a.common, 0);
-  app.add_option("FILE", a.files, "Read the records of these files: .jsonl, .json, .csv, .tsv.")
-      ->required()
+  add_common(app, a.common, kBackend | kPlugins);
+  app.add_option(
+         "FILE", a.files,
+         "Read the records of these files (.jsonl, .json, .csv, .tsv), or the training data of a run\n"
+         "file (.toml) as training reads it: mixed, packed and truncated.")
       ->option_text("...");
+  add_repeatable(app, "--set", a.common.settings, "KEY=VALUE",
+                 "Override one key of the run file, e.g. --set data.weights=[3,1] (repeatable).");
   add_text(app, "--tokenizer", a.tokenizer, "bytes|FILE",
            "Tokenize text as bytes, or with a tokenizer.json or a SentencePiece model [that of --model, else "
            "bytes].");
@@ -459,8 +463,10 @@ void add_data(Parser& p) {
            "Write to this file [the first text file with the suffix .bin].");
   add_data_files(*tokenize, *t);
   auto [stats, s] = p.add<DataStatsArguments>(
-      *data, "stats", "Report the lengths of records in tokens, duplicates and broken records.",
-      "Example:\n  trainhost data stats chat.jsonl --tokenizer tokenizer.model --seq-len 2048");
+      *data, "stats",
+      "Report the lengths of records in tokens, duplicates and broken records, or the sources of a run.",
+      "Examples:\n  trainhost data stats chat.jsonl --tokenizer tokenizer.model --seq-len 2048\n"
+      "  trainhost data stats run.toml --set data.weights=[3,1]");
   add_data_records(*stats, *s);
   stats
       ->add_option("--seq-len", s->seq_len,
@@ -471,10 +477,10 @@ void add_data(Parser& p) {
       *data, "show", "Print records as they are trained on; {+this+} is counted in the loss.",
       "Example:\n  trainhost data show chat.jsonl --chat-template chatml");
   add_data_records(*show, *w);
-  show->add_option("--first", w->first, "Begin with record N [1].")
+  show->add_option("--first", w->first, "Begin with record N, or sample N of a run [1].")
       ->option_text("N")
       ->check(whole_number(1, INT64_MAX));
-  show->add_option("--count", w->count, "Print N records [3].")
+  show->add_option("--count", w->count, "Print N records or samples [3].")
       ->option_text("N")
       ->check(whole_number(1, 1000000));
 }

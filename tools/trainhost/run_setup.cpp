@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/data/documents.hpp"
 #include "core/data/record_tools.hpp"
@@ -147,8 +148,8 @@ static std::optional<runfile::Override> seq_len_of_records(const runfile::RunCon
         longest.tokens > most + 1
             ? fmt::format("data.seq_len = {}: there are longer records (data.seq_len sets another limit)\n",
                           seq_len)
-            : fmt::format("data.seq_len = {}: the longest of {} records has {} tokens\n", seq_len,
-                          format_count(longest.records), format_count(longest.tokens)));
+            : fmt::format("data.seq_len = {}: the longest of {} has {}\n", seq_len,
+                          plural(longest.records, "record"), plural(longest.tokens, "token")));
   return runfile::Override{"data.seq_len", std::to_string(seq_len), "length of the longest record"};
 }
 

@@ -1,6 +1,7 @@
 // core/base/text: nearest names, parsing and formatting of sizes, escaping.
 #include <boost/test/unit_test.hpp>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 
 using namespace trainhost;
@@ -116,6 +117,19 @@ BOOST_AUTO_TEST_CASE(the_hash_is_fnv1a) {
   BOOST_TEST(fnv1a("") == 0xcbf29ce484222325u);
   BOOST_TEST(fnv1a("a") == 0xaf63dc4c8601ec8cu);  // published test vector
   BOOST_TEST(fnv1a("foobar") == 0x85944171f73967e8u);
+}
+
+BOOST_AUTO_TEST_CASE(a_number_has_its_noun_in_the_singular_or_the_plural) {
+  for (const auto& [noun, many] : std::vector<std::pair<const char*, const char*>>{{"step", "2 steps"},
+                                                                                   {"entry", "2 entries"},
+                                                                                   {"day", "2 days"},
+                                                                                   {"batch", "2 batches"},
+                                                                                   {"loss", "2 losses"}}) {
+    BOOST_TEST(trainhost::plural(1, noun) == std::string("1 ") + noun);
+    BOOST_TEST(trainhost::plural(2, noun) == many);
+  }
+  BOOST_TEST(trainhost::plural(0, "micro-batch") == "0 micro-batches");
+  BOOST_TEST(trainhost::plural(1234567, "token") == "1,234,567 tokens");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(a_long_text_is_divided_and_a_long_conversation_is_truncated
   s = open_source(o);
   BOOST_TEST(s.train_samples->size() == 1u);
   BOOST_REQUIRE(s.notes.size() == 2u);
-  check_says(s.notes[1], {"b.jsonl: 1 documents in 1 sequences",
+  check_says(s.notes[1], {"b.jsonl: 1 document in 1 sequence",
                           "2 truncated at data.seq_len = 31 (23 tokens cut off)", "1 left out"});
   o.seq_len = 10;
   check_says(record_failure(o),

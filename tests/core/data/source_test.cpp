@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(texts_with_weights_are_mixed) {
     BOOST_TEST((tokens == std::vector<std::int32_t>(10, i < 4 ? 'a' : 'b')));
     BOOST_TEST((targets == tokens));
   }
-  check_says(s.notes.at(0), {"mixture: a.txt is 25% of the samples", "4 samples 1 times"});
+  check_says(s.notes.at(0), {"mixture: a.txt is 25% of the samples", "4 samples 1 time"});
   check_says(s.notes.at(1), {"2 files is 75%"});
   o.valid_fraction = 0.5;
   s = open_source(o);

@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
   BOOST_TEST(rejected(config("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)")) ==
              "num_experts_per_tok = 3 is more than num_local_experts = 2");
   BOOST_TEST(rejected(config("gemma2", R"(, "layer_types": ["full_attention"])")) ==
-             "layer_types has 1 entries: expected num_hidden_layers = 6");
+             "layer_types has 1 entry: expected num_hidden_layers = 6");
   BOOST_TEST(rejected(config("gpt2", R"(, "tie_word_embeddings": 1)")) ==
              "tie_word_embeddings = 1: expected true or false");
   BOOST_TEST(rejected("[]") == "config.json: expected a JSON object with the model's fields");

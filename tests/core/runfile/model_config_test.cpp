@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
   BOOST_TEST(rejection_with(R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"])", "qwen3") ==
              R"(config.json:9:50: layer_types is not supported: expected full_attention, then sliding_attention to the end)");
   BOOST_TEST(rejection_with(R"("layer_types": ["full_attention"])", "qwen3") ==
-             R"(config.json:9:1: layer_types has 1 entries: expected num_hidden_layers = 2)");
+             R"(config.json:9:1: layer_types has 1 entry: expected num_hidden_layers = 2)");
   BOOST_TEST(rejection_with(R"("layer_types": "full_attention")", "qwen3") ==
              R"(config.json:9:1: layer_types = "full_attention": expected a list, got a string)");
   BOOST_TEST(rejection_with(R"("sliding_window": null, "layer_types": ["full_attention", "sliding_attention"])", "mistral") ==

@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(sources_are_mixed_by_weight_and_a_mixture_is_resumed) {
       (read_file(tmp / "whole/model/model.safetensors") == read_file(tmp / "parts/model/model.safetensors")));
   const Outcome wrong = run("wrong", "1", {"--set", "data.weights=[1]"});
   BOOST_TEST(wrong.code == 2);
-  BOOST_TEST(wrong.err.find("data.weights has 1 numbers, but data.train has 2 entries") != wrong.err.npos,
+  BOOST_TEST(wrong.err.find("data.weights has 1 number, but data.train has 2 entries") != wrong.err.npos,
              wrong.err);
 }
 
