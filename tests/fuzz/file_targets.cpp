@@ -19,6 +19,7 @@
 #include "core/checkpoint/shard_index.hpp"
 #include "core/checkpoint/xxh3.hpp"
 #include "core/data/dataset.hpp"
+#include "core/records/choice_record.hpp"
 #include "core/records/record_reader.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/training/events.hpp"
@@ -180,7 +181,8 @@ void require_renderings(const records::Record& r) {
 }
 
 /// The first byte chooses the format, the rest is the file. Reading ends, with the same records when the file
-/// arrives in small pieces, and every accepted record can be rendered by every chat template.
+/// arrives in small pieces, and every accepted record can be rendered by every chat template. The same file
+/// is read as questions with choices.
 void record_file(std::string_view input) {
   const unsigned choice = input.empty() ? 0 : static_cast<unsigned char>(input[0]);
   input.remove_prefix(std::min<std::size_t>(1, input.size()));
@@ -194,9 +196,9 @@ void record_file(std::string_view input) {
       rest.remove_prefix(n);
       return n;
     };
-    const auto reader = records::open_records(bytes, format, "data.jsonl", {});
+    const auto reader = records::open_records(bytes, format, "data.jsonl");
     records::RecordCounts counts;
-    records::read_records(*reader, records::OnError::kSkip, counts,
+    records::read_records(*reader, {}, records::OnError::kSkip, counts,
                           [&](const records::Record& r, const Where& where) {
                             read += std::to_string(where.line) + ' ' + r.text + r.completion + r.input;
                             for (const records::Message& m : r.messages) read += m.role + m.content;
@@ -206,6 +208,16 @@ void record_file(std::string_view input) {
     for (const std::string& line : counts.first_broken)
       require(line.starts_with("data.jsonl:") && valid_utf8(line), "a broken record without its place");
     read += std::to_string(counts.read) + ' ' + counts.message();
+    const auto questions = records::open_records(bytes, format, "data.jsonl");
+    records::RecordCounts question_counts;
+    records::read_objects(
+        *questions, records::OnError::kSkip, question_counts,
+        [&](const JsonValue& object) {
+          const records::ChoiceRecord r = records::choice_record_of(object, {});
+          require(r.choices.size() > 1 && r.answer < r.choices.size(), "a question without its answer");
+        },
+        [](const Where&) {});
+    read += ' ' + question_counts.message();
   }
   require(all[0] == all[1], "a file in small pieces has other records");
 }
