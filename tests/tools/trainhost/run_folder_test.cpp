@@ -395,7 +395,7 @@ BOOST_AUTO_TEST_CASE(a_disk_without_space_for_the_checkpoints_is_refused_before_
   const Outcome r = run_program({"train", "--steps=1000000", "--set", "output.checkpoint_every=1", "--set",
                                  "output.keep=1000000", "--set", "output.dir=" + (tmp / "out").string()});
   BOOST_TEST(r.code == 1);
-  BOOST_TEST(has(r.err, "free, but the run, with up to 1000001 checkpoints and the model, needs 5.62 TiB"),
+  BOOST_TEST(has(r.err, "free, but the run, with up to 1,000,001 checkpoints and the model, needs 5.62 TiB"),
              r.err);
   BOOST_TEST(!fs::exists(tmp / "out/metrics.jsonl"));
 }
