@@ -36,14 +36,16 @@ void* allocate(std::uint64_t bytes) {
   static_cast<void>(pages_kept);
   void* p = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (!p) return p;
-  // Small models are in the first megabytes. Behind them is the workspace of cuBLAS: a sample of each page,
-  // because filling it takes longer than the steps of a test.
+  // Small models are in the first and last megabytes. Between them is the workspace of cuBLAS: a sample of each
+  // page, because filling it takes longer than the steps of a test.
   constexpr std::size_t kWhole = 4 << 20, kPage = 4096, kSample = 64;
   // NaN; tiny positive numbers, finite in every format, where kernels do not write their results.
   const int initial = state().machine.only_kernel.empty() ? 0xff : 0x01;
   std::memset(p, initial, std::min<std::size_t>(bytes, kWhole));
   for (std::size_t at = kWhole; at + kSample <= bytes; at += kPage)
     std::memset(static_cast<std::byte*>(p) + at, initial, kSample);
+  const std::size_t end = std::min<std::size_t>(bytes, 1 << 20);
+  std::memset(static_cast<std::byte*>(p) + bytes - end, initial, end);
   return p;
 }
 
