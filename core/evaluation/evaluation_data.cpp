@@ -15,10 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds the windows with a scored id as jobs of the entry. Returns the number of scored ids.
+/// Adds each window that contains a scored id as a job of document `entry`, or of a document of its own.
+/// Returns the number of scored ids.
 std::uint64_t add_windows(EvaluationData& d, const std::vector<std::int32_t>& ids,
                           const std::vector<std::uint8_t>& scored, const EvaluationOptions& o,
-                          std::size_t entry, bool window_is_entry) {
+                          std::size_t entry, bool window_is_document) {
   std::uint64_t all = 0;
   for (const Window& w : windows_of(ids.size(), o.window, o.stride)) {
     ScoredText t;
@@ -29,8 +30,8 @@ std::uint64_t add_windows(EvaluationData& d, const std::vector<std::int32_t>& id
     const auto tokens = static_cast<std::uint64_t>(std::count(t.scored.begin(), t.scored.end(), 1));
     if (tokens == 0) continue;
     all += tokens;
-    if (window_is_entry) d.documents.push_back({d.documents.size(), 0, tokens, 0});
-    d.jobs.push_back({window_is_entry ? d.documents.size() - 1 : entry, {}});
+    if (window_is_document) d.documents.push_back({d.documents.size(), 0, tokens, 0});
+    d.jobs.push_back({window_is_document ? d.documents.size() - 1 : entry, {}});
     d.jobs.back().texts.push_back(std::move(t));
   }
   return all;
@@ -47,7 +48,8 @@ void read_text(EvaluationData& d, const data::InputFile& file, const tokenizer::
   file.require_unchanged();
   if (ids.size() == before) throw usage_error("data file " + data::in_quotes(d.file) + " is empty");
   if (ids.size() < 2)
-    throw usage_error("data file " + data::in_quotes(d.file) + " has one token, and nothing before it");
+    throw usage_error("data file " + data::in_quotes(d.file) +
+                      " has a single token; the first token of a text is not scored");
   std::vector<std::uint8_t> scored(ids.size(), 1);
   std::fill_n(scored.begin(), std::max<std::size_t>(1, before), std::uint8_t{0});
   d.text_bytes = file.size() - (before ? 0 : tokenizer.decode({ids.data(), 1}).size());
@@ -110,7 +112,7 @@ EvaluationData read_evaluation_data(const fs::path& file, const tokenizer::Token
   if (file.extension() == ".bin")
     throw usage_error(
         "data file " + data::in_quotes(file) + " contains token ids; eval reads texts and records",
-        "give the text that the ids were made of");
+        "give the text from which the ids were made");
   if (!data::is_record_file(file)) {
     data::require_text(file, "");
     d.kind = FileKind::kText;

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using tokenizer::Names;
 
-/// UTF-8 characters: bytes that do not continue one.
+/// Counts UTF-8 characters: the bytes that are not continuation bytes.
 std::size_t count_characters(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));

@@ -1,5 +1,5 @@
-// Questions with choices as token ids, as EleutherAI's lm-evaluation-harness makes them. Internal to
-// core/evaluation.
+// Converts questions with choices to token ids by the rules of EleutherAI's lm-evaluation-harness. Internal
+// to core/evaluation.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -11,11 +11,11 @@ namespace trainhost::evaluation {
 /// Whether the first object of the file that can be parsed has choices. False for a file without an object.
 bool first_record_has_choices(const std::filesystem::path& file, const records::ChoiceKeys& keys);
 
-/// The ids of a context followed by a choice. White space at the end of the context belongs to the choice.
-/// Both are encoded as one text, whose ids after as many as the context has alone are scored. The begin
-/// tokens of the tokenizer are in front; a context that is empty without them is the begin or else the end
-/// token. At most `window` + 1 ids are kept, and `truncated` is set if the first ones were dropped. Throws
-/// RecordError without an id to score, and with more than `window` of them.
+/// The ids of a context followed by a choice. White space at the end of the context is moved to the choice.
+/// Both are encoded as one text. If the context alone has n ids, the ids from n on are scored. The begin
+/// tokens of the tokenizer come first; without them, an empty context is replaced by the begin or end token.
+/// At most `window` + 1 ids are kept; `truncated` is set if ids at the start were dropped. Throws RecordError
+/// if no id is scored, or more than `window`.
 ScoredText choice_ids(const tokenizer::Tokenizer& tokenizer, std::string context, std::string choice,
                       std::uint32_t window, bool& truncated);
 

@@ -16,21 +16,15 @@ namespace {
 
 double total_nats(const Scores& s) { return std::accumulate(s.nats.begin(), s.nats.end(), 0.0); }
 
-std::uint64_t total_tokens(const EvaluationData& d) {
-  std::uint64_t all = 0;
-  for (const Document& document : d.documents) all += document.tokens;
-  return all;
-}
-
 std::uint64_t total_bytes(const EvaluationData& d) {
   std::uint64_t all = d.text_bytes;
   for (const Document& document : d.documents) all += document.bytes;
   return all;
 }
 
-/// What each document adds to the error of the loss: (N_d - L T_d) / T.
+/// Contribution of each document to the error of the loss: (N_d - L T_d) / T.
 std::vector<double> residuals(const EvaluationData& d, const Scores& s) {
-  const auto tokens = static_cast<double>(total_tokens(d));
+  const auto tokens = static_cast<double>(scored_tokens(d));
   const double loss = total_nats(s) / tokens;
   std::vector<double> all;
   for (std::size_t i = 0; i < d.documents.size(); ++i)
@@ -38,7 +32,7 @@ std::vector<double> residuals(const EvaluationData& d, const Scores& s) {
   return all;
 }
 
-/// sqrt(n / (n - 1) * sum of squares); none for less than two.
+/// sqrt(n / (n - 1) * sum of squares); nullopt for fewer than two residuals.
 std::optional<double> error_of_residuals(const std::vector<double>& residuals) {
   if (residuals.size() < 2) return std::nullopt;
   double squares = 0;
@@ -62,9 +56,9 @@ std::vector<double> correctness(const EvaluationData& d, const Scores& s, Normal
   return all;
 }
 
-/// d metric / d loss: the factor of the errors.
+/// Derivative of bits per byte with respect to the loss.
 double bits_per_byte_per_nat(const EvaluationData& d) {
-  return static_cast<double>(total_tokens(d)) / (static_cast<double>(total_bytes(d)) * std::numbers::ln2);
+  return static_cast<double>(scored_tokens(d)) / (static_cast<double>(total_bytes(d)) * std::numbers::ln2);
 }
 
 template <class T>
@@ -72,7 +66,7 @@ void keep_records(const std::set<std::uint64_t>& records, std::vector<T>& entrie
   std::size_t kept = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (!records.contains(entries[i].record)) continue;
-    if (kept != i) {  // a vector that is moved to itself is empty
+    if (kept != i) {  // moving a vector to itself would empty it
       entries[kept] = std::move(entries[i]);
       if (!s.nats.empty()) s.nats[kept] = s.nats[i];
       if (!s.log_probabilities.empty()) s.log_probabilities[kept] = std::move(s.log_probabilities[i]);
@@ -93,13 +87,20 @@ std::set<std::uint64_t> records_of(const EvaluationData& d) {
 
 }  // namespace
 
+std::uint64_t scored_tokens(const EvaluationData& d) {
+  std::uint64_t all = 0;
+  for (const Document& document : d.documents) all += document.tokens;
+  return all;
+}
+
 Scores score(const EvaluationData& d, TokenScorer& scorer, bool keep,
              const std::function<void(std::uint64_t)>& progress) {
   const bool questions = d.kind == FileKind::kQuestions;
   Scores s;
   s.nats.resize(d.documents.size());
   s.log_probabilities.resize(questions ? d.questions.size() : keep ? d.documents.size() : 0);
-  // Windows may end in any order, but are summed in theirs, so that a result does not depend on the batch.
+  // Jobs end in any order. Their sums are added in the order of the jobs, so that the batch size does not
+  // change the result.
   std::vector<double> sums(d.jobs.size());
   std::vector<std::vector<double>> kept(d.jobs.size());
   scorer.run(
@@ -110,7 +111,8 @@ Scores score(const EvaluationData& d, TokenScorer& scorer, bool keep,
         for (const double v : values) sum += v;
         if (!std::isfinite(sum)) {
           const std::uint32_t line = questions ? d.questions[entry].line : d.documents[entry].line;
-          throw run_error("the model gives logits that are not finite", "", Where{d.file.string(), line, 0});
+          throw run_error("the model computes logits that are not finite", "",
+                          Where{d.file.string(), line, 0});
         }
         if (questions) s.log_probabilities[entry].push_back(sum);
         sums[job] = sum;
@@ -140,8 +142,7 @@ void keep_common(EvaluationData& a, Scores& scores_a, EvaluationData& b, Scores&
 
 LossMetrics loss_metrics(const EvaluationData& d, const Scores& s) {
   LossMetrics m;
-  m.tokens = total_tokens(d);
-  m.loss = {total_nats(s) / static_cast<double>(m.tokens), error_of_residuals(residuals(d, s))};
+  m.loss = {total_nats(s) / static_cast<double>(scored_tokens(d)), error_of_residuals(residuals(d, s))};
   const auto derived = [&](double value, double per_nat) {
     return Metric{value, m.loss.error ? std::optional(*m.loss.error * per_nat) : std::nullopt};
   };
@@ -170,7 +171,7 @@ Metric accuracy(const EvaluationData& d, const Scores& s, Normalisation n) {
 LossDifferences loss_differences(const EvaluationData& a, const Scores& sa, const EvaluationData& b,
                                  const Scores& sb) {
   const LossMetrics ma = loss_metrics(a, sa), mb = loss_metrics(b, sb);
-  // Windows of a text are the same ones only if its ids are.
+  // Windows of a text can be compared only if both models have the same ids.
   const bool paired = a.kind != FileKind::kText || a.ids_hash == b.ids_hash;
   assert(!paired || a.documents.size() == b.documents.size());
   Difference counts;

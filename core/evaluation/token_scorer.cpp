@@ -34,7 +34,8 @@ TokenScorer::TokenScorer(const ScorerModel& model) : m_(model) {
   assert(m_.sequences >= 1 && m_.rows >= 1 && m_.threads >= 1 && m_.logits.size() >= m_.rows * m_.vocab);
 }
 
-/// Keeps what the cache has in common with the next text, up to the row that gives its first log probability.
+/// Keeps the part of the cache that the next text shares, at most up to the row before its first scored id,
+/// which has to be computed again because its logits were not kept.
 void TokenScorer::begin_text(Slot& slot) {
   const ScoredText& t = slot.current();
   assert(t.scored.size() == t.ids.size() && t.ids.size() >= 2 && t.ids.size() - 1 <= m_.context);
@@ -71,7 +72,7 @@ void TokenScorer::run(std::span<const Job> jobs, const Done& done,
   std::uint64_t ids_done = 0;
   std::vector<plugin::DecodeRow> rows;
   std::vector<std::int32_t> targets;
-  std::vector<Slot*> owners;  // of the targets
+  std::vector<Slot*> owners;  // owners[i]: the slot of targets[i]
   std::vector<double> values;
   while (true) {
     rows.clear(), targets.clear(), owners.clear();

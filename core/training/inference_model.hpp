@@ -18,7 +18,8 @@
 
 namespace trainhost::training {
 
-/// kScore: the logits of every row are wanted, and generation_config.json says nothing about the context.
+/// kGenerate: logits of one row per sequence; the context is limited by generation_config.json. kScore:
+/// logits of every row; generation_config.json is ignored.
 enum class InferencePurpose { kGenerate, kScore };
 
 struct InferenceRequest {
@@ -32,7 +33,7 @@ struct InferenceRequest {
   std::uint32_t context = 0;
   std::uint32_t default_context = 1024;  // where neither the request nor the file states one
   std::uint32_t sequences = 1;           // that are processed at the same time
-  std::uint32_t rows = 256;  // tokens of one forward pass, at most; fewer for kScore with a large vocabulary
+  std::uint32_t rows = 256;  // most tokens of a forward pass; kScore with a large vocabulary uses fewer
 };
 
 /// Runs rows through a session, one token at a time: a decoder for trainers that have none. One sequence.
@@ -51,8 +52,7 @@ class SessionDecoder final : public plugin::Decoder {
 /// allocates.
 struct InferenceMemory {
   plugin::DecodeMemory decoder;
-  /// Of the host: [sequences, vocab], of kScore [rows, vocab]; and pieces of tensors while weights are
-  /// loaded.
+  /// Host memory: logits [sequences, vocab], for kScore [rows, vocab]; pieces of tensors during loading.
   std::uint64_t logits = 0;
   std::uint64_t total() const { return decoder.total() + logits; }
 };
@@ -87,7 +87,7 @@ class InferenceModel {
   void load();
   /// After load().
   plugin::Decoder& decoder() { return *decoder_; }
-  /// Space for [sequences, vocab]; of kScore [rows, vocab].
+  /// Buffer for logits [sequences, vocab], for kScore [rows, vocab].
   std::span<float> logits() const;
 
  private:

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""`trainhost eval` gives the log probabilities of transformers, and the choices of lm-evaluation-harness.
+"""Compares `trainhost eval` with log probabilities of transformers and the choices of lm-evaluation-harness.
 
   eval_scores.py BUILD_DIR        compare the program with transformers; exit 77 (skipped) where torch is missing
   eval_scores.py --write FOLDER   write the models, data and expected scores of tests/golden/eval
 
-Small random models of three families, in float32: two by bytes, one with a tokenizer.json that has a begin token.
-The scores are those of a whole forward pass of transformers for each window, document or choice:
+Small random models of three families, in float32: two with byte ids, one with a tokenizer.json that has a begin token.
+Each window, document or choice is scored by one forward pass of transformers:
 - text: windows of the perplexity page of transformers; every token but the first is scored once;
 - records: the tokens of the completion and the end token;
 - questions: lm-evaluation-harness's rules. White space at the end of the context belongs to the choice, both are
-  encoded together and divided after the tokens of the context, and the first ids are dropped where the sequence is
-  longer than the model. acc_norm divides by characters and acc_bytes by bytes of the choice.
+  encoded together and divided after the tokens of the context, and the first ids are dropped if the sequence is
+  longer than the window. acc_norm divides by characters and acc_bytes by bytes of the choice.
 tests/tools/trainhost/eval_test.cpp compares the program with the written scores.
 """
 import json
@@ -31,22 +31,22 @@ except Exception as e:  # not installed, or not usable here
 WINDOW, STRIDE = 48, 20
 BASE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
             max_position_embeddings=256, initializer_range=0.6, pad_token_id=None)
-TEXT = """The harbour opens at six. A boat with two red sails leaves first, and the smaller ones follow it.
-Nobody counts them; there are twelve on most days, and thirteen when the weather is good. Before noon
-they return with herring, eel and, once a month, a lobster. "Zu spät!", calls the woman at the scales.
+TEXT = """A training step has three phases. The forward pass computes 12 layers, and the backward pass follows it.
+Gradients are 4 bytes per element; there are two moments for each of them, and a master weight if the model is in bf16.
+The optimizer updates the weights last. In German the word for memory is "Speicher", and the plural of "Gerät" is "Geräte".
 """
 RECORDS = [
     {"prompt": "Translate to German: late\n", "completion": "spät"},
-    {"prompt": "", "completion": "A boat leaves the harbour."},
-    {"prompt": "How many boats are there on most days, when the weather is not good and nobody counts them?", "completion": " twelve"},
+    {"prompt": "", "completion": "The forward pass computes the loss."},
+    {"prompt": "How many moments are there for each gradient, when the optimizer is AdamW and the model is in bf16?", "completion": " two"},
 ]
 QUESTIONS = [
-    {"question": "The boat has two red", "choices": ["sails", "lobsters", "scales at noon"], "answer": 0},
-    {"query": "The harbour opens at", "choices": {"text": ["six", "noon"], "label": ["A", "B"]}, "answerKey": "A"},
-    {"ctx": "They return with herring and ", "endings": ["eel", "a red sail", "spätlese"], "label": "2"},
-    {"prompt": "Nobody counts them; there are twelve on most days, and thirteen when the weather is good. Before noon they return",
-     "choices": ["late", "early"], "gold": 1},
-    {"question": "Who calls?", "options": {"A": "the woman", "B": "the eel"}, "answer_idx": "B"},
+    {"question": "The forward pass computes 12", "choices": ["layers", "moments", "bytes per step"], "answer": 0},
+    {"query": "A training step has three", "choices": {"text": ["phases", "weights"], "label": ["A", "B"]}, "answerKey": "A"},
+    {"ctx": "The plural of Gerät is ", "endings": ["Gerät", "a master weight", "Geräte"], "label": "2"},
+    {"prompt": "Gradients are 4 bytes per element; there are two moments for each of them, and a master weight. The optimizer updates the",
+     "choices": ["layers", "weights"], "gold": 1},
+    {"question": "What follows?", "options": {"A": "the backward pass", "B": "the memory"}, "answer_idx": "B"},
 ]
 
 
@@ -77,7 +77,8 @@ class Scorer:
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
                                                                        attn_implementation="eager")
         has_tokenizer = (folder / "tokenizer.json").exists()
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder) if has_tokenizer else None
+        # Not AutoTokenizer: for a qwen2 model, transformers 5 replaces the pre-tokenizer of tokenizer.json by Qwen2's.
+        self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder) if has_tokenizer else None
 
     def encode(self, text):
         return self.tokenizer(text)["input_ids"] if self.tokenizer else list(text.encode())
@@ -155,6 +156,7 @@ def write(folder):
         path = folder / name
         path.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(path)
+        (path / "generation_config.json").unlink(missing_ok=True)  # contains only the version of transformers
         if config.vocab_size != 256:
             make_tokenizer(path)
         scorer = Scorer(path)

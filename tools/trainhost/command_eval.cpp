@@ -1,5 +1,5 @@
-// trainhost eval: perplexity and accuracy of one model, or of two and their differences. What is scored:
-// core/evaluation; the results as text and JSON: eval_results.cpp.
+// trainhost eval: perplexity and accuracy of one model, or of two and their differences. Scores are computed
+// in core/evaluation, results formatted in eval_results.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a model was, and its scores on each file.
+/// One evaluated model and its scores on each file.
 struct Evaluated {
   std::string name;
   std::vector<FileScores> files;
@@ -32,7 +32,7 @@ std::string name_of(const training::InferenceRequest& r) {
   return r.dir.string() + (r.adapter.empty() ? "" : " + " + r.adapter.string());
 }
 
-/// Percent of a file on a terminal, at most five times per second.
+/// Prints the percentage of a file that is done, on a terminal only and at most five times per second.
 class EvalProgress {
  public:
   EvalProgress(const EvalArguments& a, const evaluation::EvaluationData& d)
@@ -59,7 +59,8 @@ class EvalProgress {
   Clock::time_point start_ = Clock::now(), next_ = start_;
 };
 
-/// Sets window and stride where they are 0: by the first model, for both.
+/// Evaluates a model on all files. Sets window and stride if they are 0; so the first model determines them
+/// for the second one too.
 Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, EvalSettings& settings,
                    plugin::Registry& registry) {
   evaluation::EvaluationOptions& options = settings.options;
@@ -70,25 +71,26 @@ Evaluated evaluate(training::InferenceRequest request, const EvalArguments& a, E
   training::InferenceModel model(request, registry);
   if (model.context() > model.spec().max_positions)
     throw usage_error(
-        fmt::format("--window {} is longer than the {} positions that the model in {} is designed "
-                    "for (max_position_embeddings)",
+        fmt::format("--window {} is longer than the {} positions of the model in {} "
+                    "(max_position_embeddings)",
                     model.context(), model.spec().max_positions, escaped(model.dir().string(), 4096)),
         fmt::format("--window {}", model.spec().max_positions));
   options.window = model.context();
   if (options.window < 2)
-    throw usage_error(fmt::format("the model in {} has one position: nothing is before the token to predict",
-                                  escaped(model.dir().string(), 4096)));
+    throw usage_error(
+        fmt::format("the model in {} has one position (max_position_embeddings); at least 2 are needed",
+                    escaped(model.dir().string(), 4096)));
   if (options.stride == 0) options.stride = std::max(1u, options.window / 2);
   if (options.stride >= options.window)
     throw usage_error(
         fmt::format("--stride {} is not less than the window of {}: the first token of a window "
-                    "would have nothing before it",
+                    "would have no context",
                     options.stride, options.window),
         fmt::format("--stride {}", options.window - 1));
-  options.records.model_folders = {model.dir()};  // of the chat template
+  options.records.model_folders = {model.dir()};  // for the chat template
   Evaluated e;
   e.name = name_of(request);
-  // All files before the weights, so that broken ones are found at once.
+  // All files are read before the weights are loaded, so that errors in them are found first.
   for (const std::string& file : a.data)
     e.files.push_back({evaluation::read_evaluation_data(file, model.tokenizer(), options), {}});
   if (!a.common.quiet) write_stderr(escaped(e.name, 4096) + ": " + model.memory_text() + "\n");

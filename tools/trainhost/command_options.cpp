@@ -345,7 +345,7 @@ void add_eval(Parser& p) {
       "  trainhost eval runs/builtin --data valid.txt\n"
       "  trainhost eval my-model --data valid.jsonl --compare runs/my-model\n"
       "  trainhost eval my-model --data arc.jsonl --question-format 'Question: {}\\nAnswer:'\n\n"
-      "A .jsonl, .json, .csv or .tsv file has records as `train` reads them, or questions:\n"
+      "A .jsonl, .json, .csv or .tsv file contains records as for `train`, or questions:\n"
       "{\"question\": \"2 + 2 =\", \"choices\": [\"3\", \"4\"], \"answer\": 1}. Any other file is one text.");
   add_common(*app, a->common, kBackend | kPlugins);
   add_trained_model(*app, a->directory, a->adapter);
@@ -362,8 +362,8 @@ void add_eval(Parser& p) {
       ->option_text("N")
       ->check(whole_number(2, 16777216));
   app->add_option("--stride", a->stride,
-                  "Begin a window every N tokens; a token has at least window - N before it [half of the "
-                  "window].")
+                  "Begin a window every N tokens, so that each token after the first window has a context "
+                  "of at least window - N tokens [half of the window].")
       ->option_text("N")
       ->check(whole_number(1, 16777216));
   app->add_option("--loss-on", a->loss_on, "Score these tokens of records [as the run, else completions].")

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/report/text_table.hpp"
 
@@ -73,30 +74,19 @@ std::string with_error(const Metric& m, bool sign) {
   return number(m.value, sign) + (m.error ? " ± " + number(*m.error, false) : "");
 }
 
-std::uint64_t scored_tokens(const EvaluationData& d) {
-  std::uint64_t all = 0;
-  for (const Document& document : d.documents) all += document.tokens;
-  return all;
-}
-
 const char* kind_name(FileKind k) {
   return k == FileKind::kText ? "text" : k == FileKind::kRecords ? "records" : "questions";
 }
 
-/// "1 window", "2 windows".
-std::string counted(std::uint64_t n, const char* noun) {
-  return fmt::format("{} {}{}", format_count(n), noun, n == 1 ? "" : "s");
-}
-
-/// What was scored, and what was not.
+/// Counts of what was scored, divided, truncated and left out.
 std::string summary(const EvaluationData& d) {
   std::string text;
   if (d.kind == FileKind::kQuestions)
-    text = fmt::format("{}, {}", counted(d.questions.size(), "question"), counted(d.ids, "token"));
+    text = fmt::format("{}, {}", plural(d.questions.size(), "question"), plural(d.ids, "token"));
   else
     text = fmt::format("{}, {} of {} scored",
-                       counted(d.documents.size(), d.kind == FileKind::kText ? "window" : "document"),
-                       format_count(scored_tokens(d)), counted(d.ids, "token"));
+                       plural(d.documents.size(), d.kind == FileKind::kText ? "window" : "document"),
+                       format_count(scored_tokens(d)), plural(d.ids, "token"));
   if (d.kind == FileKind::kRecords && d.divided)
     text += fmt::format("; {} longer than the window", format_count(d.divided));
   if (d.truncated)

@@ -14,7 +14,8 @@ struct FileScores {
   evaluation::Scores scores;
 };
 
-/// The results on one file; `of_model` has one or two. Differences are the second minus the first.
+/// The results on one file. `of_model`: the scores of one model, or of two; differences are the second minus
+/// the first.
 std::string eval_table(const std::vector<const FileScores*>& of_model);
 JsonValue eval_json(const std::vector<const FileScores*>& of_model);
 

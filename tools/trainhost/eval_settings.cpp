@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// run.toml of the run whose output.dir, model/ or adapter/ this is; "" if there is none.
+/// run.toml of the run that `dir` belongs to: its output.dir, or model/ or adapter/ in it. "" if none.
 fs::path run_file_of(const fs::path& dir) {
   const fs::path folder = dir.has_filename() ? dir : dir.parent_path();  // "runs/a/" as "runs/a"
   std::vector<fs::path> candidates = {folder / "run.toml"};
@@ -68,9 +68,10 @@ EvalSettings eval_settings(const EvalArguments& a) {
     o.question_format.replace(at, 2, "\n");
   const std::size_t place = o.question_format.find("{}");
   if (place == std::string::npos || o.question_format.find("{}", place + 2) != std::string::npos)
-    throw usage_error(fmt::format("--question-format '{}': expected one {{}}, the place of the question",
-                                  escaped(a.question_format)),
-                      "for example --question-format 'Question: {}\\nAnswer:'");
+    throw usage_error(
+        fmt::format("--question-format '{}': expected exactly one {{}}, which the question replaces",
+                    escaped(a.question_format)),
+        "for example --question-format 'Question: {}\\nAnswer:'");
   return s;
 }
 

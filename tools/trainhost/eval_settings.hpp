@@ -1,4 +1,5 @@
-// What `trainhost eval` evaluates and how: the options, then what the run file of a run says, then defaults.
+// The settings of `trainhost eval`: options of the command, else settings of the run that is evaluated, else
+// defaults.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,17 +12,17 @@ namespace trainhost::cli {
 
 struct EvalSettings {
   evaluation::EvaluationOptions options;  // window, stride: 0 where no option gives them
-  std::uint32_t default_window = 2048;    // at most; the sequences of the run, where there is one
-  std::string note;                       // what was taken from a run file; "" = nothing
+  std::uint32_t default_window = 2048;    // limited by the model's positions; data.seq_len + 1 for a run
+  std::string note;                       // settings taken from a run file, for the user; "" = none
 };
 
-/// The run file is that of the first run among DIR, --adapter and --compare: loss and window are then those
-/// of its training. One that cannot be read is only noted. Throws usage_error for wrong options.
+/// Uses the run.toml of the first run among DIR, --adapter and --compare, so that loss and window are those
+/// of training. If it cannot be read, the note says so. Throws usage_error for wrong options.
 EvalSettings eval_settings(const EvalArguments& a);
 
-/// The model of DIR and --adapter, and that of --compare. An adapter belongs to the model that its config
-/// names; where that is no folder here, for example a name of the Hugging Face hub, it is added to the model
-/// in DIR.
+/// The model of DIR and --adapter, and the model of --compare. If --compare is an adapter, its base is the
+/// folder that its adapter_config.json names. If that is not an existing folder (for example a name of the
+/// Hugging Face hub), the base is the model in DIR.
 training::InferenceRequest first_request(const EvalArguments& a);
 training::InferenceRequest second_request(const EvalArguments& a);
 

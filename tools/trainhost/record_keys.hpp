@@ -1,4 +1,4 @@
-// --key NAME=KEY of the commands that read records: KEY is read where NAME is expected.
+// The option --key NAME=KEY of commands that read records: the value of KEY is used as that of NAME.
 #pragma once
 #include <string>
 #include <utility>

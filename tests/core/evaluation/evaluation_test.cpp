@@ -1,5 +1,5 @@
-// Which tokens of texts, records and questions are scored, and what is refused. The tokenizer is bytes, whose
-// ids show the text.
+// Which tokens of texts, records and questions are scored, and which files are refused. The tokenizer is that
+// of bytes, so ids can be read as text.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(a_text_is_one_sequence_of_windows) {
   BOOST_TEST(d.documents.size() == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(of_records_the_tokens_are_scored_that_training_counts) {
+BOOST_AUTO_TEST_CASE(tokens_of_records_that_training_counts_are_scored) {
   const std::string records =
       "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n{\"text\": \"xyz\"}\n{\"text\": \"q\"}\n";
   EvaluationData d = read("a.jsonl", records);
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(broken_records_are_listed_and_can_be_left_out) {
 
 BOOST_AUTO_TEST_CASE(files_without_anything_to_score_are_refused) {
   BOOST_TEST(has(error("a.txt", ""), "is empty"));
-  BOOST_TEST(has(error("a.txt", "x"), "has one token, and nothing before it"));
+  BOOST_TEST(has(error("a.txt", "x"), "has a single token; the first token of a text is not scored"));
   BOOST_TEST(has(error("a.jsonl", ""), "has no record"));
   BOOST_TEST(has(error("a.jsonl", R"({"text": "x"})"), "no document with a token that is counted"));
   BOOST_TEST(has(error("a.bin", "xx"), "contains token ids; eval reads texts and records"));

@@ -1,5 +1,5 @@
-// trainhost eval: the scores of tests/golden/eval, which are those of transformers; comparisons; wrong files
-// and options.
+// trainhost eval: compared with the scores of transformers in tests/golden/eval; comparisons of two models;
+// wrong files and options.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(wrong_files_and_options_are_errors_before_weights_are_loade
   BOOST_TEST(
       has(error(text, {"--window=20", "--stride=20"}), "--stride 20 is not less than the window of 20"));
   BOOST_TEST(has(error(text, {"--window=1"}), "not a whole number from 2"));
-  BOOST_TEST(has(error(text, {"--question-format=x"}), "expected one {}"));
+  BOOST_TEST(has(error(text, {"--question-format=x"}), "expected exactly one {}"));
   BOOST_TEST(has(error(text, {"--key=questin=q"}), "did you mean 'question'?"));
   BOOST_TEST(has(error(text, {"--details=" + (t / "no/x").string()}), "--details"));
   BOOST_TEST(has(error({t / "missing.txt"}, {}), "missing.txt"));
