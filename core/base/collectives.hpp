@@ -1,6 +1,6 @@
-// Collective operations among the ranks of a run, as its users see them: the executor, which runs those of a step
-// program, and the training loop. core/plugin implements the interface with a communicator plugin (MPI, NCCL);
-// tests implement it with threads.
+// Collective operations among the ranks of a run, as its users see them: the executor, which runs those of a
+// step program, and the training loop. core/plugin implements the interface with a communicator plugin (MPI,
+// NCCL); tests implement it with threads.
 #pragma once
 #include <cstdint>
 
@@ -16,11 +16,12 @@ enum class CollectiveKind : std::uint32_t {
 };
 enum class Reduction : std::uint32_t { kSum = 1, kMax = 2 };
 
-/// One operation on `count` elements at `data`, in place. Piece r is elements [r * piece, (r + 1) * piece), cut at
-/// `count`: the last pieces may be shorter or empty. Every rank starts the same operations in the same order.
+/// One operation on `count` elements at `data`, in place. Piece r is elements [r * piece, (r + 1) * piece),
+/// cut at `count`: the last pieces may be shorter or empty. Every rank starts the same operations in the same
+/// order.
 ///
-/// Reductions add the ranks' elements in the order of the ranks, each element in f32 (f64 for kF64), whatever the
-/// number of ranks that share a machine: the same ranks give the same bits.
+/// Reductions add the ranks' elements in the order of the ranks, each element in f32 (f64 for kF64), whatever
+/// the number of ranks that share a machine: the same ranks give the same bits.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   DType dtype = DType::kF32;  // kF32, kBF16, kF64, kI32 or kU8 (kU8: not reduced)
@@ -29,8 +30,8 @@ struct Collective {
   void* data = nullptr;     // kReduceScatter leaves the other ranks' pieces undefined
   std::uint64_t count = 0;  // elements
   std::uint64_t piece = 0;  // elements; used by kReduceScatter and kAllGather
-  // Memory of the caller for what other ranks send, until wait() returns. Used in parts, so any size of at least
-  // ranks() elements works. Operations are executed one after the other, so all of them may share it.
+  // Memory of the caller for what other ranks send, until wait() returns. Used in parts, so any size of at
+  // least ranks() elements works. Operations are executed one after the other, so all of them may share it.
   void* scratch = nullptr;
   std::uint64_t scratch_bytes = 0;
 };
@@ -40,10 +41,11 @@ class Collectives {
   virtual ~Collectives() = default;
   virtual std::uint32_t rank() const = 0;
   virtual std::uint32_t ranks() const = 0;
-  /// Starts an operation and returns its ticket. It may run until wait(); `c.data` must not be touched before.
-  /// Throws Error.
+  /// Starts an operation and returns its ticket. It may run until wait(); `c.data` must not be touched
+  /// before. Throws Error.
   virtual std::uint64_t start(const Collective& c) = 0;
-  /// Returns when the operation is complete on this rank. Throws Error if a rank failed or the timeout passed.
+  /// Returns when the operation is complete on this rank. Throws Error if a rank failed or the timeout
+  /// passed.
   virtual void wait(std::uint64_t ticket) = 0;
 
   void run(const Collective& c) { wait(start(c)); }

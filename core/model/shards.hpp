@@ -10,8 +10,8 @@ struct Shard {
   std::uint64_t first = 0, count = 0;
 };
 
-/// Elements per rank: equal pieces, in multiples of 16 (64 bytes of f32), so that every piece is aligned. The pieces
-/// of the last ranks may be shorter or empty.
+/// Elements per rank: equal pieces, in multiples of 16 (64 bytes of f32), so that every piece is aligned. The
+/// pieces of the last ranks may be shorter or empty.
 inline std::uint64_t shard_elements(std::uint64_t elements, std::uint32_t ranks) {
   const std::uint64_t each = (elements + ranks - 1) / ranks;
   return (each + 15) / 16 * 16;
