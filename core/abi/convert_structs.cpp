@@ -178,6 +178,7 @@ th_run to_c(const RunSpec& r) {
   c.trainable = r.trainable.empty() ? nullptr : r.trainable.c_str();
   c.lora_dropout = memory.lora_dropout;
   c.document_mask = r.document_mask;
+  c.data_rank = r.parallel.data_rank;
   return c;
 }
 
@@ -244,6 +245,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(trainable, r.trainable = c.trainable ? c.trainable : "");
   TH_READ(lora_dropout, r.memory.lora_dropout = c.lora_dropout);
   TH_READ(document_mask, r.document_mask = c.document_mask != 0);
+  TH_READ(data_rank, r.parallel.data_rank = c.data_rank);
 #undef TH_READ
   return r;
 }

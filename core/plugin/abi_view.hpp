@@ -33,16 +33,19 @@ struct AbiName;
   struct AbiName<T> {                        \
     static constexpr const char* value = #T; \
   };
+TH_ABI_NAME(th_collective)
 TH_ABI_NAME(th_config)
 TH_ABI_NAME(th_counters)
 TH_ABI_NAME(th_error)
 TH_ABI_NAME(th_host)
+TH_ABI_NAME(th_launch)
 TH_ABI_NAME(th_mem_sink)
 TH_ABI_NAME(th_mem_summary)
 TH_ABI_NAME(th_model)
 TH_ABI_NAME(th_moments)
 TH_ABI_NAME(th_op_sink)
 TH_ABI_NAME(th_profile)
+TH_ABI_NAME(th_ranks)
 TH_ABI_NAME(th_run)
 TH_ABI_NAME(th_step)
 TH_ABI_NAME(th_step_out)

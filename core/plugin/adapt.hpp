@@ -7,6 +7,7 @@
 
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/report_transfer.hpp"
+#include "core/plugin/communicator.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/plugin/plugin_library.hpp"
 #include "trainhost/status.h"
@@ -17,6 +18,7 @@ namespace trainhost::plugin {
 /// interface.
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library);
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library);
+std::unique_ptr<CommunicatorPlugin> adapt_communicator(std::shared_ptr<Library> library);
 
 /// Throws Rejection (abi/interfaces) if get() returns null for an interface that the manifest lists.
 void validate_interfaces(const Library& library);

@@ -109,7 +109,9 @@ class SessionAdapter : public Session {
             .compute_ns = c.compute_ns,
             .exposed_transfer_ns = c.exposed_transfer_ns,
             .stream = c.stream_count,
-            .stream_bytes = c.stream_bytes};
+            .stream_bytes = c.stream_bytes,
+            .communication_bytes = c.communication_bytes,
+            .communication_wait_ns = c.communication_wait_ns};
   }
 
   /// The text belongs to the plugin and is copied at once, with a limit and escaped.

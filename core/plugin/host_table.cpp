@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/abi/enums.hpp"
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/config_table.hpp"
 
@@ -79,7 +80,46 @@ struct HostCallbacks {
   }
 
   static const void* extension(const th_host* h, const char* id) noexcept {
-    return id && std::string_view(id) == TH_CONFIG_ID ? self(h).config_.get() : nullptr;
+    const std::string_view name = id ? id : "";
+    if (name == TH_CONFIG_ID) return self(h).config_.get();
+    const Collectives* ranks = self(h).context_->ranks;
+    if (name != TH_RANKS_ID || !ranks) return nullptr;
+    th_ranks& table = self(h).ranks_.value;
+    table.rank = ranks->rank(), table.ranks = ranks->ranks();
+    return &table;
+  }
+
+  static Collectives& ranks(const th_ranks* t) { return *static_cast<HostTable*>(t->self)->context_->ranks; }
+  /// A failing communicator is a failing connection for the trainer, which passes the message on.
+  template <class F>
+  static void translate(F&& f) {
+    try {
+      f();
+    } catch (const PluginError& e) {
+      throw abi::StatusError(TH_E_IO, e.what(), e.hint());
+    }
+  }
+  /// Passed on as they are: the communicator checks them.
+  static th_status start_collective(const th_ranks* t, const th_collective* c, std::uint64_t* ticket,
+                                    th_error* e) noexcept {
+    return abi::guard(e, [&] {
+      if (!c || !ticket) throw abi::StatusError(TH_E_ARG, "an argument of start() is null");
+      if (c->stream)
+        throw abi::StatusError(TH_E_UNSUPPORTED, "the communicator of the run sends host memory");
+      const Collective operation{static_cast<CollectiveKind>(c->kind),
+                                 static_cast<DType>(c->dtype),
+                                 static_cast<Reduction>(c->reduction),
+                                 c->root,
+                                 c->data,
+                                 c->count,
+                                 c->piece,
+                                 c->scratch,
+                                 c->scratch_bytes};
+      translate([&] { *ticket = ranks(t).start(operation); });
+    });
+  }
+  static th_status wait_collective(const th_ranks* t, std::uint64_t ticket, th_error* e) noexcept {
+    return abi::guard(e, [&] { translate([&] { ranks(t).wait(ticket); }); });
   }
 };
 
@@ -103,6 +143,9 @@ HostTable::HostTable(std::shared_ptr<HostContext> context, std::string plugin_id
   table_->thread_budget = context_->threads;
   table_->extension = &HostCallbacks::extension;
   config_.value = config_table();
+  ranks_->self = this;
+  ranks_->start = &HostCallbacks::start_collective;
+  ranks_->wait = &HostCallbacks::wait_collective;
 }
 
 }  // namespace trainhost::plugin

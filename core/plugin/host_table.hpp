@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/collectives.hpp"
 #include "core/plugin/abi_view.hpp"
 #include "core/plugin/ledger.hpp"
 #include "core/plugin/registry.hpp"
@@ -19,6 +20,7 @@ struct HostContext {
   Ledger ledger;
   std::uint32_t threads = 1;                 // the thread budget, resolved
   std::atomic<bool> only_if_it_fits{false};  // Registry::set_only_if_it_fits()
+  Collectives* ranks = nullptr;              // Registry::set_ranks()
 
   void log(int level, const std::string& where, const std::string& text) noexcept;
   void enter(const char* stage) const {
@@ -32,7 +34,7 @@ class HostTable {
   HostTable(const HostTable&) = delete;
   const th_host* get() const { return table_.get(); }
   /// Call before the plugin gets the table.
-  void shrink(const AbiView& view) { view.shrink(table_), view.shrink(config_); }
+  void shrink(const AbiView& view) { view.shrink(table_), view.shrink(config_), view.shrink(ranks_); }
   HostContext& context() const { return *context_; }
 
  private:
@@ -43,6 +45,7 @@ class HostTable {
   std::atomic<std::size_t> progress_{0};        // hash of the last progress line
   abi::ZeroPadded<th_host> table_;
   abi::ZeroPadded<th_config> config_;
+  abi::ZeroPadded<th_ranks> ranks_;
 };
 
 }  // namespace trainhost::plugin

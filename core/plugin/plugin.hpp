@@ -85,6 +85,7 @@ struct Counters {
   std::uint64_t h2d = 0, d2h = 0, h2d_bytes = 0, d2h_bytes = 0, sync = 0, sync_bytes = 0, chunks = 0;
   std::uint64_t launches = 0, compute_ns = 0, exposed_transfer_ns = 0;
   std::uint64_t stream = 0, stream_bytes = 0;
+  std::uint64_t communication_bytes = 0, communication_wait_ns = 0;
 };
 
 /// One training run inside a plugin. Calls are serialised by the caller. Throws PluginError.

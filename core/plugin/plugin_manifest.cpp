@@ -211,9 +211,10 @@ Manifest parse_manifest(const std::string& toml) {
                     fmt::format("the id '{}' in its manifest may contain only a-z 0-9 . _ -", escaped(m.id)));
   m.version = text_of(t, "version", true, kMaxVersion);
   m.kind = text_of(t, "kind", true, kMaxId);
-  if (m.kind != "estimator" && m.kind != "trainer")
-    reject_manifest("bad_value", fmt::format("the kind '{}' in its manifest is neither estimator nor trainer",
-                                             escaped(m.kind)));
+  if (m.kind != "estimator" && m.kind != "trainer" && m.kind != "communicator")
+    reject_manifest("bad_value",
+                    fmt::format("the kind '{}' in its manifest is not estimator, trainer or communicator",
+                                escaped(m.kind)));
   m.summary = text_of(t, "summary", false, kMaxSummary);
   m.abi = abi_of(t);
   m.device = text_of(t, "device", false, kMaxId);

@@ -11,7 +11,7 @@ namespace trainhost::plugin {
 inline constexpr std::uint64_t kMaxManifestBytes = 64 * 1024;
 
 struct Manifest {
-  std::string id, version, kind, summary;  // kind: "estimator" | "trainer"
+  std::string id, version, kind, summary;  // kind: "estimator" | "trainer" | "communicator"
   std::string abi;                         // "1.0", the interface version that it requires; "" = not given
   std::string device;                      // device type: "cpu", "cuda"; "" = not given
   std::vector<std::string> interfaces;     // interface ids for which get() returns a table

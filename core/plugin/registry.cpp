@@ -27,6 +27,7 @@ struct Registry::Impl {
   std::vector<Candidate> candidates;
   std::map<std::string, std::unique_ptr<Estimator>> estimators;
   std::map<std::string, std::unique_ptr<Trainer>> trainers;
+  std::map<std::string, std::unique_ptr<CommunicatorPlugin>> communicators;
   bool scanned = false;
 
   void scan_once();
@@ -271,6 +272,10 @@ Trainer& Registry::trainer(const std::string& id) {
   return impl_->provide(id, "trainer", impl_->trainers, &adapt_trainer);
 }
 
+CommunicatorPlugin& Registry::communicator(const std::string& id) {
+  return impl_->provide(id, "communicator", impl_->communicators, &adapt_communicator);
+}
+
 /// Loads trainers in this process only if no trial-load program is set (tests, embedded hosts).
 void Registry::probe_all() {
   impl_->scan_once();
@@ -284,6 +289,9 @@ void Registry::probe_all() {
     try {
       if (c.manifest.kind == "estimator") {
         estimator(c.manifest.id);
+      } else if (c.manifest.kind == "communicator") {
+        communicator(c.manifest.id).probe();
+        c.status = Status::kOk;
       } else {
         trainer(c.manifest.id).probe();
         c.status = Status::kOk;
@@ -300,6 +308,7 @@ void Registry::probe_all() {
   }
 }
 
+void Registry::set_ranks(Collectives* ranks) { impl_->context->ranks = ranks; }
 Ledger& Registry::ledger() { return impl_->context->ledger; }
 void Registry::set_only_if_it_fits(bool on) { impl_->context->only_if_it_fits = on; }
 

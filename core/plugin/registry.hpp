@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plugin/communicator.hpp"
 #include "core/plugin/ledger.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/plugin/plugin_manifest.hpp"
@@ -95,6 +96,7 @@ class Registry {
   /// the file is rejected.
   Estimator& estimator(const std::string& id);
   Trainer& trainer(const std::string& id);
+  CommunicatorPlugin& communicator(const std::string& id);
   const Candidate* find(const std::string& id) const;
 
   /// Loads and probes every candidate that is not yet rejected, so that each has its final status (`plugins
@@ -102,6 +104,9 @@ class Registry {
   void probe_all();
 
   Ledger& ledger();
+
+  /// The ranks of the run that sessions created from now on train in; null: one process. Must outlive them.
+  void set_ranks(Collectives* ranks);
 
   /// Says whether the bytes of an estimate that exceeds the budget are of interest. If not, an estimator may
   /// report any number of bytes beyond the budget, without notes.

@@ -78,12 +78,15 @@ void trial_load(const Task& t, const Manifest& m) {
   if (library->changed_fp_mode()) report({"warning", kFpWarning});
   report({"stage", "abi"});
   validate_interfaces(*library);
-  if (m.kind == "trainer") {
-    const std::unique_ptr<Trainer> trainer = adapt_trainer(std::move(library));
+  if (m.kind != "estimator") {
+    const std::unique_ptr<Trainer> trainer = m.kind == "trainer" ? adapt_trainer(library) : nullptr;
+    const std::unique_ptr<CommunicatorPlugin> communicator = trainer ? nullptr : adapt_communicator(library);
+    library.reset();
     report({"stage", "probe"});
     keep_notes(true);
     try {
-      trainer->probe();
+      if (trainer) trainer->probe();
+      if (communicator) communicator->probe();
     } catch (const PluginError& e) {
       report({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain,
               std::to_string(e.native().code)});

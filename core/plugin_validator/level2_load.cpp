@@ -30,10 +30,6 @@ std::uint32_t size_of(const void* table) {
 // A text of a table is bounded: a missing terminator must not let the check read on.
 std::string text_at(const char* s) { return s ? escaped({s, ::strnlen(s, kMaxPrintedText)}) : "null"; }
 
-const char* interface_of(WatchedPlugin& plugin) {
-  return plugin.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
-}
-
 void check_entry_returns_table(WatchedPlugin& plugin) {
   // Equality of the address: the content is compared by C-031.
   const th_plugin* t = raw_table(plugin);
@@ -76,16 +72,18 @@ void check_version_matches_manifest(WatchedPlugin& plugin) {
 
 // get() is asked for the exact id, as the host does.
 void check_interface_of_kind(WatchedPlugin& plugin) {
-  expect(plugin.library().interface(interface_of(plugin)) != nullptr,
-         "get(\"{}\") returned null; the kind in its manifest is {}", interface_of(plugin),
+  expect(plugin.library().interface(plugin.interface_id()) != nullptr,
+         "get(\"{}\") returned null; the kind in its manifest is {}", plugin.interface_id(),
          plugin.manifest().kind);
 }
 
 // The whole interface of version 1.0; longer tables of later minors pass.
 void check_interface_size(WatchedPlugin& plugin) {
-  const std::uint32_t size = size_of(plugin.library().interface(interface_of(plugin)));
-  const std::size_t whole = plugin.is_trainer() ? sizeof(th_trainer) : sizeof(th_estimator);
-  expect(size >= whole, "its {} table has struct_size {}; {} was expected", interface_of(plugin), size,
+  const std::uint32_t size = size_of(plugin.library().interface(plugin.interface_id()));
+  const std::size_t whole = plugin.is_trainer()        ? sizeof(th_trainer)
+                            : plugin.is_communicator() ? sizeof(th_communicator)
+                                                       : sizeof(th_estimator);
+  expect(size >= whole, "its {} table has struct_size {}; {} was expected", plugin.interface_id(), size,
          whole);
 }
 
@@ -93,8 +91,14 @@ void check_interface_size(WatchedPlugin& plugin) {
 // with null, so that an older plugin is read correctly.
 void check_mandatory_functions(WatchedPlugin& plugin) {
   const auto need = [&](auto* slot, const char* name) {
-    expect(slot != nullptr, "its {} table has no {}(), which is mandatory", interface_of(plugin), name);
+    expect(slot != nullptr, "its {} table has no {}(), which is mandatory", plugin.interface_id(), name);
   };
+  if (plugin.is_communicator()) {
+    const auto& c = *static_cast<const th_communicator*>(plugin.library().interface(plugin.interface_id()));
+    need(c.probe, "probe"), need(c.create, "create"), need(c.start, "start"), need(c.wait, "wait");
+    need(c.abort, "abort"), need(c.destroy, "destroy");
+    return;
+  }
   if (!plugin.is_trainer()) {
     const th_estimator e = plugin.library().estimator();
     need(e.match, "match"), need(e.estimate, "estimate");

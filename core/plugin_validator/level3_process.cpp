@@ -123,7 +123,7 @@ void check_stop_frees_memory(WatchedPlugin& plugin) {
 
 // Stop must not free or rewrite what get() returned: hosts keep the pointer.
 void check_tables_are_constant(WatchedPlugin& plugin) {
-  const char* id = plugin.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
+  const char* id = plugin.interface_id();
   const void* first = plugin.library().interface(id);
   std::uint32_t size = 0;
   std::memcpy(&size, first, sizeof size);

@@ -18,6 +18,7 @@
 #include "core/plugin_validator/samples.hpp"
 #include "core/plugin_validator/sinks.hpp"
 #include "core/plugin_validator/validator_check.hpp"
+#include "trainhost/communicator.h"
 
 namespace trainhost::plugin_validator {
 
@@ -116,6 +117,11 @@ class WatchedPlugin {
   /// Discards the report and stores nothing, for checks that measure the memory of this process.
   th_status report_and_discard(const Sample& s);
   bool is_trainer() { return manifest().kind == "trainer"; }
+  bool is_communicator() { return manifest().kind == "communicator"; }
+  /// The interface that its kind promises.
+  const char* interface_id() {
+    return is_trainer() ? TH_TRAINER_ID : is_communicator() ? TH_COMMUNICATOR_ID : TH_ESTIMATOR_ID;
+  }
   // Estimators.
   int match(const Sample& s);
   // Trainers.

@@ -181,9 +181,13 @@ BOOST_AUTO_TEST_CASE(struct_sizes_are_those_that_plugins_were_built_with) {
   BOOST_TEST(sizeof(th_tensor) == 112u);
   BOOST_TEST(sizeof(th_step) == 56u);
   BOOST_TEST(sizeof(th_step_out) == 48u);
-  BOOST_TEST(sizeof(th_counters) == 104u);
+  BOOST_TEST(sizeof(th_counters) == 120u);
   BOOST_TEST(sizeof(th_trainer) == 104u);
   BOOST_TEST(sizeof(th_generate) == 16u);
+  BOOST_TEST(sizeof(th_collective) == 72u);
+  BOOST_TEST(sizeof(th_ranks) == 40u);
+  BOOST_TEST(sizeof(th_launch) == 56u);
+  BOOST_TEST(sizeof(th_communicator) == 56u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -129,13 +129,19 @@ typedef struct th_run {
   uint32_t dt_frozen, dt_kv_cache; /* TH_DT_*; 0 = dt_weight */
   uint32_t kv_page;                /* tokens per page of the KV cache */
   uint32_t reserved;
-  /* Since 1.1, for trainers too. A plugin of minor version 0 is not asked for a run in which one of them is set. */
-  const char* trainable; /* Which tensors of the model have gradients: one rule per line, '+' or '-' before a glob
-                          * pattern of tensor names ('*' any text, '?' one character); the last rule that matches
-                          * decides, and without a match a tensor is trained. NULL: all are trained. */
-  double lora_dropout;   /* fraction of the elements of an adapter's input that is dropped in training */
-  uint32_t document_mask; /* 1: a sequence has several documents; a token attends only to its own: th_step.starts */
-  uint32_t reserved_2;
+  /* Since 1.1, for trainers too. A plugin of minor version 0 is not asked for a run in which one of them is
+   * set. */
+  const char*
+      trainable; /* Which tensors of the model have gradients: one rule per line, '+' or '-' before a glob
+                  * pattern of tensor names ('*' any text, '?' one character); the last rule that matches
+                  * decides, and without a match a tensor is trained. NULL: all are trained. */
+  double lora_dropout;    /* fraction of the elements of an adapter's input that is dropped in training */
+  uint32_t document_mask; /* 1: a sequence has several documents; a token attends only to its own:
+                             th_step.starts */
+  /* Number of one of the data_parallel ranks, from 1: step program and memory are those of this rank, and
+   * accumulate and micro_batch are its own. 0: of none in particular; a trainer gets 0 in a run of one rank.
+   */
+  uint32_t data_rank;
 } th_run;
 
 /* th_profile.flags. The compute type applies to matrix products only: the trainer rounds their operands when

@@ -27,7 +27,7 @@ typedef struct th_plugin {
 /* The manifest: TOML in a section of the library, which the host reads without running code of the plugin.
  *   id = "acme-mamba"          unique; the name for --backend= and memory.estimator=
  *   version = "1.2.0"
- *   kind = "estimator"         or "trainer"
+ *   kind = "estimator"         or "trainer", or (since 1.1) "communicator"
  *   summary = "text"           one line for the user
  *   families = ["mamba"]       supported values of model_type; [] = any
  *   options = ["chunk"]        keys of [plugin.ID] that the plugin reads

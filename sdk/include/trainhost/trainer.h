@@ -12,7 +12,8 @@
 /* Sets of tensors that load() and save() transfer. */
 #define TH_SCOPE_WEIGHTS 1u
 #define TH_SCOPE_ADAPTER 2u /* A and B of a run that trains adapters, in the names of PEFT */
-#define TH_SCOPE_MOMENT1 3u /* first moment of the optimizer; names and shapes of the weights,
+#define TH_SCOPE_MOMENT1                                                                       \
+  3u                        /* first moment of the optimizer; names and shapes of the weights, \
                              * except state that is factored or of 8 bits (core/model/optimizer_state.hpp) */
 #define TH_SCOPE_MOMENT2 4u /* second Adam moment; likewise */
 
@@ -70,6 +71,8 @@ typedef struct th_counters {
   uint64_t launches;                        /* kernels or operations started */
   uint64_t compute_ns, exposed_transfer_ns; /* time busy; time spent waiting for copies only */
   uint64_t stream_count, stream_bytes;      /* class `stream`: weights and gradients kept in host memory */
+  /* Since 1.1. Sent to other ranks, and time in which the step waited for them. */
+  uint64_t communication_bytes, communication_wait_ns;
 } th_counters;
 
 typedef struct th_trainer_inst th_trainer_inst; /* defined by the plugin */

@@ -2,6 +2,7 @@
  * Rust. */
 #ifndef TRAINHOST_H
 #define TRAINHOST_H
+#include "trainhost/communicator.h"
 #include "trainhost/config.h"
 #include "trainhost/device.h"
 #include "trainhost/estimator.h"

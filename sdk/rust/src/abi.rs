@@ -6,6 +6,14 @@ use std::os::raw::{c_char, c_void};
 
 pub type th_status = i32;
 
+pub const TH_COMMUNICATOR_ID: &CStr = crate::th_text!("trainhost.communicator/1");
+pub const TH_RANKS_ID: &CStr = crate::th_text!("trainhost.ranks/1");
+pub const TH_ALL_REDUCE: u32 = 1;
+pub const TH_REDUCE_SCATTER: u32 = 2;
+pub const TH_ALL_GATHER: u32 = 3;
+pub const TH_BROADCAST: u32 = 4;
+pub const TH_REDUCE_SUM: u32 = 1;
+pub const TH_REDUCE_MAX: u32 = 2;
 pub const TH_CONFIG_ID: &CStr = crate::th_text!("trainhost.config/1");
 pub const TH_DEVICE_ID: &CStr = crate::th_text!("trainhost.device/1");
 pub const TH_ESTIMATOR_ID: &CStr = crate::th_text!("trainhost.estimator/1");
@@ -120,6 +128,65 @@ pub const TH_SCOPE_ADAPTER: u32 = 2;
 pub const TH_SCOPE_MOMENT1: u32 = 3;
 pub const TH_SCOPE_MOMENT2: u32 = 4;
 pub const TH_STEP_EVALUATE: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct th_collective {
+    pub struct_size: u32,
+    pub kind: u32,
+    pub dtype: u32,
+    pub reduction: u32,
+    pub root: u32,
+    pub reserved: u32,
+    pub data: *mut c_void,
+    pub count: u64,
+    pub piece: u64,
+    pub scratch: *mut c_void,
+    pub scratch_bytes: u64,
+    pub stream: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct th_ranks {
+    pub struct_size: u32,
+    pub rank: u32,
+    pub ranks: u32,
+    pub reserved: u32,
+    pub self_: *mut c_void,
+    pub start: Option<unsafe extern "C" fn(*const th_ranks, *const th_collective, *mut u64, *mut th_error) -> th_status>,
+    pub wait: Option<unsafe extern "C" fn(*const th_ranks, u64, *mut th_error) -> th_status>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct th_launch {
+    pub struct_size: u32,
+    pub rank: u32,
+    pub ranks: u32,
+    pub local_rank: u32,
+    pub local_ranks: u32,
+    pub reserved: u32,
+    pub launcher: [c_char; 32],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct th_communicator {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub probe: Option<unsafe extern "C" fn(*const th_host, *mut th_launch, *mut th_error) -> th_status>,
+    pub create: Option<unsafe extern "C" fn(*const th_host, u64, *mut *mut th_communicator_inst, *mut th_launch, *mut th_error) -> th_status>,
+    pub start: Option<unsafe extern "C" fn(*mut th_communicator_inst, *const th_collective, *mut u64, *mut th_error) -> th_status>,
+    pub wait: Option<unsafe extern "C" fn(*mut th_communicator_inst, u64, *mut th_error) -> th_status>,
+    pub abort: Option<unsafe extern "C" fn(*mut th_communicator_inst, i32)>,
+    pub destroy: Option<unsafe extern "C" fn(*mut th_communicator_inst)>,
+}
+
+#[repr(C)]
+pub struct th_communicator_inst {
+    _opaque: [u8; 0],
+}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -291,7 +358,7 @@ pub struct th_run {
     pub trainable: *const c_char,
     pub lora_dropout: f64,
     pub document_mask: u32,
-    pub reserved_2: u32,
+    pub data_rank: u32,
 }
 
 #[repr(C)]
@@ -453,6 +520,8 @@ pub struct th_counters {
     pub exposed_transfer_ns: u64,
     pub stream_count: u64,
     pub stream_bytes: u64,
+    pub communication_bytes: u64,
+    pub communication_wait_ns: u64,
 }
 
 #[repr(C)]

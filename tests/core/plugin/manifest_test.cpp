@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
   BOOST_TEST(rejection("id = '" + std::string(65, 'a') + "'") ==
              "bad_value: 'id' in its manifest is longer than 64 bytes");
   BOOST_TEST(rejection("id='a'\nversion='1'\nkind='pony'") ==
-             "bad_value: the kind 'pony' in its manifest is neither estimator nor trainer");
+             "bad_value: the kind 'pony' in its manifest is not estimator, trainer or communicator");
   BOOST_TEST(with("families = \"llama\"").starts_with("bad_value: 'families' in its manifest is not a list"));
   BOOST_TEST(with("options = [1]") ==
              "bad_value: 'options' in its manifest is not a list of strings of 1 to 64 bytes");
