@@ -226,7 +226,8 @@ double& KernelArguments::sum(const Op& op) const {
 }
 
 SumSquares KernelArguments::sum_squares(const Op& op) const {
-  return {elements(op[grad_squares::kGrad]), f32(op[grad_squares::kGrad])};
+  const Shard part = step::shard_of(program_, op[grad_squares::kGrad]);
+  return {part.count, f32(op[grad_squares::kGrad]) + part.first};
 }
 
 /// Decoupled weight decay (AdamW, algorithm 2 of Loshchilov and Hutter): w is scaled by 1 - lr *
@@ -245,9 +246,10 @@ AdamW KernelArguments::adamw(const Op& op, const StepState& s) const {
   const RunSpec& r = program_.run;
   const double t = static_cast<double>(s.step_index) + 1.0;
   AdamW a{};
-  a.count = elements(op[adamw::kGrad]);
-  a.grad = f32(op[adamw::kGrad]), a.w = f32(op[adamw::kWeight]), a.m = f32(op[adamw::kM]),
-  a.v = f32(op[adamw::kV]);
+  const Shard part = step::updated_elements(program_, op[adamw::kGrad]);
+  a.count = part.count;
+  a.grad = f32(op[adamw::kGrad]) + part.first, a.w = f32(op[adamw::kWeight]) + part.first;
+  a.m = f32(op[adamw::kM]), a.v = f32(op[adamw::kV]);
   a.grad_scale = clip_factor(op);
   a.beta1 = static_cast<float>(r.beta1), a.one_minus_beta1 = static_cast<float>(1.0 - r.beta1);
   a.beta2 = static_cast<float>(r.beta2), a.one_minus_beta2 = static_cast<float>(1.0 - r.beta2);
@@ -259,15 +261,17 @@ AdamW KernelArguments::adamw(const Op& op, const StepState& s) const {
 }
 
 Sgd KernelArguments::sgd(const Op& op, const StepState& s) const {
-  return {elements(op[sgd::kGrad]), f32(op[sgd::kGrad]), f32(op[sgd::kWeight]),
-          clip_factor(op),          decay(op, s),        static_cast<float>(s.lr)};
+  const Shard part = step::updated_elements(program_, op[sgd::kGrad]);
+  return {part.count,   f32(op[sgd::kGrad]) + part.first, f32(op[sgd::kWeight]) + part.first, clip_factor(op),
+          decay(op, s), static_cast<float>(s.lr)};
 }
 
 /// The decay acts on the weight, as for AdamW; momentum = betas[0].
 SgdMomentum KernelArguments::sgd_momentum(const Op& op, const StepState& s) const {
-  return {elements(op[sgd_momentum::kGrad]),
-          f32(op[sgd_momentum::kGrad]),
-          f32(op[sgd_momentum::kWeight]),
+  const Shard part = step::updated_elements(program_, op[sgd_momentum::kGrad]);
+  return {part.count,
+          f32(op[sgd_momentum::kGrad]) + part.first,
+          f32(op[sgd_momentum::kWeight]) + part.first,
           f32(op[sgd_momentum::kM]),
           clip_factor(op),
           static_cast<float>(program_.run.beta1),
@@ -277,9 +281,10 @@ SgdMomentum KernelArguments::sgd_momentum(const Op& op, const StepState& s) cons
 
 Lion KernelArguments::lion(const Op& op, const StepState& s) const {
   const RunSpec& r = program_.run;
-  return {elements(op[lion::kGrad]),
-          f32(op[lion::kGrad]),
-          f32(op[lion::kWeight]),
+  const Shard part = step::updated_elements(program_, op[lion::kGrad]);
+  return {part.count,
+          f32(op[lion::kGrad]) + part.first,
+          f32(op[lion::kWeight]) + part.first,
           f32(op[lion::kM]),
           clip_factor(op),
           static_cast<float>(r.beta1),

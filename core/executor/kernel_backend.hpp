@@ -116,6 +116,12 @@ class KernelBackend final : public Backend {
       case OpKind::kDoraScale:
       case OpKind::kDora:
       case OpKind::kDoraBwd:
+      // The walker runs collective operations.
+      case OpKind::kAllReduce:
+      case OpKind::kReduceScatter:
+      case OpKind::kAllGather:
+      case OpKind::kWait:
+      case OpKind::kSumScalars:
       case OpKind::kCount_:
         break;
     }

@@ -12,9 +12,10 @@
 namespace trainhost::executor {
 
 // positions_ has, by tensor, the parameter and the offset of its slice in elements.
-Tensors::Tensors(const step::Program& program, Storage& storage, std::string trainer)
+Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations& ranks, std::string trainer)
     : program_(program),
       storage_(storage),
+      ranks_(ranks),
       trainer_(std::move(trainer)),
       quantised_(program, storage),
       states_(program, trainer_),
@@ -40,9 +41,13 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
 void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
   const step::StateLocation& at = states_.find(scope, t);
   const std::span<const float> values(static_cast<const float*>(t.data), t.count);
-  if (at.form == step::StateLocation::Form::kF32)
-    std::ranges::copy(values, floats(at) + t.first);
-  else
+  if (at.form == step::StateLocation::Form::kF32) {
+    // Of the piece, what this rank has.
+    const std::uint64_t begin = std::max(t.first, at.part.first),
+                        end = std::min(t.first + t.count, at.part.first + at.part.count);
+    if (begin < end)
+      std::ranges::copy(values.subspan(begin - t.first, end - begin), floats(at) + (begin - at.part.first));
+  } else
     encode_numbers(scope, at.info, values, codes(at) + t.first);
 }
 
@@ -94,6 +99,15 @@ void Tensors::save_state(std::uint32_t scope, th_tensor_sink& sink) {
   std::vector<float> values;
   for (const step::StateLocation& at : states_.of(scope)) {
     th_tensor t = describe_tensor(at.info);
+    if (program_.run.parallel.zero > 0) {
+      ranks_.gather(at.grad, at.first_element, at.info.elements(), storage_.f32(at.buffer),
+                    [&](std::uint64_t first, std::span<const float> part) {
+                      t.first = first - at.first_element, t.count = part.size();
+                      t.data = const_cast<float*>(part.data());
+                      send_tensor(sink, t);
+                    });
+      continue;
+    }
     if (at.form == step::StateLocation::Form::kF32) {
       t.data = floats(at);
       send_tensor(sink, t);

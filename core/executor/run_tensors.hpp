@@ -9,14 +9,15 @@
 #include "core/executor/backend.hpp"
 #include "core/executor/host_arguments.hpp"
 #include "core/executor/quantised_tensors.hpp"
+#include "core/executor/rank_operations.hpp"
 #include "core/executor/state_tensors.hpp"
 
 namespace trainhost::executor {
 
 class Tensors {
  public:
-  /// `trainer`: the trainer's name in messages. program and storage must outlive it.
-  Tensors(const step::Program& program, Storage& storage, std::string trainer);
+  /// `trainer`: the trainer's name in messages. The other arguments must outlive it.
+  Tensors(const step::Program& program, Storage& storage, RankOperations& ranks, std::string trainer);
 
   /// Copies a piece of a tensor into its parameter (scope: TH_SCOPE_*). Errors: abi::StatusError (TH_E_ARG)
   /// for a name, shape, type or range that the model does not have, and for optimizer state that the run does
@@ -25,7 +26,8 @@ class Tensors {
   /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
   /// threads. Magnitudes of DoRA last, because they follow from the other weights.
   void init(std::uint64_t seed, Backend& backend);
-  /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order.
+  /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
+  /// state under ZeRO comes from all ranks, which therefore save together.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
@@ -50,6 +52,7 @@ class Tensors {
 
   const step::Program& program_;
   Storage& storage_;
+  RankOperations& ranks_;
   const std::string trainer_;
   QuantisedTensors quantised_;
   StateTensors states_;

@@ -33,9 +33,10 @@ Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const 
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
       storage_(host, program_, plan_, own),
+      ranks_(HostRanks::of(host)),
       backend_(require_backend(make(program_, storage_), traits.trainer)),
-      walker_(program_, storage_, *backend_),
-      tensors_(program_, storage_, traits.trainer),
+      walker_(program_, storage_, *backend_, ranks_.get()),
+      tensors_(program_, storage_, walker_.ranks(), traits.trainer),
       kernel_set_(backend_->kernel_set()) {}
 
 /// After an interrupted update the weights are neither the old nor the new ones.

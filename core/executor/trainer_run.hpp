@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/executor/host_ranks.hpp"
 #include "core/executor/run_tensors.hpp"
 #include "core/executor/walker.hpp"
 #include "core/placement/memory_plan.hpp"
@@ -34,8 +35,12 @@ class Run {
   void step(const th_step& in, th_step_out& out);
   void save(std::uint32_t scope, th_tensor_sink& sink);
   void next(std::int32_t token, std::uint32_t position, float* logits);
-  /// One address space: there are no transfers, so only compute_ns is set.
-  void counters(th_counters& c) const { c.compute_ns = compute_ns_; }
+  /// One address space: there are no transfers, except to other ranks.
+  void counters(th_counters& c) const {
+    c.compute_ns = compute_ns_;
+    const RankTraffic& t = walker_.ranks().traffic();
+    c.communication_bytes = t.bytes, c.communication_wait_ns = t.waited_ns;
+  }
   const char* info(std::string_view key) const { return key == "kernel_set" ? kernel_set_.c_str() : nullptr; }
   double metric(std::string_view key);
   /// See th_profiler: `bytes` must be at least record_bytes() of this run.
@@ -53,6 +58,7 @@ class Run {
   step::Program program_;
   placement::MemoryPlan plan_;
   ArenaStorage storage_;
+  std::unique_ptr<HostRanks> ranks_;  // null in a run of one process
   std::unique_ptr<Backend> backend_;
   Walker walker_;
   Tensors tensors_;

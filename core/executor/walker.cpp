@@ -20,8 +20,12 @@ using step::OpKind;
 using step::SectionKind;
 
 /// -100: not counted in the loss.
-Walker::Walker(const step::Program& program, Storage& storage, Backend& backend)
-    : program_(program), storage_(storage), backend_(backend), scalars_(program.find(step::role::kScalars)) {
+Walker::Walker(const step::Program& program, Storage& storage, Backend& backend, Collectives* ranks)
+    : program_(program),
+      storage_(storage),
+      backend_(backend),
+      ranks_(program, storage, ranks),
+      scalars_(program.find(step::role::kScalars)) {
   fill_rope_tables();
 }
 
@@ -54,15 +58,25 @@ bool Walker::run(step::Section section, const std::function<bool()>& cancelled, 
   assert(section.begin <= section.end && section.end <= ops.size());
   for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
     if (cancelled && cancelled()) return false;
+    end = i + 1;
+    if (skips(ops[i])) continue;
     const bool together = backend_.together(ops[i].kind);
-    for (end = i + 1; together && end < section.end && ops[end].kind == ops[i].kind;) ++end;
+    while (together && end < section.end && ops[end].kind == ops[i].kind) ++end;
     for (std::uint32_t o = i; o < end; ++o) storage_.enter(o);
     if (timer) timer->enter(i);
-    backend_.run({&ops[i], end - i}, step_);
+    if (RankOperations::contains(ops[i].kind))
+      ranks_.run(ops[i]);
+    else
+      backend_.run({&ops[i], end - i}, step_);
     if (timer) timer->leave(end - i);
     for (std::uint32_t o = i; o < end; ++o) storage_.leave(o);
   }
   return true;
+}
+
+/// Gradients travel once per update, when the last micro-batch has completed them.
+bool Walker::skips(const step::Op& op) const {
+  return (op.flags & step::kLastMicro) && step_.micro + 1 < program_.run.accumulate;
 }
 
 /// The loss is a mean over all counted targets of the step, so the scale is the same in every micro-batch and
@@ -83,24 +97,38 @@ StepState Walker::state_of_micro(const UpdateInput& in, std::uint64_t micro, std
 
 Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
   const step::Program& p = program_;
-  out.counted = counted_targets(in.targets, p.run.tokens_per_step());
+  const std::uint64_t own = counted_targets(in.targets, p.run.tokens_per_step());
+  out.counted = own;
   scalars()[step::kLossSum] = 0.0;
   scalars()[step::kNorm2] = 0.0;
   if (timer_) timer_->begin_update();
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
+    step::Section micro = p.section(SectionKind::kMicro);
     step_ = state_of_micro(in, i, out.counted);
-    if (!run(p.section(SectionKind::kMicro), cancelled, timer_)) return Outcome::kCancelled;
+    if (ranks_.present()) {
+      // Counted targets and cancellation of all ranks; no rank stops alone, as others would wait for it.
+      assert(p.ops[micro.begin].kind == OpKind::kSumScalars);
+      scalars()[step::kCounted] = static_cast<double>(own);
+      scalars()[step::kCancelled] = cancelled && cancelled() ? 1.0 : 0.0;
+      run({SectionKind::kMicro, micro.begin, micro.begin + 1}, nullptr, timer_);
+      if (scalars()[step::kCancelled] > 0.0) return Outcome::kCancelled;
+      out.counted = static_cast<std::uint64_t>(scalars()[step::kCounted]);
+      step_ = state_of_micro(in, i, out.counted);
+      ++micro.begin;
+    }
+    if (!run(micro, ranks_.present() ? nullptr : cancelled, timer_)) return Outcome::kCancelled;
   }
-  out.loss = scalars()[step::kLossSum] / static_cast<double>(out.counted);
 
   // The update section computes the norm of all gradients before it changes any weight; the check is in
   // between.
   const step::Section section = p.section(SectionKind::kUpdate);
   step::Section norms = section, weights = section;
-  while (norms.end > norms.begin && p.ops[norms.end - 1].kind != OpKind::kGradSquares) --norms.end;
+  const OpKind last = ranks_.present() ? OpKind::kSumScalars : OpKind::kGradSquares;
+  while (norms.end > norms.begin && p.ops[norms.end - 1].kind != last) --norms.end;
   weights.begin = norms.end;
   assert(norms.begin < norms.end && weights.begin < weights.end);
   run(norms, nullptr, timer_);
+  out.loss = scalars()[step::kLossSum] / static_cast<double>(out.counted);
   out.grad_norm = std::sqrt(scalars()[step::kNorm2]);
   if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) {
     out.cause = find_nonfinite(in, cancelled, out.counted);
@@ -130,6 +158,8 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
     for (std::uint32_t i = section.begin; i < section.end; ++i) {
       if (cancelled && cancelled()) return {};
       const step::Op& op = program_.ops[i];
+      // The ranks look for it alone: what they would send is not needed here.
+      if (RankOperations::contains(op.kind)) continue;
       storage_.enter(i);
       backend_.run({&op, 1}, step_);
       step::BufferId bad = step::kNoBuffer;
@@ -142,7 +172,7 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
       if (bad != step::kNoBuffer) return describe_nonfinite(program_, op, bad, micro);
     }
   }
-  return describe_not_repeated();
+  return ranks_.present() ? "the first value that is not finite is on another rank" : describe_not_repeated();
 }
 
 Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, const std::int32_t* starts,
@@ -153,7 +183,8 @@ Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets
   scalars()[step::kEvalLossSum] = 0.0;
   // loss scale 0: no gradient is computed.
   step_ = {tokens, targets, starts, rows, true, 0.0f, 0.0, 0, 0};
-  if (!run(p.section(SectionKind::kEval), cancelled)) return Outcome::kCancelled;
+  // One rank that is cancelled would leave the evaluation alone.
+  if (!run(p.section(SectionKind::kEval), ranks_.present() ? nullptr : cancelled)) return Outcome::kCancelled;
   out.loss = out.counted ? scalars()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
   return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
 }

@@ -50,15 +50,17 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
   const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
   const auto type = [&](DType t) { return quoted(run_file_name(t)); };
   const auto target = [&](Tier t) { return quoted(offload_name(t)); };
+  // A program is that of one rank; without a rank, several ranks can only be planned.
+  const bool ranked = r.parallel.data_rank > 0;
   const struct {
     bool differs;
     const char* key;
     std::string value;
   } rows[] = {
-      {r.parallel.data != 1, "parallel.data", n(r.parallel.data)},
+      {r.parallel.data != 1 && !ranked, "parallel.data", n(r.parallel.data)},
       {r.parallel.tensor != 1, "parallel.tensor", n(r.parallel.tensor)},
       {r.parallel.pipeline != 1, "parallel.pipeline", n(r.parallel.pipeline)},
-      {r.parallel.zero != 0, "parallel.zero", n(r.parallel.zero)},
+      {r.parallel.zero > (ranked ? 1u : 0u), "parallel.zero", n(r.parallel.zero)},
       {r.parallel.sequence, "parallel.sequence", "true"},
       {r.parallel.context != 1, "parallel.context", n(r.parallel.context)},
       {r.parallel.expert != 1, "parallel.expert", n(r.parallel.expert)},

@@ -1,6 +1,6 @@
 // How a run is spread over devices (Parallelism) and what each device keeps (MemoryPolicy). Both are parts of
-// RunSpec. Only planners implement values other than the defaults: a step program (core/step) runs on one
-// rank.
+// RunSpec. A step program (core/step) is that of one rank: it implements data parallelism with ZeRO 0 and 1.
+// Only planners implement the other values.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,6 +21,9 @@ struct Parallelism {
   std::uint32_t zero = 0;     // ZeRO stage, 0 to 3
   // Layers of the first and the last pipeline stage; 0: as many as the other stages have.
   std::uint32_t first_stage_layers = 0, last_stage_layers = 0;
+  // Number of one of the DP ranks, from 1: the program and the memory are those of this rank. 0: of none in
+  // particular, which is a question for planners.
+  std::uint32_t data_rank = 0;
   bool operator==(const Parallelism&) const = default;
 };
 
@@ -71,7 +74,7 @@ struct PlannedOnly {
 PlannedOnly planned_only_setting(const RunSpec& r);
 
 /// Whether a step program (core/step) trains this model in this run: a trainable family, all weights or
-/// adapters of matrices, one rank.
+/// adapters of matrices, one rank, or one of several data-parallel ranks.
 bool trains_by_program(const ModelSpec& m, const RunSpec& r);
 
 }  // namespace trainhost

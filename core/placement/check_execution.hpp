@@ -45,6 +45,7 @@ class ValueRun {
         params_(p, f),
         contents_(2 * p.buffers.size()),
         original_of_(p.buffers.size(), kNoBuffer),
+        in_flight_(p.buffers.size()),
         layers_(static_cast<std::int32_t>(p.model.layers)) {
     for (BufferId b = 0; b < p.buffers.size(); ++b)
       if (p[b].persistent && p[b].component != Component::kGradients)
@@ -105,7 +106,7 @@ class ValueRun {
       if (rings) expect_one_head(SectionKind::kMicro);
     };
     const auto backward = [&](std::uint32_t m) {
-      instance_ = m % 2, first_micro_ = m == 0, range(cut, s.end);
+      instance_ = m % 2, first_micro_ = m == 0, last_micro_ = m + 1 == kMicroBatches, range(cut, s.end);
       if (!rings) expect_one_head(SectionKind::kMicro), forget();
       params_.end_of_micro();
     };
@@ -131,8 +132,19 @@ class ValueRun {
   /// Overlaps are checked per operation, because only operands of one operation must not share bytes.
   void run_op() {
     o_ = &p_.ops[i_];
+    if ((o_->flags & kLastMicro) && !last_micro_) return;
+    check_not_in_flight();
     check_overlaps();
     apply();
+  }
+
+  /// What a collective changes may be used by nothing but its wait.
+  void check_not_in_flight() {
+    const bool waits = o_->kind == OpKind::kWait;
+    for (const std::span<const BufferId> side : {o_->inputs(), o_->outputs()})
+      for (const BufferId b : side)
+        if (b != kNoBuffer && in_flight_[b] && !waits)
+          f_.at(i_, "uses " + p_[b].name() + " while a collective changes it");
   }
 
   /// An operand that is written must not share bytes with another operand.
@@ -424,6 +436,9 @@ class ValueRun {
   void head_bwd();
   void add_grad();
   void cache(In k, Value v);
+  void collective();
+  void wait();
+  void sum_scalars();
 
   const Program& p_;
   Findings& f_;
@@ -431,8 +446,9 @@ class ValueRun {
   ParamRecord params_;
   std::vector<Value> contents_;        // by ArenaMap::index(), transient buffers
   std::vector<BufferId> original_of_;  // by BufferId: the parameter buffer that it copies, or kNoBuffer
+  std::vector<bool> in_flight_;        // by BufferId: a collective was started on it and not waited for
   std::int32_t layers_;
-  bool first_micro_ = true;
+  bool first_micro_ = true, last_micro_ = false;
   std::uint32_t heads_ = 0, instance_ = 0;
   std::uint32_t i_ = 0;
   const Op* o_ = nullptr;

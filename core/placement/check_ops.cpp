@@ -506,9 +506,44 @@ void ValueRun::apply() {
     case OpKind::kDoraBwd:
       dora_bwd();
       break;
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllGather:
+      collective();
+      break;
+    case OpKind::kWait:
+      wait();
+      break;
+    case OpKind::kSumScalars:
+      sum_scalars();
+      break;
     case OpKind::kCount_:
       break;
   }
+}
+
+/// A sum of gradients over the ranks, or the weights that the others have updated.
+void ValueRun::collective() {
+  const BufferId b = in(all_reduce::kBuffer);
+  intact(b), persistent(all_reduce::kScratch);
+  if (p_.run.parallel.data == 1) f_.at(i_, "is a collective in a run of one rank");
+  if (o_->kind == OpKind::kAllGather)
+    params_.gather(i_, b);
+  else
+    params_.reduce(i_, b);
+  write(b);
+  in_flight_[b] = true;
+}
+
+void ValueRun::wait() {
+  const BufferId b = in(operand::wait::kBuffer);
+  if (!in_flight_[b]) f_.at(i_, "waits for a collective that was not started on " + p_[b].name());
+  intact(b), in_flight_[b] = false;
+}
+
+void ValueRun::sum_scalars() {
+  persistent(operand::sum_scalars::kScalars), persistent(operand::sum_scalars::kScratch);
+  params_.sum_scalars(i_, o_->phase == kUpdate);
 }
 
 }  // namespace trainhost::placement

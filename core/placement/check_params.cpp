@@ -38,6 +38,7 @@ void ParamRecord::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRol
 void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro) {
   if (entry(grad).part != ParamPart::kGrad) return;
   State& s = states_[entry(grad).param];
+  if (s.reduced) f_.at(op, "adds to " + p_[grad].name() + " after the ranks have added up theirs");
   if (first_write && ++s.first_writes > 1)
     f_.at(op, "is a second first writer of " + p_[grad].name());
   else if (first_write && s.contributions > 0)
@@ -49,12 +50,18 @@ void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, 
 }
 
 /// A tied matrix gets two contributions, from the embedding and from the head; every other parameter one.
+std::uint32_t ParamRecord::contributions_wanted(std::size_t i) const {
+  return p_.model.tied && role(p_.params[i].grad) == TensorRole::kEmbed ? 2 : 1;
+}
+
 void ParamRecord::end_of_micro() {
+  if (micro_sums_ != (has_ranks() ? 1u : 0u))
+    f_.add("the ranks add up their targets " + std::to_string(micro_sums_) + " times per micro-batch");
+  micro_sums_ = 0;
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];
     if (p_.params[i].grad == kNoBuffer) continue;
-    const bool twice = p_.model.tied && role(p_.params[i].grad) == TensorRole::kEmbed;  // table and head
-    const std::uint32_t wanted = twice ? 2 : 1;
+    const std::uint32_t wanted = contributions_wanted(i);
     if (s.contributions != wanted)
       f_.add(gradient(i) + " gets " + std::to_string(s.contributions) +
              " contributions per micro-batch, expected " + std::to_string(wanted));
@@ -70,6 +77,8 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
     return f_.at(op, "squares " + p_[grad].name() + ", which is not a gradient");
   State& s = states_[entry(grad).param];
   if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
+  if (has_ranks() && s.reduced != 1) f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
+  if (sums_) f_.at(op, "adds to the norm after the ranks have added up theirs");
   if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
   ++s.squares;
 }
@@ -105,6 +114,7 @@ void ParamRecord::update(std::uint32_t op) {
   using namespace operand;
   const Op& o = p_.ops[op];
   any_update_ = true;
+  if (has_ranks() && sums_ != 1) f_.at(op, "updates by the norm of this rank alone");
   if (entry(o[optimizer::kGrad]).part != ParamPart::kGrad)
     return f_.at(op, "finds " + p_[o[optimizer::kGrad]].name() + " where a gradient belongs");
   const std::uint32_t i = entry(o[optimizer::kGrad]).param;
@@ -129,18 +139,67 @@ void ParamRecord::update(std::uint32_t op) {
     f_.at(op, "weight decay is for tensors of two or more dimensions");
 }
 
+std::uint64_t ParamRecord::shard_count(std::size_t i) const {
+  const Parallelism& r = p_.run.parallel;
+  const std::uint64_t n = p_[p_.params[i].weight].rows * p_[p_.params[i].weight].cols;
+  if (r.data == 1) return n;
+  const std::uint64_t each = ((n + r.data - 1) / r.data + 15) / 16 * 16, before = each * (r.data_rank - 1);
+  return before >= n ? 0 : std::min(each, n - before);
+}
+
+/// Once per update, when the gradient of all micro-batches is complete. ZeRO needs the shard alone.
+void ParamRecord::reduce(std::uint32_t op, BufferId grad) {
+  if (entry(grad).part != ParamPart::kGrad)
+    return f_.at(op, "reduces " + p_[grad].name() + ", which is not a gradient");
+  State& s = states_[entry(grad).param];
+  if (s.contributions != contributions_wanted(entry(grad).param))
+    f_.at(op, "reduces " + p_[grad].name() + " before it is complete");
+  if (++s.reduced > 1) f_.at(op, "reduces " + p_[grad].name() + " a second time");
+  if ((p_.ops[op].kind == OpKind::kReduceScatter) != (p_.run.parallel.zero > 0))
+    f_.at(op, "is not the reduction of the run's ZeRO stage");
+}
+
+/// Under ZeRO, after the rank's own shard was updated.
+void ParamRecord::gather(std::uint32_t op, BufferId weight) {
+  if (entry(weight).part != ParamPart::kWeight)
+    return f_.at(op, "gathers " + p_[weight].name() + ", which is not a weight");
+  const std::uint32_t i = entry(weight).param;
+  State& s = states_[i];
+  if (p_.run.parallel.zero == 0) f_.at(op, "gathers weights that every rank has updated");
+  if (s.updates == 0 && shard_count(i) > 0) f_.at(op, "gathers " + p_[weight].name() + " before its update");
+  ++s.gathered;
+}
+
+void ParamRecord::sum_scalars(std::uint32_t op, bool in_update) {
+  if (!has_ranks()) f_.at(op, "is a collective in a run of one rank");
+  if (!in_update) {
+    ++micro_sums_;
+    for (const State& s : states_)
+      if (s.contributions) return f_.at(op, "agrees with the other ranks after gradients were computed");
+    return;
+  }
+  if (any_update_) f_.at(op, "adds up the norm after a parameter was updated by it");
+  ++sums_;
+}
+
 /// After the update a new optimizer step begins: nothing is defined, and all counts are 0.
 void ParamRecord::end_of_update() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];
     if (p_.params[i].grad == kNoBuffer) continue;
-    if (s.squares != 1) f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
-    if (s.updates != 1)
+    const std::uint32_t squares = shard_count(i) > 0, updates = p_.run.parallel.zero == 0 || squares;
+    if (s.squares != squares)
+      f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
+    if (s.reduced != (has_ranks() ? 1u : 0u))
+      f_.add(gradient(i) + " is added up over the ranks " + std::to_string(s.reduced) + " times");
+    if (s.gathered != (p_.run.parallel.zero > 0 ? 1u : 0u))
+      f_.add(p_[p_.params[i].weight].name() + " is gathered " + std::to_string(s.gathered) + " times");
+    if (s.updates != updates)
       f_.add(p_[p_.params[i].weight].name() + " is updated " + std::to_string(s.updates) +
-             " times per update, expected once");
+             " times per update, expected " + std::to_string(updates));
     s = {};
   }
-  any_update_ = false;
+  any_update_ = false, sums_ = 0;
 }
 
 }  // namespace trainhost::placement

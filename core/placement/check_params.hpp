@@ -33,6 +33,10 @@ class ParamRecord {
   void end_of_micro();
   void squares(std::uint32_t op, BufferId grad);
   void update(std::uint32_t op);
+  /// A sum of gradients over the ranks starts; weights are gathered; scalars are summed.
+  void reduce(std::uint32_t op, BufferId grad);
+  void gather(std::uint32_t op, BufferId weight);
+  void sum_scalars(std::uint32_t op, bool in_update);
   void end_of_update();
 
  private:
@@ -44,12 +48,17 @@ class ParamRecord {
     bool defined = false;                               // holds this update's gradient
     std::uint32_t contributions = 0, first_writes = 0;  // in this micro-batch
     std::uint32_t squares = 0, updates = 0;             // in this update
+    std::uint32_t reduced = 0, gathered = 0;            // likewise, of several ranks
   };
   const Entry& entry(BufferId b) const { return entries_[b]; }
   const TensorInfo& tensor(BufferId b) const {
     return p_.tensor_infos[p_.params[entry(b).param].slices.front().tensor];
   }
   OpKind kind_of(Optimizer wanted, const Param& q) const;
+  bool has_ranks() const { return p_.run.parallel.data > 1; }
+  /// Elements of the parameter in the shard of this rank: equal ranges in multiples of 16.
+  std::uint64_t shard_count(std::size_t param) const;
+  std::uint32_t contributions_wanted(std::size_t param) const;
   std::string gradient(std::size_t param) const { return p_[p_.params[param].grad].name(); }
 
   const Program& p_;
@@ -57,6 +66,8 @@ class ParamRecord {
   std::vector<Entry> entries_;  // by BufferId
   std::vector<State> states_;   // by parameter
   bool any_update_ = false;
+  // Scalars summed over the ranks: before this micro-batch, and in this update.
+  std::uint32_t micro_sums_ = 0, sums_ = 0;
 };
 
 }  // namespace trainhost::placement

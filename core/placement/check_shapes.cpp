@@ -342,6 +342,14 @@ void Shapes::backward() {
 /// Moments and master copies have the shape of the gradient, which has that of the weight.
 void Shapes::update() {
   const Buffer& g = p_[o_.in[0]];  // the gradient, or what is copied or added
+  // Of all elements; under ZeRO of a part, whose size check_structure.cpp checks.
+  const auto state = [&](In k) {
+    const BufferId b = o_[k];
+    if (p_.run.parallel.zero == 0)
+      f32(k, g.rows, g.cols);
+    else if (b != kNoBuffer)
+      f32(k, p_[b].rows, 1);
+  };
   const auto same = [&](BufferId to) {
     if (p_[to].rows != g.rows || p_[to].cols != g.cols || p_[to].dtype != g.dtype)
       f_.at(i_, p_[to].name() + " has another shape or type than " + g.name());
@@ -361,8 +369,8 @@ void Shapes::update() {
         f_.at(i_, "has no scratch, or scratch that it does not use");
       break;
     case OpKind::kAdamW:
-      in(adamw::kWeight, g.rows, g.cols), f32(adamw::kM, g.rows, g.cols), f32(adamw::kV, g.rows, g.cols),
-          scalars(adamw::kScalars), f32(adamw::kMaster, g.rows, g.cols);
+      in(adamw::kWeight, g.rows, g.cols), state(adamw::kM), state(adamw::kV), scalars(adamw::kScalars),
+          state(adamw::kMaster);
       break;
     case OpKind::kAdamW8bit:
       in(adamw_8bit::kWeight, g.rows, g.cols), scalars(adamw_8bit::kScalars),
@@ -382,12 +390,21 @@ void Shapes::update() {
           f32(muon::kMaster, g.rows, g.cols), f32(muon::kWork, muon_work(), 1);
       break;
     case OpKind::kSgd:
-      in(sgd::kWeight, g.rows, g.cols), scalars(sgd::kScalars), f32(sgd::kMaster, g.rows, g.cols);
+      in(sgd::kWeight, g.rows, g.cols), scalars(sgd::kScalars), state(sgd::kMaster);
       break;
     case OpKind::kSgdMomentum:
     case OpKind::kLion:
-      in(sgd_momentum::kWeight, g.rows, g.cols), f32(sgd_momentum::kM, g.rows, g.cols),
-          scalars(sgd_momentum::kScalars), f32(sgd_momentum::kMaster, g.rows, g.cols);
+      in(sgd_momentum::kWeight, g.rows, g.cols), state(sgd_momentum::kM), scalars(sgd_momentum::kScalars),
+          state(sgd_momentum::kMaster);
+      break;
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllGather:
+      typed(all_reduce::kScratch, p_[o_[all_reduce::kScratch]].rows, 1, DType::kU8);
+      break;
+    case OpKind::kSumScalars:
+      scalars(sum_scalars::kScalars);
+      typed(sum_scalars::kScratch, p_[o_[sum_scalars::kScratch]].rows, 1, DType::kU8);
       break;
     default:
       break;

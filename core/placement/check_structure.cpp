@@ -66,6 +66,11 @@ const Signature& signature(OpKind k) {
       {4, 0, {kNew, kNone, kNone, kNone}},         // dora_scale
       {5, 0b11100, {4, kNone, kNone, kNone}},      // dora; without operand 4 the output is new
       {4, 0, {1, 3, kNew, kNone}},                 // dora_bwd; the last only with dropout
+      {2, 0, {0, kNone, kNone, kNone}},            // all_reduce
+      {2, 0, {0, kNone, kNone, kNone}},            // reduce_scatter
+      {2, 0, {0, kNone, kNone, kNone}},            // all_gather
+      {1, 0, {0, kNone, kNone, kNone}},            // wait
+      {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -176,10 +181,21 @@ bool has_second_moment(const Program& p, const Param& q) {
   return true;
 }
 
+/// Elements of a parameter that this rank updates: under ZeRO a range of equal length on every rank, in
+/// multiples of 16; what is left for the last ranks may be less or nothing.
+std::uint64_t updated_count(const Program& p, std::uint64_t elements) {
+  const Parallelism& r = p.run.parallel;
+  if (r.zero == 0) return elements;
+  const std::uint64_t each = ((elements + r.data - 1) / r.data + 15) / 16 * 16,
+                      before = each * (r.data_rank - 1);
+  return before >= elements ? 0 : std::min(each, elements - before);
+}
+
 /// That of the weight, or of factored or 8-bit state: one f32 per 256 elements and a byte per element for
 /// tensors of at least 4,096 elements, else an f32 per element.
 Shape shape_of_moment(const Program& p, const Param& q, bool second) {
   const Buffer& w = p[q.weight];
+  if (p.run.parallel.zero > 0) return {updated_count(p, w.rows * w.cols), 1};
   if (p.run.optimizer == Optimizer::kAdafactor && is_matrix(p, q))
     return second ? Shape{q.slices.size(), w.cols} : Shape{w.rows, 1};
   if (p.run.optimizer != Optimizer::kAdamW8bit) return {w.rows, w.cols};
@@ -230,7 +246,8 @@ void check_params(const Program& p, Findings& f) {
     if (weight_bytes(p, q, filled) != w.instance_bytes())
       f.add(w.name() + " has another size than its tensors");
     for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master}) {
-      const Shape shape = b == q.m || b == q.v ? shape_of_moment(p, q, b == q.v) : Shape{w.rows, w.cols};
+      const bool state = b == q.m || b == q.v || (b == q.master && p.run.parallel.zero > 0);
+      const Shape shape = state ? shape_of_moment(p, q, b == q.v) : Shape{w.rows, w.cols};
       if (b != kNoBuffer &&
           (b >= p.buffers.size() || p[b].rows != shape.rows || p[b].cols != shape.cols || !p[b].persistent))
         f.add("gradient, moments or master copy of " + w.name() +
@@ -243,11 +260,11 @@ void check_params(const Program& p, Findings& f) {
                          is_trained(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
                         (adapter && trains_adapters(p.run));
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
-    const bool rounded = w.dtype != DType::kF32;
-    if ((q.master != kNoBuffer) != (trains && rounded))
+    const bool rounded = w.dtype != DType::kF32, updates = trains && updated_count(p, w.rows * w.cols) > 0;
+    if ((q.master != kNoBuffer) != (updates && rounded))
       f.add(w.name() + (rounded ? " has no f32 master copy" : " has a master copy that it does not need"));
-    if ((q.m != kNoBuffer) != (trains && p.run.optimizer != Optimizer::kSgd) ||
-        (q.v != kNoBuffer) != (trains && has_second_moment(p, q)))
+    if ((q.m != kNoBuffer) != (updates && p.run.optimizer != Optimizer::kSgd) ||
+        (q.v != kNoBuffer) != (updates && has_second_moment(p, q)))
       f.add(w.name() + " has other optimizer state than its optimizer needs");
   }
   for (std::size_t t = 0; t < times_contained.size(); ++t)

@@ -30,7 +30,8 @@ inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
 // nf4_scales: the scales of a frozen tensor while it is loaded and quantised; nf4_staging: the tensor, on its
 // way to or from a device.
 inline constexpr char kNf4Scales[] = "nf4_scales", kNf4Staging[] = "nf4_staging", kRopeTable[] = "rope_table",
-                      kScalars[] = "scalars", kVendorWorkspace[] = "vendor_workspace";
+                      kScalars[] = "scalars", kVendorWorkspace[] = "vendor_workspace",
+                      kCollectiveScratch[] = "collective_scratch";  // what other ranks send
 // Activations of a layer, in the order of the forward pass. x is the input of the layer.
 inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
                       kQkRstd[] = "qk_rstd", kAttnOut[] = "attn_out", kLse[] = "lse", kXMid[] = "x_mid",

@@ -174,24 +174,29 @@ void head(Builder& b, const ForwardActs& f) {
 
 void build_micro(Builder& b) {
   b.begin(SectionKind::kMicro, kForward, kOriginal, b.tokens());
+  sum_scalars_of_ranks(b);
   const ForwardActs f = build_forward(b);
   b.phase = kBackward;
   head(b, f);
+  if (!b.p.model.tied) reduce_gradient(b, b.weights.head.grad);
   const Reach reach = reach_of(b);
   const auto layers = static_cast<std::int32_t>(b.p.model.layers);
   if (!reach.contains(layers)) return b.end();  // the head alone is trained
   const BufferId dx = b.act(role::kDx, -1, b.p.model.hidden);
   norm_bwd(b, -1, f.hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
+  reduce_gradient(b, b.weights.final_norm.grad);
   for (std::int32_t at = layers - 1; at >= 0 && reach.contains(at); --at) {
     const auto l = static_cast<std::size_t>(at);
-    if (!mlp_bwd(b, reach, at, b.weights.layers[l], f.layers[l], dx) ||
-        !attention_bwd(b, reach, at, b.weights.layers[l], f.layers[l], dx))
-      break;  // the first layer that is trained, before its first trained part
+    const bool below = mlp_bwd(b, reach, at, b.weights.layers[l], f.layers[l], dx) &&
+                       attention_bwd(b, reach, at, b.weights.layers[l], f.layers[l], dx);
+    reduce_gradients(b, at);
+    if (!below) break;  // the first layer that is trained, before its first trained part
   }
   // With tied embeddings the head has already made the first write to the table's gradient.
   if (b.weights.embed.grad != kNoBuffer)
     b.op(OpKind::kEmbedBwd, -1, {dx, b.ids, b.weights.embed.grad, b.order}, {b.weights.embed.grad},
          b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
+  reduce_gradient(b, b.weights.embed.grad);
   b.end();
 }
 

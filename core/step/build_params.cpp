@@ -153,6 +153,11 @@ void build_params(Builder& b) {
   const auto of_adapters = [](const ParamDraft& d) { return d.adapter; };
   // Frozen weights have no gradient, no optimizer state and no master copy: all of them beside adapters.
   const auto trained = [&](const ParamDraft& d) { return d.adapter || (b.trains_weights() && d.trained); };
+  // With ZeRO, state is that of the elements which this rank updates.
+  const bool sharded = b.has_ranks() && b.p.run.parallel.zero > 0;
+  const auto shard = [&](const ParamDraft& d) {
+    return trainhost::shard_of(d.rows * d.cols, b.p.run.parallel.data, b.p.run.parallel.data_rank - 1);
+  };
   const auto optimizer = [&](const ParamDraft& d) {
     return optimizer_of(b.p.run.optimizer, b.p.tensor_infos[d.slices.front().tensor]);
   };
@@ -178,6 +183,8 @@ void build_params(Builder& b) {
         if (moment == 2 && !d.decay) continue;  // a vector
         rows = moment == 1 ? d.rows : d.slices.size(), cols = moment == 1 ? 1 : d.cols;
       }
+      if (sharded) rows = shard(d).count, cols = 1;
+      if (rows == 0) continue;  // a rank without elements of a small parameter
       params[i].*(moment == 1 ? &Param::m : &Param::v) =
           b.add_persistent(d.target.roles->*which, d.layer, Component::kOptimizerState, rows, cols, type);
     }
@@ -203,6 +210,13 @@ void build_params(Builder& b) {
   b.rope_table =
       b.add_persistent(role::kRopeTable, -1, Component::kWorkspace, b.p.run.seq_len, b.p.model.head_dim);
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);
+  if (b.has_ranks()) {
+    std::uint64_t largest = 0;
+    for (const Param& q : params)
+      if (q.grad != kNoBuffer) largest = std::max(largest, b.p[q.grad].rows * b.p[q.grad].cols);
+    b.collective_scratch = b.add_persistent(role::kCollectiveScratch, -1, Component::kCommunication,
+                                            collective_scratch_bytes(largest), 1, DType::kU8);
+  }
   if (b.p.traits.workspace_bytes)
     b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.traits.workspace_bytes, 1,
                      DType::kU8);

@@ -66,6 +66,29 @@ void require_supported_run(const ModelSpec& m, const RunSpec& r, const TrainerTr
                       " layers, but the model has " + std::to_string(m.layers));
 }
 
+/// Several data-parallel ranks. With ZeRO they update any range of elements of a parameter, which factored
+/// and 8-bit state and whole matrices do not allow.
+void require_supported_ranks(const RunSpec& r, const TrainerTraits& p) {
+  const Parallelism& ranks = r.parallel;
+  if (ranks.data_rank > ranks.data)
+    throw usage_error("rank " + std::to_string(ranks.data_rank) +
+                      " of parallel.data = " + std::to_string(ranks.data) + " does not exist");
+  if (ranks.zero > 0 && ranks.data == 1)
+    throw usage_error(
+        "parallel.zero = " + std::to_string(ranks.zero) + " divides state among ranks, but there is one",
+        "set parallel.zero = 0, or start several processes");
+  if (ranks.data == 1) return;
+  if (p.tier == Tier::kDevice)
+    throw usage_error("parallel.data = " + std::to_string(ranks.data) + " is trained by the cpu trainer only",
+                      "set backend.name = \"cpu\"");
+  const bool whole = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
+                     r.optimizer == Optimizer::kAdamW8bit;
+  if (ranks.zero > 0 && whole)
+    throw usage_error(
+        "optimizer.name = \"" + std::string(name(r.optimizer)) + "\" cannot be divided among ranks",
+        "set parallel.zero = 0, or use adamw, lion, sgd or sgd-momentum");
+}
+
 /// The rules of the run train something, and no part of what a trainer computes together.
 void require_supported_rules(const ModelSpec& m, const RunSpec& r) {
   if (r.trainable.empty()) return;
@@ -99,6 +122,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   require_supported_family(model);
   validate(model);
   require_supported_run(model, run, traits);
+  require_supported_ranks(run, traits);
   require_supported_rules(model, run);
   require_valid_traits(traits, model.layers);
   Builder b;

@@ -13,6 +13,11 @@ namespace trainhost::step {
 
 namespace {
 
+/// False for frozen parameters, and under ZeRO for those of which this rank has no element.
+bool is_updated(const Builder& b, const Param& q) {
+  return q.grad != kNoBuffer && updated_elements(b.p, q.grad).count > 0;
+}
+
 OpKind op_kind(const Builder& b, const Param& q) {
   switch (optimizer_of(b.p.run.optimizer, b.p.tensor_infos[q.slices.front().tensor])) {
     case Optimizer::kAdamW:
@@ -39,7 +44,7 @@ OpKind op_kind(const Builder& b, const Param& q) {
 BufferId update_scratch(Builder& b) {
   std::uint64_t columns = 0, floats = 0;
   for (const Param& q : b.p.params) {
-    if (q.grad == kNoBuffer) continue;
+    if (!is_updated(b, q)) continue;
     columns = std::max(columns, b.p[q.grad].cols);
     if (op_kind(b, q) == OpKind::kMuon)
       for (std::size_t i = 0; i < q.slices.size(); ++i) {
@@ -82,16 +87,20 @@ void update(Builder& b, const Param& q, BufferId scratch) {
 
 void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
+  wait_for_gradients(b);
   const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.traits.slots, 1, DType::kF64);
+  // Of several ranks each computes the part of its shard, which may be empty.
   for (const Param& q : b.p.params)
-    if (q.grad != kNoBuffer)
+    if (q.grad != kNoBuffer && shard_of(b.p, q.grad).count > 0)
       b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
+  sum_scalars_of_ranks(b);
   const BufferId scratch = update_scratch(b);
   // Operations of one kind one after the other, as trainers combine them: AdamW, which updates what Muon and
   // 8-bit AdamW leave out, comes last.
   for (const bool rest : {false, true})
     for (const Param& q : b.p.params)
-      if (q.grad != kNoBuffer && (op_kind(b, q) == OpKind::kAdamW) == rest) update(b, q, scratch);
+      if (is_updated(b, q) && (op_kind(b, q) == OpKind::kAdamW) == rest) update(b, q, scratch);
+  gather_weights(b);
   b.end();
 }
 

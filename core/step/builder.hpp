@@ -59,6 +59,7 @@ struct Builder {
   BufferId starts = kNoBuffer;  // likewise; of runs with document_mask
   BufferId micro_batch = kNoBuffer;  // fed; of runs with dropout on a device
   BufferId rope_table = kNoBuffer, scalars = kNoBuffer;
+  BufferId collective_scratch = kNoBuffer;  // of several ranks
 
   // The section under construction.
   Phase phase = kForward;
@@ -71,6 +72,8 @@ struct Builder {
   bool trains_weights() const { return trains() && !trains_adapters(p.run); }
   /// True if the inputs of adapters are dropped: in training, not in evaluation and generation.
   bool drops() const { return p.run.memory.lora_dropout > 0 && (phase == kForward || phase == kBackward); }
+  /// True if several data-parallel ranks train together.
+  bool has_ranks() const { return trains() && p.run.parallel.data > 1; }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// The type in which weights and activations are stored.
   DType storage_type() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }
@@ -122,6 +125,17 @@ struct HeadScratch {
 HeadScratch head_scratch(Builder& b);
 void build_micro(Builder& b);  // forward, head loss, backward
 void build_update(Builder& b);
+/// In the micro section: counted targets and wishes to stop of all ranks. In the update: loss and norm.
+/// Nothing in a run of one rank.
+void sum_scalars_of_ranks(Builder& b);
+/// Starts the reductions of complete gradients over the ranks: to the sum on every rank, with ZeRO to the
+/// shard of each. Nothing in a run of one rank.
+void reduce_gradients(Builder& b, std::int32_t layer);  // those of a layer
+void reduce_gradient(Builder& b, BufferId grad);        // kNoBuffer: none
+/// Waits for all gradients. Likewise.
+void wait_for_gradients(Builder& b);
+/// With ZeRO, each rank gets the weights that the others have updated.
+void gather_weights(Builder& b);
 void build_eval(Builder& b);
 void build_generate(Builder& b);
 

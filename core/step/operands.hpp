@@ -385,6 +385,28 @@ inline constexpr Out kWeightOut{
     0};  // the same buffer as kWeight; then kRows, kColumns and kMaster, if present
 }  // namespace adafactor
 
+/// Starts the sum of a gradient over the ranks.
+namespace all_reduce {
+inline constexpr In kBuffer{0};      // changed in place until its kWait
+inline constexpr In kScratch{1};     // u8[bytes,1] for what other ranks send; shared by all collectives
+inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
+}  // namespace all_reduce
+namespace reduce_scatter = all_reduce;
+namespace all_gather = all_reduce;
+
+/// The end of the collective that was started last on a buffer.
+namespace wait {
+inline constexpr In kBuffer{0};
+inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
+}  // namespace wait
+
+/// Two scalars become their sums over the ranks.
+namespace sum_scalars {
+inline constexpr In kScalars{0};      // f64[16]
+inline constexpr In kScratch{1};      // as kAllReduce
+inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
+}  // namespace sum_scalars
+
 /// One Muon update of a parameter, tensor by tensor: the momentum, orthogonalised by five Newton-Schulz
 /// steps.
 namespace muon {

@@ -71,6 +71,11 @@ constexpr OpInfo kOps[] = {
     {"dora_scale", 4, 0, 0},
     {"dora", 5, bits({dora::kAdded}), 0},
     {"dora_bwd", 4, bits({dora_bwd::kUnscaled, dora_bwd::kGradMagnitude}), 0},
+    {"all_reduce", 2, bits({all_reduce::kBuffer}), 0},
+    {"reduce_scatter", 2, bits({reduce_scatter::kBuffer}), 0},
+    {"all_gather", 2, bits({all_gather::kBuffer}), 0},
+    {"wait", 1, bits({wait::kBuffer}), 0},
+    {"sum_scalars", 2, bits({sum_scalars::kScalars}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -151,6 +156,17 @@ QuantisedParam quantised_param(const Program& p, BufferId b) {
     if (p[q.weight].layer == p[b].layer && std::string_view(p[q.weight].role) == p[b].role)
       return quantised_param(p, q);
   return {};
+}
+
+Shard shard_of(const Program& p, BufferId b) {
+  const Parallelism& ranks = p.run.parallel;
+  const std::uint64_t elements = p[b].rows * p[b].cols;
+  return ranks.data == 1 ? Shard{0, elements}
+                         : trainhost::shard_of(elements, ranks.data, ranks.data_rank - 1);
+}
+
+Shard updated_elements(const Program& p, BufferId b) {
+  return p.run.parallel.zero == 0 ? Shard{0, p[b].rows * p[b].cols} : shard_of(p, b);
 }
 
 /// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds

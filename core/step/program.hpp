@@ -19,6 +19,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/nf4.hpp"
 #include "core/model/run_spec.hpp"
+#include "core/model/shards.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::step {
@@ -103,6 +104,13 @@ enum class OpKind : std::uint8_t {
   kDoraScale,  // m / norm and 1 / norm of every output of a product
   kDora,       // the output of a product multiplied by m / norm
   kDoraBwd,
+  // Collective operations among the data-parallel ranks (core/base/collectives.hpp), in place. The first
+  // three start one; their buffer may not be used before its kWait.
+  kAllReduce,      // of a gradient
+  kReduceScatter,  // of a gradient: this rank gets its shard
+  kAllGather,      // of a weight, from the shards that the ranks have updated
+  kWait,
+  kSumScalars,  // in micro: counted targets and the wish to stop; in update: loss and norm
   kCount_,
 };
 
@@ -115,6 +123,7 @@ enum OpFlag : std::uint32_t {
   kFreshGrad = 16,       // gradient ops: the buffer holds one micro-batch's gradient; always overwrite
   kActivationCopy = 32,  // kCopy: counted as transfer class `activation` (docs/memory-model.md)
   kSyncCopy = 64,        // kCopy: counted as transfer class `sync`: keeps host and device embedding equal
+  kLastMicro = 128,  // collectives: only on the last micro-batch of an update, when gradients are complete
 };
 
 inline constexpr int kMaxOperands = 8, kMaxOutputs = 4;
@@ -217,6 +226,12 @@ QuantisedParam quantised_param(const Program& p, const Param& q);
 /// search: called once per operation that dequantises a matrix.
 QuantisedParam quantised_param(const Program& p, BufferId b);
 
+/// The elements of a parameter whose weight or gradient is buffer b, of which this rank computes the part of
+/// the norm, and which it saves (core/model/shards.hpp). All of them in a run of one rank.
+Shard shard_of(const Program& p, BufferId b);
+/// The elements that this rank updates and has optimizer state of: under ZeRO its shard, else all.
+Shard updated_elements(const Program& p, BufferId b);
+
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);
 
@@ -236,6 +251,8 @@ enum Scalar : std::uint32_t {
   kApplied = 10,       // 1: loss and norm are finite and the update changes weights; 0: it does not
   kMomentWeight = 11,  // of Adafactor: weight of the new squares in the second moment
   kRelativeLr = 12,    // of Adafactor: learning rate relative to the RMS of a tensor
+  kCounted = 13,       // of several ranks: counted targets of the update
+  kCancelled = 14,     // of several ranks: how many of them were asked to stop
   kScalarCount = 16
 };
 

@@ -50,6 +50,12 @@ inline std::uint64_t muon_work_floats(std::uint64_t rows, std::uint64_t cols) {
   return checked_mul(2, checked_add(checked_mul(rows, cols), checked_mul(least, least)));
 }
 
+/// Bytes in which a rank receives what other ranks send in a collective, part by part: those of the largest
+/// gradient, of `elements` f32, up to 8 MiB. More than a few MiB make a transfer no faster.
+inline std::uint64_t collective_scratch_bytes(std::uint64_t elements) {
+  return std::clamp<std::uint64_t>(checked_mul(elements, sizeof(float)), 64 << 10, 8 << 20);
+}
+
 // The other scratch shapes are listed in operands.hpp.
 
 }  // namespace trainhost::step

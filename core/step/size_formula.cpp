@@ -72,6 +72,7 @@ constexpr Shape kOthers[] = {
     {role::kOUnscaled, "M", "H"},
     {role::kGateUpUnscaled, "M", "2I"},
     {role::kDownUnscaled, "M", "H"},
+    {role::kCollectiveScratch, "N", ""},
     {role::kFeed, "N", ""},
     {role::kStaging, "N", ""},
 };

@@ -55,6 +55,21 @@ std::vector<StateLocation> state_locations(const Program& p, int moment) {
   std::unordered_map<std::string, StateLocation> by_name;
   for (const Param& q : p.params) {
     const BufferId b = moment == 1 ? q.m : q.v;
+    if (p.run.parallel.zero > 0 && q.grad != kNoBuffer) {
+      // The buffer has a range of the parameter's elements, which may end inside a tensor.
+      const Shard shard = updated_elements(p, q.grad);
+      for (const Slice& s : q.slices) {
+        const TensorInfo& t = p.tensor_infos[s.tensor];
+        const std::uint64_t begin = std::max(s.first_element, shard.first),
+                            end = std::min(s.first_element + t.elements(), shard.first + shard.count);
+        StateLocation& at = by_name[t.name];
+        at.grad = q.grad, at.first_element = s.first_element;
+        if (begin >= end || b == kNoBuffer) continue;  // the shard of this rank has nothing of the tensor
+        at.buffer = b, at.byte = (begin - shard.first) * sizeof(float);
+        at.part = {begin - s.first_element, end - begin};
+      }
+      continue;
+    }
     if (b == kNoBuffer) continue;
     const Optimizer o = optimizer_of(p.run.optimizer, p.tensor_infos[q.slices.front().tensor]);
     if (p[b].dtype == DType::kU8) {
@@ -82,6 +97,7 @@ std::vector<StateLocation> state_locations(const Program& p, int moment) {
     assert(found != by_name.end() && "every state tensor has a buffer");
     out.push_back(found->second);
     out.back().info = t;
+    if (p.run.parallel.zero == 0) out.back().part = {0, t.elements()};
   }
   return out;
 }

@@ -41,6 +41,12 @@ struct StateLocation {
   BufferId buffer = kNoBuffer;
   std::uint64_t byte = 0;  // of its first number or code
   Form form = Form::kF32;
+  // The elements of the tensor that the buffer has: all, or under ZeRO those of this rank's shard; `byte` is
+  // that of the first one.
+  Shard part{};
+  // Under ZeRO: the gradient of the parameter, and the first element of the tensor in it.
+  BufferId grad = kNoBuffer;
+  std::uint64_t first_element = 0;
 };
 /// All tensors of moment 1 or 2, in the order of state_tensors().
 std::vector<StateLocation> state_locations(const Program& p, int moment);

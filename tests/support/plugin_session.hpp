@@ -24,6 +24,7 @@ struct CountingHost : th_host {
   std::uint64_t now = 0, peak = 0, limit = UINT64_MAX;
   std::vector<std::string> lines;
   bool cancel = false;
+  const th_ranks* ranks = nullptr;  // of a run on several ranks
   std::uint64_t cancel_after = UINT64_MAX, polls = 0;
 
   explicit CountingHost(std::uint32_t threads = 2) : th_host{} {
@@ -53,7 +54,9 @@ struct CountingHost : th_host {
     };
     th_host::progress = [](const th_host*, const char*, double) {};
     th_host::option = [](const th_host*, const char*) -> const char* { return nullptr; };
-    th_host::extension = [](const th_host*, const char*) -> const void* { return nullptr; };
+    th_host::extension = [](const th_host* h, const char* id) -> const void* {
+      return std::string_view(id) == TH_RANKS_ID ? of(h).ranks : nullptr;
+    };
   }
   static CountingHost& of(const th_host* h) { return *static_cast<CountingHost*>(h->self); }
 };

@@ -107,6 +107,12 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kCrossEntropy:
     case OpKind::kHeadBwd:
     case OpKind::kAddGrad:
+    // The executor runs collective operations.
+    case OpKind::kAllReduce:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllGather:
+    case OpKind::kWait:
+    case OpKind::kSumScalars:
     case OpKind::kCount_:
       break;
   }

@@ -12,8 +12,11 @@ namespace {
 
 step::DropoutMask mask_of(const OpContext& ctx, const step::Op& op) {
   const RunSpec& run = ctx.program.run;
+  // The number of the micro-batch among those of all ranks, so that masks do not depend on the ranks.
+  const Parallelism& ranks = run.parallel;
+  const std::uint64_t first = ranks.data == 1 ? 0 : std::uint64_t{ranks.data_rank - 1} * run.accumulate;
   return {run.seed, run.memory.lora_dropout, step::dropout_product(ctx.program, op),
-          ctx.step.step_index * run.accumulate + ctx.step.micro};
+          ctx.step.step_index * run.accumulate * ranks.data + first + ctx.step.micro};
 }
 
 }  // namespace

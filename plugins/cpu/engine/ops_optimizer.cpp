@@ -60,9 +60,14 @@ LionConstants lion_constants(const OpContext& ctx, bool decay, double clip_facto
   return c;
 }
 
+/// The elements of gradient and weight on which the operation works: all, or the shard of this rank.
+Shard elements_of(const step::Program& p, const step::Op& op) {
+  static_assert(grad_squares::kGrad.slot == optimizer::kGrad.slot);
+  const step::BufferId grad = op[optimizer::kGrad];
+  return op.kind == step::OpKind::kGradSquares ? step::shard_of(p, grad) : step::updated_elements(p, grad);
+}
 std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
-  const step::Buffer& grad = ctx.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
-  return grad.rows * grad.cols;
+  return elements_of(ctx.program, op).count;
 }
 
 // Runs f on the tasks of all operations, numbered consecutively.
@@ -85,7 +90,8 @@ void over_elements(OpContext& ctx, std::span<const step::Op> ops, F&& f) {
 void run_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
   assert(!ops.empty());
   over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t task) {
-    ctx.partials[task] = ctx.kernels.sum_squares(r.size(), ctx.f32(op[grad_squares::kGrad]) + r.begin);
+    const std::uint64_t first = elements_of(ctx.program, op).first + r.begin;
+    ctx.partials[task] = ctx.kernels.sum_squares(r.size(), ctx.f32(op[grad_squares::kGrad]) + first);
   });
   double* norm2 = ctx.f64(ops.front()[grad_squares::kScalars]) + step::kNorm2;
   // In the order of the tasks, whichever thread has computed them.
@@ -103,8 +109,10 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   const LionConstants lion[2] = {lion_constants(ctx, false, clip), lion_constants(ctx, true, clip)};
   over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t) {
     const bool decay = op.flags & step::kDecay;
-    const float* g = ctx.f32(op[optimizer::kGrad]) + r.begin;
-    float* w = ctx.f32(op[optimizer::kWeight]) + r.begin;
+    // Moments have the elements that are updated alone.
+    const std::uint64_t first = elements_of(ctx.program, op).first + r.begin;
+    const float* g = ctx.f32(op[optimizer::kGrad]) + first;
+    float* w = ctx.f32(op[optimizer::kWeight]) + first;
     if (kind == step::OpKind::kAdamW)
       ctx.kernels.adamw(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin,
                         ctx.f32(op[adamw::kV]) + r.begin, adam[decay]);
@@ -121,8 +129,7 @@ std::size_t partials_needed(const step::Program& p) {
   // The maximum, not the sum: operations run one after the other and share the array.
   std::uint64_t squares = 0, losses = 1;
   for (const step::Op& op : p.ops) {
-    if (op.kind == step::OpKind::kGradSquares)
-      squares += tasks_for(p[op[grad_squares::kGrad]].rows * p[op[grad_squares::kGrad]].cols);
+    if (op.kind == step::OpKind::kGradSquares) squares += tasks_for(elements_of(p, op).count);
     if (op.kind == step::OpKind::kMuon) losses = std::max<std::uint64_t>(losses, kMuonTasks);
     if (op.kind == step::OpKind::kHeadLoss || op.kind == step::OpKind::kHeadEval) {
       const step::Buffer& logits = p[op[head::logits(op.kind)]];

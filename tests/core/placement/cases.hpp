@@ -114,6 +114,14 @@ inline Case with_frozen(Case c, std::uint64_t seed) {
   return c;
 }
 
+/// The same run on several data-parallel ranks, as the first of them.
+inline Case on_ranks(Case c, std::uint64_t ranks, bool zero) {
+  c.run.parallel.data = static_cast<std::uint32_t>(ranks), c.run.parallel.data_rank = 1;
+  c.run.parallel.zero = zero;
+  c.model.name += ", " + std::to_string(ranks) + " ranks" + (zero ? ", ZeRO 1" : "");
+  return c;
+}
+
 /// The same run with several documents per sequence.
 inline Case with_documents(Case c) {
   c.run.document_mask = true;

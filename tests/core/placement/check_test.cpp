@@ -66,6 +66,22 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_freeze_weights_pass) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(plans_of_every_rank_of_a_run_on_several_ranks_pass) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Case c = seed % 4 == 0 ? with_adapters(random_case(seed), seed) : random_case(seed);
+    for (const bool zero : {false, true}) {
+      const Optimizer o = c.run.optimizer;
+      if (zero && (o == Optimizer::kMuon || o == Optimizer::kAdafactor || o == Optimizer::kAdamW8bit))
+        continue;
+      c = on_ranks(c, 2 + seed % 7, zero);
+      for (std::uint32_t rank = 1; rank <= c.run.parallel.data; ++rank) {
+        c.run.parallel.data_rank = rank;
+        holds(c, "rank " + std::to_string(rank) + ", seed " + std::to_string(seed));
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(plans_of_runs_with_several_documents_per_sequence_pass) {
   for (std::uint64_t seed = 0; seed < 25; ++seed) {
     const Case c = with_documents(random_case(seed));

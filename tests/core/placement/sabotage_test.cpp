@@ -11,7 +11,8 @@ using namespace trainhost::placement::test;
 BOOST_AUTO_TEST_SUITE(sabotage)
 
 BOOST_AUTO_TEST_CASE(any_operation_left_out) {
-  for (const Case& c : {everything_case(), full_case()}) {
+  for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, false),
+                        on_ranks(everything_case(), 3, true)}) {
     const Broken good(c);
     for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
       Broken b = good;
@@ -96,6 +97,42 @@ BOOST_AUTO_TEST_CASE(a_layer_that_reads_the_residual_of_another) {
              b.settle();
            },
            {"omits the residual"});
+}
+
+BOOST_AUTO_TEST_CASE(collectives_in_wrong_places) {
+  const Case sum = on_ranks(small_case(), 2, false), zero = on_ranks(small_case(), 2, true);
+  rejected(sum, [](Broken& b) { b.repeat(b.op(OpKind::kAllReduce, 0)); }, {"all_reduce", "second time"});
+  rejected(sum,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kAllReduce, 1)].flags = 0;
+             b.settle();
+           },
+           {"after the ranks have added up theirs"});
+  rejected(sum, [](Broken& b) { b.move(b.op(OpKind::kAllReduce, 1), b.op(OpKind::kSwiGluBwd, 1)); },
+           {"before it is complete"});
+  rejected(sum, [](Broken& b) { b.move(b.op(OpKind::kGradSquares, 0), b.op(OpKind::kWait, -1)); },
+           {"uses layers.0.grad.", "while a collective changes it"});
+  rejected(sum, [](Broken& b) { b.p.ops[b.op(OpKind::kAllReduce, 0)].kind = OpKind::kReduceScatter; },
+           {"is not the reduction of the run's ZeRO stage"});
+  rejected(sum, [](Broken& b) { b.move(b.op(OpKind::kAdamW, 0), b.op(OpKind::kSumScalars, -1, 1)); },
+           {"adamw of layer 0", "the norm of this rank alone"});
+  rejected(zero, [](Broken& b) { b.move(b.op(OpKind::kAllGather, 0), b.op(OpKind::kAdamW, 0)); },
+           {"all_gather", "before its update"});
+  rejected(zero,
+           [](Broken& b) {
+             Op& gather = b.p.ops[b.op(OpKind::kAllGather, 0)];
+             gather[operand::all_gather::kBuffer] = gather[operand::all_gather::kBufferOut] =
+                 b.id("grad.qkv", 0);
+             b.settle();
+           },
+           {"which is not a weight"});
+  rejected(zero, [](Broken& b) { b.p.buffers[b.id("m.qkv", 0)].rows += 16; }, {"have another shape"});
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.run.parallel.data = 2, b.p.run.parallel.data_rank = 1;
+             b.settle();
+           },
+           {"is added up over the ranks 0 times"});
 }
 
 BOOST_AUTO_TEST_CASE(a_bias_left_out) {

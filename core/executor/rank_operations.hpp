@@ -1,0 +1,53 @@
+// The collective operations of a step program, executed through the communicator of the run. The walker calls
+// it in place of the backend.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/base/collectives.hpp"
+#include "core/executor/storage.hpp"
+#include "core/step/program.hpp"
+
+namespace trainhost::executor {
+
+/// Bytes and time of the collectives of a run, on this rank. See th_counters.
+struct RankTraffic {
+  std::uint64_t bytes = 0;      // that this rank sends: 2(N-1)/N of a sum on all ranks, (N-1)/N of the others
+  std::uint64_t waited_ns = 0;  // in kWait and kSumScalars
+};
+
+class RankOperations {
+ public:
+  /// `ranks`: null in a run of one rank, which has no such operations. All arguments must outlive it. Throws
+  /// StatusError (TH_E_ARG) if the communicator is not that of the run.
+  RankOperations(const step::Program& program, Storage& storage, Collectives* ranks);
+
+  static bool contains(step::OpKind kind) {
+    return kind == step::OpKind::kAllReduce || kind == step::OpKind::kReduceScatter ||
+           kind == step::OpKind::kAllGather || kind == step::OpKind::kWait ||
+           kind == step::OpKind::kSumScalars;
+  }
+  bool present() const { return ranks_ != nullptr; }
+  /// Runs one operation. Throws Error if another rank failed.
+  void run(const step::Op& op);
+  const RankTraffic& traffic() const { return traffic_; }
+
+  /// Under ZeRO: passes elements [first, first + count) of a state buffer of parameter `grad` to `to`, in
+  /// order, on every rank, with each part from the rank that has it. All ranks call it. `own`: the state on
+  /// this rank, from the first element of its shard.
+  void gather(step::BufferId grad, std::uint64_t first, std::uint64_t count, const float* own,
+              const std::function<void(std::uint64_t first, std::span<const float>)>& to);
+
+ private:
+  Collective collective(const step::Op& op) const;
+
+  const step::Program& program_;
+  Storage& storage_;
+  Collectives* ranks_;
+  std::vector<std::uint64_t> tickets_;  // by buffer, of the collective that was started last on it
+  RankTraffic traffic_;
+};
+
+}  // namespace trainhost::executor

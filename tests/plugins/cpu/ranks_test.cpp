@@ -1,0 +1,251 @@
+// Data-parallel runs of the CPU trainer, with threads as ranks, against a run of one rank with the same
+// global batch: losses, norms, weights and optimizer state; memory against the plan; what is sent against the
+// closed form.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+#include "core/model/adapters.hpp"
+#include "core/model/optimizer_state.hpp"
+#include "core/model/shards.hpp"
+#include "tests/support/golden_run.hpp"
+#include "tests/support/plugin_session.hpp"
+#include "tests/support/small_models.hpp"
+#include "tests/support/thread_ranks.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+
+constexpr std::uint32_t kSequences = 12;  // of a step, of all ranks
+
+/// A run of `ranks` ranks, and how it deviates from the plainest one.
+struct RankCase {
+  NamedModel model;
+  std::uint32_t ranks, zero;
+  Recompute recompute = Recompute::kNone;
+  Optimizer optimizer = Optimizer::kAdamW;
+  bool bf16 = false;
+};
+std::ostream& operator<<(std::ostream& o, const RankCase& c) {
+  return o << c.model.what << ", " << c.ranks << " ranks, ZeRO " << c.zero << ", recompute "
+           << name(c.recompute) << ", " << name(c.optimizer) << (c.bf16 ? ", bf16" : "");
+}
+
+std::vector<RankCase> rank_cases() {
+  std::vector<RankCase> all;
+  for (const NamedModel& m : small_models())
+    for (std::uint32_t ranks : {2u, 3u, 4u})
+      for (std::uint32_t zero : {0u, 1u})
+        for (Recompute r : {Recompute::kNone, Recompute::kFull}) all.push_back({m, ranks, zero, r});
+  for (const NamedModel& m : small_models())
+    for (std::uint32_t zero : {0u, 1u})
+      all.push_back({m, 2, zero, Recompute::kSelective, Optimizer::kAdamW, true});
+  for (Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
+    for (std::uint32_t zero : {0u, 1u}) all.push_back({small_models()[1], 3, zero, Recompute::kNone, o});
+  for (Optimizer o : {Optimizer::kMuon, Optimizer::kAdafactor, Optimizer::kAdamW8bit})
+    all.push_back({small_models()[1], 2, 0, Recompute::kNone, o});
+  return all;
+}
+
+RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank) {
+  RunSpec r;
+  r.seq_len = c.model.seq, r.micro_batch = 1, r.accumulate = kSequences / ranks;
+  r.recompute = c.recompute, r.optimizer = c.optimizer;
+  if (c.bf16) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+  if (ranks > 1) r.parallel.data = ranks, r.parallel.data_rank = rank + 1, r.parallel.zero = c.zero;
+  return r;
+}
+
+/// What a run of some steps gives.
+struct Result {
+  std::vector<double> loss, norm;
+  Tensors weights, first_moments;
+  std::vector<std::uint64_t> peaks;  // of each rank
+  double bytes = 0;                  // that rank 0 sent, as the trainer counts it
+};
+
+Result train(const RankCase& c, std::uint32_t ranks, std::uint32_t steps) {
+  const ModelSpec& m = c.model.spec;
+  Tensors weights;
+  for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
+  Result out;
+  out.peaks.resize(ranks);
+  ThreadRanks together(ranks);
+  std::vector<Tensors> moments(ranks);
+  together.each([&](std::uint32_t rank) {
+    const RunSpec run = run_of(c, ranks, rank);
+    CountingHost host(1);
+    if (ranks > 1) host.ranks = together.rank(rank);
+    {
+      PluginSession session(cpu_plugin(), host, m, run);
+      session.load_all(weights);
+      session.init(0);
+      for (std::uint32_t t = 0; t < steps; ++t) {
+        const std::size_t n = std::size_t{kSequences} * run.seq_len, own = n / ranks;
+        const auto ids = random_tokens(n, m.vocab, 100 + t), targets = random_targets(n, m.vocab, 200 + t);
+        const auto part = [&](const reference::Ids& all) {
+          return std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(rank * own),
+                                           all.begin() + static_cast<std::ptrdiff_t>((rank + 1) * own));
+        };
+        const th_step_out step = session.step(part(ids), part(targets), 1e-3, t);
+        if (rank == 0) out.loss.push_back(step.loss), out.norm.push_back(step.grad_norm);
+      }
+      if (moment_count(c.optimizer) > 0) moments[rank] = session.save(TH_SCOPE_MOMENT1);
+      if (rank == 0) {
+        out.weights = session.save();
+        th_counters counters{};
+        counters.struct_size = sizeof counters;
+        th_error e = empty_error();
+        check(cpu_plugin().trainer->counters(session.handle(), &counters, &e), e);
+        out.bytes = static_cast<double>(counters.communication_bytes);
+      }
+    }
+    out.peaks[rank] = host.peak;
+    if (host.peak != cpu_plugin().plan(host, m, run).total_bytes())
+      throw std::runtime_error("rank " + std::to_string(rank) + " used " + std::to_string(host.peak) +
+                               " bytes, the plan is " +
+                               std::to_string(cpu_plugin().plan(host, m, run).total_bytes()));
+  });
+  // Every rank sends the state of all of them.
+  for (const Tensors& of_rank : moments)
+    if (!(of_rank == moments[0])) throw std::runtime_error("the ranks have saved different state");
+  out.first_moments = moments[0];
+  return out;
+}
+
+double largest_difference(const Tensors& a, const Tensors& b) {
+  double worst = 0, scale = 0;
+  for (const auto& [name, values] : a) {
+    BOOST_REQUIRE(values.size() == b.at(name).size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      BOOST_REQUIRE_MESSAGE(std::isfinite(b.at(name)[i]), name << '[' << i << "] has no state");
+      worst = std::max(worst, static_cast<double>(std::abs(values[i] - b.at(name)[i])));
+      scale = std::max(scale, static_cast<double>(std::abs(values[i])));
+    }
+  }
+  return scale > 0 ? worst / scale : 0;
+}
+
+BOOST_AUTO_TEST_SUITE(cpu_ranks)
+
+BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
+  constexpr std::uint32_t kSteps = 10;
+  const Result one = train(c, 1, kSteps), many = train(c, c.ranks, kSteps);
+  // Products of bf16 round sums of other micro-batches alike, so it has no larger tolerance.
+  const double tolerance = c.optimizer == Optimizer::kAdamW8bit ? 1e-3 : 1e-5;
+  for (std::uint32_t t = 0; t < kSteps; ++t) {
+    BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= tolerance * one.loss[t],
+               "step " << t << ": " << many.loss[t] << " against " << one.loss[t]);
+    BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * tolerance * one.norm[t],
+               "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
+  }
+  if (c.optimizer == Optimizer::kAdamW8bit) return;
+  BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
+  BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= 1e-4);
+}
+
+BOOST_AUTO_TEST_CASE(the_same_ranks_give_the_same_bits) {
+  for (std::uint32_t zero : {0u, 1u}) {
+    const RankCase c{small_models()[4], 3, zero};
+    const Result a = train(c, 3, 5), b = train(c, 3, 5);
+    BOOST_TEST(a.loss == b.loss);
+    BOOST_TEST(a.norm == b.norm);
+    BOOST_TEST((a.weights == b.weights));
+  }
+}
+
+// 2(N-1)/N of the gradients per step, and the scalars: two sums of 16 bytes per micro-batch and update.
+BOOST_AUTO_TEST_CASE(what_a_rank_sends_is_the_closed_form) {
+  for (std::uint32_t zero : {0u, 1u}) {
+    RankCase c{small_models()[0], 2, zero};
+    c.model.spec.vocab = 32, c.model.spec.hidden = 16, c.model.spec.intermediate = 32,
+    c.model.spec.head_dim = 8;
+    const Result r = train(c, 2, 4);
+    std::uint64_t elements = 0;
+    for (const TensorInfo& t : tensors(c.model.spec)) elements += t.elements();
+    const double gradients = 4.0 * static_cast<double>(elements), scalars = 16.0 * (kSequences / 2 + 1);
+    // Shards are multiples of 16 elements: of the norms of 16 elements, rank 0 has all.
+    const std::uint64_t norms = std::uint64_t{c.model.spec.hidden} * (2 * c.model.spec.layers + 1);
+    BOOST_TEST(norms > 0u);
+    BOOST_TEST(r.bytes == 4 * (2 * gradients / 2 + scalars));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_value_that_is_not_finite_stops_the_update_on_all_ranks) {
+  const RankCase c{small_models()[0], 2, 1};
+  const ModelSpec& m = c.model.spec;
+  Tensors weights;
+  for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
+  ThreadRanks together(2);
+  std::vector<std::string> said(2);
+  together.each([&](std::uint32_t rank) {
+    const RunSpec run = run_of(c, 2, rank);
+    CountingHost host(1);
+    host.ranks = together.rank(rank);
+    PluginSession session(cpu_plugin(), host, m, run);
+    // One rank has a weight that its copy lacks: as after a bit that flipped.
+    Tensors own = weights;
+    if (rank == 1) own.at("lm_head.weight")[3] = INFINITY;
+    session.load_all(own);
+    session.init(0);
+    const std::size_t n = std::size_t{kSequences} * run.seq_len / 2;
+    const auto ids = random_tokens(n, m.vocab, 1), targets = random_targets(n, m.vocab, 2);
+    const auto [code, message] = refusal([&] { session.step(ids, targets, 1e-3, 0); });
+    said[rank] = (code == TH_E_NONFINITE ? "not finite: " : "other: ") + message;
+    Tensors after = session.save();
+    if (!(after == own)) throw std::runtime_error("the update has changed weights");
+  });
+  BOOST_TEST(said[0].starts_with("not finite: "));
+  BOOST_TEST(said[0].find("on another rank") != std::string::npos, said[0]);
+  BOOST_TEST(said[1].starts_with("not finite: "));
+  BOOST_TEST(said[1].find("head") != std::string::npos, said[1]);
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_that_is_cancelled_stops_all_and_changes_nothing) {
+  const RankCase c{small_models()[0], 3, 1};
+  const ModelSpec& m = c.model.spec;
+  ThreadRanks together(3);
+  std::vector<th_status> codes(3);
+  together.each([&](std::uint32_t rank) {
+    const RunSpec run = run_of(c, 3, rank);
+    CountingHost host(1);
+    host.ranks = together.rank(rank);
+    host.cancel = rank == 1;
+    PluginSession session(cpu_plugin(), host, m, run);
+    session.init(0);
+    const std::size_t n = std::size_t{kSequences} * run.seq_len / 3;
+    codes[rank] = refusal([&] {
+                    session.step(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2), 1e-3, 0);
+                  }).first;
+  });
+  for (th_status s : codes) BOOST_TEST(s == TH_E_CANCELLED);
+}
+
+BOOST_AUTO_TEST_CASE(runs_that_ranks_cannot_share_are_refused) {
+  const RankCase c{small_models()[0], 2, 1};
+  CountingHost host(1);
+  const auto said = [&](RunSpec r) {
+    return refusal([&] { PluginSession session(cpu_plugin(), host, c.model.spec, r); }).second;
+  };
+  RunSpec r = run_of(c, 2, 0);
+  BOOST_TEST(said(r).find("needs a communicator") != std::string::npos, said(r));
+  ThreadRanks three(3);
+  host.ranks = three.rank(1);
+  BOOST_TEST(said(r).find("rank 1 of 3 in the communicator is not rank 0 of 2") != std::string::npos,
+             said(r));
+  r.optimizer = Optimizer::kMuon;
+  BOOST_TEST(said(r).find("\"muon\" cannot be divided among ranks") != std::string::npos, said(r));
+  r = run_of(c, 2, 0), r.parallel.data = 1;
+  BOOST_TEST(said(r).find("divides state among ranks, but there is one") != std::string::npos, said(r));
+  r = run_of(c, 2, 5);
+  BOOST_TEST(said(r).find("rank 6 of parallel.data = 2") != std::string::npos, said(r));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

@@ -1,0 +1,114 @@
+// Several ranks in one process, for tests: each is a thread with its own th_ranks. Sums are plain loops in
+// the order of the ranks. A rank that ends early leaves the others without it (drop()).
+#pragma once
+#include <barrier>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "core/base/types.hpp"
+#include "trainhost/communicator.h"
+
+namespace trainhost::test {
+
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(std::uint32_t ranks) : barrier_(ranks), current_(ranks), bytes_(ranks) {
+    for (std::uint32_t r = 0; r < ranks; ++r) members_.push_back({this, r});
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      th_ranks t{};
+      t.struct_size = sizeof t, t.rank = r, t.ranks = ranks, t.self = &members_[r];
+      t.start = [](const th_ranks* self, const th_collective* c, std::uint64_t* ticket, th_error*) {
+        auto* m = static_cast<Member*>(self->self);
+        m->of->run(m->rank, *c);
+        *ticket = ++m->started;
+        return TH_OK;
+      };
+      t.wait = [](const th_ranks* self, std::uint64_t ticket, th_error*) -> th_status {
+        return ticket <= static_cast<Member*>(self->self)->started ? TH_OK : TH_E_ARG;
+      };
+      tables_.push_back(t);
+    }
+  }
+  ThreadRanks(const ThreadRanks&) = delete;
+  const th_ranks* rank(std::uint32_t r) const { return &tables_[r]; }
+  /// Bytes of all operations that rank r started: 2(N-1)/N of a sum on all ranks, (N-1)/N of the others.
+  double bytes(std::uint32_t r) const { return bytes_[r]; }
+
+  /// Calls f(rank) on a thread per rank; throws what the first rank that failed has thrown.
+  void each(const std::function<void(std::uint32_t)>& f) {
+    std::vector<std::exception_ptr> failed(tables_.size());
+    std::vector<std::thread> threads;
+    for (std::uint32_t r = 0; r < tables_.size(); ++r)
+      threads.emplace_back([&, r] {
+        try {
+          f(r);
+        } catch (...) {
+          failed[r] = std::current_exception();
+          barrier_.arrive_and_drop();
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    for (const std::exception_ptr& e : failed)
+      if (e) std::rethrow_exception(e);
+  }
+
+ private:
+  struct Member {
+    ThreadRanks* of;
+    std::uint32_t rank;
+    std::uint64_t started = 0;
+  };
+
+  void run(std::uint32_t rank, const th_collective& c) {
+    current_[rank] = c;
+    const std::uint64_t ranks = tables_.size(), size = size_of(static_cast<DType>(c.dtype));
+    const std::uint64_t begin = std::min(c.count, c.piece * rank), end = std::min(c.count, begin + c.piece);
+    const double share =
+        static_cast<double>(c.count * size) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+    bytes_[rank] += c.kind == TH_ALL_REDUCE ? 2 * share : share;
+    barrier_.arrive_and_wait();
+    if (c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) {
+      // Piece r is added up by rank r, who alone writes to it.
+      if (c.dtype == TH_DT_F64)
+        add<double>(rank, begin, end);
+      else
+        add<float>(rank, begin, end);
+    }
+    barrier_.arrive_and_wait();
+    if (c.kind == TH_BROADCAST && rank != c.root) std::memcpy(c.data, current_[c.root].data, c.count * size);
+    if (c.kind == TH_ALL_REDUCE || c.kind == TH_ALL_GATHER)
+      for (std::uint64_t r = 0; r < ranks; ++r) {
+        const std::uint64_t first = std::min(c.count, c.piece * r), last = std::min(c.count, first + c.piece);
+        if (r != rank && first < last)
+          std::memcpy(static_cast<char*>(c.data) + first * size,
+                      static_cast<const char*>(current_[r].data) + first * size, (last - first) * size);
+      }
+    // What a rank may not read after a reduce_scatter.
+    if (c.kind == TH_REDUCE_SCATTER) {
+      barrier_.arrive_and_wait();
+      auto* data = static_cast<char*>(c.data);
+      std::memset(data, 0xff, begin * size);
+      std::memset(data + end * size, 0xff, (c.count - end) * size);
+    }
+    barrier_.arrive_and_wait();
+  }
+  template <class T>
+  void add(std::uint32_t rank, std::uint64_t begin, std::uint64_t end) {
+    for (std::uint64_t i = begin; i < end; ++i) {
+      T sum = 0;
+      for (const th_collective& c : current_) sum += static_cast<const T*>(c.data)[i];
+      static_cast<T*>(current_[rank].data)[i] = sum;
+    }
+  }
+
+  std::barrier<> barrier_;
+  std::vector<th_collective> current_;
+  std::vector<double> bytes_;
+  std::vector<Member> members_;
+  std::vector<th_ranks> tables_;
+};
+
+}  // namespace trainhost::test
