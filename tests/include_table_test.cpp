@@ -60,6 +60,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"plugins/cpu",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
       "core/executor/", "plugins/common/"}},
+    {"plugins/mpi", {"trainhost/", "core/base/", "core/abi/"}},
     {"plugins/cuda",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
       "core/executor/", "plugins/common/"}},

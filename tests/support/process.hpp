@@ -30,6 +30,8 @@ struct Outcome {
 struct RunOptions {
   std::filesystem::path directory;                                  // working directory
   std::map<std::string, std::string> environment;                   // added
+  std::vector<std::string> launcher;                                // its command before that of the program
+  std::string program;                                              // another one than trainhost
   std::filesystem::path stdout_to;                                  // a file in place of Outcome::out
   std::function<void(pid_t, const std::string& out_so_far)> watch;  // called as output arrives
   std::function<void(pid_t, const std::string& err_so_far)> watch_err;
@@ -41,7 +43,8 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
   int out[2], err[2];
   if (pipe(out) || pipe(err)) return {};
   auto begin = std::chrono::steady_clock::now();
-  std::vector<std::string> all = {program()};
+  std::vector<std::string> all = o.launcher;
+  all.push_back(o.program.empty() ? program() : o.program);
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> argv;
   for (std::string& w : all) argv.push_back(w.data());
@@ -55,7 +58,7 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
     for (int fd : {out[0], out[1], err[0], err[1]}) close(fd);
     for (const auto& [k, v] : o.environment) setenv(k.c_str(), v.c_str(), 1);
     if (!o.directory.empty() && chdir(o.directory.c_str()) != 0) _exit(126);
-    execv(argv[0], argv.data());
+    execvp(argv[0], argv.data());
     _exit(127);
   }
   close(out[1]);

@@ -43,14 +43,14 @@ endforeach()
 ")
 endfunction()
 
-# trainhost_install_plugin(target dir): installs a target that is built into the plugin or engine folder; test plugins
-# are not installed.
-function(trainhost_install_plugin target dir)
+# trainhost_install_plugin(target dir component): installs a target that is built into the plugin or engine folder; test
+# plugins are not installed.
+function(trainhost_install_plugin target dir component)
   if(dir STREQUAL TRAINHOST_PLUGIN_DIR)
-    install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_PLUGINS} COMPONENT plugins)
+    install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_PLUGINS} COMPONENT ${component})
     trainhost_installed(${target})
   elseif(dir STREQUAL TRAINHOST_ENGINE_DIR)
-    install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_ENGINES} COMPONENT plugins)
+    install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_ENGINES} COMPONENT ${component})
     trainhost_installed(${target})
   endif()
 endfunction()

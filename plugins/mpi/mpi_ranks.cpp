@@ -1,0 +1,365 @@
+// See mpi_ranks.hpp. A sum is computed by the rank that owns the piece, in the order of the ranks: what
+// MPI_Reduce promises only for the same number of processes on the same network. An all-reduce is a
+// reduce-scatter and an all-gather, which send the fewest bytes: 2(N-1)/N of the data per rank.
+#include "plugins/mpi/mpi_ranks.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+
+#include "core/abi/error_guard.hpp"
+#include "core/base/types.hpp"
+
+namespace trainhost::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::uint64_t kLargestMessage = 1u << 30;  // MPI counts in int
+
+const char* operation_name(std::uint32_t kind) {
+  switch (kind) {
+    case TH_ALL_REDUCE:
+      return "all_reduce";
+    case TH_REDUCE_SCATTER:
+      return "reduce_scatter";
+    case TH_ALL_GATHER:
+      return "all_gather";
+    case TH_BROADCAST:
+      return "broadcast";
+    default:
+      return nullptr;
+  }
+}
+
+float f32_of(std::uint16_t bf16) {
+  const std::uint32_t bits = std::uint32_t{bf16} << 16;
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+/// Round to nearest, ties to even; a NaN stays one.
+std::uint16_t bf16_of(float f) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &f, sizeof bits);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/// out[i] = the sum, or maximum, of from[0][i], from[1][i], ... in this order; out may be one of them. Blocks
+/// are added up in T, in a buffer that stays in the cache.
+template <class T, class E, class Read, class Write>
+void combine(std::span<const E* const> from, E* out, std::uint64_t count, bool maximum, Read read,
+             Write write) {
+  constexpr std::uint64_t kBlock = 1024;
+  T sum[kBlock];
+  for (std::uint64_t first = 0; first < count; first += kBlock) {
+    const std::uint64_t n = std::min(kBlock, count - first);
+    for (std::uint64_t i = 0; i < n; ++i) sum[i] = read(from[0][first + i]);
+    for (const E* other : from.subspan(1)) {
+      other += first;
+      if (maximum)
+        for (std::uint64_t i = 0; i < n; ++i) sum[i] = std::max(sum[i], static_cast<T>(read(other[i])));
+      else
+        for (std::uint64_t i = 0; i < n; ++i) sum[i] += read(other[i]);
+    }
+    for (std::uint64_t i = 0; i < n; ++i) out[first + i] = write(sum[i]);
+  }
+}
+
+template <class E>
+void combine_plain(std::span<const void* const> from, void* out, std::uint64_t count, bool maximum) {
+  const auto same = [](E x) { return x; };
+  std::vector<const E*> typed;
+  for (const void* p : from) typed.push_back(static_cast<const E*>(p));
+  combine<E, E>(typed, static_cast<E*>(out), count, maximum, same, same);
+}
+
+void combine_elements(std::uint32_t dtype, std::span<const void* const> from, void* out, std::uint64_t count,
+                      bool maximum) {
+  switch (dtype) {
+    case TH_DT_F32:
+      return combine_plain<float>(from, out, count, maximum);
+    case TH_DT_F64:
+      return combine_plain<double>(from, out, count, maximum);
+    case TH_DT_I32:
+      return combine_plain<std::int32_t>(from, out, count, maximum);
+    default: {
+      std::vector<const std::uint16_t*> typed;
+      for (const void* p : from) typed.push_back(static_cast<const std::uint16_t*>(p));
+      combine<float, std::uint16_t>(typed, static_cast<std::uint16_t*>(out), count, maximum, f32_of, bf16_of);
+    }
+  }
+}
+
+bool is_reduced(std::uint32_t dtype) {
+  return dtype == TH_DT_F32 || dtype == TH_DT_F64 || dtype == TH_DT_I32 || dtype == TH_DT_BF16;
+}
+
+struct Range {
+  std::uint64_t first, count;
+};
+/// Elements [skip, skip + at_most) of piece r.
+Range part_of_piece(const th_collective& c, std::uint32_t r, std::uint64_t skip, std::uint64_t at_most) {
+  const std::uint64_t begin = std::min(c.count, c.piece * r), end = std::min(c.count, begin + c.piece);
+  const std::uint64_t first = std::min(end, begin + skip);
+  return {first, std::min(at_most, end - first)};
+}
+
+}  // namespace
+
+std::string library_name() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text);
+  // "Open MPI v4.1.4, package: ..."; "MPICH Version:\t4.0.2\n..."
+  if (all.starts_with("Open MPI v")) return "Open MPI " + all.substr(10, all.find(',') - 10);
+  if (const auto tab = all.find('\t'); all.starts_with("MPICH") && tab != all.npos)
+    return "MPICH " + all.substr(tab + 1, all.find('\n') - tab - 1);
+  return all.substr(0, all.find('\n'));
+}
+
+Ranks::Ranks(std::uint64_t timeout_ms) : timeout_ms_(timeout_ms) {
+  worker_ = std::thread([this] { work(); });
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this] { return connected_ || !failure_.empty(); });
+  if (failure_.empty()) return;
+  ends_ = true;
+  lock.unlock();
+  started_.notify_one();
+  worker_.join();
+  throw abi::StatusError(TH_E_UNAVAILABLE, failure_);
+}
+
+Ranks::~Ranks() {
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  started_.notify_one();
+  worker_.join();
+}
+
+/// On the worker thread, like everything below that calls MPI.
+void Ranks::connect() {
+  int initialized = 0, support = 0;
+  MPI_Initialized(&initialized);
+  if (initialized)
+    throw abi::StatusError(TH_E_UNAVAILABLE, "MPI was initialised before by another part of this process");
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &support) != MPI_SUCCESS)
+    throw abi::StatusError(TH_E_UNAVAILABLE, library_name() + " cannot be initialised");
+  if (support < MPI_THREAD_FUNNELED)
+    throw abi::StatusError(TH_E_UNAVAILABLE, library_name() + " was built without support for threads");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  int rank = 0, ranks = 0, local_rank = 0, local_ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm local = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
+  MPI_Comm_rank(local, &local_rank), MPI_Comm_size(local, &local_ranks);
+  MPI_Comm_free(&local);
+  rank_ = static_cast<std::uint32_t>(rank), ranks_ = static_cast<std::uint32_t>(ranks);
+  local_rank_ = static_cast<std::uint32_t>(local_rank),
+  local_ranks_ = static_cast<std::uint32_t>(local_ranks);
+}
+
+void Ranks::work() {
+  std::unique_lock lock(mutex_);
+  try {
+    lock.unlock();
+    connect();
+    lock.lock();
+    connected_ = true;
+  } catch (const std::exception& e) {
+    if (!lock.owns_lock()) lock.lock();
+    failure_ = e.what();
+  }
+  finished_.notify_all();
+  for (;;) {
+    started_.wait(lock, [this] { return ends_ || !queue_.empty(); });
+    if (queue_.empty()) break;
+    const th_collective c = queue_.front();
+    queue_.pop_front();
+    if (!failure_.empty()) continue;
+    lock.unlock();
+    std::string failed;
+    try {
+      execute(c);
+    } catch (const std::exception& e) {
+      failed = e.what();
+    }
+    lock.lock();
+    if (failed.empty())
+      ++done_ticket_;
+    else
+      failure_ = failed;
+    finished_.notify_all();
+  }
+  // After a failure the others do not come: MPI_Finalize() would wait for them.
+  if (connected_ && failure_.empty()) {
+    lock.unlock();
+    MPI_Finalize();
+  }
+}
+
+std::uint64_t Ranks::start(const th_collective& c) {
+  if (!operation_name(c.kind))
+    throw abi::StatusError(TH_E_ARG, "no collective operation has the number " + std::to_string(c.kind));
+  const bool reduces = c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER;
+  const std::uint64_t size = size_of(static_cast<DType>(c.dtype));
+  if (c.stream) throw abi::StatusError(TH_E_UNSUPPORTED, "MPI sends host memory only");
+  if (reduces && !is_reduced(c.dtype))
+    throw abi::StatusError(TH_E_ARG, "elements of this type cannot be added");
+  if (reduces && ranks_ > 1 && c.scratch_bytes < ranks_ * size)
+    throw abi::StatusError(TH_E_ARG, "the scratch of a reduction is smaller than an element per rank");
+  if (c.kind != TH_BROADCAST && c.count > 0 && c.piece < (c.count + ranks_ - 1) / ranks_)
+    throw abi::StatusError(TH_E_ARG, "the pieces of the ranks do not cover the elements");
+  if (c.root >= ranks_)
+    throw abi::StatusError(TH_E_ARG, "rank " + std::to_string(c.root) + " does not exist");
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw abi::StatusError(TH_E_IO, failure_);
+  queue_.push_back(c);
+  started_.notify_one();
+  return ++last_ticket_;
+}
+
+void Ranks::wait(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  if (ticket > last_ticket_) throw abi::StatusError(TH_E_ARG, "no operation was started with this ticket");
+  awaited_ = true;
+  finished_.wait(lock, [&] { return done_ticket_ >= ticket || !failure_.empty(); });
+  awaited_ = false;
+  if (done_ticket_ < ticket) throw abi::StatusError(TH_E_IO, failure_);
+}
+
+/// By the worker if it lives and is not stuck inside MPI, else by this thread.
+void Ranks::abort(std::int32_t code) {
+  abort_ = code;
+  {
+    std::lock_guard lock(mutex_);
+    if (queue_.empty()) {
+      th_collective nothing{};
+      nothing.kind = TH_BROADCAST;
+      queue_.push_back(nothing);
+    }
+    failure_.clear();
+  }
+  started_.notify_one();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+void Ranks::execute(const th_collective& c) {
+  if (abort_ >= 0) MPI_Abort(MPI_COMM_WORLD, abort_);
+  running_ = operation_name(c.kind);
+  if (ranks_ == 1 || c.count == 0) return;
+  const std::uint64_t size = size_of(static_cast<DType>(c.dtype));
+  if (c.kind == TH_BROADCAST) return broadcast(c, size);
+  if (c.kind != TH_ALL_GATHER) reduce_scatter(c, size);
+  if (c.kind != TH_REDUCE_SCATTER) all_gather(c, size);
+}
+
+/// In rounds, each of as many elements of every piece as the scratch holds.
+void Ranks::reduce_scatter(const th_collective& c, std::uint64_t size) {
+  auto* data = static_cast<std::byte*>(c.data);
+  auto* scratch = static_cast<std::byte*>(c.scratch);
+  const std::uint64_t round = std::min(c.piece, c.scratch_bytes / size / ranks_);
+  assert(round > 0);
+  std::vector<const void*> from(ranks_);
+  for (std::uint64_t skip = 0; skip < c.piece; skip += round) {
+    const Range own = part_of_piece(c, rank_, skip, round);
+    for (std::uint32_t r = 0; r < ranks_; ++r) {
+      if (r == rank_) {
+        from[r] = data + own.first * size;
+        continue;
+      }
+      from[r] = scratch + r * round * size;
+      receive(r, scratch + r * round * size, own.count * size);
+      const Range theirs = part_of_piece(c, r, skip, round);
+      send(r, data + theirs.first * size, theirs.count * size);
+    }
+    finish_messages();
+    combine_elements(c.dtype, from, data + own.first * size, own.count, c.reduction == TH_REDUCE_MAX);
+  }
+}
+
+void Ranks::all_gather(const th_collective& c, std::uint64_t size) {
+  auto* data = static_cast<std::byte*>(c.data);
+  const Range own = part_of_piece(c, rank_, 0, c.piece);
+  for (std::uint32_t r = 0; r < ranks_; ++r) {
+    if (r == rank_) continue;
+    const Range theirs = part_of_piece(c, r, 0, c.piece);
+    receive(r, data + theirs.first * size, theirs.count * size);
+    send(r, data + own.first * size, own.count * size);
+  }
+  finish_messages();
+}
+
+void Ranks::broadcast(const th_collective& c, std::uint64_t size) {
+  if (rank_ != c.root)
+    receive(c.root, c.data, c.count * size);
+  else
+    for (std::uint32_t r = 0; r < ranks_; ++r)
+      if (r != rank_) send(r, c.data, c.count * size);
+  finish_messages();
+}
+
+void Ranks::send(std::uint32_t to, const void* data, std::uint64_t bytes) {
+  for (std::uint64_t at = 0; at < bytes; at += kLargestMessage) {
+    messages_.emplace_back(), peers_.push_back(to);
+    MPI_Isend(static_cast<const std::byte*>(data) + at,
+              static_cast<int>(std::min(kLargestMessage, bytes - at)), MPI_BYTE, static_cast<int>(to), 0,
+              MPI_COMM_WORLD, &messages_.back());
+  }
+}
+
+void Ranks::receive(std::uint32_t from, void* data, std::uint64_t bytes) {
+  for (std::uint64_t at = 0; at < bytes; at += kLargestMessage) {
+    messages_.emplace_back(), peers_.push_back(from);
+    MPI_Irecv(static_cast<std::byte*>(data) + at, static_cast<int>(std::min(kLargestMessage, bytes - at)),
+              MPI_BYTE, static_cast<int>(from), 0, MPI_COMM_WORLD, &messages_.back());
+  }
+}
+
+/// MPI_Waitall() would occupy a core that computes. While nobody waits, this thread sleeps between its looks
+/// at the messages.
+void Ranks::finish_messages() {
+  const auto begin = Clock::now();
+  for (;;) {
+    int all = 0;
+    const int error =
+        MPI_Testall(static_cast<int>(messages_.size()), messages_.data(), &all, MPI_STATUSES_IGNORE);
+    if (abort_ >= 0) MPI_Abort(MPI_COMM_WORLD, abort_);
+    if (error != MPI_SUCCESS) {
+      char text[MPI_MAX_ERROR_STRING] = "";
+      int length = 0;
+      MPI_Error_string(error, text, &length);
+      throw abi::StatusError(TH_E_IO, std::string(running_) + " failed: " + text);
+    }
+    if (all) break;
+    if (timeout_ms_ > 0 && Clock::now() - begin > std::chrono::milliseconds(timeout_ms_)) {
+      std::vector<bool> missing(ranks_);
+      for (std::size_t i = 0; i < messages_.size(); ++i) {
+        int done = 0;
+        if (messages_[i] != MPI_REQUEST_NULL) MPI_Request_get_status(messages_[i], &done, MPI_STATUS_IGNORE);
+        if (messages_[i] != MPI_REQUEST_NULL && !done) missing[peers_[i]] = true;
+      }
+      std::string of;
+      for (std::uint32_t r = 0; r < ranks_; ++r)
+        if (missing[r]) of += (of.empty() ? "" : ", ") + std::to_string(r);
+      throw abi::StatusError(
+          TH_E_IO, "waited " + std::to_string(timeout_ms_ / 1000) + " s in " + running_ + " for rank " + of,
+          "see whether that process runs; parallel.timeout sets the time");
+    }
+    if (awaited_)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  messages_.clear(), peers_.clear();
+}
+
+}  // namespace trainhost::mpi

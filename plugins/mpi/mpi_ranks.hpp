@@ -1,0 +1,72 @@
+// Collective operations by point-to-point messages of MPI, executed one after the other by a thread of its
+// own, so that they go on while the caller computes. That thread makes every call of MPI, from
+// MPI_Init_thread() to MPI_Finalize(); MPI_THREAD_FUNNELED is enough.
+#pragma once
+#include <mpi.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainhost/communicator.h"
+
+namespace trainhost::mpi {
+
+/// "Open MPI 4.1.4"
+std::string library_name();
+
+class Ranks {
+ public:
+  /// Connects the processes. timeout_ms: 0 = waits for other ranks without end. Throws abi::StatusError
+  /// (TH_E_UNAVAILABLE).
+  explicit Ranks(std::uint64_t timeout_ms);
+  ~Ranks();  // all ranks together, unless an operation failed
+  Ranks(const Ranks&) = delete;
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t ranks() const { return ranks_; }
+  std::uint32_t local_rank() const { return local_rank_; }
+  std::uint32_t local_ranks() const { return local_ranks_; }
+
+  /// Throws abi::StatusError: TH_E_ARG for an operation that is not one of th_collective; TH_E_IO after a
+  /// failure.
+  std::uint64_t start(const th_collective& c);
+  void wait(std::uint64_t ticket);
+  [[noreturn]] void abort(std::int32_t code);
+
+ private:
+  void work();
+  void connect();
+  void execute(const th_collective& c);
+  void reduce_scatter(const th_collective& c, std::uint64_t size);
+  void all_gather(const th_collective& c, std::uint64_t size);
+  void broadcast(const th_collective& c, std::uint64_t size);
+  void send(std::uint32_t to, const void* data, std::uint64_t bytes);
+  void receive(std::uint32_t from, void* data, std::uint64_t bytes);
+  void finish_messages();
+
+  const std::uint64_t timeout_ms_;
+  std::uint32_t rank_ = 0, ranks_ = 1, local_rank_ = 0, local_ranks_ = 1;
+
+  // Messages of the current part of an operation, with the rank at the other end.
+  std::vector<MPI_Request> messages_;
+  std::vector<std::uint32_t> peers_;
+  const char* running_ = "";
+
+  std::mutex mutex_;
+  std::condition_variable started_, finished_;
+  std::deque<th_collective> queue_;
+  std::uint64_t last_ticket_ = 0, done_ticket_ = 0;  // of operations that were started and that are complete
+  std::string failure_;                              // of an operation; then none is executed any more
+  bool connected_ = false, ends_ = false;
+  std::atomic<bool> awaited_{false};     // a caller is in wait()
+  std::atomic<std::int32_t> abort_{-1};  // >= 0: all processes are to end with this code
+  std::thread worker_;                   // declared last: it uses the other members
+};
+
+}  // namespace trainhost::mpi

@@ -1,0 +1,158 @@
+// One rank of plugins/mpi/collectives_test: started by mpirun, runs random collectives through the plugin and
+// compares every element with a plain loop over what all ranks had. The ranks draw the same numbers, so each
+// knows the others'.
+//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/plugin/registry.hpp"
+
+namespace {
+
+using namespace trainhost;
+
+/// Value i of a rank in an operation, exact in bf16.
+double value(std::uint64_t operation, std::uint32_t rank, std::uint64_t i) {
+  std::uint64_t x = operation * 1000003 + rank * 7919 + i * 104729;
+  x ^= x >> 13, x *= 0x9e3779b97f4a7c15, x ^= x >> 29;
+  return static_cast<double>(static_cast<std::int64_t>(x % 33) - 16);
+}
+
+double read(DType t, const std::byte* at) {
+  float f;
+  switch (t) {
+    case DType::kF32:
+      return std::memcpy(&f, at, 4), f;
+    case DType::kF64: {
+      double d;
+      return std::memcpy(&d, at, 8), d;
+    }
+    case DType::kI32: {
+      std::int32_t n;
+      return std::memcpy(&n, at, 4), n;
+    }
+    case DType::kBF16: {
+      std::uint16_t half;
+      std::memcpy(&half, at, 2);
+      const std::uint32_t bits = std::uint32_t{half} << 16;
+      return std::memcpy(&f, &bits, 4), f;
+    }
+    default:
+      return static_cast<double>(*reinterpret_cast<const std::uint8_t*>(at));
+  }
+}
+
+void write(DType t, std::byte* at, double v) {
+  const auto f = static_cast<float>(v);
+  const auto n = static_cast<std::int32_t>(v);
+  std::uint32_t bits;
+  std::memcpy(&bits, &f, 4);
+  const auto half = static_cast<std::uint16_t>(bits >> 16);
+  switch (t) {
+    case DType::kF32:
+      std::memcpy(at, &f, 4);
+      break;
+    case DType::kF64:
+      std::memcpy(at, &v, 8);
+      break;
+    case DType::kI32:
+      std::memcpy(at, &n, 4);
+      break;
+    case DType::kBF16:
+      std::memcpy(at, &half, 2);
+      break;
+    default:
+      *reinterpret_cast<std::uint8_t*>(at) = static_cast<std::uint8_t>(n + 16);
+  }
+}
+
+struct Check {
+  Collective c;
+  std::vector<std::byte> data, scratch;
+  std::uint64_t number = 0, ticket = 0;
+
+  /// Element i after the operation; NaN if it is undefined.
+  double expected(std::uint32_t rank, std::uint32_t ranks, std::uint64_t i) const {
+    const std::uint64_t owner = c.piece ? i / c.piece : 0;
+    const double shift = c.dtype == DType::kU8 ? 16 : 0;
+    if (c.kind == CollectiveKind::kBroadcast) return value(number, c.root, i) + shift;
+    if (c.kind == CollectiveKind::kAllGather)
+      return value(number, static_cast<std::uint32_t>(owner), i) + shift;
+    if (c.kind == CollectiveKind::kReduceScatter && owner != rank) return NAN;
+    double sum = value(number, 0, i);
+    for (std::uint32_t r = 1; r < ranks; ++r)
+      sum = c.reduction == Reduction::kMax ? std::max(sum, value(number, r, i)) : sum + value(number, r, i);
+    return sum;
+  }
+};
+
+int run(int argc, char** argv) {
+  if (argc != 4) return std::fprintf(stderr, "three arguments\n"), 2;
+  plugin::Registry registry({argv[1]}, {});
+  registry.scan();
+  const auto ranks = registry.communicator("mpi").connect(20000);
+  const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
+  std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
+  std::vector<Check> started;
+  const auto finish = [&] {
+    for (Check& k : started) {
+      ranks->wait(k.ticket);
+      const std::uint64_t size = size_of(k.c.dtype);
+      for (std::uint64_t i = 0; i < k.c.count; ++i) {
+        const double want = k.expected(rank, n, i), got = read(k.c.dtype, k.data.data() + i * size);
+        if (!std::isnan(want) && got != want)
+          return std::fprintf(
+                     stderr,
+                     "rank %u: operation %llu of kind %u, type %u: element %llu of %llu is %g, expected %g\n",
+                     rank, static_cast<unsigned long long>(k.number), static_cast<unsigned>(k.c.kind),
+                     static_cast<unsigned>(k.c.dtype), static_cast<unsigned long long>(i),
+                     static_cast<unsigned long long>(k.c.count), got, want),
+                 false;
+      }
+    }
+    started.clear();
+    return true;
+  };
+  const int operations = std::atoi(argv[3]);
+  for (int o = 0; o < operations; ++o) {
+    constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kI32, DType::kBF16, DType::kU8};
+    constexpr std::uint64_t kCounts[] = {0, 1, 2, 17, 1000, 65537, 300000};
+    Check k;
+    k.number = static_cast<std::uint64_t>(o);
+    k.c.kind = static_cast<CollectiveKind>(1 + random() % 4);
+    k.c.dtype = kTypes[random() % 5];
+    const bool reduces = k.c.kind == CollectiveKind::kAllReduce || k.c.kind == CollectiveKind::kReduceScatter;
+    if (reduces && k.c.dtype == DType::kU8) k.c.dtype = DType::kF32;
+    k.c.reduction = random() % 4 ? Reduction::kSum : Reduction::kMax;
+    k.c.root = static_cast<std::uint32_t>(random() % n);
+    k.c.count = kCounts[random() % 7];
+    k.c.piece = (k.c.count + n - 1) / n + random() % 3;
+    const std::uint64_t size = size_of(k.c.dtype);
+    k.scratch.resize(n * size * (1 + random() % 5000));
+    k.data.resize(k.c.count * size);
+    for (std::uint64_t i = 0; i < k.c.count; ++i)
+      if (k.c.kind != CollectiveKind::kAllGather || i / k.c.piece == rank)
+        write(k.c.dtype, k.data.data() + i * size, value(k.number, rank, i));
+    started.push_back(std::move(k));
+    Check& last = started.back();
+    last.c.data = last.data.data(), last.c.scratch = last.scratch.data(),
+    last.c.scratch_bytes = last.scratch.size();
+    last.ticket = ranks->start(last.c);
+    // Several operations are under way at a time.
+    if (random() % 3 == 0 && !finish()) return 1;
+  }
+  if (!finish()) return 1;
+  if (rank == 0) std::printf("%u ranks, %d operations: ok\n", n, operations);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try { return run(argc, argv); } catch (const std::exception& e) {
+  return std::fprintf(stderr, "%s\n", e.what()), 1;
+}

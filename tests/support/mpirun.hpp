@@ -1,0 +1,28 @@
+// Runs programs as several processes of mpirun. Tests that need it are skipped by name where it is missing.
+#pragma once
+#include <boost/test/unit_test.hpp>
+
+#include <unistd.h>
+
+#include "tests/support/process.hpp"
+
+namespace trainhost::test {
+
+/// A precondition of a test: the plugin of MPI was built, and its launcher is there.
+inline boost::test_tools::assertion_result has_mpirun(boost::unit_test::test_unit_id) {
+  static const bool found = std::filesystem::exists(TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/mpi.so") &&
+                            std::system("command -v mpirun >/dev/null 2>&1") == 0;
+  boost::test_tools::assertion_result result(found);
+  if (!found) result.message() << "skipped: no MPI";
+  return result;
+}
+
+/// Options of run_program() that start it `ranks` times. More processes than processors are allowed.
+inline RunOptions under_mpirun(int ranks) {
+  RunOptions o;
+  o.launcher = {"mpirun", "--oversubscribe", "-n", std::to_string(ranks)};
+  if (::geteuid() == 0) o.launcher.insert(o.launcher.begin() + 1, "--allow-run-as-root");
+  return o;
+}
+
+}  // namespace trainhost::test
