@@ -96,7 +96,9 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     // On a narrow terminal the bar is dropped first, then the share; sizes are never dropped.
     out += table.fitted(line_width(t), {4, 3});
   }
-  if (v.ranks > 1)
+  if (v.data_rank > 0)
+    out += fmt::format("  per process: of rank {} of {}\n", v.data_rank - 1, v.ranks);
+  else if (v.ranks > 1)
     out += fmt::format("  per device: the one of {} devices that needs most memory\n", format_count(v.ranks));
   // One line, so that "fits" is never read without the memory that nothing is known about.
   const std::string unjudged = unjudged_text(v.unjudged_host(e), e.disk_bytes);

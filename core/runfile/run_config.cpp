@@ -12,6 +12,7 @@
 #include <memory>
 #include <numbers>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
 #include "core/model/architecture.hpp"
@@ -230,6 +231,35 @@ void set_train(const Settings& s, RunConfig& c) {
   set_precision(c.precision, c.run);
 }
 
+/// train.global_batch as gradient accumulation steps of each rank.
+void set_global_batch(const Settings& s, RunConfig& c) {
+  c.communicator = s.text("parallel.communicator");
+  c.communicator_timeout = u32(s, "parallel.timeout");
+  if (!s.given("train.global_batch")) return;
+  const std::uint64_t batch = u64(s, "train.global_batch"), ranks = c.run.parallel.data;
+  if (s.given("train.grad_accum"))
+    throw usage_error("train.global_batch and train.grad_accum are both given", "remove one of them",
+                      s.where("train.grad_accum"));
+  const std::uint64_t together = ranks * c.run.micro_batch,
+                      nearest = std::max(together, (batch + together / 2) / together * together);
+  if (batch < together)
+    throw usage_error(
+        fmt::format("train.global_batch = {} has fewer micro-batches of {} than there are ranks, {}", batch,
+                    plural(c.run.micro_batch, "sequence"), ranks),
+        fmt::format("set train.global_batch = {}, a smaller train.micro_batch, or fewer ranks", together),
+        s.where("train.global_batch"));
+  if (batch % together)
+    throw usage_error(
+        ranks == 1
+            ? fmt::format("train.global_batch = {} is not a multiple of train.micro_batch = {}", batch,
+                          c.run.micro_batch)
+            : fmt::format(
+                  "train.global_batch = {} is not a multiple of parallel.data x train.micro_batch = {} x {}",
+                  batch, ranks, c.run.micro_batch),
+        fmt::format("set train.global_batch = {}", nearest), s.where("train.global_batch"));
+  c.run.accumulate = static_cast<std::uint32_t>(batch / together);
+}
+
 Policy policy_from(const std::string& word) {
   return word == "stop"       ? Policy::kStop
          : word == "skip"     ? Policy::kSkip
@@ -414,6 +444,7 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
   set_optimizer(s, c);
   set_memory(s, c);
   set_parallel(s, c);
+  set_global_batch(s, c);
   set_plan(s, c);
   set_lora(s, base, c);
   set_trainable(s, c);

@@ -99,10 +99,12 @@ struct RunConfig {
   std::uint64_t steps = 0, eval_every = 0;
   double epochs =
       0;  // train.epochs; 0 = not given: `steps` holds. Else the run sets `steps` when its data is open
-  std::uint64_t early_stopping = 0;     // evaluations without improvement that end the run; 0 = none do
-  double early_stopping_min_delta = 0;  // nats
-  double eval_epochs = 0;               // 0 = eval_every holds; else the run sets it when its data is open
-  std::uint32_t threads = 0;            // 0 = all cores
+  std::uint64_t early_stopping = 0;        // evaluations without improvement that end the run; 0 = none do
+  double early_stopping_min_delta = 0;     // nats
+  double eval_epochs = 0;                  // 0 = eval_every holds; else the run sets it when its data is open
+  std::uint32_t threads = 0;               // 0 = all cores
+  std::string communicator = "auto";       // plugin id
+  std::uint32_t communicator_timeout = 0;  // seconds; 0 = none
   OptimizerConfig optimizer;
   LoraConfig lora;
   SafetyConfig safety;
@@ -135,8 +137,8 @@ struct RunConfig {
     std::string key, value;  // the value as TOML
   };
   std::vector<Assumed> assumed;
-  /// The run file with every key that has a value, as TOML. Written when it is called: planning loads hundreds
-  /// of variations of a run and writes none of them.
+  /// The run file with every key that has a value, as TOML. Written when it is called: planning loads
+  /// hundreds of variations of a run and writes none of them.
   std::function<std::string()> resolved;
   // What became of the keys of another framework's files (core/framework_files), in the order of the files.
   std::vector<FileKey> file_keys;

@@ -9,7 +9,8 @@
 
 namespace trainhost::training {
 
-Batches::Batches(const data::Samples& samples, const runfile::RunConfig& c)
+Batches::Batches(const data::Samples& samples, const runfile::RunConfig& c, std::uint32_t rank,
+                 std::uint32_t ranks)
     : samples_(samples),
       order_([&] {
         if (samples.size() == 0)
@@ -20,14 +21,17 @@ Batches::Batches(const data::Samples& samples, const runfile::RunConfig& c)
         return data::Order::of(samples, c.data.order == runfile::Order::kShuffled, c.run.seed);
       }()),
       samples_per_step_(std::uint64_t{c.run.accumulate} * c.run.micro_batch),
+      rank_(rank),
+      ranks_(ranks),
       seq_len_(c.run.seq_len) {}
 
 void Batches::fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
                    std::span<std::int32_t> starts) const {
   assert(tokens.size() >= samples_per_step_ * seq_len_ && targets.size() >= samples_per_step_ * seq_len_);
-  // Sample k of step t is element t * samples_per_step + k of the order.
+  // Sample k of this rank in step t.
+  const std::uint64_t first = (step_index * ranks_ + rank_) * samples_per_step_;
   for (std::uint64_t k = 0; k < samples_per_step_; ++k)
-    samples_.read(order_.sample(step_index * samples_per_step_ + k), tokens.subspan(k * seq_len_, seq_len_),
+    samples_.read(order_.sample(first + k), tokens.subspan(k * seq_len_, seq_len_),
                   targets.subspan(k * seq_len_, seq_len_),
                   starts.empty() ? starts : starts.subspan(k * seq_len_, seq_len_));
 }

@@ -53,13 +53,15 @@ Json memory_json(const MemoryResult& m) {
 
 /// Appends for a resumed run, whose file truncate_metrics() has cut back before.
 Events::Events(const std::filesystem::path& metrics, bool append, std::FILE* copy)
-    : file_(open_metrics(metrics, O_APPEND | (append ? 0 : O_TRUNC))), path_(metrics), copy_(copy) {}
+    : file_(metrics.empty() ? checkpoint::Fd(-1) : open_metrics(metrics, O_APPEND | (append ? 0 : O_TRUNC))),
+      path_(metrics),
+      copy_(copy) {}
 
 /// The file comes first: it is the record of the run, and a closed pipe must not lose a line. Each
 /// line is written at once, so that another process can follow the run.
 void Events::line(const std::string& json) {
   const std::string text = json + '\n';
-  checkpoint::write_all(file_.get(), std::as_bytes(std::span(text)), path_);
+  if (!path_.empty()) checkpoint::write_all(file_.get(), std::as_bytes(std::span(text)), path_);
   if (copy_) {
     std::fwrite(text.data(), 1, text.size(), copy_);
     std::fflush(copy_);
@@ -159,6 +161,9 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
             {"utilization", utilization},
             {"skipped_steps", history.skipped},
             {"rollbacks", history.rollbacks}};
+  if (c.communication_bytes)
+    j["communication"] = {{"bytes", c.communication_bytes},
+                          {"wait_ms", static_cast<double>(c.communication_wait_ns) * 1e-6}};
   if (history.best_step) j["best"] = {{"step", *history.best_step}, {"loss", history.best_loss}};
   j["model_step"] = history.model_step;
   if (history.stopped_early) j["stopped_early"] = true;

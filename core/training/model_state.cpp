@@ -237,7 +237,8 @@ std::string resume_identity(const runfile::RunConfig& c, const std::string& data
   add("data.seq_len", r.seq_len);
   add("train.precision", c.precision);
   add("train.micro_batch", r.micro_batch);
-  add("train.grad_accum", r.accumulate);
+  // Of all ranks: a run may go on with another number of them, if a step has the same sequences.
+  add("train.grad_accum", std::uint64_t{r.accumulate} * (r.parallel.data_rank ? r.parallel.data : 1));
   add("train.steps", c.steps);
   add("train.seed", r.seed);
   std::string rules = r.trainable;

@@ -159,7 +159,8 @@ bool TrainingRun::return_to_step(std::uint64_t step) {
 bool TrainingRun::repeat_steps(std::uint64_t until) {
   if (steps_done_ < until) report(fmt::format("computing steps {} to {} again", steps_done_ + 1, until));
   for (; steps_done_ < until; ++steps_done_) {
-    if (StopSignals::received()) return false;
+    agree_to_stop();
+    if (stops()) return false;
     if (skipped_.count(steps_done_)) continue;
     try {
       spikes_.add(session_->step(fill_batch(steps_done_)).loss);

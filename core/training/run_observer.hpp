@@ -35,4 +35,18 @@ class RunObserver {
   virtual std::string profile_json(const ProfileResult& profile) const = 0;
 };
 
+/// Of the ranks of a run but the first.
+class SilentObserver final : public RunObserver {
+ public:
+  void message(const std::string&) override {}
+  void step(const StepProgress&) override {}
+  void planned(const planning::PlanResult&) override {}
+  void profiled(const ProfileResult&) override {}
+  void measured(const MemoryResult&) override {}
+  void steps_ended() override {}
+  std::string plan_json(const planning::PlanResult&) const override { return {}; }
+  std::string recompute_json(const planning::PlanResult&) const override { return {}; }
+  std::string profile_json(const ProfileResult&) const override { return {}; }
+};
+
 }  // namespace trainhost::training

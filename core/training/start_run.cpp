@@ -31,6 +31,7 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
       registry_(registry),
       options_(o),
       observer_(observer),
+      ranks_(o.ranks),
       throughput_(c.model, c.run),
       spikes_(c.safety.spike_window, c.safety.spike_threshold),
       early_stopping_(c.early_stopping, c.early_stopping_min_delta) {
@@ -44,11 +45,13 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
   planning::PlanRequest request;
   request.trainer = choice_.id;
   // The records of a profile are memory of the run, so the plan must know about them.
-  request.profiled = !o.profile.empty();
+  // Of several ranks, the first one is profiled.
+  const bool profiles = !o.profile.empty() && ranks_.first();
+  request.profiled = profiles;
   planning::ResolvedRun resolved = planning::resolve_run(config_, registry, request);
   config_ = std::move(resolved.config);
   budgets_ = std::move(resolved.budgets);
-  if (!o.profile.empty()) profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger());
+  if (profiles) profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger());
 }
 
 /// A profile belongs to one session and counts every step once; these policies create sessions and repeat
@@ -130,6 +133,16 @@ bool TrainingRun::open_output() {
   return true;
 }
 
+/// The others read the checkpoints of the folder that the first process has chosen, and write nothing. It
+/// must be on a file system that all of them share.
+void TrainingRun::share_output() {
+  const std::string dir = ranks_.of_first(config_.output.dir.string());
+  resumes_ = ranks_.of_first(std::uint64_t{resumes_});
+  if (ranks_.first()) return;
+  config_.output.dir = dir;
+  store_.emplace(config_.output.dir / "checkpoints", config_.output.keep);
+}
+
 /// The files and folders that the run will create before its first step, files first.
 void TrainingRun::note_new_files(const fs::path& dir) {
   std::error_code ec;
@@ -166,7 +179,7 @@ void TrainingRun::open_data() {
         fmt::format("data.seq_len = {} is more than the {} positions of the model "
                     "(max_position_embeddings): it was not trained on later ones",
                     format_count(config_.run.seq_len), format_count(most)));
-  batches_.emplace(*source_.train_samples, config_);
+  batches_.emplace(*source_.train_samples, config_, ranks_.rank(), ranks_.count());
   if (config_.epochs > 0) set_steps();
   if (config_.eval_epochs > 0) config_.eval_every = steps_of_epochs(config_.eval_epochs, "train.eval_epochs");
   if (config_.output.keep_best && !source_.valid_samples) {
@@ -181,11 +194,12 @@ void TrainingRun::open_data() {
 /// Passes over the data as optimizer steps, at least one. The last step may begin another pass: every step
 /// has the same number of sequences.
 std::uint64_t TrainingRun::steps_of_epochs(double epochs, const char* key) const {
-  const std::uint64_t per_step = std::uint64_t{config_.run.accumulate} * config_.run.micro_batch;
+  const std::uint64_t per_step =
+      std::uint64_t{config_.run.accumulate} * config_.run.micro_batch * ranks_.count();
   const double steps =
       std::ceil(epochs * static_cast<double>(batches_->samples()) / static_cast<double>(per_step));
   // As for train.steps: at most 10^12, and the tokens of the run in 63 bits.
-  const double most = std::min(1e12, 9e18 / static_cast<double>(config_.run.tokens_per_step()));
+  const double most = std::min(1e12, 9e18 / static_cast<double>(tokens_per_step()));
   if (!(steps <= most))
     throw usage_error(fmt::format("{} = {}: {:.3g} steps are too many", key, epochs, steps),
                       fmt::format("set a smaller {}", key), planning::position_of_key(config_, key));
@@ -195,10 +209,9 @@ std::uint64_t TrainingRun::steps_of_epochs(double epochs, const char* key) const
 /// train.epochs as optimizer steps.
 void TrainingRun::set_steps() {
   runfile::set_steps(config_, steps_of_epochs(config_.epochs, "train.epochs"));
-  report(fmt::format("train.epochs = {}: {} of {}; the data has {}", config_.epochs,
-                     plural(config_.steps, "step"),
-                     plural(std::uint64_t{config_.run.accumulate} * config_.run.micro_batch, "sequence"),
-                     plural(batches_->samples(), "sequence")));
+  report(fmt::format(
+      "train.epochs = {}: {} of {}; the data has {}", config_.epochs, plural(config_.steps, "step"),
+      plural(tokens_per_step() / config_.run.seq_len, "sequence"), plural(batches_->samples(), "sequence")));
 }
 
 /// Allocates the host's buffers and the session, and sets its weights. Buffers come from the ledger, so they
@@ -286,9 +299,22 @@ std::string TrainingRun::weights_message() const {
   return text;
 }
 
+/// The processes of a run must compute the same: else they would train different models without a sign of it.
+void TrainingRun::compare_ranks() {
+  ranks_.require_equal({{"the version of trainhost", TRAINHOST_VERSION},
+                        {"the trainer or its kernels", choice_.id + " " + session_->info("kernel_set")},
+                        {"the run file", config_.resolved()},
+                        {"the data", source_.content},
+                        {"the step of the checkpoint", std::to_string(steps_done_)}});
+}
+
 /// Opens metrics.jsonl, cut back to the resumed step, and writes the start event. After the weights are
 /// loaded: a run that fails earlier leaves everything of the run before it.
 void TrainingRun::open_metrics() {
+  if (!ranks_.first()) {
+    events_.emplace(fs::path(), false, nullptr);
+    return;
+  }
   clear_run_folder(config_.output.dir, resumes_);
   store_->remove_leftovers();
   record_start(config_.output.dir, config_.resolved(), options_.command_line);

@@ -31,8 +31,11 @@ std::atomic<const char*> g_consequence{"stopping"};
 char g_loss[2][200];
 std::atomic<int> g_current{0};  // index of the text that the handler prints
 
+std::atomic<bool> g_prints{true};
+
 /// Part of a line; a failure is ignored as in write_stderr().
 void print(const char* text, std::size_t size) {
+  if (!g_prints.load(std::memory_order_relaxed)) return;
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text, size);
 }
 void print(const char* text) { print(text, std::strlen(text)); }
@@ -85,6 +88,8 @@ const char* StopSignals::name(int signal) {
     if (s.number == signal) return s.name;
   return "no signal";
 }
+
+void StopSignals::set_prints(bool prints) { g_prints = prints; }
 
 void StopSignals::set_consequence(const char* text) { g_consequence = text; }
 

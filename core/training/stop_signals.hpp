@@ -21,6 +21,8 @@ class StopSignals {
   static const char* name(int signal);
   /// What the first signal leads to, for the line that it prints: "stopping with a checkpoint". A literal.
   static void set_consequence(const char* text);
+  /// Whether the lines are printed; not by the ranks of a run but the first. True at the start.
+  static void set_prints(bool prints);
   /// What a second signal would lose, for the line that it prints: "nothing: the last checkpoint is of this
   /// step", or "the work since step 100". Longer than 200 bytes is truncated.
   static void set_loss(std::string_view text);

@@ -25,16 +25,22 @@ namespace fs = std::filesystem;
 /// Order: the plan needs no files; the output directory is locked before data and weights are read, so a
 /// second run fails at once; a signal that comes before the first step leaves nothing behind.
 Exit TrainingRun::run() {
-  plan();
-  if (!open_output()) return Exit::kDone;
+  ranks_.together([&] { plan(); });
+  bool finished = false;
+  ranks_.together([&] { finished = ranks_.first() && !open_output(); });
+  if (ranks_.of_first(std::uint64_t{finished})) return Exit::kDone;
+  share_output();
+  StopSignals::set_prints(ranks_.first());
   StopSignals signals;
   StopSignals::set_consequence("stopping before the first step");
   StopSignals::set_loss("nothing: no step was computed");
   try {
     try {
-      open_data();
-      if (StopSignals::received()) return stop_before_first_step();
-      create_session();
+      ranks_.first_then_others([&] { open_data(); });
+      agree_to_stop();
+      if (stops()) return stop_before_first_step();
+      ranks_.together([&] { create_session(); });
+      compare_ranks();
     } catch (const Error& e) {
       if (e.code() == trainhost::Exit::kUsage) remove_new_files();
       throw;
@@ -43,19 +49,24 @@ Exit TrainingRun::run() {
   } catch (const plugin::PluginError& e) {
     if (!ended_by_signal(e)) throw;
   }
-  if (StopSignals::received()) return stop_before_first_step();
+  agree_to_stop();
+  if (stops()) return stop_before_first_step();
   StopSignals::set_consequence("stopping with a checkpoint");  // after the current step
-  open_metrics();
+  ranks_.together([&] { open_metrics(); });
   state_loss();
   // A signal may have ended the evaluation after which the checkpoint was written.
   if (first_step_ && evaluation_is_due()) evaluate();
-  bool running = StopSignals::received() == 0;
+  bool running = !stops();
   // A run that is resumed after its last step trains nothing and only writes the model.
   try {
-    while (running && steps_done_ < config_.steps && !early_stopping_.stops()) running = train_step();
+    while (running && steps_done_ < config_.steps && !early_stopping_.stops()) {
+      agree_to_stop();
+      running = !stops() && train_step();
+    }
     if (running && source_.valid_samples && evaluated_after_ != steps_done_) evaluate();
     // The model is written from the session; the checkpoint before it survives a failure of that write.
-    running = running && StopSignals::received() == 0;
+    agree_to_stop();
+    running = running && !stops();
     if (running && (config_.output.checkpoint_every || config_.output.checkpoint_minutes > 0))
       write_checkpoint();
     finish_save();
@@ -91,21 +102,21 @@ bool TrainingRun::train_step() {
                   e.hint());
     }
     recover(config_.safety.on_nonfinite, "nonfinite", std::nullopt, e.what());
-    return StopSignals::received() == 0;
+    return !stops();
   }
   const std::uint64_t end_ns = now_ns();
   if (config_.safety.on_spike != runfile::Policy::kIgnore && spikes_.is_spike(r.loss)) {
     recover(config_.safety.on_spike, "spike", r.loss,
             fmt::format("the loss {:.4f} is {:.1f} standard deviations above the mean of the last {}", r.loss,
                         spikes_.deviations(r.loss), config_.safety.spike_window));
-    return StopSignals::received() == 0;
+    return !stops();
   }
 
   steps_done_ = step_index + 1;
   spikes_.add(r.loss);
   if (steps_done_ > failed_step_) failures_in_a_row_ = 0;
   const double seconds = static_cast<double>(end_ns - start_ns) * 1e-9;
-  const std::uint64_t tokens = config_.run.tokens_per_step();
+  const std::uint64_t tokens = tokens_per_step();
   throughput_.add_step(tokens, seconds);
   if (profile_) profile_->step(steps_done_, start_ns, end_ns);
   events_->step({steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3,
@@ -114,7 +125,7 @@ bool TrainingRun::train_step() {
   report_step(steps_done_, config_.steps, r, in.lr);
   if (step_index == 0) question_first_loss(r.loss);
   end_step();
-  return StopSignals::received() == 0;
+  return !stops();
 }
 
 /// Evaluates and writes a checkpoint where they are due. After the last step run() does both.
@@ -142,18 +153,16 @@ void TrainingRun::question_first_loss(double loss) {
 void TrainingRun::state_loss() {
   const std::uint64_t kept = checkpointed_after_ == kNever ? first_step_ : checkpointed_after_;
   assert(kept <= steps_done_);
-  StopSignals::set_loss(
-      kept == steps_done_ ? std::string("nothing: the last checkpoint is of this step")
-      : kept == 0
-          ? steps_done_ == 1 ? std::string("the only step")
-                             : fmt::format("all {} steps", format_count(steps_done_))
-          : fmt::format("{} since the checkpoint of step {}", plural(steps_done_ - kept, "step"), kept));
+  StopSignals::set_loss(kept == steps_done_ ? std::string("nothing: the last checkpoint is of this step")
+                        : kept == 0         ? fmt::format("all of {}", plural(steps_done_, "step"))
+                                            : fmt::format("{} since the checkpoint of step {}",
+                                                          plural(steps_done_ - kept, "step"), kept));
 }
 
 /// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
 void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plugin::StepResult& r,
                               double lr) {
-  const std::uint64_t tokens_left = (steps - step) * config_.run.tokens_per_step();
+  const std::uint64_t tokens_left = (steps - step) * tokens_per_step();
   StepProgress progress;
   progress.step = step;
   progress.steps = steps;
@@ -161,16 +170,18 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   progress.grad_norm = r.grad_norm;
   progress.lr = lr;
   progress.tokens_per_s = throughput_.tokens_per_s();
-  progress.mfu = throughput_.mfu(*session_);
+  progress.mfu = ranks_.first() ? throughput_.mfu(*session_) : std::nullopt;
   progress.eta_s = static_cast<double>(tokens_left) / throughput_.tokens_per_s();
   observer_.step(progress);
 }
 
-bool TrainingRun::checkpoint_is_due() const {
+bool TrainingRun::checkpoint_is_due() {
   const std::uint64_t every = config_.output.checkpoint_every;
   const double minutes = config_.output.checkpoint_minutes;
   return (every && steps_done_ % every == 0) ||
-         (minutes > 0 && static_cast<double>(now_ns() - checkpointed_ns_) >= minutes * 60e9);
+         // By the clock of one process, so that all of them agree.
+         (minutes > 0 &&
+          ranks_.of_first(std::uint64_t{static_cast<double>(now_ns() - checkpointed_ns_) >= minutes * 60e9}));
 }
 
 /// Returns when the checkpoint is on disk.
@@ -193,7 +204,8 @@ void TrainingRun::start_save() {
   if (config_.output.async_checkpoints) {
     copy_->take(*session_);
     try {
-      saving_ = std::async(std::launch::async, [this, meta] {
+      saving_ = std::async(std::launch::async, [this, meta]() -> fs::path {
+        if (!ranks_.first()) return {};
         return save_checkpoint(*store_, meta, config_,
                                [this](std::size_t scope) { return copy_->source(scope); });
       });
@@ -202,7 +214,12 @@ void TrainingRun::start_save() {
     } catch (const std::system_error&) {
     }
   }
-  saved(steps_done_, save_checkpoint(*store_, meta, config_, state_of(*session_, config_)));
+  const StateSource state = state_of(*session_, config_);
+  if (ranks_.first()) return saved(steps_done_, save_checkpoint(*store_, meta, config_, state));
+  // The trainer sends the state of all ranks to each of them, so all of them ask for it.
+  for (std::size_t scope = 0; scope < state_scopes(config_).size(); ++scope)
+    state(scope)([](std::string_view, std::uint64_t, std::span<const float>) {});
+  saved(steps_done_, {});
 }
 
 void TrainingRun::finish_save() {
@@ -214,6 +231,7 @@ void TrainingRun::finish_save() {
 void TrainingRun::saved(std::uint64_t step, const fs::path& dir) {
   checkpointed_after_ = step;
   skipped_.erase(skipped_.begin(), skipped_.lower_bound(step));
+  if (!ranks_.first()) return;
   if (history_.best_step == step) store_->mark_best(step);
   events_->checkpoint(step, dir);
   report("wrote checkpoint " + escaped(dir.string(), 4096));
@@ -224,13 +242,16 @@ void TrainingRun::saved(std::uint64_t step, const fs::path& dir) {
 /// last: its presence means that the model is complete.
 bool TrainingRun::finish() {
   observer_.steps_ended();
-  if (StopSignals::received()) return false;  // the model is not written; stop() writes a checkpoint instead
+  agree_to_stop();
+  if (stops()) return false;  // the model is not written; stop() writes a checkpoint instead
   const bool adapts = trains_adapters(config_.run);
   const fs::path model = config_.output.dir / (adapts ? "adapter" : "model");
   history_.steps = steps_done_;
   history_.model_step = load_weights_of_model();
   history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
-  if (adapts)
+  if (!ranks_.first())
+    ;  // its weights are those of the first rank
+  else if (adapts)
     write_adapter(*session_, config_, frozen_content_, model, history_);
   else
     write_model(*session_, config_, model, history_);
@@ -239,10 +260,14 @@ bool TrainingRun::finish() {
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
   const std::string done = events_->done(steps_done_, memory, counters, utilization(counters), history_,
                                          recompute, finish_profile());
-  checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
+  if (ranks_.first()) checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
   observer_.measured(memory);
-  if (!options_.quiet) report_sample();
-  const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * config_.run.tokens_per_step();
+  // The plan that was printed is that of the first process.
+  const bool differs = memory.predicted_bytes != memory.measured_bytes;
+  const std::int32_t rank = ranks_.largest(differs ? static_cast<std::int32_t>(ranks_.rank()) : 0);
+  if (rank > 0) report(fmt::format("the memory that rank {} has used is not the one of its plan", rank));
+  if (!options_.quiet && ranks_.first()) report_sample();
+  const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * tokens_per_step();
   if (throughput_.seconds() > 0)
     report(fmt::format("trained {}, {} in {} ({} tokens/s); wrote the {} to {}", plural(steps, "step"),
                        plural(tokens, "token"), format_duration(throughput_.seconds()),
@@ -268,7 +293,7 @@ void TrainingRun::report_sample() try {
 /// Ends the run after a signal that came while data or weights were read.
 Exit TrainingRun::stop_before_first_step() {
   report(fmt::format("stopped by {} before a step was computed; the same command starts again",
-                     StopSignals::name(StopSignals::received())));
+                     StopSignals::name(stop_signal())));
   return Exit::kStopped;
 }
 
@@ -277,8 +302,7 @@ Exit TrainingRun::stop() {
   observer_.steps_ended();
   write_checkpoint();
   finish_profile();
-  why_stopped_ =
-      fmt::format("stopped by {} after step {}", StopSignals::name(StopSignals::received()), steps_done_);
+  why_stopped_ = fmt::format("stopped by {} after step {}", StopSignals::name(stop_signal()), steps_done_);
   report(why_stopped_ + "; continue with --resume");
   return Exit::kStopped;
 }
@@ -334,7 +358,7 @@ Exit TrainingRun::end_after_lost_device(const plugin::PluginError& e) {
 }
 
 void TrainingRun::note_end(const std::string& state, Exit code, const std::string& reason) noexcept {
-  if (!begun_) return;
+  if (!begun_ || !ranks_.first()) return;
   try {
     write_ended(config_.output.dir, state, code, reason);
   } catch (const std::exception&) {  // the disk may be full; the end itself is reported anyway
@@ -356,14 +380,15 @@ Exit run_to_end(TrainingRun& run) {
 
 Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
            RunObserver& observer) {
-  TrainingRun run(c, registry, o, observer);
+  std::optional<TrainingRun> run;
+  Ranks(o.ranks).together([&] { run.emplace(c, registry, o, observer); });
   try {
-    const Exit code = run_to_end(run);
+    const Exit code = run_to_end(*run);
     const bool done = code == Exit::kDone;
-    run.note_end(done ? "finished" : "stopped", code, done ? "" : run.why_stopped());
+    run->note_end(done ? "finished" : "stopped", code, done ? "" : run->why_stopped());
     return code;
   } catch (const Error& e) {
-    run.note_end("failed", e.code(), e.what());
+    run->note_end("failed", e.code(), e.what());
     throw;
   }
 }

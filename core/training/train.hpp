@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/collectives.hpp"
 #include "core/base/error.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/runfile/run_config.hpp"
@@ -24,10 +25,14 @@ struct TrainOptions {
   int verbosity = 0;
   std::string profile;       // file of the Chrome trace; "" = no profile
   std::string command_line;  // kept in the folder of the run
+  // The processes of the run, of which this is one: run.parallel of the RunConfig says which. Null: one
+  // process.
+  Collectives* ranks = nullptr;
 };
 
 /// Returns kDone, or kStopped if a signal or a lost device ended the run and a checkpoint is intact, or no
-/// step was computed. All other failures throw Error. `observer` receives what is printed for people.
+/// step was computed. All other failures throw Error; a SharedError (ranks.hpp) is thrown on every process of
+/// the run. `observer` receives what is printed for people.
 Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
            RunObserver& observer);
 

@@ -21,6 +21,7 @@
 #include "core/training/early_stopping.hpp"
 #include "core/training/events.hpp"
 #include "core/training/model_state.hpp"
+#include "core/training/ranks.hpp"
 #include "core/training/spike_detector.hpp"
 #include "core/training/state_copy.hpp"
 #include "core/training/step_profile.hpp"
@@ -29,12 +30,6 @@
 #include "core/training/train.hpp"
 
 namespace trainhost::training {
-
-/// Whether a call into the trainer ended because a signal asked the run to stop. A call that was cancelled
-/// has changed nothing.
-inline bool ended_by_signal(const plugin::PluginError& e) {
-  return e.status() == "cancelled" && StopSignals::received();
-}
 
 /// Steps are counted in two ways: a step index counts from 0 and names the learning rate and, with
 /// batch_offset_, the data; "after step N" means that N steps are done. The host has one thread, and a second
@@ -67,6 +62,8 @@ class TrainingRun {
   void set_steps();
   void create_session();
   void compare_with_best(const Progress& best);
+  void compare_ranks();
+  void share_output();
   void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);
   std::string device_message() const;
   std::string weights_message() const;
@@ -78,7 +75,7 @@ class TrainingRun {
   void state_loss();
   void report_step(std::uint64_t step, std::uint64_t steps, const plugin::StepResult& r, double lr);
   void question_first_loss(double loss);
-  bool checkpoint_is_due() const;
+  bool checkpoint_is_due();
   void write_checkpoint();
   void start_save();
   void finish_save();  // waits for a checkpoint that is written in the background
@@ -115,14 +112,31 @@ class TrainingRun {
 
   /// A line for people; nothing under -q.
   void report(const std::string& text) {
-    if (!options_.quiet) observer_.message(text);
+    if (!options_.quiet && ranks_.first()) observer_.message(text);
   }
+
+  /// The signal that asks the run to end before its last step; 0: none. With several ranks all have the same
+  /// answer, which changes only in agree_to_stop().
+  int stop_signal() const { return ranks_.several() ? agreed_signal_ : StopSignals::received(); }
+  bool stops() const { return stop_signal() != 0; }
+  void agree_to_stop() { agreed_signal_ = ranks_.largest(StopSignals::received()); }
+  /// Whether a call into the trainer ended because a signal asked the run to stop. A call that was cancelled
+  /// has changed nothing. The ranks of a run are cancelled together.
+  bool ended_by_signal(const plugin::PluginError& e) {
+    if (e.status() != "cancelled") return false;
+    agree_to_stop();
+    return stops();
+  }
+  /// Tokens of an optimizer step, of all ranks.
+  std::uint64_t tokens_per_step() const { return config_.run.tokens_per_step() * ranks_.count(); }
 
   runfile::RunConfig config_;  // as resolved for the trainer
   planning::Budgets budgets_;
   plugin::Registry& registry_;
   const TrainOptions& options_;
   RunObserver& observer_;
+  Ranks ranks_;
+  int agreed_signal_ = 0;
   planning::Choice choice_;  // the trainer
 
   planning::PlanResult plan_;        // of the estimators, as printed

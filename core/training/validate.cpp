@@ -2,6 +2,7 @@
 // train.early_stopping, and which weights become the model. Members of TrainingRun.
 #include <fmt/format.h>
 
+#include <array>
 #include <cassert>
 
 #include "core/base/plural.hpp"
@@ -23,13 +24,16 @@ void TrainingRun::evaluate() {
   const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
   const std::uint64_t batch_tokens = config_.run.tokens_per_micro_batch();
   assert(ids.size() >= 2 * batch_tokens);
+  // Of several ranks, each takes every N-th batch.
   double sum = 0;
-  std::uint64_t tokens = 0, first_sample = 0;
+  std::uint64_t tokens = 0, first_sample = 0, number = 0;
   const std::span<std::int32_t> starts =
       config_.run.document_mask ? ids.subspan(2 * batch_tokens, batch_tokens) : ids.first(0);
   while (const std::uint32_t sequences = batches.fill(first_sample, ids.first(batch_tokens),
                                                       ids.subspan(batch_tokens, batch_tokens), starts)) {
-    if (StopSignals::received()) return;
+    if (!ranks_.several() && StopSignals::received()) return;
+    first_sample += sequences;
+    if (number++ % ranks_.count() != ranks_.rank()) continue;
     plugin::StepInput in;
     in.tokens = ids.first(std::size_t{sequences} * config_.run.seq_len);
     in.targets = ids.subspan(batch_tokens, std::size_t{sequences} * config_.run.seq_len);
@@ -47,8 +51,10 @@ void TrainingRun::evaluate() {
     // sizes.
     sum += r.loss * static_cast<double>(r.tokens_counted);
     tokens += r.tokens_counted;
-    first_sample += sequences;
   }
+  std::array<double, 2> totals{sum, static_cast<double>(tokens)};
+  ranks_.sum(totals);
+  sum = totals[0], tokens = static_cast<std::uint64_t>(totals[1]);
   if (tokens == 0) return;
   const double loss = sum / static_cast<double>(tokens);
   events_->eval(steps_done_, loss, tokens);

@@ -15,6 +15,7 @@
 #include "core/report/lr_range_report.hpp"
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
+#include "tools/trainhost/launched_ranks.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
@@ -98,13 +99,34 @@ Exit find_lr(const TrainArguments& a, const runfile::RunConfig& c, plugin::Regis
 
 }  // namespace
 
+static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& registry,
+                       std::unique_ptr<plugin::Communicator>& ranks);
+
 Exit run(const TrainArguments& a) {
+  std::unique_ptr<plugin::Registry> registry;
+  std::unique_ptr<plugin::Communicator> ranks;  // of several processes
+  return run_together([&] { return ranks.get(); }, [&] { return train_here(a, registry, ranks); });
+}
+
+/// In this process, which may be one of several.
+static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& registry,
+                       std::unique_ptr<plugin::Communicator>& ranks) {
   if (!a.find_lr.empty()) reject_options_beside_find_lr(a);
+  const std::optional<LaunchedProcess> launched = launched_process();
+  if (launched && launched->rank > 0) a.common.quiet = true;
   std::vector<runfile::Override> more;
   if (!a.steps.empty()) more.push_back({"train.steps", a.steps, "--steps"});
-  const runfile::RunConfig c = load_training_run(a.common, more);
+  runfile::RunConfig c = load_training_run(a.common, more);
+  if (const std::optional<runfile::Override> data = ranks_of_run(c)) {
+    more.push_back(*data);
+    c = load_training_run(a.common, more);
+  }
+  if (launched) c.run.parallel.data_rank = launched->rank + 1;
+  if (launched && !a.find_lr.empty())
+    throw usage_error("--find-lr computes its steps in one process", "start it without mpirun");
   runfile::reject_unsupported(c);
-  const auto registry = make_registry(a.common, &c);
+  registry = make_registry(a.common, &c);
+  ranks = connect_ranks(c, *registry);
   training::TrainOptions options;
   options.resume = a.resume.empty()     ? training::Resume::kNo
                    : a.resume == "auto" ? training::Resume::kAuto
@@ -116,6 +138,12 @@ Exit run(const TrainArguments& a) {
   options.quiet = a.common.quiet;
   options.verbosity = a.common.verbosity;
   options.profile = a.profile;
+  options.ranks = ranks.get();
+  if (launched && launched->rank > 0) {
+    options.events = nullptr;
+    training::SilentObserver silent;
+    return training::train(c, *registry, options, silent);
+  }
   report::RunReporter reporter(a.common.quiet);
   if (!a.find_lr.empty()) return find_lr(a, c, *registry, options, reporter);
   return training::train(c, *registry, options, reporter);

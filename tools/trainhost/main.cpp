@@ -19,6 +19,7 @@
 #include "core/plugin/trial_load.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/arguments.hpp"
+#include "tools/trainhost/launched_ranks.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
@@ -81,6 +82,11 @@ int run_command(int argc, char** argv) {
   try {
     remember_command_line(argc, argv);
     const Arguments arguments = parse_arguments({argv + 1, argv + argc});
+    // Of several processes all train; another command is one of the first.
+    const std::optional<LaunchedProcess> launched = launched_process();
+    if (launched && launched->rank > 0 && !std::holds_alternative<TrainArguments>(arguments) &&
+        !std::holds_alternative<FinetuneArguments>(arguments))
+      return static_cast<int>(Exit::kDone);
     if (std::visit([](const auto& a) { return wants_json(a); }, arguments)) reserve_stdout_for_json();
     return flush_and_exit_code(std::visit([](const auto& a) { return run(a); }, arguments));
   } catch (const plugin::PluginError& e) {

@@ -3,6 +3,8 @@
 // and its messages.
 #include "tools/trainhost/run_setup.hpp"
 
+#include "tools/trainhost/launched_ranks.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -176,8 +178,8 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     p = std::filesystem::canonical(p);
   }
   plugin::HostOptions host;
-  // Without train.threads in a run file: every CPU of this process.
-  host.thread_budget = threads ? threads : c && c->threads ? c->threads : cpu_count();
+  // Without train.threads in a run file: every CPU of this process, of several on this machine its share.
+  host.thread_budget = threads ? threads : c && c->threads ? c->threads : threads_of_process();
   if (c) host.plugin_options = c->plugin_options;
   // Levels of the C interface: 0 debug, 1 info, 2 warning, 3 error.
   host.log = [quiet = a.quiet, verbosity = a.verbosity](int level, const std::string& where,

@@ -1,0 +1,235 @@
+// Runs of several processes under mpirun: the same losses as one process, the same bits from run to run and
+// after a resume, one message for a mistake, and an end of all processes when one of them fails.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <signal.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/mpirun.hpp"
+
+using namespace trainhost::test;
+namespace fs = std::filesystem;
+using json = nlohmann::json;
+
+namespace {
+
+/// A run of a small model with 12 sequences per step, whatever the number of processes.
+std::vector<std::string> train(const fs::path& dir, int steps, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"train", "-q"};
+  std::vector<std::string> sets = {"optimizer.warmup_steps=1",
+                                   "model.hidden_size=16",
+                                   "model.intermediate_size=24",
+                                   "model.num_hidden_layers=2",
+                                   "model.num_attention_heads=2",
+                                   "model.num_key_value_heads=1",
+                                   "model.head_dim=8",
+                                   "data.seq_len=16",
+                                   "train.micro_batch=1",
+                                   "train.global_batch=12",
+                                   "train.eval_every=0",
+                                   "train.threads=1",
+                                   "train.steps=" + std::to_string(steps),
+                                   "output.dir=" + dir.string()};
+  sets.insert(sets.end(), more.begin(), more.end());
+  for (const std::string& s : sets)
+    if (s.starts_with("--"))
+      words.push_back(s);
+    else
+      words.insert(words.end(), {"--set", s});
+  return words;
+}
+
+struct Step {
+  double loss, norm;
+  bool operator==(const Step&) const = default;
+};
+std::ostream& operator<<(std::ostream& o, const Step& s) { return o << s.loss << '/' << s.norm; }
+
+std::vector<Step> steps_of(const fs::path& dir) {
+  std::vector<Step> out;
+  std::istringstream lines(read_file(dir / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    if (const json e = json::parse(line); e["event"] == "step") out.push_back({e["loss"], e["grad_norm"]});
+  return out;
+}
+
+json summary_of(const fs::path& dir) { return json::parse(read_file(dir / "summary.json")); }
+
+std::vector<fs::path> processes_with(const std::string& text) {
+  std::vector<fs::path> found;
+  std::error_code ec;
+  for (const auto& e : fs::directory_iterator("/proc", ec))
+    if (has(read_file(e.path() / "cmdline"), text)) found.push_back(e.path());
+  return found;
+}
+
+BOOST_AUTO_TEST_SUITE(ranks, *boost::unit_test::precondition(has_mpirun))
+
+BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::data::make({0, 1}), zero) {
+  const TemporaryDirectory tmp;
+  constexpr int kSteps = 100;
+  BOOST_REQUIRE(run_program(train(tmp / "1", kSteps)).code == 0);
+  const std::vector<Step> one = steps_of(tmp / "1");
+  for (int ranks : {2, 3, 4}) {
+    const fs::path dir = tmp / std::to_string(ranks);
+    const Outcome r =
+        run_program(train(dir, kSteps, {"parallel.zero=" + std::to_string(zero)}), under_mpirun(ranks));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const std::vector<Step> many = steps_of(dir);
+    BOOST_REQUIRE(many.size() == one.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < one.size(); ++i)
+      worst = std::max(worst, std::abs(many[i].loss - one[i].loss) / one[i].loss);
+    BOOST_TEST(worst <= 1e-5, ranks << " ranks: relative difference " << worst);
+    const json memory = summary_of(dir)["memory"];
+    BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
+    BOOST_TEST(fs::exists(dir / "model/model.safetensors"));
+  }
+}
+
+// Checkpoints have the form of those of one process: another number of ranks goes on from them.
+BOOST_AUTO_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks) {
+  const TemporaryDirectory tmp;
+  const auto part = [&](const char* name, int steps, int ranks, std::vector<std::string> more) {
+    more.insert(more.end(), {"optimizer.schedule=\"constant\"", "output.checkpoint_every=10"});
+    const Outcome r =
+        run_program(train(tmp / name, steps, more), ranks == 1 ? RunOptions{} : under_mpirun(ranks));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    return steps_of(tmp / name);
+  };
+  const std::vector<Step> whole = part("whole", 20, 3, {"parallel.zero=1"});
+  for (const char* name : {"again", "others", "alone"}) part(name, 10, 3, {"parallel.zero=1"});
+  BOOST_TEST(part("again", 20, 3, {"parallel.zero=1", "--resume"}) == whole,
+             boost::test_tools::per_element());
+  for (const auto& [name, ranks] : {std::pair{"others", 2}, {"alone", 1}}) {
+    const std::vector<Step> resumed = part(name, 20, ranks, {"--resume"});
+    BOOST_REQUIRE(resumed.size() == whole.size());
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      BOOST_TEST(std::abs(resumed[i].loss - whole[i].loss) <= 1e-5 * whole[i].loss);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_same_processes_give_the_same_bits) {
+  const TemporaryDirectory tmp;
+  for (const char* name : {"a", "b"})
+    BOOST_REQUIRE(run_program(train(tmp / name, 8, {"parallel.zero=1"}), under_mpirun(3)).code == 0);
+  BOOST_TEST(steps_of(tmp / "a") == steps_of(tmp / "b"), boost::test_tools::per_element());
+  BOOST_TEST((read_file(tmp / "a/model/model.safetensors") == read_file(tmp / "b/model/model.safetensors")));
+}
+
+struct Mistake {
+  int processes;
+  std::vector<std::string> sets;
+  const char* says;
+};
+std::ostream& operator<<(std::ostream& o, const Mistake& m) { return o << m.says; }
+const std::vector<Mistake> kMistakes = {
+    {2, {"parallel.data=4"}, "parallel.data = 4, but mpirun has started 2 processes"},
+    {1,
+     {"parallel.data=4"},
+     "parallel.data = 4 needs 4 processes, but this one was started alone (mpirun -n 4"},
+    {1, {"parallel.zero=1"}, "parallel.zero = 1 divides state among ranks, but there is one process"},
+    {2, {"parallel.zero=2"}, "parallel.zero = 2"},
+    {2, {"parallel.tensor=2"}, "parallel.tensor = 2: training is data-parallel only"},
+    {2, {"train.grad_accum=2"}, "train.global_batch and train.grad_accum are both given"},
+    {4,
+     {"train.micro_batch=4"},
+     "train.global_batch = 12 has fewer micro-batches of 4 sequences than there are ranks, 4"},
+    {4,
+     {"train.micro_batch=2"},
+     "train.global_batch = 12 is not a multiple of parallel.data x train.micro_batch = 4 x 2 (set "
+     "train.global_batch = 16)"},
+    {2, {"parallel.zero=1", "optimizer.name=\"muon\""}, "\"muon\" cannot be divided among ranks"},
+    {2, {"train.stepz=1"}, "unknown key 'train.stepz'; did you mean 'train.steps'?"},
+    {2, {"parallel.communicator=\"mpx\""}, "no communicator 'mpx'; did you mean 'mpi'?"},
+    {2, {"data.train=\"/missing.txt\""}, "/missing.txt"},
+};
+
+BOOST_DATA_TEST_CASE(a_mistake_is_one_message_and_exit_code_2, boost::unit_test::data::make(kMistakes), m) {
+  const TemporaryDirectory tmp;
+  const Outcome r =
+      run_program(train(tmp / "run", 2, m.sets), m.processes == 1 ? RunOptions{} : under_mpirun(m.processes));
+  BOOST_TEST(r.code == 2, r.err);
+  BOOST_TEST(has(r.err, m.says), r.err);
+  std::size_t messages = 0;
+  for (std::size_t at = r.err.find("trainhost: "); at != std::string::npos;
+       at = r.err.find("trainhost: ", at + 1))
+    ++messages;
+  BOOST_TEST(messages == 1u, r.err);
+  BOOST_TEST(r.seconds < 20);
+  BOOST_TEST(!fs::exists(tmp / "run"));
+}
+
+BOOST_AUTO_TEST_CASE(another_command_is_one_of_the_first_process) {
+  const Outcome r = run_program({"models"}, under_mpirun(3));
+  BOOST_TEST(r.code == 0);
+  BOOST_TEST(r.out.find("llama-3-8b") == r.out.rfind("llama-3-8b"));
+}
+
+/// Starts a long run of 3 ranks and sends `signal` to one of them after some steps. Returns the outcome and
+/// the seconds from the signal to the end.
+std::pair<Outcome, double> disturb(const fs::path& dir, int signal, const std::vector<std::string>& more) {
+  RunOptions o = under_mpirun(3);
+  std::vector<std::string> sets = {"output.checkpoint_every=20", "parallel.zero=1"};
+  sets.insert(sets.end(), more.begin(), more.end());
+  std::vector<std::string> words = train(dir, 1000000, sets);
+  words[1] = "--json";
+  std::chrono::steady_clock::time_point sent;
+  pid_t victim = 0;
+  o.watch = [&](pid_t, const std::string& out) {
+    if (victim || !has(out, "\"step\":40,")) return;
+    for (const fs::path& p : processes_with(dir.string()))
+      if (has(read_file(p / "environ"), std::string("OMPI_COMM_WORLD_RANK=1") + '\0'))
+        victim = std::stoi(p.filename());
+    if (victim) ::kill(victim, signal), sent = std::chrono::steady_clock::now();
+  };
+  Outcome r = run_program(words, o);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
+  if (victim) ::kill(victim, SIGKILL);
+  BOOST_REQUIRE(victim);
+  return {std::move(r), seconds};
+}
+
+void intact_and_gone(const fs::path& dir) {
+  for (int i = 0; i < 50 && !processes_with(dir.string()).empty(); ++i) ::usleep(100000);
+  BOOST_TEST(processes_with(dir.string()).empty());
+  const Outcome r =
+      run_program(train(dir, 1000000, {"output.checkpoint_every=20", "--resume=auto", "--steps=61"}));
+  BOOST_TEST(r.code == 0, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_process_ends_the_others_and_the_checkpoint_is_intact) {
+  const TemporaryDirectory tmp;
+  const auto [r, seconds] = disturb(tmp / "run", SIGKILL, {});
+  BOOST_TEST(r.code != 0);
+  BOOST_TEST(seconds < 10);
+  BOOST_TEST(has(r.err, "rank 1"), r.err);
+  intact_and_gone(tmp / "run");
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_hangs_is_named_after_the_timeout) {
+  const TemporaryDirectory tmp;
+  const auto [r, seconds] = disturb(tmp / "run", SIGSTOP, {"parallel.timeout=2"});
+  BOOST_TEST(r.code != 0);
+  BOOST_TEST(seconds < 12);
+  BOOST_TEST(has(r.err, "waited 2 s in"), r.err);
+  BOOST_TEST(has(r.err, "for rank 1"), r.err);
+  intact_and_gone(tmp / "run");
+}
+
+BOOST_AUTO_TEST_CASE(a_signal_stops_all_processes_after_the_same_step) {
+  const TemporaryDirectory tmp;
+  const auto [r, seconds] = disturb(tmp / "run", SIGTERM, {});
+  BOOST_TEST(seconds < 10);
+  BOOST_TEST(has(r.err, "stopped by SIGTERM"), r.err);
+  intact_and_gone(tmp / "run");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace

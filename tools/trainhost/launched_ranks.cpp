@@ -1,0 +1,127 @@
+// See launched_ranks.hpp.
+#include "tools/trainhost/launched_ranks.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "core/base/plural.hpp"
+#include "core/base/text.hpp"
+#include "core/planning/error_context.hpp"
+#include "core/process/host_info.hpp"
+#include "core/training/ranks.hpp"
+
+namespace trainhost::cli {
+namespace {
+
+/// The variables of a launcher: number of this process, of all, and of those on this machine.
+struct Variables {
+  const char *rank, *ranks, *local_ranks, *launcher;
+};
+constexpr Variables kLaunchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "srun"},
+};
+
+/// The number at the start of a variable ("4(x2)" of Slurm is 4); 0 if it is not set or none.
+std::uint32_t number_in(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10)) : 0;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? escaped(name) : "an unknown host";
+}
+
+/// Where other processes fail too, the launcher ends this one before its turn.
+constexpr std::chrono::milliseconds kTurn{1500};
+
+}  // namespace
+
+std::optional<LaunchedProcess> launched_process() {
+  for (const Variables& v : kLaunchers) {
+    if (!std::getenv(v.rank) || !std::getenv(v.ranks)) continue;
+    LaunchedProcess p{number_in(v.rank), number_in(v.ranks), number_in(v.local_ranks), v.launcher};
+    if (p.rank >= p.ranks)
+      throw usage_error(
+          fmt::format("{} = {} and {} = {} contradict each other", v.rank, p.rank, v.ranks, p.ranks),
+          "start the run with mpirun or srun, without setting their variables");
+    p.local_ranks = std::clamp(p.local_ranks, 1u, p.ranks);
+    if (p.ranks > 1) return p;
+  }
+  return std::nullopt;
+}
+
+std::uint32_t threads_of_process() {
+  const std::uint32_t allowed = cpu_count();
+  const std::optional<LaunchedProcess> launched = launched_process();
+  const bool bound = allowed < static_cast<std::uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  return launched && !bound ? std::max(1u, allowed / launched->local_ranks) : allowed;
+}
+
+std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {
+  const std::optional<LaunchedProcess> launched = launched_process();
+  const std::uint32_t wanted = c.run.parallel.data;
+  const Where where = planning::position_of_key(c, "parallel.data");
+  const std::uint32_t processes = launched ? launched->ranks : 1;
+  if (c.given.count("parallel.data") ? wanted == processes : processes == 1 && wanted == 1)
+    return std::nullopt;
+  if (!c.given.count("parallel.data"))
+    return runfile::Override{"parallel.data", std::to_string(processes), std::string(launched->launcher)};
+  if (!launched)
+    throw usage_error(
+        fmt::format("parallel.data = {} needs {} processes, but this one was started alone", wanted, wanted),
+        fmt::format("mpirun -n {} trainhost ...; or set parallel.data = 1", wanted), where);
+  throw usage_error(
+      fmt::format("parallel.data = {}, but {} has started {} processes", wanted, launched->launcher,
+                  processes),
+      fmt::format("start {} processes, or remove parallel.data: it is their number then", wanted), where);
+}
+
+std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c, plugin::Registry& registry) {
+  if (!launched_process()) return nullptr;
+  const std::string id = c.communicator == "auto" ? "mpi" : c.communicator;
+  std::unique_ptr<plugin::Communicator> ranks =
+      registry.communicator(id).connect(std::uint64_t{c.communicator_timeout} * 1000);
+  registry.set_ranks(ranks.get());
+  return ranks;
+}
+
+Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std::function<Exit()>& f) {
+  const std::optional<LaunchedProcess> launched = launched_process();
+  if (!launched) return f();
+  // Until the processes are connected, a mistake is one of all of them: the first one says it.
+  const auto here = [&] {
+    return launched->rank == 0 && !ranks() ? "" : fmt::format("rank {} on {}: ", launched->rank, host_name());
+  };
+  Error failed(Exit::kFailed, "");
+  try {
+    return f();
+  } catch (const training::SharedError& e) {
+    if (launched->rank == 0) throw;
+    return e.code();
+  } catch (const plugin::PluginError& e) {
+    failed = Error(e.code(), here() + e.message_with_plugin(), e.hint(), e.where());
+  } catch (const Error& e) {
+    failed = Error(e.code(), here() + e.what(), e.hint(), e.where());
+  } catch (const std::bad_alloc&) {
+    failed = run_error(here() + "out of memory", "see trainhost plan");
+  } catch (const std::exception& e) {
+    failed = run_error(here() + "internal error: " + e.what(), "please report it with the command line");
+  }
+  plugin::Communicator* const connected = ranks();
+  if (!connected && launched->rank > 0) std::this_thread::sleep_for(kTurn);
+  if (!connected) throw failed;
+  write_stderr("trainhost: " + failed.full() + "\n");
+  connected->abort(failed.code());
+  return failed.code();  // not reached
+}
+
+}  // namespace trainhost::cli

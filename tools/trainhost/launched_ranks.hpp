@@ -1,0 +1,43 @@
+// The processes that a launcher (mpirun, srun) has started together, of which this is one: how many, and
+// their connection. What they agree on: core/training/ranks.hpp.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "core/base/error.hpp"
+#include "core/plugin/communicator.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/runfile/run_config.hpp"
+
+namespace trainhost::cli {
+
+struct LaunchedProcess {
+  std::uint32_t rank = 0, ranks = 1;
+  std::uint32_t local_ranks = 1;  // on this machine
+  const char* launcher = "";      // "mpirun"
+};
+
+/// From the environment. Nullopt for a process that was started alone. Throws usage_error for numbers that
+/// contradict each other.
+std::optional<LaunchedProcess> launched_process();
+
+/// CPU threads for this process: all processors that it may use, divided among the processes of this machine
+/// unless the launcher has bound them to different ones.
+std::uint32_t threads_of_process();
+
+/// The override that makes a run use all processes: parallel.data is their number where the run file does not
+/// say it. Throws usage_error if it says another one, also for a process that was started alone.
+std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c);
+
+/// Connects the processes with the plugin of parallel.communicator and gives them to the trainers of the
+/// registry.
+std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c, plugin::Registry& registry);
+
+/// Calls f; one failure of a run is reported once. A failure that all processes share is printed by the first
+/// one; a failure of this one alone is printed here, and ends the others. `ranks`: null in a run of one
+/// process, and until they are connected.
+Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std::function<Exit()>& f);
+
+}  // namespace trainhost::cli
