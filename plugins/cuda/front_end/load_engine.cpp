@@ -105,13 +105,12 @@ std::optional<Engine> g_for_runs;
 }  // namespace
 
 void require_engine_file() {
+  for (const Candidate& c : candidates())
+    if (c.loader.present()) return;
 #if defined(TRAINHOST_CUDA_OFF)
   plugins::unavailable("this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF",
                        "configure it with -DTRAINHOST_CUDA=ON");
-#endif
-  for (const Candidate& c : candidates())
-    if (c.loader.present()) return;
-#if defined(TRAINHOST_CUDA_ENGINE)
+#elif defined(TRAINHOST_CUDA_ENGINE)
   plugins::unavailable("the engine " + candidates()[0].loader.path().string() + " is missing, and so is " +
                            candidates()[1].file,
                        "reinstall trainhost, or build it with 'tools/dev build'");

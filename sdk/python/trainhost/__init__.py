@@ -1,0 +1,1 @@
+"""trainhost: predicts the memory of an LLM training run to the byte, trains it, and compares."""
