@@ -16,7 +16,8 @@
 
 namespace trainhost::training {
 
-/// An error that all processes of a run throw together: rank 0 reports it, the others end with its code.
+/// An error that all processes of a run throw together, at the same place: rank 0 reports it, the others end
+/// with its code.
 class SharedError : public Error {
  public:
   using Error::Error;

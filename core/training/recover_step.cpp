@@ -89,17 +89,18 @@ void TrainingRun::recover(runfile::Policy policy, const char* reason, std::optio
   const std::uint64_t failed = steps_done_, offset = batch_offset_;
   failed_step_ = std::max(failed_step_, failed + 1);
   if (++failures_in_a_row_ > kMostFailuresInARow)
-    throw run_error(
+    throw SharedError(
+        Exit::kFailed,
         fmt::format("step {}: {}; {} steps in a row have failed", failed + 1, what, failures_in_a_row_),
         "use a smaller optimizer.lr, or resume from an earlier checkpoint");
   const bool updated = loss.has_value();  // the failure was found after the update
   switch (policy) {
     case runfile::Policy::kStop:
       if (updated && !return_to_step(failed)) return;
-      throw run_error(fmt::format("step {}: {}", failed + 1, what),
-                      fmt::format("the state before the step is kept; --resume with --set "
-                                  "train.on_{}=skip leaves the step out",
-                                  reason));
+      throw SharedError(Exit::kFailed, fmt::format("step {}: {}", failed + 1, what),
+                        fmt::format("the state before the step is kept; --resume with --set "
+                                    "train.on_{}=skip leaves the step out",
+                                    reason));
     case runfile::Policy::kSkip:
       if (updated && !return_to_step(failed)) return;
       skipped_.insert(failed);

@@ -70,11 +70,14 @@ Exit TrainingRun::run() {
     if (running && (config_.output.checkpoint_every || config_.output.checkpoint_minutes > 0))
       write_checkpoint();
     finish_save();
+  } catch (const SharedError&) {
+    checkpoint_after_failure();
+    throw;
   } catch (const plugin::PluginError& e) {
-    if (e.status() != "device_lost") checkpoint_after_failure();
+    if (e.status() != "device_lost") checkpoint_after_own_failure();
     throw;
   } catch (const Error&) {
-    checkpoint_after_failure();
+    checkpoint_after_own_failure();
     throw;
   }
   return running && finish() ? Exit::kDone : stop();
@@ -95,11 +98,11 @@ bool TrainingRun::train_step() {
     if (e.status() != "nonfinite") throw;
     if (config_.safety.on_nonfinite == runfile::Policy::kStop) {
       const std::string tensor = first_nonfinite_weight(*session_, config_);
-      throw Error(e.code(),
-                  fmt::format("step {}: {}; {}", step_index + 1, e.what(),
-                              tensor.empty() ? "all weights are finite"
-                                             : "the first weight that is not finite is " + tensor),
-                  e.hint());
+      throw SharedError(e.code(),
+                        fmt::format("step {}: {}; {}", step_index + 1, e.what(),
+                                    tensor.empty() ? "all weights are finite"
+                                                   : "the first weight that is not finite is " + tensor),
+                        e.hint());
     }
     recover(config_.safety.on_nonfinite, "nonfinite", std::nullopt, e.what());
     return !stops();
@@ -307,9 +310,9 @@ Exit TrainingRun::stop() {
   return Exit::kStopped;
 }
 
-/// A step that failed has changed no weight, so the state after the last complete step can be saved, unless
-/// that has overflowed already and could not be resumed. The failure of the step is what is reported,
-/// whatever happens here.
+/// A step that failed on all ranks has changed no weight, so the state after the last complete step can be
+/// saved, unless that has overflowed already and could not be resumed. The failure of the step is what is
+/// reported, whatever happens here.
 void TrainingRun::checkpoint_after_failure() {
   observer_.steps_ended();
   if (steps_done_ == first_step_) return;
@@ -317,6 +320,13 @@ void TrainingRun::checkpoint_after_failure() {
     if (first_nonfinite_weight(*session_, config_).empty()) write_checkpoint();
   } catch (const std::exception&) {
   }
+}
+
+/// With several ranks the others go on while this one fails: they do not send their part of the state, and
+/// the step may have failed after the update, when weights were gathered. The last checkpoint remains.
+void TrainingRun::checkpoint_after_own_failure() {
+  if (ranks_.several()) return observer_.steps_ended();
+  checkpoint_after_failure();
 }
 
 /// Ends the profile before the session does, because it refers to the session.

@@ -85,6 +85,7 @@ class TrainingRun {
   Exit stop_before_first_step();
   Exit stop();
   void checkpoint_after_failure();
+  void checkpoint_after_own_failure();
   std::string finish_profile();  // the JSON object; "" without --profile
   double utilization(const plugin::Counters& n) const;
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/abi/error_guard.hpp"
@@ -122,10 +124,11 @@ std::string library_name() {
   return all.substr(0, all.find('\n'));
 }
 
-Ranks::Ranks(std::uint64_t timeout_ms) : timeout_ms_(timeout_ms) {
+Ranks::Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank)
+    : timeout_ms_(timeout_ms), launched_rank_(launched_rank) {
   worker_ = std::thread([this] { work(); });
   std::unique_lock lock(mutex_);
-  finished_.wait(lock, [this] { return connected_ || !failure_.empty(); });
+  wait_or_end_process(lock, left_connect_, "MPI_Init_thread");
   if (failure_.empty()) return;
   ends_ = true;
   lock.unlock();
@@ -136,11 +139,31 @@ Ranks::Ranks(std::uint64_t timeout_ms) : timeout_ms_(timeout_ms) {
 
 Ranks::~Ranks() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ends_ = true;
+    started_.notify_one();
+    finished_.wait(lock, [this] { return left_queue_; });  // finish_messages() has a time limit
+    wait_or_end_process(lock, ended_, "MPI_Finalize");
   }
-  started_.notify_one();
   worker_.join();
+}
+
+/// Waits for the worker inside a call of MPI that other processes have to make too, and that nothing can end
+/// but the process. The launcher then ends the others. Rank 0 prints first, so that usually one message
+/// appears.
+void Ranks::wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in) {
+  if (timeout_ms_ == 0) return finished_.wait(lock, [&] { return done; });
+  if (finished_.wait_for(lock, std::chrono::milliseconds(timeout_ms_), [&] { return done; })) return;
+  constexpr std::chrono::milliseconds kTurn{1500};
+  if (launched_rank_ > 0 && finished_.wait_for(lock, kTurn, [&] { return done; })) return;
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  std::fprintf(stderr,
+               "trainhost: rank %u on %s: waited %llu s in %s for other ranks (see whether all of them run; "
+               "parallel.timeout sets the time)\n",
+               launched_rank_, host, static_cast<unsigned long long>(timeout_ms_ / 1000), in);
+  std::fflush(stderr);
+  std::_Exit(1);
 }
 
 /// On the worker thread, like everything below that calls MPI.
@@ -176,6 +199,7 @@ void Ranks::work() {
     if (!lock.owns_lock()) lock.lock();
     failure_ = e.what();
   }
+  left_connect_ = true;
   finished_.notify_all();
   for (;;) {
     started_.wait(lock, [this] { return ends_ || !queue_.empty(); });
@@ -197,11 +221,16 @@ void Ranks::work() {
       failure_ = failed;
     finished_.notify_all();
   }
+  left_queue_ = true;
+  finished_.notify_all();
   // After a failure the others do not come: MPI_Finalize() would wait for them.
   if (connected_ && failure_.empty()) {
     lock.unlock();
     MPI_Finalize();
+    lock.lock();
   }
+  ended_ = true;
+  finished_.notify_all();
 }
 
 std::uint64_t Ranks::start(const th_collective& c) {
@@ -234,8 +263,13 @@ void Ranks::wait(std::uint64_t ticket) {
   if (done_ticket_ < ticket) throw abi::StatusError(TH_E_IO, failure_);
 }
 
-/// By the worker if it lives and is not stuck inside MPI, else by this thread.
+/// By the worker if it lives and is not stuck inside MPI, else by this thread. MPI_Abort() waits for the
+/// launcher, which may hang as well.
 void Ranks::abort(std::int32_t code) {
+  std::thread([code] {
+    std::this_thread::sleep_for(std::chrono::seconds(6));
+    std::_Exit(code);
+  }).detach();
   abort_ = code;
   {
     std::lock_guard lock(mutex_);

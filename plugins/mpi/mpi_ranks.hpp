@@ -22,10 +22,11 @@ std::string library_name();
 
 class Ranks {
  public:
-  /// Connects the processes. timeout_ms: 0 = waits for other ranks without end. Throws abi::StatusError
-  /// (TH_E_UNAVAILABLE).
-  explicit Ranks(std::uint64_t timeout_ms);
-  ~Ranks();  // all ranks together, unless an operation failed
+  /// Connects the processes. timeout_ms: 0 = waits for other ranks without end. launched_rank: the number of
+  /// this process according to its launcher. Throws abi::StatusError (TH_E_UNAVAILABLE). Ends the process if
+  /// the others do not come in time: MPI_Init_thread() cannot be left.
+  Ranks(std::uint64_t timeout_ms, std::uint32_t launched_rank);
+  ~Ranks();  // all ranks together, unless an operation failed; ends the process if they do not come in time
   Ranks(const Ranks&) = delete;
 
   std::uint32_t rank() const { return rank_; }
@@ -49,8 +50,10 @@ class Ranks {
   void send(std::uint32_t to, const void* data, std::uint64_t bytes);
   void receive(std::uint32_t from, void* data, std::uint64_t bytes);
   void finish_messages();
+  void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
 
   const std::uint64_t timeout_ms_;
+  const std::uint32_t launched_rank_;
   std::uint32_t rank_ = 0, ranks_ = 1, local_rank_ = 0, local_ranks_ = 1;
 
   // Messages of the current part of an operation, with the rank at the other end.
@@ -64,6 +67,8 @@ class Ranks {
   std::uint64_t last_ticket_ = 0, done_ticket_ = 0;  // of operations that were started and that are complete
   std::string failure_;                              // of an operation; then none is executed any more
   bool connected_ = false, ends_ = false;
+  // Of the worker: connect() has returned; the queue is empty and nothing is added; it makes no more calls.
+  bool left_connect_ = false, left_queue_ = false, ended_ = false;
   std::atomic<bool> awaited_{false};     // a caller is in wait()
   std::atomic<std::int32_t> abort_{-1};  // >= 0: all processes are to end with this code
   std::thread worker_;                   // declared last: it uses the other members

@@ -75,7 +75,7 @@ th_status create(const th_host*, std::uint64_t timeout_ms, th_communicator_inst*
     Dl_info libmpi{};
     if (dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &libmpi) && libmpi.dli_fname)
       dlopen(libmpi.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    auto ranks = std::make_unique<Ranks>(timeout_ms);
+    auto ranks = std::make_unique<Ranks>(timeout_ms, launch.rank);
     if (ranks->ranks() != launch.ranks)
       throw abi::StatusError(TH_E_UNAVAILABLE,
                              std::string(launch.launcher) + " has started " + std::to_string(launch.ranks) +

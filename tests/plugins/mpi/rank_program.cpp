@@ -1,10 +1,14 @@
 // One rank of plugins/mpi/collectives_test: started by mpirun, runs random collectives through the plugin and
 // compares every element with a plain loop over what all ranks had. The ranks draw the same numbers, so each
 // knows the others'.
-//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS
+//   rank_program FOLDER_OF_THE_PLUGIN SEED OPERATIONS [init|finalize]
+// The last argument: rank 1 stops before that call of MPI, for which the others then wait.
+#include <signal.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -92,10 +96,17 @@ struct Check {
 };
 
 int run(int argc, char** argv) {
-  if (argc != 4) return std::fprintf(stderr, "three arguments\n"), 2;
+  if (argc != 4 && argc != 5) return std::fprintf(stderr, "three or four arguments\n"), 2;
+  const std::string stops = argc == 5 ? argv[4] : "";
+  const char* own = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (!own) own = std::getenv("PMI_RANK");
+  const auto stop_before = [&](const char* call) {
+    if (stops == call && own && std::atoi(own) == 1) ::raise(SIGSTOP);
+  };
   plugin::Registry registry({argv[1]}, {});
   registry.scan();
-  const auto ranks = registry.communicator("mpi").connect(20000);
+  stop_before("init");
+  const auto ranks = registry.communicator("mpi").connect(stops.empty() ? 20000 : 1000);
   const std::uint32_t n = ranks->ranks(), rank = ranks->rank();
   std::mt19937_64 random(static_cast<std::uint64_t>(std::atoll(argv[2])));
   std::vector<Check> started;
@@ -147,7 +158,8 @@ int run(int argc, char** argv) {
     if (random() % 3 == 0 && !finish()) return 1;
   }
   if (!finish()) return 1;
-  if (rank == 0) std::printf("%u ranks, %d operations: ok\n", n, operations);
+  if (rank == 0) std::printf("%u ranks, %d operations: ok\n", n, operations), std::fflush(stdout);
+  stop_before("finalize");
   return 0;
 }
 

@@ -212,14 +212,30 @@ BOOST_AUTO_TEST_CASE(a_killed_process_ends_the_others_and_the_checkpoint_is_inta
   intact_and_gone(tmp / "run");
 }
 
+// Every rank keeps the whole state; still none saves it after the failure, which may have come in the middle
+// of a step.
 BOOST_AUTO_TEST_CASE(a_process_that_hangs_is_named_after_the_timeout) {
   const TemporaryDirectory tmp;
-  const auto [r, seconds] = disturb(tmp / "run", SIGSTOP, {"parallel.timeout=2"});
+  const auto [r, seconds] = disturb(tmp / "run", SIGSTOP, {"parallel.timeout=2", "parallel.zero=0"});
+  for (const auto& e : fs::directory_iterator(tmp / "run/checkpoints"))
+    if (const std::string name = e.path().filename(); name.starts_with("step-"))
+      BOOST_TEST((name.find('.') != name.npos || std::stoi(name.substr(5)) % 20 == 0), name);
   BOOST_TEST(r.code != 0);
   BOOST_TEST(seconds < 12);
   BOOST_TEST(has(r.err, "waited 2 s in"), r.err);
   BOOST_TEST(has(r.err, "for rank 1"), r.err);
   intact_and_gone(tmp / "run");
+}
+
+// Weight decay multiplies the weights by -99 in each step, until they overflow.
+BOOST_AUTO_TEST_CASE(a_failure_of_all_processes_is_one_message) {
+  const TemporaryDirectory tmp;
+  const Outcome r = run_program(
+      train(tmp / "run", 200, {"optimizer.lr=100", "optimizer.weight_decay=1", "parallel.zero=1"}),
+      under_mpirun(3));
+  BOOST_TEST(r.code == 1, r.err);
+  BOOST_TEST(r.err.find("trainhost: ") == r.err.rfind("trainhost: "), r.err);
+  BOOST_TEST(has(r.err, "trainhost: step "), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_signal_stops_all_processes_after_the_same_step) {
