@@ -48,6 +48,7 @@ class Outcome:
 class Program:
     def __init__(self, build, work, nice):
         self.build, self.work, self.nice = os.path.abspath(build), work, nice
+        self.launcher = []  # words before the program: mpirun and its options
         self.path = os.path.join(self.build, "bin", "trainhost")
         self.library = os.path.join(self.build, "lib", "fault_injection.so")
         if not os.path.exists(self.library):
@@ -75,8 +76,8 @@ class Program:
 
         begin = time.monotonic()
         streams = streams or {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        p = subprocess.Popen([self.path, *arguments], stdin=subprocess.DEVNULL, env=env, cwd=directory or self.work,
-                             preexec_fn=prepare if limits or self.nice else None, **streams)
+        p = subprocess.Popen([*self.launcher, self.path, *arguments], stdin=subprocess.DEVNULL, env=env,
+                             cwd=directory or self.work, preexec_fn=prepare if limits or self.nice else None, **streams)
         try:
             out, err = p.communicate(timeout=timeout)
             code = p.returncode
