@@ -40,6 +40,13 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? escaped(name) : "an unknown host";
 }
 
+/// The process according to the variables of torchrun, which no communicator of the CPU trainer uses; nullopt
+/// if it was started alone or by another launcher.
+std::optional<LaunchedProcess> process_of_torchrun() {
+  if (!std::getenv("RANK") || !std::getenv("MASTER_ADDR") || number_in("WORLD_SIZE") < 2) return std::nullopt;
+  return LaunchedProcess{number_in("RANK"), number_in("WORLD_SIZE"), 1, "torchrun"};
+}
+
 /// Where other processes fail too, the launcher ends this one before its turn.
 constexpr std::chrono::milliseconds kTurn{1500};
 
@@ -68,6 +75,12 @@ std::uint32_t threads_of_process() {
 
 std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {
   const std::optional<LaunchedProcess> launched = launched_process();
+  const std::optional<LaunchedProcess> torchrun = process_of_torchrun();
+  if (!launched && torchrun)
+    throw usage_error(fmt::format("torchrun has started {} processes (RANK, WORLD_SIZE, MASTER_ADDR), which "
+                                  "cannot be connected",
+                                  torchrun->ranks),
+                      fmt::format("mpirun -n {} trainhost ..., or srun", torchrun->ranks));
   const std::uint32_t wanted = c.run.parallel.data;
   const Where where = planning::position_of_key(c, "parallel.data");
   const std::uint32_t processes = launched ? launched->ranks : 1;
@@ -96,7 +109,11 @@ std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c,
 
 Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std::function<Exit()>& f) {
   const std::optional<LaunchedProcess> launched = launched_process();
-  if (!launched) return f();
+  if (!launched) {
+    const std::optional<LaunchedProcess> torchrun = process_of_torchrun();
+    // The first process says that they cannot be connected.
+    return torchrun && torchrun->rank > 0 ? Exit::kUsage : f();
+  }
   // Until the processes are connected, a mistake is one of all of them: the first one says it.
   const auto here = [&] {
     return launched->rank == 0 && !ranks() ? "" : fmt::format("rank {} on {}: ", launched->rank, host_name());

@@ -165,6 +165,18 @@ BOOST_DATA_TEST_CASE(a_mistake_is_one_message_and_exit_code_2, boost::unit_test:
   BOOST_TEST(!fs::exists(tmp / "run"));
 }
 
+BOOST_AUTO_TEST_CASE(processes_of_torchrun_are_told_to_use_mpirun) {
+  const TemporaryDirectory tmp;
+  for (const char* rank : {"0", "1"}) {
+    RunOptions o;
+    o.launcher = {"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=localhost"};
+    const Outcome r = run_program(train(tmp / "run", 2), o);
+    BOOST_TEST(r.code == 2, r.err);
+    BOOST_TEST(has(r.err, "torchrun has started 2 processes") == (*rank == '0'), r.err);
+    BOOST_TEST(has(r.err, "mpirun -n 2 trainhost") == (*rank == '0'), r.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(another_command_is_one_of_the_first_process) {
   const Outcome r = run_program({"models"}, under_mpirun(3));
   BOOST_TEST(r.code == 0);
