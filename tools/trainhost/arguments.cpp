@@ -32,7 +32,7 @@ void insert_default_command(std::vector<std::string>& arguments, const std::vect
   bool may_be_a_value = false;  // of the option before it: `--plugin-path plug`
   for (const std::string& argument : arguments) {
     if (std::find(commands.begin(), commands.end(), argument) != commands.end()) return;
-    if (argument == "--help" || argument == "-h" || argument == "--version") return;
+    if (argument == "--help" || argument == "-h" || argument == "--version" || argument == "-V") return;
     // A word after "--option" without "=" may be its value, so it is not judged; "-v" has no value.
     const bool value =
         std::exchange(may_be_a_value, argument.starts_with("--") && argument.find('=') == std::string::npos);
@@ -55,13 +55,6 @@ const CLI::App& innermost_command(const CLI::App& app) {
   const std::vector<const CLI::App*> parsed =
       app.get_subcommands([](const CLI::App* s) { return s->parsed(); });
   return parsed.empty() ? app : innermost_command(*parsed.front());
-}
-
-/// "plugins new"; "trainhost" for the root.
-std::string full_name(const CLI::App& app) {
-  return app.get_parent() && app.get_parent()->get_parent()
-             ? full_name(*app.get_parent()) + " " + app.get_name()
-             : app.get_name();
 }
 
 /// The first argument that `command` does not know, with the nearest name that it knows.
@@ -92,10 +85,20 @@ Error not_parsed(const CLI::ParseError& e, const std::string& command) {
 
 }  // namespace
 
-Arguments parse_arguments(std::vector<std::string> arguments) {
-  Parser p;
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() && app.get_parent()->get_parent()
+             ? full_name(*app.get_parent()) + " " + app.get_name()
+             : app.get_name();
+}
+
+/// A command without a group is for the program itself.
+std::vector<const CLI::App*> listed_commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* a) { return !a->get_group().empty(); });
+}
+
+void declare_commands(Parser& p) {
   p.root.set_help_flag("-h,--help", "Print this help and exit.");  // commands inherit it
-  p.root.set_version_flag("--version", std::string("trainhost ") + TRAINHOST_VERSION,
+  p.root.set_version_flag("-V,--version", std::string("trainhost ") + TRAINHOST_VERSION,
                           "Print the version and exit.");
   p.root.require_subcommand(0, 1);
   p.root.footer(
@@ -104,7 +107,14 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
       "  trainhost plan --model=llama-3-8b          report whether it fits this machine\n"
       "`trainhost COMMAND --help` lists the options of a command.");
   add_commands(p);
+}
 
+Arguments parse_arguments(std::vector<std::string> arguments) {
+  // For the scripts of `completion`, whose words are those of another command line.
+  if (!arguments.empty() && arguments.front() == "complete")
+    return CompleteArguments{{arguments.begin() + 1, arguments.end()}};
+  Parser p;
+  declare_commands(p);
   const std::vector<std::string> commands = command_names(p.root);
   insert_default_command(arguments, commands);
   const auto named = std::find_first_of(arguments.begin(), arguments.end(), commands.begin(), commands.end());

@@ -180,6 +180,18 @@ struct InitArguments {
   bool force = false;
 };
 
+struct VersionArguments {};
+struct HelpArguments {
+  std::vector<std::string> command;  // {"plugins", "new"}; empty = the program
+};
+struct CompletionArguments {
+  std::string shell;
+};
+/// The hidden command that the scripts of `completion` call.
+struct CompleteArguments {
+  std::vector<std::string> words;  // after the name of the program; the last one is completed
+};
+
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
@@ -187,7 +199,7 @@ using Arguments =
                  MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
                  DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
                  PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
-                 InitArguments>;
+                 InitArguments, VersionArguments, HelpArguments, CompletionArguments, CompleteArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -216,5 +228,9 @@ Exit run(const PluginsCheckWorkerArguments& a);
 Exit run(const ModelsArguments& a);
 Exit run(const DevicesArguments& a);
 Exit run(const InitArguments& a);
+Exit run(const VersionArguments& a);
+Exit run(const HelpArguments& a);
+Exit run(const CompletionArguments& a);
+Exit run(const CompleteArguments& a);
 
 }  // namespace trainhost::cli

@@ -566,6 +566,20 @@ void add_lists(Parser& p) {
   init->add_flag("--force", i->force, "Overwrite FILE.");
 }
 
+void add_help(Parser& p) {
+  auto [completion, c] = p.add<CompletionArguments>(
+      p.root, "completion", "Print the script that completes commands, options and their values in a shell.",
+      "Examples:\n  source <(trainhost completion bash)\n"
+      "  trainhost completion zsh > ~/.zfunc/_trainhost\n"
+      "  trainhost completion fish > ~/.config/fish/completions/trainhost.fish\n"
+      "Installed packages contain these scripts.");
+  add_text(*completion, "SHELL", c->shell, "bash|zsh|fish", "Print the script of this shell.")->required();
+  auto [help, h] = p.add<HelpArguments>(p.root, "help", "Print the help of a command.",
+                                        "Example:\n  trainhost help plugins new");
+  help->add_option("COMMAND", h->command, "Describe this command [the program].")->option_text("...");
+  p.add<VersionArguments>(p.root, "version", "Print the version.", "Example:\n  trainhost version");
+}
+
 }  // namespace
 
 void add_commands(Parser& p) {
@@ -582,6 +596,7 @@ void add_commands(Parser& p) {
   add_data(p);
   add_plugins(p);
   add_lists(p);
+  add_help(p);
 }
 
 }  // namespace trainhost::cli

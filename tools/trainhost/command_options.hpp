@@ -1,5 +1,6 @@
-// The parser CLI11 with the commands of trainhost. Only arguments.cpp and command_options.cpp include this:
-// CLI11 takes 20 s to compile, so both are one unit of the unity build.
+// The parser CLI11 with the commands of trainhost. Only arguments.cpp, command_options.cpp,
+// command_help.cpp and complete.cpp include this: CLI11 takes 20 s to compile, so they are one unit of the
+// unity build.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -35,5 +36,14 @@ struct Parser {
 
 /// Declares every command with its options.
 void add_commands(Parser& p);
+
+/// Declares the options of the program itself and every command.
+void declare_commands(Parser& p);
+
+/// "plugins new"; "trainhost" for the root.
+std::string full_name(const CLI::App& app);
+
+/// The commands of `app` that --help lists.
+std::vector<const CLI::App*> listed_commands(const CLI::App& app);
 
 }  // namespace trainhost::cli
