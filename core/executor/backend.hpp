@@ -29,7 +29,9 @@ struct StepState {
   std::uint64_t micro = 0;       // micro-batch of the update, from 0
 
   /// True if the operation must overwrite its gradient instead of adding to it.
-  bool overwrite(const step::Op& op) const { return (op.flags & step::kFirstWrite) && first_micro; }
+  bool overwrite(const step::Op& op) const {
+    return (op.flags & step::kFreshGrad) || ((op.flags & step::kFirstWrite) && first_micro);
+  }
 };
 
 class Backend {

@@ -1,6 +1,8 @@
 // The magnitudes with which DoRA starts: the norms of the rows of W + scale * B A, so that an adapter whose B
 // is 0 has no effect. W is that of which the run computes, in NF4 with its dequantised values.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/executor/run_tensors.hpp"
 #include "core/model/adapters.hpp"
@@ -16,7 +18,16 @@ void Tensors::init_magnitudes(std::size_t tensor) {
     return i;
   };
   const std::size_t matrix = index_of(AdapterPart::kNone);
-  const AdapterProduct change{weight(index_of(AdapterPart::kA)), weight(index_of(AdapterPart::kB)),
+  // Copies: under ZeRO 3 this rank has a part of them.
+  const auto values_of = [&](std::size_t i) {
+    std::vector<float> values(infos[i].elements());
+    read_weight(i, [&](std::uint64_t first, std::span<const float> part) {
+      std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(first));
+    });
+    return values;
+  };
+  const std::vector<float> a = values_of(index_of(AdapterPart::kA)), b = values_of(index_of(AdapterPart::kB));
+  const AdapterProduct change{a.data(), b.data(),
                               program_.run.lora_rank, infos[matrix].dim[1], adapter_scale(program_.run)};
   std::vector<double> squares(info.dim[0]);
   const auto add = [&](std::uint64_t first, std::span<const float> values) {
@@ -25,12 +36,10 @@ void Tensors::init_magnitudes(std::size_t tensor) {
       squares[row] += w * w;
     });
   };
-  if (quantised_.contains(matrix))
-    quantised_.read(matrix, add);
-  else
-    add(0, {weight(matrix), infos[matrix].elements()});
-  float* to = weight(tensor);
-  for (std::size_t r = 0; r < squares.size(); ++r) to[r] = static_cast<float>(std::sqrt(squares[r]));
+  read_weight(matrix, add);
+  const Present here = weight(tensor);
+  for (std::uint64_t r = 0; r < here.count; ++r)
+    here.to[r] = static_cast<float>(std::sqrt(squares[here.first + r]));
 }
 
 }  // namespace trainhost::executor

@@ -236,6 +236,11 @@ float KernelArguments::decay(const Op& op, const StepState& s) const {
   return op.flags & step::kDecay ? static_cast<float>(1.0 - s.lr * program_.run.weight_decay) : 1.0f;
 }
 
+/// The first element of a weight or gradient that this rank updates.
+float* KernelArguments::updated(step::BufferId b) const {
+  return f32(b) + step::updated_elements(program_, b).first;
+}
+
 float KernelArguments::clip_factor(const Op& op) const {
   return static_cast<float>(storage_.f64(op[optimizer::scalars(op.kind)])[step::kClipFactor]);
 }
@@ -246,9 +251,9 @@ AdamW KernelArguments::adamw(const Op& op, const StepState& s) const {
   const RunSpec& r = program_.run;
   const double t = static_cast<double>(s.step_index) + 1.0;
   AdamW a{};
-  const Shard part = step::updated_elements(program_, op[adamw::kGrad]);
-  a.count = part.count;
-  a.grad = f32(op[adamw::kGrad]) + part.first, a.w = f32(op[adamw::kWeight]) + part.first;
+  const std::uint64_t count = step::updated_elements(program_, op[adamw::kGrad]).count;
+  a.count = count;
+  a.grad = updated(op[adamw::kGrad]), a.w = updated(op[adamw::kWeight]);
   a.m = f32(op[adamw::kM]), a.v = f32(op[adamw::kV]);
   a.grad_scale = clip_factor(op);
   a.beta1 = static_cast<float>(r.beta1), a.one_minus_beta1 = static_cast<float>(1.0 - r.beta1);
@@ -261,17 +266,17 @@ AdamW KernelArguments::adamw(const Op& op, const StepState& s) const {
 }
 
 Sgd KernelArguments::sgd(const Op& op, const StepState& s) const {
-  const Shard part = step::updated_elements(program_, op[sgd::kGrad]);
-  return {part.count,   f32(op[sgd::kGrad]) + part.first, f32(op[sgd::kWeight]) + part.first, clip_factor(op),
+  const std::uint64_t count = step::updated_elements(program_, op[sgd::kGrad]).count;
+  return {count,   updated(op[sgd::kGrad]), updated(op[sgd::kWeight]), clip_factor(op),
           decay(op, s), static_cast<float>(s.lr)};
 }
 
 /// The decay acts on the weight, as for AdamW; momentum = betas[0].
 SgdMomentum KernelArguments::sgd_momentum(const Op& op, const StepState& s) const {
-  const Shard part = step::updated_elements(program_, op[sgd_momentum::kGrad]);
-  return {part.count,
-          f32(op[sgd_momentum::kGrad]) + part.first,
-          f32(op[sgd_momentum::kWeight]) + part.first,
+  const std::uint64_t count = step::updated_elements(program_, op[sgd_momentum::kGrad]).count;
+  return {count,
+          updated(op[sgd_momentum::kGrad]),
+          updated(op[sgd_momentum::kWeight]),
           f32(op[sgd_momentum::kM]),
           clip_factor(op),
           static_cast<float>(program_.run.beta1),
@@ -281,10 +286,10 @@ SgdMomentum KernelArguments::sgd_momentum(const Op& op, const StepState& s) cons
 
 Lion KernelArguments::lion(const Op& op, const StepState& s) const {
   const RunSpec& r = program_.run;
-  const Shard part = step::updated_elements(program_, op[lion::kGrad]);
-  return {part.count,
-          f32(op[lion::kGrad]) + part.first,
-          f32(op[lion::kWeight]) + part.first,
+  const std::uint64_t count = step::updated_elements(program_, op[lion::kGrad]).count;
+  return {count,
+          updated(op[lion::kGrad]),
+          updated(op[lion::kWeight]),
           f32(op[lion::kM]),
           clip_factor(op),
           static_cast<float>(r.beta1),

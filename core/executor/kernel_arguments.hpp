@@ -53,6 +53,7 @@ class KernelArguments {
   Heads heads() const { return {program_.model.heads, program_.model.kv_heads, program_.model.head_dim}; }
   float eps() const { return static_cast<float>(program_.model.norm_eps); }
   float decay(const step::Op& op, const StepState& s) const;
+  float* updated(step::BufferId b) const;
   float clip_factor(const step::Op& op) const;
 
   const step::Program& program_;

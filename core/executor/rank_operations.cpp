@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <cstring>
 #include <string>
 
 #include "core/abi/error_guard.hpp"
@@ -67,6 +68,21 @@ Collective RankOperations::collective(const step::Op& op) const {
   return c;
 }
 
+/// Copies the shard of this rank to its elements of the whole weight.
+void RankOperations::place_shard(const step::Op& op) {
+  using namespace step::operand;
+  const step::BufferId shard = op[all_gather::kShard], whole = op[all_gather::kBuffer];
+  const step::Buffer& s = program_[shard];
+  const std::uint64_t first = step::shard_of(program_, whole).first * size_of(s.dtype);
+  if (s.bytes() > 0) std::memcpy(static_cast<std::byte*>(storage_.at(whole)) + first, storage_.at(shard), s.bytes());
+}
+
+bool RankOperations::exchanges_weights(const step::Op& op) const {
+  return op.kind == OpKind::kAllGather ||
+         (op.kind == OpKind::kWait &&
+          std::string_view(program_[op[step::operand::wait::kBuffer]].role).starts_with("w."));
+}
+
 void RankOperations::run(const step::Op& op) {
   assert(ranks_ && contains(op.kind));
   const auto start = Clock::now();
@@ -74,6 +90,7 @@ void RankOperations::run(const step::Op& op) {
     ranks_->wait(tickets_[op[step::operand::wait::kBuffer]]);
   } else {
     const Collective c = collective(op);
+    if (op.kind == OpKind::kAllGather && op.ins > step::operand::all_gather::kShard.slot) place_shard(op);
     traffic_.bytes += bytes_sent(c, ranks_->rank(), ranks_->ranks());
     const std::uint64_t ticket = ranks_->start(c);
     tickets_[op[step::operand::all_reduce::kBuffer]] = ticket;
@@ -85,10 +102,10 @@ void RankOperations::run(const step::Op& op) {
 }
 
 /// Through the scratch of the collectives, a part that fits at a time.
-void RankOperations::gather(step::BufferId grad, std::uint64_t first, std::uint64_t count, const float* own,
+void RankOperations::gather(step::BufferId like, std::uint64_t first, std::uint64_t count, const float* own,
                             const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   assert(ranks_);
-  const std::uint64_t elements = program_[grad].rows * program_[grad].cols;
+  const std::uint64_t elements = step::whole_elements(program_, like);
   const step::BufferId scratch = program_.find(step::role::kCollectiveScratch);
   float* const part = storage_.f32(scratch);
   const std::uint64_t most = program_[scratch].bytes() / sizeof(float);

@@ -32,16 +32,19 @@ class RankOperations {
   bool present() const { return ranks_ != nullptr; }
   /// Runs one operation. Throws Error if another rank failed.
   void run(const step::Op& op);
+  /// True for the operations that exchange weights, which every pass over a ZeRO 3 program needs.
+  bool exchanges_weights(const step::Op& op) const;
   const RankTraffic& traffic() const { return traffic_; }
 
-  /// Under ZeRO: passes elements [first, first + count) of a state buffer of parameter `grad` to `to`, in
-  /// order, on every rank, with each part from the rank that has it. All ranks call it. `own`: the state on
-  /// this rank, from the first element of its shard.
-  void gather(step::BufferId grad, std::uint64_t first, std::uint64_t count, const float* own,
+  /// Under ZeRO: passes elements [first, first + count) of a parameter to `to`, in order, on every rank, with
+  /// each part from the rank that has it. All ranks call it. `like`: the weight or gradient of the parameter.
+  /// `own`: its values or state on this rank, from the first element of the rank's shard.
+  void gather(step::BufferId like, std::uint64_t first, std::uint64_t count, const float* own,
               const std::function<void(std::uint64_t first, std::span<const float>)>& to);
 
  private:
   Collective collective(const step::Op& op) const;
+  void place_shard(const step::Op& op);
 
   const step::Program& program_;
   Storage& storage_;

@@ -25,6 +25,34 @@ Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations&
     for (const step::Slice& s : p.slices) positions_[s.tensor] = {&p, s.first_element};
 }
 
+/// Of a piece that begins at element `first` of a tensor, copies what this rank has.
+void Tensors::copy_present(std::span<const float> piece, std::uint64_t first, const Present& here) {
+  const std::uint64_t begin = std::max(first, here.first),
+                      end = std::min(first + piece.size(), here.first + here.count);
+  if (begin < end) std::ranges::copy(piece.subspan(begin - first, end - begin), here.to + (begin - here.first));
+}
+
+Tensors::Present Tensors::weight(std::size_t tensor) {
+  const auto& [param, first] = positions_[tensor];
+  const Shard here = step::present_elements(program_, param->weight);
+  const std::uint64_t begin = std::max(first, here.first),
+                      end = std::min(first + program_.tensor_infos[tensor].elements(), here.first + here.count);
+  if (begin >= end) return {};
+  return {begin - first, end - begin, storage_.f32(param->weight) + (begin - here.first)};
+}
+
+void Tensors::read_weight(std::size_t tensor,
+                          const std::function<void(std::uint64_t, std::span<const float>)>& to) {
+  const auto& [param, offset] = positions_[tensor];
+  if (quantised_.contains(tensor)) return quantised_.read(tensor, to);
+  if (!program_[param->weight].whole) {
+    const Present all = weight(tensor);
+    return to(0, {all.to, all.count});
+  }
+  ranks_.gather(param->weight, offset, program_.tensor_infos[tensor].elements(), storage_.f32(param->weight),
+                [&, first = offset](std::uint64_t at, std::span<const float> part) { to(at - first, part); });
+}
+
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (is_state_scope(scope)) return load_state(scope, t);
   const std::size_t i = find_tensor(program_, t, trainer_);
@@ -32,7 +60,7 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (quantised_.contains(i))
     quantised_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
   else
-    std::memcpy(weight(i) + t.first, t.data, t.count * sizeof(float));
+    copy_present({static_cast<const float*>(t.data), t.count}, t.first, weight(i));
   loaded_[i] += t.count;
   // Without a sum that could overflow.
   // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
@@ -41,13 +69,10 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
 void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
   const step::StateLocation& at = states_.find(scope, t);
   const std::span<const float> values(static_cast<const float*>(t.data), t.count);
-  if (at.form == step::StateLocation::Form::kF32) {
-    // Of the piece, what this rank has.
-    const std::uint64_t begin = std::max(t.first, at.part.first),
-                        end = std::min(t.first + t.count, at.part.first + at.part.count);
-    if (begin < end)
-      std::ranges::copy(values.subspan(begin - t.first, end - begin), floats(at) + (begin - at.part.first));
-  } else
+  if (at.form == step::StateLocation::Form::kF32)
+    copy_present(values, t.first,
+                 {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr});
+  else
     encode_numbers(scope, at.info, values, codes(at) + t.first);
 }
 
@@ -69,14 +94,17 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
       quantised_.init(i, seed, backend);
       continue;
     }
-    float* to = weight(i);
-    backend.for_each(static_cast<std::uint32_t>((n + kPiece - 1) / kPiece), [&](std::uint32_t p) {
-      const std::uint64_t first = p * kPiece, count = std::min(kPiece, n - first);
-      init_tensor(program_.model, info, seed, first, std::span<float>(to + first, count));
+    const Present here = weight(i);
+    backend.for_each(static_cast<std::uint32_t>((here.count + kPiece - 1) / kPiece), [&](std::uint32_t p) {
+      const std::uint64_t first = p * kPiece, count = std::min(kPiece, here.count - first);
+      init_tensor(program_.model, info, seed, here.first + first, std::span<float>(here.to + first, count));
     });
   }
-  backend.for_each(static_cast<std::uint32_t>(magnitudes.size()),
-                   [&](std::uint32_t i) { init_magnitudes(magnitudes[i]); });
+  if (program_.run.parallel.zero == 3)  // the ranks exchange the weights, one tensor after the other
+    for (const std::size_t i : magnitudes) init_magnitudes(i);
+  else
+    backend.for_each(static_cast<std::uint32_t>(magnitudes.size()),
+                     [&](std::uint32_t i) { init_magnitudes(magnitudes[i]); });
 }
 
 void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
@@ -88,8 +116,10 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
       continue;
     }
     th_tensor t = describe_tensor(program_.tensor_infos[i]);
-    t.data = weight(i);
-    send_tensor(sink, t);
+    read_weight(i, [&](std::uint64_t first, std::span<const float> part) {
+      t.first = first, t.count = part.size(), t.data = const_cast<float*>(part.data());
+      send_tensor(sink, t);
+    });
   }
 }
 

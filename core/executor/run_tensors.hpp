@@ -3,6 +3,8 @@
 // checkpoints.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,10 +26,11 @@ class Tensors {
   /// not have.
   void load(std::uint32_t scope, const th_tensor& t);
   /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
-  /// threads. Magnitudes of DoRA last, because they follow from the other weights.
+  /// threads. Magnitudes of DoRA last, because they follow from the other weights. Under ZeRO 3 with DoRA all
+  /// ranks initialise together, and have loaded the same tensors.
   void init(std::uint64_t seed, Backend& backend);
   /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
-  /// state under ZeRO comes from all ranks, which therefore save together.
+  /// state under ZeRO, and weights under ZeRO 3, come from all ranks, which therefore save together.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
@@ -36,9 +39,18 @@ class Tensors {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  float* weight(std::size_t tensor) {
-    return storage_.f32(positions_[tensor].param->weight) + positions_[tensor].first;
-  }
+  /// The elements of a tensor that this rank has: all, or under ZeRO 3 those in its shard of the parameter.
+  /// `to`: the first of them.
+  struct Present {
+    std::uint64_t first = 0, count = 0;
+    float* to = nullptr;
+  };
+  Present weight(std::size_t tensor);
+  static void copy_present(std::span<const float> piece, std::uint64_t first, const Present& here);
+  /// Passes the elements of a weight to `to`, a part at a time, in order. Under
+  /// ZeRO 3 all ranks call it, and each gets all parts.
+  void read_weight(std::size_t tensor,
+                   const std::function<void(std::uint64_t first, std::span<const float> values)>& to);
   float* floats(const step::StateLocation& at) {
     return reinterpret_cast<float*>(static_cast<std::byte*>(storage_.at(at.buffer)) + at.byte);
   }

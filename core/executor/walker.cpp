@@ -153,13 +153,21 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
   const step::Section section = program_.section(SectionKind::kMicro);
   scalars()[step::kLossSum] = 0.0;
   scalars()[step::kNorm2] = 0.0;
+  // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3. Those
+  // come from all ranks, so that none of them may end before the others.
+  const bool together = program_.run.parallel.zero == 3;
+  std::string found;
   for (std::uint64_t micro = 0; micro < program_.run.accumulate; ++micro) {
     step_ = state_of_micro(in, micro, counted);
     for (std::uint32_t i = section.begin; i < section.end; ++i) {
-      if (cancelled && cancelled()) return {};
+      if (!together && cancelled && cancelled()) return {};
       const step::Op& op = program_.ops[i];
-      // The ranks look for it alone: what they would send is not needed here.
-      if (RankOperations::contains(op.kind)) continue;
+      if (RankOperations::contains(op.kind)) {
+        if (!together || !ranks_.exchanges_weights(op)) continue;
+        storage_.enter(i), ranks_.run(op), storage_.leave(i);
+        continue;
+      }
+      if (!found.empty()) continue;
       storage_.enter(i);
       backend_.run({&op, 1}, step_);
       step::BufferId bad = step::kNoBuffer;
@@ -169,9 +177,12 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
           if (first_nonfinite(o.dtype, storage_.at(b), elements) < elements) bad = b;
         }
       storage_.leave(i);
-      if (bad != step::kNoBuffer) return describe_nonfinite(program_, op, bad, micro);
+      if (bad == step::kNoBuffer) continue;
+      found = describe_nonfinite(program_, op, bad, micro);
+      if (!together) return found;
     }
   }
+  if (!found.empty()) return found;
   return ranks_.present() ? "the first value that is not finite is on another rank" : describe_not_repeated();
 }
 
@@ -197,7 +208,10 @@ void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logi
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = p.ops[i];
     storage_.enter(i);
-    backend_.run({&op, 1}, step_);
+    if (RankOperations::contains(op.kind))
+      ranks_.run(op);
+    else
+      backend_.run({&op, 1}, step_);
     if (op.kind == OpKind::kHeadLogits) {
       const step::BufferId from = op[step::operand::head_logits::kLogits];
       std::memcpy(logits, storage_.f32(from), program_[from].bytes());

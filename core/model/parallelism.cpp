@@ -60,7 +60,7 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
       {r.parallel.data != 1 && !ranked, "parallel.data", n(r.parallel.data)},
       {r.parallel.tensor != 1, "parallel.tensor", n(r.parallel.tensor)},
       {r.parallel.pipeline != 1, "parallel.pipeline", n(r.parallel.pipeline)},
-      {r.parallel.zero > (ranked ? 1u : 0u), "parallel.zero", n(r.parallel.zero)},
+      {r.parallel.zero > (ranked ? 3u : 0u), "parallel.zero", n(r.parallel.zero)},
       {r.parallel.sequence, "parallel.sequence", "true"},
       {r.parallel.context != 1, "parallel.context", n(r.parallel.context)},
       {r.parallel.expert != 1, "parallel.expert", n(r.parallel.expert)},

@@ -1,5 +1,5 @@
 // How a run is spread over devices (Parallelism) and what each device keeps (MemoryPolicy). Both are parts of
-// RunSpec. A step program (core/step) is that of one rank: it implements data parallelism with ZeRO 0 and 1.
+// RunSpec. A step program (core/step) is that of one rank: it implements data parallelism with ZeRO 0 to 3.
 // Only planners implement the other values.
 #pragma once
 #include <cstdint>

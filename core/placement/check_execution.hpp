@@ -46,6 +46,7 @@ class ValueRun {
         contents_(2 * p.buffers.size()),
         original_of_(p.buffers.size(), kNoBuffer),
         in_flight_(p.buffers.size()),
+        parts_(p.buffers.size()),
         layers_(static_cast<std::int32_t>(p.model.layers)) {
     for (BufferId b = 0; b < p.buffers.size(); ++b)
       if (p[b].persistent && p[b].component != Component::kGradients)
@@ -311,10 +312,16 @@ class ValueRun {
   }
   /// A gradient of this micro-batch alone.
   void part(BufferId b, BufferId of) {
-    if (!(o_->flags & kFreshGrad))
-      f_.at(i_, "adds to " + p_[b].name() + ", which has no gradient of an earlier micro-batch");
-    contents(b) =
+    const Value v =
         value(Quantity::kGradPart, static_cast<std::int32_t>(params_.param_of(of, ParamPart::kGrad)));
+    if (o_->flags & kFreshGrad)
+      parts_[b] = 0;
+    else if (contents(b) == v)
+      intact(b);
+    else
+      f_.at(i_, "adds to " + p_[b].name() + ", which has no gradient of an earlier micro-batch");
+    ++parts_[b];
+    contents(b) = v;
     write(b);
   }
 
@@ -437,6 +444,8 @@ class ValueRun {
   void add_grad();
   void cache(In k, Value v);
   void collective();
+  void gather_shards(BufferId whole);
+  void reduce_part(BufferId whole);
   void wait();
   void sum_scalars();
 
@@ -447,6 +456,7 @@ class ValueRun {
   std::vector<Value> contents_;        // by ArenaMap::index(), transient buffers
   std::vector<BufferId> original_of_;  // by BufferId: the parameter buffer that it copies, or kNoBuffer
   std::vector<bool> in_flight_;        // by BufferId: a collective was started on it and not waited for
+  std::vector<std::uint32_t> parts_;   // by BufferId: contributions to one micro-batch's gradient so far
   std::int32_t layers_;
   bool first_micro_ = true, last_micro_ = false;
   std::uint32_t heads_ = 0, instance_ = 0;

@@ -357,7 +357,9 @@ void ValueRun::add_grad() {
   const std::uint32_t param = params_.param_of(in(add_grad::kGrad), ParamPart::kGrad);
   if (param == UINT32_MAX)
     return f_.at(i_, "adds to " + p_[in(add_grad::kGrad)].name() + ", which is not a gradient");
-  need(add_grad::kPart, value(Quantity::kGradPart, static_cast<std::int32_t>(param)));
+  const Quantity part = p_.run.parallel.zero >= 2 ? Quantity::kGradSum : Quantity::kGradPart;
+  need(add_grad::kPart, value(part, static_cast<std::int32_t>(param)));
+  if (!(o_->flags & kFirstWrite && first_micro_)) intact(in(add_grad::kGrad));
   params_.contribute(i_, in(add_grad::kGrad), o_->flags & kFirstWrite, first_micro_);
   write(in(add_grad::kGrad));
 }
@@ -525,14 +527,40 @@ void ValueRun::apply() {
 /// A sum of gradients over the ranks, or the weights that the others have updated.
 void ValueRun::collective() {
   const BufferId b = in(all_reduce::kBuffer);
-  intact(b), persistent(all_reduce::kScratch);
+  persistent(all_reduce::kScratch);
+  if (o_->kind != OpKind::kAllGather || p_.run.parallel.zero != 3) intact(b);  // else it is written here
   if (p_.run.parallel.data == 1) f_.at(i_, "is a collective in a run of one rank");
-  if (o_->kind == OpKind::kAllGather)
+  if (o_->kind == OpKind::kAllGather && o_->ins > all_gather::kShard.slot)
+    gather_shards(b);
+  else if (o_->kind == OpKind::kAllGather)
     params_.gather(i_, b);
+  else if (o_->kind == OpKind::kReduceScatter && p_.run.parallel.zero >= 2)
+    reduce_part(b);
   else
     params_.reduce(i_, b);
   write(b);
   in_flight_[b] = true;
+}
+
+/// A weight of which this rank has a shard, for one pass over its layer.
+void ValueRun::gather_shards(BufferId whole) {
+  const BufferId shard = in(all_gather::kShard);
+  const std::uint32_t param = params_.param_of(shard, ParamPart::kWeight);
+  intact(shard);
+  if (param == UINT32_MAX) return f_.at(i_, "gathers " + p_[shard].name() + ", which is not a weight");
+  if (p_[whole].persistent) return f_.at(i_, "gathers into " + p_[whole].name() + ", which is persistent");
+  contents(whole) = value(Quantity::kWeightCopy, static_cast<std::int32_t>(param));
+}
+
+/// A gradient of one micro-batch, complete on this rank.
+void ValueRun::reduce_part(BufferId whole) {
+  const std::uint32_t param = params_.param_of(original(whole), ParamPart::kGrad);
+  if (param == UINT32_MAX || p_[whole].persistent)
+    return f_.at(i_, "reduces " + p_[whole].name() + ", which is not the gradient of a micro-batch");
+  need_buffer(whole, value(Quantity::kGradPart, static_cast<std::int32_t>(param)));
+  if (parts_[whole] != params_.writes_wanted(param))
+    f_.at(i_, "reduces " + p_[whole].name() + " before it is complete");
+  contents(whole) = value(Quantity::kGradSum, static_cast<std::int32_t>(param));
 }
 
 void ValueRun::wait() {

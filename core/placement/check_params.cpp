@@ -49,8 +49,11 @@ void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, 
   ++s.contributions;
 }
 
-/// A tied matrix gets two contributions, from the embedding and from the head; every other parameter one.
+/// With ZeRO 2 and 3 the sum of a micro-batch's gradient over the ranks. A tied matrix gets two contributions, from the embedding and from the head; every other parameter one.
 std::uint32_t ParamRecord::contributions_wanted(std::size_t i) const {
+  return zero() >= 2 ? 1 : writes_wanted(i);
+}
+std::uint32_t ParamRecord::writes_wanted(std::size_t i) const {
   return p_.model.tied && role(p_.params[i].grad) == TensorRole::kEmbed ? 2 : 1;
 }
 
@@ -77,7 +80,7 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
     return f_.at(op, "squares " + p_[grad].name() + ", which is not a gradient");
   State& s = states_[entry(grad).param];
   if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
-  if (has_ranks() && s.reduced != 1) f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
+  if (has_ranks() && zero() < 2 && s.reduced != 1) f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
   if (sums_) f_.at(op, "adds to the norm after the ranks have added up theirs");
   if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
   ++s.squares;
@@ -141,7 +144,8 @@ void ParamRecord::update(std::uint32_t op) {
 
 std::uint64_t ParamRecord::shard_count(std::size_t i) const {
   const Parallelism& r = p_.run.parallel;
-  const std::uint64_t n = p_[p_.params[i].weight].rows * p_[p_.params[i].weight].cols;
+  std::uint64_t n = 0;
+  for (const Slice& s : p_.params[i].slices) n += p_.tensor_infos[s.tensor].elements();
   if (r.data == 1) return n;
   const std::uint64_t each = ((n + r.data - 1) / r.data + 15) / 16 * 16, before = each * (r.data_rank - 1);
   return before >= n ? 0 : std::min(each, n - before);
@@ -190,9 +194,9 @@ void ParamRecord::end_of_update() {
     const std::uint32_t squares = shard_count(i) > 0, updates = p_.run.parallel.zero == 0 || squares;
     if (s.squares != squares)
       f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
-    if (s.reduced != (has_ranks() ? 1u : 0u))
+    if (s.reduced != (has_ranks() && zero() < 2 ? 1u : 0u))
       f_.add(gradient(i) + " is added up over the ranks " + std::to_string(s.reduced) + " times");
-    if (s.gathered != (p_.run.parallel.zero > 0 ? 1u : 0u))
+    if (s.gathered != (zero() == 1 || zero() == 2 ? 1u : 0u))
       f_.add(p_[p_.params[i].weight].name() + " is gathered " + std::to_string(s.gathered) + " times");
     if (s.updates != updates)
       f_.add(p_[p_.params[i].weight].name() + " is updated " + std::to_string(s.updates) +

@@ -36,6 +36,8 @@ class ParamRecord {
   /// A sum of gradients over the ranks starts; weights are gathered; scalars are summed.
   void reduce(std::uint32_t op, BufferId grad);
   void gather(std::uint32_t op, BufferId weight);
+  /// Contributions to the gradient of a parameter in a micro-batch, on one rank.
+  std::uint32_t writes_wanted(std::size_t param) const;
   void sum_scalars(std::uint32_t op, bool in_update);
   void end_of_update();
 
@@ -55,6 +57,7 @@ class ParamRecord {
     return p_.tensor_infos[p_.params[entry(b).param].slices.front().tensor];
   }
   OpKind kind_of(Optimizer wanted, const Param& q) const;
+  std::uint32_t zero() const { return p_.run.parallel.zero; }
   bool has_ranks() const { return p_.run.parallel.data > 1; }
   /// Elements of the parameter in the shard of this rank: equal ranges in multiples of 16.
   std::uint64_t shard_count(std::size_t param) const;

@@ -350,7 +350,15 @@ void Shapes::update() {
     else if (b != kNoBuffer)
       f32(k, p_[b].rows, 1);
   };
+  // With ZeRO 2 the gradient is a shard of what the weight has.
+  const auto weight = [&](In k) {
+    const Buffer& w = p_[o_[k]];
+    if (p_.run.parallel.zero != 2) return in(k, g.rows, g.cols);
+    in(k, w.rows, w.cols);
+    if (w.rows * w.cols != g.whole) f_.at(i_, w.name() + " is not the whole of " + g.name());
+  };
   const auto same = [&](BufferId to) {
+    if (p_[to].whole && p_[to].whole == g.rows * g.cols && p_[to].dtype == g.dtype) return;
     if (p_[to].rows != g.rows || p_[to].cols != g.cols || p_[to].dtype != g.dtype)
       f_.at(i_, p_[to].name() + " has another shape or type than " + g.name());
   };
@@ -369,7 +377,7 @@ void Shapes::update() {
         f_.at(i_, "has no scratch, or scratch that it does not use");
       break;
     case OpKind::kAdamW:
-      in(adamw::kWeight, g.rows, g.cols), state(adamw::kM), state(adamw::kV), scalars(adamw::kScalars),
+      weight(adamw::kWeight), state(adamw::kM), state(adamw::kV), scalars(adamw::kScalars),
           state(adamw::kMaster);
       break;
     case OpKind::kAdamW8bit:
@@ -390,17 +398,21 @@ void Shapes::update() {
           f32(muon::kMaster, g.rows, g.cols), f32(muon::kWork, muon_work(), 1);
       break;
     case OpKind::kSgd:
-      in(sgd::kWeight, g.rows, g.cols), scalars(sgd::kScalars), state(sgd::kMaster);
+      weight(sgd::kWeight), scalars(sgd::kScalars), state(sgd::kMaster);
       break;
     case OpKind::kSgdMomentum:
     case OpKind::kLion:
-      in(sgd_momentum::kWeight, g.rows, g.cols), state(sgd_momentum::kM), scalars(sgd_momentum::kScalars),
+      weight(sgd_momentum::kWeight), state(sgd_momentum::kM), scalars(sgd_momentum::kScalars),
           state(sgd_momentum::kMaster);
       break;
     case OpKind::kAllReduce:
     case OpKind::kReduceScatter:
     case OpKind::kAllGather:
       typed(all_reduce::kScratch, p_[o_[all_reduce::kScratch]].rows, 1, DType::kU8);
+      if (o_.kind == OpKind::kAllGather && o_.ins > all_gather::kShard.slot)
+        if (const Buffer& shard = p_[o_[all_gather::kShard]];
+            shard.whole != g.rows * g.cols || shard.dtype != g.dtype)
+          f_.at(i_, g.name() + " has another shape or type than the whole of " + shard.name());
       break;
     case OpKind::kSumScalars:
       scalars(sum_scalars::kScalars);

@@ -68,7 +68,7 @@ const Signature& signature(OpKind k) {
       {4, 0, {1, 3, kNew, kNone}},                 // dora_bwd; the last only with dropout
       {2, 0, {0, kNone, kNone, kNone}},            // all_reduce
       {2, 0, {0, kNone, kNone, kNone}},            // reduce_scatter
-      {2, 0, {0, kNone, kNone, kNone}},            // all_gather
+      {3, 0, {0, kNone, kNone, kNone}},            // all_gather; 2 without ZeRO 3
       {1, 0, {0, kNone, kNone, kNone}},            // wait
       {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
   };
@@ -105,7 +105,8 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Signature& s = signature(o.kind);
   const bool attends = o.kind == OpKind::kAttention || o.kind == OpKind::kAttentionBwd;
   const bool drops = o.kind == OpKind::kDropout || o.kind == OpKind::kDropoutAdd;
-  const bool without_last = (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
+  const bool without_last = (o.kind == OpKind::kAllGather && p.run.parallel.zero != 3) ||
+                            (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
   const std::size_t ins = s.ins - std::size_t{without_last};
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;
@@ -193,9 +194,9 @@ std::uint64_t updated_count(const Program& p, std::uint64_t elements) {
 
 /// That of the weight, or of factored or 8-bit state: one f32 per 256 elements and a byte per element for
 /// tensors of at least 4,096 elements, else an f32 per element.
-Shape shape_of_moment(const Program& p, const Param& q, bool second) {
+Shape shape_of_moment(const Program& p, const Param& q, std::uint64_t elements, bool second) {
   const Buffer& w = p[q.weight];
-  if (p.run.parallel.zero > 0) return {updated_count(p, w.rows * w.cols), 1};
+  if (p.run.parallel.zero > 0) return {updated_count(p, elements), 1};
   if (p.run.optimizer == Optimizer::kAdafactor && is_matrix(p, q))
     return second ? Shape{q.slices.size(), w.cols} : Shape{w.rows, 1};
   if (p.run.optimizer != Optimizer::kAdamW8bit) return {w.rows, w.cols};
@@ -243,11 +244,19 @@ void check_params(const Program& p, Findings& f) {
       if (q.decay != (p.tensor_infos[s.tensor].rank > 1))
         f.add(w.name() + ": weight decay is for tensors of two or more dimensions");
     }
-    if (weight_bytes(p, q, filled) != w.instance_bytes())
+    // ZeRO 2 divides gradients too, ZeRO 3 also weights, but none in NF4.
+    const std::uint32_t zero = p.run.mode == RunMode::kInference ? 0 : p.run.parallel.zero;
+    const bool divided = zero == 3 && w.dtype != DType::kU8;
+    if (weight_bytes(p, q, divided ? updated_count(p, filled) : filled) != w.instance_bytes())
       f.add(w.name() + " has another size than its tensors");
     for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master}) {
-      const bool state = b == q.m || b == q.v || (b == q.master && p.run.parallel.zero > 0);
-      const Shape shape = state ? shape_of_moment(p, q, b == q.v) : Shape{w.rows, w.cols};
+      const bool state = b == q.m || b == q.v || (b == q.master && zero > 0) || (b == q.grad && zero > 1);
+      const Shape shape = state     ? shape_of_moment(p, q, filled, b == q.v)
+                          : divided ? Shape{updated_count(p, filled), 1}
+                                    : Shape{w.rows, w.cols};
+      if (b != kNoBuffer && b < p.buffers.size() &&
+          p[b].whole != ((b == q.weight ? divided : state && zero > 0) ? filled : 0))
+        f.add(p[b].name() + " is marked as a shard of another size, or is not one");
       if (b != kNoBuffer &&
           (b >= p.buffers.size() || p[b].rows != shape.rows || p[b].cols != shape.cols || !p[b].persistent))
         f.add("gradient, moments or master copy of " + w.name() +
@@ -260,7 +269,7 @@ void check_params(const Program& p, Findings& f) {
                          is_trained(p.run, p.tensor_infos[q.slices.front().tensor].name)) ||
                         (adapter && trains_adapters(p.run));
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
-    const bool rounded = w.dtype != DType::kF32, updates = trains && updated_count(p, w.rows * w.cols) > 0;
+    const bool rounded = w.dtype != DType::kF32, updates = trains && updated_count(p, filled) > 0;
     if ((q.master != kNoBuffer) != (updates && rounded))
       f.add(w.name() + (rounded ? " has no f32 master copy" : " has a master copy that it does not need"));
     if ((q.m != kNoBuffer) != (updates && p.run.optimizer != Optimizer::kSgd) ||

@@ -27,6 +27,7 @@ std::string text(const Value& v) {
                                            "the inner product of the adapters",
                                            "the dropped input of the adapters",
                                            "one micro-batch's gradient",
+                                           "the ranks' sum of one micro-batch's gradient",
                                            "the unscaled output",
                                            "the DoRA factors"};
   std::string s = v.gradient ? "the gradient of " : "";
@@ -34,7 +35,8 @@ std::string text(const Value& v) {
   if (v.lacks == Lacks::kMagnitudes) s = "the part without magnitudes of " + s;
   s += kNames[static_cast<std::size_t>(v.quantity)];
   if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits) return s;
-  if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart)
+  if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart ||
+      v.quantity == Quantity::kGradSum)
     return s + " of parameter " + std::to_string(v.at);
   if (v.quantity == Quantity::kLoraInner || v.quantity == Quantity::kDropped ||
       v.quantity == Quantity::kUnscaled || v.quantity == Quantity::kDoraScale)

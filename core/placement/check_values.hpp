@@ -30,6 +30,7 @@ enum class Quantity : std::uint8_t {
   kLoraInner,   // u = x A^T of the adapters of a product; `at`: 4 * layer + AdapterGroup
   kDropped,     // the input of these adapters after dropout; `at` likewise
   kGradPart,    // one micro-batch's gradient of parameter `at`
+  kGradSum,     // the same, added up over the ranks: this rank's shard of it
   kUnscaled,    // with DoRA, the output of a product and its adapters before the magnitudes; `at` likewise
   kDoraScale,   // the factors that the magnitudes give; `at` likewise
 };

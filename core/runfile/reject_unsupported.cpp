@@ -40,13 +40,11 @@ void reject_unsupported(const RunConfig& c) {
                                "NF4",
                                b.key, b.value),
                    "remove the key, or use `trainhost plan`");
-  if (b.key == "parallel.zero" && c.run.parallel.zero == 1 && c.run.parallel.data == 1)
-    reject_setting(c, b.key, "parallel.zero = 1 divides state among ranks, but there is one process",
-                   "start several, with mpirun -n 2 trainhost ..., or set it to 0");
   if (b.key == "parallel.zero")
-    reject_setting(c, b.key,
-                   fmt::format("parallel.zero = {}: training shards state with ZeRO 1 at most", b.value),
-                   "set it to 1 or 0, or use `trainhost plan`");
+    reject_setting(
+        c, b.key,
+        fmt::format("parallel.zero = {} divides state among ranks, but there is one process", b.value),
+        "start several, with mpirun -n 2 trainhost ..., or set it to 0");
   if (b.key.starts_with("parallel.") && b.key != "parallel.sequence")
     reject_setting(c, b.key, fmt::format("{} = {}: training is data-parallel only", b.key, b.value),
                    "set it to 1, or use `trainhost plan`");

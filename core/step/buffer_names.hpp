@@ -14,7 +14,10 @@ enum Copy : std::uint32_t {
   kRecomputedAgain = 4,  // + i: recomputed for the (i + 2)-th time
   kOnHost = 1000,        // host counterpart of a device buffer
   kTokenOnHost = 1001,   // the same in the generate section
-  kStreamed = 1002       // + i: temporary device copy for the i-th pass over a parameter
+  kStreamed = 1002,      // + i: temporary device copy for the i-th pass over a parameter
+  // + i: with ZeRO 2 and 3, the whole of a parameter of which the rank has a shard: its gradient in a
+  // micro-batch, or its weight for the i-th pass over it.
+  kWhole = 1u << 20
 };
 
 namespace role {

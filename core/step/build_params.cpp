@@ -169,6 +169,16 @@ void build_params(Builder& b) {
                        *std::ranges::max_element(elements) >= kSmallest8bitTensor;
     return coded ? bytes_of_moments_8bit(elements) : 0;
   };
+  // A moment or the master copy of a parameter: with ZeRO the shard of this rank, which may have no elements
+  // of a small parameter and then has no buffer.
+  const auto add_state = [&](std::size_t i, const char* role::ParamRoles::*which, BufferId Param::*slot,
+                             Component c, std::uint64_t rows, std::uint64_t cols, DType t) {
+    const ParamDraft& d = drafts[i];
+    if (sharded) rows = shard(d).count, cols = 1;
+    if (rows == 0) return;
+    const BufferId state = params[i].*slot = b.add_persistent(d.target.roles->*which, d.layer, c, rows, cols, t);
+    if (sharded) b.p.buffers[state].whole = d.rows * d.cols;
+  };
   // Moment 1 or 2 of every trained parameter whose optimizer has it.
   const auto add_moments = [&](int moment) {
     const auto which = moment == 1 ? &role::ParamRoles::m : &role::ParamRoles::v;
@@ -183,10 +193,7 @@ void build_params(Builder& b) {
         if (moment == 2 && !d.decay) continue;  // a vector
         rows = moment == 1 ? d.rows : d.slices.size(), cols = moment == 1 ? 1 : d.cols;
       }
-      if (sharded) rows = shard(d).count, cols = 1;
-      if (rows == 0) continue;  // a rank without elements of a small parameter
-      params[i].*(moment == 1 ? &Param::m : &Param::v) =
-          b.add_persistent(d.target.roles->*which, d.layer, Component::kOptimizerState, rows, cols, type);
+      add_state(i, which, moment == 1 ? &Param::m : &Param::v, Component::kOptimizerState, rows, cols, type);
     }
   };
   add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, of_model, b.storage_type());
@@ -194,7 +201,10 @@ void build_params(Builder& b) {
   if (b.trains()) {
     // A master copy only where weights are stored in fewer than 32 bits.
     if (b.storage_type() != DType::kF32)
-      add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master, trained);
+      for (std::size_t i = 0; i < drafts.size(); ++i)
+        if (trained(drafts[i]))
+          add_state(i, &role::ParamRoles::master, &Param::master, Component::kMasterWeights, drafts[i].rows,
+                    drafts[i].cols, DType::kF32);
     add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad, trained);
     add_moments(1), add_moments(2);
   }
@@ -212,8 +222,9 @@ void build_params(Builder& b) {
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);
   if (b.has_ranks()) {
     std::uint64_t largest = 0;
-    for (const Param& q : params)
-      if (q.grad != kNoBuffer) largest = std::max(largest, b.p[q.grad].rows * b.p[q.grad].cols);
+    for (const Param& q : params)  // with ZeRO 3 frozen weights are gathered too
+      if (q.grad != kNoBuffer || b.p.run.parallel.zero == 3)
+        largest = std::max(largest, b.p[q.weight].rows * b.p[q.weight].cols);
     b.collective_scratch = b.add_persistent(role::kCollectiveScratch, -1, Component::kCommunication,
                                             collective_scratch_bytes(largest), 1, DType::kU8);
   }

@@ -10,6 +10,7 @@
 #include "core/step/builder.hpp"
 #include "core/step/device_modes.hpp"
 #include "core/step/recompute.hpp"
+#include "core/step/zero_stages.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -78,9 +79,10 @@ void require_supported_ranks(const RunSpec& r, const TrainerTraits& p) {
         "parallel.zero = " + std::to_string(ranks.zero) + " divides state among ranks, but there is one",
         "set parallel.zero = 0, or start several processes");
   if (ranks.data == 1) return;
-  if (p.tier == Tier::kDevice)
-    throw usage_error("parallel.data = " + std::to_string(ranks.data) + " is trained by the cpu trainer only",
-                      "set backend.name = \"cpu\"");
+  if (p.mode == "hybrid" || p.mode == "streamed")
+    throw usage_error("parallel.data = " + std::to_string(ranks.data) + " is not supported in mode \"" + p.mode +
+                          "\", which keeps parts of a run in host memory",
+                      "use mode resident, or parallel.zero = 3, which divides the weights among the ranks");
   const bool whole = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
                      r.optimizer == Optimizer::kAdamW8bit;
   if (ranks.zero > 0 && whole)
@@ -140,6 +142,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   build_eval(b);
   build_generate(b);
   if (b.trains()) apply_recompute(b.p, recompute_policy(run, traits));
+  if (b.has_ranks()) apply_zero_stage(b.p, b.collective_scratch);
   apply_mode(b.p);
   assert(!b.p.sections.empty() && b.p.sections.back().end == b.p.ops.size());
   return std::move(b.p);

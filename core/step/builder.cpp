@@ -14,7 +14,7 @@ namespace {
 /// of other runs stay as they were.
 bool omits_absent_last(OpKind k) {
   return k == OpKind::kAttention || k == OpKind::kAttentionBwd || k == OpKind::kDropout ||
-         k == OpKind::kDropoutAdd;
+         k == OpKind::kDropoutAdd || k == OpKind::kAllGather;
 }
 
 BufferId push(Program& p, Buffer b) {

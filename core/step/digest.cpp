@@ -49,6 +49,7 @@ void add(Hash& h, const Buffer& b) {
   h.add(static_cast<std::uint8_t>(b.persistent)).add(b.rows).add(b.cols);
   // Left out without a ring, so that digests of such programs do not depend on the two fields.
   if (b.ring > 1) h.add(b.ring).add(b.stride);
+  if (b.whole) h.add(b.whole);  // likewise
 }
 
 void add(Hash& h, const Op& o) {

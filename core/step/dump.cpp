@@ -35,6 +35,7 @@ std::string line(const Program& p, BufferId id, std::span<const std::uint64_t> o
   if (b.tier != p.traits.tier) s += "  " + std::string(name(b.tier));
   if (b.persistent) s += "  persistent";
   if (b.ring > 1) s += "  ring " + std::to_string(b.ring);
+  if (b.whole) s += "  shard of " + std::to_string(b.whole);
   if (id < offsets.size()) s += "  @" + std::to_string(offsets[id]) + "+" + std::to_string(b.bytes());
   return s;
 }

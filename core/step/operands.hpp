@@ -266,10 +266,11 @@ inline constexpr Out kDHf{0};          // the same buffer as kHf
 inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead
 }  // namespace head_bwd
 
-/// grad += part; overwritten on its first write.
+/// grad += part; overwritten on its first write. If kGrad is a shard (Buffer::whole) and kPart is not, the
+/// elements of the shard are added.
 namespace add_grad {
 inline constexpr In kPart{0};      // f32, gradient of one micro-batch
-inline constexpr In kGrad{1};      // f32, changed in place
+inline constexpr In kGrad{1};      // f32, changed in place; the shape of kPart, or the rank's shard of it
 inline constexpr Out kGradOut{0};  // the same buffer as kGrad
 }  // namespace add_grad
 
@@ -392,7 +393,16 @@ inline constexpr In kScratch{1};     // u8[bytes,1] for what other ranks send; s
 inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
 }  // namespace all_reduce
 namespace reduce_scatter = all_reduce;
-namespace all_gather = all_reduce;
+
+/// Starts the exchange of the ranks' shards of a weight, after which every rank has all of them.
+namespace all_gather {
+inline constexpr In kBuffer{0};   // changed in place until its kWait
+inline constexpr In kScratch{1};  // as kAllReduce
+// The shard of this rank, which is copied to its elements of kBuffer first. ZeRO 3 alone; else operations do
+// not have this slot, and kBuffer has the shard already.
+inline constexpr In kShard{2};
+inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
+}  // namespace all_gather
 
 /// The end of the collective that was started last on a buffer.
 namespace wait {

@@ -73,7 +73,7 @@ constexpr OpInfo kOps[] = {
     {"dora_bwd", 4, bits({dora_bwd::kUnscaled, dora_bwd::kGradMagnitude}), 0},
     {"all_reduce", 2, bits({all_reduce::kBuffer}), 0},
     {"reduce_scatter", 2, bits({reduce_scatter::kBuffer}), 0},
-    {"all_gather", 2, bits({all_gather::kBuffer}), 0},
+    {"all_gather", 3, bits({all_gather::kBuffer}), 0},
     {"wait", 1, bits({wait::kBuffer}), 0},
     {"sum_scalars", 2, bits({sum_scalars::kScalars}), 0},
 };
@@ -94,6 +94,7 @@ std::string Buffer::name() const {
   n += role;
   if (copy == kRecomputedCopy) n += "'";
   if (copy == kOnHost) return n + " (host)";
+  if (copy >= kWhole) return n + " (whole " + std::to_string(copy - kWhole + 1) + ")";
   if (copy == kTokenOnHost) return "generate." + n + " (host)";
   if (copy >= kStreamed) return n + " (streamed " + std::to_string(copy - kStreamed + 1) + ")";
   for (std::uint32_t i = kRecomputedAgain; i <= copy; ++i) n += i == kRecomputedAgain ? "''" : "'";
@@ -161,12 +162,23 @@ QuantisedParam quantised_param(const Program& p, BufferId b) {
 Shard shard_of(const Program& p, BufferId b) {
   const Parallelism& ranks = p.run.parallel;
   const std::uint64_t elements = p[b].rows * p[b].cols;
+  if (p[b].whole) return {0, elements};
   return ranks.data == 1 ? Shard{0, elements}
                          : trainhost::shard_of(elements, ranks.data, ranks.data_rank - 1);
 }
 
 Shard updated_elements(const Program& p, BufferId b) {
   return p.run.parallel.zero == 0 ? Shard{0, p[b].rows * p[b].cols} : shard_of(p, b);
+}
+
+std::uint64_t whole_elements(const Program& p, BufferId b) {
+  return p[b].whole ? p[b].whole : p[b].rows * p[b].cols;
+}
+
+Shard present_elements(const Program& p, BufferId b) {
+  const Parallelism& ranks = p.run.parallel;
+  return p[b].whole ? trainhost::shard_of(p[b].whole, ranks.data, ranks.data_rank - 1)
+                    : Shard{0, p[b].rows * p[b].cols};
 }
 
 /// On a device program, operations on host memory are executed by the host's own kernels. Copies and holds

@@ -46,6 +46,9 @@ struct Buffer {
   // gradients from the micro section through the update section.
   bool persistent = false;
   std::uint64_t rows = 1, cols = 1;
+  // Of a persistent buffer that has one rank's shard of a parameter, in one column: elements of the whole
+  // parameter (core/model/shards.hpp). 0: not a shard. A shard may have no elements.
+  std::uint64_t whole = 0;
   /// Cannot overflow: the product is checked when the buffer is added to a program.
   std::uint64_t instance_bytes() const { return rows * cols * size_of(dtype); }
   std::uint64_t instance_stride() const {
@@ -108,7 +111,7 @@ enum class OpKind : std::uint8_t {
   // three start one; their buffer may not be used before its kWait.
   kAllReduce,      // of a gradient
   kReduceScatter,  // of a gradient: this rank gets its shard
-  kAllGather,      // of a weight, from the shards that the ranks have updated
+  kAllGather,      // of a weight, from the shards that the ranks have
   kWait,
   kSumScalars,  // in micro: counted targets and the wish to stop; in update: loss and norm
   kCount_,
@@ -226,11 +229,17 @@ QuantisedParam quantised_param(const Program& p, const Param& q);
 /// search: called once per operation that dequantises a matrix.
 QuantisedParam quantised_param(const Program& p, BufferId b);
 
-/// The elements of a parameter whose weight or gradient is buffer b, of which this rank computes the part of
-/// the norm, and which it saves (core/model/shards.hpp). All of them in a run of one rank.
+/// The elements of a parameter of which this rank computes the part of the norm (core/model/shards.hpp), as a
+/// range of buffer b, its weight or gradient: all of a buffer that has nothing but the shard, and in a run of
+/// one rank.
 Shard shard_of(const Program& p, BufferId b);
-/// The elements that this rank updates and has optimizer state of: under ZeRO its shard, else all.
+/// The elements that this rank updates and has optimizer state of: under ZeRO its shard, else all. Likewise a
+/// range of buffer b.
 Shard updated_elements(const Program& p, BufferId b);
+/// Elements of the whole parameter whose weight or gradient is buffer b, of which b may have a shard.
+std::uint64_t whole_elements(const Program& p, BufferId b);
+/// The elements of a parameter that this rank has in buffer b, its weight or gradient: all or its shard.
+Shard present_elements(const Program& p, BufferId b);
 
 /// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);

@@ -252,9 +252,11 @@ bool TrainingRun::finish() {
   history_.steps = steps_done_;
   history_.model_step = load_weights_of_model();
   history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
-  if (!ranks_.first())
-    ;  // its weights are those of the first rank
-  else if (adapts)
+  if (!ranks_.first()) {
+    // Its weights are those of the first rank; with ZeRO 3 it sends its part of them.
+    if (config_.run.parallel.zero == 3)
+      state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
+  } else if (adapts)
     write_adapter(*session_, config_, frozen_content_, model, history_);
   else
     write_model(*session_, config_, model, history_);
@@ -269,7 +271,9 @@ bool TrainingRun::finish() {
   const bool differs = memory.predicted_bytes != memory.measured_bytes;
   const std::int32_t rank = ranks_.largest(differs ? static_cast<std::int32_t>(ranks_.rank()) : 0);
   if (rank > 0) report(fmt::format("the memory that rank {} has used is not the one of its plan", rank));
-  if (!options_.quiet && ranks_.first()) report_sample();
+  // With ZeRO 3 a token needs the weights of all ranks.
+  const bool samples = ranks_.of_first(std::uint64_t{!options_.quiet});
+  if (samples && (ranks_.first() || config_.run.parallel.zero == 3)) report_sample();
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * tokens_per_step();
   if (throughput_.seconds() > 0)
     report(fmt::format("trained {}, {} in {} ({} tokens/s); wrote the {} to {}", plural(steps, "step"),

@@ -29,11 +29,17 @@ void TrainingRun::evaluate() {
   std::uint64_t tokens = 0, first_sample = 0, number = 0;
   const std::span<std::int32_t> starts =
       config_.run.document_mask ? ids.subspan(2 * batch_tokens, batch_tokens) : ids.first(0);
+  // The weights of ZeRO 3 come from all ranks: in the last round those without a batch compute one again.
+  const auto computes_for_others = [&](std::uint64_t next_sample) {
+    return config_.run.parallel.zero == 3 && next_sample >= source_.valid_samples->size() &&
+           number % ranks_.count() != 0 && ranks_.rank() >= number % ranks_.count();
+  };
   while (const std::uint32_t sequences = batches.fill(first_sample, ids.first(batch_tokens),
                                                       ids.subspan(batch_tokens, batch_tokens), starts)) {
     if (!ranks_.several() && StopSignals::received()) return;
     first_sample += sequences;
-    if (number++ % ranks_.count() != ranks_.rank()) continue;
+    const bool counts = number++ % ranks_.count() == ranks_.rank();
+    if (!counts && !computes_for_others(first_sample)) continue;
     plugin::StepInput in;
     in.tokens = ids.first(std::size_t{sequences} * config_.run.seq_len);
     in.targets = ids.subspan(batch_tokens, std::size_t{sequences} * config_.run.seq_len);
@@ -49,6 +55,7 @@ void TrainingRun::evaluate() {
     }
     // The last batch may be smaller: losses are weighted by tokens, so the mean does not depend on batch
     // sizes.
+    if (!counts) continue;
     sum += r.loss * static_cast<double>(r.tokens_counted);
     tokens += r.tokens_counted;
   }

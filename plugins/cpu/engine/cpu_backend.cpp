@@ -18,7 +18,7 @@ using step::OpKind;
 
 // Operations of the update: single ones are too short to occupy all threads (ops_optimizer.cpp).
 bool run_together(OpKind kind) {
-  return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
+  return kind == OpKind::kGradSquares || kind == OpKind::kAddGrad || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
          kind == OpKind::kSgdMomentum || kind == OpKind::kLion || kind == OpKind::kAdamW8bit;
 }
 
@@ -101,12 +101,13 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_dora(ctx, op);
     case OpKind::kDoraBwd:
       return run_dora_bwd(ctx, op);
+    case OpKind::kAddGrad:
+      return run_add_grad(ctx, ops);
     // Only in programs that use more than one memory tier; traits_of() selects a single tier.
     case OpKind::kCopy:
     case OpKind::kHold:
     case OpKind::kCrossEntropy:
     case OpKind::kHeadBwd:
-    case OpKind::kAddGrad:
     // The executor runs collective operations.
     case OpKind::kAllReduce:
     case OpKind::kReduceScatter:

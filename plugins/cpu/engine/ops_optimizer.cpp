@@ -1,4 +1,5 @@
-// The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind are
+// The update: sum of squares of all gradients, then one pass over each parameter; and, with ZeRO 2 and 3, the
+// sum of the micro-batches' gradients. Operations of one kind are
 // consecutive in the program and run together, because most parameters are too small to occupy all threads.
 // The norm itself and the clip factor: core/executor. The loops: kernels/rows_optimizer.hpp.
 #include <algorithm>
@@ -60,11 +61,14 @@ LionConstants lion_constants(const OpContext& ctx, bool decay, double clip_facto
   return c;
 }
 
-/// The elements of gradient and weight on which the operation works: all, or the shard of this rank.
+/// The elements of its first operand, the gradient, on which the operation works: all, or the shard of this
+/// rank. Of kAddGrad those of the whole gradient that are added.
 Shard elements_of(const step::Program& p, const step::Op& op) {
-  static_assert(grad_squares::kGrad.slot == optimizer::kGrad.slot);
+  static_assert(grad_squares::kGrad.slot == optimizer::kGrad.slot && add_grad::kPart.slot == optimizer::kGrad.slot);
   const step::BufferId grad = op[optimizer::kGrad];
-  return op.kind == step::OpKind::kGradSquares ? step::shard_of(p, grad) : step::updated_elements(p, grad);
+  return op.kind == step::OpKind::kGradSquares || op.kind == step::OpKind::kAddGrad
+             ? step::shard_of(p, grad)
+             : step::updated_elements(p, grad);
 }
 std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
   return elements_of(ctx.program, op).count;
@@ -100,6 +104,17 @@ void run_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
     for (std::uint32_t n = tasks_for(elements(ctx, op)); n > 0; --n) *norm2 += ctx.partials[task++];
 }
 
+void run_add_grad(OpContext& ctx, std::span<const step::Op> ops) {
+  over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t) {
+    const float* from = ctx.f32(op[add_grad::kPart]) + elements_of(ctx.program, op).first + r.begin;
+    float* to = ctx.f32(op[add_grad::kGrad]) + r.begin;
+    if (ctx.overwrite(op))
+      std::copy_n(from, r.size(), to);
+    else
+      ctx.kernels.add(r.size(), from, to);
+  });
+}
+
 void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   const step::OpKind kind = ops.front().kind;
   const double clip = ctx.f64(ops.front()[optimizer::scalars(kind)])[step::kClipFactor];
@@ -109,10 +124,11 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   const LionConstants lion[2] = {lion_constants(ctx, false, clip), lion_constants(ctx, true, clip)};
   over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t) {
     const bool decay = op.flags & step::kDecay;
-    // Moments have the elements that are updated alone.
-    const std::uint64_t first = elements_of(ctx.program, op).first + r.begin;
-    const float* g = ctx.f32(op[optimizer::kGrad]) + first;
-    float* w = ctx.f32(op[optimizer::kWeight]) + first;
+    // Moments have the elements that are updated alone; with ZeRO 2 the gradient too, with 3 also the weight.
+    const auto first = [&](step::BufferId b) { return step::updated_elements(ctx.program, b).first + r.begin; };
+    const step::BufferId grad = op[optimizer::kGrad], weight = op[optimizer::kWeight];
+    const float* g = ctx.f32(grad) + first(grad);
+    float* w = ctx.f32(weight) + first(weight);
     if (kind == step::OpKind::kAdamW)
       ctx.kernels.adamw(r.size(), g, w, ctx.f32(op[optimizer::kM]) + r.begin,
                         ctx.f32(op[adamw::kV]) + r.begin, adam[decay]);

@@ -196,6 +196,8 @@ void require_supported(const RunSpec& r) {
         TH_E_UNSUPPORTED,
         std::string("the cuda trainer supports only f32, TF32 and bf16 on one rank: ") + what);
   };
+  if (r.mode != RunMode::kInference && r.parallel.data > 1)
+    refuse(("parallel.data = " + std::to_string(r.parallel.data)).c_str());
   const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)

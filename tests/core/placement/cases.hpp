@@ -115,10 +115,10 @@ inline Case with_frozen(Case c, std::uint64_t seed) {
 }
 
 /// The same run on several data-parallel ranks, as the first of them.
-inline Case on_ranks(Case c, std::uint64_t ranks, bool zero) {
+inline Case on_ranks(Case c, std::uint64_t ranks, std::uint32_t zero) {
   c.run.parallel.data = static_cast<std::uint32_t>(ranks), c.run.parallel.data_rank = 1;
   c.run.parallel.zero = zero;
-  c.model.name += ", " + std::to_string(ranks) + " ranks" + (zero ? ", ZeRO 1" : "");
+  c.model.name += ", " + std::to_string(ranks) + " ranks" + (zero ? ", ZeRO " + std::to_string(zero) : "");
   return c;
 }
 

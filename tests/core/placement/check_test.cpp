@@ -67,9 +67,12 @@ BOOST_AUTO_TEST_CASE(plans_of_runs_that_freeze_weights_pass) {
 }
 
 BOOST_AUTO_TEST_CASE(plans_of_every_rank_of_a_run_on_several_ranks_pass) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    Case c = seed % 4 == 0 ? with_adapters(random_case(seed), seed) : random_case(seed);
-    for (const bool zero : {false, true}) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Case c = seed % 8 == 0   ? with_nf4(random_case(seed), seed)
+             : seed % 8 == 4 ? with_adapters(random_case(seed), seed)
+                             : random_case(seed);
+    if (seed % 3 == 0) c = on_device(c, seed);
+    for (const std::uint32_t zero : {0u, 1u, 2u, 3u}) {
       const Optimizer o = c.run.optimizer;
       if (zero && (o == Optimizer::kMuon || o == Optimizer::kAdafactor || o == Optimizer::kAdamW8bit))
         continue;

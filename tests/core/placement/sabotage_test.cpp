@@ -11,8 +11,9 @@ using namespace trainhost::placement::test;
 BOOST_AUTO_TEST_SUITE(sabotage)
 
 BOOST_AUTO_TEST_CASE(any_operation_left_out) {
-  for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, false),
-                        on_ranks(everything_case(), 3, true)}) {
+  for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, 0),
+                        on_ranks(everything_case(), 3, 1), on_ranks(small_case(), 2, 2),
+                        on_ranks(small_case(), 3, 3)}) {
     const Broken good(c);
     for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
       Broken b = good;
@@ -24,7 +25,7 @@ BOOST_AUTO_TEST_CASE(any_operation_left_out) {
 }
 
 BOOST_AUTO_TEST_CASE(any_two_neighbours_that_depend_on_each_other_swapped) {
-  for (const Case& c : {everything_case(), full_case()}) {
+  for (const Case& c : {everything_case(), full_case(), on_ranks(full_case(), 2, 3)}) {
     const Broken good(c);
     const auto touches = [&](const Op& writer, const Op& other) {
       for (BufferId w : writer.outputs())
@@ -100,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_layer_that_reads_the_residual_of_another) {
 }
 
 BOOST_AUTO_TEST_CASE(collectives_in_wrong_places) {
-  const Case sum = on_ranks(small_case(), 2, false), zero = on_ranks(small_case(), 2, true);
+  const Case sum = on_ranks(small_case(), 2, 0), zero = on_ranks(small_case(), 2, 1);
   rejected(sum, [](Broken& b) { b.repeat(b.op(OpKind::kAllReduce, 0)); }, {"all_reduce", "second time"});
   rejected(sum,
            [](Broken& b) {
@@ -133,6 +134,50 @@ BOOST_AUTO_TEST_CASE(collectives_in_wrong_places) {
              b.settle();
            },
            {"is added up over the ranks 0 times"});
+}
+
+BOOST_AUTO_TEST_CASE(shards_in_wrong_places) {
+  Case grads = on_ranks(small_case(), 2, 2), weights = on_ranks(small_case(), 2, 3);
+  grads.model.tied = true;
+  const auto whole = [](const Broken& b, const char* role, std::int32_t layer, std::uint32_t n = 0) {
+    return b.id(role, layer, kWhole + n);
+  };
+  rejected(grads,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kEmbedBwd)].flags |= kFreshGrad;
+             b.settle();
+           },
+           {"reduces grad.embed (whole 1) before it is complete"});
+  rejected(grads, [](Broken& b) { b.move(b.op(OpKind::kReduceScatter, 1), b.op(OpKind::kLinearDw, 1)); },
+           {"reduce_scatter of layer 1", "before anything has written it"});
+  rejected(grads, [](Broken& b) { b.repeat(b.op(OpKind::kReduceScatter, 0)); }, {"while a collective changes it"});
+  rejected(grads, [](Broken& b) { b.repeat(b.op(OpKind::kAddGrad, 0)); },
+           {"contributions per micro-batch, expected 1"});
+  rejected(grads,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kAddGrad, 0)].flags = 0;
+             b.settle();
+           },
+           {"before its first write"});
+  rejected(grads, [](Broken& b) { b.drop(b.op(OpKind::kReduceScatter, 1)); }, {"that was not started"});
+  rejected(grads, [](Broken& b) { b.drop(b.op(OpKind::kAllGather, 1)); }, {"is gathered 0 times"});
+  rejected(weights, [](Broken& b) { b.drop(b.op(OpKind::kWait, 1)); }, {"while a collective changes it"});
+  rejected(weights,
+           [&](Broken& b) {
+             const std::uint32_t i = b.op(OpKind::kAllGather, 1);
+             b.p.ops[i][operand::all_gather::kShard] = b.id("w.norm1", 0);
+             b.settle();
+           },
+           {"rms_norm of layer 1", "needs"});
+  rejected(weights,
+           [&](Broken& b) {
+             Op& o = b.p.ops[b.op(OpKind::kLinear, 1)];
+             o[operand::linear::kWeight] = whole(b, "w.qkv", 0);
+             b.settle();
+           },
+           {"linear of layer 1"});
+  rejected(weights, [](Broken& b) { b.p.buffers[b.id("w.qkv", 0)].whole += 16; }, {"marked as a shard"});
+  rejected(weights, [](Broken& b) { b.p.buffers[b.id("grad.qkv", 0)].rows += 16; }, {"another shape"});
 }
 
 BOOST_AUTO_TEST_CASE(a_bias_left_out) {

@@ -70,7 +70,7 @@ std::vector<fs::path> processes_with(const std::string& text) {
 
 BOOST_AUTO_TEST_SUITE(ranks, *boost::unit_test::precondition(has_mpirun))
 
-BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::data::make({0, 1}), zero) {
+BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::data::make({0, 1, 2, 3}), zero) {
   const TemporaryDirectory tmp;
   constexpr int kSteps = 100;
   BOOST_REQUIRE(run_program(train(tmp / "1", kSteps)).code == 0);
@@ -93,8 +93,10 @@ BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::
 }
 
 // Checkpoints have the form of those of one process: another number of ranks goes on from them.
-BOOST_AUTO_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks) {
+BOOST_DATA_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks,
+                     boost::unit_test::data::make({1, 3}), zero) {
   const TemporaryDirectory tmp;
+  const std::string stage = "parallel.zero=" + std::to_string(zero);
   const auto part = [&](const char* name, int steps, int ranks, std::vector<std::string> more) {
     more.insert(more.end(), {"optimizer.schedule=\"constant\"", "output.checkpoint_every=10"});
     const Outcome r =
@@ -102,16 +104,37 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks) {
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     return steps_of(tmp / name);
   };
-  const std::vector<Step> whole = part("whole", 20, 3, {"parallel.zero=1"});
-  for (const char* name : {"again", "others", "alone"}) part(name, 10, 3, {"parallel.zero=1"});
-  BOOST_TEST(part("again", 20, 3, {"parallel.zero=1", "--resume"}) == whole,
-             boost::test_tools::per_element());
+  const std::vector<Step> whole = part("whole", 20, 3, {stage});
+  for (const char* name : {"again", "others", "alone"}) part(name, 10, 3, {stage});
+  BOOST_TEST(part("again", 20, 3, {stage, "--resume"}) == whole, boost::test_tools::per_element());
   for (const auto& [name, ranks] : {std::pair{"others", 2}, {"alone", 1}}) {
     const std::vector<Step> resumed = part(name, 20, ranks, {"--resume"});
     BOOST_REQUIRE(resumed.size() == whole.size());
     for (std::size_t i = 0; i < whole.size(); ++i)
       BOOST_TEST(std::abs(resumed[i].loss - whole[i].loss) <= 1e-5 * whole[i].loss);
   }
+}
+
+/// With a number of validation batches that the ranks do not divide, and a sample of generated text.
+BOOST_AUTO_TEST_CASE(processes_with_shards_of_the_weights_evaluate_and_generate) {
+  const TemporaryDirectory tmp;
+  const auto run = [&](const char* name, int ranks, std::vector<std::string> more) {
+    more.insert(more.end(), {"train.eval_every=2"});
+    std::vector<std::string> words = train(tmp / name, 4, more);
+    words.erase(words.begin() + 1);  // -q
+    const Outcome r = run_program(words, ranks == 1 ? RunOptions{} : under_mpirun(ranks));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    BOOST_TEST(has(r.out + r.err, "sample of generated text"), r.out + r.err);
+    std::vector<double> losses;
+    std::istringstream lines(read_file(tmp / name / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (const json e = json::parse(line); e["event"] == "eval") losses.push_back(e["loss"]);
+    return losses;
+  };
+  const std::vector<double> one = run("1", 1, {}), many = run("3", 3, {"parallel.zero=3"});
+  BOOST_REQUIRE(one.size() == 2u);
+  BOOST_REQUIRE(many.size() == 2u);
+  for (std::size_t i = 0; i < 2; ++i) BOOST_TEST(std::abs(many[i] - one[i]) <= 1e-5 * one[i]);
 }
 
 BOOST_AUTO_TEST_CASE(the_same_processes_give_the_same_bits) {
@@ -134,7 +157,6 @@ const std::vector<Mistake> kMistakes = {
      {"parallel.data=4"},
      "parallel.data = 4 needs 4 processes, but this one was started alone (mpirun -n 4"},
     {1, {"parallel.zero=1"}, "parallel.zero = 1 divides state among ranks, but there is one process"},
-    {2, {"parallel.zero=2"}, "parallel.zero = 2"},
     {2, {"parallel.tensor=2"}, "parallel.tensor = 2: training is data-parallel only"},
     {2, {"train.grad_accum=2"}, "train.global_batch and train.grad_accum are both given"},
     {4,
