@@ -267,7 +267,7 @@ AdamW KernelArguments::adamw(const Op& op, const StepState& s) const {
 
 Sgd KernelArguments::sgd(const Op& op, const StepState& s) const {
   const std::uint64_t count = step::updated_elements(program_, op[sgd::kGrad]).count;
-  return {count,   updated(op[sgd::kGrad]), updated(op[sgd::kWeight]), clip_factor(op),
+  return {count,        updated(op[sgd::kGrad]), updated(op[sgd::kWeight]), clip_factor(op),
           decay(op, s), static_cast<float>(s.lr)};
 }
 

@@ -74,7 +74,8 @@ void RankOperations::place_shard(const step::Op& op) {
   const step::BufferId shard = op[all_gather::kShard], whole = op[all_gather::kBuffer];
   const step::Buffer& s = program_[shard];
   const std::uint64_t first = step::shard_of(program_, whole).first * size_of(s.dtype);
-  if (s.bytes() > 0) std::memcpy(static_cast<std::byte*>(storage_.at(whole)) + first, storage_.at(shard), s.bytes());
+  if (s.bytes() > 0)
+    std::memcpy(static_cast<std::byte*>(storage_.at(whole)) + first, storage_.at(shard), s.bytes());
 }
 
 bool RankOperations::exchanges_weights(const step::Op& op) const {

@@ -29,14 +29,16 @@ Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations&
 void Tensors::copy_present(std::span<const float> piece, std::uint64_t first, const Present& here) {
   const std::uint64_t begin = std::max(first, here.first),
                       end = std::min(first + piece.size(), here.first + here.count);
-  if (begin < end) std::ranges::copy(piece.subspan(begin - first, end - begin), here.to + (begin - here.first));
+  if (begin < end)
+    std::ranges::copy(piece.subspan(begin - first, end - begin), here.to + (begin - here.first));
 }
 
 Tensors::Present Tensors::weight(std::size_t tensor) {
   const auto& [param, first] = positions_[tensor];
   const Shard here = step::present_elements(program_, param->weight);
   const std::uint64_t begin = std::max(first, here.first),
-                      end = std::min(first + program_.tensor_infos[tensor].elements(), here.first + here.count);
+                      end =
+                          std::min(first + program_.tensor_infos[tensor].elements(), here.first + here.count);
   if (begin >= end) return {};
   return {begin - first, end - begin, storage_.f32(param->weight) + (begin - here.first)};
 }
@@ -70,8 +72,7 @@ void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
   const step::StateLocation& at = states_.find(scope, t);
   const std::span<const float> values(static_cast<const float*>(t.data), t.count);
   if (at.form == step::StateLocation::Form::kF32)
-    copy_present(values, t.first,
-                 {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr});
+    copy_present(values, t.first, {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr});
   else
     encode_numbers(scope, at.info, values, codes(at) + t.first);
 }

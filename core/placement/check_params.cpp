@@ -49,7 +49,8 @@ void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, 
   ++s.contributions;
 }
 
-/// With ZeRO 2 and 3 the sum of a micro-batch's gradient over the ranks. A tied matrix gets two contributions, from the embedding and from the head; every other parameter one.
+/// With ZeRO 2 and 3 the sum of a micro-batch's gradient over the ranks. A tied matrix gets two
+/// contributions, from the embedding and from the head; every other parameter one.
 std::uint32_t ParamRecord::contributions_wanted(std::size_t i) const {
   return zero() >= 2 ? 1 : writes_wanted(i);
 }
@@ -80,7 +81,8 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
     return f_.at(op, "squares " + p_[grad].name() + ", which is not a gradient");
   State& s = states_[entry(grad).param];
   if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
-  if (has_ranks() && zero() < 2 && s.reduced != 1) f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
+  if (has_ranks() && zero() < 2 && s.reduced != 1)
+    f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
   if (sums_) f_.at(op, "adds to the norm after the ranks have added up theirs");
   if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
   ++s.squares;

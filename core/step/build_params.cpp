@@ -176,7 +176,8 @@ void build_params(Builder& b) {
     const ParamDraft& d = drafts[i];
     if (sharded) rows = shard(d).count, cols = 1;
     if (rows == 0) return;
-    const BufferId state = params[i].*slot = b.add_persistent(d.target.roles->*which, d.layer, c, rows, cols, t);
+    const BufferId state = params[i].*slot =
+                               b.add_persistent(d.target.roles->*which, d.layer, c, rows, cols, t);
     if (sharded) b.p.buffers[state].whole = d.rows * d.cols;
   };
   // Moment 1 or 2 of every trained parameter whose optimizer has it.

@@ -80,8 +80,8 @@ void require_supported_ranks(const RunSpec& r, const TrainerTraits& p) {
         "set parallel.zero = 0, or start several processes");
   if (ranks.data == 1) return;
   if (p.mode == "hybrid" || p.mode == "streamed")
-    throw usage_error("parallel.data = " + std::to_string(ranks.data) + " is not supported in mode \"" + p.mode +
-                          "\", which keeps parts of a run in host memory",
+    throw usage_error("parallel.data = " + std::to_string(ranks.data) + " is not supported in mode \"" +
+                          p.mode + "\", which keeps parts of a run in host memory",
                       "use mode resident, or parallel.zero = 3, which divides the weights among the ranks");
   const bool whole = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
                      r.optimizer == Optimizer::kAdamW8bit;

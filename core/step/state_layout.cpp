@@ -57,8 +57,7 @@ std::vector<StateLocation> state_locations(const Program& p, int moment) {
     const BufferId b = moment == 1 ? q.m : q.v;
     if (p.run.parallel.zero > 0 && q.grad != kNoBuffer) {
       // The buffer has a range of the parameter's elements, which may end inside a tensor.
-      const Shard shard =
-          p[q.grad].whole ? present_elements(p, q.grad) : updated_elements(p, q.grad);
+      const Shard shard = p[q.grad].whole ? present_elements(p, q.grad) : updated_elements(p, q.grad);
       for (const Slice& s : q.slices) {
         const TensorInfo& t = p.tensor_infos[s.tensor];
         const std::uint64_t begin = std::max(s.first_element, shard.first),

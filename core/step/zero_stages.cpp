@@ -1,6 +1,6 @@
 // See zero_stages.hpp. A section is divided into passes: consecutive operations of one layer, or of none
-// (embedding; final norm and head). A whole weight belongs to one pass; a whole gradient to the passes from its
-// first to its last contribution, which differ for tied embeddings alone.
+// (embedding; final norm and head). A whole weight belongs to one pass; a whole gradient to the passes from
+// its first to its last contribution, which differ for tied embeddings alone.
 #include "core/step/zero_stages.hpp"
 
 #include <algorithm>
@@ -61,7 +61,8 @@ class ZeroStage {
 
   BufferId add_whole(BufferId shard) {
     Buffer x = p_[shard];
-    const auto shape = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& s) { return s.of == shard; });
+    const auto shape =
+        std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& s) { return s.of == shard; });
     x.rows = shape->rows, x.cols = shape->cols, x.whole = 0, x.persistent = false;
     x.component = Component::kCommunication, x.copy = kWhole + shape->passes++;
     p_.buffers.push_back(x);
@@ -138,20 +139,22 @@ class ZeroStage {
     };
     for (BufferId& b : op.in) replace(b);
     for (BufferId& b : op.out) replace(b);
-    if (contributes && (op.flags & kFirstWrite)) op.flags = (op.flags & ~std::uint32_t{kFirstWrite}) | kFreshGrad;
+    if (contributes && (op.flags & kFirstWrite))
+      op.flags = (op.flags & ~std::uint32_t{kFirstWrite}) | kFreshGrad;
     out.push_back(op);
   }
 
   void reduce(const Pass& pass, std::vector<Op>& out) const {
     for (const Whole& w : pass.grads)
-      out.push_back(make_op_like(p_.ops[pass.end - 1], OpKind::kReduceScatter, {w.whole, scratch_}, {w.whole}));
+      out.push_back(
+          make_op_like(p_.ops[pass.end - 1], OpKind::kReduceScatter, {w.whole, scratch_}, {w.whole}));
   }
 
   void add(const Pass& pass, const Op& during, std::vector<Op>& out) const {
     for (const Whole& w : pass.grads) {
       out.push_back(wait(during, w));
-      out.push_back(make_op_like(like(during, w.shard), OpKind::kAddGrad, {w.whole, w.shard}, {w.shard},
-                                 kFirstWrite));
+      out.push_back(
+          make_op_like(like(during, w.shard), OpKind::kAddGrad, {w.whole, w.shard}, {w.shard}, kFirstWrite));
     }
   }
 

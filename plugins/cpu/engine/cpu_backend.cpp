@@ -18,8 +18,9 @@ using step::OpKind;
 
 // Operations of the update: single ones are too short to occupy all threads (ops_optimizer.cpp).
 bool run_together(OpKind kind) {
-  return kind == OpKind::kGradSquares || kind == OpKind::kAddGrad || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
-         kind == OpKind::kSgdMomentum || kind == OpKind::kLion || kind == OpKind::kAdamW8bit;
+  return kind == OpKind::kGradSquares || kind == OpKind::kAddGrad || kind == OpKind::kAdamW ||
+         kind == OpKind::kSgd || kind == OpKind::kSgdMomentum || kind == OpKind::kLion ||
+         kind == OpKind::kAdamW8bit;
 }
 
 void run_ops(OpContext& ctx, std::span<const step::Op> ops) {

@@ -64,7 +64,8 @@ LionConstants lion_constants(const OpContext& ctx, bool decay, double clip_facto
 /// The elements of its first operand, the gradient, on which the operation works: all, or the shard of this
 /// rank. Of kAddGrad those of the whole gradient that are added.
 Shard elements_of(const step::Program& p, const step::Op& op) {
-  static_assert(grad_squares::kGrad.slot == optimizer::kGrad.slot && add_grad::kPart.slot == optimizer::kGrad.slot);
+  static_assert(grad_squares::kGrad.slot == optimizer::kGrad.slot &&
+                add_grad::kPart.slot == optimizer::kGrad.slot);
   const step::BufferId grad = op[optimizer::kGrad];
   return op.kind == step::OpKind::kGradSquares || op.kind == step::OpKind::kAddGrad
              ? step::shard_of(p, grad)
@@ -125,7 +126,9 @@ void run_optimizer(OpContext& ctx, std::span<const step::Op> ops) {
   over_elements(ctx, ops, [&](const step::Op& op, Range r, std::uint32_t) {
     const bool decay = op.flags & step::kDecay;
     // Moments have the elements that are updated alone; with ZeRO 2 the gradient too, with 3 also the weight.
-    const auto first = [&](step::BufferId b) { return step::updated_elements(ctx.program, b).first + r.begin; };
+    const auto first = [&](step::BufferId b) {
+      return step::updated_elements(ctx.program, b).first + r.begin;
+    };
     const step::BufferId grad = op[optimizer::kGrad], weight = op[optimizer::kWeight];
     const float* g = ctx.f32(grad) + first(grad);
     float* w = ctx.f32(weight) + first(weight);

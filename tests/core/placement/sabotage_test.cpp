@@ -11,9 +11,9 @@ using namespace trainhost::placement::test;
 BOOST_AUTO_TEST_SUITE(sabotage)
 
 BOOST_AUTO_TEST_CASE(any_operation_left_out) {
-  for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, 0),
-                        on_ranks(everything_case(), 3, 1), on_ranks(small_case(), 2, 2),
-                        on_ranks(small_case(), 3, 3)}) {
+  for (const Case& c :
+       {everything_case(), full_case(), on_ranks(small_case(), 2, 0), on_ranks(everything_case(), 3, 1),
+        on_ranks(small_case(), 2, 2), on_ranks(small_case(), 3, 3)}) {
     const Broken good(c);
     for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
       Broken b = good;
@@ -150,7 +150,8 @@ BOOST_AUTO_TEST_CASE(shards_in_wrong_places) {
            {"reduces grad.embed (whole 1) before it is complete"});
   rejected(grads, [](Broken& b) { b.move(b.op(OpKind::kReduceScatter, 1), b.op(OpKind::kLinearDw, 1)); },
            {"reduce_scatter of layer 1", "before anything has written it"});
-  rejected(grads, [](Broken& b) { b.repeat(b.op(OpKind::kReduceScatter, 0)); }, {"while a collective changes it"});
+  rejected(grads, [](Broken& b) { b.repeat(b.op(OpKind::kReduceScatter, 0)); },
+           {"while a collective changes it"});
   rejected(grads, [](Broken& b) { b.repeat(b.op(OpKind::kAddGrad, 0)); },
            {"contributions per micro-batch, expected 1"});
   rejected(grads,

@@ -69,7 +69,8 @@ RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank) {
   r.seq_len = c.model.seq, r.micro_batch = 1, r.accumulate = kSequences / ranks;
   r.recompute = c.recompute, r.optimizer = c.optimizer;
   r.mode = c.mode;
-  if (c.mode != RunMode::kFull) r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4, r.memory.dora = c.dora;
+  if (c.mode != RunMode::kFull)
+    r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4, r.memory.dora = c.dora;
   if (c.bf16) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   if (ranks > 1) r.parallel.data = ranks, r.parallel.data_rank = rank + 1, r.parallel.zero = c.zero;
   return r;
@@ -177,9 +178,9 @@ BOOST_AUTO_TEST_CASE(the_same_ranks_give_the_same_bits) {
 }
 
 // Per rank, of G bytes of gradients or weights: 2(N-1)/N G per step. ZeRO 2 sends gradients after each of A
-// micro-batches: (A+1)(N-1)/N G, the same with one micro-batch. ZeRO 3 gathers the weights of the layers twice per
-// micro-batch, and those outside them once: at most 3(N-1)/N G. And the scalars: two sums of 16 bytes per
-// micro-batch and update.
+// micro-batches: (A+1)(N-1)/N G, the same with one micro-batch. ZeRO 3 gathers the weights of the layers
+// twice per micro-batch, and those outside them once: at most 3(N-1)/N G. And the scalars: two sums of 16
+// bytes per micro-batch and update.
 BOOST_AUTO_TEST_CASE(what_a_rank_sends_is_the_closed_form) {
   for (std::uint32_t zero : {0u, 1u, 2u, 3u}) {
     RankCase c{small_models()[0], 2, zero};
@@ -198,13 +199,14 @@ BOOST_AUTO_TEST_CASE(what_a_rank_sends_is_the_closed_form) {
   }
 }
 
-BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process, boost::unit_test::data::make({2u, 3u}),
-                     zero) {
+BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process,
+                     boost::unit_test::data::make({2u, 3u}), zero) {
   for (const std::size_t model : {std::size_t{1}, std::size_t{4}}) {
     const RankCase c{small_models()[model], 3, zero};
     const ModelSpec& m = c.model.spec;
     Tensors weights;
-    for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
+    for (const auto& [name, values] : random_weights(m, 7))
+      weights[name].assign(values.begin(), values.end());
     const auto run = [&](std::uint32_t ranks) {
       std::vector<std::pair<double, std::vector<float>>> out(ranks);
       ThreadRanks together(ranks);
@@ -216,7 +218,8 @@ BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process, boost::
         session.init(0);
         const std::size_t n = c.model.seq;
         out[rank].first =
-            session.step(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2), 0, 0, TH_STEP_EVALUATE).loss;
+            session.step(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2), 0, 0, TH_STEP_EVALUATE)
+                .loss;
         session.next(1, 0);
         out[rank].second = session.next(2, 1);
       });

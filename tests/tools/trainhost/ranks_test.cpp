@@ -70,7 +70,8 @@ std::vector<fs::path> processes_with(const std::string& text) {
 
 BOOST_AUTO_TEST_SUITE(ranks, *boost::unit_test::precondition(has_mpirun))
 
-BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::data::make({0, 1, 2, 3}), zero) {
+BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::data::make({0, 1, 2, 3}),
+                     zero) {
   const TemporaryDirectory tmp;
   constexpr int kSteps = 100;
   BOOST_REQUIRE(run_program(train(tmp / "1", kSteps)).code == 0);
