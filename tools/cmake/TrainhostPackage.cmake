@@ -38,21 +38,21 @@ if(TARGET mpi)  # of its own, so that the others do not need MPI
   set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "trainhost-plugins (= ${PROJECT_VERSION})")
   set(CPACK_DEBIAN_MPI_PACKAGE_RECOMMENDS "openmpi-bin")
   set(CPACK_DEBIAN_PLUGINS_PACKAGE_SUGGESTS "trainhost-mpi (= ${PROJECT_VERSION})")
-  set(CPACK_COMPONENT_MPI_DESCRIPTION "runs of trainhost in several processes\n The plugin that connects them with MPI.")
+  set(CPACK_COMPONENT_MPI_DESCRIPTION "runs of trainhost in several processes\nThe plugin that connects them with MPI.")
 endif()
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "trainhost-plugins (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_PLUGINS_PACKAGE_DEPENDS "trainhost (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_SDK_PACKAGE_SUGGESTS "trainhost (= ${PROJECT_VERSION}), cmake, pkgconf, cargo")
 string(CONCAT CPACK_COMPONENT_RUNTIME_DESCRIPTION "planner and trainer for language models\n"
-  " trainhost predicts the memory of a training run to the byte, trains it, and\n"
-  " compares the prediction with the measurement.")
+  "trainhost predicts the memory of a training run to the byte, trains it, and\n"
+  "compares the prediction with the measurement.")
 set(CPACK_COMPONENT_PLUGINS_DESCRIPTION
-  "trainers and estimators of trainhost\n The trainers on CPU and CUDA and the estimators that come with trainhost.")
+  "trainers and estimators of trainhost\nThe trainers on CPU and CUDA and the estimators that come with trainhost.")
 string(CONCAT CPACK_COMPONENT_SDK_DESCRIPTION "development files for plugins of trainhost\n"
-  " C headers, a C++ layer, a Rust crate, a CMake package and a pkg-config file for\n"
-  " estimators and trainers that trainhost loads.")
+  "C headers, a C++ layer, a Rust crate, a CMake package and a pkg-config file\n"
+  "for estimators and trainers that trainhost loads.")
 
-# What every Debian package has: its licence and what changed.
+# What every Debian package has: its licence, what changed, and the reasons why some rules of lintian do not hold.
 set(doc ${PROJECT_BINARY_DIR}/package-doc)
 string(TIMESTAMP TRAINHOST_YEAR "%Y" UTC)
 configure_file(${PROJECT_SOURCE_DIR}/tools/cmake/copyright.in ${doc}/copyright @ONLY)
@@ -65,6 +65,17 @@ if(TRAINHOST_GZIP)
     list(GET pair 0 component)
     list(GET pair 1 package)
     install(FILES ${doc}/copyright ${doc}/changelog.gz DESTINATION share/doc/${package} COMPONENT ${component})
+    set(rules "# No address of the project exists.\n${package}: bogus-mail-host *\n"
+      "${package}: bogus-mail-host-in-debian-changelog *\n")
+    if(component STREQUAL plugins)
+      string(APPEND rules "# cuBLAS of the CUDA toolkit, which belongs to no package of Debian.\n"
+        "${package}: custom-library-search-path RUNPATH /usr/local/cuda* *\n")
+    elseif(component STREQUAL sdk)
+      string(APPEND rules "# A plugin is a library: these options are needed to build one.\n"
+        "${package}: pkg-config-bad-directive *\n")
+    endif()
+    file(WRITE ${doc}/${package} ${rules})
+    install(FILES ${doc}/${package} DESTINATION share/lintian/overrides COMPONENT ${component})
   endforeach()
 endif()
 include(CPack)

@@ -113,6 +113,8 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   // For the scripts of `completion`, whose words are those of another command line.
   if (!arguments.empty() && arguments.front() == "complete")
     return CompleteArguments{{arguments.begin() + 1, arguments.end()}};
+  if (!arguments.empty() && arguments.front() == "man-pages")
+    return ManPagesArguments{{arguments.begin() + 1, arguments.end()}};
   Parser p;
   declare_commands(p);
   const std::vector<std::string> commands = command_names(p.root);

@@ -192,6 +192,11 @@ struct CompleteArguments {
   std::vector<std::string> words;  // after the name of the program; the last one is completed
 };
 
+/// The hidden command of the build.
+struct ManPagesArguments {
+  std::vector<std::string> words;  // folder, document of the plugin interface
+};
+
 /// std::monostate: --help or --version, already printed.
 using Arguments =
     std::variant<std::monostate, TrainArguments, FinetuneArguments, PlanArguments, SweepArguments,
@@ -199,7 +204,8 @@ using Arguments =
                  MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
                  DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
                  PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
-                 InitArguments, VersionArguments, HelpArguments, CompletionArguments, CompleteArguments>;
+                 InitArguments, VersionArguments, HelpArguments, CompletionArguments, CompleteArguments,
+                 ManPagesArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -232,5 +238,6 @@ Exit run(const VersionArguments& a);
 Exit run(const HelpArguments& a);
 Exit run(const CompletionArguments& a);
 Exit run(const CompleteArguments& a);
+Exit run(const ManPagesArguments& a);
 
 }  // namespace trainhost::cli

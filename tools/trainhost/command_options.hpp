@@ -1,6 +1,6 @@
-// The parser CLI11 with the commands of trainhost. Only arguments.cpp, command_options.cpp,
-// command_help.cpp and complete.cpp include this: CLI11 takes 20 s to compile, so they are one unit of the
-// unity build.
+// The parser CLI11 with the commands of trainhost. Only arguments.cpp, command_options.cpp, command_help.cpp,
+// complete.cpp and man_pages.cpp include this: CLI11 takes 20 s to compile, so they are one unit of the unity
+// build.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
