@@ -20,6 +20,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"sdk/abi", {"trainhost/", "sdk/abi/"}},
     {"core/base", {}},
     {"core/process", {"core/base/"}},
+    {"core/machine", {"core/base/"}},
     {"core/model", {"core/base/"}},
     {"core/numerics", {"core/base/", "core/model/"}},
     {"core/step", {"core/base/", "core/model/"}},
@@ -90,9 +91,9 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
     {"fmt/",
-     {"core/numerics", "core/plugin_validator", "core/process", "core/runfile", "core/framework_files",
-      "core/data", "core/checkpoint", "core/plugin", "core/planning", "core/training", "core/report",
-      "core/verify", "tools", "plugins"}},
+     {"core/numerics", "core/machine", "core/plugin_validator", "core/process", "core/runfile",
+      "core/framework_files", "core/data", "core/checkpoint", "core/plugin", "core/planning", "core/training",
+      "core/report", "core/verify", "tools", "plugins"}},
 };
 
 // Headers that the pure middle must not name: files, clocks, environment, threads.

@@ -175,6 +175,10 @@ struct ModelsArguments {
 struct DevicesArguments {
   CommonArguments common;
 };
+/// Without common.model and common.backend.
+struct DoctorArguments {
+  CommonArguments common;
+};
 struct InitArguments {
   std::string file;  // "" or "-" = standard output
   bool force = false;
@@ -204,8 +208,8 @@ using Arguments =
                  MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
                  DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
                  PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
-                 InitArguments, VersionArguments, HelpArguments, CompletionArguments, CompleteArguments,
-                 ManPagesArguments>;
+                 DoctorArguments, InitArguments, VersionArguments, HelpArguments, CompletionArguments,
+                 CompleteArguments, ManPagesArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -233,6 +237,7 @@ Exit run(const PluginsCheckArguments& a);
 Exit run(const PluginsCheckWorkerArguments& a);
 Exit run(const ModelsArguments& a);
 Exit run(const DevicesArguments& a);
+Exit run(const DoctorArguments& a);
 Exit run(const InitArguments& a);
 Exit run(const VersionArguments& a);
 Exit run(const HelpArguments& a);

@@ -560,6 +560,11 @@ void add_lists(Parser& p) {
       p.root, "devices", "List the built-in device presets.",
       "Example:\n  trainhost devices\n  trainhost plan --model=llama-3-8b --device=h100-80gb");
   add_common(*devices, d->common, 0);
+  auto [doctor, c] = p.add<DoctorArguments>(
+      p.root, "doctor", "Check this machine: CPU, memory, disks, libraries, devices, plugins and limits.",
+      "Each line is ok, a warning with what to do, or an error. Exit code: 0 no error, 5 an error.\n"
+      "Example:\n  trainhost doctor --json");
+  add_common(*doctor, c->common, kPlugins);
   auto [init, i] = p.add<InitArguments>(p.root, "init", "Write a commented run file.",
                                         "Example:\n  trainhost init run.toml");
   add_text(*init, "FILE", i->file, kNoType, "Write to this file [standard output].");
