@@ -13,8 +13,8 @@ struct Finding {
   std::string group;  // "cpu", "memory", ...: keys of JSON, which do not change
   std::string name;   // "caches"
   State state = State::kOk;
-  std::string value;                     // for people
-  std::string hint;                      // what to do; not empty unless state is kOk
+  std::string value = {};                // for people
+  std::string hint = {};                 // what to do; not empty unless state is kOk
   JsonValue data = JsonValue::object();  // the raw numbers behind `value`
 };
 

@@ -38,7 +38,7 @@ Finding plugin_finding(const plugin::Candidate& c, bool nvidia_device) {
   const char* status = c.status == plugin::Status::kOk            ? "ok"
                        : c.status == plugin::Status::kUnavailable ? "unavailable"
                                                                   : "rejected";
-  Finding f{"plugins", escaped(name), judge_plugin(c, nvidia_device), {}, {}};
+  Finding f{"plugins", escaped(name), judge_plugin(c, nvidia_device)};
   f.value = c.status == plugin::Status::kOk
                 ? fmt::format("{} {}", escaped(c.manifest.kind), escaped(c.manifest.version))
                 : fmt::format("{}: {}", status, escaped(c.reason, 1000));

@@ -122,7 +122,9 @@ Exit run_together(const std::function<plugin::Communicator*()>& ranks, const std
   try {
     return f();
   } catch (const training::SharedError& e) {
-    if (launched->rank == 0) throw;
+    // While the processes are connected: they end together, and the launcher ends those that are left when
+    // the first one returns a code other than 0.
+    if (launched->rank == 0) write_stderr("trainhost: " + e.full() + "\n");
     return e.code();
   } catch (const plugin::PluginError& e) {
     failed = Error(e.code(), here() + e.message_with_plugin(), e.hint(), e.where());
