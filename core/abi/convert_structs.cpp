@@ -179,6 +179,7 @@ th_run to_c(const RunSpec& r) {
   c.lora_dropout = memory.lora_dropout;
   c.document_mask = r.document_mask;
   c.data_rank = r.parallel.data_rank;
+  c.tensor_rank = r.parallel.tensor_rank;
   return c;
 }
 
@@ -246,6 +247,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(lora_dropout, r.memory.lora_dropout = c.lora_dropout);
   TH_READ(document_mask, r.document_mask = c.document_mask != 0);
   TH_READ(data_rank, r.parallel.data_rank = c.data_rank);
+  TH_READ(tensor_rank, r.parallel.tensor_rank = c.tensor_rank);
 #undef TH_READ
   return r;
 }

@@ -16,9 +16,29 @@ enum class CollectiveKind : std::uint32_t {
 };
 enum class Reduction : std::uint32_t { kSum = 1, kMax = 2 };
 
+/// Some of the ranks of a run: `width` of them, `stride` apart. TP ranks are neighbours (stride 1); the DP
+/// ranks with the same part of the model are as many ranks apart as there are TP ranks. The ranks form such
+/// groups without gaps.
+struct RankGroup {
+  std::uint32_t width = 0, stride = 1;  // width 0: all ranks
+};
+
+/// A rank in its group.
+struct GroupMember {
+  std::uint32_t number = 0, count = 1;  // of this rank in the group, from 0; of its ranks
+  std::uint32_t first = 0, stride = 1;
+  /// The rank, among all, of member i.
+  std::uint32_t rank(std::uint32_t i) const { return first + i * stride; }
+};
+inline GroupMember member_of(RankGroup group, std::uint32_t rank, std::uint32_t ranks) {
+  if (group.width == 0) return {rank, ranks, 0, 1};
+  const std::uint32_t number = rank / group.stride % group.width;
+  return {number, group.width, rank - number * group.stride, group.stride};
+}
+
 /// One operation on `count` elements at `data`, in place. Piece r is elements [r * piece, (r + 1) * piece),
 /// cut at `count`: the last pieces may be shorter or empty. Every rank starts the same operations in the same
-/// order.
+/// order. In a group, which every rank starts among its own, ranks are the numbers of its members.
 ///
 /// Reductions add the ranks' elements in the order of the ranks, each element in f32 (f64 for kF64), whatever
 /// the number of ranks that share a machine: the same ranks give the same bits.
@@ -34,6 +54,7 @@ struct Collective {
   // least ranks() elements works. Operations are executed one after the other, so all of them may share it.
   void* scratch = nullptr;
   std::uint64_t scratch_bytes = 0;
+  RankGroup group;
 };
 
 class Collectives {

@@ -27,6 +27,7 @@ std::uint64_t HostRanks::start(const Collective& c) {
   out.reduction = static_cast<std::uint32_t>(c.reduction), out.root = c.root;
   out.data = c.data, out.count = c.count, out.piece = c.piece;
   out.scratch = c.scratch, out.scratch_bytes = c.scratch_bytes;
+  out.width = c.group.width, out.stride = c.group.stride;
   std::uint64_t ticket = 0;
   call([&](th_error* e) { return ranks_->start(ranks_, &out, &ticket, e); });
   return ticket;

@@ -24,6 +24,7 @@ struct Parallelism {
   // Number of one of the DP ranks, from 1: the program and the memory are those of this rank. 0: of none in
   // particular, which is a question for planners.
   std::uint32_t data_rank = 0;
+  std::uint32_t tensor_rank = 0;  // likewise of the TP ranks; set together with data_rank
   bool operator==(const Parallelism&) const = default;
 };
 

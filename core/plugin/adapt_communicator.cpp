@@ -47,6 +47,7 @@ class CommunicatorAdapter final : public Communicator {
     out.reduction = static_cast<std::uint32_t>(c.reduction), out.root = c.root;
     out.data = c.data, out.count = c.count, out.piece = c.piece;
     out.scratch = c.scratch, out.scratch_bytes = c.scratch_bytes;
+    out.width = c.group.width, out.stride = c.group.stride;
     auto argument = library_->fit_argument(out);
     std::uint64_t ticket = 0;
     call_plugin(*library_, "start",

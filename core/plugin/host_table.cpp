@@ -106,6 +106,8 @@ struct HostCallbacks {
       if (!c || !ticket) throw abi::StatusError(TH_E_ARG, "an argument of start() is null");
       if (c->stream)
         throw abi::StatusError(TH_E_UNSUPPORTED, "the communicator of the run sends host memory");
+      // A plugin that was built before groups existed has a shorter struct.
+      const bool grouped = TH_HAS(c, th_collective, stride);
       const Collective operation{static_cast<CollectiveKind>(c->kind),
                                  static_cast<DType>(c->dtype),
                                  static_cast<Reduction>(c->reduction),
@@ -114,7 +116,8 @@ struct HostCallbacks {
                                  c->count,
                                  c->piece,
                                  c->scratch,
-                                 c->scratch_bytes};
+                                 c->scratch_bytes,
+                                 grouped ? RankGroup{c->width, c->stride} : RankGroup{}};
       translate([&] { *ticket = ranks(t).start(operation); });
     });
   }

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "core/abi/error_guard.hpp"
+#include "core/base/collectives.hpp"
 #include "core/base/types.hpp"
 
 namespace trainhost::mpi {
@@ -103,6 +104,9 @@ bool is_reduced(std::uint32_t dtype) {
 struct Range {
   std::uint64_t first, count;
 };
+GroupMember member(const th_collective& c, std::uint32_t rank, std::uint32_t ranks) {
+  return member_of({c.width, c.stride}, rank, ranks);
+}
 /// Elements [skip, skip + at_most) of piece r.
 Range part_of_piece(const th_collective& c, std::uint32_t r, std::uint64_t skip, std::uint64_t at_most) {
   const std::uint64_t begin = std::min(c.count, c.piece * r), end = std::min(c.count, begin + c.piece);
@@ -238,15 +242,19 @@ std::uint64_t Ranks::start(const th_collective& c) {
     throw abi::StatusError(TH_E_ARG, "no collective operation has the number " + std::to_string(c.kind));
   const bool reduces = c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER;
   const std::uint64_t size = size_of(static_cast<DType>(c.dtype));
+  if (c.width && (c.stride == 0 || ranks_ % (std::uint64_t{c.width} * c.stride)))
+    throw abi::StatusError(TH_E_ARG, "groups of " + std::to_string(c.width) + " ranks, " +
+                                         std::to_string(c.stride) + " apart, do not divide " +
+                                         std::to_string(ranks_) + " ranks");
+  const std::uint32_t ranks = c.width ? c.width : ranks_;
   if (c.stream) throw abi::StatusError(TH_E_UNSUPPORTED, "MPI sends host memory only");
   if (reduces && !is_reduced(c.dtype))
     throw abi::StatusError(TH_E_ARG, "elements of this type cannot be added");
-  if (reduces && ranks_ > 1 && c.scratch_bytes < ranks_ * size)
+  if (reduces && ranks > 1 && c.scratch_bytes < ranks * size)
     throw abi::StatusError(TH_E_ARG, "the scratch of a reduction is smaller than an element per rank");
-  if (c.kind != TH_BROADCAST && c.count > 0 && c.piece < (c.count + ranks_ - 1) / ranks_)
+  if (c.kind != TH_BROADCAST && c.count > 0 && c.piece < (c.count + ranks - 1) / ranks)
     throw abi::StatusError(TH_E_ARG, "the pieces of the ranks do not cover the elements");
-  if (c.root >= ranks_)
-    throw abi::StatusError(TH_E_ARG, "rank " + std::to_string(c.root) + " does not exist");
+  if (c.root >= ranks) throw abi::StatusError(TH_E_ARG, "rank " + std::to_string(c.root) + " does not exist");
   std::lock_guard lock(mutex_);
   if (!failure_.empty()) throw abi::StatusError(TH_E_IO, failure_);
   queue_.push_back(c);
@@ -289,7 +297,7 @@ void Ranks::abort(std::int32_t code) {
 void Ranks::execute(const th_collective& c) {
   if (abort_ >= 0) MPI_Abort(MPI_COMM_WORLD, abort_);
   running_ = operation_name(c.kind);
-  if (ranks_ == 1 || c.count == 0) return;
+  if (member(c, rank_, ranks_).count == 1 || c.count == 0) return;
   const std::uint64_t size = size_of(static_cast<DType>(c.dtype));
   if (c.kind == TH_BROADCAST) return broadcast(c, size);
   if (c.kind != TH_ALL_GATHER) reduce_scatter(c, size);
@@ -300,20 +308,21 @@ void Ranks::execute(const th_collective& c) {
 void Ranks::reduce_scatter(const th_collective& c, std::uint64_t size) {
   auto* data = static_cast<std::byte*>(c.data);
   auto* scratch = static_cast<std::byte*>(c.scratch);
-  const std::uint64_t round = std::min(c.piece, c.scratch_bytes / size / ranks_);
+  const GroupMember here = member(c, rank_, ranks_);
+  const std::uint64_t round = std::min(c.piece, c.scratch_bytes / size / here.count);
   assert(round > 0);
-  std::vector<const void*> from(ranks_);
+  std::vector<const void*> from(here.count);
   for (std::uint64_t skip = 0; skip < c.piece; skip += round) {
-    const Range own = part_of_piece(c, rank_, skip, round);
-    for (std::uint32_t r = 0; r < ranks_; ++r) {
-      if (r == rank_) {
+    const Range own = part_of_piece(c, here.number, skip, round);
+    for (std::uint32_t r = 0; r < here.count; ++r) {
+      if (r == here.number) {
         from[r] = data + own.first * size;
         continue;
       }
       from[r] = scratch + r * round * size;
-      receive(r, scratch + r * round * size, own.count * size);
+      receive(here.rank(r), scratch + r * round * size, own.count * size);
       const Range theirs = part_of_piece(c, r, skip, round);
-      send(r, data + theirs.first * size, theirs.count * size);
+      send(here.rank(r), data + theirs.first * size, theirs.count * size);
     }
     finish_messages();
     combine_elements(c.dtype, from, data + own.first * size, own.count, c.reduction == TH_REDUCE_MAX);
@@ -322,22 +331,24 @@ void Ranks::reduce_scatter(const th_collective& c, std::uint64_t size) {
 
 void Ranks::all_gather(const th_collective& c, std::uint64_t size) {
   auto* data = static_cast<std::byte*>(c.data);
-  const Range own = part_of_piece(c, rank_, 0, c.piece);
-  for (std::uint32_t r = 0; r < ranks_; ++r) {
-    if (r == rank_) continue;
+  const GroupMember here = member(c, rank_, ranks_);
+  const Range own = part_of_piece(c, here.number, 0, c.piece);
+  for (std::uint32_t r = 0; r < here.count; ++r) {
+    if (r == here.number) continue;
     const Range theirs = part_of_piece(c, r, 0, c.piece);
-    receive(r, data + theirs.first * size, theirs.count * size);
-    send(r, data + own.first * size, own.count * size);
+    receive(here.rank(r), data + theirs.first * size, theirs.count * size);
+    send(here.rank(r), data + own.first * size, own.count * size);
   }
   finish_messages();
 }
 
 void Ranks::broadcast(const th_collective& c, std::uint64_t size) {
-  if (rank_ != c.root)
-    receive(c.root, c.data, c.count * size);
+  const GroupMember here = member(c, rank_, ranks_);
+  if (here.number != c.root)
+    receive(here.rank(c.root), c.data, c.count * size);
   else
-    for (std::uint32_t r = 0; r < ranks_; ++r)
-      if (r != rank_) send(r, c.data, c.count * size);
+    for (std::uint32_t r = 0; r < here.count; ++r)
+      if (r != here.number) send(here.rank(r), c.data, c.count * size);
   finish_messages();
 }
 

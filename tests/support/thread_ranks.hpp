@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/collectives.hpp"
 #include "core/base/types.hpp"
 #include "trainhost/communicator.h"
 
@@ -34,6 +35,7 @@ class ThreadRanks {
   }
   ThreadRanks(const ThreadRanks&) = delete;
   const th_ranks* rank(std::uint32_t r) const { return &tables_[r]; }
+  /// Ranks that do not take part in the same group operation wait for each other too: each starts one.
   /// Bytes of all operations that rank r started: 2(N-1)/N of a sum on all ranks, (N-1)/N of the others.
   double bytes(std::uint32_t r) const { return bytes_[r]; }
 
@@ -64,8 +66,10 @@ class ThreadRanks {
 
   void run(std::uint32_t rank, const th_collective& c) {
     current_[rank] = c;
-    const std::uint64_t ranks = tables_.size(), size = size_of(static_cast<DType>(c.dtype));
-    const std::uint64_t begin = std::min(c.count, c.piece * rank), end = std::min(c.count, begin + c.piece);
+    const GroupMember here = member_of({c.width, c.stride}, rank, static_cast<std::uint32_t>(tables_.size()));
+    const std::uint64_t ranks = here.count, size = size_of(static_cast<DType>(c.dtype));
+    const std::uint64_t begin = std::min(c.count, c.piece * here.number),
+                        end = std::min(c.count, begin + c.piece);
     const double share =
         static_cast<double>(c.count * size) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
     bytes_[rank] += c.kind == TH_ALL_REDUCE ? 2 * share : share;
@@ -73,18 +77,20 @@ class ThreadRanks {
     if (c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) {
       // Piece r is added up by rank r, who alone writes to it.
       if (c.dtype == TH_DT_F64)
-        add<double>(rank, begin, end);
+        add<double>(rank, here, begin, end);
       else
-        add<float>(rank, begin, end);
+        add<float>(rank, here, begin, end);
     }
     barrier_.arrive_and_wait();
-    if (c.kind == TH_BROADCAST && rank != c.root) std::memcpy(c.data, current_[c.root].data, c.count * size);
+    if (c.kind == TH_BROADCAST && here.number != c.root)
+      std::memcpy(c.data, current_[here.rank(c.root)].data, c.count * size);
     if (c.kind == TH_ALL_REDUCE || c.kind == TH_ALL_GATHER)
-      for (std::uint64_t r = 0; r < ranks; ++r) {
+      for (std::uint32_t r = 0; r < ranks; ++r) {
         const std::uint64_t first = std::min(c.count, c.piece * r), last = std::min(c.count, first + c.piece);
-        if (r != rank && first < last)
+        if (r != here.number && first < last)
           std::memcpy(static_cast<char*>(c.data) + first * size,
-                      static_cast<const char*>(current_[r].data) + first * size, (last - first) * size);
+                      static_cast<const char*>(current_[here.rank(r)].data) + first * size,
+                      (last - first) * size);
       }
     // What a rank may not read after a reduce_scatter.
     if (c.kind == TH_REDUCE_SCATTER) {
@@ -96,10 +102,11 @@ class ThreadRanks {
     barrier_.arrive_and_wait();
   }
   template <class T>
-  void add(std::uint32_t rank, std::uint64_t begin, std::uint64_t end) {
+  void add(std::uint32_t rank, const GroupMember& here, std::uint64_t begin, std::uint64_t end) {
     for (std::uint64_t i = begin; i < end; ++i) {
       T sum = 0;
-      for (const th_collective& c : current_) sum += static_cast<const T*>(c.data)[i];
+      for (std::uint32_t r = 0; r < here.count; ++r)
+        sum += static_cast<const T*>(current_[here.rank(r)].data)[i];
       static_cast<T*>(current_[rank].data)[i] = sum;
     }
   }

@@ -18,7 +18,12 @@
 /* One operation on `count` elements at `data`, in place. Piece r is elements [r * piece, (r + 1) * piece),
  * cut at count: the last pieces may be shorter or empty. Every rank starts the same operations in the same
  * order. Elements are added in the order of the ranks, in f32 (f64: in f64): the same ranks give the same
- * bits. */
+ * bits.
+ *
+ * With a width the operation is one of a group, which every rank starts among its own: `width` ranks,
+ * `stride` apart. The group of rank r begins with rank r - (r / stride % width) * stride; r / stride % width
+ * is the number of r in it, which replaces the rank in everything above. width * stride divides the number of
+ * all ranks. */
 typedef struct th_collective {
   uint32_t struct_size, kind; /* TH_ALL_REDUCE, ... */
   uint32_t dtype, reduction;  /* TH_DT_F32, _BF16, _F64, _I32 or _U8 (not reduced); TH_REDUCE_* */
@@ -29,11 +34,13 @@ typedef struct th_collective {
    * the other, so all of them may share it. */
   void* scratch;
   uint64_t scratch_bytes;
-  void* stream; /* of a device: the operation runs in its order; NULL for host memory */
+  void* stream;           /* of a device: the operation runs in its order; NULL for host memory */
+  uint32_t width, stride; /* of the group; width 0: all ranks */
 } th_collective;
 
 /* Extension of the host, from th_host.extension(TH_RANKS_ID); NULL in a run of one process. The ranks of one
- * run; rank is th_run.data_rank - 1. */
+ * run; rank is (th_run.data_rank - 1) * th_run.tensor_parallel +
+ * th_run.tensor_rank - 1: tensor-parallel ranks are neighbours. */
 typedef struct th_ranks th_ranks;
 struct th_ranks {
   uint32_t struct_size, rank, ranks, reserved;

@@ -142,6 +142,9 @@ typedef struct th_run {
    * accumulate and micro_batch are its own. 0: of none in particular; a trainer gets 0 in a run of one rank.
    */
   uint32_t data_rank;
+  /* Likewise of the tensor_parallel ranks: this rank has its part of every matrix. Set together with
+   * data_rank. */
+  uint32_t tensor_rank, reserved_2;
 } th_run;
 
 /* th_profile.flags. The compute type applies to matrix products only: the trainer rounds their operands when

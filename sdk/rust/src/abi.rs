@@ -144,6 +144,8 @@ pub struct th_collective {
     pub scratch: *mut c_void,
     pub scratch_bytes: u64,
     pub stream: *mut c_void,
+    pub width: u32,
+    pub stride: u32,
 }
 
 #[repr(C)]
@@ -359,6 +361,8 @@ pub struct th_run {
     pub lora_dropout: f64,
     pub document_mask: u32,
     pub data_rank: u32,
+    pub tensor_rank: u32,
+    pub reserved_2: u32,
 }
 
 #[repr(C)]

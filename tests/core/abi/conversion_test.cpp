@@ -60,6 +60,7 @@ RunSpec random_run(Random& r) {
   s.trainable = r.word(100), s.memory.lora_dropout = r.coin() ? 0 : r.positive();
   s.document_mask = r.coin();
   s.parallel.data_rank = static_cast<std::uint32_t>(r.upto(5));
+  s.parallel.tensor_rank = static_cast<std::uint32_t>(r.upto(5));
   return s;
 }
 

@@ -82,15 +82,21 @@ struct Check {
 
   /// Element i after the operation; NaN if it is undefined.
   double expected(std::uint32_t rank, std::uint32_t ranks, std::uint64_t i) const {
+    // The ranks of the group, in order, among all ranks.
+    std::vector<std::uint32_t> group;
+    const std::uint32_t block = c.group.width * c.group.stride;
+    for (std::uint32_t r = 0; r < ranks; ++r)
+      if (block == 0 || (r / block == rank / block && r % c.group.stride == rank % c.group.stride))
+        group.push_back(r);
     const std::uint64_t owner = c.piece ? i / c.piece : 0;
+    const auto of = [&](std::uint64_t member) { return value(number, group[member], i); };
     const double shift = c.dtype == DType::kU8 ? 16 : 0;
-    if (c.kind == CollectiveKind::kBroadcast) return value(number, c.root, i) + shift;
-    if (c.kind == CollectiveKind::kAllGather)
-      return value(number, static_cast<std::uint32_t>(owner), i) + shift;
-    if (c.kind == CollectiveKind::kReduceScatter && owner != rank) return NAN;
-    double sum = value(number, 0, i);
-    for (std::uint32_t r = 1; r < ranks; ++r)
-      sum = c.reduction == Reduction::kMax ? std::max(sum, value(number, r, i)) : sum + value(number, r, i);
+    if (c.kind == CollectiveKind::kBroadcast) return of(c.root) + shift;
+    if (c.kind == CollectiveKind::kAllGather) return of(owner) + shift;
+    if (c.kind == CollectiveKind::kReduceScatter && group[owner] != rank) return NAN;
+    double sum = of(0);
+    for (std::size_t r = 1; r < group.size(); ++r)
+      sum = c.reduction == Reduction::kMax ? std::max(sum, of(r)) : sum + of(r);
     return sum;
   }
 };
@@ -140,14 +146,19 @@ int run(int argc, char** argv) {
     const bool reduces = k.c.kind == CollectiveKind::kAllReduce || k.c.kind == CollectiveKind::kReduceScatter;
     if (reduces && k.c.dtype == DType::kU8) k.c.dtype = DType::kF32;
     k.c.reduction = random() % 4 ? Reduction::kSum : Reduction::kMax;
-    k.c.root = static_cast<std::uint32_t>(random() % n);
+    // All ranks, neighbours, or every second rank, where there are such groups.
+    const RankGroup groups[] = {{0, 1}, {n, 1}, {2, 1}, {2, 2}, {1, 1}};
+    k.c.group = groups[random() % 5];
+    if (k.c.group.width && n % (k.c.group.width * k.c.group.stride)) k.c.group = {};
+    const GroupMember here = member_of(k.c.group, rank, n);
+    k.c.root = static_cast<std::uint32_t>(random() % here.count);
     k.c.count = kCounts[random() % 7];
-    k.c.piece = (k.c.count + n - 1) / n + random() % 3;
+    k.c.piece = (k.c.count + here.count - 1) / here.count + random() % 3;
     const std::uint64_t size = size_of(k.c.dtype);
     k.scratch.resize(n * size * (1 + random() % 5000));
     k.data.resize(k.c.count * size);
     for (std::uint64_t i = 0; i < k.c.count; ++i)
-      if (k.c.kind != CollectiveKind::kAllGather || i / k.c.piece == rank)
+      if (k.c.kind != CollectiveKind::kAllGather || i / k.c.piece == here.number)
         write(k.c.dtype, k.data.data() + i * size, value(k.number, rank, i));
     started.push_back(std::move(k));
     Check& last = started.back();
