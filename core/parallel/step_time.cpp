@@ -53,19 +53,19 @@ Pass weighted_sum(const Pass& a, double n, const Pass& b, double m) {
           n * a.backward + m * b.backward};
 }
 
-/// The slowest stage: the last one, which has the head; later chunks are larger, so it has at most one layer
-/// less than any other stage. If it has given layers, it is the one with most layers.
+/// The slowest stage. The last one has the head; later chunks are larger, so without given layers it has at
+/// most one layer less than any other stage and is the slowest. With given layers another one may be.
 struct Slowest {
   Pass pass;  // of one micro-batch
   double layers = 0;
 };
 Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
   const double last = layers_of(layers, r, r.parallel.pipeline - 1);
-  const double most =
-      std::max({layers_of(layers, r, 0), last, layers_of(layers, r, r.parallel.pipeline / 2)});
-  const bool given = r.parallel.first_stage_layers != 0 || r.parallel.last_stage_layers != 0;
-  const double slowest = given ? most : last;
-  return {weighted_sum(b.layer, slowest, b.head, 1), slowest};
+  const Slowest with_head{weighted_sum(b.layer, last, b.head, 1), last};
+  if (r.parallel.first_stage_layers == 0 && r.parallel.last_stage_layers == 0) return with_head;
+  const double most = std::max(layers_of(layers, r, 0), layers_of(layers, r, r.parallel.pipeline / 2));
+  const Slowest without{weighted_sum(b.layer, most, b.head, 0), most};
+  return without.pass.sum() > with_head.pass.sum() ? without : with_head;
 }
 
 }  // namespace
@@ -73,7 +73,10 @@ Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSp
 // Layers are replaced by their mean: a stage of few layers with several kinds is estimated by the model's
 // mix.
 TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machine& m) : a_(a), m_(m) {
-  width_ = bytes_of(r.weight);
+  // Activations have the compute type. Between products in fp8 they have 16 bits.
+  width_ = r.compute == DType::kF8 ? 2 : bytes_of(r.compute);
+  stored_width_ = bytes_of(r.weight);
+  gather_width_ = std::min(width_, stored_width_);
   grad_width_ = bytes_of(r.grad);
   state_bytes_ = moment_bytes(r) + bytes_of(r.master);
   layers_ = a.layer_count();
@@ -107,6 +110,36 @@ double TimeModel::bandwidth(double inner, double size) const {
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
 }
 
+namespace {
+
+/// A group of `size` ranks, `inner` ranks apart.
+struct Group {
+  double nodes = 1, local = 1;  // nodes that it spans, ranks of it per node
+  Group(double node, double inner, double size) : local(std::clamp(std::floor(node / inner), 1.0, size)) {
+    nodes = std::ceil(size / local);
+  }
+};
+
+}  // namespace
+
+/// Seconds of an all-gather or a reduce-scatter beyond those of its bytes. A ring has size - 1 steps, of
+/// which nodes - 1 leave a node.
+double TimeModel::ring_latency(double inner, double size) const {
+  if (size <= 1) return 0;
+  const Group g(m_.node, inner, size);
+  return m_.start_s + (size - g.nodes) * m_.link_latency_s + (g.nodes - 1) * m_.network_latency_s;
+}
+
+/// Likewise of an all-reduce: two passes of the ring, or up and down a binary tree of nodes with a chain of
+/// ranks in each node.
+double TimeModel::all_reduce_latency(double inner, double size) const {
+  if (size <= 1) return 0;
+  const Group g(m_.node, inner, size);
+  const double tree =
+      (g.local - 1) * m_.link_latency_s + std::ceil(std::log2(g.nodes)) * m_.network_latency_s;
+  return m_.start_s + 2 * std::min(ring_latency(inner, size) - m_.start_s, tree);
+}
+
 // Every term of a rank's stage is multiplied by the number of micro-batches n.
 TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   const double t = r.parallel.tensor, p = r.parallel.pipeline, c = r.parallel.context, d = r.parallel.data;
@@ -129,10 +162,11 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   if (p >
       1) {  // per chunk boundary one hidden state forward and one gradient back; neighbours are t*c*d apart
     // Inside a node if all ranks are in one; else the boundary between two nodes limits.
-    const double hop =
-        t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
+    const bool near = t * c * d * p <= m_.node;
+    const double hop = near ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
+    const double latency = m_.start_s + (near ? m_.link_latency_s : m_.network_latency_s);
     const double tokens = double(r.micro_batch) * r.seq_len / c / (r.parallel.sequence ? t : 1);
-    x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / hop;
+    x.pipeline = n * 2 * v * (tokens * a_.hidden * width_ / hop + latency);
   }
   x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.bubble;
 
@@ -147,6 +181,11 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   // A ring pass transfers (g - 1)/g of the bytes; multiplied by the width of the element where it is used.
   s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
            bandwidth(t, s.group);
+  // One message per layer, one for embedding and head; routed experts of a layer are another one.
+  const double routed = s.routed > 0 ? slow.layers : 0;
+  s.ring = (slow.layers + 1) * ring_latency(t, s.group) + routed * ring_latency(t * e, s.expert_group);
+  s.reduce =
+      (slow.layers + 1) * all_reduce_latency(t, s.group) + routed * all_reduce_latency(t * e, s.expert_group);
   return s;
 }
 
@@ -154,17 +193,17 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
 // trained parameters only; ZeRO 3 gathers all weights, forward and backward.
 double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
   const double n = r.accumulate, forward = s.one - s.back;
-  const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_,
-               updated = trained_ * weights;
+  const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * gather_width_;
+  const double scatter = gradients + s.ring, updated = trained_ * weights + s.ring;
   switch (r.parallel.zero) {
     case 0:
-      return exposed(2 * gradients, s.back);
+      return exposed(2 * gradients + s.reduce, s.back);
     case 1:
-      return exposed(gradients, s.back) + exposed(updated, forward);
+      return exposed(scatter, s.back) + exposed(updated, forward);
     case 2:
-      return exposed(n * gradients, n * s.back) + exposed(updated, forward);
+      return exposed(n * scatter, n * s.back) + exposed(updated, forward);
     default:
-      return exposed(n * (2 * weights + gradients), n * s.one);
+      return exposed(n * (2 * (weights + s.ring) + scatter), n * s.one);
   }
 }
 
@@ -174,7 +213,7 @@ double TimeModel::offload_seconds(const Stage& s, const RunSpec& r, double held,
   double streamed = 0, seconds = 0;
   // Weights are read in the forward and in the backward pass; kept activations are written once and read
   // once.
-  if (memory.weights_in != Tier::kDevice) streamed += 2 * width_ * held / to(memory.weights_in);
+  if (memory.weights_in != Tier::kDevice) streamed += 2 * stored_width_ * held / to(memory.weights_in);
   if (memory.activations_in != Tier::kDevice) streamed += 2 * s.saved_bytes / to(memory.activations_in);
   if (streamed > 0) seconds += r.accumulate * exposed(streamed, s.one);
   // State is read and written once per step, after the last gradient: nothing left to overlap with.
@@ -188,7 +227,7 @@ TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
   Added x;
   x.data = data_seconds(s, r);
   // The optimizer reads the gradient, writes the weight, reads and writes the state.
-  x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
+  x.optimizer = updated * (grad_width_ + stored_width_ + 2 * state_bytes_) / m_.memory_bytes_s;
   x.offload = offload_seconds(s, r, r.parallel.zero == 3 ? shared : whole, updated);
   // This order keeps rounding monotonic: a layout with a larger term never gets a smaller sum.
   x.step = s.times.step + x.data + x.optimizer + x.offload;

@@ -1,6 +1,6 @@
-// Time of one step of a run by a roofline model: for each kind of work the larger of arithmetic at the peak
-// rate and memory traffic at the memory bandwidth, plus exposed communication. Meant for ranking layouts; not
-// calibrated against measured steps. Terms: README.md.
+// Time of one step of a run by a roofline model: for each kind of work the larger of arithmetic and memory
+// traffic at the rates that programs reach, plus exposed communication by latency and bandwidth. Meant for
+// ranking layouts. Terms: README.md; compared with published steps in docs/scaling.md.
 #pragma once
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
@@ -8,15 +8,23 @@
 
 namespace trainhost::parallel {
 
-/// Rates of a machine. Bandwidths in bytes per second, one direction; flops per second for the compute type.
+/// Rates of a machine: those that programs reach, except for the two peak rates. Bandwidths in bytes per
+/// second, one direction; latencies in seconds.
 struct Machine {
-  double flops = 0, memory_bytes_s = 0;
-  double link_bytes_s = 0;       // between devices of one node
-  double network_bytes_s = 0;    // between nodes, per device
-  double host_bytes_s = 0;       // device to host memory, for offload
-  double disk_bytes_s = 0;       // device to NVMe, per device, for offload
-  std::uint32_t node = 8;        // devices per node
-  double matrix_efficiency = 0;  // share of the peak rate that large products reach
+  double flops = 0;       // peak rate, flops per second, of the products of the layers
+  double wide_flops = 0;  // peak rate of attention and head, which stay in 16 bits where products are fp8
+  double matrix_efficiency = 0;                          // share of `flops` that large products reach
+  double wide_efficiency = 0, attention_efficiency = 0;  // shares of `wide_flops`: head, flash attention
+  bool converts = false;  // products are in fp8: operands are converted from 16 bits before each of them
+  double memory_bytes_s = 0;
+  double link_bytes_s = 0;                           // between devices of one node
+  double network_bytes_s = 0;                        // between nodes, per device
+  double start_s = 0;                                // of each collective operation or message
+  double link_latency_s = 0, network_latency_s = 0;  // of each step of a ring, of each stage of a tree
+  double tensor_overlap = 0;  // share of the tensor-parallel exchange that runs during products
+  double host_bytes_s = 0;    // device to host memory, for offload
+  double disk_bytes_s = 0;    // device to NVMe, per device, for offload
+  std::uint32_t node = 8;     // devices per node
   std::uint64_t memory_bytes = 0;
 };
 Machine machine_of(const DevicePreset& d, const RunSpec& r);
@@ -63,6 +71,7 @@ class TimeModel {
     double dense = 0, routed = 0;        // elements per rank
     double group = 1, expert_group = 1;  // ranks with the same dense part; with the same experts
     double wire = 0;                     // seconds of one ring pass with one byte per element
+    double ring = 0, reduce = 0;         // latency of a gather or scatter, of an all-reduce, of all weights
     double saved_bytes = 0;              // activations kept per micro-batch
   };
   Stage stage(const MicroBatch& b, const RunSpec& r) const;
@@ -79,6 +88,9 @@ class TimeModel {
   };
   Added added(const Stage& s, const RunSpec& r) const;
   double bandwidth(double inner, double size) const;
+  double ring_latency(double inner, double size) const;
+  double all_reduce_latency(double inner, double size) const;
+  double exchange(double bytes, const RunSpec& r) const;
   void add_layer(MicroBatch& b, const model::Layer& l, double share, const RunSpec& r) const;
   Pass head_pass(const RunSpec& r) const;
   double data_seconds(const Stage& s, const RunSpec& r) const;
@@ -86,9 +98,10 @@ class TimeModel {
 
   model::Architecture a_;  // with one LayerRun per kind of layer: their order does not matter here
   Machine m_;
-  double width_ = 2, grad_width_ = 4;  // bytes of a weight and of an activation; of a gradient
-  double state_bytes_ = 0;             // of a trained element's optimizer state and master copy
-  double trained_ = 1;                 // share of the parameters that are trained
+  double width_ = 2, grad_width_ = 4;           // bytes of an activation, of a gradient
+  double stored_width_ = 2, gather_width_ = 2;  // bytes of a stored weight; of one that ranks exchange
+  double state_bytes_ = 0;                      // of a trained element's optimizer state and master copy
+  double trained_ = 1;                          // share of the parameters that are trained
   double layers_ = 0;
   double dense_ = 0, experts_ = 0;   // elements of the mean layer: used by every token; of routed experts
   double embedding_ = 0, head_ = 0;  // elements; head_ also if tied

@@ -129,13 +129,24 @@ RankedLayout ranked_layout(const FoundLayout& f, const parallel::SearchRequest& 
 
 std::vector<std::string> assumptions(const parallel::Machine& m) {
   return {
-      fmt::format("large matrix products achieve {:.0f} % of {:.4g} TFLOP/s; memory bandwidth {:.5g} GB/s",
-                  100 * m.matrix_efficiency, m.flops / 1e12, m.memory_bytes_s / 1e9),
-      fmt::format("{} devices per node, {:.4g} GB/s between two of them; network {:.4g} GB/s per device; "
-                  "host memory {:.4g} GB/s",
-                  m.node, m.link_bytes_s / 1e9, m.network_bytes_s / 1e9, m.host_bytes_s / 1e9),
+      fmt::format("matrix products reach {:.0f} % of {:.4g} TFLOP/s, attention {:.0f} % of {:.4g}; memory "
+                  "bandwidth {:.4g} GB/s",
+                  100 * m.matrix_efficiency, m.flops / 1e12, 100 * m.attention_efficiency,
+                  m.wide_flops / 1e12, m.memory_bytes_s / 1e9),
+      fmt::format("{} devices per node, {:.4g} GB/s and {:.2g} us per step of a ring between two of them; "
+                  "network {:.4g} GB/s per device and {:.2g} us; host memory {:.4g} GB/s",
+                  m.node, m.link_bytes_s / 1e9, m.link_latency_s * 1e6, m.network_bytes_s / 1e9,
+                  m.network_latency_s * 1e6, m.host_bytes_s / 1e9),
       "rank order: tensor (innermost), context, data, pipeline; core/parallel/README.md lists the terms of "
       "the step time"};
+}
+
+/// plan.fp8_recipe; "" where the run has none.
+std::string fp8_recipe(const runfile::RunConfig& c) {
+  const auto options = c.plugin_options.find(plugin::kFrameworkOptions);
+  if (options == c.plugin_options.end()) return "";
+  const auto recipe = options->second.find("fp8_recipe");
+  return recipe == options->second.end() ? "" : recipe->second;
 }
 
 /// Sets the sequence length of a run that names a model but no data.seq_len: the maximum of the model, at
@@ -272,7 +283,10 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
   parallel::SearchRequest q;
   q.architecture = &architecture;
   q.space = {r, v.devices, v.global_batch, axes_of(r, request.fixed)};
-  q.machine = parallel::machine_of(device, r);
+  const std::string recipe = fp8_recipe(c);
+  RunSpec products = r;
+  if (!recipe.empty()) products.compute = DType::kF8;
+  q.machine = parallel::machine_of(device, products);
   // memory.budget is a limit for the plan alone and replaces the memory of the device; without a host budget,
   // host memory is unlimited.
   q.device_budget = c.budget.value_or(device.memory_bytes);
@@ -321,10 +335,11 @@ static SearchResult search_checked(const runfile::RunConfig& asked, const Search
                     "check a layout with "
                     "`trainhost plan --for {}`",
                     escaped(c.framework, 80), escaped(c.framework, 80)));
-  const auto options = c.plugin_options.find(plugin::kFrameworkOptions);
-  if (options != c.plugin_options.end() && options->second.contains("fp8_recipe"))
+  if (!recipe.empty())
     v.notes.push_back(
-        "search does not know plan.fp8_recipe: memory and time are those of products in train.precision");
+        fmt::format("plan.fp8_recipe = {}: time is that of products in fp8{}; memory is that of products in "
+                    "train.precision",
+                    recipe, recipe == "nvfp4" ? ", since no device preset has a rate for fp4" : ""));
   return v;
 }
 

@@ -28,8 +28,8 @@ RunSpec bf16() {
 
 Machine machine() {
   Machine m;
-  m.flops = 1e15, m.matrix_efficiency = 1, m.memory_bytes_s = 3e12, m.link_bytes_s = 4e11,
-  m.network_bytes_s = 5e10;
+  m.flops = m.wide_flops = 1e15, m.matrix_efficiency = m.wide_efficiency = m.attention_efficiency = 1;
+  m.memory_bytes_s = 3e12, m.link_bytes_s = 4e11, m.network_bytes_s = 5e10;
   m.host_bytes_s = 5e10, m.disk_bytes_s = 3e9, m.node = 8;
   return m;
 }
@@ -166,15 +166,131 @@ BOOST_AUTO_TEST_CASE(experts_cost_active_compute_and_all_to_all) {
                           4e11);  // layers, micro-batches, directions, active experts, T, H, bytes
 }
 
+BOOST_AUTO_TEST_CASE(a_stage_with_given_layers_that_is_slower_than_the_one_with_the_head_counts) {
+  RunSpec r = bf16();
+  r.parallel.pipeline = 4;
+  const double even = step_time(plain(24), r, machine()).compute;  // 6 layers and the head
+  r.parallel.last_stage_layers = 3;                                // others: 7
+  const Times given = step_time(plain(24), r, machine());
+  const double layer =
+      step_time(plain(48), r, machine()).compute - given.compute;  // 8 layers more in a stage
+  close(given.compute, layer / 8 * 7);
+  BOOST_TEST(given.compute < even + layer / 8);
+}
+
+BOOST_AUTO_TEST_CASE(each_message_costs_the_steps_of_its_ring_or_tree) {
+  const RunSpec one = bf16();
+  Machine slow = machine();
+  slow.start_s = 1e-3, slow.link_latency_s = 1e-4, slow.network_latency_s = 1e-2;
+  const auto added = [&](const RunSpec& r, double Times::*term) {
+    return step_time(plain(), r, slow).*term - step_time(plain(), r, machine()).*term;
+  };
+  RunSpec r = one;
+  r.parallel.tensor = 8;  // 2 + 2 all-reduces of 8 layers, 2 of embedding and head; 14 steps inside a node
+  close(added(r, &Times::tensor), 8 * (8 * 4 + 2) * (1e-3 + 14 * 1e-4), 1e-6);
+  r.parallel.sequence = true;  // all-gather and reduce-scatter of 7 steps each
+  close(added(r, &Times::tensor), 8 * (8 * 4 + 2) * 2 * (1e-3 + 7 * 1e-4), 1e-6);
+  r = one, r.parallel.pipeline = 4;
+  close(added(r, &Times::pipeline), 8 * 2 * (1e-3 + 1e-4), 1e-6);
+  slow.node = 1;
+  Machine fast = machine();
+  fast.node = 1;
+  close(step_time(plain(), r, slow).pipeline - step_time(plain(), r, fast).pipeline, 8 * 2 * (1e-3 + 1e-2),
+        1e-6);
+}
+
+BOOST_AUTO_TEST_CASE(data_parallel_latency_grows_with_the_ring_and_with_the_logarithm_of_nodes_in_a_tree) {
+  RunSpec r = bf16();
+  r.accumulate = 1;
+  Machine m = machine();
+  m.memory_bytes_s = m.link_bytes_s = m.network_bytes_s =
+      1e30;  // nothing but latency; nothing to overlap with
+  m.flops = m.wide_flops = 1e30;
+  m.start_s = 1e-3, m.link_latency_s = 1e-4, m.network_latency_s = 1e-2;
+  const auto data = [&](std::uint32_t ranks, std::uint32_t zero) {
+    r.parallel.data = ranks, r.parallel.zero = zero;
+    return step_time(plain(), r, m).data;
+  };
+  // 8 layers, and one message for embedding and head. 64 ranks are 8 nodes of 8: 56 steps inside nodes.
+  close(data(64, 1), 2 * 9 * (1e-3 + 56 * 1e-4 + 7 * 1e-2), 1e-6);
+  close(data(64, 3), 3 * 9 * (1e-3 + 56 * 1e-4 + 7 * 1e-2), 1e-6);
+  // A tree: 3 stages of nodes and 7 steps in a node, up and down.
+  close(data(64, 0), 9 * (1e-3 + 2 * (7 * 1e-4 + 3 * 1e-2)), 1e-6);
+  close(data(8, 0), 9 * (1e-3 + 2 * 7 * 1e-4), 1e-6);
+  close(data(4096, 0), 9 * (1e-3 + 2 * (7 * 1e-4 + 9 * 1e-2)), 1e-6);
+  BOOST_TEST(data(4096, 1) > 60 * data(64, 1));
+}
+
+BOOST_AUTO_TEST_CASE(overlap_hides_a_share_of_the_tensor_parallel_exchange) {
+  RunSpec r = bf16();
+  r.parallel.tensor = 8;
+  Machine m = machine();
+  const Times none = step_time(plain(), r, m);
+  m.tensor_overlap = 0.75;
+  const Times most = step_time(plain(), r, m);
+  const double head = 2 * 2 * (7.0 / 8) * 4 * 2048 * 1024 * 2 / 4e11 * 8;  // not overlapped
+  close(most.tensor - head, (none.tensor - head) / 4, 1e-6);
+  BOOST_TEST(most.step < none.step);
+}
+
+BOOST_AUTO_TEST_CASE(fp8_speeds_up_products_with_weights_and_costs_conversions) {
+  RunSpec r = bf16();
+  const Times wide = step_time(plain(), r, machine());
+  Machine m = machine();
+  r.compute = DType::kF8;
+  m.flops = 2e15, m.converts = true;
+  const Times narrow = step_time(plain(), r, m);
+  const double tokens = 4 * 2048 * 8, layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024;
+  // Attention and head keep their rate.
+  close(wide.compute - narrow.compute, tokens * 6 * 8 * layer / 2e15);
+  // Read in 16 bits, written twice in 8: weights and inputs forward, gradients of outputs backward.
+  const double in_out = 4 * 2048 * (4.0 * 1024 + 4 * 1024 + 3 * 4096);
+  m.memory_bytes_s = 3e9;  // so slow that every product is bound by memory
+  Machine slow = machine();
+  slow.memory_bytes_s = 3e9;
+  r.compute = DType::kBF16;
+  const double bf16_bytes = step_time(plain(), r, slow).memory + step_time(plain(), r, slow).compute;
+  r.compute = DType::kF8;
+  const double fp8_bytes = step_time(plain(), r, m).memory + step_time(plain(), r, m).compute;
+  // Operands and results: 1.5 bytes instead of 2, three times; weights 1 byte instead of 2.
+  close(fp8_bytes - bf16_bytes, 8 * 8 * (4 * (in_out + layer) - 3 * (0.5 * in_out + layer)) / 3e9, 1e-6);
+}
+
+BOOST_AUTO_TEST_CASE(materialised_attention_computes_scores_of_every_pair) {
+  RunSpec r = bf16();
+  r.memory.attention = AttentionMemory::kMaterialised;
+  const double tokens = 4 * 2048 * 8, layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024,
+               head = 32000.0 * 1024;
+  close(step_time(plain(), r, machine()).compute,
+        tokens * (6 * (8 * layer + head) + 8 * 3 * 2 * 2048.0 * 2 * 1024) / 1e15);
+}
+
+BOOST_AUTO_TEST_CASE(activations_have_the_compute_type_and_gathered_weights_the_narrower_one) {
+  RunSpec r = bf16();
+  r.parallel.tensor = 2, r.parallel.data = 4, r.parallel.zero = 3, r.accumulate = 1;
+  Machine m = machine();
+  m.link_bytes_s = m.network_bytes_s = 1e9;
+  const Times narrow = step_time(plain(), r, m);
+  r.weight = DType::kF32, r.master = DType::kNone;  // f32 shards, gathered in bf16
+  const Times shards = step_time(plain(), r, m);
+  close(narrow.tensor, shards.tensor);
+  close(narrow.data, shards.data);
+  r.compute = DType::kF32;
+  close(step_time(plain(), r, m).tensor, 2 * narrow.tensor);
+}
+
 BOOST_AUTO_TEST_CASE(every_device_preset_gives_a_machine) {
   for (const DevicePreset& d : device_presets())
     for (DType t : {DType::kF32, DType::kTF32, DType::kBF16, DType::kF16, DType::kF8}) {
       RunSpec r;
       r.compute = t;
       const Machine m = machine_of(d, r);
-      BOOST_TEST((m.flops > 0 && m.memory_bytes_s > 0 && m.link_bytes_s > 0 && m.network_bytes_s > 0 &&
-                  m.host_bytes_s > 0 && m.node > 0 && m.memory_bytes == d.memory_bytes),
-                 d.name);
+      BOOST_TEST(
+          (m.flops > 0 && m.wide_flops > 0 && m.wide_flops <= m.flops && m.matrix_efficiency > 0 &&
+           m.wide_efficiency > 0 && m.attention_efficiency > 0 && m.memory_bytes_s > 0 && m.start_s > 0 &&
+           m.link_latency_s > 0 && m.network_latency_s > m.link_latency_s && m.link_bytes_s > 0 &&
+           m.network_bytes_s > 0 && m.host_bytes_s > 0 && m.node > 0 && m.memory_bytes == d.memory_bytes),
+          d.name);
     }
 }
 

@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(offload_cost_includes_experts_that_a_token_does_not_use) {
   const runfile::RunConfig generates = runfile::load_run(
       {}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
   const planning::ChangeContext g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};
-  BOOST_TEST(planning::weight_offload_cost(g) > 50);
+  BOOST_TEST(planning::weight_offload_cost(g) > 40);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

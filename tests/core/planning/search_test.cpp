@@ -146,7 +146,22 @@ BOOST_AUTO_TEST_CASE(a_note_names_what_the_closed_form_does_not_know_of_a_framew
   products.push_back({"plan.fp8_recipe", "tensorwise"});
   BOOST_TEST(notes_with(framework, "trainhost plan --for megatron") == 1);
   BOOST_TEST(notes_with(framework, "plan.fp8_recipe") == 0);
-  BOOST_TEST(notes_with(products, "search does not know plan.fp8_recipe") == 1);
+  BOOST_TEST(notes_with(products, "plan.fp8_recipe = tensorwise: time is that of products in fp8") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(an_fp8_recipe_shortens_the_step_and_keeps_the_memory) {
+  const Overrides layout = {{"parallel.data", "8"},
+                            {"parallel.zero", "3"},
+                            {"train.micro_batch", "1"},
+                            {"train.recompute", "full"},
+                            {"plan.framework", "megatron"}};
+  Overrides products = layout;
+  products.push_back({"plan.fp8_recipe", "delayed"});
+  const planning::SearchResult wide = ask(layout, request(8, 32)), narrow = ask(products, request(8, 32));
+  BOOST_REQUIRE((!wide.best.empty() && !narrow.best.empty()));
+  BOOST_TEST(narrow.best.front().device_bytes == wide.best.front().device_bytes);
+  BOOST_TEST(narrow.best.front().step_seconds < 0.9 * wide.best.front().step_seconds);
+  BOOST_TEST(narrow.best.front().step_seconds > 0.6 * wide.best.front().step_seconds);
 }
 
 BOOST_AUTO_TEST_CASE(an_impossible_fixed_key_is_rejected_with_its_reason) {
