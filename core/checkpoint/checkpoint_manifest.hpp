@@ -39,8 +39,8 @@ Manifest parse_manifest(std::string_view text);
 FileRecord record_of(const std::filesystem::path& file);
 
 /// The damage of a checkpoint directory in words; "" if every file has its recorded length and hash. Stores
-/// the manifest in `m` if that can be parsed.
-std::string damage_of(const std::filesystem::path& dir, Manifest& m);
+/// the manifest in `m` if that can be parsed. `progress`: reading all files takes long.
+std::string damage_of(const std::filesystem::path& dir, Manifest& m, const PhaseSink& progress = {});
 
 /// A published checkpoint whose data were not verified yet. A name with ".tmp." is never a checkpoint.
 struct Candidate {

@@ -100,7 +100,7 @@ std::optional<Store::Found> Store::best() const {
   return Found{dir_ / name, std::move(m.meta), {}};
 }
 
-std::optional<Store::Found> Store::newest() const {
+std::optional<Store::Found> Store::newest(const PhaseSink& progress) const {
   std::vector<Candidate> all = candidates(dir_);
   if (all.empty()) return std::nullopt;
   Found found;
@@ -110,7 +110,7 @@ std::optional<Store::Found> Store::newest() const {
   for (const Candidate& c : all) {
     if (!c.problem.empty()) continue;
     Manifest m;
-    std::string damage = damage_of(dir_ / c.name, m);
+    std::string damage = damage_of(dir_ / c.name, m, progress);
     if (damage.empty()) {
       found.dir = dir_ / c.name;
       found.meta = std::move(m.meta);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/phase_sink.hpp"
 
 namespace trainhost::checkpoint {
 
@@ -62,7 +63,7 @@ class Store {
   };
   /// The most recently published checkpoint whose sizes and hashes verify, whatever its step; nullopt if
   /// there is no checkpoint. Throws run_error if there are checkpoints and none verifies.
-  std::optional<Found> newest() const;
+  std::optional<Found> newest(const PhaseSink& progress = {}) const;
   /// Whether mark_best() has named a checkpoint, intact or not.
   bool names_best() const;
   /// The checkpoint that mark_best() named; nullopt if there is none, or it is damaged.

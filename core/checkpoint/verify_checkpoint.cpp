@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kPiece = 1 << 20;
 
 /// Hashes the file and each tensor in one pass. `tensors`: sorted by offset, may be empty.
-FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> tensors) {
+FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> tensors, const OnRead& on_read = {}) {
   struct stat info;
   Fd fd = open_regular(file, info);
   FileRecord r;
@@ -45,6 +45,7 @@ FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> tensors)
     all.update(piece);
     if (next != tensors.end() && at >= next->begin) tensor.update(piece);
     at += piece.size();
+    if (on_read) on_read(at);
   }
   r.xxh3 = all.hex();
   return r;
@@ -65,7 +66,7 @@ std::string describe_mismatch(const fs::path& file, const FileRecord& recorded) 
   }
 }
 
-std::string damage_of_file(const fs::path& dir, const FileRecord& recorded) {
+std::string damage_of_file(const fs::path& dir, const FileRecord& recorded, const OnRead& on_read) {
   const fs::path file = dir / recorded.name;
   struct stat info;
   {
@@ -77,7 +78,7 @@ std::string damage_of_file(const fs::path& dir, const FileRecord& recorded) {
     return fmt::format("{} is {} bytes short", recorded.name, recorded.bytes - bytes);
   if (bytes > recorded.bytes)
     return fmt::format("{} has {} bytes too many", recorded.name, bytes - recorded.bytes);
-  if (hash_file(file, {}).xxh3 != recorded.xxh3) return describe_mismatch(file, recorded);
+  if (hash_file(file, {}, on_read).xxh3 != recorded.xxh3) return describe_mismatch(file, recorded);
   return {};
 }
 
@@ -89,11 +90,19 @@ FileRecord record_of(const fs::path& file) {
   return hash_file(file, opened.tensors());
 }
 
-std::string damage_of(const fs::path& dir, Manifest& m) {
+std::string damage_of(const fs::path& dir, Manifest& m, const PhaseSink& progress) {
   try {
     m = parse_manifest(read_whole(dir / kManifestName, kMaxManifestBytes));
-    for (const FileRecord& f : m.files)
-      if (std::string what = damage_of_file(dir, f); !what.empty()) return what;
+    std::uint64_t total = 0, before = 0;
+    for (const FileRecord& f : m.files) total += f.bytes;
+    const std::string phase = "verifying checkpoint " + dir.filename().string();
+    const auto read = [&](std::uint64_t bytes) {
+      if (progress) progress(phase, before + bytes, total);
+    };
+    for (const FileRecord& f : m.files) {
+      if (std::string what = damage_of_file(dir, f, read); !what.empty()) return what;
+      before += f.bytes;
+    }
     return {};
   } catch (const std::exception& e) {  // also file system errors: an unreadable checkpoint counts as damaged
     return e.what();

@@ -52,7 +52,7 @@ bool same(const JsonValue& a, const JsonValue& b, std::initializer_list<const ch
 
 }  // namespace
 
-std::string kept_content_hash(const InputFile& file, const fs::path& folder) {
+std::string kept_content_hash(const InputFile& file, const fs::path& folder, const OnRead& on_read) {
   const fs::path kept = folder / "content-hashes.json";
   JsonValue entry = {{"path", fs::absolute(file.path()).lexically_normal().string()},
                      {"inode", file.state().inode},
@@ -65,7 +65,7 @@ std::string kept_content_hash(const InputFile& file, const fs::path& folder) {
     if (same(e, entry, {"path", "inode", "size", "changed_ns", "modified_ns", "samples"}) &&
         e.text_of("hash").size() == 32)
       return std::string(e.text_of("hash"));
-  const std::string hash = content_hash(file);
+  const std::string hash = content_hash(file, on_read);
   file.require_unchanged();
   entry["hash"] = hash;
   std::erase_if(entries.elements,
@@ -84,17 +84,17 @@ std::string kept_content_hash(const InputFile& file, const fs::path& folder) {
   return hash;
 }
 
-void write_hash_beside(const fs::path& path) {
-  const std::string hash = content_hash(InputFile(path));
+void write_hash_beside(const fs::path& path, const OnRead& on_read) {
+  const std::string hash = content_hash(InputFile(path), on_read);
   OutputFile out(fs::path(path).replace_extension(".xxh3"));
   out.append(std::as_bytes(std::span(hash)));
   out.commit();
 }
 
-bool agrees_with_hash_beside(const InputFile& file) {
+bool agrees_with_hash_beside(const InputFile& file, const OnRead& on_read) {
   const fs::path beside = fs::path(file.path()).replace_extension(".xxh3");
   std::error_code ec;
-  return fs::exists(beside, ec) && read_whole(beside, 64) == content_hash(file);
+  return fs::exists(beside, ec) && read_whole(beside, 64) == content_hash(file, on_read);
 }
 
 }  // namespace trainhost::data

@@ -13,12 +13,13 @@ namespace trainhost::data {
 /// path, inode, size and time of change, and with a hash over samples of the content; it is used again if all
 /// of these still agree, else the file is hashed again. A folder that cannot be written costs time, not
 /// correctness. Errors: those of reading.
-std::string kept_content_hash(const InputFile& file, const std::filesystem::path& folder);
+std::string kept_content_hash(const InputFile& file, const std::filesystem::path& folder,
+                              const OnRead& on_read = {});
 
 /// A file of a cache, NAME.bin, has the hash of its content beside it, in NAME.xxh3. These write that hash
 /// after the file was written, and compare it with the content; a missing hash does not agree. Errors: those
 /// of reading and writing.
-void write_hash_beside(const std::filesystem::path& path);
-bool agrees_with_hash_beside(const InputFile& file);
+void write_hash_beside(const std::filesystem::path& path, const OnRead& on_read = {});
+bool agrees_with_hash_beside(const InputFile& file, const OnRead& on_read = {});
 
 }  // namespace trainhost::data

@@ -225,7 +225,7 @@ void OutputFile::commit() {
 }
 
 /// Read in pieces of 256 KiB: the file may be larger than memory.
-std::string content_hash(const InputFile& file) {
+std::string content_hash(const InputFile& file, const OnRead& on_read) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   std::vector<std::byte> buffer(std::size_t{1} << 18);
@@ -234,6 +234,7 @@ std::string content_hash(const InputFile& file) {
     file.read(at, part);
     XXH3_128bits_update(&state, part.data(), part.size());
     at += part.size();
+    if (on_read) on_read(at);
   }
   return hex(XXH3_128bits_digest(&state));
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/phase_sink.hpp"
+
 namespace trainhost::data {
 
 /// The path in messages: quoted, with control characters escaped.
@@ -77,7 +79,7 @@ class OutputFile {
 void remove_abandoned(const std::filesystem::path& folder);
 
 /// XXH3-128 of the content as 32 hexadecimal digits.
-std::string content_hash(const InputFile& file);
+std::string content_hash(const InputFile& file, const OnRead& on_read = {});
 std::string content_hash(std::string_view bytes);
 
 }  // namespace trainhost::data

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/phase_sink.hpp"
 #include "core/records/chat_template.hpp"
 #include "core/records/record_reader.hpp"
 #include "core/tokenizer/tokenizer.hpp"
@@ -119,11 +120,21 @@ struct OpenOptions {
   bool identify = false;            // compute Source::content; reads every file once
   bool any_text = false;  // also read files as text whose names say that they are something else (.gz)
   RecordOptions records;
-  std::function<bool()> cancelled;  // asked while a text is tokenized; true: open_source() throws Cancelled
+  std::function<bool()> cancelled;  // asked while files are read; true: open_source() throws Cancelled
+  PhaseSink progress;               // how far reading and tokenizing is
 };
 /// What open_source() throws when OpenOptions::cancelled says so. Nothing was written.
 struct Cancelled {};
 Source open_source(const OpenOptions& o);
+
+/// For functions of this module that read a file: reports `what` to o.progress, and throws Cancelled where
+/// o.cancelled says so. `o` must outlive it.
+inline OnRead report_reading(const OpenOptions& o, std::string what, std::uint64_t total_bytes) {
+  return [&o, what = std::move(what), total_bytes](std::uint64_t bytes) {
+    if (o.cancelled && o.cancelled()) throw Cancelled{};
+    if (o.progress) o.progress(what, bytes, total_bytes);
+  };
+}
 
 /// Throws usage_error if the name of a file says that it is not text: the model would learn the syntax of the
 /// format, or compressed bytes, and nothing would look wrong. `bytes`: the setting that reads it all the

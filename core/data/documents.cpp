@@ -103,11 +103,12 @@ void refuse_tables(const fs::path& path) {
                           ").to_json(" + to + ")\"");
 }
 
-records::ReadBytes reader_of(const InputFile& file) {
-  return [&file, at = std::uint64_t{0}](std::span<char> out) mutable {
+records::ReadBytes reader_of(const InputFile& file, OnRead on_read) {
+  return [&file, at = std::uint64_t{0}, on_read = std::move(on_read)](std::span<char> out) mutable {
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), file.size() - at));
     file.read(at, std::as_writable_bytes(out.first(n)));
     at += n;
+    if (on_read) on_read(at);
     return n;
   };
 }
@@ -176,14 +177,20 @@ Document DocumentEncoder::encode(const records::Record& record) {
 
 void read_record_files(const std::vector<fs::path>& files, const RecordOptions& options,
                        records::RecordCounts& counts,
-                       const std::function<void(records::Record&, const Where&)>& take) {
+                       const std::function<void(records::Record&, const Where&)>& take,
+                       const OnRead& on_read) {
+  std::uint64_t before = 0;  // bytes of the files before
   for (const fs::path& path : files) {
     const InputFile file(path);
     refuse_binary_records(file);
-    const auto reader =
-        records::open_records(reader_of(file), records::format_of(path.filename().string()), path.string());
+    const auto read = [&](std::uint64_t bytes) {
+      if (on_read) on_read(before + bytes);
+    };
+    const auto reader = records::open_records(reader_of(file, read),
+                                              records::format_of(path.filename().string()), path.string());
     records::read_records(*reader, options.keys, options.on_error, counts, take);
     file.require_unchanged();
+    before += file.size();
   }
   if (counts.read > 0) return;
   const std::string name = files.size() == 1 ? "data file " + in_quotes(files.front()) + " has"

@@ -29,7 +29,7 @@ bool is_record_file(const std::filesystem::path& path);
 void refuse_tables(const std::filesystem::path& path);
 
 /// A sequential reader of the file for records::open_records(). `file` must outlive it.
-records::ReadBytes reader_of(const InputFile& file);
+records::ReadBytes reader_of(const InputFile& file, OnRead on_read = {});
 
 /// Makes documents. The parts of a record are encoded as one text, so the ids are those of transformers for
 /// the same text; an id with text of two parts is trained if one of them is.
@@ -57,9 +57,11 @@ class DocumentEncoder {
 };
 
 /// Reads every record of the files in order. `take`: as in records::read_records(), with its text. Errors:
-/// those of files and records; usage_error if there is no record at all.
+/// those of files and records; usage_error if there is no record at all. `on_read` counts the bytes of all
+/// files.
 void read_record_files(const std::vector<std::filesystem::path>& files, const RecordOptions& options,
                        records::RecordCounts& counts,
-                       const std::function<void(records::Record&, const Where&)>& take);
+                       const std::function<void(records::Record&, const Where&)>& take,
+                       const OnRead& on_read = {});
 
 }  // namespace trainhost::data

@@ -51,7 +51,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what) {
 }
 
 void encode_file(const InputFile& file, const Tokenizer& tokenizer, tokenizer::Names names,
-                 const std::function<void(std::span<const std::int32_t>)>& take, std::size_t piece_bytes) {
+                 const std::function<void(std::span<const std::int32_t>)>& take, std::size_t piece_bytes,
+                 const OnRead& on_read) {
   const bool needs_utf8 = tokenizer.name() != "bytes";
   std::string text;
   std::vector<std::int32_t> ids;
@@ -81,6 +82,7 @@ void encode_file(const InputFile& file, const Tokenizer& tokenizer, tokenizer::N
     }
     take(ids);
     at += used;
+    if (on_read) on_read(at);
     wanted = piece_bytes;
   }
 }

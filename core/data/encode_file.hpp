@@ -19,7 +19,7 @@ inline constexpr std::size_t kLongestPiece = std::size_t{256} << 20;
 /// not UTF-8, or if kLongestPiece bytes have no place to end a piece.
 void encode_file(const InputFile& file, const tokenizer::Tokenizer& tokenizer, tokenizer::Names names,
                  const std::function<void(std::span<const std::int32_t>)>& take,
-                 std::size_t piece_bytes = kEncodePiece);
+                 std::size_t piece_bytes = kEncodePiece, const OnRead& on_read = {});
 
 /// True if ids of this vocabulary do not fit uint16.
 inline bool needs_uint32(std::uint64_t vocab) { return vocab > 65536; }

@@ -74,8 +74,8 @@ class RecordFiles {
     all += " " + tokenizer_->version();
     all += "\n" + (encoder_.chat_template() ? records::fingerprint(*encoder_.chat_template()) : "") + "\n";
     for (const fs::path& f : files) {
-      all += std::to_string(static_cast<int>(records::format_of(f.filename().string()))) + " " +
-             kept_content_hash(InputFile(f), o_.cache_dir) + "\n";
+      all += std::to_string(static_cast<int>(records::format_of(f.filename().string()))) + " " + hash_of(f) +
+             "\n";
     }
     return content_hash(all);
   }
@@ -86,8 +86,8 @@ class RecordFiles {
                                 SequenceCounts* valid_counts, std::vector<std::string>& notes) {
     const fs::path train_file = o_.cache_dir / (key + ".bin");
     const fs::path valid_file = o_.cache_dir / (content_hash(key + " valid") + ".bin");
-    auto train = cached(train_file, counts, notes);
-    if (valid) *valid = cached(valid_file, *valid_counts, notes);
+    auto train = cached(source_name(files), train_file, counts, notes);
+    if (valid) *valid = cached(source_name(files), valid_file, *valid_counts, notes);
     if (train && (!valid || *valid)) return train;
     write(files, train_file, valid ? &valid_file : nullptr, fraction, notes);
     if (!encoder_.missing_tokens().empty()) {
@@ -101,14 +101,21 @@ class RecordFiles {
   }
 
  private:
+  std::string hash_of(const fs::path& path) const {
+    const InputFile file(path);
+    return kept_content_hash(file, o_.cache_dir,
+                             report_reading(o_, "reading " + path.filename().string(), file.size()));
+  }
+
   /// Null if there is no usable file; it is then written again.
-  std::unique_ptr<Samples> cached(const fs::path& path, SequenceCounts& counts,
+  std::unique_ptr<Samples> cached(const std::string& name, const fs::path& path, SequenceCounts& counts,
                                   std::vector<std::string>& notes) const {
     std::error_code ec;
     if (!fs::exists(path, ec)) return nullptr;
     try {
       InputFile file(path);
-      if (agrees_with_hash_beside(file)) return open_sequences(std::move(file), o_.seq_len, o_.vocab, counts);
+      if (agrees_with_hash_beside(file, report_reading(o_, "reading sequences of " + name, file.size())))
+        return open_sequences(std::move(file), o_.seq_len, o_.vocab, counts);
     } catch (const Error&) {
     }
     notes.push_back("the sequences in " + in_quotes(path) +
@@ -129,17 +136,26 @@ class RecordFiles {
     std::optional<SequenceWriter> valid;
     if (valid_file) valid.emplace(*valid_file, o_.seq_len, wide, o_.records.packing);
     records::RecordCounts counts;
-    read_record_files(files, o_.records, counts, [&](records::Record& record, const Where&) {
-      if (o_.cancelled && o_.cancelled()) throw Cancelled{};
-      const Document d = encoder_.encode(record);
-      (valid && is_for_validation(d, o_.seed, fraction) ? *valid : train).add(d);
-    });
+    std::uint64_t bytes = 0;
+    for (const fs::path& f : files) bytes += InputFile(f).size();
+    read_record_files(
+        files, o_.records, counts,
+        [&](records::Record& record, const Where&) {
+          if (o_.cancelled && o_.cancelled()) throw Cancelled{};
+          const Document d = encoder_.encode(record);
+          (valid && is_for_validation(d, o_.seed, fraction) ? *valid : train).add(d);
+        },
+        report_reading(o_, "tokenizing " + source_name(files), bytes));
     if (counts.broken) notes.push_back(counts.message());
     train.commit(counts.broken);
-    write_hash_beside(train_file);
+    const auto write_hash = [&](const fs::path& file) {
+      write_hash_beside(
+          file, report_reading(o_, "reading sequences of " + source_name(files), InputFile(file).size()));
+    };
+    write_hash(train_file);
     if (!valid) return;
     valid->commit();
-    write_hash_beside(*valid_file);
+    write_hash(*valid_file);
   }
 
   const OpenOptions& o_;

@@ -57,9 +57,9 @@ class TokenCache {
  public:
   TokenCache(const Tokenizer& tokenizer, const OpenOptions& o)
       : tokenizer_(tokenizer),
+        options_(o),
         folder_(o.cache_dir),
         vocab_(o.vocab),
-        cancelled_(o.cancelled),
         names_(o.records.special_tokens ? tokenizer::Names::kSpecial : tokenizer::Names::kText) {
     if (folder_.empty()) throw usage_error("the text must be tokenized, but no cache folder is set");
     model_hash_ = content_hash(InputFile(o.tokenizer));
@@ -69,7 +69,8 @@ class TokenCache {
   /// the ends of pieces, so it is part of the key, too.
   std::string key(const InputFile& text) const {
     const std::string version = tokenizer_.version();
-    return content_hash("1 " + std::to_string(kEncodePiece) + " " + content_hash(text) + " " + model_hash_ +
+    return content_hash("1 " + std::to_string(kEncodePiece) + " " +
+                        content_hash(text, reading("reading ", text)) + " " + model_hash_ +
                         (version.empty() ? "" : " " + version) +
                         (names_ == tokenizer::Names::kSpecial ? " special" : ""));
   }
@@ -77,7 +78,7 @@ class TokenCache {
   std::unique_ptr<Tokens> tokens(const InputFile& text, const std::string& key,
                                  std::vector<std::string>& notes) const {
     const fs::path path = folder_ / (key + ".bin");
-    if (auto cached = cached_tokens(path, notes)) return cached;
+    if (auto cached = cached_tokens(text, path, notes)) return cached;
     std::error_code ec;
     fs::create_directories(folder_, ec);
     if (ec)
@@ -85,17 +86,16 @@ class TokenCache {
                       " for tokenized text cannot be created: " + ec.message());
     remove_abandoned(folder_);
     TokenWriter writer(path, needs_uint32(tokenizer_.vocab()), true);
-    encode_file(text, tokenizer_, names_, [&](std::span<const std::int32_t> ids) {
-      if (cancelled_ && cancelled_()) throw Cancelled{};
-      writer.append(ids);
-    });
+    encode_file(
+        text, tokenizer_, names_, [&](std::span<const std::int32_t> ids) { writer.append(ids); },
+        kEncodePiece, reading("tokenizing ", text));
     if (writer.count() == 0)
       throw usage_error("data file " + in_quotes(text.path()) + " has no tokens under " + tokenizer_.name());
     text.require_unchanged();
     writer.commit();
     // The file just written is opened like any other, so the ids are checked again when they are read.
-    write_hash_beside(path);
     InputFile file(path);
+    write_hash_beside(path, reading("reading tokens of ", text, file.size()));
     const TokenFormat format = bin_format(file, "", vocab_);
     return file_tokens(std::move(file), format, vocab_);
   }
@@ -103,12 +103,13 @@ class TokenCache {
  private:
   /// Null if there is no usable file. Errors are not reported: the text is then tokenized again, and a real
   /// problem of the folder shows up there.
-  std::unique_ptr<Tokens> cached_tokens(const fs::path& path, std::vector<std::string>& notes) const {
+  std::unique_ptr<Tokens> cached_tokens(const InputFile& text, const fs::path& path,
+                                        std::vector<std::string>& notes) const {
     std::error_code ec;
     if (!fs::exists(path, ec)) return nullptr;
     try {
       InputFile file(path);
-      if (agrees_with_hash_beside(file)) {
+      if (agrees_with_hash_beside(file, reading("reading tokens of ", text, file.size()))) {
         const TokenFormat format = bin_format(file, "", vocab_);
         return file_tokens(std::move(file), format, vocab_);
       }
@@ -119,10 +120,15 @@ class TokenCache {
     return nullptr;
   }
 
+  OnRead reading(const char* what, const InputFile& text) const { return reading(what, text, text.size()); }
+  OnRead reading(const char* what, const InputFile& text, std::uint64_t bytes) const {
+    return report_reading(options_, what + text.path().filename().string(), bytes);
+  }
+
   const Tokenizer& tokenizer_;
+  const OpenOptions& options_;
   fs::path folder_;
   std::uint64_t vocab_;
-  std::function<bool()> cancelled_;
   tokenizer::Names names_;
   std::string model_hash_;
 };
@@ -162,8 +168,7 @@ class FileOpener {
     if (file.size() == 0) throw usage_error("data file " + in_quotes(path) + " is empty");
     if (path.extension() == ".bin") {
       const TokenFormat format = bin_format(file, o_.dtype, o_.vocab);
-      if (content_)
-        *content_ += std::string(name(format.form)) + " " + kept_content_hash(file, o_.cache_dir) + "\n";
+      if (content_) *content_ += std::string(name(format.form)) + " " + hash_of(file) + "\n";
       return file_tokens(std::move(file), format, o_.vocab);
     }
     if (!o_.any_text) {
@@ -175,13 +180,18 @@ class FileOpener {
     }
     if (o_.tokenizer == "bytes") {
       const TokenFormat format{TokenForm::kBytes, 1, 0, file.size()};
-      if (content_) *content_ += "bytes " + kept_content_hash(file, o_.cache_dir) + "\n";
+      if (content_) *content_ += "bytes " + hash_of(file) + "\n";
       return file_tokens(std::move(file), format, o_.vocab);
     }
     const std::string key = cache().key(file);
     if (content_) *content_ += "tokens " + key + "\n";
     auto ids = cache().tokens(file, key, notes);
     return std::make_unique<TokenizedText>(file, std::move(ids));
+  }
+
+  std::string hash_of(const InputFile& file) const {
+    return kept_content_hash(file, o_.cache_dir,
+                             report_reading(o_, "reading " + file.path().filename().string(), file.size()));
   }
 
   // Loads the tokenizer for the first text that needs it; token files do not need it.

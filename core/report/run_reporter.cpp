@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/profile_report.hpp"
@@ -14,9 +15,9 @@ namespace trainhost::report {
 RunReporter::RunReporter(bool quiet)
     : terminal_(terminal_of(2)),
       progress_(quiet              ? Progress::Mode::kSilent
-                : terminal_.is_tty ? Progress::Mode::kLive
+                : terminal_.cursor ? Progress::Mode::kLive
                                    : Progress::Mode::kPlain,
-                terminal_) {}
+                terminal_, [](const std::string& text) { write_stderr(text); }) {}
 
 void RunReporter::planned(const planning::PlanResult& plan) { message(memory_table(plan, terminal_)); }
 

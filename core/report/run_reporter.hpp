@@ -13,6 +13,9 @@ class RunReporter : public training::RunObserver {
   explicit RunReporter(bool quiet);
   void message(const std::string& text) override { progress_.print_line(text); }
   void step(const training::StepProgress& p) override { progress_.step(p); }
+  void phase(std::string_view what, std::uint64_t done_bytes, std::uint64_t total_bytes) override {
+    progress_.phase(what, done_bytes, total_bytes);
+  }
   void planned(const planning::PlanResult& plan) override;
   void profiled(const training::ProfileResult& profile) override;
   void measured(const training::MemoryResult& memory) override;

@@ -10,12 +10,28 @@
 
 namespace trainhost::report {
 
+namespace {
+
+/// By the name of the locale, which says what the terminal shows even where its files are not installed.
+bool locale_is_utf8() {
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const name = std::getenv(variable);
+    if (!name || !*name) continue;
+    return strcasestr(name, "utf-8") || strcasestr(name, "utf8");
+  }
+  return false;
+}
+
+}  // namespace
+
 Terminal terminal_of(int fd) {
   Terminal t;
   t.is_tty = isatty(fd) == 1;
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
-  t.color = t.is_tty && !(no_color && *no_color) && !(term && std::strcmp(term, "dumb") == 0);
+  t.cursor = t.is_tty && term && *term && std::strcmp(term, "dumb") != 0;
+  t.color = t.cursor && !(no_color && *no_color);
+  t.utf8 = locale_is_utf8();
   winsize size{};
   if (t.is_tty && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     t.width = size.ws_col, t.width_known = true;

@@ -1,5 +1,5 @@
-// Properties of the terminal behind a stream. Read once per command; no other code reads the environment for
-// this.
+// Properties of the terminal behind a stream. No other code reads the environment for this. Read once per
+// command; a line that is rewritten reads the width each time, because the window may be resized.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,9 +8,11 @@ namespace trainhost::report {
 
 struct Terminal {
   bool is_tty = false;       // progress bars are shown only on a terminal
-  bool color = false;        // is_tty, NO_COLOR is unset or empty, and TERM is not "dumb"
+  bool color = false;        // cursor, and NO_COLOR is unset or empty
   unsigned width = 80;       // columns; COLUMNS takes precedence over the terminal size
   bool width_known = false;  // false for a file or a pipe: lines are not wrapped
+  bool cursor = false;       // is_tty, and a line can be rewritten: TERM is set and not "dumb"
+  bool utf8 = false;         // the locale is UTF-8: LC_ALL, LC_CTYPE or LANG, the first that is not empty
 };
 
 /// Width at which text is wrapped; 0 = not at all.

@@ -10,17 +10,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/training/utc_time.hpp"
 
 namespace trainhost::training {
 namespace {
 
 using Json = JsonValue;
-
-std::string to_line(const Json& j) { return j.dump(); }
 
 /// Opened without following a link, which could lead to a file of the user, and without waiting for a reader
 /// of a pipe.
@@ -58,14 +58,18 @@ Events::Events(const std::filesystem::path& metrics, bool append, std::FILE* cop
       copy_(copy) {}
 
 /// The file comes first: it is the record of the run, and a closed pipe must not lose a line. Each
-/// line is written at once, so that another process can follow the run.
-void Events::line(const std::string& json) {
-  const std::string text = json + '\n';
+/// line is written at once, so that another process can follow the run. The time is the last key: a line
+/// still begins with what it is about.
+std::string Events::line(Json event) {
+  event["time"] = utc_time();
+  std::string text = event.dump() + '\n';
   if (!path_.empty()) checkpoint::write_all(file_.get(), std::as_bytes(std::span(text)), path_);
   if (copy_) {
     std::fwrite(text.data(), 1, text.size(), copy_);
     std::fflush(copy_);
   }
+  text.pop_back();
+  return text;
 }
 
 /// The first event. "plan" is the object that `plan --json` prints, so readers need one schema.
@@ -85,58 +89,58 @@ void Events::start(const std::string& source, std::optional<double> entropy,
   if (!device.name.empty())
     j["device"] = {{"name", device.name}, {"uuid", device.uuid}, {"engine", device.engine}};
   j["plan"] = parse_json(plan_json);
-  line(to_line(j));
+  line(std::move(j));
 }
 
 /// `tokens` are those of this step; ms is the time in the trainer, without data loading and checkpoints.
 void Events::step(const StepEvent& e) {
-  line(to_line({{"event", "step"},
-                {"step", e.step},
-                {"loss", e.loss},
-                {"grad_norm", e.grad_norm},
-                {"lr", e.lr},
-                {"tokens", e.tokens},
-                {"ms", e.ms},
-                {"tokens_per_s", e.tokens_per_s}}));
+  line({{"event", "step"},
+        {"step", e.step},
+        {"loss", e.loss},
+        {"grad_norm", e.grad_norm},
+        {"lr", e.lr},
+        {"tokens", e.tokens},
+        {"ms", e.ms},
+        {"tokens_per_s", e.tokens_per_s}});
 }
 
 void Events::eval(std::uint64_t step, double loss, std::uint64_t tokens) {
-  line(to_line({{"event", "eval"}, {"step", step}, {"loss", loss}, {"tokens", tokens}}));
+  line({{"event", "eval"}, {"step", step}, {"loss", loss}, {"tokens", tokens}});
 }
 
 void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
-  line(to_line({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
+  line({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}});
 }
 
 void Events::skip(std::uint64_t step, const char* reason, std::optional<double> loss) {
   Json j = {{"event", "skip"}, {"step", step}, {"reason", reason}};
   if (loss) j["loss"] = *loss;
-  line(to_line(j));
+  line(std::move(j));
 }
 
 /// The events of the steps that are trained again are removed first, so that the file has each step once.
 void Events::rollback(std::uint64_t to, std::uint64_t from, const char* reason, std::uint64_t batch_offset) {
   truncate_metrics(path_, to);
-  line(to_line({{"event", "rollback"},
-                {"step", to},
-                {"from_step", from},
-                {"reason", reason},
-                {"batch_offset", batch_offset}}));
+  line({{"event", "rollback"},
+        {"step", to},
+        {"from_step", from},
+        {"reason", reason},
+        {"batch_offset", batch_offset}});
 }
 
 void Events::verify(std::uint64_t step, const std::string& weights_hash) {
-  line(to_line({{"event", "verify"}, {"step", step}, {"weights_xxh3_128", weights_hash}}));
+  line({{"event", "verify"}, {"step", step}, {"weights_xxh3_128", weights_hash}});
 }
 
 // Code 0 is success for CUDA and errno, so it means that there is no native error.
 void Events::note(const std::string& text, const plugin::VendorError& native) {
   Json j = {{"event", "note"}, {"text", text}};
   if (native.code != 0) j["native_domain"] = native.domain, j["native_code"] = native.code;
-  line(to_line(j));
+  line(std::move(j));
 }
 
 void Events::early_stop(std::uint64_t step, std::uint64_t evaluations) {
-  line(to_line({{"event", "early_stop"}, {"step", step}, {"evaluations", evaluations}}));
+  line({{"event", "early_stop"}, {"step", step}, {"evaluations", evaluations}});
 }
 
 /// The last event of a complete run. Its absence tells a reader that the run was stopped. summary.json
@@ -169,9 +173,7 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
   if (history.stopped_early) j["stopped_early"] = true;
   if (!recompute_json.empty()) j["recompute"] = parse_json(recompute_json);
   if (!profile_json.empty()) j["profile"] = parse_json(profile_json);
-  std::string text = to_line(j);
-  line(text);
-  return text;
+  return line(std::move(j));
 }
 
 std::optional<JsonValue> parse_event(const std::string& line) try {

@@ -58,7 +58,8 @@ class Events {
                    const std::string& profile_json);
 
  private:
-  void line(const std::string& json);
+  /// Writes the event with the time of writing; returns the line without its end.
+  std::string line(JsonValue event);
   checkpoint::Fd file_;
   std::filesystem::path path_;
   std::FILE* copy_;

@@ -21,13 +21,15 @@ std::optional<LrRangeResult> TrainingRun::find_lr(const LrRange& range) {
     try {
       lock_.emplace(config_.output.dir);
       open_data();
-      create_session();
       LrRangeResult result{range, {}, RangeEnd::kComplete, {}};
-      report(
-          fmt::format("range test: {} steps with learning rates from {:g} to {:g}; its weights are discarded",
-                      range.steps, range.from, range.to));
-      compute_range(result);
-      observer_.steps_ended();
+      if (!StopSignals::received()) {
+        create_session();
+        report(fmt::format(
+            "range test: {} steps with learning rates from {:g} to {:g}; its weights are discarded",
+            range.steps, range.from, range.to));
+        compute_range(result);
+        observer_.steps_ended();
+      }
       if (!StopSignals::received()) {
         result.suggestion = suggest_lr(range, result.points, result.end);
         return result;
@@ -37,7 +39,6 @@ std::optional<LrRangeResult> TrainingRun::find_lr(const LrRange& range) {
       remove_new_files();
       throw;
     }
-  } catch (const data::Cancelled&) {
   } catch (const plugin::PluginError& e) {
     if (!ended_by_signal(e)) throw;
   }

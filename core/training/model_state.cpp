@@ -156,27 +156,40 @@ std::vector<TensorInfo> state_tensors(const runfile::RunConfig& c, std::size_t s
 /// Streams in the order of the file's tensors, one piece of `scratch` at a time, so the memory needed does
 /// not depend on the model. All tensors are checked before the first byte is passed to the trainer.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file_or_dir,
-                  std::span<float> scratch) {
-  load_tensors(s, scope, tensors(m), m.tied, file_or_dir, scratch);
+                  std::span<float> scratch, const PhaseSink& progress) {
+  load_tensors(s, scope, tensors(m), m.tied, file_or_dir, scratch, nullptr, progress);
 }
 
 void load_tensors(plugin::Session& s, plugin::Scope scope, const std::vector<TensorInfo>& wanted, bool tied,
-                  const fs::path& file_or_dir, std::span<float> scratch, checkpoint::Xxh3* hash) {
+                  const fs::path& file_or_dir, std::span<float> scratch, checkpoint::Xxh3* hash,
+                  const PhaseSink& progress) {
   checkpoint::WeightSource source(file_or_dir);
   source.require(wanted, tied);
+  std::uint64_t elements = 0, loaded = 0, stored_bytes = 0;
+  for (const TensorInfo& t : wanted) elements += t.elements();
+  for (const checkpoint::SafetensorsFile& file : source.files())
+    for (const checkpoint::TensorEntry& t : file.tensors()) stored_bytes += t.end - t.begin;
+  const std::string phase = "loading " + file_or_dir.filename().string();
   for (const TensorInfo& t : wanted)
     source.stream(t, scratch, [&](std::uint64_t first, std::span<const float> values) {
       if (hash) hash->update(std::as_bytes(values));
       s.load(scope, {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
+      loaded += values.size();
+      if (!progress) return;
+      // In bytes of the file, whose types may differ.
+      const double share = static_cast<double>(loaded) / static_cast<double>(elements);
+      progress(phase, static_cast<std::uint64_t>(share * static_cast<double>(stored_bytes)), stored_bytes);
     });
 }
 
-std::string load_frozen_weights(plugin::Session& s, const runfile::RunConfig& c, std::span<float> scratch) {
+std::string load_frozen_weights(plugin::Session& s, const runfile::RunConfig& c, std::span<float> scratch,
+                                const PhaseSink& progress) {
   if (!trains_adapters(c.run)) return {};
   if (!c.weights)
     return fmt::format("random, train.seed {}, initializer_range {}", c.run.seed, c.model.initializer_range);
   checkpoint::Xxh3 hash;
-  load_tensors(s, plugin::Scope::kWeights, tensors(c.model), c.model.tied, *c.weights, scratch, &hash);
+  load_tensors(s, plugin::Scope::kWeights, tensors(c.model), c.model.tied, *c.weights, scratch, &hash,
+               progress);
   return "xxh3 " + hash.hex();
 }
 
@@ -340,8 +353,8 @@ fs::path save_checkpoint(checkpoint::Store& store, const checkpoint::Meta& meta,
 Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std::string& data_content,
                            const checkpoint::Store& store, std::span<float> scratch,
                            const std::function<void(const std::string&)>& say,
-                           const std::string& frozen_content) {
-  auto found = store.newest();
+                           const std::string& frozen_content, const PhaseSink& progress) {
+  auto found = store.newest(progress);
   if (!found)
     throw usage_error(fmt::format("--resume: {} has no checkpoint", escaped(c.output.dir.string(), 4096)),
                       "train without --resume first, and set output.checkpoint_every");
@@ -369,7 +382,7 @@ Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std:
   // Weights and moments in the order of kScope. Missing files of a moment are an error of WeightSource.
   for (std::size_t i = 0; i < state_scopes(c).size(); ++i)
     load_tensors(s, state_scopes(c)[i], state_tensors(c, i), c.model.tied, found->dir / kScopeFile[i],
-                 scratch);
+                 scratch, nullptr, progress);
   return progress_of(found->meta);
 }
 

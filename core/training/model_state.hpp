@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "core/base/phase_sink.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/checkpoint/tensor_files.hpp"
 #include "core/checkpoint/xxh3.hpp"
@@ -20,16 +21,18 @@ namespace trainhost::training {
 /// Loads a scope of the session from safetensors, one piece at a time. `scratch` is the buffer of a piece.
 /// Throws Error(kUsage) with the list of all tensors that do not match.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
-                  const std::filesystem::path& file_or_dir, std::span<float> scratch);
+                  const std::filesystem::path& file_or_dir, std::span<float> scratch,
+                  const PhaseSink& progress = {});
 /// The same for these tensors. `hash`, if not null, gets the values as f32 in the order of `wanted`.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const std::vector<TensorInfo>& wanted, bool tied,
                   const std::filesystem::path& file_or_dir, std::span<float> scratch,
-                  checkpoint::Xxh3* hash = nullptr);
+                  checkpoint::Xxh3* hash = nullptr, const PhaseSink& progress = {});
 
 /// Sets the weights that the run does not train, in a run that trains adapters; the other weights follow from
 /// init() or a checkpoint. Returns what identifies them: the XXH3-128 of their values, or the seed of random
 /// ones. "" and nothing loaded if the run trains all weights.
-std::string load_frozen_weights(plugin::Session& s, const runfile::RunConfig& c, std::span<float> scratch);
+std::string load_frozen_weights(plugin::Session& s, const runfile::RunConfig& c, std::span<float> scratch,
+                                const PhaseSink& progress = {});
 
 /// Throws usage_error if the text would be split into bytes although the model was made for another
 /// tokenizer: model.weights is given, or the folder of model.config contains tokenizer files. A run file that
@@ -85,7 +88,7 @@ std::filesystem::path save_checkpoint(checkpoint::Store& store, const checkpoint
 Progress resume_checkpoint(plugin::Session& s, runfile::RunConfig& c, const std::string& data_content,
                            const checkpoint::Store& store, std::span<float> scratch,
                            const std::function<void(const std::string&)>& say,
-                           const std::string& frozen_content = "");
+                           const std::string& frozen_content = "", const PhaseSink& progress = {});
 
 /// Sets the trained weights from the checkpoint in this directory; moments stay as they are.
 void load_checkpoint_weights(plugin::Session& s, const runfile::RunConfig& c,

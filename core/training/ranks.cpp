@@ -85,16 +85,6 @@ void Ranks::together(const std::function<void()>& f) {
   throw SharedError(code, root == 0 ? message : fmt::format("rank {}: {}", root, message), hint);
 }
 
-void Ranks::first_then_others(const std::function<void()>& f) {
-  together([&] {
-    if (first()) f();
-  });
-  if (all_)
-    together([&] {
-      if (!first()) f();
-    });
-}
-
 void Ranks::require_equal(const std::vector<std::pair<std::string, std::string>>& facts) {
   if (!all_) return;
   std::string differs;

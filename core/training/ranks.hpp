@@ -37,8 +37,6 @@ class Ranks {
   /// Calls f on every process. If it throws an Error on one, all throw a SharedError: that of the lowest
   /// rank, which is named in the message if it is not 0.
   void together(const std::function<void()>& f);
-  /// The same on rank 0, then on the others: for files that the first one writes and the others read.
-  void first_then_others(const std::function<void()>& f);
 
   /// The largest value of all processes.
   std::int32_t largest(std::int32_t value);

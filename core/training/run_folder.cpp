@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
-#include <ctime>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/store.hpp"
+#include "core/training/utc_time.hpp"
 
 extern char** environ;
 
@@ -87,15 +87,6 @@ JsonValue relevant_variables() {
         out[std::string(entry.substr(0, equals))] = escaped(entry.substr(equals + 1), 4096);
   }
   return out;
-}
-
-std::string utc_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm t{};
-  ::gmtime_r(&now, &t);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t);
-  return text;
 }
 
 /// The longest path below the folder is that of a shard of the model while it is written, of less than 100

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/planning/plan_result.hpp"
 #include "core/training/memory_result.hpp"
@@ -17,6 +18,7 @@ struct StepProgress {
   double tokens_per_s = 0;    // smoothed
   std::optional<double> mfu;  // model FLOP/s as a share of the measured matrix-product rate
   double eta_s = 0;
+  std::uint64_t memory_bytes = 0;  // in use in the tier that computes, by the ledger
 };
 
 class RunObserver {
@@ -24,6 +26,9 @@ class RunObserver {
   virtual ~RunObserver() = default;
   virtual void message(const std::string& text) = 0;  // complete lines
   virtual void step(const StepProgress& progress) = 0;
+  /// How far a phase before the first step is (`what`: "tokenizing big.txt"). It begins with the first call
+  /// and ends when `done_bytes` is `total_bytes`, or with a call of another phase. Called often.
+  virtual void phase(std::string_view what, std::uint64_t done_bytes, std::uint64_t total_bytes) = 0;
   virtual void planned(const planning::PlanResult& plan) = 0;
   virtual void profiled(const ProfileResult& profile) = 0;
   virtual void measured(const MemoryResult& memory) = 0;
@@ -40,6 +45,7 @@ class SilentObserver final : public RunObserver {
  public:
   void message(const std::string&) override {}
   void step(const StepProgress&) override {}
+  void phase(std::string_view, std::uint64_t, std::uint64_t) override {}
   void planned(const planning::PlanResult&) override {}
   void profiled(const ProfileResult&) override {}
   void measured(const MemoryResult&) override {}

@@ -165,14 +165,20 @@ void TrainingRun::remove_new_files() {
   lock_.reset();
 }
 
-/// Sources read on demand; nothing is in memory after this but the tokenizer.
+/// Sources read on demand; nothing is in memory after this but the tokenizer. A signal ends the reading: the
+/// caller asks whether the run stops, as other processes have to know it too.
 void TrainingRun::open_data() {
   require_tokenizer_of_model(config_);
   tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
   data::OpenOptions options = planning::open_options(config_);
   options.identify = true;
   options.cancelled = [] { return StopSignals::received() != 0; };
-  source_ = data::open_source(options);
+  options.progress = phases();
+  try {
+    source_ = data::open_source(options);
+  } catch (const data::Cancelled&) {
+    return;
+  }
   for (const std::string& note : source_.notes) report(note);
   if (const std::uint64_t most = config_.model.max_positions; config_.weights && config_.run.seq_len > most)
     report(
@@ -256,14 +262,15 @@ void TrainingRun::compare_with_best(const Progress& best) {
 void TrainingRun::start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say) {
   session_ = choice_.trainer->create(config_.model, config_.run);
   Progress progress;
-  frozen_content_ = load_frozen_weights(*session_, config_, staging_->as<float>());
+  frozen_content_ = load_frozen_weights(*session_, config_, staging_->as<float>(), phases());
   if (from_checkpoint)
     progress = resume_checkpoint(*session_, config_, source_.content, *store_, staging_->as<float>(), say,
-                                 frozen_content_);
+                                 frozen_content_, phases());
   else if (config_.adapter)
     load_adapter(*session_, config_, frozen_content_, staging_->as<float>());
   else if (config_.weights && !trains_adapters(config_.run))
-    load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
+    load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>(),
+                 phases());
   session_->init(config_.run.seed);  // random values for every tensor that was not loaded
   steps_done_ = progress.step;
   batch_offset_ = progress.batch_offset;

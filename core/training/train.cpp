@@ -36,16 +36,21 @@ Exit TrainingRun::run() {
   StopSignals::set_loss("nothing: no step was computed");
   try {
     try {
-      ranks_.first_then_others([&] { open_data(); });
-      agree_to_stop();
-      if (stops()) return stop_before_first_step();
+      // The first process writes the cache of tokenized text, and the others read it.
+      for (const bool of_first : {true, false}) {
+        ranks_.together([&] {
+          if (ranks_.first() == of_first) open_data();
+        });
+        agree_to_stop();
+        if (stops()) return stop_before_first_step();
+        if (!ranks_.several()) break;
+      }
       ranks_.together([&] { create_session(); });
       compare_ranks();
     } catch (const Error& e) {
       if (e.code() == trainhost::Exit::kUsage) remove_new_files();
       throw;
     }
-  } catch (const data::Cancelled&) {
   } catch (const plugin::PluginError& e) {
     if (!ended_by_signal(e)) throw;
   }
@@ -175,6 +180,7 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   progress.tokens_per_s = throughput_.tokens_per_s();
   progress.mfu = ranks_.first() ? throughput_.mfu(*session_) : std::nullopt;
   progress.eta_s = static_cast<double>(tokens_left) / throughput_.tokens_per_s();
+  progress.memory_bytes = registry_.ledger().in_use(plan_.compute_tier);
   observer_.step(progress);
 }
 

@@ -116,6 +116,12 @@ class TrainingRun {
     if (!options_.quiet && ranks_.first()) observer_.message(text);
   }
 
+  PhaseSink phases() {
+    return [this](std::string_view what, std::uint64_t done_bytes, std::uint64_t total_bytes) {
+      observer_.phase(what, done_bytes, total_bytes);
+    };
+  }
+
   /// The signal that asks the run to end before its last step; 0: none. With several ranks all have the same
   /// answer, which changes only in agree_to_stop().
   int stop_signal() const { return ranks_.several() ? agreed_signal_ : StopSignals::received(); }

@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -43,6 +44,38 @@ std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, c
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(data_source)
+
+BOOST_AUTO_TEST_CASE(reading_reports_how_far_it_is_and_ends_when_it_is_cancelled) {
+  const Folder f;
+  std::string records;
+  for (int i = 0; i < 20'000; ++i) records += "{\"text\": \"number " + std::to_string(i) + "\"}\n";
+  for (const auto& [name, text] : {std::pair{"a.txt", std::string(1 << 20, 'x')}, {"b.jsonl", records}}) {
+    OpenOptions o = options({f.text(name, text)});
+    o.identify = true;
+    o.cache_dir = f / (std::string("cache-") + name);
+    struct Phase {
+      std::uint64_t calls = 0, done = 0, total = 0;
+    };
+    std::map<std::string, Phase> phases;
+    o.progress = [&](std::string_view what, std::uint64_t done, std::uint64_t total) {
+      Phase& p = phases[std::string(what)];
+      BOOST_TEST(done >= p.done);
+      BOOST_TEST((p.calls == 0 || total == p.total));
+      ++p.calls, p.done = done, p.total = total;
+    };
+    open_source(o);
+    for (const auto& [what, p] : phases) {
+      BOOST_TEST(p.done == p.total, what);
+      BOOST_TEST(p.calls > 1u, what);
+    }
+    BOOST_TEST(phases["reading " + std::string(name)].total == text.size());
+    const std::string tokenizing = "tokenizing " + std::string(name);
+    BOOST_TEST((phases.count(tokenizing) == 1) == (std::string(name) == "b.jsonl"));
+    std::filesystem::remove_all(o.cache_dir);
+    o.cancelled = [] { return true; };
+    BOOST_CHECK_THROW(open_source(o), Cancelled);
+  }
+}
 
 BOOST_AUTO_TEST_CASE(the_ids_of_a_text_by_bytes_are_its_bytes) {
   const Folder f;

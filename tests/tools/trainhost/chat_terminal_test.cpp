@@ -1,17 +1,13 @@
 // trainhost chat on a pseudo-terminal: what a user types, sees and interrupts. Lines of a pipe:
 // chat_test.cpp.
-#include <pty.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
-#include <chrono>
 
 #include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/terminal.hpp"
 
 namespace {
 
@@ -19,85 +15,6 @@ namespace fs = std::filesystem;
 using namespace trainhost::test;
 
 constexpr const char *kCtrlC = "\x03", *kCtrlD = "\x04", *kCtrlU = "\x15", *kBackspace = "\x7f";
-
-/// The program on a terminal of 80 columns. Everything that it and the echo print is in `screen`.
-class Terminal {
- public:
-  explicit Terminal(std::vector<std::string> words) {
-    words.insert(words.begin(), program());
-    std::vector<char*> argv;
-    for (std::string& w : words) argv.push_back(w.data());
-    argv.push_back(nullptr);
-    winsize size{24, 80, 0, 0};
-    pid_ = forkpty(&fd_, nullptr, nullptr, &size);
-    BOOST_REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    BOOST_REQUIRE(tcgetattr(fd_, &mode_) == 0);
-  }
-  ~Terminal() {
-    if (pid_ > 0) kill(pid_, SIGKILL), waitpid(pid_, nullptr, 0);
-    close(fd_);
-  }
-  Terminal(const Terminal&) = delete;
-
-  void type(const std::string& text) {
-    BOOST_REQUIRE(write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  }
-  /// Reads until `text` is on the screen, behind what was found before. False after 60 s, or if the program
-  /// has ended without it.
-  bool shows(const std::string& text) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    for (;;) {
-      if (const std::size_t at = screen.find(text, seen_); at != screen.npos) {
-        seen_ = at + text.size();
-        return true;
-      }
-      if (std::chrono::steady_clock::now() > deadline || !read_some()) return false;
-    }
-  }
-  /// Returns when at least `bytes` more are on the screen.
-  bool grows(std::size_t bytes) {
-    const std::size_t goal = screen.size() + bytes;
-    while (screen.size() < goal)
-      if (!read_some()) return false;
-    return true;
-  }
-  /// Waits for the end of the program; its exit code, or 128 + the signal.
-  int end() {
-    while (read_some()) {
-    }
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  bool mode_is_unchanged() const {
-    termios now{};
-    return tcgetattr(fd_, &now) == 0 && now.c_lflag == mode_.c_lflag && now.c_iflag == mode_.c_iflag &&
-           now.c_oflag == mode_.c_oflag;
-  }
-  bool answers_on_screen(const char* text) const { return screen.find(text) != screen.npos; }
-
-  std::string screen;
-
- private:
-  bool read_some() {
-    pollfd p{fd_, POLLIN, 0};
-    if (poll(&p, 1, 60'000) <= 0) return false;
-    char buffer[4096];
-    const ssize_t n = read(fd_, buffer, sizeof buffer);  // -1 with EIO: the program has ended
-    if (n > 0) screen.append(buffer, static_cast<std::size_t>(n));
-    return n > 0;
-  }
-
-  pid_t pid_ = -1;
-  int fd_ = -1;
-  std::size_t seen_ = 0;
-  termios mode_{};
-};
 
 /// A model of bytes with random weights: its answers are arbitrary bytes and end only at --tokens.
 struct ChatTerminalFixture {

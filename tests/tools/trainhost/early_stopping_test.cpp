@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(a_run_ends_when_its_validation_loss_rises_and_keeps_the_bes
   const Outcome r = run();
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   BOOST_TEST(events("\"event\":\"step\"") == 12u);  // evaluations 8, 10 and 12 are no improvement
-  BOOST_TEST(events("{\"event\":\"early_stop\",\"step\":12,\"evaluations\":3}") == 1u);
+  BOOST_TEST(events("{\"event\":\"early_stop\",\"step\":12,\"evaluations\":3,") == 1u);
   BOOST_TEST(weight() == weight_after(text, range(0, 6)));
   BOOST_TEST(has(r.err, "training ends early, after step 12 of 20: no improvement in 3 evaluations"), r.err);
   BOOST_TEST(has(r.err, "lowest validation loss 2.0000 after step 6"), r.err);

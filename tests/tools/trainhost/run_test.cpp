@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -55,6 +56,18 @@ std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string>
   return w;
 }
 
+/// Number of lines that end with a time in UTC which is not before that of the line before.
+std::ptrdiff_t times_of_lines(const std::string& lines) {
+  static const std::regex last(R"x(,"time":"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"\}$)x");
+  std::ptrdiff_t n = 0;
+  std::string before;
+  std::istringstream in(lines);
+  std::smatch m;
+  for (std::string line; std::getline(in, line) && std::regex_search(line, m, last) && before <= m[1]; ++n)
+    before = m[1];
+  return n;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(whole_runs)
@@ -75,6 +88,9 @@ BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_t
   BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"]);
   BOOST_TEST(m["predicted_bytes"] == e.start["plan"]["estimates"][0]["total_bytes"]);
   BOOST_TEST(read_file(tmp.path() / "out/metrics.jsonl") == r.out);
+  BOOST_TEST(times_of_lines(r.out) == std::count(r.out.begin(), r.out.end(), '\n'), r.out);
+  BOOST_TEST(read_file(tmp.path() / "out/summary.json") ==
+             r.out.substr(r.out.rfind('\n', r.out.size() - 2) + 1));
   BOOST_TEST(json::parse(read_file(tmp.path() / "out/summary.json"))["steps"] == 4);
   for (const char* f : {"config.json", "model.safetensors"})
     BOOST_TEST(fs::exists(tmp.path() / "out/model" / f), f);
