@@ -71,6 +71,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"sdk/examples",
      {"trainhost/", "core/executor/", "core/step/", "core/placement/", "core/abi/", "core/model/",
       "core/base/"}},
+    {"sdk/python", {"core/", "tools/trainhost/"}},
     {"tools", {"core/"}},
     {"tools/gpu", {}},
 };
@@ -87,6 +88,7 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"utf8proc", {"core/tokenizer"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
+    {"nanobind/", {"sdk/python"}},
     {"cuda", {"plugins/cuda", "tools/gpu"}},
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},

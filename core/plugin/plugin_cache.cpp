@@ -130,7 +130,7 @@ void Cache::save() {
 /// Part of every key: another version or build of the host may judge the same file differently.
 std::string host_identity() {
   struct stat s {};
-  ::stat("/proc/self/exe", &s);
+  ::stat(program_file().c_str(), &s);
   return fmt::format("{} abi {}.{} exe {:x}.{:x}.{:x}.{:x}", TRAINHOST_VERSION, TH_ABI_MAJOR, TH_ABI_MINOR,
                      s.st_dev, s.st_ino, s.st_size,
                      static_cast<std::uint64_t>(s.st_mtim.tv_sec) * 1'000'000'000u +

@@ -44,6 +44,7 @@ struct Registry::Impl {
   [[noreturn]] void throw_rejected(const Candidate& c);
   [[noreturn]] void throw_unknown(const std::string& id, const std::string& kind);
   std::vector<std::string> ids(const std::string& kind) const;
+  Estimator* own_estimator(const std::string& id) const;
 };
 
 /// Runs once: candidates keep their index for the life of the registry, which trial loads rely on.
@@ -87,7 +88,17 @@ std::vector<std::string> Registry::Impl::ids(const std::string& kind) const {
   });
   std::vector<std::string> out;
   for (const Manifest* m : all) out.push_back(m->id);
+  if (kind != "estimator") return out;
+  for (const auto& own : context->options.estimators)
+    if (std::ranges::find(out, own->id()) == out.end()) out.push_back(own->id());
   return out;
+}
+
+/// The estimator of the calling process with that id; nullptr if there is none.
+Estimator* Registry::Impl::own_estimator(const std::string& id) const {
+  for (const auto& own : context->options.estimators)
+    if (own->id() == id) return own.get();
+  return nullptr;
 }
 
 /// A rejected trainer means that the backend is not available, which `auto` treats like a missing one.
@@ -254,6 +265,7 @@ std::vector<std::string> Registry::ids(const std::string& kind) const {
 
 /// A candidate that can be used is preferred to a rejected one of the same id.
 const Candidate* Registry::find(const std::string& id) const {
+  if (impl_->own_estimator(id)) return nullptr;
   impl_->scan_once();
   const Candidate* rejected = nullptr;
   for (const Candidate& c : impl_->candidates) {
@@ -265,6 +277,7 @@ const Candidate* Registry::find(const std::string& id) const {
 }
 
 Estimator& Registry::estimator(const std::string& id) {
+  if (Estimator* own = impl_->own_estimator(id)) return *own;
   return impl_->provide(id, "estimator", impl_->estimators, &adapt_estimator);
 }
 

@@ -56,7 +56,18 @@ struct HostOptions {
   /// hex. An empty `allow` allows all.
   std::vector<std::filesystem::path> allow_in;
   std::vector<std::string> allow;
+
+  /// Estimators of the calling process, for example functions in Python. One with the id of a plugin replaces
+  /// it. They describe every framework.
+  std::vector<std::shared_ptr<Estimator>> estimators;
 };
+
+/// The program whose folder has the plugins, whose owner is trusted, and which carries out trial loads:
+/// the running one, unless set_program_file() has named another.
+const std::filesystem::path& program_file();
+/// For a library in a process of another program; called before the first registry is made. Throws run_error
+/// if there is no such file.
+void set_program_file(const std::filesystem::path& file);
 
 /// $TRAINHOST_CACHE, else $XDG_CACHE_HOME/trainhost, else ~/.cache/trainhost, with plugins-1.cache in it;
 /// empty if none of them is set or the program runs setuid. Throws usage_error if $TRAINHOST_CACHE is
@@ -97,6 +108,7 @@ class Registry {
   Estimator& estimator(const std::string& id);
   Trainer& trainer(const std::string& id);
   CommunicatorPlugin& communicator(const std::string& id);
+  /// The file that provides the id; nullptr if none does, or HostOptions::estimators has it.
   const Candidate* find(const std::string& id) const;
 
   /// Loads and probes every candidate that is not yet rejected, so that each has its final status (`plugins

@@ -15,6 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kVariable = "TRAINHOST_PLUGIN_PATH";
 
+/// The running file, not argv[0], which the caller sets.
+fs::path& own_program() {
+  static fs::path file = "/proc/self/exe";
+  return file;
+}
+
 void append(std::vector<fs::path>& to, const fs::path& directory, const char* from) {
   if (directory.empty())
     throw usage_error(fmt::format("{} has an empty element, which means the working directory", from),
@@ -45,6 +51,18 @@ void append_variable(std::vector<fs::path>& to) {
 
 }  // namespace
 
+const fs::path& program_file() { return own_program(); }
+
+void set_program_file(const fs::path& file) {
+  std::error_code failed;
+  const fs::path program = fs::canonical(file, failed);
+  if (failed)
+    throw run_error(
+        fmt::format("the program {} cannot be found: {}", escaped(file.string(), 4096), failed.message()),
+        "install the package again");
+  own_program() = program;
+}
+
 // The order decides between plugins of one id: the first wins. The program's own directory is last, so that a
 // user can replace its plugins.
 std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
@@ -58,9 +76,10 @@ std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
 }
 
 fs::path program_folder() {
-  // From the running file, not from argv[0], which the caller sets.
+  // The link of /proc is read, not resolved: it still names the folder of a program that was replaced.
   std::error_code failed;
-  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  const bool linked = fs::is_symlink(program_file(), failed);
+  const fs::path program = linked ? fs::read_symlink(program_file(), failed) : program_file();
   return failed ? fs::path()
                 : (program.parent_path() / ".." / "lib" / "trainhost" / "plugins").lexically_normal();
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/text.hpp"
+#include "core/plugin/registry.hpp"
 
 namespace trainhost::plugin {
 namespace {
@@ -33,7 +34,7 @@ bool trusted_owner(uid_t owner) {
   static const std::vector<uid_t> trusted = [] {
     std::vector<uid_t> t = {0};
     struct stat program {};
-    if (::stat("/proc/self/exe", &program) == 0) t.push_back(program.st_uid);
+    if (::stat(program_file().c_str(), &program) == 0) t.push_back(program.st_uid);
     uid_t overflow = 65534;
     std::ifstream("/proc/sys/kernel/overflowuid") >> overflow;
     if (root_is_hidden()) t.push_back(overflow);

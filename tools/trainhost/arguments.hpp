@@ -3,6 +3,7 @@
 // the run file is loaded (run_setup.hpp).
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -10,6 +11,10 @@
 
 #include "core/base/error.hpp"
 #include "core/training/generate_text.hpp"
+
+namespace trainhost::plugin {
+class Estimator;
+}
 
 namespace trainhost::cli {
 
@@ -20,6 +25,8 @@ struct CommonArguments {
   std::vector<std::string> settings;     // --set KEY=VALUE
   std::vector<std::string> plugin_path;  // --plugin-path DIR
   std::string model, backend;            // --model, --backend
+  // Of a process that calls this code as a library: HostOptions::estimators.
+  std::vector<std::shared_ptr<plugin::Estimator>> own_estimators;
   bool json = false, quiet = false;
   int verbosity = 0;  // number of -v
 };

@@ -1,13 +1,11 @@
 // trainhost sweep: memory against one key of the run file. Reads no training data.
 #include <fmt/format.h>
 
-#include "core/base/text.hpp"
 #include "core/checkpoint/output_file.hpp"
-#include "core/planning/sweep.hpp"
 #include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
+#include "tools/trainhost/planned_results.hpp"
 #include "tools/trainhost/result_stream.hpp"
-#include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
 
@@ -18,15 +16,7 @@ Exit run(const SweepArguments& a) {
                       "for example --over data.seq_len=512..16384");
   if (!a.html.empty()) checkpoint::require_writable("--html", a.html, kHtml);
   if (!a.csv.empty()) checkpoint::require_writable("--csv", a.csv, kCsv);
-  const planning::Axis axis = planning::parse_axis(a.over);
-  for (const runfile::Override& o : overrides(a.common))
-    if (o.key == axis.key)
-      throw usage_error(fmt::format("{} is both set and swept over", axis.key), "remove one of the two",
-                        {"--over"});
-  planning::PlanRequest request;
-  request.estimators = split_commas(a.estimators);
-  planning::SweepResult v = planning::sweep(source_of(a.common, target_overrides(a.target)), axis, request);
-  v.command = command_line();
+  const planning::SweepResult v = sweep_of(a);
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::sweep_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::sweep_html(v), kHtml);
   if (a.common.json)

@@ -189,7 +189,8 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
   };
   host.cancelled = [] { return training::StopSignals::received() != 0; };
   // Plugins are first loaded in a child process (core/plugin/trial_load.hpp), which is this program again.
-  host.trial_load_program = "/proc/self/exe";
+  host.trial_load_program = plugin::program_file();
+  host.estimators = a.own_estimators;
   host.cache_file = plugin::default_cache_file();
   const std::vector<std::filesystem::path> folders =
       plugin::search_path(from_options, c ? c->plugin_path : std::vector<std::filesystem::path>{});

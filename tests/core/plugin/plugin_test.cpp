@@ -70,6 +70,51 @@ BOOST_AUTO_TEST_CASE(ids_are_sorted_by_priority_then_name) {
   BOOST_TEST(host->find("nobody") == nullptr);
 }
 
+BOOST_AUTO_TEST_CASE(an_estimator_of_the_process_is_found_before_a_plugin_of_its_id) {
+  struct Own : tp::Estimator {
+    explicit Own(std::string id) : name(std::move(id)) {}
+    const std::string& id() const override { return name; }
+    int match(const trainhost::ModelSpec&, const trainhost::RunSpec&) const override { return 1; }
+    trainhost::MemoryReport estimate(const trainhost::ModelSpec&, const trainhost::RunSpec&,
+                                     const trainhost::TrainerTraits*) const override {
+      return {};
+    }
+    std::string name;
+  };
+  Directory d;
+  d.copy("good");
+  const std::string plugin = Host(d)->ids("estimator").at(0);
+  tp::HostOptions o;
+  o.estimators = {std::make_shared<Own>(plugin), std::make_shared<Own>("mine")};
+  Host host(d, o);
+  BOOST_TEST(host->ids("estimator") == (std::vector<std::string>{plugin, "mine"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(host->ids("trainer").empty());
+  BOOST_TEST(&host->estimator(plugin) == o.estimators[0].get());
+  BOOST_TEST(&host->estimator("mine") == o.estimators[1].get());
+  BOOST_TEST((host->find(plugin) == nullptr && host->find("mine") == nullptr));
+  BOOST_TEST(&host->with_plugin_options({})->estimator("mine") == o.estimators[1].get());
+  BOOST_CHECK_EXCEPTION(host->estimator("mini"), trainhost::Error, [](const trainhost::Error& e) {
+    return std::string(e.what()).find("did you mean 'mine'") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_is_not_there_cannot_be_named) {
+  const fs::path before = tp::program_file();
+  BOOST_CHECK_EXCEPTION(tp::set_program_file("/nowhere/trainhost"), trainhost::Error,
+                        [](const trainhost::Error& e) {
+                          return std::string(e.what()) ==
+                                 "the program /nowhere/trainhost cannot be found: No such file or directory";
+                        });
+  BOOST_TEST(tp::program_file() == before);
+  Directory d;
+  std::ofstream(d.path() / "program") << "x";
+  tp::set_program_file(d.path() / "program");
+  const fs::path folder = tp::program_folder();
+  tp::set_program_file("/proc/self/exe");
+  BOOST_TEST(folder == (d.path().parent_path() / "lib/trainhost/plugins"));
+}
+
 BOOST_AUTO_TEST_CASE(the_first_of_two_files_with_one_id_wins_with_a_warning) {
   Directory first, second;
   first.copy("good");
