@@ -1,5 +1,5 @@
 // Rules between settings of a run (run_rules.hpp). Order: parallelism, settings of another kind of run,
-// number types. Only the first conflict is reported, so the order decides which one a user sees.
+// number types. Most readers report the first conflict only, so the order decides which one a user sees.
 #include "core/model/run_rules.hpp"
 
 #include <algorithm>
@@ -31,12 +31,11 @@ bool narrow(DType t) { return t == DType::kI8 || t == DType::kI4 || t == DType::
 
 /// A key with a number type that it cannot have. Inference has no gradients and no moments, so their types
 /// are not checked.
-std::optional<Conflict> type_conflict(const RunSpec& r) {
+void add_type_conflicts(const RunSpec& r, std::vector<Conflict>& out) {
   const bool infers = r.mode == RunMode::kInference;
   if (!infers && narrow(r.weight))
-    return Conflict{"plan.weights",
-                    "plan.weights = " + quoted(run_file_name(r.weight)) + " cannot be trained",
-                    "set lora.base to train adapters of frozen weights, or plan.mode = \"inference\""};
+    out.push_back({"plan.weights", "plan.weights = " + quoted(run_file_name(r.weight)) + " cannot be trained",
+                   "set lora.base to train adapters of frozen weights, or plan.mode = \"inference\""});
   const DType frozen = r.memory.frozen, cache = r.memory.kv_cache;
   // kNone means "not stored separately": no master copy, no frozen base, KV cache in the compute type.
   const struct {
@@ -52,15 +51,14 @@ std::optional<Conflict> type_conflict(const RunSpec& r) {
               {"plan.kv_cache", cache, cache == DType::kNone || floating(cache) || narrow(cache)}};
   for (const auto& row : rows)
     if (!row.fine)
-      return Conflict{row.key,
-                      std::string(row.key) + " = " + quoted(run_file_name(row.type)) +
-                          " is not a valid type for this key",
-                      "use fp32, bf16, fp16 or fp8"};
-  return std::nullopt;
+      out.push_back({row.key,
+                     std::string(row.key) + " = " + quoted(run_file_name(row.type)) +
+                         " is not a valid type for this key",
+                     "use fp32, bf16, fp16 or fp8"});
 }
 
 /// A setting that has no effect in this kind of run (full training, adapters, inference).
-std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
+void add_kind_conflicts(const RunSpec& r, bool tensor_decided, std::vector<Conflict>& out) {
   const MemoryPolicy& memory = r.memory;
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora,
              infers = r.mode == RunMode::kInference;
@@ -98,8 +96,7 @@ std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
       {r.parallel.sequence && r.parallel.tensor == 1 && tensor_decided, "parallel.sequence",
        " needs parallel.tensor > 1"}};
   for (const auto& row : rows)
-    if (row.conflicts) return Conflict{row.key, std::string(row.key) + row.why, ""};
-  return std::nullopt;
+    if (row.conflicts) out.push_back({row.key, std::string(row.key) + row.why, ""});
 }
 
 }  // namespace
@@ -122,39 +119,45 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
 
 // `decided` is true if none of the keys is open. A rule applies only when all its keys have values; otherwise
 // the search would lose settings that are valid with another value.
-std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open) {
+std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::string>& open) {
+  std::vector<Conflict> out;
   const MemoryPolicy& memory = r.memory;
   const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
   if (r.parallel.virtual_stages > 1 && r.parallel.pipeline == 1 &&
       decided("parallel.interleave", "parallel.pipeline"))
-    return Conflict{
-        "parallel.interleave",
-        "parallel.interleave = " + n(r.parallel.virtual_stages) + " needs parallel.pipeline > 1; it is 1",
-        ""};
+    out.push_back(
+        {"parallel.interleave",
+         "parallel.interleave = " + n(r.parallel.virtual_stages) + " needs parallel.pipeline > 1; it is 1",
+         ""});
   // Expert parallelism divides the ranks that have the same weights: the data and context ranks.
   const std::uint64_t sharing = std::uint64_t{r.parallel.data} * r.parallel.context;
   if (sharing % r.parallel.expert && decided("parallel.expert", "parallel.data", "parallel.context"))
-    return Conflict{"parallel.expert",
-                    "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
-                        " data x context ranks; " + nearest_divisors(r.parallel.expert, sharing),
-                    ""};
+    out.push_back({"parallel.expert",
+                   "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
+                       " data x context ranks; " + nearest_divisors(r.parallel.expert, sharing),
+                   ""});
   // Every context rank has an equal part of each sequence (docs/memory-model.md).
   if (r.seq_len % r.parallel.context && decided("parallel.context"))
-    return Conflict{"parallel.context",
-                    "parallel.context = " + n(r.parallel.context) + " does not divide " + n(r.seq_len) +
-                        " tokens of a sequence (data.seq_len); " +
-                        nearest_divisors(r.parallel.context, r.seq_len),
-                    ""};
+    out.push_back({"parallel.context",
+                   "parallel.context = " + n(r.parallel.context) + " does not divide " + n(r.seq_len) +
+                       " tokens of a sequence (data.seq_len); " +
+                       nearest_divisors(r.parallel.context, r.seq_len),
+                   ""});
   // Only full recomputation keeps one input per block of layers; the other policies work inside a layer.
   if (memory.recompute_every > 1 && r.recompute != Recompute::kFull &&
       decided("train.recompute", "train.recompute_every"))
-    return Conflict{"train.recompute_every",
-                    "train.recompute_every = " + n(memory.recompute_every) +
-                        " needs train.recompute = \"full\"; it is " + quoted(name(r.recompute)),
-                    ""};
-  if (std::optional<Conflict> conflict = kind_conflict(r, decided("parallel.sequence", "parallel.tensor")))
-    return conflict;
-  return type_conflict(r);
+    out.push_back({"train.recompute_every",
+                   "train.recompute_every = " + n(memory.recompute_every) +
+                       " needs train.recompute = \"full\"; it is " + quoted(name(r.recompute)),
+                   ""});
+  add_kind_conflicts(r, decided("parallel.sequence", "parallel.tensor"), out);
+  add_type_conflicts(r, out);
+  return out;
+}
+
+std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open) {
+  std::vector<Conflict> all = find_conflicts(r, open);
+  return all.empty() ? std::nullopt : std::optional(std::move(all.front()));
 }
 
 }  // namespace trainhost

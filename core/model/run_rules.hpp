@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/model/run_spec.hpp"
 
@@ -17,8 +18,10 @@ struct Conflict {
   std::string hint;      // may be ""
 };
 
-/// The first conflict; nullopt if there is none. Counts of `r` that have no meaning for 0 are at least 1.
+/// All conflicts. Counts of `r` that have no meaning for 0 are at least 1.
 /// open: keys without a value yet (a search varies them); rules that read one of them are skipped.
+std::vector<Conflict> find_conflicts(const RunSpec& r, const std::set<std::string>& open = {});
+/// The first of them; nullopt if there is none.
 std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open = {});
 
 /// "use 2 or 4": the divisors of `whole` nearest to `value`, which is not one. whole > 0. O(sqrt whole).

@@ -140,9 +140,12 @@ std::string planned_trainer(const runfile::RunConfig& c, plugin::Registry& regis
   return registry.find(wanted) ? wanted : "";
 }
 
+namespace {
+
 /// The run file is shared between machines, so an unknown name alone is no error. A name close to a known one
 /// most likely is a typing mistake.
-void validate_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry) {
+std::vector<Error> backend_order_errors(const runfile::RunConfig& c, const plugin::Registry& registry) {
+  std::vector<Error> out;
   std::vector<std::string> known = registry.ids("trainer");
   for (const char* shipped : {"cpu", "cuda"})
     if (std::find(known.begin(), known.end(), shipped) == known.end()) known.push_back(shipped);
@@ -153,15 +156,17 @@ void validate_backend_order(const runfile::RunConfig& c, const plugin::Registry&
       return std::find(c.backend_order.begin(), c.backend_order.end(), k) != c.backend_order.end();
     });
     if (const std::string meant = did_you_mean(id, unlisted); !meant.empty())
-      throw usage_error(
-          fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
-          fmt::format("available backends: {}", fmt::join(known, ", ")), c.backend_order_at);
+      out.push_back(
+          usage_error(fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
+                      fmt::format("available backends: {}", fmt::join(known, ", ")), c.backend_order_at));
   }
+  return out;
 }
 
 /// Options are checked before any plugin is loaded. An option of the right plugin but with a wrong value is
 /// the plugin's to reject.
-void validate_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry) {
+std::vector<Error> plugin_option_errors(const runfile::RunConfig& c, const plugin::Registry& registry) {
+  std::vector<Error> out;
   std::vector<std::string> names = {"cuda"};
   for (const plugin::Candidate& k : registry.candidates())
     if (!k.manifest.id.empty()) names.push_back(k.manifest.id);
@@ -174,19 +179,62 @@ void validate_plugin_options(const runfile::RunConfig& c, const plugin::Registry
         where = {c.file.string(), at->second.first, at->second.second};
       if (!found) {
         if (name == "cuda") continue;
-        throw usage_error(fmt::format("[plugin.{}]: no plugin of that name is installed", escaped(name)) +
-                              did_you_mean(name, names),
-                          "see trainhost plugins list", where);
+        out.push_back(
+            usage_error(fmt::format("[plugin.{}]: no plugin of that name is installed", escaped(name)) +
+                            did_you_mean(name, names),
+                        "see trainhost plugins list", where));
+        break;
       }
       const std::vector<std::string>& known = found->manifest.options;
       if (std::find(known.begin(), known.end(), key) == known.end())
-        throw usage_error(
+        out.push_back(usage_error(
             fmt::format("plugin.{}.{}: the plugin has no such option", name, escaped(key)) +
                 did_you_mean(key, known),
             known.empty() ? "it has no options" : fmt::format("its options: {}", fmt::join(known, ", ")),
-            where);
+            where));
     }
   }
+  return out;
+}
+
+std::vector<Error> estimator_name_errors(const runfile::RunConfig& c, const plugin::Registry& registry) {
+  std::vector<Error> out;
+  const std::vector<std::string> known = registry.ids("estimator");
+  for (const std::string& id : c.estimators)
+    if (id != "auto" && id != "all" && !registry.find(id) && !rejected_file(registry, id))
+      out.push_back(usage_error(
+          fmt::format("{}: no plugin provides the estimator '{}'", c.estimator_rule, escaped(id, 80)) +
+              did_you_mean(id, known),
+          fmt::format("installed estimators: {}", fmt::join(known, ", ")),
+          position_of_key(c, "memory.estimator")));
+  return out;
+}
+
+void throw_first(const std::vector<Error>& errors) {
+  if (!errors.empty()) throw errors.front();
+}
+
+}  // namespace
+
+void validate_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry) {
+  throw_first(backend_order_errors(c, registry));
+}
+
+void validate_plugin_options(const runfile::RunConfig& c, const plugin::Registry& registry) {
+  throw_first(plugin_option_errors(c, registry));
+}
+
+std::vector<Error> plugin_name_errors(const runfile::RunConfig& c, const plugin::Registry& registry) {
+  std::vector<Error> out = plugin_option_errors(c, registry);
+  for (const auto& more : {backend_order_errors(c, registry), estimator_name_errors(c, registry)})
+    out.insert(out.end(), more.begin(), more.end());
+  try {
+    if (c.backend != "auto" && std::ranges::find(c.backend_order, c.backend) == c.backend_order.end())
+      require_backend(registry, c.backend, position_of_key(c, "train.backend"));
+  } catch (const Error& e) {
+    out.push_back(e);
+  }
+  return out;
 }
 
 }  // namespace trainhost::planning

@@ -46,4 +46,8 @@ void validate_plugin_options(const runfile::RunConfig& c, const plugin::Registry
 /// other unknown name may be a backend of other machines: it is skipped, and the trace lists it.
 void validate_backend_order(const runfile::RunConfig& c, const plugin::Registry& registry);
 
+/// Everything in the run file that names no installed plugin, or no option of one: what the two functions
+/// above throw, unknown names in train.backend and among the estimators. No plugin is loaded.
+std::vector<Error> plugin_name_errors(const runfile::RunConfig& c, const plugin::Registry& registry);
+
 }  // namespace trainhost::planning

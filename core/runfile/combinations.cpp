@@ -18,11 +18,14 @@ namespace {
   throw usage_error(message, hint, s.where(key));
 }
 
-/// Throws if both keys were given. The second key is the position of the error: it is the one that was added.
+/// A rule that both keys are not given. The second key is the position of the error: it is the one that was
+/// added.
 void validate_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
-  if (s.given(a) && s.given(b))
-    reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why),
-                       "remove one of them");
+  s.rule([&] {
+    if (s.given(a) && s.given(b))
+      reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why),
+                         "remove one of them");
+  });
 }
 
 /// A model is given in one of three ways; a mixture would leave open which field comes from where.
@@ -44,56 +47,43 @@ bool is_token_file(const std::string& name) { return name.ends_with(".bin"); }
 /// Keys about text files are an error without data.train, not ignored: the built-in text would be trained
 /// instead of the user's.
 void validate_data(const Settings& s) {
-  const bool train = s.given("data.train");
   if (s.number("data.valid_fraction") > 0)
     validate_exclusive(s, "data.valid", "data.valid_fraction", "both define the validation text");
-  if (!train && s.given("data.valid"))
-    reject_combination(s, "data.valid",
-                       "data.valid requires data.train: the built-in text has its own validation text");
-  if (!train && s.number("data.valid_fraction") > 0)
-    reject_combination(
-        s, "data.valid_fraction",
-        "data.valid_fraction requires data.train: the built-in text has its own validation text");
-  if (!train && s.text("data.tokenizer") != "bytes")
-    reject_combination(s, "data.tokenizer",
-                       "data.tokenizer requires data.train: the built-in text is tokenized by bytes");
-  const auto files = s.list("data.train");
-  if (const auto weights = s.list("data.weights"); !weights.empty() && weights.size() != files.size())
-    reject_combination(s, "data.weights",
-                       fmt::format("data.weights has {}, but data.train has {}",
-                                   plural(weights.size(), "number"), plural(files.size(), "entry")),
-                       "one weight for each entry of data.train; a glob is one entry");
-  if (s.given("data.dtype") &&
-      std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
-    reject_combination(s, "data.dtype",
-                       "data.dtype applies only to .bin token files, and data.train has none");
+  s.rule([&] {
+    if (!s.given("data.train") && s.given("data.valid"))
+      reject_combination(s, "data.valid",
+                         "data.valid requires data.train: the built-in text has its own validation text");
+  });
+  s.rule([&] {
+    if (!s.given("data.train") && s.number("data.valid_fraction") > 0)
+      reject_combination(
+          s, "data.valid_fraction",
+          "data.valid_fraction requires data.train: the built-in text has its own validation text");
+  });
+  s.rule([&] {
+    if (!s.given("data.train") && s.text("data.tokenizer") != "bytes")
+      reject_combination(s, "data.tokenizer",
+                         "data.tokenizer requires data.train: the built-in text is tokenized by bytes");
+  });
+  s.rule([&] {
+    const auto files = s.list("data.train"), weights = s.list("data.weights");
+    if (!weights.empty() && weights.size() != files.size())
+      reject_combination(s, "data.weights",
+                         fmt::format("data.weights has {}, but data.train has {}",
+                                     plural(weights.size(), "number"), plural(files.size(), "entry")),
+                         "one weight for each entry of data.train; a glob is one entry");
+  });
+  s.rule([&] {
+    const auto files = s.list("data.train");
+    if (s.given("data.dtype") &&
+        std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
+      reject_combination(s, "data.dtype",
+                         "data.dtype applies only to .bin token files, and data.train has none");
+  });
 }
 
-void validate_optimizer(const Settings& s) {
-  const double lr = s.number("optimizer.lr"), final_lr = min_lr(s);
-  if (final_lr > lr)
-    reject_combination(s, "optimizer.min_lr",
-                       fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
-                       "min_lr is the learning rate at the end of the schedule");
-  validate_exclusive(s, "train.steps", "train.epochs", "both say how long to train");
-  validate_exclusive(s, "optimizer.warmup_steps", "optimizer.warmup_ratio",
-                     "both are the length of the warm-up");
-  validate_exclusive(s, "optimizer.decay_steps", "optimizer.decay_ratio", "both are the length of the decay");
-  const bool wsd = s.text("optimizer.schedule") == "wsd";
-  for (const char* key : {"optimizer.decay", "optimizer.decay_steps", "optimizer.decay_ratio"})
-    if (s.given(key) && !wsd)
-      reject_combination(s, key,
-                         fmt::format("{} requires optimizer.schedule = \"wsd\": the other schedules have no "
-                                     "decay phase of their own",
-                                     key),
-                         "remove the key, or set optimizer.schedule = \"wsd\"");
-  if (wsd && s.given("optimizer.warmup_ratio") && s.given("optimizer.decay_ratio") &&
-      s.number("optimizer.warmup_ratio") + s.number("optimizer.decay_ratio") > 1)
-    reject_combination(
-        s, "optimizer.decay_ratio",
-        fmt::format("optimizer.warmup_ratio = {} and optimizer.decay_ratio = {} are together more "
-                    "than the run",
-                    s.number("optimizer.warmup_ratio"), s.number("optimizer.decay_ratio")));
+/// The steps of warm-up and decay fit in those of the run.
+void validate_phases(const Settings& s, bool wsd) {
   const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
   if (s.given("train.epochs")) return;  // the number of steps follows from the data
   // --set train.steps may shorten a run to less than its warm-up; the run then ends during warm-up.
@@ -111,22 +101,62 @@ void validate_optimizer(const Settings& s) {
                                    plural(warmup_steps(s), "step"), plural(decay_steps(s), "step"), steps));
 }
 
+void validate_optimizer(const Settings& s) {
+  s.rule([&] {
+    const double lr = s.number("optimizer.lr"), final_lr = min_lr(s);
+    if (final_lr > lr)
+      reject_combination(s, "optimizer.min_lr",
+                         fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
+                         "min_lr is the learning rate at the end of the schedule");
+  });
+  validate_exclusive(s, "train.steps", "train.epochs", "both say how long to train");
+  validate_exclusive(s, "optimizer.warmup_steps", "optimizer.warmup_ratio",
+                     "both are the length of the warm-up");
+  validate_exclusive(s, "optimizer.decay_steps", "optimizer.decay_ratio", "both are the length of the decay");
+  const bool wsd = s.text("optimizer.schedule") == "wsd";
+  for (const char* key : {"optimizer.decay", "optimizer.decay_steps", "optimizer.decay_ratio"})
+    s.rule([&] {
+      s.depends_on("optimizer.schedule");
+      if (s.given(key) && !wsd)
+        reject_combination(
+            s, key,
+            fmt::format("{} requires optimizer.schedule = \"wsd\": the other schedules have no "
+                        "decay phase of their own",
+                        key),
+            "remove the key, or set optimizer.schedule = \"wsd\"");
+    });
+  s.rule([&] {
+    if (wsd && s.given("optimizer.warmup_ratio") && s.given("optimizer.decay_ratio") &&
+        s.number("optimizer.warmup_ratio") + s.number("optimizer.decay_ratio") > 1)
+      reject_combination(
+          s, "optimizer.decay_ratio",
+          fmt::format("optimizer.warmup_ratio = {} and optimizer.decay_ratio = {} are together more "
+                      "than the run",
+                      s.number("optimizer.warmup_ratio"), s.number("optimizer.decay_ratio")));
+  });
+  s.rule([&] { validate_phases(s, wsd); });
+}
+
 /// Early stopping without evaluations would never stop.
 void validate_evaluation(const Settings& s) {
   validate_exclusive(s, "train.eval_every", "train.eval_epochs", "both say how often to evaluate");
-  const bool evaluates = s.integer("train.eval_every") > 0 || s.given("train.eval_epochs");
-  const std::int64_t patience = s.integer("train.early_stopping");
-  if (patience > 0 && !evaluates)
-    reject_combination(
-        s, "train.early_stopping",
-        fmt::format("train.early_stopping = {} counts evaluations, but the run has none before "
-                    "its end",
-                    patience),
-        "set train.eval_every = N steps, or train.eval_epochs");
-  if (patience == 0 && s.number("train.early_stopping_min_delta") > 0)
-    reject_combination(s, "train.early_stopping_min_delta",
-                       "train.early_stopping_min_delta requires train.early_stopping",
-                       "set train.early_stopping = N evaluations, for example 3");
+  s.rule([&] {
+    const bool evaluates = s.integer("train.eval_every") > 0 || s.given("train.eval_epochs");
+    const std::int64_t patience = s.integer("train.early_stopping");
+    if (patience > 0 && !evaluates)
+      reject_combination(
+          s, "train.early_stopping",
+          fmt::format("train.early_stopping = {} counts evaluations, but the run has none before "
+                      "its end",
+                      patience),
+          "set train.eval_every = N steps, or train.eval_epochs");
+  });
+  s.rule([&] {
+    if (s.integer("train.early_stopping") == 0 && s.number("train.early_stopping_min_delta") > 0)
+      reject_combination(s, "train.early_stopping_min_delta",
+                         "train.early_stopping_min_delta requires train.early_stopping",
+                         "set train.early_stopping = N evaluations, for example 3");
+  });
 }
 
 /// Throws if the product of `keys` exceeds 63 bits, at the given key with the largest value. `what` names the
@@ -148,30 +178,41 @@ void validate_product(const Settings& s, const std::vector<std::string>& keys, c
 
 /// Tokens of a micro-batch are counted in 32 bits by the kernels.
 void validate_sizes(const Settings& s) {
-  const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
-  const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
-  if (tokens > INT32_MAX)
-    reject_combination(
-        s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
-        fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}", tokens,
-                    INT32_MAX));
-  validate_product(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
-                   "tokens in the run");
-  validate_product(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
+  s.rule([&] {
+    const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
+    const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
+    if (tokens > INT32_MAX)
+      reject_combination(
+          s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
+          fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}",
+                      tokens, INT32_MAX));
+  });
+  s.rule([&] {
+    validate_product(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
+                     "tokens in the run");
+  });
+  s.rule([&] {
+    validate_product(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"},
+                     "ranks");
+  });
 }
 
 /// Keys that have no meaning for inference. Conflicts within a RunSpec: core/model/run_rules.hpp.
 void validate_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
-  if (adapts(s))
-    reject_combination(
-        s, "plan.mode",
-        fmt::format("plan.mode = \"inference\" and {} cannot be combined: inference trains no adapters",
-                    s.given("model.adapter") ? "model.adapter" : "[lora]"),
-        "remove one of them; merged adapters need no extra memory");
+  s.rule([&] {
+    if (adapts(s))
+      reject_combination(
+          s, "plan.mode",
+          fmt::format("plan.mode = \"inference\" and {} cannot be combined: inference trains no adapters",
+                      s.given("model.adapter") ? "model.adapter" : "[lora]"),
+          "remove one of them; merged adapters need no extra memory");
+  });
   for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
-    if (s.given(key) && s.text(key) != "none")
-      reject_combination(s, key, fmt::format("{} requires plan.mode = \"train\"", key), "remove the key");
+    s.rule([&] {
+      if (s.given(key) && s.text(key) != "none")
+        reject_combination(s, key, fmt::format("{} requires plan.mode = \"train\"", key), "remove the key");
+    });
 }
 
 /// The largest divisor of `n` that is at most `limit`.
@@ -231,12 +272,14 @@ std::vector<std::string> inline_fields(const Settings& s) {
 void validate_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   if (layers == 0) return;  // the dimensions of an unknown model family are not known
-  if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
-    reject_combination(
-        s, "train.recompute_every",
-        fmt::format("train.recompute_every = {} is more than the {} layers of the model",
-                    n("train.recompute_every"), layers),
-        fmt::format("set train.recompute_every = {} to recompute all layers together", layers));
+  s.rule([&] {
+    if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
+      reject_combination(
+          s, "train.recompute_every",
+          fmt::format("train.recompute_every = {} is more than the {} layers of the model",
+                      n("train.recompute_every"), layers),
+          fmt::format("set train.recompute_every = {} to recompute all layers together", layers));
+  });
   const std::uint64_t stages_per_rank = n("parallel.interleave"), ranks = n("parallel.pipeline");
   if (stages_per_rank == 1 || layers % (stages_per_rank * ranks) == 0 || open.count("parallel.interleave") ||
       open.count("parallel.pipeline"))
@@ -261,9 +304,11 @@ void validate_combinations(const Settings& s) {
   validate_evaluation(s);
   validate_sizes(s);
   validate_inference(s);
-  validate_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));
+  s.rule([&] {
+    validate_estimators("memory.estimator", s.list("memory.estimator"), s.where("memory.estimator"));
+  });
   for (const auto& [family, names] : s.family_estimators())
-    validate_estimators("memory.estimators." + family, names.items, names.where);
+    s.rule([&] { validate_estimators("memory.estimators." + family, names.items, names.where); });
 }
 
 }  // namespace trainhost::runfile

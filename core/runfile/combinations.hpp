@@ -8,10 +8,10 @@
 
 namespace trainhost::runfile {
 
-/// Throws usage_error that names both keys, at the position of the second one.
+/// Runs the rules (Settings::rule). Their error names both keys, at the position of the second one.
 void validate_combinations(const Settings& s);
 
-/// Throws usage_error if the model's layers cannot be divided into equal virtual stages or are fewer than
+/// The rules that the model's layers can be divided into equal virtual stages, and are at least as many as
 /// recompute_every. Rules that read a key in `open` are not applied: a search still varies these keys.
 void validate_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open);
 

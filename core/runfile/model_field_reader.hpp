@@ -8,13 +8,26 @@
 #include <vector>
 
 #include "core/runfile/model_fields.hpp"
+#include "core/runfile/settings.hpp"
 
 namespace trainhost::runfile {
 
 class ModelFieldReader {
  public:
-  ModelFieldReader(const ModelFields& fields, std::string prefix, std::string file)
-      : fields_(fields), prefix_(std::move(prefix)), file_(std::move(file)) {}
+  /// `settings`: of the run file that the fields are in; null for a config.json.
+  ModelFieldReader(const ModelFields& fields, std::string prefix, std::string file,
+                   const Settings* settings = nullptr)
+      : fields_(fields), prefix_(std::move(prefix)), file_(std::move(file)), settings_(settings) {}
+
+  /// Settings::rule() of the run file; of a config.json the first error is thrown. `f` may read every field.
+  template <class F>
+  bool rule(F&& f) const {
+    if (!settings_) return f(), true;
+    return settings_->rule([&] {
+      settings_->depends_on("model");
+      f();
+    });
+  }
 
   bool present(const std::string& name) const { return fields_.count(name) != 0; }  // given or null
   bool given(const std::string& name) const;                                        // present and not null
@@ -43,6 +56,7 @@ class ModelFieldReader {
 
   const ModelFields& fields_;
   std::string prefix_, file_;
+  const Settings* settings_;
 };
 
 }  // namespace trainhost::runfile

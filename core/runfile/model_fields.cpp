@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <optional>
 
@@ -189,11 +190,12 @@ void reject_unsupported_fields(const ModelFieldReader& f) {
 ModelSpec build(const ModelFieldReader& f, const std::string& family, const Defaults& defaults) {
   ModelSpec m;
   m.family = family;
-  reject_unsupported_fields(f);
-  read_dimensions(f, defaults, m);
-  read_biases(f, m);
-  read_window(f, defaults, m);
-  read_rope(f, defaults.model.rope_theta, m);
+  bool valid = f.rule([&] { reject_unsupported_fields(f); });
+  valid &= f.rule([&] { read_dimensions(f, defaults, m); });
+  valid &= f.rule([&] { read_biases(f, m); });
+  valid &= f.rule([&] { read_window(f, defaults, m); });
+  valid &= f.rule([&] { read_rope(f, defaults.model.rope_theta, m); });
+  if (!valid) return m;
   m.tied = f.boolean("tie_word_embeddings", defaults.model.tied);
   m.norm_eps = f.number("rms_norm_eps", defaults.model.norm_eps);
   // The default is 0.02 in a config.json, as in transformers, and 1/sqrt(hidden_size) for an inline model, as
@@ -235,13 +237,10 @@ ModelSpec model_from_config(const ModelFields& fields, const std::string& json, 
   return build(f, family, config_defaults(family));
 }
 
-ModelSpec model_from_inline(const ModelFields& fields, const std::string& file) {
-  const ModelFieldReader f(fields, "model.", file);
+ModelSpec model_from_inline(const ModelFields& fields, const Settings& settings) {
+  const ModelFieldReader f(fields, "model.", settings.file(), &settings);
   const std::string family = f.text("model_type", builtin_model().family);
-  static const std::vector<std::string> kFamilies{"llama", "mistral", "qwen2", "qwen3"};
-  if (!trainable_family(family))
-    f.fail("model_type", fmt::format("= \"{}\": expected llama, mistral, qwen2 or qwen3{}",
-                                     escaped(family, 40), did_you_mean(family, kFamilies)));
+  assert(trainable_family(family));  // the choices of the key
   ModelSpec m = build(f, family, inline_defaults(f));
   m.name = "inline";
   return m;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model/model_spec.hpp"
+#include "core/runfile/settings.hpp"
 #include "core/runfile/value.hpp"
 
 namespace trainhost::runfile {
@@ -19,8 +20,8 @@ using ModelFields = std::map<std::string, Value>;
 ModelSpec model_from_config(const ModelFields& fields, const std::string& json, const std::string& file);
 
 /// An inline model. Absent fields come from the built-in model, except that num_key_value_heads and head_dim
-/// follow the given hidden_size and num_attention_heads.
-ModelSpec model_from_inline(const ModelFields& fields, const std::string& file);
+/// follow the given hidden_size and num_attention_heads. The checks are rules of `settings`.
+ModelSpec model_from_inline(const ModelFields& fields, const Settings& settings);
 
 /// The fields of a config.json. Throws usage_error with file, line and column on malformed JSON or a
 /// duplicate key.

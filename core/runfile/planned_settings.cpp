@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/base/text.hpp"
@@ -16,7 +17,6 @@
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/paths.hpp"
 #include "core/runfile/schema.hpp"
-#include "core/runfile/suggest.hpp"
 
 namespace trainhost::runfile {
 namespace {
@@ -145,22 +145,21 @@ std::uint32_t targets_of(const Settings& s, bool& head) {
       continue;
     }
     const auto found = std::find(names.begin(), names.end(), target);
-    if (found == names.end())
-      throw usage_error(
-          fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
-          fmt::format("expected \"all-linear\", or one or more of {}, lm_head", fmt::join(names, ", ")),
-          s.where("lora.targets"));
+    assert(found != names.end());  // validate_names()
     bits |= 1u << (found - names.begin());
   }
   return bits;
 }
 
-/// Throws if a key of [lora] says something else than the adapter that the run starts from.
+/// Rules that no key of [lora] says something else than the adapter that the run starts from.
 void require_settings_of_adapter(const Settings& s, const RunConfig& c, const AdapterConfig& from) {
   const auto differs = [&](const char* key, const std::string& given, const std::string& of_adapter) {
-    throw usage_error(fmt::format("{} = {}, but the adapter in {} has {}", key, given,
-                                  escaped(c.adapter->string(), 4096), of_adapter),
-                      "remove the key: model.adapter defines it", s.where(key));
+    s.rule([&] {
+      s.depends_on(key);
+      throw usage_error(fmt::format("{} = {}, but the adapter in {} has {}", key, given,
+                                    escaped(c.adapter->string(), 4096), of_adapter),
+                        "remove the key: model.adapter defines it", s.where(key));
+    });
   };
   if (c.run.lora_rank != from.rank)
     differs("lora.rank", std::to_string(c.run.lora_rank), std::to_string(from.rank));
@@ -213,16 +212,20 @@ void set_framework(const Settings& s, RunConfig& c) {
   c.framework = s.given("plan.framework") ? s.text("plan.framework") : "";
   if (c.framework == "trainhost") c.framework.clear();
   std::map<std::string, std::string> options;
-  for (const auto& [key, only] : kFrameworkKeys) {
+  for (const auto& [key_text, only_text] : kFrameworkKeys) {
+    const char *key = key_text, *only = only_text;
     if (!s.given(key)) continue;
-    if (c.framework.empty())
-      throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
-                        "example: --for pytorch", s.where(key));
+    s.rule([&] {
+      s.depends_on("plan.framework");
+      if (c.framework.empty())
+        throw usage_error(fmt::format("{} is a setting of a framework, but plan.framework is not given", key),
+                          "example: --for pytorch", s.where(key));
+      if (*only && c.framework != only)
+        throw usage_error(
+            fmt::format("{} is a setting of {}, but plan.framework is {}", key, only, c.framework),
+            fmt::format("leave it out, or plan with --for {}", only), s.where(key));
+    });
     const std::string name = std::string(key).substr(5);
-    if (*only && c.framework != only)
-      throw usage_error(
-          fmt::format("{} is a setting of {}, but plan.framework is {}", key, only, c.framework),
-          fmt::format("leave it out, or plan with --for {}", only), s.where(key));
     const Type type = find_key(key)->type;
     options[name] = type == Type::kNumber    ? fmt::format("{}", s.number(key))
                     : type == Type::kSize    ? std::to_string(s.size(key).value())
@@ -234,12 +237,15 @@ void set_framework(const Settings& s, RunConfig& c) {
   if (const DevicePreset* device = find_device_preset(c.device); device && s.given("plan.fp8_recipe"))
     options["compute_capability"] = std::to_string(device->capability);
   const std::string loss = s.text("plan.cross_entropy");
-  if (c.framework.empty() && (loss == "liger" || loss == "cut"))
-    throw usage_error(
-        fmt::format(
-            "plan.cross_entropy = \"{}\" is a loss of other frameworks, but plan.framework is not given",
-            loss),
-        "example: --for transformers", s.where("plan.cross_entropy"));
+  s.rule([&] {
+    s.depends_on("plan.framework");
+    if (c.framework.empty() && (loss == "liger" || loss == "cut"))
+      throw usage_error(
+          fmt::format(
+              "plan.cross_entropy = \"{}\" is a loss of other frameworks, but plan.framework is not given",
+              loss),
+          "example: --for transformers", s.where("plan.cross_entropy"));
+  });
   const MemoryPolicy& memory = c.run.memory;
   if (memory.prefill_chunk != 0) options["prefill_chunk"] = std::to_string(memory.prefill_chunk);
   if (memory.adapts_head) options["lora_head"] = "true";
@@ -266,8 +272,4 @@ std::span<const std::string> lora_target_names() {
   return names;
 }
 
-RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,
-                    const std::vector<Override>& overrides, const std::set<std::string>& open) {
-  return resolve(Settings(name, read_toml(toml, name), overrides), {}, base, open);
-}
 }  // namespace trainhost::runfile

@@ -13,7 +13,7 @@ void set_plan(const Settings& s, RunConfig& c);
 void set_lora(const Settings& s, const std::filesystem::path& base, RunConfig& c);
 /// train.freeze and train.only (trainable_settings.cpp).
 void set_trainable(const Settings& s, RunConfig& c);
-/// Throws if Transformer Engine has no products as plan.fp8_recipe and the keys that need it say, on the
+/// Rules: Transformer Engine has products as plan.fp8_recipe and the keys that need it say, on the
 /// device of the run (product_settings.cpp).
 void require_possible_products(const Settings& s, const RunConfig& c);
 /// Reads the result of set_plan() and set_lora(): some of it becomes options of the estimator.

@@ -37,7 +37,10 @@ void require_device_of_recipe(const Settings& s, const std::string& recipe, cons
 
 void require_possible_products(const Settings& s, const RunConfig& c) {
   const auto refuse = [&](const char* key, const std::string& what, const char* hint) {
-    throw usage_error(what, hint, s.where(key));
+    s.rule([&] {
+      for (const char* read : {key, "plan.fp8_recipe", "parallel.zero"}) s.depends_on(read);
+      throw usage_error(what, hint, s.where(key));
+    });
   };
   const bool given = s.given("plan.fp8_recipe");
   for (const char* key :
@@ -47,7 +50,8 @@ void require_possible_products(const Settings& s, const RunConfig& c) {
              "example: plan.fp8_recipe = \"tensorwise\"");
   if (!given) return;
   const std::string recipe = s.text("plan.fp8_recipe");
-  if (const DevicePreset* device = find_device_preset(c.device)) require_device_of_recipe(s, recipe, *device);
+  if (const DevicePreset* device = find_device_preset(c.device))
+    s.rule([&] { require_device_of_recipe(s, recipe, *device); });
   const bool weights = s.given("plan.fp8_weights") && s.flag("plan.fp8_weights");
   if (weights && recipe == "nvfp4")
     refuse("plan.fp8_weights",

@@ -1,7 +1,7 @@
-// Converts Settings to RunConfig, one function per table, for the three entry points (file, text, model
-// alone). Tables that only planners read: planned_settings.cpp. The values were checked before; this file
-// only looks up files, presets and device names. Every key was checked against its schema row, so .value()
-// and indices into lists of fixed length cannot fail here.
+// Converts Settings to RunConfig, one function per table. Tables that only planners read:
+// planned_settings.cpp. The values were checked before; this file only looks up files, presets and devices.
+// Every key was checked against its schema row, so .value() and indices into lists of fixed length cannot
+// fail here.
 #include "core/runfile/run_config.hpp"
 
 #include <fmt/format.h>
@@ -21,39 +21,16 @@
 #include "core/runfile/adapter_config.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/model_fields.hpp"
+#include "core/runfile/named_values.hpp"
 #include "core/runfile/paths.hpp"
 #include "core/runfile/planned_settings.hpp"
-#include "core/runfile/schema.hpp"
-#include "core/runfile/settings.hpp"
-#include "core/runfile/suggest.hpp"
-#include "core/runfile/toml_guard.hpp"
-#include "core/runfile/toml_read.hpp"
+#include "core/runfile/resolve_settings.hpp"
 #include "core/runfile/usual_run.hpp"
 
 namespace fs = std::filesystem;
 
 namespace trainhost::runfile {
 namespace {
-
-/// Presets that can be trained, then those that can only be planned; both are accepted by model.preset.
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const ModelSpec& m : model_presets()) names.push_back(m.name);
-  for (const ModelSpec& m : model::planned_presets()) names.push_back(m.name);
-  return names;
-}
-
-const ModelSpec* find_preset(const std::string& name) {
-  const ModelSpec* m = find_model_preset(name);
-  return m ? m : model::find_planned_preset(name);
-}
-
-const ModelSpec& require_preset(const std::string& name, const Where& where) {
-  if (const ModelSpec* m = find_preset(name)) return *m;
-  throw usage_error(fmt::format("model.preset = \"{}\": unknown model{}", escaped(name, 80),
-                                did_you_mean(name, preset_names())),
-                    "`trainhost models` lists the built-in models", where);
-}
 
 ModelSpec model_from_config_file(const std::string& text, const fs::path& base, const Where& where) {
   fs::path path = resolve_path(text, base);
@@ -75,7 +52,7 @@ ModelSpec model_from_fields(const Settings& s, const std::vector<std::string>& n
       group.where = fields[name].where;
     }
   }
-  return model_from_inline(fields, s.file());
+  return model_from_inline(fields, s);
 }
 
 /// The folder of a model in Hugging Face layout: config.json and weights.
@@ -135,7 +112,7 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
     std::error_code ec;
     c.model_folder = fs::is_directory(config, ec) ? config : config.parent_path();
   } else if (s.given("model.preset")) {
-    c.model = require_preset(s.text("model.preset"), s.where("model.preset"));
+    c.model = *find_preset(s.text("model.preset"));
   } else if (!fields.empty()) {
     c.model = model_from_fields(s, fields);
   } else {
@@ -150,11 +127,12 @@ void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
 std::vector<fs::path> files_of(const Settings& s, const char* key, const fs::path& base,
                                std::vector<std::size_t>* per_entry = nullptr) {
   std::vector<fs::path> out;
-  for (const Value& v : s.list(key)) {
-    const std::size_t before = out.size();
-    for (fs::path& p : expand_files(v.text, base, key, s.where(key))) out.push_back(std::move(p));
-    if (per_entry) per_entry->push_back(out.size() - before);
-  }
+  for (const Value& v : s.list(key))
+    s.rule([&] {
+      const std::size_t before = out.size();
+      for (fs::path& p : expand_files(v.text, base, key, s.where(key))) out.push_back(std::move(p));
+      if (per_entry) per_entry->push_back(out.size() - before);
+    });
   return out;
 }
 
@@ -172,17 +150,10 @@ fs::path tokenizer_of_model(const RunConfig& c, const Where& where) {
       "set data.tokenizer to the path of one", where);
 }
 
-void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
-  if (s.given("data.weights")) {
-    for (const Value& v : s.list("data.weights")) c.data.weights.push_back(v.number);
-    c.data.train = files_of(s, "data.train", base, &c.data.entry_files);
-  } else {
-    c.data.train = files_of(s, "data.train", base);
-  }
-  c.data.valid = files_of(s, "data.valid", base);
-  c.data.valid_fraction = s.number("data.valid_fraction");
+void set_tokenizer(const Settings& s, const fs::path& base, RunConfig& c) {
   c.data.tokenizer = s.text("data.tokenizer");
   if (c.data.tokenizer == "auto") {
+    s.depends_on("model");
     c.data.tokenizer = tokenizer_of_model(c, s.where("data.tokenizer")).string();
   } else if (c.data.tokenizer != "bytes") {
     const fs::path path = resolve_path(c.data.tokenizer, base);
@@ -191,6 +162,16 @@ void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
   } else if (s.given("model.path") && !s.given("data.tokenizer")) {
     if (const auto file = readable_tokenizer_beside(c.model_folder)) c.data.tokenizer = file->string();
   }
+}
+
+void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
+  const bool mixed = s.given("data.weights");
+  if (mixed)
+    for (const Value& v : s.list("data.weights")) c.data.weights.push_back(v.number);
+  c.data.train = files_of(s, "data.train", base, mixed ? &c.data.entry_files : nullptr);
+  c.data.valid = files_of(s, "data.valid", base);
+  c.data.valid_fraction = s.number("data.valid_fraction");
+  s.rule([&] { set_tokenizer(s, base, c); });
   c.data.order = s.text("data.order") == "sequential" ? Order::kSequential : Order::kShuffled;
   c.data.dtype = s.text("data.dtype");
   c.data.chat_template = s.text("data.chat_template");
@@ -302,17 +283,19 @@ void set_optimizer(const Settings& s, RunConfig& c) {
   c.run.clip_norm = s.number("optimizer.grad_clip");
 }
 
-/// 0 in RunSpec means that no budget is known; c.budget keeps the difference between unset and given.
 /// The line of [memory.estimators] for the model's family, or for "*".
 void set_family_estimators(const Settings& s, RunConfig& c) {
   const auto& rules = s.family_estimators();
-  for (const auto& [family, value] : rules)
-    if (family != "*" && family != c.model.family && !model::known_family(family)) {
+  for (const auto& rule : rules)
+    s.rule([&] {
+      s.depends_on("model");
+      const std::string& family = rule.first;
+      if (family == "*" || family == c.model.family || model::known_family(family)) return;
       std::vector<std::string> known(model::known_families().begin(), model::known_families().end());
       throw usage_error(fmt::format("memory.estimators: unknown model family '{}'{}", escaped(family, 60),
                                     did_you_mean(family, known)),
-                        R"("*" is for every family without a line of its own)", value.where);
-    }
+                        R"("*" is for every family without a line of its own)", rule.second.where);
+    });
   if (rules.empty() || s.overridden("memory.estimator")) return;
   if (s.given("memory.estimator"))
     throw usage_error("memory.estimator and [memory.estimators] are both given",
@@ -329,14 +312,9 @@ void set_family_estimators(const Settings& s, RunConfig& c) {
   c.estimator_rule_at = rule->second.where;
 }
 
+/// 0 in RunSpec means that no budget is known; c.budget keeps the difference between unset and given.
 void set_memory(const Settings& s, RunConfig& c) {
   c.device = s.text("memory.device");
-  if (!c.device.empty() && !find_device_preset(c.device)) {
-    throw usage_error(fmt::format("memory.device = \"{}\": unknown device{}", escaped(c.device, 80),
-                                  suggest_device(c.device)),
-                      "`trainhost devices` lists the known devices; memory.budget accepts any size",
-                      s.where("memory.device"));
-  }
   c.budget = s.size("memory.budget");
   c.host_budget = s.size("memory.host_budget");
   c.run.device_budget = c.budget.value_or(0);
@@ -378,42 +356,20 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
     c.output.dtype = model_config_dtype(c.model).value_or(DType::kF32);
 }
 
-/// The digest as sha256sum prints it, in lower case. The prefix "sha256:" is optional.
-std::string parse_sha256(const std::string& given, const Where& where) {
-  std::string text = given;
-  if (text.starts_with("sha256:")) text.erase(0, 7);
-  for (char& ch : text) ch = static_cast<char>(ch >= 'A' && ch <= 'F' ? ch - 'A' + 'a' : ch);
-  if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != text.npos)
-    throw usage_error(fmt::format("plugins.allow: '{}' is not a SHA-256 digest", escaped(text, 80)),
-                      "expected 64 hex digits, as printed by `sha256sum FILE`", where);
-  return text;
-}
-
-/// "auto" in its own order would mean nothing; a backend listed twice would be probed twice.
-std::vector<std::string> backend_order(const Settings& s) {
-  std::vector<std::string> order;
-  for (const Value& v : s.list("plugins.order")) {
-    if (v.text == "auto" || v.text.empty() || std::find(order.begin(), order.end(), v.text) != order.end())
-      throw usage_error(
-          fmt::format("plugins.order: '{}' {}", escaped(v.text, 80),
-                      v.text == "auto" || v.text.empty() ? "is not a backend name" : "is listed twice"),
-          "list each backend once, for example [\"cuda\", \"cpu\"]", s.where("plugins.order"));
-    order.push_back(v.text);
-  }
-  return order;
-}
-
 /// Values of options stay text: only the plugin knows their types.
 void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
-  for (const Value& v : s.list("plugins.path")) {
-    const fs::path path = resolve_path(v.text, base);
-    require_folder(path, "plugins.path", s.where("plugins.path"));
-    c.plugin_path.push_back(path);
+  for (const Value& v : s.list("plugins.path"))
+    s.rule([&] {
+      const fs::path path = resolve_path(v.text, base);
+      require_folder(path, "plugins.path", s.where("plugins.path"));
+      c.plugin_path.push_back(path);
+    });
+  if (s.given("plugins.order")) {
+    c.backend_order.clear();
+    for (const Value& v : s.list("plugins.order")) c.backend_order.push_back(v.text);
+    c.backend_order_at = s.where("plugins.order");
   }
-  if (s.given("plugins.order"))
-    c.backend_order = backend_order(s), c.backend_order_at = s.where("plugins.order");
-  for (const Value& v : s.list("plugins.allow"))
-    c.plugin_allow.push_back(parse_sha256(v.text, s.where("plugins.allow")));
+  for (const Value& v : s.list("plugins.allow")) c.plugin_allow.push_back(sha256_digits(v.text));
   for (const auto& [name, v] : s.plugin_values()) {
     const auto dot = name.find('.');
     const std::string text = v.kind == Value::Kind::kText ? v.text : written(v);
@@ -425,35 +381,40 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
     c.plugin_options["cuda"].emplace("multiprocessors", std::to_string(d->multiprocessors));
 }
 
-/// `usual`: a run that is only named by its model.
+}  // namespace
+
 /// Order: rules for several keys, model, then one table after the other. The model comes first, because rules
-/// about layers need it; find_conflict() comes last, because it reads the complete RunSpec.
-RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const std::set<std::string>& open,
-                  bool usual = false) {
+/// about layers need it; find_conflicts() comes last, because it reads the complete RunSpec.
+RunConfig resolve_settings(Settings s, const fs::path& file, const fs::path& base,
+                           const std::set<std::string>& open, bool usual) {
   validate_combinations(s);
-  adopt_model_of_adapter(s, base);
   RunConfig c;
   c.file = file;
-  set_model(s, base, c);
+  const bool model = s.rule([&] {
+    adopt_model_of_adapter(s, base);
+    set_model(s, base, c);
+  });
+  if (!model) s.mark_invalid("model");
   c.assumed = assume_usual_run(s, usual, c.model.max_positions);
   if (!c.assumed.empty()) validate_combinations(s);  // for the assumed values
-  validate_against_layers(s, c.model.layers, open);
-  set_data(s, base, c);
-  set_train(s, c);
-  set_safety(s, c);
-  set_optimizer(s, c);
-  set_memory(s, c);
-  set_parallel(s, c);
-  set_global_batch(s, c);
-  set_plan(s, c);
-  set_lora(s, base, c);
-  set_trainable(s, c);
-  set_output(s, base, c);
-  set_plugins(s, base, c);
-  set_framework(s, c);
+  if (model) s.rule([&] { validate_against_layers(s, c.model.layers, open); });
+  s.rule([&] { set_data(s, base, c); });
+  bool complete = s.rule([&] { set_train(s, c); });
+  s.rule([&] { set_safety(s, c); });
+  complete &= s.rule([&] { set_optimizer(s, c); });
+  s.rule([&] { set_memory(s, c); });
+  complete &= s.rule([&] { set_parallel(s, c); });
+  complete &= s.rule([&] { set_global_batch(s, c); });
+  complete &= s.rule([&] { set_plan(s, c); });
+  complete &= s.rule([&] { set_lora(s, base, c); });
+  if (model) complete &= s.rule([&] { set_trainable(s, c); });
+  s.rule([&] { set_output(s, base, c); });
+  s.rule([&] { set_plugins(s, base, c); });
+  s.rule([&] { set_framework(s, c); });
   c.safe = s.flag("plan.safe");
-  if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
-    throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
+  if (complete)
+    for (const Conflict& conflict : find_conflicts(c.run, open))
+      s.rule([&] { throw usage_error(conflict.sentence, conflict.hint, s.where(conflict.key)); });
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   for (const RunConfig::Assumed& a : c.assumed) c.given.erase(a.key);
   if (!c.estimator_rule_at.file.empty()) c.given["memory.estimator"] = c.estimator_rule_at;
@@ -461,38 +422,6 @@ RunConfig resolve(Settings s, const fs::path& file, const fs::path& base, const 
     return resolved_text(*settings, base);
   };
   return c;
-}
-
-}  // namespace
-
-/// An empty file name is the built-in run. Paths in the file are relative to its folder, not to the current
-/// one.
-RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
-                   const std::set<std::string>& open) {
-  if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
-  const fs::path path = fs::absolute(file).lexically_normal();
-  const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
-  return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path, path.parent_path(),
-                 open);
-}
-
-/// A name that is both a preset and a file is the preset; "./NAME" names the file.
-RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
-                        const std::set<std::string>& open) {
-  Settings s("", {}, overrides);
-  const fs::path path = resolve_path(preset_or_path, fs::current_path());
-  const Where where{"--model"};
-  std::error_code ec;
-  const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
-  if (find_preset(preset_or_path))
-    s.set("model.preset", text_value(preset_or_path, where));
-  else if (is_path || fs::exists(path, ec))
-    s.set("model.config", text_value(path.string(), where));
-  else
-    throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
-                                  escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
-                      "`trainhost models` lists the built-in models", where);
-  return resolve(std::move(s), {}, fs::current_path(), open, true);
 }
 
 }  // namespace trainhost::runfile

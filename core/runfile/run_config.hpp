@@ -15,6 +15,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/runfile/file_key.hpp"
+#include "core/runfile/run_file_error.hpp"
 
 namespace trainhost::runfile {
 
@@ -161,6 +162,19 @@ RunConfig load_run(const std::filesystem::path& file, const std::vector<Override
 /// The same from text. `name`: the file name in messages; relative paths are relative to `base`.
 RunConfig parse_run(const std::string& toml, const std::string& name, const std::filesystem::path& base,
                     const std::vector<Override>& overrides = {}, const std::set<std::string>& open = {});
+
+/// All errors of a run file and of overrides, and the run if there are none.
+struct CheckedRun {
+  std::vector<RunFileError> errors;  // by position
+  RunConfig run;                     // incomplete if there are errors
+};
+/// load_run() without stopping at the first error, except for text that is not TOML. Errors that may only
+/// follow from another one are left out. Reads the files that describe models and adapters; looks up data,
+/// but does not read it.
+CheckedRun check_run(const std::filesystem::path& file, const std::vector<Override>& overrides = {});
+/// The same from text. `file`: RunConfig::file.
+CheckedRun check_run(const std::string& toml, const std::string& name, const std::filesystem::path& file,
+                     const std::filesystem::path& base, const std::vector<Override>& overrides = {});
 
 /// --model=PRESET|config.json: a usual run of that model. What is not given: bf16, one sequence per
 /// micro-batch, 2,048 tokens or as many as the model is designed for (RunConfig::assumed lists these keys);

@@ -27,7 +27,7 @@ constexpr Key kKeys[] = {
     {"model.preset", Type::kText, "", 0, 0, "", "\"llama-3-8b\"", "name of a built-in model; `trainhost models` lists them"},
     {"model.weights", Type::kPath, "", 0, 0, "", "\"model.safetensors\"", "initial weights, a safetensors file or index; default: random weights from train.seed"},
     {"model.adapter", Type::kPath, "", 0, 0, "", "\"runs/SmolLM-135M/adapter\"", "PEFT folder of an adapter that is trained further: adapter_config.json and adapter_model.safetensors; it defines rank, alpha and targets of [lora]; without another key of the model, that of its base_model_name_or_path"},
-    {"model.model_type", Type::kText, "", 0, 0, "", "\"llama\"", "llama, mistral, qwen2 or qwen3"},
+    {"model.model_type", Type::kChoice, "", 0, 0, "llama|mistral|qwen2|qwen3", "\"llama\"", "llama | mistral | qwen2 | qwen3: family of the model"},
     {"model.vocab_size", Type::kInteger, "", 1, kBig, "", "256", "vocabulary size in tokens"},
     {"model.hidden_size", Type::kInteger, "", 1, kBig, "", "96", "width of the residual stream"},
     {"model.num_hidden_layers", Type::kInteger, "", 1, 4096, "", "4", "number of transformer layers"},
@@ -39,10 +39,10 @@ constexpr Key kKeys[] = {
     {"model.tie_word_embeddings", Type::kBool, "", 0, 0, "", "true", "share one matrix between the embedding and the LM head"},
     {"model.attention_bias", Type::kBool, "", 0, 0, "", "false", "add biases to the attention projections"},
     {"model.mlp_bias", Type::kBool, "", 0, 0, "", "false", "add biases to the MLP projections"},
-    {"model.hidden_act", Type::kText, "", 0, 0, "", "\"silu\"", "activation function of the MLP; only silu is supported"},
+    {"model.hidden_act", Type::kChoice, "", 0, 0, "silu|swish", "\"silu\"", "activation function of the MLP: silu, which is also named swish"},
     {"model.rms_norm_eps", Type::kNumber, "", kTiny, 1, "", "1e-5", "epsilon added to the mean square in RMSNorm"},
     {"model.rope_theta", Type::kNumber, "", kTiny, 1e300, "", "10000.0", "base of the rotary embedding frequencies"},
-    {"model.rope_scaling.rope_type", Type::kText, "", 0, 0, "", "\"llama3\"", "default, linear or llama3"},
+    {"model.rope_scaling.rope_type", Type::kChoice, "", 0, 0, "default|linear|llama3", "\"llama3\"", "default | linear | llama3: how positions are scaled"},
     {"model.rope_scaling.factor", Type::kNumber, "", kTiny, 1e9, "", "8.0", "factor by which positions are scaled"},
     {"model.rope_scaling.low_freq_factor", Type::kNumber, "", kTiny, 1e9, "", "1.0", "llama3: wavelengths above original_max_position_embeddings / low_freq_factor are scaled"},
     {"model.rope_scaling.high_freq_factor", Type::kNumber, "", kTiny, 1e9, "", "4.0", "llama3: wavelengths below original_max_position_embeddings / high_freq_factor are not scaled"},
@@ -289,7 +289,7 @@ bool is_table(std::string_view name) {
   return std::any_of(std::begin(kTables), std::end(kTables), [&](const Table& t) { return name == t.name; });
 }
 
-std::string suggest_key(std::string_view name) {
+std::string nearest_key(std::string_view name) {
   // Order of preference: a misspelt key in the given table, the same key in another table, a foreign name.
   std::vector<std::string> same_table, same_last_part;
   for (const std::string& n : all_names()) {
@@ -297,13 +297,17 @@ std::string suggest_key(std::string_view name) {
     if (last_part(n) == last_part(name)) same_last_part.push_back(n);
   }
   const std::string prefix(name.substr(0, name.size() - last_part(name).size()));
-  if (const auto word = nearest(last_part(name), same_table))
-    return "; did you mean '" + prefix + *word + "'?";
-  if (!same_last_part.empty()) return "; did you mean '" + same_last_part.front() + "'?";
+  if (const auto word = nearest(last_part(name), same_table)) return prefix + *word;
+  if (!same_last_part.empty()) return same_last_part.front();
   for (const ForeignName& f : kForeignNames)
-    if (f.name == last_part(name)) return fmt::format("; did you mean '{}'?", f.key);
+    if (f.name == last_part(name)) return std::string(f.key);
   // Nothing in the same table or under the same name: compare with all full names.
-  return did_you_mean(name, all_names());
+  return nearest(name, all_names()).value_or("");
+}
+
+std::string suggest_key(std::string_view name) {
+  const std::string key = nearest_key(name);
+  return key.empty() ? "" : fmt::format("; did you mean '{}'?", key);
 }
 
 }  // namespace trainhost::runfile

@@ -52,8 +52,10 @@ std::string accepted_values(const Key& key);
 /// Throws usage_error for a whole number of more than 64 bits, stating the key's limits.
 [[noreturn]] void reject_digits(const Key& key, const std::string& digits, const Where& where);
 
-/// "; did you mean '...'?" for an unknown key: a similar name in the same table, the same name in another
-/// table, or the key that another trainer calls by this name. "" if nothing is similar.
+/// The key or table that an unknown key is most like: a similar name in the same table, the same name in
+/// another table, or the key that another trainer calls by this name. "" if nothing is similar.
+std::string nearest_key(std::string_view name);
+/// "; did you mean '...'?" with nearest_key(), or "".
 std::string suggest_key(std::string_view name);
 
 /// The text of docs/run-file.md.

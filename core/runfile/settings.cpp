@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <unordered_map>
 
 #include "core/base/text.hpp"
@@ -55,10 +56,56 @@ const Value& default_value(const Key& key) {
 
 /// File first, overrides after: the last value of a key wins.
 Settings::Settings(std::string file, const std::vector<Entry>& entries,
-                   const std::vector<Override>& overrides)
-    : file_(std::move(file)) {
-  for (const Entry& e : entries) add(e);
-  for (const Override& o : overrides) add_override(o);
+                   const std::vector<Override>& overrides, std::vector<RunFileError>* errors)
+    : file_(std::move(file)), errors_(errors) {
+  for (const Entry& e : entries) set_key(e.key, [&] { add(e); });
+  for (const Override& o : overrides) set_key(o.key, [&] { add_override(o); });
+}
+
+/// Runs set(), which sets `key` or throws an Error.
+template <class F>
+void Settings::set_key(const std::string& key, F&& set) {
+  if (!errors_) return set();
+  for (const auto& [table, nearest] : unknown_tables_)
+    if (key.starts_with(table + ".")) {
+      meant_.push_back(nearest + key.substr(table.size()));
+      return;  // the error of the table is enough
+    }
+  if (below_invalid(key)) return;
+  try {
+    set();
+  } catch (const Error& error) {
+    RunFileError found{error, key};
+    invalid_.push_back(key);
+    const bool known = find_key(key) || is_table(key) || key.starts_with(kPluginPrefix) ||
+                       key.starts_with(kEstimatorsPrefix);
+    if (!known) {
+      found.nearest_key = nearest_key(key);
+      meant_.push_back(found.nearest_key);
+      unknown_tables_[key] = found.nearest_key;
+    }
+    errors_->push_back(std::move(found));
+  }
+}
+
+void Settings::collect(const Error& e) const {
+  state_.failed = true;
+  // Rules that were run twice report once.
+  const auto same = [&](const RunFileError& other) { return other.error.full() == e.full(); };
+  if (!state_.read_invalid && std::none_of(errors_->begin(), errors_->end(), same)) errors_->push_back({e});
+}
+
+/// Whether a table that contains `key` has an error.
+bool Settings::below_invalid(const std::string& key) const {
+  return std::any_of(invalid_.begin(), invalid_.end(),
+                     [&](const std::string& name) { return key.starts_with(name + "."); });
+}
+
+void Settings::note_read(const std::string& key) const {
+  state_.read_invalid |= below_invalid(key) || std::find(meant_.begin(), meant_.end(), key) != meant_.end() ||
+                         std::any_of(invalid_.begin(), invalid_.end(), [&](const auto& name) {
+                           return name == key || name.starts_with(key + ".");
+                         });
 }
 
 /// Tables are remembered, because [lora] has a meaning without keys.
@@ -102,7 +149,8 @@ void Settings::add_plugin(const Entry& e) {
                       fmt::format("write the options below [plugin.{}]", rest), e.value.where);
   }
   using Kind = Value::Kind;
-  if (table || e.value.kind == Kind::kList || e.value.kind == Kind::kOther ||
+  const bool finite = e.value.kind != Kind::kNumber || std::isfinite(e.value.number);
+  if (table || !finite || e.value.kind == Kind::kList || e.value.kind == Kind::kOther ||
       rest.find('.', dot + 1) != rest.npos)
     throw usage_error(fmt::format("{} = {}: expected a string, a number, true or false, got {}", e.key,
                                   written(e.value), kind_name(e.value)),
@@ -138,6 +186,7 @@ void Settings::set(const std::string& key, Value v) {
 }
 
 bool Settings::table_given(const std::string& table) const {
+  note(table);
   if (std::find(tables_.begin(), tables_.end(), table) != tables_.end()) return true;
   return std::any_of(values_.begin(), values_.end(),
                      [&](const auto& kv) { return kv.first.starts_with(table + "."); });
@@ -150,6 +199,7 @@ Where Settings::where(const std::string& key) const {
 
 /// An unset key without default has kind kNull; accessors then return 0, "" or an empty list.
 const Value& Settings::value(const std::string& key) const {
+  note(key);
   static const Value unset;
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
   const Key* k = find_key(key);

@@ -55,15 +55,21 @@ Value to_value(const toml::node& node, const std::string& name) {
 
 /// toml++ keeps tables sorted by key; sort_by_position() restores the order of the file.
 void flatten(const toml::table& table, const std::string& prefix, const std::string& name,
-             std::vector<Entry>& out) {
+             std::vector<Entry>& out, std::vector<RunFileError>* errors) {
   for (const auto& [key, node] : table) {
     const std::string_view word = key.str();
-    if (!is_plain_word(word) && word != "*")  // "*": every other family in [memory.estimators]
-      throw usage_error("unknown key '" + escaped(prefix + std::string(word)) + "'",
-                        "a key contains only letters, digits, '_' and '-'", where_of(key.source(), name));
     const std::string path = prefix + std::string(word);
+    // "*": every other family in [memory.estimators]
+    if (!is_plain_word(word) && path != "memory.estimators.*") {
+      const Error error =
+          usage_error("unknown key '" + escaped(path) + "'",
+                      "a key contains only letters, digits, '_' and '-'", where_of(key.source(), name));
+      if (!errors) throw error;
+      errors->push_back({error, path});
+      continue;
+    }
     out.push_back({path, where_of(key.source(), name), to_value(node, name)});
-    if (const auto* inner = node.as_table()) flatten(*inner, path + ".", name, out);
+    if (const auto* inner = node.as_table()) flatten(*inner, path + ".", name, out, errors);
   }
 }
 
@@ -117,9 +123,10 @@ toml::table parse(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
+std::vector<Entry> read_toml(const std::string& text, const std::string& name,
+                             std::vector<RunFileError>* errors) {
   std::vector<Entry> out;
-  flatten(parse(text, name), "", name, out);
+  flatten(parse(text, name), "", name, out, errors);
   sort_by_position(out);
   return out;
 }

@@ -19,21 +19,23 @@ const std::string& nearest_tensor(const std::string& pattern, const std::vector<
       ->name;
 }
 
-/// Appends one rule per pattern of `key`.
+/// Appends one rule per pattern of `key`, each of which has to match a parameter.
 void add_rules(const Settings& s, const char* key, char sign, const ModelSpec& m,
                const std::vector<TensorInfo>& all, std::string& rules) {
   for (const Value& v : s.list(key)) {
-    const bool matches =
-        std::ranges::any_of(all, [&](const TensorInfo& t) { return matches_glob(v.text, t.name); });
-    if (!matches && m.tied && matches_glob(v.text, "lm_head.weight"))
-      throw usage_error(
-          fmt::format("{}: '{}' matches no parameter: the LM head of this model is its embedding", key,
-                      escaped(v.text, 200)),
-          "model.embed_tokens.weight is the parameter of both", s.where(key));
-    if (!matches)
-      throw usage_error(fmt::format("{}: '{}' matches no parameter of the model; the nearest is {}", key,
-                                    escaped(v.text, 200), nearest_tensor(v.text, all)),
-                        "* matches any text: \"model.layers.0.*\"", s.where(key));
+    s.rule([&] {
+      const bool matches =
+          std::ranges::any_of(all, [&](const TensorInfo& t) { return matches_glob(v.text, t.name); });
+      if (!matches && m.tied && matches_glob(v.text, "lm_head.weight"))
+        throw usage_error(
+            fmt::format("{}: '{}' matches no parameter: the LM head of this model is its embedding", key,
+                        escaped(v.text, 200)),
+            "model.embed_tokens.weight is the parameter of both", s.where(key));
+      if (!matches)
+        throw usage_error(fmt::format("{}: '{}' matches no parameter of the model; the nearest is {}", key,
+                                      escaped(v.text, 200), nearest_tensor(v.text, all)),
+                          "* matches any text: \"model.layers.0.*\"", s.where(key));
+    });
     rules += (rules.empty() ? "" : "\n") + std::string(1, sign) + v.text;
   }
 }
@@ -53,9 +55,11 @@ void set_trainable(const Settings& s, RunConfig& c) {
   const std::vector<TensorInfo> all = tensors(c.model);
   std::string& rules = c.run.trainable;
   if (only) rules = "-*";
-  add_rules(s, "train.only", '+', c.model, all, rules);
-  add_rules(s, "train.freeze", '-', c.model, all, rules);
-  if (rules.empty()) return;
+  const bool valid = s.rule([&] {
+    add_rules(s, "train.only", '+', c.model, all, rules);
+    add_rules(s, "train.freeze", '-', c.model, all, rules);
+  });
+  if (!valid || rules.empty()) return;
   if (const std::optional<SplitProduct> split = find_split_product(c.model, c.run))
     throw usage_error(
         fmt::format("{}: {} is trained and {} is frozen, but a trainer computes their gradients "

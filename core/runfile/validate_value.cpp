@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/base/text.hpp"
-#include "core/runfile/schema.hpp"
+#include "core/runfile/named_values.hpp"
 
 namespace trainhost::runfile {
 namespace {
@@ -171,10 +171,12 @@ void validate_value(const Key& k, const Value& v) {
       return validate_choice(k, v);
     case Type::kText:
     case Type::kPath:
-      return validate_text(k, v, v);
+      validate_text(k, v, v);
+      return validate_names(k, v);
     case Type::kTexts:
     case Type::kPaths:
-      return validate_texts(k, v);
+      validate_texts(k, v);
+      return validate_names(k, v);
   }
 }
 

@@ -186,6 +186,9 @@ struct DevicesArguments {
 struct DoctorArguments {
   CommonArguments common;
 };
+struct CheckArguments {
+  CommonArguments common;  // without model and backend
+};
 struct InitArguments {
   std::string file;  // "" or "-" = standard output
   bool force = false;
@@ -215,8 +218,8 @@ using Arguments =
                  MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
                  DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
                  PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
-                 DoctorArguments, InitArguments, VersionArguments, HelpArguments, CompletionArguments,
-                 CompleteArguments, ManPagesArguments>;
+                 DoctorArguments, CheckArguments, InitArguments, VersionArguments, HelpArguments,
+                 CompletionArguments, CompleteArguments, ManPagesArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -245,6 +248,7 @@ Exit run(const PluginsCheckWorkerArguments& a);
 Exit run(const ModelsArguments& a);
 Exit run(const DevicesArguments& a);
 Exit run(const DoctorArguments& a);
+Exit run(const CheckArguments& a);
 Exit run(const InitArguments& a);
 Exit run(const VersionArguments& a);
 Exit run(const HelpArguments& a);

@@ -35,12 +35,16 @@ void add_plugin_path(CLI::App& app, std::vector<std::string>& folders) {
   add_repeatable(app, "--plugin-path", folders, "DIR", "Search DIR for plugins first (repeatable).");
 }
 
+void add_set(CLI::App& app, std::vector<std::string>& settings) {
+  add_repeatable(app, "--set", settings, "KEY=VALUE",
+                 "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
+}
+
 /// The shared options named in `shared`, then --json, -q and -v.
 void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
   if (shared & kRunFile) {
     add_text(app, "RUN.toml", a.run_file, kNoType, "Read the run from this file [the built-in run].");
-    add_repeatable(app, "--set", a.settings, "KEY=VALUE",
-                   "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
+    add_set(app, a.settings);
   }
   if (shared & kModel)
     add_text(app, "--model", a.model, "PRESET|config.json",
@@ -173,8 +177,7 @@ void add_finetune(Parser& p) {
   add_text(*app, "--adapter", a->adapter, "DIR", "Train the adapter in this PEFT folder further.")
       ->excludes(lora)
       ->excludes(dora);
-  add_repeatable(*app, "--set", a->common.settings, "KEY=VALUE",
-                 "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
+  add_set(*app, a->common.settings);
   add_common(*app, a->common, kBackend | kPlugins);
   add_training_options(app, a);
 }
@@ -565,6 +568,14 @@ void add_lists(Parser& p) {
       "Each line is ok, a warning with what to do, or an error. Exit code: 0 no error, 5 an error.\n"
       "Example:\n  trainhost doctor --json");
   add_common(*doctor, c->common, kPlugins);
+  auto [check, k] = p.add<CheckArguments>(
+      p.root, "check", "Report all errors of a run file, with line, column and the nearest valid key.",
+      "Reads the run file and the files that describe its model; does not read data.\n"
+      "Exit code: 0 no error, 2 an error.\n"
+      "Example:\n  trainhost check run.toml");
+  add_text(*check, "RUN.toml", k->common.run_file, "(required)", "Check this run file.")->required();
+  add_set(*check, k->common.settings);
+  add_common(*check, k->common, kPlugins);
   auto [init, i] = p.add<InitArguments>(p.root, "init", "Write a commented run file.",
                                         "Example:\n  trainhost init run.toml");
   add_text(*init, "FILE", i->file, kNoType, "Write to this file [standard output].");

@@ -1,5 +1,6 @@
 // Mistakes in run files and on the command line with the expected message and exit code. "@" is the folder of
 // the run file. A changed message must be changed here too.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -229,11 +230,11 @@ const Mistake kInRunFiles[] = {
     {"[model]\nhead_dim = 33\n", {},
      "run.toml:2:12: model.head_dim = 33 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number)"},
     {"[model]\nmodel_type = \"gemma\"\n", {},
-     "run.toml:2:14: model.model_type = \"gemma\": expected llama, mistral, qwen2 or qwen3"},
+     "run.toml:2:14: model.model_type = \"gemma\": expected one of llama, mistral, qwen2, qwen3"},
     {"[model]\nhidden_act = \"gelu\"\n", {},
-     "run.toml:2:14: model.hidden_act = \"gelu\" is not supported: expected silu"},
+     "run.toml:2:14: model.hidden_act = \"gelu\": expected one of silu, swish"},
     {"[model]\nrope_scaling = { rope_type = \"yarn\", factor = 4.0 }\n", {},
-     "run.toml:2:30: model.rope_scaling.rope_type = \"yarn\": rope scaling yarn is not supported (supported: default, linear, llama3)"},
+     "run.toml:2:30: model.rope_scaling.rope_type = \"yarn\": expected one of default, linear, llama3"},
     {"[model]\nrope_scaling = { rope_type = \"linear\" }\n", {},
      "run.toml:2:30: model.rope_scaling.factor is missing: rope scaling linear requires it"},
     {"[model]\nrope_scaling = \"linear\"\n", {},
@@ -455,6 +456,19 @@ BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_reported_with_its_position) 
   for (const Mistake& m : kInRunFiles)
     BOOST_TEST(message_of(m) == m.message,
                m.toml << "\n  actual:   " << message_of(m) << "\n  expected: " << m.message);
+}
+
+BOOST_AUTO_TEST_CASE(check_reports_each_of_these_mistakes) {
+  for (const Mistake& m : kInRunFiles) {
+    const std::string first =
+        relative(rejection([&] { parse_run(m.toml, "run.toml", path(), m.overrides); }));
+    const std::vector<RunFileError> errors = check_run(m.toml, "run.toml", {}, path(), m.overrides).errors;
+    BOOST_TEST((first == "accepted") == errors.empty(), m.toml);
+    BOOST_TEST((errors.empty() ||
+                std::ranges::any_of(
+                    errors, [&](const RunFileError& e) { return relative(e.error.full()) == first; })),
+               m.toml << "\n  missing: " << first);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(every_syntax_error_has_a_position_and_a_remedy) {

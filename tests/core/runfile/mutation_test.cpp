@@ -1,5 +1,6 @@
 // Mutated text is rejected with an Error or accepted; it never crashes, hangs or throws another exception.
 // The seed is fixed, so failures repeat; the sanitizer build detects memory errors.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <random>
 #include <sstream>
@@ -90,6 +91,32 @@ BOOST_AUTO_TEST_CASE(mutated_run_files_are_rejected_or_accepted) {
       "[train]\nsteps = 10\nseed = 3\nprecision = \"fp32\"\n[optimizer]\nlr = 1e-3\nbetas = [0.9, 0.95]\n" +
           more,
       tricks, 30000, [&](const std::string& text) { parse_run(text, "m.toml", base); });
+}
+
+/// Text without an error, or with the error that parse_run() throws among all of them.
+BOOST_AUTO_TEST_CASE(all_errors_of_mutated_run_files_contain_the_first) {
+  const auto tricks =
+      words(R"(train. model. "a" 'b' -1 0 1e9 true [] ["x"] 1979-05-27 nan steps rope_type)",
+            {"\n", "\n# ", "#", " ", "0", "[lora]\n", "[data]\n", "[trian]\n", "[optimizer]\n"});
+  const auto base = std::filesystem::temp_directory_path();
+  check_mutants(
+      "[train]\nsteps = 10\nfreeze = \"model.embed*\"\n[optimizer]\nlr = 1e-3\nmin_lr = 1e-4\n[model]\n"
+      "hidden_size = 96\nnum_attention_heads = 3\nrope_scaling = {rope_type = \"linear\", factor = 2.0}\n"
+      "[plan]\nkv_page = 1\n[parallel]\nexpert = 1\ntensor = 2\n# A comment, in which a mutation changes "
+      "nothing unless it adds a line.\n",
+      tricks, 10000, [&](const std::string& text) {
+        const std::vector<RunFileError> all = check_run(text, "m.toml", {}, base).errors;
+        try {
+          parse_run(text, "m.toml", base);
+          BOOST_REQUIRE_MESSAGE(all.empty(), text << "\n" << (all.empty() ? "" : all.front().error.full()));
+        } catch (const Error& first) {
+          BOOST_REQUIRE_MESSAGE(
+              std::ranges::any_of(all, [&](const RunFileError& e) { return e.error.full() == first.full(); }),
+              text << "\n"
+                   << first.full());
+          throw;
+        }
+      });
 }
 
 BOOST_AUTO_TEST_CASE(mutated_files_from_init_are_rejected_or_accepted) {

@@ -5,8 +5,8 @@
 
 #include "core/base/error.hpp"
 #include "core/runfile/run_config.hpp"
-#include "tests/support/replaced_new.hpp"
 #include "tests/core/runfile/folder.hpp"
+#include "tests/support/replaced_new.hpp"
 
 using namespace trainhost;
 using namespace trainhost::runfile;

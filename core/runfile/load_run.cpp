@@ -1,0 +1,109 @@
+// The entry points of run_config.hpp: a run from a file, from text, from a model alone, and the check of a
+// file, which reports all errors.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/runfile/named_values.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/resolve_settings.hpp"
+#include "core/runfile/schema.hpp"
+#include "core/runfile/toml_guard.hpp"
+#include "core/runfile/toml_read.hpp"
+
+namespace fs = std::filesystem;
+
+namespace trainhost::runfile {
+
+/// An empty file name is the built-in run. Paths in the file are relative to its folder, not to the current
+/// one.
+RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
+                   const std::set<std::string>& open) {
+  if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
+  const fs::path path = fs::absolute(file).lexically_normal();
+  const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
+  return resolve_settings(Settings(file.string(), read_toml(text, file.string()), overrides), path,
+                          path.parent_path(), open);
+}
+
+RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,
+                    const std::vector<Override>& overrides, const std::set<std::string>& open) {
+  return resolve_settings(Settings(name, read_toml(toml, name), overrides), {}, base, open);
+}
+
+/// A name that is both a preset and a file is the preset; "./NAME" names the file.
+RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
+                        const std::set<std::string>& open) {
+  Settings s("", {}, overrides);
+  const fs::path path = resolve_path(preset_or_path, fs::current_path());
+  const Where where{"--model"};
+  std::error_code ec;
+  const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
+  if (find_preset(preset_or_path))
+    s.set("model.preset", text_value(preset_or_path, where));
+  else if (is_path || fs::exists(path, ec))
+    s.set("model.config", text_value(path.string(), where));
+  else
+    throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
+                                  escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
+                      "`trainhost models` lists the built-in models", where);
+  return resolve_settings(std::move(s), {}, fs::current_path(), open, true);
+}
+
+namespace {
+
+bool before(const Where& a, const Where& b) {
+  return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+}
+
+/// The key whose value is at the position of an error: the last one that begins before it.
+std::string key_at(const Where& where, const std::vector<Entry>& entries,
+                   const std::vector<Override>& overrides) {
+  for (const Override& o : overrides)
+    if (where.file == o.option || where.file == "--set " + o.key) return o.key;
+  if (where.line == 0 || entries.empty() || entries[0].key_where.file != where.file) return "";
+  std::string key;
+  for (const Entry& e : entries)
+    if (!before(where, e.key_where)) key = e.key;
+  return key;
+}
+
+}  // namespace
+
+void sort_errors(std::vector<RunFileError>& errors) {
+  std::stable_sort(errors.begin(), errors.end(), [](const RunFileError& a, const RunFileError& b) {
+    const Where &x = a.error.where(), &y = b.error.where();
+    if ((x.line == 0) != (y.line == 0)) return y.line == 0;
+    return x.file == y.file && before(x, y);
+  });
+}
+
+CheckedRun check_run(const std::string& toml, const std::string& name, const fs::path& file,
+                     const fs::path& base, const std::vector<Override>& overrides) {
+  CheckedRun out;
+  std::vector<Entry> entries;
+  try {
+    entries = read_toml(toml, name, &out.errors);
+  } catch (const Error& e) {  // no TOML: the parser stops at the first error
+    out.errors.push_back({e});
+    return out;
+  }
+  out.run = resolve_settings(Settings(name, entries, overrides, &out.errors), file, base, {});
+  for (RunFileError& e : out.errors)
+    if (e.key.empty()) e.key = key_at(e.error.where(), entries, overrides);
+  sort_errors(out.errors);
+  return out;
+}
+
+CheckedRun check_run(const fs::path& file, const std::vector<Override>& overrides) {
+  const fs::path path = fs::absolute(file).lexically_normal();
+  try {
+    return check_run(read_text_file(path, kMaxTomlBytes, "run file", {}), file.string(), path,
+                     path.parent_path(), overrides);
+  } catch (const Error& e) {
+    return {{{e}}, {}};
+  }
+}
+
+}  // namespace trainhost::runfile
