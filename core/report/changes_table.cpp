@@ -36,7 +36,7 @@ std::size_t changes_per_price(const planning::PlanResult& v) {
 
 std::string change_lines(const planning::PlanResult& v, const planning::Change& c, unsigned width) {
   // Wrapped with no-break spaces, printed with plain ones, so that the settings can be copied.
-  const std::string indent(16, ' ');
+  const std::string indent(width < 60 ? 6 : 16, ' ');
   return wrapped(fmt::format("    {:>10}  {}; {}{}", format_bytes(c.compute_bytes), c.sentence, c.cost_text,
                              v.host_budget_known() ? "" : and_unjudged(c.host_bytes)),
                  width, indent) +
@@ -51,8 +51,11 @@ std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   constexpr unsigned kWidth = 120;  // where the terminal width is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
   if (!v.looked_for_changes)
-    return v.budget_known ? "  trainhost plan, with the same arguments, lists changes that make it fit.\n"
-                          : "";
+    return v.budget_known
+               ? wrapped("  trainhost plan, with the same arguments, lists changes that make it fit.", width,
+                         "  ") +
+                     "\n"
+               : "";
   if (v.changes.empty() && !v.framework.empty())
     return wrapped("  No change of a run of " + escaped(v.framework, 80) + " that the estimator " +
                        escaped(v.estimates.front().report.source, 80) +
@@ -93,10 +96,11 @@ std::string limits_table(const planning::PlanResult& v, const Terminal& t) {
   for (const planning::Limit& l : v.limits)
     table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
   const bool device_only = !v.estimates.empty() && v.unjudged_host(v.estimates.front()) > 0;
-  return std::string("  Largest values that fit") +
-         (device_only ? " the device (host memory is not known)" : "") +
-         ", and the component that exceeds memory one step beyond:\n" +
-         table.fitted(line_width(t), {}, nullptr, "    ");
+  return wrapped(std::string("  Largest values that fit") +
+                     (device_only ? " the device (host memory is not known)" : "") +
+                     ", and the component that exceeds memory one step beyond:",
+                 line_width(t), "  ") +
+         "\n" + table.str({.width = line_width(t), .indent = "    "});
 }
 
 }  // namespace trainhost::report

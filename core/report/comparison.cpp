@@ -45,7 +45,7 @@ std::string first_note_clause(const planning::Estimate& e) {
 }
 
 std::string comparison_table(const planning::PlanResult& v, const Terminal& t) {
-  Table table("llrrl");
+  Table table("nnrrl");
   table.row({"estimator", "kind", "total", "difference", "reason"});
   table.rule();
   // Differences are to the first estimate, which decides whether the run fits.
@@ -56,7 +56,7 @@ std::string comparison_table(const planning::PlanResult& v, const Terminal& t) {
                is_first ? "" : difference(e.total_bytes, first),
                is_first ? "the others are compared with this one" : first_note_clause(e)});
   }
-  return table.fitted(line_width(t), {1});
+  return table.str({.width = line_width(t), .drop = {1, 4, 3}});
 }
 
 }  // namespace trainhost::report

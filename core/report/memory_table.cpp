@@ -47,7 +47,7 @@ std::string framework_table(const planning::PlanResult& v, const Terminal& t) {
     table.row({fmt::format("{}, recompute {}", a.framework, name(a.recompute)),
                format_bytes(a.estimate.compute_bytes), display_name(a.estimate.report.claim),
                verdict_text(a.verdict(), a.estimate.compute_bytes, a.budget_bytes)});
-  return table.fitted(line_width(t), {2}) +
+  return table.str({.width = line_width(t), .drop = {2}}) +
          wrapped(fmt::format("  The first row in detail; --for {} plans the others:",
                              v.framework_answers.front().framework),
                  line_width(t), "    ") +
@@ -81,11 +81,13 @@ std::string compared_with(std::uint64_t bytes, std::uint64_t budget, const std::
 /// All tiers of one estimate, then the comparison with the budgets. The compute tier has its own budget;
 /// pinned and host memory together have the host budget, which exists only if the compute tier is a device.
 std::string estimate_table(const planning::PlanResult& v, const planning::Estimate& e, const Terminal& t) {
+  const auto line = [&](const std::string& text) { return wrapped(text, line_width(t), "    ") + "\n"; };
   std::string out;
+  std::vector<std::string> dropped;
   for (Tier tier : kAllTiers) {
     std::uint64_t bytes = e.report.tier_bytes(tier);
     if (bytes == 0) continue;
-    Table table("lrrrl");
+    Table table("nrrrl");
     add_tier(table, e, tier);
     table.rule();
     std::string peak_phase;
@@ -93,26 +95,30 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
       if (p.tier == tier) peak_phase = fmt::format("peak in {}", name(p.peak_at));
     table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
                display_name(e.report.claim), peak_phase});
-    // On a narrow terminal the bar is dropped first, then the share; sizes are never dropped.
-    out += table.fitted(line_width(t), {4, 3});
+    out += table.str({.width = line_width(t),
+                      .drop = {4, 3, 2},
+                      .headings = {"component", "size", "bytes", "share", ""},
+                      .dropped = &dropped});
   }
+  out += dropped_columns_note(dropped, "--json", line_width(t));
   if (v.data_rank > 0)
-    out += fmt::format("  per process: of rank {} of {}\n", v.data_rank - 1, v.ranks);
+    out += line(fmt::format("  per process: of rank {} of {}", v.data_rank - 1, v.ranks));
   else if (v.ranks > 1)
-    out += fmt::format("  per device: the one of {} devices that needs most memory\n", format_count(v.ranks));
+    out += line(
+        fmt::format("  per device: the one of {} devices that needs most memory", format_count(v.ranks)));
   // One line, so that "fits" is never read without the memory that nothing is known about.
   const std::string unjudged = unjudged_text(v.unjudged_host(e), e.disk_bytes);
   if (v.budget_known)
-    out += std::string("  ") + (e.host_bytes + e.disk_bytes == 0 ? "" : "device memory ") +
-           compared_with(e.compute_bytes, v.budget_bytes, v.budget_source, t) +
-           (unjudged.empty() ? "" : "; " + unjudged) + "\n";
+    out += line(std::string("  ") + (e.host_bytes + e.disk_bytes == 0 ? "" : "device memory ") +
+                compared_with(e.compute_bytes, v.budget_bytes, v.budget_source, t) +
+                (unjudged.empty() ? "" : "; " + unjudged));
   else
-    out += "  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits\n" +
-           (unjudged.empty() ? "" : "  " + unjudged + "\n");
-  if (v.unjudged_host(e)) out += std::string("  ") + kHostBudgetHint + "\n";
-  if (v.host_budget_known())
     out +=
-        "  host memory " + compared_with(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t) + "\n";
+        line("  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits") +
+        (unjudged.empty() ? "" : line("  " + unjudged));
+  if (v.unjudged_host(e)) out += line(std::string("  ") + kHostBudgetHint);
+  if (v.host_budget_known())
+    out += line("  host memory " + compared_with(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t));
   return out;
 }
 
@@ -131,7 +137,8 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
     // The exact estimator is the normal case; its name is printed only where another one could be meant.
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out += styled(t, Style::kAccent,
-                    fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim))) +
+                    wrapped(fmt::format("estimator {} ({})", e.report.source, display_name(e.report.claim)),
+                            line_width(t), "  ")) +
              "\n";
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note_line(n, t);

@@ -14,10 +14,11 @@ std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   std::string out;
   for (const planning::Estimate& e : v.estimates) {
     out += styled(t, Style::kAccent,
-                  fmt::format("entries of {} ({}), largest at the peak first", e.report.source,
-                              display_name(e.report.claim))) +
+                  wrapped(fmt::format("entries of {} ({}), largest at the peak first", e.report.source,
+                                      display_name(e.report.claim)),
+                          line_width(t), "  ")) +
            "\n";
-    Table table("rrlllll");
+    Table table("rrlnnll");
     table.row({"at the peak", "maximum", "bytes", "tier", "component", "entry", "formula"});
     // The claim is only written where it is not exact.
     for (const MemoryEntry* n : largest_first(e.report))
@@ -25,10 +26,7 @@ std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
                  std::string(name(n->tier)), display_name(n->component), escaped(n->name),
                  escaped(n->formula, 400) +
                      (n->claim == Claim::kExact ? "" : fmt::format("  ({})", display_name(n->claim)))});
-    // A narrow terminal loses tier, component and bytes first, with a note.
-    std::vector<std::string> dropped;
-    out += table.fitted(line_width(t), {1, 2, 3}, &dropped) +
-           dropped_columns_note(dropped, "--csv", line_width(t));
+    out += table.str({.width = line_width(t), .drop = {1, 2, 3, 4}, .see = "--csv"});
   }
   return out;
 }

@@ -46,8 +46,8 @@ std::vector<training::OpKindRow> rows_by_time(const training::ProfileResult& v) 
 
 /// Times are averages per step, rates are over the whole time of the kind. FLOP/s and bytes/s follow from
 /// operation counts, not from hardware counters.
-std::string kinds_table(const training::ProfileResult& v) {
-  Table table("lrrrrr");
+std::string kinds_table(const training::ProfileResult& v, const Fit& fit) {
+  Table table("nrrrrr");
   table.row({"operation", "calls", "ms per step", "share", "GFLOP/s", "GB/s"});
   const auto ms = [&](std::uint64_t ns) {
     return fmt::format("{:.3f}", static_cast<double>(ns) * 1e-6 / static_cast<double>(v.steps));
@@ -63,7 +63,7 @@ std::string kinds_table(const training::ProfileResult& v) {
   table.rule();
   table.row({"one step", format_count(all.calls / v.steps), ms(v.step_ns), "",
              giga_per_second(all.flops, v.step_ns), giga_per_second(all.bytes, v.step_ns)});
-  return table.str();
+  return table.str(fit);
 }
 
 std::string_view phase_text(std::string_view phase) {
@@ -75,14 +75,15 @@ std::string_view phase_text(std::string_view phase) {
 
 /// Planned bytes at four points of a step, beside two measurements: bytes in use by the ledger, and VmRSS.
 /// Resident memory of the first step is lower than that of the last where pages are touched late.
-std::string phases_table(const training::ProfileResult& v) {
-  Table table("lrrrrr");
+std::string phases_table(const training::ProfileResult& v, Fit fit) {
+  Table table("nrrrrr");
   table.row({"memory during a step", "planned live", "share", "in use", "resident, first step", "last step"});
   for (const training::PhaseRow& m : v.phases)
     table.row({std::string(phase_text(m.phase)), m.planned_bytes ? format_bytes(m.planned_bytes) : "-",
                m.planned_bytes ? percent(m.planned_bytes, m.held_bytes) : "", format_bytes(m.held_bytes),
                format_bytes(m.resident_first_bytes), format_bytes(m.resident_bytes)});
-  return table.str();
+  fit.drop = {4, 2, 5};
+  return table.str(fit);
 }
 
 using Cells = std::map<Component, std::uint64_t>;
@@ -95,13 +96,13 @@ std::string layers_name(std::int32_t first, std::int32_t last) {
 
 /// Rows: layers; consecutive layers with equal bytes are one row. Columns: components that occur.
 /// `sums` has the components that occur at all, so it fixes the columns; `total` is the peak in tensor bytes.
-std::string peak_table(const training::ProfileResult& v) {
+std::string peak_table(const training::ProfileResult& v, Fit fit) {
   std::map<std::int32_t, Cells> layers;
   Cells sums;
   std::uint64_t total = 0;
   for (const training::PeakEntry& c : v.peak)
     layers[c.layer][c.component] += c.bytes, sums[c.component] += c.bytes, total += c.bytes;
-  Table table("l" + std::string(sums.size() + 3, 'r'));
+  Table table("n" + std::string(sums.size() + 3, 'r'));
   // `ms` is empty for rows without time of their own.
   const auto add = [&](const std::string& head, const Cells& cells, const std::string& ms) {
     std::vector<std::string> row = {head};
@@ -144,42 +145,52 @@ std::string peak_table(const training::ProfileResult& v) {
   shares.insert(shares.end(), {"", "", ""});
   add("all", sums, "");
   table.row(std::move(shares));
-  return table.str();
+  // The time, components from the right, then the share.
+  const std::size_t all = sums.size() + 1;
+  fit.drop = {all + 2};
+  for (std::size_t column = all - 1; column > 0; --column) fit.drop.push_back(column);
+  fit.drop.push_back(all + 1);
+  return table.str(fit);
 }
 
 }  // namespace
 
 std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
   if (v.steps == 0) return "profile: no step was executed\n";
+  std::vector<std::string> dropped;
+  const Fit fit{.width = line_width(t), .drop = {1, 5, 4}, .dropped = &dropped};
+  const auto line = [&](const std::string& text) { return wrapped(text, line_width(t), "    ") + "\n"; };
   std::string out =
       styled(t, Style::kBold,
              fmt::format("profile of {} step{}{}", format_count(v.steps), v.steps == 1 ? "" : "s",
                          v.without_first ? ", without the first" : "")) +
       "\n";
-  out += kinds_table(v) + "\n" + phases_table(v) + "\n";
+  out += kinds_table(v, fit) + "\n" + phases_table(v, fit) + "\n";
   if (!v.peak.empty()) {
     std::uint64_t tensors = 0;
     // The ledger also counts the host's buffers, which belong to no operation; they are named apart so that
     // both sums can be checked.
     for (const training::PeakEntry& c : v.peak) tensors += c.bytes;
-    out += peak_table(v) + fmt::format("  peak at {}", v.peak_at);
-    if (v.used_bytes > tensors)
-      out += fmt::format("; plus {} of host buffers", format_bytes(v.used_bytes - tensors));
-    out += "\n";
+    out += peak_table(v, fit) +
+           line(fmt::format("  peak at {}", v.peak_at) +
+                (v.used_bytes > tensors
+                     ? fmt::format("; plus {} of host buffers", format_bytes(v.used_bytes - tensors))
+                     : ""));
   } else
-    out += "  no peak by layer: the trainer does not use the host's memory plan\n";
+    out += line("  no peak by layer: the trainer does not use the host's memory plan");
+  out += dropped_columns_note(dropped, fit.see, fit.width);
   // The plan may exceed the measurement, for example when evaluation never ran; the difference is then 0.
   const double ratio = v.fragmentation();
   const std::string_view severity = training::fragmentation_severity(ratio);
-  out += fmt::format("  fragmentation {:.2f} % of {} allocated ({} bytes): {}\n", 100 * ratio,
-                     format_bytes(v.allocated_bytes),
-                     format_count(v.allocated_bytes - std::min(v.allocated_bytes, v.used_bytes)),
-                     styled(t, severity == "normal" ? Style::kGood : Style::kBad, severity));
+  out += line(fmt::format("  fragmentation {:.2f} % of {} allocated ({} bytes): {}", 100 * ratio,
+                          format_bytes(v.allocated_bytes),
+                          format_count(v.allocated_bytes - std::min(v.allocated_bytes, v.used_bytes)),
+                          styled(t, severity == "normal" ? Style::kGood : Style::kBad, severity)));
   if (!v.trace.empty())
     // Steps are counted from 1; 0 means that the requested range was never reached.
-    out += v.traced_first ? fmt::format("  trace of steps {} to {} in {}: open it in ui.perfetto.dev\n",
-                                        v.traced_first, v.traced_last, escaped(v.trace, 4096))
-                          : fmt::format("  {} contains no step\n", escaped(v.trace, 4096));
+    out += line(v.traced_first ? fmt::format("  trace of steps {} to {} in {}: open it in ui.perfetto.dev",
+                                             v.traced_first, v.traced_last, escaped(v.trace, 4096))
+                               : fmt::format("  {} contains no step", escaped(v.trace, 4096)));
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/base/plural.hpp"
 #include "core/base/text.hpp"
 #include "core/report/file_keys.hpp"
 #include "core/report/plan_report.hpp"
@@ -56,10 +57,10 @@ std::vector<planning::RankedLayout> sample_evenly(const std::vector<planning::Ra
 }
 
 /// The order in which a narrow terminal drops columns: first those with the same default value in every row,
-/// then the least important ones. Numbers are indices of the heading in rows_table(). Layout, memory and time
+/// then the least important ones. Numbers are indices of the heading in rows_table(). Ranks, memory and time
 /// of a row are never dropped.
 std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>& cells) {
-  std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5};
+  std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5, 10, 9, 8, 7};
   for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0})
     if (std::all_of(cells.begin(), cells.end(), [&](const auto& r) {
           assert(c < r.size());
@@ -87,16 +88,14 @@ std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Te
                      fmt::format("{:.1f} %", 100 * r.utilization), largest_overheads(r)});
   for (const auto& row : cells) t.row(row);
   // Cells are collected first, because the order of dropping depends on all rows.
-  std::vector<std::string> dropped;
-  const std::string table = t.fitted(line_width(terminal), drop_order(cells), &dropped);
-  return table + dropped_columns_note(dropped, "--csv", line_width(terminal));
+  return t.str({.width = line_width(terminal), .drop = drop_order(cells), .see = "--csv"});
 }
 
 /// The settings as command-line arguments; on a terminal in lines that end in a backslash, so that they can
 /// be pasted. In a file they stay on one line.
 std::string command_arguments(const std::vector<std::string>& settings, unsigned width) {
   constexpr const char* kIndent = "    ";
-  std::string out = "  settings of the fastest layout, for trainhost plan:", line;
+  std::string out = wrapped("  settings of the fastest layout, for trainhost plan:", width, "  "), line;
   for (const std::string& s : settings) {
     // 3 characters for the space before and " \" after.
     if (width && (line.empty() || line.size() + s.size() + 3 > width)) {
@@ -139,21 +138,19 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
   std::string out =
       styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) +
       "\n";
-  out += fmt::format(
-      "  {}, {} sequence{} of {} tokens per step, {} per device{}\n", v.run_line,
-      format_count(v.global_batch), v.global_batch == 1 ? "" : "s", format_count(v.seq_len),
-      format_bytes(v.budget_bytes),
-      v.host_budget_bytes ? " and " + format_bytes(*v.host_budget_bytes) + " of host memory" : "");
+  const auto line = [&](const std::string& text) { return wrapped(text, line_width(t), "    ") + "\n"; };
+  out += line(fmt::format(
+      "  {}, {} of {} tokens per step, {} per device{}", v.run_line, plural(v.global_batch, "sequence"),
+      format_count(v.seq_len), format_bytes(v.budget_bytes),
+      v.host_budget_bytes ? " and " + format_bytes(*v.host_budget_bytes) + " of host memory" : ""));
   const std::uint64_t unjudged = unjudged_host(v);
-  out += fmt::format("  {} layouts, {} evaluated, {} of them fit{}; {}\n", format_count(v.layouts),
-                     format_count(v.evaluated), format_count(v.fitting), unjudged ? " the devices" : "",
-                     seconds_text(v.seconds));
+  out += line(fmt::format("  {} layouts, {} evaluated, {} of them fit{}; {}", format_count(v.layouts),
+                          format_count(v.evaluated), format_count(v.fitting), unjudged ? " the devices" : "",
+                          seconds_text(v.seconds)));
   if (unjudged)
-    out += wrapped(fmt::format(
-                       "  the listed layouts need up to {} of host memory per device (limit not known); {}",
-                       format_bytes(unjudged), kHostBudgetHint),
-                   line_width(t), "    ") +
-           "\n";
+    out +=
+        line(fmt::format("  the listed layouts need up to {} of host memory per device (limit not known); {}",
+                         format_bytes(unjudged), kHostBudgetHint));
   if (!v.best.empty()) {
     out += styled(t, Style::kAccent, "fastest layouts that fit") + "\n" + rows_table(v.best, t);
     const std::vector<planning::RankedLayout> front = sample_evenly(v.pareto, kFrontRows);
@@ -161,13 +158,15 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
         front.size() < v.pareto.size()
             ? fmt::format(" ({} of {} layouts; --csv and --json have all)", front.size(), v.pareto.size())
             : "";
-    out += styled(t, Style::kAccent, "Pareto front of memory and time") + shown + "\n" + rows_table(front, t);
+    out +=
+        wrapped(styled(t, Style::kAccent, "Pareto front of memory and time") + shown, line_width(t), "  ") +
+        "\n" + rows_table(front, t);
     out += command_arguments(v.best.front().settings, line_width(t));
   } else {
     out += "  " + styled(t, Style::kBad, "no layout fits") + "\n";
   }
-  for (const std::string& a : v.assumptions) out += wrapped("  assumed: " + a, line_width(t), "    ") + "\n";
-  for (const std::string& n : v.notes) out += wrapped("  note: " + n, line_width(t), "    ") + "\n";
+  for (const std::string& a : v.assumptions) out += line("  assumed: " + a);
+  for (const std::string& n : v.notes) out += line("  note: " + n);
   return out + file_keys_text(v.file_keys, t);
 }
 

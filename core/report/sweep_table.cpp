@@ -64,9 +64,7 @@ std::string components_table(const planning::SweepResult& v, const planning::Swe
   if (!errors) drop.push_back(head.size() - 1);  // the bar
   for (std::size_t i = parts.size(); i-- > 0;)
     drop.push_back(i + 1);  // then components; the total is never dropped
-  std::vector<std::string> dropped;
-  const std::string text = table.fitted(line_width(t), drop, &dropped);
-  return text + dropped_columns_note(dropped, "--csv", line_width(t));
+  return table.str({.width = line_width(t), .drop = drop, .see = "--csv"});
 }
 
 /// Several estimators: a column of totals per estimator. All curves have the same values in the same order,
@@ -89,7 +87,7 @@ std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
     cells.push_back(escaped(error, 120));
     table.row(std::move(cells));
   }
-  return table.fitted(line_width(t), {});
+  return table.str({.width = line_width(t), .see = "--csv"});
 }
 
 }  // namespace
@@ -107,32 +105,31 @@ bool how_differs(const planning::SweepResult& v) {
 }
 
 std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
-  std::string out = styled(t, Style::kBold, escaped(v.model) + ": memory against " + v.key) + "\n";
+  const auto line = [&](const std::string& text) { return wrapped(text, line_width(t), "    ") + "\n"; };
+  std::string out = line(styled(t, Style::kBold, escaped(v.model) + ": memory against " + v.key));
   const bool one = v.curves.size() == 1;
-  out += fmt::format(
-      "  {}{}\n",
+  out += line(fmt::format(
+      "  {}{}",
       one ? v.curves.front().estimator + " (" + display_name(v.curves.front().claim) + "), first point: "
           : "first point: ",
-      v.run_line);
+      v.run_line));
   if (!v.curves.empty()) out += one ? components_table(v, v.curves.front(), t) : totals_table(v, t);
-  for (const std::string& r : v.remarks) out += wrapped("  note: " + r, line_width(t), "    ") + "\n";
+  for (const std::string& r : v.remarks) out += line("  note: " + r);
   const auto exceeds_budget = [](const planning::SweepCurve& c) {
     return std::any_of(c.points.begin(), c.points.end(),
                        [](const planning::SweepPoint& p) { return p.error.empty() && !p.fits; });
   };
   if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), exceeds_budget))
-    out += fmt::format("  ! does not fit in {} ({})\n", format_bytes(v.budget_bytes), v.budget_source);
+    out += line(fmt::format("  ! does not fit in {} ({})", format_bytes(v.budget_bytes), v.budget_source));
   std::uint64_t unjudged = 0;  // of the value that needs most
   for (const planning::SweepCurve& c : v.curves)
     for (const planning::SweepPoint& p : c.points)
       if (p.verdict == planning::Verdict::kFitsDevice) unjudged = std::max(unjudged, p.host_bytes);
   if (unjudged)
-    out += wrapped(fmt::format("  ? fits the device; needs up to {} of host memory (limit not known); {}",
-                               format_bytes(unjudged), kHostBudgetHint),
-                   line_width(t), "    ") +
-           "\n";
+    out += line(fmt::format("  ? fits the device; needs up to {} of host memory (limit not known); {}",
+                            format_bytes(unjudged), kHostBudgetHint));
   for (const planning::Crossover& c : v.crossovers)
-    out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
+    out += line("  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)));
   return out + file_keys_text(v.file_keys, t);
 }
 

@@ -21,6 +21,9 @@ inline unsigned line_width(const Terminal& t) { return t.width_known ? t.width :
 /// The terminal behind file descriptor fd (1 or 2).
 Terminal terminal_of(int fd);
 
+/// line_width() of standard output.
+inline unsigned output_width() { return line_width(terminal_of(1)); }
+
 enum class Style { kPlain, kBold, kDim, kGood, kBad, kAccent };
 /// `text` in that style when the terminal has colours, unchanged otherwise.
 std::string styled(const Terminal& t, Style s, std::string_view text);

@@ -28,7 +28,7 @@ Style style_of(verify::Status s) {
 }  // namespace
 
 std::string verify_table(const std::vector<verify::Result>& results, const Terminal& t) {
-  Table table("llrrl");
+  Table table("nnrrl");
   table.row({"check", "status", "measured", "bound", "contract"});
   table.rule();
   std::string details;
@@ -36,10 +36,12 @@ std::string verify_table(const std::vector<verify::Result>& results, const Termi
     table.row(
         {r.id, verify::status_name(r.status), format_figure(r.measured), format_figure(r.bound), r.title});
     details +=
-        fmt::format("  {} {}: {}\n", r.id, styled(t, style_of(r.status), verify::status_name(r.status)),
-                    escaped(r.detail, 2000));
+        wrapped(fmt::format("  {} {}: {}", r.id, styled(t, style_of(r.status), verify::status_name(r.status)),
+                            escaped(r.detail, 2000)),
+                line_width(t), "    ") +
+        "\n";
   }
-  return table.str() + "\n" + details;
+  return table.str({.width = line_width(t), .drop = {4, 3, 2}}) + "\n" + details;
 }
 
 }  // namespace trainhost::report

@@ -8,10 +8,14 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 #include "tools/trainhost/command_options.hpp"
 
 namespace trainhost::cli {
 namespace {
+
+constexpr std::size_t kHelpColumn = 20;  // CLI11 indents the texts of options by more
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
@@ -96,6 +100,23 @@ std::vector<const CLI::App*> listed_commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* a) { return !a->get_group().empty(); });
 }
 
+std::string fitted_help(const std::string& help) {
+  const std::size_t width = report::output_width();
+  std::string out;
+  for (std::size_t at = 0; at < help.size();) {
+    const std::size_t end = std::min(help.find('\n', at), help.size());
+    const std::string line = help.substr(at, end - at);
+    // "  --option TEXT   What it does.", or a line that continues such a text.
+    const std::size_t name = std::min(line.find_first_not_of(' '), line.size());
+    const std::size_t gap = name < kHelpColumn ? line.find("  ", name) : name;
+    const std::size_t text = gap == line.npos ? line.npos : line.find_first_not_of(' ', gap);
+    const std::size_t indent = text == line.npos ? name + 2 : 2 * text > width ? width / 4 : text;
+    out += report::wrapped(line, width, std::string(indent, ' ')) + "\n";
+    at = end + 1;
+  }
+  return out;
+}
+
 void declare_commands(Parser& p) {
   p.root.set_help_flag("-h,--help", "Print this help and exit.");  // commands inherit it
   p.root.set_version_flag("-V,--version", std::string("trainhost ") + TRAINHOST_VERSION,
@@ -124,7 +145,10 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     p.root.parse(arguments);
-  } catch (const CLI::Success& e) {  // --help, --version
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", fitted_help(p.root.help()));
+    return {};
+  } catch (const CLI::Success& e) {  // --version
     p.root.exit(e);
     return {};
   } catch (const CLI::ParseError& e) {

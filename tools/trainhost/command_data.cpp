@@ -5,6 +5,7 @@
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
 #include "core/data/data_tools.hpp"
+#include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
@@ -27,7 +28,7 @@ JsonValue file_json(const data::FileInfo& f) {
 }
 
 std::string file_table(const data::FileInfo& f, std::uint64_t vocab) {
-  report::Table t("ll");
+  report::Table t("nl");
   t.row({"file", escaped(f.file.string())});
   t.row({"form", f.form});
   t.row({"size", fmt::format("{} ({} bytes)", format_bytes(f.bytes), format_count(f.bytes))});
@@ -41,7 +42,7 @@ std::string file_table(const data::FileInfo& f, std::uint64_t vocab) {
            fmt::format(
                "{} ids are {} or larger{}", format_count(f.scan.outside), vocab,
                f.first_outside_byte ? fmt::format(", the first at byte {}", *f.first_outside_byte) : "")});
-  return t.str();
+  return t.str({.width = report::output_width()});
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ std::string histogram_of(const data::RecordStats& s) {
     t.row({low == high ? format_count(low) : format_count(low) + "-" + format_count(high), format_count(*it),
            std::string(static_cast<std::size_t>((*it * 40 + most - 1) / most), '#')});
   }
-  return t.str();
+  return t.str({.width = report::output_width(), .drop = {2}});
 }
 
 std::string stats_table(const data::RecordStats& s, const DataStatsArguments& a) {
@@ -80,7 +80,8 @@ std::string stats_table(const data::RecordStats& s, const DataStatsArguments& a)
   t.row({"chat template", s.chat_template.empty() ? "none" : s.chat_template});
   if (!s.missing_tokens.empty())
     t.row({"not in the vocabulary", escaped(fmt::format("{}", fmt::join(s.missing_tokens, " ")))});
-  return t.str() + "\n" + histogram_of(s) + (s.counts.broken ? "\n" + s.counts.message() + "\n" : "");
+  return t.str({.width = report::output_width()}) + "\n" + histogram_of(s) +
+         (s.counts.broken ? "\n" + s.counts.message() + "\n" : "");
 }
 
 JsonValue stats_json(const data::RecordStats& s) {

@@ -135,9 +135,12 @@ Exit stats_of_run(const DataStatsArguments& a) {
            s.source.documents ? format_count(s.source.documents) : "-", format_count(s.source.tokens),
            format_count(s.samples), percent(s.of_samples), percent(s.of_tokens),
            fmt::format("{:.3g}", s.epochs)});
-  fmt::print("{}", t.str());
-  fmt::print("  the run reads {} of {} of {}{}\n", plural(run.steps, "step"), plural(run.per_step, "sample"),
-             plural(run.config.run.seq_len, "token"), run.config.run.document_mask ? ", packed" : "");
+  fmt::print("{}", t.str({.width = report::output_width(), .drop = {1, 2, 4, 6, 7, 5}}));
+  fmt::print("{}\n", report::wrapped(
+                         fmt::format("  the run reads {} of {} of {}{}", plural(run.steps, "step"),
+                                     plural(run.per_step, "sample"), plural(run.config.run.seq_len, "token"),
+                                     run.config.run.document_mask ? ", packed" : ""),
+                         report::output_width(), "    "));
   return Exit::kDone;
 }
 

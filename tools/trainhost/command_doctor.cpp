@@ -128,8 +128,7 @@ void print_json(const Findings& all) {
 }
 
 void print_table(const Findings& all, bool errors_only) {
-  const std::size_t width = report::line_width(report::terminal_of(1));
-  report::Table t("lll");
+  report::Table t("nnl");
   for (const Finding& f : all) {
     if (errors_only && f.state != State::kError) continue;
     t.row({machine::state_name(f.state),
@@ -140,7 +139,7 @@ void print_table(const Findings& all, bool errors_only) {
            f.value});
     if (!f.hint.empty()) t.row({"", "", "-> " + f.hint});
   }
-  fmt::print("{}", t.fitted(width, {}, nullptr, ""));
+  fmt::print("{}", t.str({.width = report::output_width(), .indent = ""}));
   if (!errors_only)
     fmt::print("{}, {}\n", plural(count(all, State::kError), "error"),
                plural(count(all, State::kWarning), "warning"));

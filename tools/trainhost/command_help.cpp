@@ -32,7 +32,7 @@ Exit run(const HelpArguments& a) {
   const std::string before = !parent             ? ""
                              : parent == &p.root ? "trainhost"
                                                  : "trainhost " + full_name(*parent);
-  fmt::print(result_stream(), "{}", command.help(before));
+  fmt::print(result_stream(), "{}", fitted_help(command.help(before)));
   return Exit::kDone;
 }
 

@@ -10,6 +10,7 @@
 #include "core/checkpoint/store.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
+#include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 #include "tools/trainhost/result_stream.hpp"
 #include "tools/trainhost/run_setup.hpp"
@@ -32,7 +33,7 @@ std::vector<const ModelSpec*> all_presets() {
 Exit run(const ModelsArguments& a) {
   using Json = JsonValue;
   Json all = Json::array();
-  report::Table t("llrrlrrrrrrr");
+  report::Table t("nnrrnrrrrrrr");
   t.row({"name", "family", "parameters", "active", "supports", "layers", "hidden", "heads", "kv heads",
          "head dim", "mlp", "vocab"});
   t.rule();
@@ -58,14 +59,17 @@ Exit run(const ModelsArguments& a) {
            std::to_string(m->heads), std::to_string(m->kv_heads), std::to_string(m->head_dim),
            std::to_string(m->intermediate), std::to_string(m->vocab)});
   }
-  fmt::print(result_stream(), "{}", a.common.json ? Json{{"models", all}}.dump(2) + "\n" : t.str());
+  fmt::print(result_stream(), "{}",
+             a.common.json
+                 ? Json{{"models", all}}.dump(2) + "\n"
+                 : t.str({.width = report::output_width(), .drop = {9, 8, 7, 11, 10, 6, 3, 5, 1, 4}}));
   return Exit::kDone;
 }
 
 Exit run(const DevicesArguments& a) {
   using Json = JsonValue;
   Json all = Json::array();
-  report::Table t("llrrrrrrrrrr");
+  report::Table t("nlrrrrrrrrrr");
   t.row({"name", "device", "memory", "GB/s", "bf16 TFLOP/s", "fp8", "tf32", "fp32", "link GB/s", "node",
          "network GB/s", "host GB/s"});
   t.rule();
@@ -91,7 +95,10 @@ Exit run(const DevicesArguments& a) {
            number(d.fp8_tflops), number(d.tf32_tflops), number(d.fp32_tflops), number(d.link_gbs),
            std::to_string(d.node), number(d.network_gbs), number(d.host_gbs)});
   }
-  fmt::print(result_stream(), "{}", a.common.json ? Json{{"devices", all}}.dump(2) + "\n" : t.str());
+  fmt::print(result_stream(), "{}",
+             a.common.json
+                 ? Json{{"devices", all}}.dump(2) + "\n"
+                 : t.str({.width = report::output_width(), .drop = {11, 9, 10, 6, 7, 8, 5, 3, 4, 1}}));
   return Exit::kDone;
 }
 

@@ -46,4 +46,7 @@ std::string full_name(const CLI::App& app);
 /// The commands of `app` that --help lists.
 std::vector<const CLI::App*> listed_commands(const CLI::App& app);
 
+/// The help of a command, in lines of at most the width of the terminal.
+std::string fitted_help(const std::string& help);
+
 }  // namespace trainhost::cli

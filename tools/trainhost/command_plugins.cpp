@@ -107,7 +107,7 @@ void add_optional_row(report::Table& t, const char* name, const std::vector<std:
 /// json ignores if_ok: the field "status" has a fixed set of values.
 void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "") {
   if (json) return fmt::print(result_stream(), "{}\n", printed(to_json(c)));
-  report::Table t("ll");
+  report::Table t("nl");
   add_optional_row(t, "name", {c.manifest.id});
   add_optional_row(t, "kind", {c.manifest.kind});
   add_optional_row(t, "version", {c.manifest.version});
@@ -128,7 +128,7 @@ void print_manifest(const plugin::Candidate& c, bool json, const char* if_ok = "
                        std::string(c.status == plugin::Status::kOk ? if_ok : "")});
   if (!c.reason.empty()) t.row({"reason", escaped(c.reason)});
   if (!c.hint.empty()) t.row({"hint", escaped(c.hint)});
-  fmt::print("{}", t.str());
+  fmt::print("{}", t.str({.width = report::output_width()}));
 }
 
 }  // namespace
@@ -143,16 +143,17 @@ Exit run(const PluginsListArguments& a) {
     fmt::print(result_stream(), "{}\n", printed({{"plugins", std::move(all)}}));
     return Exit::kDone;
   }
-  report::Table table("lllll");
+  report::Table table("nnnnl");
   table.row({"name", "kind", "version", "status", "families, or reason"});
   table.rule();
   for (const plugin::Candidate& c : registry->candidates())
     table.row({escaped(id_or_file_name(c)), c.manifest.kind, escaped(c.manifest.version),
                status_name(c.status),
                c.reason.empty() ? escaped(first_families(c.manifest.families)) : escaped(c.reason)});
-  fmt::print("{}", table.str());
+  fmt::print("{}", table.str({.width = report::output_width(), .drop = {2, 1}}));
   if (a.common.verbosity)
-    for (const plugin::Candidate& c : registry->candidates()) fmt::print("{}\n", status_line(c));
+    for (const plugin::Candidate& c : registry->candidates())
+      fmt::print("{}\n", report::wrapped(status_line(c), report::output_width(), "    "));
   return Exit::kDone;
 }
 

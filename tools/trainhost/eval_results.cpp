@@ -8,6 +8,7 @@
 
 #include "core/base/plural.hpp"
 #include "core/base/text.hpp"
+#include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
 namespace trainhost::cli {
@@ -110,12 +111,15 @@ bool same_ids(const std::vector<const FileScores*>& of_model) {
 
 std::string eval_table(const std::vector<const FileScores*>& of_model) {
   const EvaluationData& d = of_model.front()->data;
-  std::string text = escaped(d.file.string(), 4096) + "\n  " + summary(d) + "\n";
+  const auto line = [](const std::string& text) {
+    return report::wrapped(text, report::output_width(), "    ") + "\n";
+  };
+  std::string text = line(escaped(d.file.string(), 4096)) + line("  " + summary(d));
   if (!same_ids(of_model))
-    text += "  second: " + summary(of_model[1]->data) + "\n" +
+    text += line("  second: " + summary(of_model[1]->data)) +
             (d.kind == FileKind::kQuestions
                  ? ""
-                 : "  the tokens differ: compare bits per byte, not loss and perplexity\n");
+                 : line("  the tokens differ: compare bits per byte, not loss and perplexity"));
   const bool two = of_model.size() == 2;
   report::Table t(two ? "lrrrrr" : "lr");
   if (two) t.row({"", "first", "second", "difference", "better", "worse"});
@@ -129,8 +133,8 @@ std::string eval_table(const std::vector<const FileScores*>& of_model) {
     }
     t.row(std::move(cells));
   }
-  text += t.str();
-  if (d.counts.broken) text += "  left out: " + d.counts.message() + "\n";
+  text += t.str({.width = report::output_width(), .drop = {5, 4, 2}});
+  if (d.counts.broken) text += line("  left out: " + d.counts.message());
   return text;
 }
 

@@ -48,13 +48,14 @@ BOOST_AUTO_TEST_CASE(columns_are_aligned_and_numbers_are_right_aligned) {
   report::Table t("lr");
   t.row({"a", "1"});
   t.row({"größer", "123"});
-  BOOST_TEST(t.str("") == "a         1\ngrößer  123\n");
+  BOOST_TEST(t.str({.indent = ""}) == "a         1\ngrößer  123\n");
 }
 
 BOOST_AUTO_TEST_CASE(text_is_wrapped_at_spaces_with_an_indent) {
   BOOST_TEST(report::wrapped("  note: one two three", 0, "    ") == "  note: one two three");
   BOOST_TEST(report::wrapped("  note:  one two three", 13, "    ") == "  note:  one\n    two three");
-  BOOST_TEST(report::wrapped("  a averylongword b", 6, " ") == "  a\n averylongword\n b");
+  BOOST_TEST(report::wrapped("  a averylongword b", 6, " ") == "  a\n avery\n longw\n ord b");
+  BOOST_TEST(report::wrapped("in /a/path/of/names", 10, "") == "in\n/a/path/\nof/names");
   BOOST_TEST(report::wrapped("  ─── ───", 9, "") == "  ─── ───");
 }
 
@@ -152,19 +153,51 @@ BOOST_AUTO_TEST_CASE(a_narrow_table_wraps_text_then_drops_columns_in_order) {
   t.row({"name", "bytes", "share", "why"});
   t.row({"weights", "1,234,567", "50 %", "one two three four five six seven eight"});
   std::vector<std::string> dropped;
-  BOOST_TEST(t.fitted(0, {2, 1}) == t.str());
-  BOOST_TEST(t.fitted(200, {2, 1}, &dropped) == t.str());
-  const std::string narrow = t.fitted(50, {2, 1}, &dropped);
+  const auto fitted = [&](std::size_t width) {
+    dropped.clear();
+    return t.str({.width = width, .drop = {2, 1}, .dropped = &dropped});
+  };
+  BOOST_TEST(fitted(0) == t.str());
+  BOOST_TEST(fitted(200) == t.str());
+  const std::string narrow = fitted(50);
   BOOST_TEST(dropped.empty());
   BOOST_TEST(narrow ==
                  "  name         bytes  share  why\n  weights  1,234,567   50 %  one two three four\n        "
                  "                     five six seven eight\n",
              narrow);
-  const std::string narrower = t.fitted(42, {2, 1}, &dropped);
+  const std::string narrower = fitted(34);
   BOOST_TEST(dropped == std::vector<std::string>{"share"}, boost::test_tools::per_element());
   BOOST_TEST(narrower.find("1,234,567") != std::string::npos);
-  BOOST_TEST(report::dropped_columns_note(dropped, "--csv") ==
-             "  not shown, terminal too narrow: share; see --csv\n");
+  BOOST_TEST(t.str({.width = 34, .drop = {2, 1}, .see = "--csv"}) ==
+             narrower + "  not shown, terminal too narrow:\n    share; see --csv\n");
+}
+
+BOOST_AUTO_TEST_CASE(no_table_is_wider_than_the_terminal) {
+  report::Table t("lrl");
+  t.row({"file", "bytes", "formula"});
+  t.rule();
+  t.row({"/a/folder/with/a/long/name/model.safetensors", "16,060,522,496", "32*2*14336*4096*4"});
+  t.row({"größer/模型/日本語の名前.toml", "1", "a ─ b"});
+  for (std::size_t width = 10; width < 90; ++width)
+    for (const std::vector<std::size_t>& drop : {std::vector<std::size_t>{}, {1, 2}}) {
+      std::istringstream lines(t.str({.width = width, .drop = drop}));
+      for (std::string line; std::getline(lines, line);)
+        BOOST_TEST(report::display_width(line) <= width, width << ": " << line);
+    }
+  // Whole words while columns may be dropped in place of dividing them, and everything is kept.
+  std::string first;
+  std::istringstream lines(t.str({.width = 30, .drop = {1, 2}}));
+  for (std::string line; std::getline(lines, line);)
+    first += line.substr(std::min<std::size_t>(line.size(), 2));
+  BOOST_TEST(first.find("/a/folder/with/a/long/name/model.safetensors") != std::string::npos, first);
+}
+
+BOOST_AUTO_TEST_CASE(width_is_that_of_a_terminal) {
+  BOOST_TEST(report::display_width("größer") == 6u);
+  BOOST_TEST(report::display_width("e\u0301") == 1u);  // e and a combining accent
+  BOOST_TEST(report::display_width("日本") == 4u);
+  BOOST_TEST(report::display_width("\U0001F600") == 2u);
+  BOOST_TEST(report::display_width("\x1b[31mred\x1b[0m") == 3u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
