@@ -14,6 +14,7 @@ class HostRanks final : public Collectives {
 
   std::uint32_t rank() const override { return ranks_->rank; }
   std::uint32_t ranks() const override { return ranks_->ranks; }
+  std::uint64_t timeout_ms() const { return ranks_->timeout_ms; }
   /// Throw abi::StatusError with the code of the host.
   std::uint64_t start(const Collective& c) override;
   void wait(std::uint64_t ticket) override;

@@ -82,10 +82,12 @@ struct HostCallbacks {
   static const void* extension(const th_host* h, const char* id) noexcept {
     const std::string_view name = id ? id : "";
     if (name == TH_CONFIG_ID) return self(h).config_.get();
-    const Collectives* ranks = self(h).context_->ranks;
+    const Communicator* ranks = self(h).context_->ranks;
     if (name != TH_RANKS_ID || !ranks) return nullptr;
     th_ranks& table = self(h).ranks_.value;
     table.rank = ranks->rank(), table.ranks = ranks->ranks();
+    table.local_rank = ranks->launch().local_rank, table.local_ranks = ranks->launch().local_ranks;
+    table.timeout_ms = self(h).context_->ranks_timeout_ms;
     return &table;
   }
 

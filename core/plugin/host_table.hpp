@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "core/base/collectives.hpp"
 #include "core/plugin/abi_view.hpp"
+#include "core/plugin/communicator.hpp"
 #include "core/plugin/ledger.hpp"
 #include "core/plugin/registry.hpp"
 #include "trainhost/host.h"
@@ -20,7 +20,8 @@ struct HostContext {
   Ledger ledger;
   std::uint32_t threads = 1;                 // the thread budget, resolved
   std::atomic<bool> only_if_it_fits{false};  // Registry::set_only_if_it_fits()
-  Collectives* ranks = nullptr;              // Registry::set_ranks()
+  Communicator* ranks = nullptr;             // Registry::set_ranks()
+  std::uint64_t ranks_timeout_ms = 0;        // likewise
 
   void log(int level, const std::string& where, const std::string& text) noexcept;
   void enter(const char* stage) const {

@@ -118,7 +118,8 @@ class Registry {
   Ledger& ledger();
 
   /// The ranks of the run that sessions created from now on train in; null: one process. Must outlive them.
-  void set_ranks(Collectives* ranks);
+  /// timeout_ms: of waits for other ranks; 0: none.
+  void set_ranks(Communicator* ranks, std::uint64_t timeout_ms = 0);
 
   /// Says whether the bytes of an estimate that exceeds the budget are of interest. If not, an estimator may
   /// report any number of bytes beyond the budget, without notes.

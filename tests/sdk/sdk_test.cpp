@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(struct_sizes_are_those_that_plugins_were_built_with) {
   BOOST_TEST(sizeof(th_trainer) == 104u);
   BOOST_TEST(sizeof(th_generate) == 16u);
   BOOST_TEST(sizeof(th_collective) == 80u);
-  BOOST_TEST(sizeof(th_ranks) == 40u);
+  BOOST_TEST(sizeof(th_ranks) == 56u);
   BOOST_TEST(sizeof(th_launch) == 56u);
   BOOST_TEST(sizeof(th_communicator) == 56u);
 }

@@ -16,11 +16,13 @@ namespace trainhost::test {
 
 class ThreadRanks {
  public:
-  explicit ThreadRanks(std::uint32_t ranks) : barrier_(ranks), current_(ranks), bytes_(ranks) {
+  explicit ThreadRanks(std::uint32_t ranks, std::uint64_t timeout_ms = 60000)
+      : barrier_(ranks), current_(ranks), bytes_(ranks) {
     for (std::uint32_t r = 0; r < ranks; ++r) members_.push_back({this, r});
     for (std::uint32_t r = 0; r < ranks; ++r) {
       th_ranks t{};
-      t.struct_size = sizeof t, t.rank = r, t.ranks = ranks, t.self = &members_[r];
+      t.struct_size = sizeof t, t.rank = t.local_rank = r, t.ranks = t.local_ranks = ranks;
+      t.self = &members_[r], t.timeout_ms = timeout_ms;
       t.start = [](const th_ranks* self, const th_collective* c, std::uint64_t* ticket, th_error*) {
         auto* m = static_cast<Member*>(self->self);
         m->of->run(m->rank, *c);

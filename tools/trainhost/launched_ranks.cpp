@@ -101,9 +101,9 @@ std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {
 std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c, plugin::Registry& registry) {
   if (!launched_process()) return nullptr;
   const std::string id = c.communicator == "auto" ? "mpi" : c.communicator;
-  std::unique_ptr<plugin::Communicator> ranks =
-      registry.communicator(id).connect(std::uint64_t{c.communicator_timeout} * 1000);
-  registry.set_ranks(ranks.get());
+  const std::uint64_t timeout_ms = std::uint64_t{c.communicator_timeout} * 1000;
+  std::unique_ptr<plugin::Communicator> ranks = registry.communicator(id).connect(timeout_ms);
+  registry.set_ranks(ranks.get(), timeout_ms);
   return ranks;
 }
 

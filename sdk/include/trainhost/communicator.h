@@ -1,5 +1,5 @@
 /* trainhost plugin ABI: interface "trainhost.communicator/1" (collective operations among the processes of a
- * run: MPI, NCCL) and the host's extension "trainhost.ranks/1", by which a trainer starts them. Since 1.1. */
+ * run, over MPI for example) and the host's extension "trainhost.ranks/1", by which a trainer starts them. Since 1.1. */
 #ifndef TRAINHOST_COMMUNICATOR_H
 #define TRAINHOST_COMMUNICATOR_H
 #include "trainhost/host.h"
@@ -50,6 +50,10 @@ struct th_ranks {
   /* Returns when the operation is complete on this rank. TH_E_IO: another rank failed, or the timeout of the
    * run passed; return it. [inst] inside step() */
   th_status (*wait)(const th_ranks*, uint64_t ticket, th_error*);
+  /* Of this process among the ranks on its machine; local_ranks 0 = unknown. */
+  uint32_t local_rank, local_ranks;
+  /* After which a wait for other ranks is an error; 0 = never. For a trainer with a library of its own. */
+  uint64_t timeout_ms;
 };
 
 /* How this process was started. The caller fills it with zeros. */

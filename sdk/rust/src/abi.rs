@@ -158,6 +158,9 @@ pub struct th_ranks {
     pub self_: *mut c_void,
     pub start: Option<unsafe extern "C" fn(*const th_ranks, *const th_collective, *mut u64, *mut th_error) -> th_status>,
     pub wait: Option<unsafe extern "C" fn(*const th_ranks, u64, *mut th_error) -> th_status>,
+    pub local_rank: u32,
+    pub local_ranks: u32,
+    pub timeout_ms: u64,
 }
 
 #[repr(C)]
