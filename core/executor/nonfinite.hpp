@@ -19,6 +19,9 @@ std::uint64_t first_nonfinite(DType type, const void* data, std::uint64_t count)
 std::string describe_nonfinite(const step::Program& program, const step::Op& op, step::BufferId output,
                                std::uint64_t micro);
 
+/// The same if this rank has computed finite values only.
+inline constexpr const char* kOnAnotherRank = "the first value that is not finite is on another rank";
+
 /// The same if all values of the second computation were finite: the failure cannot be repeated.
 std::string describe_not_repeated();
 

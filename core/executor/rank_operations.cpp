@@ -17,8 +17,8 @@ namespace {
 using step::OpKind;
 using Clock = std::chrono::steady_clock;
 
-/// Bytes that rank `rank` sends, whatever the algorithm: its pieces to the others, and others' pieces to
-/// them.
+}  // namespace
+
 std::uint64_t bytes_sent(const Collective& c, std::uint32_t rank, std::uint32_t ranks) {
   const Shard own{std::min(c.count, c.piece * rank),
                   std::min(c.piece, c.count - std::min(c.count, c.piece * rank))};
@@ -30,7 +30,39 @@ std::uint64_t bytes_sent(const Collective& c, std::uint32_t rank, std::uint32_t 
   return elements * size_of(c.dtype);
 }
 
-}  // namespace
+void require_ranks_of_run(const step::Program& program, const Collectives* ranks) {
+  const Parallelism& p = program.run.parallel;
+  if (!ranks)
+    throw abi::StatusError(TH_E_ARG, "a run on " + std::to_string(p.data) + " ranks needs a communicator");
+  if (ranks->ranks() != p.data || ranks->rank() + 1 != p.data_rank)
+    throw abi::StatusError(
+        TH_E_ARG, "rank " + std::to_string(ranks->rank()) + " of " + std::to_string(ranks->ranks()) +
+                      " in the communicator is not rank " + std::to_string(p.data_rank - 1) + " of " +
+                      std::to_string(p.data) + " in the run");
+}
+
+Collective collective_of(const step::Program& program, const step::Op& op, void* buffer) {
+  const step::Buffer& b = program[op[step::operand::all_reduce::kBuffer]];
+  Collective c;
+  c.kind = op.kind == OpKind::kReduceScatter ? CollectiveKind::kReduceScatter
+           : op.kind == OpKind::kAllGather   ? CollectiveKind::kAllGather
+                                             : CollectiveKind::kAllReduce;
+  c.dtype = b.dtype, c.data = buffer, c.count = b.rows * b.cols;
+  if (op.kind == OpKind::kSumScalars) {
+    // In the micro section what the ranks must agree on before it; in the update what they have computed.
+    static_assert(step::kNorm2 == step::kLossSum + 1 && step::kCancelled == step::kCounted + 1);
+    c.data = static_cast<double*>(buffer) + (op.phase == kUpdate ? step::kLossSum : step::kCounted);
+    c.count = 2;
+  }
+  c.piece = shard_elements(c.count, program.run.parallel.data);
+  return c;
+}
+
+bool exchanges_weights(const step::Program& program, const step::Op& op) {
+  return op.kind == OpKind::kAllGather ||
+         (op.kind == OpKind::kWait &&
+          std::string_view(program[op[step::operand::wait::kBuffer]].role).starts_with("w."));
+}
 
 RankOperations::RankOperations(const step::Program& program, Storage& storage, Collectives* ranks)
     : program_(program), storage_(storage), ranks_(ranks), tickets_(ranks ? program.buffers.size() : 0) {
@@ -39,33 +71,7 @@ RankOperations::RankOperations(const step::Program& program, Storage& storage, C
     ranks_ = nullptr;
     return;
   }
-  if (!ranks_)
-    throw abi::StatusError(TH_E_ARG, "a run on " + std::to_string(p.data) + " ranks needs a communicator");
-  if (ranks_->ranks() != p.data || ranks_->rank() + 1 != p.data_rank)
-    throw abi::StatusError(
-        TH_E_ARG, "rank " + std::to_string(ranks_->rank()) + " of " + std::to_string(ranks_->ranks()) +
-                      " in the communicator is not rank " + std::to_string(p.data_rank - 1) + " of " +
-                      std::to_string(p.data) + " in the run");
-}
-
-Collective RankOperations::collective(const step::Op& op) const {
-  using namespace step::operand;
-  const step::BufferId buffer = op[all_reduce::kBuffer], scratch = op[all_reduce::kScratch];
-  const step::Buffer& b = program_[buffer];
-  Collective c;
-  c.kind = op.kind == OpKind::kReduceScatter ? CollectiveKind::kReduceScatter
-           : op.kind == OpKind::kAllGather   ? CollectiveKind::kAllGather
-                                             : CollectiveKind::kAllReduce;
-  c.dtype = b.dtype, c.data = storage_.at(buffer), c.count = b.rows * b.cols;
-  if (op.kind == OpKind::kSumScalars) {
-    // In the micro section what the ranks must agree on before it; in the update what they have computed.
-    static_assert(step::kNorm2 == step::kLossSum + 1 && step::kCancelled == step::kCounted + 1);
-    c.data = storage_.f64(buffer) + (op.phase == kUpdate ? step::kLossSum : step::kCounted);
-    c.count = 2;
-  }
-  c.piece = shard_elements(c.count, ranks_->ranks());
-  c.scratch = storage_.at(scratch), c.scratch_bytes = program_[scratch].bytes();
-  return c;
+  require_ranks_of_run(program, ranks_);
 }
 
 /// Copies the shard of this rank to its elements of the whole weight.
@@ -78,19 +84,15 @@ void RankOperations::place_shard(const step::Op& op) {
     std::memcpy(static_cast<std::byte*>(storage_.at(whole)) + first, storage_.at(shard), s.bytes());
 }
 
-bool RankOperations::exchanges_weights(const step::Op& op) const {
-  return op.kind == OpKind::kAllGather ||
-         (op.kind == OpKind::kWait &&
-          std::string_view(program_[op[step::operand::wait::kBuffer]].role).starts_with("w."));
-}
-
 void RankOperations::run(const step::Op& op) {
   assert(ranks_ && contains(op.kind));
   const auto start = Clock::now();
   if (op.kind == OpKind::kWait) {
     ranks_->wait(tickets_[op[step::operand::wait::kBuffer]]);
   } else {
-    const Collective c = collective(op);
+    const step::BufferId scratch = op[step::operand::all_reduce::kScratch];
+    Collective c = collective_of(program_, op, storage_.at(op[step::operand::all_reduce::kBuffer]));
+    c.scratch = storage_.at(scratch), c.scratch_bytes = program_[scratch].bytes();
     if (op.kind == OpKind::kAllGather && op.ins > step::operand::all_gather::kShard.slot) place_shard(op);
     traffic_.bytes += bytes_sent(c, ranks_->rank(), ranks_->ranks());
     const std::uint64_t ticket = ranks_->start(c);

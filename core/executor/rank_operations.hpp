@@ -18,6 +18,20 @@ struct RankTraffic {
   std::uint64_t waited_ns = 0;  // in kWait and kSumScalars
 };
 
+/// The collective operation that `op`, not a kWait, starts, without scratch. `buffer`: the address of its
+/// first operand.
+Collective collective_of(const step::Program& program, const step::Op& op, void* buffer);
+
+/// Bytes that rank `rank` sends, whatever the algorithm: its pieces to the others, and others' pieces to
+/// them.
+std::uint64_t bytes_sent(const Collective& c, std::uint32_t rank, std::uint32_t ranks);
+
+/// True for the operations that exchange weights, which every pass over a ZeRO 3 program needs.
+bool exchanges_weights(const step::Program& program, const step::Op& op);
+
+/// Throws StatusError (TH_E_ARG) if the communicator is not that of the run; null: of one process.
+void require_ranks_of_run(const step::Program& program, const Collectives* ranks);
+
 class RankOperations {
  public:
   /// `ranks`: null in a run of one rank, which has no such operations. All arguments must outlive it. Throws
@@ -32,8 +46,6 @@ class RankOperations {
   bool present() const { return ranks_ != nullptr; }
   /// Runs one operation. Throws Error if another rank failed.
   void run(const step::Op& op);
-  /// True for the operations that exchange weights, which every pass over a ZeRO 3 program needs.
-  bool exchanges_weights(const step::Op& op) const;
   const RankTraffic& traffic() const { return traffic_; }
 
   /// Under ZeRO: passes elements [first, first + count) of a parameter to `to`, in order, on every rank, with
@@ -43,7 +55,6 @@ class RankOperations {
               const std::function<void(std::uint64_t first, std::span<const float>)>& to);
 
  private:
-  Collective collective(const step::Op& op) const;
   void place_shard(const step::Op& op);
 
   const step::Program& program_;

@@ -163,7 +163,7 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
       if (!together && cancelled && cancelled()) return {};
       const step::Op& op = program_.ops[i];
       if (RankOperations::contains(op.kind)) {
-        if (!together || !ranks_.exchanges_weights(op)) continue;
+        if (!together || !exchanges_weights(program_, op)) continue;
         storage_.enter(i), ranks_.run(op), storage_.leave(i);
         continue;
       }
@@ -183,7 +183,7 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
     }
   }
   if (!found.empty()) return found;
-  return ranks_.present() ? "the first value that is not finite is on another rank" : describe_not_repeated();
+  return ranks_.present() ? kOnAnotherRank : describe_not_repeated();
 }
 
 Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, const std::int32_t* starts,

@@ -84,8 +84,7 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   if (!v.budget_known && !unjudged.empty()) page.detail += "; " + unjudged;
   if (v.unjudged_host(e)) page.detail += std::string("; ") + kHostBudgetHint;
   if (v.data_rank > 0)
-    page.detail += fmt::format(". Sizes are those of rank {} of {}{}", v.data_rank - 1, v.ranks,
-                               v.data_rank == 1 ? ", which needs most" : "");
+    page.detail += fmt::format(". Sizes are those of rank {} of {}", v.data_rank - 1, v.ranks);
   else if (v.ranks > 1)
     page.detail +=
         fmt::format(". Sizes are for the one of {} devices that needs most memory", format_count(v.ranks));

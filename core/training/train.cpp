@@ -259,8 +259,8 @@ bool TrainingRun::finish() {
   history_.model_step = load_weights_of_model();
   history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
   if (!ranks_.first()) {
-    // Its weights are those of the first rank; with ZeRO 3 it sends its part of them.
-    if (config_.run.parallel.zero == 3)
+    // Its weights are those of the first rank; with ZeRO it sends its part of them, or of their master copy.
+    if (config_.run.parallel.zero > 0)
       state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
   } else if (adapts)
     write_adapter(*session_, config_, frozen_content_, model, history_);

@@ -127,12 +127,13 @@ using Tensors = std::map<std::string, std::vector<float>>;
 
 class PluginSession {
  public:
-  PluginSession(const Plugin& plugin, const CountingHost& host, const ModelSpec& m, const RunSpec& r)
+  PluginSession(const Plugin& plugin, const CountingHost& host, const ModelSpec& m, const RunSpec& r,
+                std::int32_t device = 0)
       : plugin_(plugin), model_(m) {
     th_model cm = abi::to_c(model_);
     th_run cr = abi::to_c(r);
     th_error e = empty_error();
-    check(plugin.trainer->create(&host, 0, &cm, &cr, &instance_, &e), e);
+    check(plugin.trainer->create(&host, device, &cm, &cr, &instance_, &e), e);
     seq_ = r.seq_len;
   }
   ~PluginSession() { plugin_.trainer->destroy(instance_); }

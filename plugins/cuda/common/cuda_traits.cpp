@@ -33,6 +33,8 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
 }
 
+bool of_several_ranks(const RunSpec& r) { return r.mode != RunMode::kInference && r.parallel.data > 1; }
+
 /// What the traits depend on besides model, run and mode.
 struct Hardware {
   std::uint32_t threads, multiprocessors;
@@ -59,7 +61,7 @@ TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* 
   if (host.attention == Attention::kCudnn)
     p.workspace_bytes =
         std::max(p.workspace_bytes, cudnn_workspace_bytes(model, run, cudnn_backward_sequences(model, run)));
-  p.runtime_bytes = runtime_bytes();
+  p.runtime_bytes = runtime_bytes() + (of_several_ranks(run) ? kNcclBytes : 0);
   return p;
 }
 
@@ -126,6 +128,11 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, const Hardware& host) {
     return resident.choice("mode resident" + std::string(may_recompute ? " with recompute" : "") +
                            ": needs " + format_bytes(least_resident) + budget +
                            "; optimizer \"muon\" is not trained in mode streamed");
+  // The planner then says by how much the run does not fit.
+  if (of_several_ranks(r))
+    return resident.choice("mode resident" + std::string(may_recompute ? " with recompute" : "") +
+                           ": needs " + format_bytes(least_resident) + budget +
+                           "; several ranks train in no other mode");
   Candidate streamed(m, r, "streamed", host);
   std::string why = "mode streamed: resident needs " + format_bytes(whole);
   if (least_resident < whole) why += " (" + format_bytes(least_resident) + " with every layer recomputed)";
@@ -169,6 +176,11 @@ Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mod
   const Hardware host{threads, multiprocessors, attention};
   if (mode_option == "auto") return cached_automatic(model, run, host);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
+  if (of_several_ranks(run) && (mode_option == "hybrid" || mode_option == "streamed"))
+    throw abi::StatusError(TH_E_ARG,
+                           "plugin.cuda.mode = \"" + mode_option + "\": " +
+                               std::to_string(run.parallel.data) + " ranks train in mode resident only",
+                           "set plugin.cuda.mode = \"resident\"; parallel.zero = 3 needs the least memory");
   for (const std::string& mode : modes)
     if (mode_option == mode) return {traits_of(model, run, mode.c_str(), host), ""};
   throw abi::StatusError(
@@ -194,10 +206,8 @@ void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
     throw abi::StatusError(
         TH_E_UNSUPPORTED,
-        std::string("the cuda trainer supports only f32, TF32 and bf16 on one rank: ") + what);
+        std::string("the cuda trainer supports only f32, TF32 and bf16 on data-parallel ranks: ") + what);
   };
-  if (r.mode != RunMode::kInference && r.parallel.data > 1)
-    refuse(("parallel.data = " + std::to_string(r.parallel.data)).c_str());
   const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)

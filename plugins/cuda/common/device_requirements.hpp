@@ -35,6 +35,10 @@ inline constexpr std::uint64_t runtime_bytes() {
   return most;
 }
 
+/// Device memory that NCCL allocates for the connections of a rank, likewise in addition to the arena.
+/// Assumed: it depends on the topology.
+inline constexpr std::uint64_t kNcclBytes = 512ull << 20;
+
 /// Major versions of CUDA that engines are built for; the newest one that can be used is preferred.
 inline constexpr int kOldestMajor = 12, kNewestMajor = 13;
 

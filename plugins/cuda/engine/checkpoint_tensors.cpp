@@ -37,10 +37,12 @@ void QuantisedStorage::store_staged(step::BufferId b, std::uint64_t first, std::
   check(cudaStreamSynchronize(stream_), "sending " + program_[b].name());
 }
 
-CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
+CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream,
+                                     Collectives* ranks)
     : program_(program),
       arenas_(arenas),
       stream_(stream),
+      ranks_(ranks),
       locations_(program.tensor_infos.size()),
       quantised_storage_(program, arenas, stream),
       quantised_(program, quantised_storage_) {
@@ -77,6 +79,47 @@ void CheckpointTensors::put(step::BufferId b, std::uint64_t first, std::uint64_t
   check(cudaStreamSynchronize(stream_), "sending " + program_[b].name());
 }
 
+/// Writes what this rank has of the elements of a parameter from `at` on, in the type of the buffer.
+void CheckpointTensors::put_present(step::BufferId b, std::uint64_t at, std::span<const float> values) {
+  const Shard here = step::present_elements(program_, b);
+  const std::uint64_t begin = std::max(at, here.first),
+                      end = std::min(at + values.size(), here.first + here.count),
+                      element = size_of(program_[b].dtype);
+  if (begin >= end) return;
+  const std::span<const float> part = values.subspan(begin - at, end - begin);
+  if (program_[b].dtype == DType::kF32)
+    std::memcpy(staging_, part.data(), part.size_bytes());
+  else
+    host::to_half(part.size(), part.data(), reinterpret_cast<host::Half*>(staging_));
+  put(b, (begin - here.first) * element, part.size() * element, staging_);
+}
+
+/// Passes elements [first, first + count) of a parameter of `elements` elements that is divided among the
+/// ranks to `to`, each part from the rank that has it. own: the buffer with the shard of this rank, of
+/// `type`.
+void CheckpointTensors::gather(std::uint64_t elements, std::uint64_t first, std::uint64_t count, DType type,
+                               step::BufferId own, const Sink& to) {
+  const std::uint64_t element = size_of(type);
+  std::vector<float> widened(type == DType::kF32 ? 0 : std::min(piece_, count));
+  float* const part = widened.empty() ? reinterpret_cast<float*>(staging_) : widened.data();
+  for (std::uint32_t r = 0; r < ranks_->ranks(); ++r) {
+    const Shard shard = trainhost::shard_of(elements, ranks_->ranks(), r);
+    const std::uint64_t end = std::min(first + count, shard.first + shard.count);
+    for (std::uint64_t at = std::max(first, shard.first); at < end;) {
+      const std::uint64_t n = std::min(piece_, end - at);
+      if (r == ranks_->rank()) {
+        const std::byte* from = fetch(own, (at - shard.first) * element, n * element);
+        if (!widened.empty()) host::to_float(n, reinterpret_cast<const host::Half*>(from), part);
+      }
+      Collective c;
+      c.kind = CollectiveKind::kBroadcast, c.root = r, c.data = part, c.count = n;
+      ranks_->run(c);
+      to(at - first, n, part);
+      at += n;
+    }
+  }
+}
+
 /// Bytes [first, first + n) of a buffer where the host can read them: in the staging buffer, or where they
 /// are.
 const std::byte* CheckpointTensors::fetch(step::BufferId b, std::uint64_t first, std::uint64_t n) {
@@ -96,20 +139,16 @@ void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint
   for (std::uint64_t done = 0; done < n; done += piece_) {
     // Elements, not bytes: f32 and bf16 buffers of a parameter have the same number.
     const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
-    if (f32 != step::kNoBuffer) {
-      std::memcpy(staging_, from + done, count * sizeof(float));
-      put(f32, at * sizeof(float), count * sizeof(float), staging_);
-    }
+    if (f32 != step::kNoBuffer) put_present(f32, at, {from + done, count});
     if (!rounds) continue;
     if (f32 != step::kNoBuffer && program_[weight].tier == Tier::kDevice &&
-        program_[f32].tier == Tier::kDevice) {
+        program_[f32].tier == Tier::kDevice && !program_[f32].whole) {
       // Rounds on the device: the f32 values are there already.
       check(to_bf16(stream_, count, arenas_.get<float>(f32) + at, arenas_.get<Bf16>(weight) + at),
             "rounding " + program_[weight].name());
       check(cudaStreamSynchronize(stream_), "rounding " + program_[weight].name());
     } else {
-      host::to_half(count, from + done, reinterpret_cast<host::Half*>(staging_));
-      put(weight, at * sizeof(host::Half), count * sizeof(host::Half), staging_);
+      put_present(weight, at, {from + done, count});
     }
   }
 }
@@ -123,6 +162,12 @@ void CheckpointTensors::read(std::size_t tensor, const Sink& to) {
   const step::BufferId f32 = f32_weight(p), from = f32 == step::kNoBuffer ? p.param->weight : f32;
   const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
                       n = info(tensor).elements();
+  // A rank may have no element of a small parameter, and then no master copy.
+  const bool has_master = p.param->grad != step::kNoBuffer && program_[p.param->weight].dtype != DType::kF32;
+  if (ranks_ && (has_master ? program_.run.parallel.zero > 0 : program_[p.param->weight].whole > 0))
+    return gather(step::whole_elements(program_, p.param->weight), p.first, n,
+                  has_master ? DType::kF32 : program_[p.param->weight].dtype,
+                  has_master ? p.param->master : p.param->weight, to);
   // Needed only where weights exist in bf16 alone (inference): the staging buffer then has the bf16 values.
   std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);
   for (std::uint64_t done = 0; done < n; done += piece_) {
@@ -141,6 +186,13 @@ void CheckpointTensors::write_state(std::uint32_t scope, const step::StateLocati
                                     std::span<const float> values) {
   const bool codes = at.form == step::StateLocation::Form::kCodes;
   const std::uint64_t element = codes ? 1 : sizeof(float);
+  if (program_.run.parallel.zero > 0) {
+    // `byte` is that of the first element that this rank has.
+    const std::uint64_t begin = std::max(first, at.part.first),
+                        end = std::min(first + values.size(), at.part.first + at.part.count);
+    if (begin >= end) return;
+    values = values.subspan(begin - first, end - begin), first = begin - at.part.first;
+  }
   for (std::uint64_t done = 0; done < values.size(); done += piece_) {
     const std::span<const float> part = values.subspan(done, std::min(piece_, values.size() - done));
     if (codes)
@@ -152,6 +204,9 @@ void CheckpointTensors::write_state(std::uint32_t scope, const step::StateLocati
 }
 
 void CheckpointTensors::read_state(std::uint32_t scope, const step::StateLocation& at, const Sink& to) {
+  if (ranks_ && program_.run.parallel.zero > 0)
+    return gather(step::whole_elements(program_, at.grad), at.first_element, at.info.elements(), DType::kF32,
+                  at.buffer, to);
   const bool codes = at.form == step::StateLocation::Form::kCodes;
   const std::uint64_t n = at.info.elements(), element = codes ? 1 : sizeof(float),
                       piece = codes ? std::min<std::uint64_t>(piece_, 1 << 16) : piece_;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/collectives.hpp"
 #include "core/executor/quantised_tensors.hpp"
 #include "core/executor/state_tensors.hpp"
 #include "core/step/program.hpp"
@@ -35,8 +36,10 @@ class QuantisedStorage final : public executor::Storage {
 
 class CheckpointTensors {
  public:
-  /// All arguments must outlive it. Sets the optimizer moments to zero.
-  CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream);
+  /// All arguments must outlive it. Sets the optimizer moments to zero. ranks: those of the run in host
+  /// memory; null in a run of one rank.
+  CheckpointTensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream,
+                    Collectives* ranks);
 
   std::size_t count() const { return locations_.size(); }
   const TensorInfo& info(std::size_t tensor) const { return program_.tensor_infos[tensor]; }
@@ -44,7 +47,9 @@ class CheckpointTensors {
   /// must not be the staging buffer.
   void write(std::size_t tensor, std::uint64_t first, std::uint64_t n, const float* from);
   using Sink = std::function<void(std::uint64_t first, std::uint64_t n, const float* data)>;
-  /// Calls `to` for consecutive pieces of the weight; data is valid only during the call.
+  /// Calls `to` for consecutive pieces of the weight; data is valid only during the call. What is divided
+  /// among the ranks comes from all of them, which call it together: state under ZeRO, weights under ZeRO 3,
+  /// and under ZeRO 1 and 2 those with a master copy.
   void read(std::size_t tensor, const Sink& to);
   /// The same for a tensor of optimizer state. Errors: abi::StatusError (TH_E_ARG) for a number that is no
   /// 8-bit moment.
@@ -62,13 +67,17 @@ class CheckpointTensors {
   };
   step::BufferId f32_weight(const Location& l) const;
   void put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged);
+  void put_present(step::BufferId b, std::uint64_t at, std::span<const float> values);
   const std::byte* fetch(step::BufferId b, std::uint64_t first, std::uint64_t n);
+  void gather(std::uint64_t elements, std::uint64_t first, std::uint64_t count, DType type,
+              step::BufferId own, const Sink& to);
 
   const step::Program& program_;
   const Arenas& arenas_;
   cudaStream_t stream_;
   std::byte* staging_;               // page-locked, piece_ floats
   std::uint64_t piece_;              // f32 elements
+  Collectives* const ranks_;         // null in a run of one rank
   std::vector<Location> locations_;  // by index into Program::tensor_infos
   QuantisedStorage quantised_storage_;
   executor::QuantisedTensors quantised_;

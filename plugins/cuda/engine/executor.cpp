@@ -35,20 +35,30 @@ bool uses_host_memory(const step::Program& p) {
   });
 }
 
+/// Consecutive operations of this kind are one launch, or one group of NCCL.
+bool queued_together(OpKind kind) {
+  return shares_launch(kind) || (executor::RankOperations::contains(kind) && kind != OpKind::kSumScalars);
+}
+
 }  // namespace
 
 Executor::Executor(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
-                   const Arenas& arenas, Gemm& gemm, ThreadPool& pool)
+                   const Arenas& arenas, Gemm& gemm, ThreadPool& pool, NcclRanks* ranks)
     : host_interface_(host),
       program_(program),
       plan_(plan),
       arenas_(arenas),
       pool_(pool),
+      ranks_(ranks),
       ctx_{program, arenas, gemm, kernels_, {}, program.find(step::role::kScalars), 0},
       inputs_(program, arenas),
       host_tasks_(new HostTaskQueue{this, {}}),
       backward_begin_(step::backward_begin(program)),
       host_scalars_(program.find(step::role::kScalars, -1, step::kOnHost)) {
+  if (ranks) {
+    communication_ = std::make_unique<Stream>();
+    collective_done_.resize(program.buffers.size());
+  }
   if (uses_host_memory(program)) {
     up_ = std::make_unique<Stream>(), down_ = std::make_unique<Stream>(), host_ = std::make_unique<Stream>();
     rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
@@ -95,6 +105,8 @@ Executor::~Executor() {
 }
 
 void Executor::wait_for_all_queues() {
+  if (ranks_)  // work that waits for other ranks may never end
+    for (const Stream* s : {communication_.get(), &kernels_}) ranks_->wait_for(*s, "computing a step");
   cudaError_t failed = cudaSuccess;
   for (const Stream* s : {const_cast<const Stream*>(&kernels_), const_cast<const Stream*>(up_.get()),
                           const_cast<const Stream*>(down_.get()), const_cast<const Stream*>(host_.get())}) {
@@ -118,6 +130,7 @@ void Executor::abandon_host_tasks() {
 /// of pieces. Returns the index of the operation after them.
 std::uint32_t Executor::queue_next(std::uint32_t i, std::uint32_t end) {
   const std::vector<step::Op>& ops = program_.ops;
+  if (skips(ops[i])) return i + 1;
   // The profiler records the kernel queue only: copies and host operations run concurrently with it.
   const bool timed = timer_ && in_update_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
                      !step::runs_on_host(program_, ops[i]);
@@ -129,7 +142,7 @@ std::uint32_t Executor::queue_next(std::uint32_t i, std::uint32_t end) {
     return i + 4;
   }
   std::uint32_t next = i + 1;
-  while (next < end && shares_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
+  while (next < end && queued_together(ops[i].kind) && ops[next].kind == ops[i].kind &&
          step::runs_on_host(program_, ops[next]) == step::runs_on_host(program_, ops[i]))
     ++next;
   if (timed) timer_->enter(i, kernels_);
@@ -158,7 +171,12 @@ void Executor::queue_backward(std::uint32_t micro) {
 /// computes forward m + 1 while the logits of m are on the host. Returns false if `cancelled` returned true.
 bool Executor::queue_micro_batches(const std::function<bool()>& cancelled) {
   const std::uint32_t n = program_.run.accumulate;
-  const auto stop = [&] { return cancelled && cancelled(); };
+  std::uint32_t asked = 0;
+  const auto stop = [&] {
+    // With several ranks update() has asked before the first micro-batch.
+    if (std::uint64_t counted = 0; ranks_) return asked++ > 0 && !agree_to_go_on(counted, cancelled);
+    return cancelled && cancelled();
+  };
   if (resident() && !timer_) {
     const step::Section s = program_.section(SectionKind::kMicro);
     const auto queue = [&] { queue_range(s.begin, s.end); };
@@ -214,7 +232,8 @@ void Executor::set_inputs(const UpdateInput& in, std::uint64_t counted) {
 
 Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
   out.counted = counted_targets(in.targets, program_.run.tokens_per_step());
-  assert(out.counted > 0);  // checked by Instance::step()
+  assert(out.counted > 0 || ranks_);  // checked by Instance::step()
+  if (ranks_ && !agree_to_go_on(out.counted, cancelled)) return Outcome::kCancelled;
   Scope scope(*this);
   set_inputs(in, out.counted);
 
@@ -231,7 +250,8 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   scope.finish();
   half_updated_ = false;  // set by run_update_section(); remains set if finish() throws
   // The first update is not captured: what happens at the first use of a kernel may not be permitted then.
-  if (!updated_) updated_ = may_capture_ = true;
+  // Nor are steps of several ranks: their collectives are on another stream, and end by a timeout.
+  if (!updated_) updated_ = true, may_capture_ = !ranks_;
   counters_.read();
   if (timer_) timer_->end_update();
   const double* back = inputs_.back();
@@ -269,7 +289,7 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   inputs_.send_token(kernels_, token);
   const step::Section s = program_.section(SectionKind::kGenerate);
   queue_range(s.begin, s.end);
-  assert(program_.ops[s.end - 1].kind == OpKind::kHeadLogits);
+  assert(program_.ops[s.end - 1].kind == OpKind::kHeadLogits);  // also where weights are gathered before it
   const step::BufferId result = program_.ops[s.end - 1][step::operand::head_logits::kLogits],
                        staging = program_.find(step::role::kStaging);
   const step::Buffer& b = program_[result];

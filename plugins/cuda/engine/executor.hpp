@@ -1,7 +1,8 @@
 // Executes a step program on a device: one update, one evaluation, or one generated token. Handles sections,
 // queues and scalars; kernels and products are queued by ops_*.cpp (op_context.hpp). In the resident mode all
-// work is on one stream; in the hybrid and streamed modes there are four queues, ordered by QueueOrder.
-// Allocates no device memory. All functions must be called by one thread at a time.
+// work is on one stream, with several ranks also on one for communication; in the hybrid and streamed modes
+// there are four queues, ordered by QueueOrder. Allocates no device memory. All functions must be called by
+// one thread at a time.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,7 +13,9 @@
 #include <vector>
 
 #include "core/executor/host_arguments.hpp"
+#include "core/executor/rank_operations.hpp"
 #include "plugins/cuda/engine/cuda_graphs.hpp"
+#include "plugins/cuda/engine/nccl_ranks.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "plugins/cuda/engine/queue_order.hpp"
 #include "plugins/cuda/engine/run_counters.hpp"
@@ -31,9 +34,9 @@ using executor::UpdateResult;
 
 class Executor {
  public:
-  /// All arguments must outlive it. Fills the rotary table on the device.
+  /// All arguments must outlive it. Fills the rotary table on the device. ranks: null in a run of one rank.
   Executor(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
-           const Arenas& arenas, Gemm& gemm, ThreadPool& pool);
+           const Arenas& arenas, Gemm& gemm, ThreadPool& pool, NcclRanks* ranks);
   /// Waits for all queued work, except after the device was lost.
   ~Executor();
 
@@ -59,6 +62,8 @@ class Executor {
 
   cudaStream_t stream() const { return kernels_; }
   const RunCounters& counters() const { return counters_; }
+  /// Bytes that this rank has sent to others, and the time that it has waited for them on the host.
+  const executor::RankTraffic& traffic() const { return traffic_; }
   OpContext& context() { return ctx_; }
   /// Times the operations of update() from now on; nullptr stops. `timer` must outlive its use.
   void set_op_timer(OpTimer* timer) { timer_ = timer; }
@@ -100,6 +105,13 @@ class Executor {
   void run_update_section();
   void run_host_updates(const step::Section& s);
 
+  // Several ranks (executor_ranks.cpp).
+  bool skips(const step::Op& op) const;
+  bool agree_to_go_on(std::uint64_t& counted, const std::function<bool()>& cancelled);
+  void start_collectives(std::span<const step::Op> ops);
+  void wait_for_collectives(std::span<const step::Op> ops);
+  void sum_scalars(const step::Op& op);
+
   // Order of the queues (executor_queues.cpp).
   std::vector<Access>& accesses(const step::Op& op);
   Access access_rows(step::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
@@ -115,6 +127,8 @@ class Executor {
   ThreadPool& pool_;
   Stream kernels_;
   std::unique_ptr<Stream> up_, down_, host_;  // null in the resident mode
+  NcclRanks* const ranks_;                    // null in a run of one rank
+  std::unique_ptr<Stream> communication_;     // likewise: collective operations, in the order of the program
   OpContext ctx_;
   StepInputs inputs_;
   RunCounters counters_;
@@ -136,6 +150,8 @@ class Executor {
   bool in_update_ = false;    // transfers and operations are counted and timed in updates only
   step::BufferId host_scalars_ = step::kNoBuffer;
   OpTimer* timer_ = nullptr;
+  std::vector<cudaEvent_t> collective_done_;  // by buffer, of the collective that was started last on it
+  executor::RankTraffic traffic_;
 };
 
 /// Ends an update, an evaluation or a token, also after an exception: waits for all queues and resets the

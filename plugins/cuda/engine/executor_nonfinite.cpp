@@ -31,25 +31,40 @@ bool Executor::is_finite(step::BufferId b) {
 
 std::string Executor::find_nonfinite(const UpdateInput& in, const std::function<bool()>& cancelled) {
   Scope scope(*this);
-  set_inputs(in, counted_targets(in.targets, program_.run.tokens_per_step()));
+  set_inputs(in, std::max<std::uint64_t>(1, counted_targets(in.targets, program_.run.tokens_per_step())));
   inputs_.send_scalars(kernels_);
+  // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3. Those
+  // come from all ranks, so that none of them may end before the others.
+  const bool together = ranks_ && program_.run.parallel.zero == 3;
+  std::string found;
   const step::Section s = program_.section(step::SectionKind::kMicro);
   for (std::uint32_t micro = 0; micro < program_.run.accumulate; ++micro) {
     ctx_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
     inputs_.send(kernels_, micro, ctx_.step.rows, ctx_.step.instance);
     for (std::uint32_t i = s.begin, next = i; i < s.end; i = next) {
-      if (cancelled && cancelled()) return {};
+      if (!together && cancelled && cancelled()) return {};
+      if (const step::Op& op = program_.ops[i]; executor::RankOperations::contains(op.kind)) {
+        next = i + 1;
+        if (!together || !executor::exchanges_weights(program_, op)) continue;
+        queue_one({&op, 1});
+        wait_for_all_queues();
+        continue;
+      }
+      next = i + 1;
+      if (!found.empty()) continue;
       next = queue_next(i, s.end);
       wait_for_all_queues();
       for (std::uint32_t k = i; k < next; ++k) {
         const step::Op& op = program_.ops[k];
         if (op.kind == OpKind::kCopy || op.kind == OpKind::kHold) continue;  // seen at its source
         for (step::BufferId b : op.outputs())
-          if (!is_finite(b)) return executor::describe_nonfinite(program_, op, b, micro);
+          if (found.empty() && !is_finite(b)) found = executor::describe_nonfinite(program_, op, b, micro);
       }
+      if (!found.empty() && !together) return found;
     }
   }
-  return executor::describe_not_repeated();
+  if (!found.empty()) return found;
+  return ranks_ ? executor::kOnAnotherRank : executor::describe_not_repeated();
 }
 
 }  // namespace trainhost::cuda

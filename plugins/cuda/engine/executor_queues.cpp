@@ -94,6 +94,9 @@ void Executor::record_end(Queue q, std::uint64_t sequence) {
 
 void Executor::queue_one(std::span<const step::Op> ops) {
   const step::Op& op = ops.front();
+  if (op.kind == OpKind::kWait) return wait_for_collectives(ops);
+  if (op.kind == OpKind::kSumScalars) return sum_scalars(op);
+  if (executor::RankOperations::contains(op.kind)) return start_collectives(ops);
   if (resident()) return queue_ops(ctx_, ops);
   if (op.kind == OpKind::kHold) return;  // only extends lifetimes in the plan
   if (op.kind == OpKind::kCopy) return queue_copy(op, 0, program_[op[copy::kFrom]].rows);

@@ -30,7 +30,11 @@ void Executor::run_update_section() {
       }
   }
 
-  // 2. Squares of the device's gradients; consecutive operations are queued together.
+  // 2. Squares of the device's gradients; consecutive operations are queued together. With several ranks
+  // their sums come from all of them.
+  const std::uint32_t waits = i;
+  while (i < s.end && ops[i].kind == OpKind::kWait) ++i;
+  queue_range(waits, i);
   for (; i < s.end && ops[i].kind == OpKind::kGradSquares; ++i) {
     if (step::runs_on_host(program_, ops[i])) continue;
     std::uint32_t end = i + 1;
@@ -56,6 +60,11 @@ void Executor::run_update_section() {
     counters_.mark(kernels_);
   }
   queue_finish_norm(ctx_, squares);
+  if (i < s.end && ops[i].kind == OpKind::kSumScalars) {
+    // The partial sums of this rank are in kNorm2 now; norm and decision follow from the sum of all ranks.
+    queue_range(i, i + 1), ++i;
+    queue_finish_norm(ctx_, nullptr);
+  }
   inputs_.fetch_scalars(kernels_);
   cudaEvent_t decided = nullptr;
   if (host_scalars_ != step::kNoBuffer) {

@@ -54,6 +54,12 @@ int compute_capability(int device) {
   return 10 * major + minor;
 }
 
+std::string name_of(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "querying the device name");
+  return properties.name;
+}
+
 /// "cuda 0.1.0 sm_90 resident, cuBLASLt 130100": on which the bits of a run depend.
 std::string describe(int device, const TrainerTraits& p, Attention attention) {
   return std::string(kId) + " " + kVersion + " sm_" + std::to_string(compute_capability(device)) + " " +
@@ -75,23 +81,22 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
       device_(make_current(device, traits.mode != "resident")),
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
+      ranks_(NcclRanks::of(host, program_, device, name_of(device))),
       cudnn_(attention == Attention::kCudnn
                  ? std::make_unique<CudnnAttention>(program_, compute_capability(device),
                                                     cudnn_backward_sequences(model, run))
                  : nullptr),
       gemm_(std::min(kBlasWorkspaceBytes, workspace_bytes(program_))),
       arenas_(host, program_, plan_),
-      pool_((start_up(host, device, program_, gemm_, arenas_), traits.threads)),
-      executor_(host, program_, plan_, arenas_, gemm_, pool_),
-      tensors_(program_, arenas_, executor_.stream()),
+      pool_((start_up(host, device, program_, gemm_, arenas_, ranks_.get()), traits.threads)),
+      executor_(host, program_, plan_, arenas_, gemm_, pool_, ranks_.get()),
+      tensors_(program_, arenas_, executor_.stream(), ranks_ ? &ranks_->host() : nullptr),
       state_(program_, kId),
       loaded_(tensors_.count()),
-      kernel_set_(describe(device, traits, attention)) {
+      kernel_set_(describe(device, traits, attention) + (ranks_ ? ", " + ranks_->version() : "")) {
   if (cudnn_) cudnn_->use_workspace(arenas_.get<void>(program_.find(step::role::kVendorWorkspace)));
   executor_.context().cudnn = cudnn_.get();
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, device), "querying the device name");
-  device_name_ = "device " + std::to_string(device) + " (" + properties.name + ")";
+  device_name_ = "device " + std::to_string(device) + " (" + name_of(device) + ")";
 }
 
 void Instance::use_device() const {
@@ -198,7 +203,10 @@ void Instance::counters(th_counters& c) const {
   c.sync_count = t.sync.up + t.sync.down, c.sync_bytes = t.sync.up_bytes + t.sync.down_bytes;
   c.chunks = t.chunks;
   c.launches = const_cast<Executor&>(executor_).context().launches;
-  c.compute_ns = t.compute_ns, c.exposed_transfer_ns = t.exposed_ns;
+  c.compute_ns = t.compute_ns;
+  // In the resident mode, the only one of several ranks, the device waits for nothing but communication.
+  (ranks_ ? c.communication_wait_ns : c.exposed_transfer_ns) = t.exposed_ns;
+  c.communication_bytes = executor_.traffic().bytes, c.communication_wait_ns += executor_.traffic().waited_ns;
   c.stream_count = t.stream.up + t.stream.down, c.stream_bytes = t.stream.up_bytes + t.stream.down_bytes;
 }
 

@@ -51,6 +51,8 @@ class Instance {
   // Destroyed in reverse order: the executor waits for the device before the arenas are freed.
   step::Program program_;
   placement::MemoryPlan plan_;
+  // Before the arenas, likewise: NCCL takes device memory. Null in a run of one rank.
+  std::unique_ptr<NcclRanks> ranks_;
   // Before the arenas: plans load kernels, and the arenas leave no memory for them on a full device.
   std::unique_ptr<CudnnAttention> cudnn_;  // null: own kernels
   Gemm gemm_;

@@ -85,6 +85,7 @@ template <class T>
 void queue_adafactor(OpContext&, const step::Op&);
 template <class T>
 void queue_muon(OpContext&, const step::Op&);
+void queue_add_grad(OpContext&, const step::Op&);
 void queue_lora(OpContext&, const step::Op&);  // kLoraB and its gradients
 template <class T>
 void queue_dropout(OpContext&, const step::Op&);  // kDropout, kDropoutAdd

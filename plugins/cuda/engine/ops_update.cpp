@@ -15,11 +15,9 @@ namespace {
 using step::OpKind;
 using namespace step::operand;
 
-// Every array of a parameter has the shape of its gradient.
-std::uint64_t elements(const OpContext& ctx, const step::Op& op) {
-  const step::Buffer& grad = ctx.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
-  return grad.rows * grad.cols;
-}
+// The elements of a buffer that the operation works on: all, or the shard of this rank. State has nothing
+// else.
+Shard updated(const OpContext& ctx, step::BufferId b) { return step::updated_elements(ctx.program, b); }
 
 /// Adds the squares of all gradients to partials[slots]; the first launch overwrites them.
 void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
@@ -29,8 +27,10 @@ void queue_grad_squares(OpContext& ctx, std::span<const step::Op> ops) {
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces, first = false) {
     // Passed by value as a kernel argument: no array of pointers has to be copied to the device first.
     Pieces<GradPiece> p{};
-    for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
-      p.piece[p.count++] = {elements(ctx, op), ctx.get<float>(op[grad_squares::kGrad])};
+    for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
+      const Shard part = step::shard_of(ctx.program, op[grad_squares::kGrad]);
+      p.piece[p.count++] = {part.count, ctx.get<float>(op[grad_squares::kGrad]) + part.first};
+    }
     ctx.check_launch(grad_squares(ctx.stream, p, ctx.program.traits.slots, first, partials), ops.front());
   }
 }
@@ -56,8 +56,9 @@ void queue_update(OpContext& ctx, std::span<const step::Op> ops) {
     Pieces<ParamPiece<T>> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
       ParamPiece<T>& q = p.piece[p.count++];
-      q.elements = elements(ctx, op), q.grad = ctx.get<float>(op[optimizer::kGrad]);
-      q.weight = ctx.get<T>(op[optimizer::kWeight]);
+      const step::BufferId grad = op[optimizer::kGrad], weight = op[optimizer::kWeight];
+      q.elements = updated(ctx, grad).count, q.grad = ctx.get<float>(grad) + updated(ctx, grad).first;
+      q.weight = ctx.get<T>(weight) + updated(ctx, weight).first;
       // Null without a master copy: the weight itself is then f32 and is updated.
       q.master = ctx.get<float>(op[optimizer::master(kind)]);
       // Operand slots depend on the optimizer, so slots that it does not have are not read.
@@ -87,6 +88,16 @@ void queue_finish_norm(OpContext& ctx, const step::Op* any_squares) {
   check(finish_norm(ctx.stream, partials ? ctx.program.traits.slots : 0, partials, ctx.program.run.clip_norm,
                     ctx.scalar(step::kLossSum)),
         "queueing the gradient norm");
+}
+
+/// The part of a micro-batch's gradient that this rank adds up is a sum over one slot.
+void queue_add_grad(OpContext& ctx, const step::Op& op) {
+  const Shard part = step::shard_of(ctx.program, op[add_grad::kPart]);
+  const auto n = static_cast<std::uint32_t>(part.count);
+  if (n == 0) return;
+  ctx.check_launch(sum_slots(ctx.stream, 1, n, n, ctx.get<float>(op[add_grad::kPart]) + part.first,
+                             ctx.overwrite(op), ctx.get<float>(op[add_grad::kGrad])),
+                   op);
 }
 
 void OpContext::check_launch(cudaError_t status, const step::Op& op) {
@@ -135,6 +146,8 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return ctx.bf16() ? queue_adafactor<Bf16>(ctx, op) : queue_adafactor<float>(ctx, op);
     case OpKind::kMuon:
       return ctx.bf16() ? queue_muon<Bf16>(ctx, op) : queue_muon<float>(ctx, op);
+    case OpKind::kAddGrad:
+      return queue_add_grad(ctx, op);
     default:
       return ctx.bf16() ? queue_rows<Bf16>(ctx, op) : queue_rows<float>(ctx, op);
   }

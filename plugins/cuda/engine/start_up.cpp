@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/text.hpp"
+#include "core/executor/rank_operations.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
@@ -27,9 +28,9 @@ void load_section(OpContext& ctx, SectionKind kind, const StepState& state) {
   const std::vector<step::Op>& ops = ctx.program.ops;
   ctx.step = state;
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
-    // Copies need no kernel, and operations of the host no device.
+    // Copies need no kernel, and operations of the host no device. Collectives: NcclRanks::warm_up().
     if (ops[i].kind == OpKind::kCopy || ops[i].kind == OpKind::kHold ||
-        step::runs_on_host(ctx.program, ops[i]))
+        executor::RankOperations::contains(ops[i].kind) || step::runs_on_host(ctx.program, ops[i]))
       continue;
     // Generation has one row of logits, which is not divided.
     if (ops[i].kind != OpKind::kHeadLogits || kind == SectionKind::kGenerate) {
@@ -82,7 +83,8 @@ void load_kernels(OpContext& ctx) {
             "loading kernels");
 }
 
-void start_up(const th_host* host, int device, const step::Program& program, Gemm& gemm, Arenas& arenas) {
+void start_up(const th_host* host, int device, const step::Program& program, Gemm& gemm, Arenas& arenas,
+              NcclRanks* ranks) {
   // A plan that cannot fit fails here, before algorithms are timed.
   const std::uint64_t free_before = arenas.require_free_device_memory();
   // No stream, because nothing is queued. The addresses of `arenas` only have the right alignment yet.
@@ -103,11 +105,13 @@ void start_up(const th_host* host, int device, const step::Program& program, Gem
               "; another run may choose others and give other bits (plugin.cuda.products names another "
               "file)");
   }
+  if (ranks) ranks->warm_up();
   // What loading takes is known now, and the plan must fit into what is left.
   const std::uint64_t free_after = arenas.require_free_device_memory();
   log(host, TH_LOG_DEBUG,
-      "kernels and cuBLASLt take " + format_bytes(free_before - std::min(free_before, free_after)) + ", " +
-          format_bytes(free_after) + " of device memory are free for the plan");
+      std::string("kernels and cuBLASLt ") + (ranks ? "and NCCL " : "") + "take " +
+          format_bytes(free_before - std::min(free_before, free_after)) + ", " + format_bytes(free_after) +
+          " of device memory are free for the plan");
   arenas.allocate();
   // select_algorithms() used temporary memory, which it has freed.
   gemm.set_workspace(arenas.get<void>(workspace));

@@ -2,6 +2,7 @@
 // and so does cuBLASLt; both allocate device memory for it. On a device that the plan fills, a first use
 // after the allocation of the arena would fail.
 #pragma once
+#include "plugins/cuda/engine/nccl_ranks.hpp"
 #include "plugins/cuda/engine/op_context.hpp"
 #include "trainhost/host.h"
 
@@ -13,6 +14,8 @@ void load_kernels(OpContext& ctx);
 
 /// All of it: kernels, algorithms of products, then the arenas. Afterwards nothing allocates device memory.
 /// The device must be current. Reads the option plugin.cuda.products of the host.
-void start_up(const th_host* host, int device, const step::Program& program, Gemm& gemm, Arenas& arenas);
+/// ranks: null in a run of one rank.
+void start_up(const th_host* host, int device, const step::Program& program, Gemm& gemm, Arenas& arenas,
+              NcclRanks* ranks);
 
 }  // namespace trainhost::cuda

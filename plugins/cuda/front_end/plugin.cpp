@@ -11,11 +11,13 @@
 
 #include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
+#include "plugins/cuda/common/nccl_library.hpp"
 #include "plugins/cuda/front_end/cuda_driver.hpp"
 #include "plugins/cuda/front_end/cuda_options.hpp"
 #include "plugins/cuda/front_end/device_checks.hpp"
 #include "plugins/cuda/front_end/load_engine.hpp"
 #include "plugins/cuda/front_end/nvml.hpp"
+#include "trainhost/communicator.h"
 
 TH_MANIFEST(
     "id = \"cuda\"\n"
@@ -31,10 +33,35 @@ TH_MANIFEST(
 namespace trainhost::cuda {
 namespace {
 
-/// The device of the run file (plugin.cuda.device), else the one that the host asks for.
+/// The ranks of the run that the host trains; null for one process.
+const th_ranks* ranks_of(const th_host* host) {
+  return host && host->extension ? static_cast<const th_ranks*>(host->extension(host, TH_RANKS_ID)) : nullptr;
+}
+
+/// The device of the run file (plugin.cuda.device), else the one that the host asks for. Of several ranks
+/// each has the device of its number on this machine; where there are fewer devices, some ranks get the same
+/// one, which is found when the run is created (a launcher may also show each rank a device of its own,
+/// number 0).
 int device_index(const th_host* host, std::int32_t asked) {
   const int chosen = options_of(host).device;
-  return chosen >= 0 ? chosen : asked;
+  if (chosen >= 0) return chosen;
+  const th_ranks* ranks = ranks_of(host);
+  if (!ranks || ranks->local_rank == 0) return asked;
+  try {
+    const std::size_t count = query_driver().devices.size();
+    return count ? static_cast<int>((static_cast<std::size_t>(asked) + ranks->local_rank) % count) : asked;
+  } catch (const abi::StatusError&) {  // no driver: no device is used
+    return asked;
+  }
+}
+
+/// "NCCL 2.27.3", or why it cannot be used.
+std::string nccl_text() {
+  try {
+    return nccl::library().text();
+  } catch (const abi::StatusError& e) {
+    return e.what();
+  }
 }
 
 /// The selected device, if it can be used with `engine`, one of the two functions of load_engine.hpp. The
@@ -71,11 +98,12 @@ struct FrontEnd {
   // another backend.
   static std::uint32_t probe(const th_host* host) {
     Engine engine;
+    if (ranks_of(host)) nccl::library();  // throws if it cannot be used
     const SelectedDevice d = usable_device(device_index(host, 0), engine, select_engine);
     const std::string uuid = uuid_of(d);
     const std::string text = "device " + std::to_string(d.index) + " of " + std::to_string(d.count) + ": " +
                              d.name + (uuid.empty() ? "" : ", " + uuid) + "; engine " + engine.file +
-                             (engine.skipped.empty() ? "" : " (" + engine.skipped + ")");
+                             (engine.skipped.empty() ? "" : " (" + engine.skipped + ")") + "; " + nccl_text();
     if (host && host->log) host->log(host, TH_LOG_DEBUG, kId, text.c_str());
     return static_cast<std::uint32_t>(d.count);
   }

@@ -6,8 +6,10 @@
 using namespace emu;
 
 namespace {
-thread_local int current_device = 0;
+thread_local int t_device = 0;
 }  // namespace
+
+int emu::current_device() { return t_device; }
 
 extern "C" {
 
@@ -17,7 +19,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   return call("cudaSetDevice", [&](Lock&) {
     if (device < 0 || device >= state().machine.devices) return cudaErrorInvalidDevice;
-    current_device = device;
+    t_device = device;
     return cudaSuccess;
   });
 }
@@ -34,7 +36,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags) {
   return call("cudaGetDeviceFlags", [&](Lock&) { return *flags = state().device_flags, cudaSuccess; });
 }
 cudaError_t cudaGetDevice(int* device) {
-  return call("cudaGetDevice", [&](Lock&) { return *device = current_device, cudaSuccess; });
+  return call("cudaGetDevice", [&](Lock&) { return *device = t_device, cudaSuccess; });
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
   return call("cudaRuntimeGetVersion",
@@ -51,6 +53,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int device) {
     if (!to || device < 0 || device >= m.devices) return cudaErrorInvalidDevice;
     cudaDeviceProp p{};
     std::strncpy(p.name, m.name.c_str(), sizeof p.name - 1);
+    p.uuid.bytes[0] = static_cast<char>(device + 1);
     p.totalGlobalMem = m.memory_bytes, p.sharedMemPerBlock = kDefaultSharedBytes, p.regsPerBlock = 65536,
     p.warpSize = 32;
     p.maxThreadsPerBlock = 1024, p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;

@@ -21,9 +21,11 @@ struct Capture;
 
 /// A position in a stream, reached when all work before it has finished.
 struct Mark {
-  CUstream_st* stream;  // not destroyed before the mark is reached
+  CUstream_st* stream;  // not destroyed before the mark is reached; null with `poll`
   bool reached = false;
   double clock_us = 0;
+  std::function<bool()>
+      poll{};  // reached when it returns true: another process has done its part (fake_nccl.cpp)
 };
 
 /// A unit of queued work. A graph queues copies of its items at every launch.
@@ -43,6 +45,7 @@ using Past = std::map<const CUstream_st*, std::size_t>;
 
 struct CUstream_st {
   unsigned number = 0, flags = 0;
+  int device = 0;
   std::deque<Item> queue;
   bool busy = false;  // one of its host functions is running, with the mutex unlocked
   double clock_us = 0;
@@ -103,7 +106,7 @@ struct State {
   std::map<CUgraph_st*, std::unique_ptr<CUgraph_st>> graphs;
   std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::vector<std::shared_ptr<Capture>> captures;
-  std::map<std::uintptr_t, Block> device, pinned;   // by address
+  std::map<std::uintptr_t, Block> device, pinned;  // by address
   std::set<std::uint64_t> loaded;  // kernels and algorithms of cublasLt whose code is on the device
   std::map<const void*, std::size_t> shared_limit;  // by kernel: dynamic bytes set by cudaFuncSetAttribute
   std::uint64_t device_allocated = 0, device_bytes = 0, pinned_bytes = 0, device_peak = 0, pinned_peak = 0;
@@ -163,8 +166,12 @@ cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<boo
 /// Runs one item of any stream if one can run. Returns cudaErrorNotReady or the sticky error.
 cudaError_t run_one_item(Lock& lock, const CUstream_st* target);
 std::vector<CUstream_st*> every_stream();  // by number, the null stream first
-bool all_idle();
+bool all_idle();                           // those of the current device
 void destroy_all_streams(Lock& lock);
+
+// ---- device.cpp
+
+int current_device();  // of the calling thread
 
 // ---- graphs.cpp
 
@@ -180,8 +187,8 @@ cudaError_t capture_item(CUstream_st& s, Item item);
 /// True if [p, p + bytes) is inside one allocation of device memory, or of pinned memory.
 bool on_device(const void* p, std::uint64_t bytes);
 bool is_pinned(const void* p, std::uint64_t bytes);
-/// Device memory for code: what has this key is loaded once. Returns cudaErrorMemoryAllocation if there is not
-/// enough, and cudaErrorStreamCaptureUnsupported during a capture.
+/// Device memory for code: what has this key is loaded once. Returns cudaErrorMemoryAllocation if there is
+/// not enough, and cudaErrorStreamCaptureUnsupported during a capture.
 cudaError_t load_code(std::uint64_t key, std::uint64_t bytes);
 /// Device memory that is never freed.
 bool take_device_memory(std::uint64_t bytes);

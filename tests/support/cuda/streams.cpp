@@ -11,7 +11,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* to, unsigned flags) {
   return call("cudaStreamCreateWithFlags", [&](Lock&) {
     if (!to || flags > cudaStreamNonBlocking) return cudaErrorInvalidValue;
     auto s = std::make_unique<CUstream_st>();
-    s->number = ++state().streams_made, s->flags = flags;
+    s->number = ++state().streams_made, s->flags = flags, s->device = current_device();
     *to = s.get();
     state().streams.emplace(s.get(), std::move(s));
     return cudaSuccess;

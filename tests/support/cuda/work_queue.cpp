@@ -23,7 +23,14 @@ namespace {
 bool runnable(const CUstream_st& s) {
   if (s.busy || s.queue.empty()) return false;
   const Item& first = s.queue.front();
-  return first.work != Work::kWait || first.mark->reached;
+  return first.work != Work::kWait || first.mark->reached || (first.mark->poll && first.mark->poll());
+}
+
+// True if a stream waits for something outside this machine.
+bool waits_for_others() {
+  for (CUstream_st* s : every_stream())
+    if (!s->queue.empty() && s->queue.front().work == Work::kWait && s->queue.front().mark->poll) return true;
+  return false;
 }
 
 Amount* amount_of(Statistics& s, const Item& i) {
@@ -192,7 +199,11 @@ cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<boo
       execute_front(lock, *next);
     else if (any_busy())
       s.changed.wait(lock);
-    else
+    else if (waits_for_others()) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      lock.lock();
+    } else
       throw std::runtime_error("deadlock: the host waits for a mark that no queued work reaches");
   }
   if (s.sticky != cudaSuccess)
@@ -207,7 +218,7 @@ cudaError_t run_one_item(Lock& lock, const CUstream_st* target) {
 
 bool all_idle() {
   for (CUstream_st* s : every_stream())
-    if (s->busy || !s->queue.empty()) return false;
+    if (s->device == current_device() && (s->busy || !s->queue.empty())) return false;
   return true;
 }
 

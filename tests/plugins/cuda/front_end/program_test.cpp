@@ -24,7 +24,8 @@ RunOptions without_driver() {
 RunOptions with_fake_device(std::map<std::string, std::string> more = {}) {
   RunOptions o;
   o.environment = {{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakedriver.so"},
-                   {"TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so"}};
+                   {"TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so"},
+                   {"TRAINHOST_NCCL", "libno-nccl.so"}};
   o.environment.merge(more);
   return o;
 }
@@ -79,7 +80,9 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
 
 BOOST_AUTO_TEST_CASE(the_list_names_the_device_with_its_uuid_and_the_engine) {
   const std::string text =
-      "device 0 of 1: Fake H200, GPU-64656667-6869-6a6b-6c6d-6e6f70717273; engine cuda-cublas-13.so";
+      "device 0 of 1: Fake H200, GPU-64656667-6869-6a6b-6c6d-6e6f70717273; engine cuda-cublas-13.so; several "
+      "ranks "
+      "need NCCL: libno-nccl.so: cannot open shared object file: No such file or directory";
   Outcome r = run_program(with_front_end("good", {"plugins", "list", "-v"}), with_fake_device());
   BOOST_TEST(has(r.out, "/good/plugins/cuda.so  ok; " + text + "\n"), r.out);
   r = run_program(with_front_end("good", {"plugins", "list", "--json"}), with_fake_device());

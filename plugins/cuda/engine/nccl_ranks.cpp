@@ -1,0 +1,281 @@
+// See nccl_ranks.hpp.
+#include "plugins/cuda/engine/nccl_ranks.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "core/abi/error_guard.hpp"
+#include "core/executor/rank_operations.hpp"
+#include "core/step/operands.hpp"
+#include "plugins/cuda/engine/cuda_errors.hpp"
+#include "plugins/cuda/engine/streams_events.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+using nccl::Result;
+using Clock = std::chrono::steady_clock;
+
+/// What every rank tells the others before they connect.
+struct Introduction {
+  std::int32_t version = 0;  // of NCCL; 0: it cannot be used on this rank
+  std::int32_t device = 0;
+  char uuid[16] = {};
+  char machine[64] = {};
+  nccl::UniqueId id{};  // of rank 0
+};
+
+nccl::Type type_of(DType t) {
+  switch (t) {
+    case DType::kF32:
+      return nccl::Type::kF32;
+    case DType::kF64:
+      return nccl::Type::kF64;
+    case DType::kI32:
+      return nccl::Type::kI32;
+    case DType::kBF16:
+      return nccl::Type::kBF16;
+    default:
+      return nccl::Type::kU8;
+  }
+}
+
+std::string text_of(const Introduction& i) {
+  return "device " + std::to_string(i.device) + " on " + std::string(i.machine, ::strnlen(i.machine, 64));
+}
+
+/// The first two ranks with one GPU. Different machines have different UUIDs.
+std::optional<std::pair<std::size_t, std::size_t>> ranks_with_one_gpu(const std::vector<Introduction>& all) {
+  for (std::size_t b = 1; b < all.size(); ++b)
+    for (std::size_t a = 0; a < b; ++a)
+      if (std::memcmp(all[a].uuid, all[b].uuid, sizeof all[a].uuid) == 0) return std::pair{a, b};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::unique_ptr<NcclRanks> NcclRanks::of(const th_host* host, const step::Program& program, int device,
+                                         const std::string& device_name) {
+  if (program.run.mode == RunMode::kInference || program.run.parallel.data == 1) return nullptr;
+  auto ranks = executor::HostRanks::of(host);
+  executor::require_ranks_of_run(program, ranks.get());
+  std::unique_ptr<NcclRanks> out(new NcclRanks(std::move(ranks), program));
+  out->connect(device, device_name);
+  return out;
+}
+
+NcclRanks::NcclRanks(std::unique_ptr<executor::HostRanks> host, const step::Program& program)
+    : host_(std::move(host)), program_(program) {}
+
+/// A rank that cannot go on tells the others so, which would wait for it.
+void NcclRanks::connect(int device, const std::string& device_name) {
+  std::vector<Introduction> all(ranks());
+  Introduction& own = all[rank()];
+  std::exception_ptr failed;
+  try {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device), "querying the device");
+    static_assert(sizeof properties.uuid == sizeof own.uuid);
+    std::memcpy(own.uuid, &properties.uuid, sizeof own.uuid);
+    own.device = device;
+    ::gethostname(own.machine, sizeof own.machine - 1);
+    // NCCL can add in the switch (NVLink SHARP), in an order that differs from call to call. A value that the
+    // user has set stays. NCCL reads its variables when it makes its first communicator.
+    ::setenv("NCCL_NVLS_ENABLE", "0", 0);
+    nccl_ = nccl::library();
+    if (rank() == 0) require_complete(nccl_.f.ncclGetUniqueId(&own.id), "making an id");
+    own.version = nccl_.version;
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  Collective exchange;
+  exchange.kind = CollectiveKind::kAllGather, exchange.dtype = DType::kU8;
+  exchange.data = all.data(), exchange.count = all.size() * sizeof(Introduction);
+  exchange.piece = sizeof(Introduction);
+  host_->run(exchange);
+  if (failed) std::rethrow_exception(failed);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].version == 0)
+      throw abi::StatusError(TH_E_UNAVAILABLE, "rank " + std::to_string(r) + " cannot use NCCL");
+    if (all[r].version != all[0].version)
+      throw abi::StatusError(TH_E_UNAVAILABLE, "the ranks have different versions of NCCL: rank 0 has " +
+                                                   nccl::Library{{}, all[0].version}.text() + ", rank " +
+                                                   std::to_string(r) + " has " +
+                                                   nccl::Library{{}, all[r].version}.text());
+  }
+  if (const auto two = ranks_with_one_gpu(all))
+    throw abi::StatusError(
+        TH_E_ARG,
+        "ranks " + std::to_string(two->first) + " and " + std::to_string(two->second) +
+            " use one GPU: " + text_of(all[two->second]) + " (" + device_name + ")",
+        "start no more processes on a machine than it has GPUs; CUDA_VISIBLE_DEVICES must not "
+        "hide them, and plugin.cuda.device must not be set");
+  nccl::Config config;
+  require_complete(nccl_.f.ncclCommInitRankConfig(&comm_, static_cast<int>(ranks()), all[0].id,
+                                                  static_cast<int>(rank()), &config),
+                   "connecting the ranks");
+}
+
+NcclRanks::~NcclRanks() {
+  if (!comm_) return;
+  // In an error of this rank alone the others do not come.
+  constexpr std::uint64_t kLimitMs = 5000;
+  const bool together = std::uncaught_exceptions() == 0;
+  try {
+    Result state = Result::kInProgress;
+    if (together && nccl_.f.ncclCommFinalize(comm_) != Result::kInProgress) state = Result::kSuccess;
+    const auto done = [&] {
+      return nccl_.f.ncclCommGetAsyncError(comm_, &state) != Result::kSuccess || state != Result::kInProgress;
+    };
+    if (together && poll(done, kLimitMs) && state == Result::kSuccess) {
+      nccl_.f.ncclCommDestroy(comm_);
+      return;
+    }
+  } catch (...) {  // the device is lost
+  }
+  nccl_.f.ncclCommAbort(comm_);
+}
+
+/// Asks until done() is true; false after limit_ms (0: never). Without a pause at first, because most waits
+/// are short; then with pauses, because a processor may have other work.
+bool NcclRanks::poll(const std::function<bool()>& done, std::uint64_t limit_ms) {
+  const auto begin = Clock::now();
+  constexpr std::chrono::milliseconds kBusy{5};
+  for (;;) {
+    if (done()) return true;
+    const auto waited = Clock::now() - begin;
+    if (limit_ms > 0 && waited > std::chrono::milliseconds(limit_ms)) return false;
+    if (waited < kBusy)
+      ::sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+/// The other ranks learn of it by their own errors or timeouts; the host ends them.
+void NcclRanks::fail(const std::string& why) {
+  if (comm_) nccl_.f.ncclCommAbort(std::exchange(comm_, nullptr));
+  throw abi::StatusError(TH_E_IO, why, "NCCL_DEBUG=WARN prints what NCCL reports");
+}
+
+/// Waits for a call that did not block.
+void NcclRanks::require_complete(Result r, const char* what) {
+  const auto asked = [&] {
+    return nccl_.f.ncclCommGetAsyncError(comm_, &r) != Result::kSuccess || r != Result::kInProgress;
+  };
+  if (r == Result::kInProgress && !poll(asked, host_->timeout_ms()))
+    fail(std::string("waited ") + std::to_string(host_->timeout_ms() / 1000) + " s for other ranks while " +
+         what + " by NCCL");
+  if (r == Result::kSuccess) return;
+  const char *error = nccl_.f.ncclGetErrorString(r), *last = nccl_.f.ncclGetLastError(comm_);
+  fail(std::string("NCCL failed while ") + what + ": " + (error ? error : "") +
+       (last && *last ? std::string(": ") + last : ""));
+}
+
+void NcclRanks::wait_for(cudaStream_t stream, const char* what) {
+  if (!comm_) fail("an operation of NCCL has failed before");
+  cudaError_t status = cudaErrorNotReady;
+  Result state = Result::kSuccess;
+  auto asked_nccl = Clock::now();
+  const bool in_time = poll(
+      [&] {
+        status = cudaStreamQuery(stream);
+        if (status != cudaErrorNotReady) return true;
+        // What another rank's failure becomes here: an error of the connection.
+        if (Clock::now() - asked_nccl < std::chrono::milliseconds(10)) return false;
+        asked_nccl = Clock::now();
+        return nccl_.f.ncclCommGetAsyncError(comm_, &state) != Result::kSuccess ||
+               (state != Result::kSuccess && state != Result::kInProgress);
+      },
+      host_->timeout_ms());
+  if (state != Result::kSuccess && state != Result::kInProgress) require_complete(state, what);
+  if (!in_time)
+    fail("waited " + std::to_string(host_->timeout_ms() / 1000) + " s for other ranks while " + what +
+         " (see whether all of them run; parallel.timeout sets the time)");
+  check(status, what);
+}
+
+/// The whole pieces of N ranks by one operation; uneven ones by one per piece.
+void NcclRanks::queue_one(const DeviceCollective& c, cudaStream_t stream) {
+  const auto& f = nccl_.f;
+  const std::uint64_t size = size_of(c.dtype), n = ranks();
+  auto* data = static_cast<std::byte*>(c.data);
+  const nccl::Type type = type_of(c.dtype);
+  const nccl::Sum op = c.reduction == Reduction::kMax ? nccl::Sum::kMax : nccl::Sum::kSum;
+  const auto done = [&](Result r) { require_complete(r, "starting an operation"); };
+  const bool even = c.count == c.piece * n;
+  const auto piece = [&](std::uint64_t r) {
+    const std::uint64_t first = std::min(c.count, c.piece * r);
+    return Shard{first, std::min(c.piece, c.count - first)};
+  };
+  const Shard mine = piece(rank());
+  std::byte* const here = data + mine.first * size;
+  const void* const own = c.own ? c.own : here;
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      return done(f.ncclAllReduce(data, data, c.count, type, op, comm_, stream));
+    case CollectiveKind::kBroadcast:
+      return done(f.ncclBroadcast(data, data, c.count, type, static_cast<int>(c.root), comm_, stream));
+    case CollectiveKind::kReduceScatter:
+      if (even) return done(f.ncclReduceScatter(data, here, c.piece, type, op, comm_, stream));
+      for (std::uint64_t r = 0; r < n; ++r)
+        if (const Shard s = piece(r); s.count > 0)
+          done(f.ncclReduce(data + s.first * size, data + s.first * size, s.count, type, op,
+                            static_cast<int>(r), comm_, stream));
+      return;
+    case CollectiveKind::kAllGather:
+      if (even) return done(f.ncclAllGather(own, data, c.piece, type, comm_, stream));
+      for (std::uint64_t r = 0; r < n; ++r)
+        if (const Shard s = piece(r); s.count > 0)
+          done(f.ncclBroadcast(r == rank() ? own : data + s.first * size, data + s.first * size, s.count,
+                               type, static_cast<int>(r), comm_, stream));
+  }
+}
+
+void NcclRanks::queue(std::span<const DeviceCollective> group, cudaStream_t stream) {
+  if (!comm_) fail("an operation of NCCL has failed before");
+  require_complete(nccl_.f.ncclGroupStart(), "starting an operation");
+  for (const DeviceCollective& c : group) queue_one(c, stream);
+  require_complete(nccl_.f.ncclGroupEnd(), "starting an operation");
+}
+
+void NcclRanks::warm_up() {
+  using step::OpKind;
+  std::vector<DeviceCollective> operations;
+  std::set<std::tuple<CollectiveKind, DType, std::uint64_t>> known;
+  std::uint64_t bytes = 0;
+  double no_buffer[step::kScalarCount];
+  for (const step::Op& op : program_.ops) {
+    if (!executor::RankOperations::contains(op.kind) || op.kind == OpKind::kWait) continue;
+    DeviceCollective c{executor::collective_of(program_, op, no_buffer), nullptr};
+    if (!known.emplace(c.kind, c.dtype, c.count).second) continue;
+    operations.push_back(c), bytes = std::max(bytes, c.count * size_of(c.dtype));
+  }
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes), "allocating memory to connect the ranks");
+  const auto free_memory = [&] { ignore(cudaFree(memory)); };
+  try {
+    const Stream stream;
+    check(cudaMemsetAsync(memory, 0, bytes, stream), "connecting the ranks");
+    for (DeviceCollective& c : operations) c.data = memory, queue({&c, 1}, stream);
+    wait_for(stream, "connecting the ranks");
+  } catch (...) {
+    free_memory();
+    throw;
+  }
+  free_memory();
+}
+
+}  // namespace trainhost::cuda

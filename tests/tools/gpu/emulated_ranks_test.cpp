@@ -1,0 +1,147 @@
+// The built program on several emulated GPUs under mpirun, with the fake NCCL: the losses of one process,
+// bits after a resume, memory as planned, and one message for what cannot run.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/mpirun.hpp"
+
+using namespace trainhost::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+const std::string kMemory = "4294967296";  // of each emulated device
+
+RunOptions machine(int ranks, std::map<std::string, std::string> more = {}) {
+  const std::string fakes = CUDA_FAKES;
+  RunOptions o = ranks > 1 ? under_mpirun(ranks) : RunOptions{};
+  o.environment = {{"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"},
+                   {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
+                   {"TRAINHOST_NCCL", std::string(CUDA_STAGE) + "/engines/cuda-cublas-13.so"},
+                   {"FAKE_NVML_FREE", kMemory},
+                   {"FAKE_CUDA_TOTAL", kMemory},
+                   {"FAKE_CUDA_DEVICES", "4"},
+                   {"FAKE_CUDA_SMS", "4"}};
+  for (auto& [k, v] : more) o.environment[k] = v;
+  return o;
+}
+
+/// A run of a small model with 6 sequences per step, whatever the number of processes.
+std::vector<std::string> train(const fs::path& dir, int steps, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"train", "-q", "--no-fallback", "--plugin-path",
+                                    std::string(CUDA_STAGE) + "/plugins"};
+  std::vector<std::string> sets = {"optimizer.warmup_steps=1",
+                                   "model.hidden_size=16",
+                                   "model.intermediate_size=24",
+                                   "model.num_hidden_layers=2",
+                                   "model.num_attention_heads=2",
+                                   "model.num_key_value_heads=1",
+                                   "model.head_dim=8",
+                                   "data.seq_len=16",
+                                   "train.micro_batch=1",
+                                   "train.global_batch=6",
+                                   "train.eval_every=0",
+                                   "train.threads=1",
+                                   "train.backend=\"cuda\"",
+                                   "optimizer.schedule=\"constant\"",
+                                   "train.steps=" + std::to_string(steps),
+                                   "output.dir=" + dir.string()};
+  sets.insert(sets.end(), more.begin(), more.end());
+  for (const std::string& s : sets)
+    if (s.starts_with("--"))
+      words.push_back(s);
+    else
+      words.insert(words.end(), {"--set", s});
+  return words;
+}
+
+std::vector<double> losses_of(const fs::path& dir) {
+  std::vector<double> out;
+  std::istringstream lines(read_file(dir / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    if (const json e = json::parse(line); e["event"] == "step") out.push_back(e["loss"]);
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(emulated_ranks, *boost::unit_test::precondition(has_mpirun))
+
+BOOST_DATA_TEST_CASE(several_gpus_train_as_one_process_does, data::make({0, 3}), zero) {
+  const TemporaryDirectory tmp;
+  BOOST_REQUIRE(run_program(train(tmp / "cpu", 5, {"train.backend=\"cpu\""})).code == 0);
+  const std::vector<double> one = losses_of(tmp / "cpu");
+  const int ranks = zero == 0 ? 2 : 3;
+  const Outcome r =
+      run_program(train(tmp / "run", 5, {"parallel.zero=" + std::to_string(zero)}), machine(ranks));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const std::vector<double> many = losses_of(tmp / "run");
+  BOOST_REQUIRE(many.size() == one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST(std::abs(many[i] - one[i]) <= 1e-5 * one[i]);
+  const json summary = json::parse(read_file(tmp / "run/summary.json"));
+  for (const json& t : summary["memory"]["tiers"])
+    BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
+  BOOST_TEST(summary["communication"]["bytes"] > 0, summary.dump());
+  BOOST_TEST(fs::exists(tmp / "run/model/model.safetensors"));
+}
+
+// The master weights of bf16 are divided among the ranks.
+BOOST_AUTO_TEST_CASE(a_resumed_run_has_the_same_bits) {
+  const TemporaryDirectory tmp;
+  const auto run = [&](const char* name, int steps, std::vector<std::string> more) {
+    more.insert(more.end(), {"parallel.zero=1", "train.precision=\"bf16\"", "output.checkpoint_every=2"});
+    const Outcome r = run_program(train(tmp / name, steps, more), machine(2));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    return losses_of(tmp / name);
+  };
+  const std::vector<double> whole = run("whole", 4, {});
+  run("parts", 2, {});
+  BOOST_TEST(run("parts", 4, {"--resume"}) == whole, boost::test_tools::per_element());
+  BOOST_TEST(
+      (read_file(tmp / "whole/model/model.safetensors") == read_file(tmp / "parts/model/model.safetensors")));
+}
+
+struct Mistake {
+  std::vector<std::string> sets;
+  std::map<std::string, std::string> environment;
+  int code;
+  const char* says;
+};
+std::ostream& operator<<(std::ostream& o, const Mistake& m) { return o << m.says; }
+const std::vector<Mistake> kMistakes = {
+    {{}, {{"FAKE_CUDA_DEVICES", "1"}}, 2, "ranks 0 and 1 use one GPU: device 0 on "},
+    {{"plugin.cuda.device=1"}, {}, 2, "ranks 0 and 1 use one GPU: device 1 on "},
+    {{"plugin.cuda.mode=\"streamed\""},
+     {},
+     2,
+     "plugin.cuda.mode = \"streamed\": 2 ranks train in mode resident only"},
+    {{}, {{"TRAINHOST_NCCL", "libnccl-absent.so.2"}}, 4, "several ranks need NCCL: libnccl-absent.so.2: "},
+};
+
+BOOST_DATA_TEST_CASE(what_cannot_run_is_one_message, data::make(kMistakes), m) {
+  const TemporaryDirectory tmp;
+  const Outcome r = run_program(train(tmp / "run", 2, m.sets), machine(2, m.environment));
+  BOOST_TEST(r.code == m.code, r.err);
+  BOOST_TEST(has(r.err, m.says), r.err);
+  BOOST_TEST(r.err.find("trainhost: ") == r.err.rfind("trainhost: "), r.err);
+  BOOST_TEST(r.seconds < 30);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_hangs_ends_the_run_after_the_timeout) {
+  const TemporaryDirectory tmp;
+  const Outcome r =
+      run_program(train(tmp / "run", 50, {"parallel.timeout=3"}), machine(2, {{"FAKE_NCCL_STALL", "1:60"}}));
+  BOOST_TEST(r.code != 0);
+  BOOST_TEST(has(r.err, "waited 3 s for other ranks while computing a step"), r.err);
+  BOOST_TEST(has(r.err, "trainhost: rank "), r.err);
+  BOOST_TEST(r.seconds < 40);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
