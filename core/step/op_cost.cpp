@@ -89,10 +89,14 @@ std::uint64_t flops(const Program& p, const Op& op) {
 
 bool is_scratch(const Op& op, std::size_t slot) { return op_info(op.kind).scratch_mask >> slot & 1; }
 
-/// Bytes of an operand that the operation accesses: at most one row per token of an embedding table, all of
-/// every other operand.
+/// Bytes of an operand that the operation accesses: at most one row per token of an embedding table; in the
+/// update of a rank its part of a weight or gradient; all of every other operand.
 std::uint64_t bytes_accessed(const Program& p, const Op& op, BufferId b) {
   const Buffer& x = p[b];
+  if (op.phase == kUpdate && p.run.parallel.data > 1 &&
+      (x.component == Component::kWeights || x.component == Component::kGradients))
+    return (op.kind == OpKind::kGradSquares ? shard_of(p, b) : updated_elements(p, b)).count *
+           size_of(x.dtype);
   const bool table = (op.kind == OpKind::kEmbed && b == op[operand::embed::kTable]) ||
                      (op.kind == OpKind::kEmbedBwd && b == op[operand::embed_bwd::kGradTable]);
   return table ? checked_mul(std::min(op.rows, x.rows), x.cols, size_of(x.dtype)) : x.bytes();

@@ -61,6 +61,16 @@ BOOST_AUTO_TEST_CASE(products_and_operands_of_a_small_model_by_hand) {
   is(p, "head_logits head", 2 * 32 * 8, 8 * 4 + 32 * 8 * 4, 32 * 4, false, SectionKind::kGenerate);
 }
 
+// 96 elements on two ranks: 48 each.
+BOOST_AUTO_TEST_CASE(a_rank_updates_its_shard_under_zero_and_squares_it_always) {
+  for (const std::uint32_t zero : {0u, 1u, 2u, 3u}) {
+    const Program p = on_ranks(small_case(), 2, zero).build();
+    const std::uint64_t updated = zero ? 48 : 96;
+    is(p, "layers.0 adamw down", 0, 4 * updated * 4 + 128, 3 * updated * 4, false, SectionKind::kUpdate);
+    is(p, "layers.0 grad_squares down", 0, 48 * 4 + 128, 128, false, SectionKind::kUpdate);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(attention_pairs_equal_a_count_over_the_mask) {
   for (std::uint32_t seq : {1u, 2u, 7u, 33u})
     for (std::uint32_t window : {0u, 1u, 3u, 7u, 8u, 33u, 50u}) {
