@@ -12,10 +12,9 @@ namespace trainhost::test {
 /// The runs of one source, which have one deviation in common: that of its software.
 enum class Source { kRecipes, kRecipesFp8, kBridge, kTitan, kTitanFp8, kLlama3, kA100 };
 
-// The two settings that a source does not give as a number, fitted to one run each.
-inline constexpr double kOverlap =
-    0.7;  // of the tensor-parallel exchange, where a run overlaps it: 70B of the recipes
-inline constexpr double kSlower = 0.77;  // arithmetic at 500 W relative to 700 W: first run of torchtitan
+// Two settings that no source gives as a number, fitted by hand.
+inline constexpr double kOverlap = 0.7;  // of the tensor-parallel exchange, where a run overlaps it
+inline constexpr double kSlower = 0.77;  // arithmetic at 500 W relative to 700 W
 
 struct SpeedRun {
   Source source;
@@ -53,8 +52,8 @@ inline RunSpec megatron_step(Ranks n, std::uint32_t virtual_stages, std::uint32_
 }
 
 /// NVIDIA/dgxc-benchmarking@143b90dd, the three READMEs of llama3.1: NeMo 24.09 on DGX H100; sequences of
-/// 8,192 tokens, micro-batch 1, no recomputation, optimizer state sharded over the data ranks, the
-/// tensor-parallel exchange overlapped. The 405B recipe has GPT-2's vocabulary.
+/// 8,192 tokens, micro-batch 1. The 405B recipe has GPT-2's vocabulary. Not stated there, assumed: no
+/// recomputation, optimizer state sharded over the data ranks, the tensor-parallel exchange overlapped.
 inline std::vector<SpeedRun> recipe_runs(DType compute) {
   struct Row {
     std::uint32_t devices, batch;
@@ -116,9 +115,9 @@ inline std::vector<SpeedRun> bridge_runs() {
 }
 
 /// pytorch/torchtitan@31a17bfd, the benchmarks of December 2024 on H100 (the tables of arXiv 2410.06511),
-/// torch.compile, sequences of 8,192 tokens. H100 with 2.4 TB/s and a power limit of 500 W instead of 700:
-/// nothing but kSlower is fitted.
-/// 405B: as many micro-batches as stages; with a pipeline FSDP keeps weights gathered after the forward pass.
+/// torch.compile; H100 with 2.4 TB/s and a power limit of 500 W instead of 700. Not stated there, assumed:
+/// sequences of 8,192 tokens; 405B: weights stay gathered after the forward pass, and as many micro-batches
+/// as stages, with which the gain by interleaving is the published one.
 inline std::vector<SpeedRun> titan_runs() {
   std::vector<SpeedRun> out;
   const auto add = [&](const char* name, const model::Architecture& a, RunSpec r, DType compute,
@@ -174,7 +173,8 @@ inline std::vector<SpeedRun> llama3_runs() {
 
 /// Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, Tables 3 and 5:
 /// Megatron-LM on A100 80 GB; sequences of 2,048 tokens, materialised attention. Selective recompute with
-/// sequence parallelism, and full recompute without it.
+/// sequence parallelism, and full recompute without it. Entered from memory, not compared with the text; the
+/// seconds with selective recompute give the published MFU.
 inline std::vector<SpeedRun> a100_runs() {
   std::vector<SpeedRun> out;
   const auto add = [&](const char* name, const model::Architecture& a, Ranks n, std::uint32_t v,
