@@ -8,9 +8,11 @@
 //   rates [M,N,K...]  copies inside the device and over the bus, and the three products of linear layers with
 //                     M tokens, N outputs and K inputs
 //   tf32              how a TF32 product rounds its operands
+//   nccl              the operations of NCCL that the trainer uses, in a communicator of one rank
 // Every call is checked: a failure is one line on stderr and exit code 1 (2: the words are wrong).
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +21,9 @@
 #include <iostream>
 #include <string>
 #include <vector>
+
+#include "core/abi/error_guard.hpp"
+#include "plugins/cuda/common/nccl_library.hpp"
 
 namespace {
 
@@ -344,7 +349,66 @@ int ballast(std::size_t leave) {
   return 0;  // the driver gives everything back with the process
 }
 
-[[noreturn]] void usage() { fail("expected: free | ballast LEAVE_BYTES | rates [M,N,K ...] | tf32", 2); }
+/// One rank gets its own elements from every operation. The communicator does not block, as the trainer's.
+int nccl_of_one_rank() {
+  namespace nccl = trainhost::cuda::nccl;
+  constexpr std::size_t kCount = std::size_t{1} << 20;
+  const nccl::Library* found = nullptr;
+  try {
+    found = &nccl::library();
+  } catch (const trainhost::abi::StatusError& e) {
+    fail(e.what());
+  }
+  const nccl::Functions& f = found->f;
+  nccl::Comm comm = nullptr;
+  const auto complete = [&](nccl::Result r, const char* what) {
+    for (int i = 0; r == nccl::Result::kInProgress && i < 60000; ++i) {
+      if (f.ncclCommGetAsyncError(comm, &r) != nccl::Result::kSuccess) fail(std::string(what) + ": no state");
+      ::usleep(1000);
+    }
+    if (r != nccl::Result::kSuccess) fail(std::string(what) + ": " + f.ncclGetErrorString(r));
+  };
+  nccl::UniqueId id;
+  nccl::Config config;
+  complete(f.ncclGetUniqueId(&id), "ncclGetUniqueId");
+  complete(f.ncclCommInitRankConfig(&comm, 1, id, 0, &config), "ncclCommInitRankConfig");
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 1000) - 500.0f;
+  float *from = nullptr, *to = nullptr;
+  cudaStream_t stream = nullptr;
+  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CHECK(cudaMalloc(&from, kCount * sizeof(float)));
+  CHECK(cudaMalloc(&to, kCount * sizeof(float)));
+  bool right = true;
+  const auto run = [&](const char* what, auto&& start) {
+    std::vector<float> back(kCount);
+    CHECK(cudaMemcpyAsync(from, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemsetAsync(to, 0xff, kCount * sizeof(float), stream));
+    complete(f.ncclGroupStart(), "ncclGroupStart");
+    complete(start(), what);
+    complete(f.ncclGroupEnd(), what);
+    CHECK(cudaMemcpyAsync(back.data(), to, kCount * sizeof(float), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    right = right && std::memcmp(back.data(), values.data(), kCount * sizeof(float)) == 0;
+  };
+  run("ncclAllReduce",
+      [&] { return f.ncclAllReduce(from, to, kCount, nccl::Type::kF32, nccl::Sum::kSum, comm, stream); });
+  run("ncclReduceScatter",
+      [&] { return f.ncclReduceScatter(from, to, kCount, nccl::Type::kF32, nccl::Sum::kSum, comm, stream); });
+  run("ncclReduce",
+      [&] { return f.ncclReduce(from, to, kCount, nccl::Type::kF32, nccl::Sum::kMax, 0, comm, stream); });
+  run("ncclAllGather", [&] { return f.ncclAllGather(from, to, kCount, nccl::Type::kF32, comm, stream); });
+  run("ncclBroadcast",
+      [&] { return f.ncclBroadcast(from, to, kCount * sizeof(float), nccl::Type::kU8, 0, comm, stream); });
+  complete(f.ncclCommFinalize(comm), "ncclCommFinalize");
+  complete(f.ncclCommDestroy(comm), "ncclCommDestroy");
+  std::printf("{\"version\": \"%s\", \"right\": %s}\n", found->text().c_str(), right ? "true" : "false");
+  return 0;
+}
+
+[[noreturn]] void usage() {
+  fail("expected: free | ballast LEAVE_BYTES | rates [M,N,K ...] | tf32 | nccl", 2);
+}
 
 /// One number that ends at `end`.
 unsigned long long number(const char*& at, char end) {
@@ -369,6 +433,7 @@ int main(int argc, char** argv) {
     return ballast(number(at, '\0'));
   }
   if (what == "tf32" && argc == 2) return tf32();
+  if (what == "nccl" && argc == 2) return nccl_of_one_rank();
   if (what != "rates") usage();
   std::vector<Shape> shapes;
   for (int i = 2; i < argc; ++i) {

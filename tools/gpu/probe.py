@@ -57,6 +57,10 @@ class Probe:
         or "unknown"."""
         return self.answer("tf32")["rounding"]
 
+    def nccl(self) -> dict:
+        """Version of NCCL, and whether its operations are right in a communicator of one rank."""
+        return self.answer("nccl")
+
     def answer(self, *words) -> dict:
         process = self.start(*words)
         try:

@@ -43,5 +43,7 @@ elif what == "rates":
         h2d_bytes_per_s=5e10, d2h_bytes_per_s=5e10, both_bytes_per_s=8e10, products=products)
 elif what == "tf32":
     os.execv(os.environ["EMULATED_PROBE"], ["trainhost_gpu_probe", what])  # the probe itself on the emulation
+elif what == "nccl":  # the fake NCCL is part of the emulated engine
+    say(version="NCCL 0", right=True)
 else:
     sys.exit(2)

@@ -4,6 +4,7 @@ its files."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,9 @@ class Quick(unittest.TestCase):
         for step in ("exact", "optimizers", "adapters"):
             self.assertEqual(set(self.statuses(told, step).values()), {"held"})
         self.assertEqual(self.statuses(told, "verify")["GPU-003"], "held")
+        self.assertEqual(self.statuses(told, "ranks")["NCCL, one rank"], "held")
+        if shutil.which("mpirun"):
+            self.assertEqual(self.statuses(told, "ranks")["two ranks on one GPU"], "held")
         self.assertTrue(
             all(run["words"] for run in told["runs"]) and any(len(run["step_ms"]) > 1 for run in told["runs"])
         )
