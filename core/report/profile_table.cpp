@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <numeric>
 
 #include "core/base/text.hpp"
 #include "core/report/profile_report.hpp"
@@ -44,6 +45,42 @@ std::vector<training::OpKindRow> rows_by_time(const training::ProfileResult& v) 
   return out;
 }
 
+/// "all_reduce, start", "wait for ranks".
+std::string kind_text(const training::OpKindRow& k) {
+  if (!k.communication) return k.kind;
+  if (k.kind == "wait") return "wait for ranks";
+  return k.kind == "sum_scalars" ? "sum of scalars of ranks" : k.kind + ", start";
+}
+
+/// How long each rank computes and waits, and what it sends; of many ranks those that compute longest. A rank
+/// that is slower than the others waits the least.
+std::string ranks_table(const std::vector<training::RankTime>& ranks, Fit fit) {
+  constexpr std::size_t kMost = 16;
+  std::vector<std::size_t> order(ranks.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (ranks.size() > kMost) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return ranks[a].compute_ms > ranks[b].compute_ms; });
+    order.resize(kMost);
+  }
+  Table table("nrrrr");
+  table.row({"ranks, per step", "compute, ms", "wait, ms", "share", "sent"});
+  const std::size_t slowest = training::slowest_rank(ranks);
+  for (const std::size_t r : order) {
+    const training::RankTime& t = ranks[r];
+    const double step_ms = t.compute_ms + t.wait_ms;
+    table.row({fmt::format("rank {}{}", r, r == slowest ? " (slowest)" : ""),
+               fmt::format("{:.3f}", t.compute_ms), fmt::format("{:.3f}", t.wait_ms),
+               fmt::format("{:.1f} %", step_ms > 0 ? 100 * t.wait_ms / step_ms : 0),
+               format_bytes(static_cast<std::uint64_t>(t.bytes))});
+  }
+  fit.drop = {3, 4};
+  std::string text = table.str(fit);
+  if (ranks.size() > order.size())
+    text += fmt::format("  the {} slowest of {} ranks\n", order.size(), ranks.size());
+  return text;
+}
+
 /// Times are averages per step, rates are over the whole time of the kind. FLOP/s and bytes/s follow from
 /// operation counts, not from hardware counters.
 std::string kinds_table(const training::ProfileResult& v, const Fit& fit) {
@@ -54,9 +91,10 @@ std::string kinds_table(const training::ProfileResult& v, const Fit& fit) {
   };
   training::OpKindRow all;
   for (const training::OpKindRow& k : rows_by_time(v)) {
-    table.row({k.kind, format_count(k.calls / v.steps), ms(k.ns), percent(k.ns, v.step_ns),
-               giga_per_second(k.flops, k.ns), giga_per_second(k.bytes, k.ns)});
-    all.calls += k.calls, all.flops += k.flops, all.bytes += k.bytes;
+    // What ranks send travels between the start and the wait, so neither has a rate.
+    table.row({kind_text(k), format_count(k.calls / v.steps), ms(k.ns), percent(k.ns, v.step_ns),
+               giga_per_second(k.flops, k.ns), k.communication ? "" : giga_per_second(k.bytes, k.ns)});
+    all.calls += k.calls, all.flops += k.flops, all.bytes += k.communication ? 0 : k.bytes;
   }
   // Launch overhead, waiting and the host's own work; without this row the shares would not add up to 100 %.
   table.row({"between operations", "", ms(v.between_ns()), percent(v.between_ns(), v.step_ns), "", ""});
@@ -165,7 +203,9 @@ std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
              fmt::format("profile of {} step{}{}", format_count(v.steps), v.steps == 1 ? "" : "s",
                          v.without_first ? ", without the first" : "")) +
       "\n";
-  out += kinds_table(v, fit) + "\n" + phases_table(v, fit) + "\n";
+  out += kinds_table(v, fit) + "\n";
+  if (!v.ranks.empty()) out += ranks_table(v.ranks, fit) + "\n";
+  out += phases_table(v, fit) + "\n";
   if (!v.peak.empty()) {
     std::uint64_t tensors = 0;
     // The ledger also counts the host's buffers, which belong to no operation; they are named apart so that

@@ -47,6 +47,12 @@ FittedLine::Text StatusLine::fitted(const Terminal& t, unsigned columns) {
   line.add_chart(
       kSpark, {8, 16, 40}, [&](unsigned n) { return sparkline(losses_.means(n), t.utf8); }, Style::kAccent);
   line.add(kRate, rate + " tok/s", rate + "/s");
+  if (const auto& r = l.ranks) {
+    line.add(kRanks, training::format_rate(l.tokens_per_s / r->count) + "/rank");
+    line.add(kRanks, fmt::format("wait {:.0f} %", 100 * r->wait_share));
+    line.add(kRanks, fmt::format("slowest rank {} {:+.0f} %", r->slowest, 100 * r->slowest_excess),
+             fmt::format("slowest {}", r->slowest), r->slowest_excess > kSlow ? Style::kBad : Style::kPlain);
+  }
   line.add(kEta, "ETA " + eta);
   if (l.memory_bytes) line.add(kMemory, "mem " + format_bytes(l.memory_bytes), format_bytes(l.memory_bytes));
   if (l.mfu) line.add(kMfu, fmt::format("MFU {:.0f} %", 100 * *l.mfu));
@@ -61,6 +67,10 @@ std::string StatusLine::plain() const {
                               std::to_string(l.steps).size(), l.steps, l.loss, l.grad_norm, l.lr,
                               training::format_rate(l.tokens_per_s));
   if (l.mfu) s += fmt::format("  MFU {:.0f} %", 100 * *l.mfu);
+  if (const auto& r = l.ranks)
+    s += fmt::format("  {}/rank  wait {:.0f} %  slowest rank {} {:+.0f} %",
+                     training::format_rate(l.tokens_per_s / r->count), 100 * r->wait_share, r->slowest,
+                     100 * r->slowest_excess);
   return s + "  ETA " + training::format_duration(l.eta_s);
 }
 

@@ -12,10 +12,6 @@ namespace {
 
 std::string in_quotes(std::string_view text) { return json_string(text); }
 
-std::string metadata(const char* what, const char* key, const std::string& value) {
-  return fmt::format(R"({{"ph":"M","pid":1,"tid":1,"name":"{}","args":{{"{}":{}}}}})", what, key, value);
-}
-
 // Bytes or FLOPs per nanosecond are GB/s or GFLOP/s.
 double per_ns(std::uint64_t amount, std::uint64_t ns) {
   return ns ? static_cast<double>(amount) / static_cast<double>(ns) : 0;
@@ -23,11 +19,21 @@ double per_ns(std::uint64_t amount, std::uint64_t ns) {
 
 }  // namespace
 
-ChromeTrace::ChromeTrace(const std::string& process, const std::string& track) {
-  text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" +
+ChromeTrace::ChromeTrace(const std::string& process, const std::string& track)
+    : ChromeTrace(process, track, 0) {}
+
+/// Viewers show processes in the order of their numbers, which begin with 1.
+ChromeTrace::ChromeTrace(const std::string& process, const std::string& track, std::uint32_t rank)
+    : pid_(rank + 1) {
+  text_ = (rank == 0 ? "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" : ",\n") +
           metadata("process_name", "name", in_quotes(process)) + ",\n" +
           metadata("thread_name", "name", in_quotes(track)) + ",\n" +
           metadata("thread_sort_index", "sort_index", "1");
+}
+
+std::string ChromeTrace::metadata(const char* what, const char* key, const std::string& value) const {
+  return fmt::format(R"({{"ph":"M","pid":{},"tid":1,"name":"{}","args":{{"{}":{}}}}})", pid_, what, key,
+                     value);
 }
 
 std::string ChromeTrace::us(std::uint64_t at_ns) const {
@@ -40,14 +46,15 @@ void ChromeTrace::slice(std::string& to, const std::string& name, const char* ca
                         std::uint64_t start_ns, std::uint64_t end_ns, const std::string& args) {
   const std::uint64_t ns = end_ns - start_ns;
   to += fmt::format(
-      ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":{},\"cat\":\"{}\",\"ts\":{},\"dur\":{}.{:03},\"args\":{"
+      ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":1,\"name\":{},\"cat\":\"{}\",\"ts\":{},\"dur\":{}.{:03},\"args\":"
+      "{"
       "{{}}}}}",
-      name, category, us(start_ns), ns / 1000, ns % 1000, args);
+      pid_, name, category, us(start_ns), ns / 1000, ns % 1000, args);
 }
 
 void ChromeTrace::counter(std::string& to, const char* name, std::uint64_t at_ns, const std::string& args) {
-  to += fmt::format(",\n{{\"ph\":\"C\",\"pid\":1,\"tid\":1,\"name\":\"{}\",\"ts\":{},\"args\":{{{}}}}}", name,
-                    us(at_ns), args);
+  to += fmt::format(",\n{{\"ph\":\"C\",\"pid\":{},\"tid\":1,\"name\":\"{}\",\"ts\":{},\"args\":{{{}}}}}",
+                    pid_, name, us(at_ns), args);
 }
 
 void ChromeTrace::begin_step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns) {
@@ -89,11 +96,6 @@ void ChromeTrace::flush_phase() {
 void ChromeTrace::memory(std::uint64_t at_ns, std::uint64_t held_bytes, std::uint64_t resident_bytes) {
   counter(text_, "held bytes (ledger)", at_ns, fmt::format("\"bytes\":{}", held_bytes));
   counter(text_, "resident bytes (process)", at_ns, fmt::format("\"bytes\":{}", resident_bytes));
-}
-
-void ChromeTrace::finish() {
-  flush_phase();
-  text_ += "\n]}\n";
 }
 
 std::string ChromeTrace::take() { return std::exchange(text_, {}); }

@@ -93,15 +93,19 @@ void Events::start(const std::string& source, std::optional<double> entropy,
 }
 
 /// `tokens` are those of this step; ms is the time in the trainer, without data loading and checkpoints.
-void Events::step(const StepEvent& e) {
-  line({{"event", "step"},
-        {"step", e.step},
-        {"loss", e.loss},
-        {"grad_norm", e.grad_norm},
-        {"lr", e.lr},
-        {"tokens", e.tokens},
-        {"ms", e.ms},
-        {"tokens_per_s", e.tokens_per_s}});
+void Events::step(const StepEvent& e, std::span<const RankTime> ranks) {
+  Json j = {{"event", "step"}, {"step", e.step},     {"loss", e.loss}, {"grad_norm", e.grad_norm},
+            {"lr", e.lr},      {"tokens", e.tokens}, {"ms", e.ms},     {"tokens_per_s", e.tokens_per_s}};
+  if (!ranks.empty()) {
+    const std::uint32_t slowest = slowest_rank(ranks);
+    const RankTime mean = mean_of(ranks);
+    j["communication"] = {{"bytes", static_cast<std::uint64_t>(ranks[0].bytes)},
+                          {"wait_ms", mean.wait_ms},
+                          {"compute_ms", mean.compute_ms},
+                          {"slowest_rank", slowest},
+                          {"slowest_compute_ms", ranks[slowest].compute_ms}};
+  }
+  line(std::move(j));
 }
 
 void Events::eval(std::uint64_t step, double loss, std::uint64_t tokens) {
@@ -146,8 +150,8 @@ void Events::early_stop(std::uint64_t step, std::uint64_t evaluations) {
 /// The last event of a complete run. Its absence tells a reader that the run was stopped. summary.json
 /// repeats the line, so both agree.
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
-                         double utilization, const RunHistory& history, const std::string& recompute_json,
-                         const std::string& profile_json) {
+                         double utilization, std::span<const RankTime> ranks, const RunHistory& history,
+                         const std::string& recompute_json, const std::string& profile_json) {
   Json transfers = {{"h2d", c.h2d},
                     {"d2h", c.d2h},
                     {"h2d_bytes", c.h2d_bytes},
@@ -168,6 +172,15 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
   if (c.communication_bytes)
     j["communication"] = {{"bytes", c.communication_bytes},
                           {"wait_ms", static_cast<double>(c.communication_wait_ns) * 1e-6}};
+  if (!ranks.empty()) {
+    Json all = Json::array();
+    for (const RankTime& t : ranks)
+      all.push_back({{"compute_ms", t.compute_ms},
+                     {"wait_ms", t.wait_ms},
+                     {"bytes", static_cast<std::uint64_t>(t.bytes)}});
+    j["ranks"] = std::move(all);
+    j["slowest_rank"] = slowest_rank(ranks);
+  }
   if (history.best_step) j["best"] = {{"step", *history.best_step}, {"loss", history.best_loss}};
   j["model_step"] = history.model_step;
   if (history.stopped_early) j["stopped_early"] = true;

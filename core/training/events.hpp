@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "core/base/json_value.hpp"
@@ -12,6 +13,7 @@
 #include "core/planning/choose_backend.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/training/memory_result.hpp"
+#include "core/training/rank_times.hpp"
 #include "core/training/run_history.hpp"
 
 namespace trainhost::training {
@@ -38,7 +40,8 @@ class Events {
   void start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
              const planning::Choice& choice, const RunDevice& device, const std::string& plan_json,
              std::uint64_t resumed_from);
-  void step(const StepEvent& e);
+  /// `ranks`: the times of this step of every rank; empty in a run of one process.
+  void step(const StepEvent& e, std::span<const RankTime> ranks);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
   /// The update of a step was left out: "nonfinite" or "spike".
@@ -51,11 +54,11 @@ class Events {
   void note(const std::string& text, const plugin::VendorError& native = {});
   /// The validation loss did not improve in `evaluations` evaluations: no further step is computed.
   void early_stop(std::uint64_t step, std::uint64_t evaluations);
-  /// Returns the line, which summary.json repeats. `recompute_json`: what
+  /// Returns the line, which summary.json repeats. `ranks`: the times of all steps. `recompute_json`: what
   /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,
-                   double utilization, const RunHistory& history, const std::string& recompute_json,
-                   const std::string& profile_json);
+                   double utilization, std::span<const RankTime> ranks, const RunHistory& history,
+                   const std::string& recompute_json, const std::string& profile_json);
 
  private:
   /// Writes the event with the time of writing; returns the line without its end.

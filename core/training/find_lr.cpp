@@ -15,7 +15,7 @@ std::optional<LrRangeResult> TrainingRun::find_lr(const LrRange& range) {
   if (config_.adapter) require_adapter(config_);
   StopSignals signals;
   StopSignals::set_consequence("ending the range test");
-  StopSignals::set_loss("nothing: a range test keeps no weights");
+  StopSignals::set_result("nothing is lost: a range test keeps no weights");
   note_new_files(config_.output.dir);
   try {
     try {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/types.hpp"
+#include "core/training/rank_times.hpp"
 
 namespace trainhost::training {
 
@@ -15,6 +16,8 @@ struct OpKindRow {
   std::string kind;          // "linear"
   bool elementwise = false;  // neither a matrix product nor part of the update: norms, rope, embedding
   std::uint64_t calls = 0, ns = 0, flops = 0, bytes = 0;
+  // An operation among the ranks: the start of one, or the wait for one. `bytes` are those of its tensors.
+  bool communication = false;
 };
 
 struct PhaseRow {
@@ -38,6 +41,7 @@ struct ProfileResult {
   std::vector<OpKindRow> kinds;
   std::vector<std::uint64_t> layer_ns;  // by layer, without the operations of the update
   std::vector<PhaseRow> phases;
+  std::vector<RankTime> ranks;        // of several: means of all steps of the run, by rank
   std::vector<PeakEntry> peak;        // by layer, then component; empty: the trainer has its own plan
   std::string peak_at;                // "layers.3 swiglu_bwd, backward"
   std::uint64_t allocated_bytes = 0;  // peak according to the ledger

@@ -44,6 +44,17 @@ void Ranks::sum(std::span<double> values) {
   if (all_) all_reduce<double>(*all_, values, DType::kF64, Reduction::kSum);
 }
 
+std::vector<double> Ranks::gather(std::span<const double> own) {
+  std::vector<double> all(own.size() * count());
+  std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(own.size() * rank()));
+  if (!all_ || own.empty()) return all;
+  Collective c;
+  c.kind = CollectiveKind::kAllGather, c.dtype = DType::kF64;
+  c.data = all.data(), c.count = all.size(), c.piece = own.size();
+  all_->run(c);
+  return all;
+}
+
 std::uint64_t Ranks::of_first(std::uint64_t value) {
   if (all_) broadcast_bytes(*all_, &value, sizeof value, 0);
   return value;
@@ -56,10 +67,12 @@ void Ranks::broadcast(std::string& text, std::uint32_t root) {
   broadcast_bytes(*all_, text.data(), size, root);
 }
 
-std::string Ranks::of_first(std::string text) {
-  if (all_) broadcast(text, 0);
+std::string Ranks::of_rank(std::uint32_t root, std::string text) {
+  if (all_) broadcast(text, root);
   return text;
 }
+
+std::string Ranks::of_first(std::string text) { return of_rank(0, std::move(text)); }
 
 void Ranks::together(const std::function<void()>& f) {
   if (!all_) return f();

@@ -42,9 +42,13 @@ class Ranks {
   std::int32_t largest(std::int32_t value);
   /// Replaces the values by their sums over the processes.
   void sum(std::span<double> values);
+  /// The values of every process, in the order of the ranks; each gives as many.
+  std::vector<double> gather(std::span<const double> own);
   /// The value of rank 0.
   std::uint64_t of_first(std::uint64_t value);
   std::string of_first(std::string text);
+  /// The text of rank `root`.
+  std::string of_rank(std::uint32_t root, std::string text);
   /// Throws a SharedError that names the processes and what differs, unless every process has the same texts.
   /// Each is a name and a text, for example {"train.data", hash}.
   void require_equal(const std::vector<std::pair<std::string, std::string>>& facts);

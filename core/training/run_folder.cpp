@@ -38,6 +38,13 @@ constexpr const char* kResults[] = {"summary.json", "model", "adapter", "checkpo
 /// Other files of the folder; each is replaced when a run starts.
 constexpr const char* kRecords[] = {"run.toml", "environment.json", "status.json"};
 
+/// rank_N.log of --log-ranks: a run of fewer processes would leave those of others.
+bool is_rank_log(std::string_view name) {
+  if (!name.starts_with("rank_") || !name.ends_with(".log") || name.size() < 10) return false;
+  name = name.substr(5, name.size() - 9);
+  return name.find_first_not_of("0123456789") == name.npos;
+}
+
 bool has_finished_run(const fs::path& dir) {
   return is_present(dir / "summary.json") || is_present(dir / "model") || is_present(dir / "adapter");
 }
@@ -168,7 +175,8 @@ void clear_run_folder(const fs::path& dir, bool resume) {
   std::error_code ec;
   for (const std::string& name : names_in_directory(dir, ec)) {
     const auto left_by_killed_run = [&](const char* base) { return checkpoint::is_temp_name(name, base); };
-    if (std::any_of(std::begin(kResults), std::end(kResults), left_by_killed_run) ||
+    if ((!resume && is_rank_log(name)) ||
+        std::any_of(std::begin(kResults), std::end(kResults), left_by_killed_run) ||
         std::any_of(std::begin(kRecords), std::end(kRecords), left_by_killed_run))
       checkpoint::remove_tree(dir / name);
   }

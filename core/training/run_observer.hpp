@@ -2,6 +2,7 @@
 // implementation in core/report/run_reporter.hpp decides how it looks. JSON events are written by events.hpp.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,13 +13,22 @@
 
 namespace trainhost::training {
 
+/// Of a run of several processes, averaged over the last steps.
+struct RankProgress {
+  std::uint32_t count = 1;
+  double wait_share = 0;      // of the time of a step that a rank waits for others, on average
+  std::uint32_t slowest = 0;  // the rank that computes longest
+  double slowest_excess = 0;  // by which share it computes longer than the mean of the ranks
+};
+
 struct StepProgress {
   std::uint64_t step = 0, steps = 0;  // step counts from 1
   double loss = 0, lr = 0, grad_norm = 0;
-  double tokens_per_s = 0;    // smoothed
+  double tokens_per_s = 0;    // smoothed; of all ranks
   std::optional<double> mfu;  // model FLOP/s as a share of the measured matrix-product rate
   double eta_s = 0;
-  std::uint64_t memory_bytes = 0;  // in use in the tier that computes, by the ledger
+  std::uint64_t memory_bytes = 0;     // in use in the tier that computes, by the ledger
+  std::optional<RankProgress> ranks;  // of several
 };
 
 class RunObserver {
@@ -30,6 +40,9 @@ class RunObserver {
   /// and ends when `done_bytes` is `total_bytes`, or with a call of another phase. Called often.
   virtual void phase(std::string_view what, std::uint64_t done_bytes, std::uint64_t total_bytes) = 0;
   virtual void planned(const planning::PlanResult& plan) = 0;
+  /// The folder of the run is ready, and cleared unless the run is resumed: the first step follows. On every
+  /// process of the run.
+  virtual void begun(const std::filesystem::path& folder, bool resumed) = 0;
   virtual void profiled(const ProfileResult& profile) = 0;
   virtual void measured(const MemoryResult& memory) = 0;
   virtual void steps_ended() = 0;  // no step() follows; removes a live progress line
@@ -38,21 +51,6 @@ class RunObserver {
   virtual std::string plan_json(const planning::PlanResult& plan) const = 0;
   virtual std::string recompute_json(const planning::PlanResult& plan) const = 0;
   virtual std::string profile_json(const ProfileResult& profile) const = 0;
-};
-
-/// Of the ranks of a run but the first.
-class SilentObserver final : public RunObserver {
- public:
-  void message(const std::string&) override {}
-  void step(const StepProgress&) override {}
-  void phase(std::string_view, std::uint64_t, std::uint64_t) override {}
-  void planned(const planning::PlanResult&) override {}
-  void profiled(const ProfileResult&) override {}
-  void measured(const MemoryResult&) override {}
-  void steps_ended() override {}
-  std::string plan_json(const planning::PlanResult&) const override { return {}; }
-  std::string recompute_json(const planning::PlanResult&) const override { return {}; }
-  std::string profile_json(const ProfileResult&) const override { return {}; }
 };
 
 }  // namespace trainhost::training

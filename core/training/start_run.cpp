@@ -45,13 +45,13 @@ TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry
   planning::PlanRequest request;
   request.trainer = choice_.id;
   // The records of a profile are memory of the run, so the plan must know about them.
-  // Of several ranks, the first one is profiled.
-  const bool profiles = !o.profile.empty() && ranks_.first();
+  const bool profiles = !o.profile.empty();
   request.profiled = profiles;
   planning::ResolvedRun resolved = planning::resolve_run(config_, registry, request);
   config_ = std::move(resolved.config);
   budgets_ = std::move(resolved.budgets);
-  if (profiles) profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger());
+  if (profiles)
+    profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger(), ranks_.rank(), ranks_.count());
 }
 
 /// A profile belongs to one session and counts every step once; these policies create sessions and repeat

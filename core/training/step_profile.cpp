@@ -3,7 +3,9 @@
 #include "core/training/step_profile.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 
@@ -16,7 +18,17 @@ namespace {
 // Bounds on the trace: ui.perfetto.dev opens files of some hundred megabytes, and ten steps show what
 // repeats.
 constexpr std::uint64_t kMaxTracedSteps = 10, kMaxTracedOps = 200'000;
+constexpr std::string_view kCommunication[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                               "broadcast",  "sum_scalars",    "wait"};
 constexpr std::string_view kPhases[] = {"before_forward", "after_forward", "after_backward", "after_update"};
+
+std::string process_name(const runfile::RunConfig& c, std::uint32_t rank, std::uint32_t ranks) {
+  const std::string model = c.model.name.empty() ? c.model.family : c.model.name;
+  if (ranks <= 1) return fmt::format("trainhost train {}", model);
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("rank {} on {}: trainhost train {}", rank, host, model);
+}
 
 }  // namespace
 
@@ -27,13 +39,14 @@ std::uint64_t now_ns() {
 
 /// The number of record bytes is known before the session exists, because it is part of the plan.
 StepProfile::StepProfile(const std::filesystem::path& file, const runfile::RunConfig& c,
-                         plugin::Trainer& trainer, plugin::Ledger& ledger)
+                         plugin::Trainer& trainer, plugin::Ledger& ledger, std::uint32_t rank,
+                         std::uint32_t ranks)
     : c_(c),
       trainer_(trainer),
       ledger_(ledger),
-      file_("--profile", file, "--profile trace.json"),
-      trace_(fmt::format("trainhost train {}", c.model.name.empty() ? c.model.family : c.model.name),
-             trainer.id() + " step") {
+      trace_(process_name(c, rank, ranks), trainer.id() + " step", rank),
+      most_traced_ops_(kMaxTracedOps / std::max(1u, ranks)) {
+  if (rank == 0) file_.emplace("--profile", file, "--profile trace.json");
   const std::optional<std::uint64_t> bytes = trainer.profile_bytes(c.model, c.run);
   if (!bytes)
     throw usage_error(
@@ -74,7 +87,7 @@ void StepProfile::phase_reached(plugin::StepBoundary m, std::uint32_t micro, std
 bool StepProfile::trace_this_step() const {
   const std::uint64_t skipped = planned_steps_ > 1 ? 1 : 0;
   return profiled_steps_ >= skipped && profiled_steps_ < skipped + kMaxTracedSteps &&
-         trace_.ops() < kMaxTracedOps;
+         trace_.ops() < most_traced_ops_;
 }
 
 /// Few kinds (about 20), so a linear search. An operation without FLOPs outside the update is elementwise.
@@ -85,7 +98,9 @@ void StepProfile::add_operation(const plugin::OpTiming& t) {
   if (!row) {
     row = &result_.kinds.emplace_back();
     row->kind = t.kind;
-    row->elementwise = t.flops == 0 && t.phase != kUpdate;
+    row->communication =
+        std::find(std::begin(kCommunication), std::end(kCommunication), t.kind) != std::end(kCommunication);
+    row->elementwise = t.flops == 0 && t.phase != kUpdate && !row->communication;
   }
   ++row->calls;
   row->ns += t.duration_ns, row->flops += t.flops, row->bytes += t.bytes;
@@ -118,7 +133,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
     trace_.end_step();
     for (std::size_t i = 0; i < sample_count_; ++i)
       trace_.memory(samples_[i].at_ns, samples_[i].held_bytes, samples_[i].resident_bytes);
-    file_.write(trace_.take());
+    write_trace();
   }
   sample_count_ = 0;
   // The samples of this step are used up; phase_reached() starts again at 0.
@@ -146,10 +161,22 @@ ProfileResult StepProfile::finish(const planning::Estimate& plan) {
   result_.allocated_bytes = ledger_.peak_total();
   result_.used_bytes = plan.total_bytes - plan.report.component_bytes(Component::kFragmentation);
   trace_.finish();
-  file_.write(trace_.take());
-  file_.publish();
-  result_.trace = file_.path().string();
+  write_trace();
+  if (file_) result_.trace = file_->path().string();
   return result_;
+}
+
+void StepProfile::write_trace() {
+  if (file_)
+    file_->write(trace_.take());
+  else
+    trace_text_ += trace_.take();
+}
+
+void StepProfile::publish() {
+  trace_.end();
+  write_trace();
+  file_->publish();
 }
 
 }  // namespace trainhost::training

@@ -1,5 +1,6 @@
 // See stop_signals.hpp. The handler uses only atomics and async-signal-safe calls. The text that it prints is
-// prepared outside of it: set_loss() fills the buffer that the handler does not read, then exchanges the two.
+// prepared outside of it: set_result() fills the buffer that the handler does not read, then exchanges the
+// two.
 #include "core/training/stop_signals.hpp"
 
 #include <signal.h>
@@ -28,7 +29,7 @@ std::array<struct sigaction, kSignals.size()> g_previous;
 std::atomic<int> g_received{0};
 
 std::atomic<const char*> g_consequence{"stopping"};
-char g_loss[2][200];
+char g_result[2][200];
 std::atomic<int> g_current{0};  // index of the text that the handler prints
 
 std::atomic<bool> g_prints{true};
@@ -49,11 +50,11 @@ void on_signal(int which) {
     print(g_consequence.load());
     print("; a second signal ends the run at once\n");
   } else {
-    const char* loss = g_loss[g_current.load()];
+    const char* result = g_result[g_current.load()];
     print("\ntrainhost: ended by ");
     print(StopSignals::name(which));
-    print("; lost: ");
-    print(loss, strnlen(loss, sizeof g_loss[0]));
+    print("; ");
+    print(result, strnlen(result, sizeof g_result[0]));
     print("\n");
     ::signal(which, SIG_DFL);
     ::raise(which);  // takes effect when the handler returns
@@ -93,11 +94,11 @@ void StopSignals::set_prints(bool prints) { g_prints = prints; }
 
 void StopSignals::set_consequence(const char* text) { g_consequence = text; }
 
-void StopSignals::set_loss(std::string_view text) {
+void StopSignals::set_result(std::string_view text) {
   const int other = 1 - g_current.load();
-  char* const to = g_loss[other];
-  std::memset(to, 0, sizeof g_loss[0]);
-  std::memcpy(to, text.data(), std::min(text.size(), sizeof g_loss[0] - 1));
+  char* const to = g_result[other];
+  std::memset(to, 0, sizeof g_result[0]);
+  std::memcpy(to, text.data(), std::min(text.size(), sizeof g_result[0] - 1));
   g_current = other;
 }
 

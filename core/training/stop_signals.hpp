@@ -23,9 +23,9 @@ class StopSignals {
   static void set_consequence(const char* text);
   /// Whether the lines are printed; not by the ranks of a run but the first. True at the start.
   static void set_prints(bool prints);
-  /// What a second signal would lose, for the line that it prints: "nothing: the last checkpoint is of this
-  /// step", or "the work since step 100". Longer than 200 bytes is truncated.
-  static void set_loss(std::string_view text);
+  /// What is saved and what is lost after a second signal, for the line that it prints: "the checkpoint of
+  /// step 100 is saved, 3 steps after it are lost". Longer than 200 bytes is truncated.
+  static void set_result(std::string_view text);
 };
 
 }  // namespace trainhost::training

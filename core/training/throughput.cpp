@@ -45,7 +45,8 @@ double train_flops_per_token(const ModelSpec& m, const RunSpec& r) {
 }
 
 Throughput::Throughput(const ModelSpec& m, const RunSpec& r)
-    : flops_per_token_(train_flops_per_token(m, r)) {}
+    : flops_per_token_(train_flops_per_token(m, r) /
+                       (std::max(1u, r.parallel.data) * std::max(1u, r.parallel.tensor))) {}
 
 /// Exponential average with weight 0.05: about the last 20 steps.
 void Throughput::add_step(std::uint64_t tokens, double seconds) {

@@ -11,6 +11,8 @@
 
 namespace trainhost::training {
 
+/// Of a run on several ranks the tokens are those of all of them; MFU is that of one, which computes its
+/// part.
 class Throughput {
  public:
   Throughput(const ModelSpec& m, const RunSpec& r);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <chrono>
 #include <cmath>
@@ -33,7 +34,7 @@ Exit TrainingRun::run() {
   StopSignals::set_prints(ranks_.first());
   StopSignals signals;
   StopSignals::set_consequence("stopping before the first step");
-  StopSignals::set_loss("nothing: no step was computed");
+  StopSignals::set_result("nothing is lost: no step was computed");
   try {
     try {
       // The first process writes the cache of tokenized text, and the others read it.
@@ -47,6 +48,7 @@ Exit TrainingRun::run() {
       }
       ranks_.together([&] { create_session(); });
       compare_ranks();
+      align_traces();
     } catch (const Error& e) {
       if (e.code() == trainhost::Exit::kUsage) remove_new_files();
       throw;
@@ -58,16 +60,15 @@ Exit TrainingRun::run() {
   if (stops()) return stop_before_first_step();
   StopSignals::set_consequence("stopping with a checkpoint");  // after the current step
   ranks_.together([&] { open_metrics(); });
+  ranks_.together([&] { observer_.begun(config_.output.dir, resumes_); });
   state_loss();
   // A signal may have ended the evaluation after which the checkpoint was written.
   if (first_step_ && evaluation_is_due()) evaluate();
+  agree_to_stop();
   bool running = !stops();
   // A run that is resumed after its last step trains nothing and only writes the model.
   try {
-    while (running && steps_done_ < config_.steps && !early_stopping_.stops()) {
-      agree_to_stop();
-      running = !stops() && train_step();
-    }
+    while (running && steps_done_ < config_.steps && !early_stopping_.stops()) running = train_step();
     if (running && source_.valid_samples && evaluated_after_ != steps_done_) evaluate();
     // The model is written from the session; the checkpoint before it survives a failure of that write.
     agree_to_stop();
@@ -93,6 +94,7 @@ Exit TrainingRun::run() {
 bool TrainingRun::train_step() {
   const std::uint64_t step_index = steps_done_;
   const plugin::StepInput in = fill_batch(step_index);
+  const plugin::Counters before = ranks_.several() ? session_->counters() : plugin::Counters{};
   const std::uint64_t start_ns = now_ns();
   plugin::StepResult r;
   try {
@@ -110,6 +112,7 @@ bool TrainingRun::train_step() {
                         e.hint());
     }
     recover(config_.safety.on_nonfinite, "nonfinite", std::nullopt, e.what());
+    agree_to_stop();
     return !stops();
   }
   const std::uint64_t end_ns = now_ns();
@@ -117,6 +120,7 @@ bool TrainingRun::train_step() {
     recover(config_.safety.on_spike, "spike", r.loss,
             fmt::format("the loss {:.4f} is {:.1f} standard deviations above the mean of the last {}", r.loss,
                         spikes_.deviations(r.loss), config_.safety.spike_window));
+    agree_to_stop();
     return !stops();
   }
 
@@ -126,14 +130,35 @@ bool TrainingRun::train_step() {
   const double seconds = static_cast<double>(end_ns - start_ns) * 1e-9;
   const std::uint64_t tokens = tokens_per_step();
   throughput_.add_step(tokens, seconds);
+  agree_after_step(seconds * 1e3, before);
   if (profile_) profile_->step(steps_done_, start_ns, end_ns);
-  events_->step({steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3,
-                 static_cast<double>(tokens) / seconds});
+  events_->step(
+      {steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3, static_cast<double>(tokens) / seconds},
+      rank_times_.last());
   if (verified_) events_->verify(steps_done_, *verified_);
   report_step(steps_done_, config_.steps, r, in.lr);
   if (step_index == 0) question_first_loss(r.loss);
   end_step();
   return !stops();
+}
+
+/// One collective operation for both: on a network its latency counts more than its bytes.
+void TrainingRun::agree_after_step(double step_ms, const plugin::Counters& before) {
+  if (!ranks_.several()) return;
+  const plugin::Counters now = session_->counters();
+  const double wait_ms = static_cast<double>(now.communication_wait_ns - before.communication_wait_ns) * 1e-6;
+  const std::array<double, 4> own = {
+      static_cast<double>(StopSignals::received()), step_ms - wait_ms, wait_ms,
+      static_cast<double>(now.communication_bytes - before.communication_bytes)};
+  const std::vector<double> all = ranks_.gather(own);
+  std::vector<RankTime> times(ranks_.count());
+  agreed_signal_ = 0;
+  for (std::size_t r = 0; r < times.size(); ++r) {
+    const double* const of_rank = &all[r * own.size()];
+    agreed_signal_ = std::max(agreed_signal_, static_cast<int>(of_rank[0]));
+    times[r] = {of_rank[1], of_rank[2], of_rank[3]};
+  }
+  rank_times_.add(times);
 }
 
 /// Evaluates and writes a checkpoint where they are due. After the last step run() does both.
@@ -157,14 +182,20 @@ void TrainingRun::question_first_loss(double loss) {
                     guessing, format_count(config_.model.vocab)));
 }
 
-/// What a second signal would lose.
+/// What a second signal would leave.
 void TrainingRun::state_loss() {
   const std::uint64_t kept = checkpointed_after_ == kNever ? first_step_ : checkpointed_after_;
   assert(kept <= steps_done_);
-  StopSignals::set_loss(kept == steps_done_ ? std::string("nothing: the last checkpoint is of this step")
-                        : kept == 0         ? fmt::format("all of {}", plural(steps_done_, "step"))
-                                            : fmt::format("{} since the checkpoint of step {}",
-                                                          plural(steps_done_ - kept, "step"), kept));
+  const std::string lost = plural(steps_done_ - kept, "step");
+  if (steps_done_ == 0)
+    StopSignals::set_result("nothing is lost: no step was computed");
+  else if (kept == steps_done_)
+    StopSignals::set_result(fmt::format("nothing is lost: the checkpoint of step {} is saved", kept));
+  else if (kept == 0)
+    StopSignals::set_result("no checkpoint was saved; lost: " + lost);
+  else
+    StopSignals::set_result(fmt::format(
+        "the checkpoint of step {} is saved; lost: {} after it; continue with --resume", kept, lost));
 }
 
 /// Steps that remain, at the smoothed rate; checkpoints and evaluations are not included.
@@ -180,6 +211,10 @@ void TrainingRun::report_step(std::uint64_t step, std::uint64_t steps, const plu
   progress.tokens_per_s = throughput_.tokens_per_s();
   progress.mfu = ranks_.first() ? throughput_.mfu(*session_) : std::nullopt;
   progress.eta_s = static_cast<double>(tokens_left) / throughput_.tokens_per_s();
+  if (ranks_.several()) {
+    const RankTimes::Summary times = rank_times_.recent();
+    progress.ranks = {ranks_.count(), times.wait_share, times.slowest, times.excess};
+  }
   progress.memory_bytes = registry_.ledger().in_use(plan_.compute_tier);
   observer_.step(progress);
 }
@@ -269,8 +304,8 @@ bool TrainingRun::finish() {
   const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
   const plugin::Counters counters = session_->counters();
   const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
-  const std::string done = events_->done(steps_done_, memory, counters, utilization(counters), history_,
-                                         recompute, finish_profile());
+  const std::string done = events_->done(steps_done_, memory, counters, utilization(counters),
+                                         rank_times_.total(), history_, recompute, finish_profile());
   if (ranks_.first()) checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
   observer_.measured(memory);
   // The plan that was printed is that of the first process.
@@ -339,11 +374,27 @@ void TrainingRun::checkpoint_after_own_failure() {
   checkpoint_after_failure();
 }
 
+/// The clocks of two machines have nothing in common. The ranks leave a collective operation at nearly the
+/// same time, which becomes 0 in the trace.
+void TrainingRun::align_traces() {
+  if (!profile_ || !ranks_.several()) return;
+  ranks_.largest(0);
+  profile_->set_origin(now_ns());
+}
+
 /// Ends the profile before the session does, because it refers to the session.
 std::string TrainingRun::finish_profile() {
   if (!profile_) return {};
-  const ProfileResult result = profile_->finish(trainer_plan_);
+  ProfileResult result = profile_->finish(trainer_plan_);
+  for (std::uint32_t r = 1; r < ranks_.count(); ++r) {
+    const std::string trace = ranks_.of_rank(r, ranks_.rank() == r ? profile_->take_trace() : "");
+    if (ranks_.first()) profile_->append(trace);
+  }
+  if (ranks_.first()) profile_->publish();
   profile_.reset();
+  const double steps = static_cast<double>(std::max<std::uint64_t>(1, steps_done_ - first_step_));
+  for (const RankTime& t : rank_times_.total())
+    result.ranks.push_back({t.compute_ms / steps, t.wait_ms / steps, t.bytes / steps});
   observer_.profiled(result);
   return observer_.profile_json(result);
 }

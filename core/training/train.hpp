@@ -21,7 +21,7 @@ struct TrainOptions {
   bool overwrite = false;  // an earlier run in output.dir is replaced
   bool allow_fallback = true;
   std::FILE* events = nullptr;  // also receives every line of metrics.jsonl
-  bool quiet = false;           // send no messages to the observer
+  bool quiet = false;           // make no sample of generated text
   int verbosity = 0;
   std::string profile;       // file of the Chrome trace; "" = no profile
   std::string command_line;  // kept in the folder of the run

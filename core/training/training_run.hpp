@@ -21,6 +21,7 @@
 #include "core/training/early_stopping.hpp"
 #include "core/training/events.hpp"
 #include "core/training/model_state.hpp"
+#include "core/training/rank_times.hpp"
 #include "core/training/ranks.hpp"
 #include "core/training/spike_detector.hpp"
 #include "core/training/state_copy.hpp"
@@ -63,6 +64,7 @@ class TrainingRun {
   void create_session();
   void compare_with_best(const Progress& best);
   void compare_ranks();
+  void align_traces();
   void share_output();
   void start_session(bool from_checkpoint, const std::function<void(const std::string&)>& say);
   std::string device_message() const;
@@ -111,10 +113,8 @@ class TrainingRun {
   bool return_to_step(std::uint64_t step);  // false: a signal came
   bool repeat_steps(std::uint64_t until);   // false: a signal came
 
-  /// A line for people; nothing under -q.
-  void report(const std::string& text) {
-    if (!options_.quiet && ranks_.first()) observer_.message(text);
-  }
+  /// A line for people.
+  void report(const std::string& text) { observer_.message(text); }
 
   PhaseSink phases() {
     return [this](std::string_view what, std::uint64_t done_bytes, std::uint64_t total_bytes) {
@@ -127,6 +127,8 @@ class TrainingRun {
   int stop_signal() const { return ranks_.several() ? agreed_signal_ : StopSignals::received(); }
   bool stops() const { return stop_signal() != 0; }
   void agree_to_stop() { agreed_signal_ = ranks_.largest(StopSignals::received()); }
+  /// The same after a step, together with the times of the ranks. `before`: the counters before the step.
+  void agree_after_step(double step_ms, const plugin::Counters& before);
   /// Whether a call into the trainer ended because a signal asked the run to stop. A call that was cancelled
   /// has changed nothing. The ranks of a run are cancelled together.
   bool ended_by_signal(const plugin::PluginError& e) {
@@ -144,6 +146,7 @@ class TrainingRun {
   RunObserver& observer_;
   Ranks ranks_;
   int agreed_signal_ = 0;
+  RankTimes rank_times_;     // of several ranks
   planning::Choice choice_;  // the trainer
 
   planning::PlanResult plan_;        // of the estimators, as printed

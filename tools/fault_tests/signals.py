@@ -40,7 +40,7 @@ def two_signals(c, row, base, first, second):
     folder = fresh(os.path.join(c.work, "F24"))
     fault = {"TRIGGER": '"event":"step","step":5,', "SIGNALS": f"{int(first)},{int(second)}"}
     r = c.program.run(c.program.train(folder), fault)
-    ok = r.code == -int(second) and "; lost: " in r.err
+    ok = r.code == -int(second) and " lost" in r.err
     row.case(ok, f"{signal_name(first)}, then {signal_name(second)}: {r.summary()}",
              c.program.command(c.program.train(folder), fault), folder, c.kept)
     again, _ = finish_run(c.program, folder)

@@ -38,6 +38,7 @@ struct TrainArguments {
   std::string find_lr;     // "" = not given, "true" = as without a value, or FROM:TO[:STEPS]
   std::string resume;      // "" = not given, "auto", or else as without a value
   bool overwrite = false, no_fallback = false;
+  bool log_ranks = false;  // rank_N.log of every process
 };
 
 /// `train` with the settings of fine-tuning.

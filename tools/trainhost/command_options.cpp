@@ -121,6 +121,8 @@ void add_training_options(CLI::App* app, TrainArguments* a) {
                 "Replace an earlier run in output.dir: its checkpoints and its model.");
   app->add_flag("--no-fallback", a->no_fallback,
                 "Exit with code 4 if the requested backend is unavailable, instead of using another.");
+  app->add_flag("--log-ranks", a->log_ranks,
+                "Write the messages of every process of the run to rank_N.log in output.dir.");
   add_text(*app, "--profile", a->profile, "FILE",
            "Time every operation; write the first steps to FILE as a Chrome trace (ui.perfetto.dev).")
       // `--profile=` would otherwise mean no profile.

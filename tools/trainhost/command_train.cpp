@@ -13,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/report/lr_range_report.hpp"
+#include "core/report/rank_log.hpp"
 #include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/launched_ranks.hpp"
@@ -66,6 +67,7 @@ void reject_options_beside_find_lr(const TrainArguments& a) {
   const char* other = !a.resume.empty()    ? "--resume"
                       : a.overwrite        ? "--overwrite"
                       : !a.profile.empty() ? "--profile"
+                      : a.log_ranks        ? "--log-ranks"
                       : !a.steps.empty()   ? "--steps"
                                            : nullptr;
   if (!other) return;
@@ -139,14 +141,18 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
   options.verbosity = a.common.verbosity;
   options.profile = a.profile;
   options.ranks = ranks.get();
-  if (launched && launched->rank > 0) {
-    options.events = nullptr;
-    training::SilentObserver silent;
-    return training::train(c, *registry, options, silent);
-  }
-  report::RunReporter reporter(a.common.quiet);
+  const std::uint32_t rank = launched ? launched->rank : 0;
+  if (rank > 0) options.events = nullptr;
+  report::RunReporter reporter(a.common.quiet);  // of the first process; the others are quiet
   if (!a.find_lr.empty()) return find_lr(a, c, *registry, options, reporter);
-  return training::train(c, *registry, options, reporter);
+  if (!a.log_ranks) return training::train(c, *registry, options, reporter);
+  report::RankLog log(rank, name_of_process(), reporter);
+  try {
+    return training::train(c, *registry, options, log);
+  } catch (const Error& e) {
+    log.failed(e.full());
+    throw;
+  }
 }
 
 /// As settings before those of the command line, which therefore win.

@@ -66,6 +66,11 @@ std::optional<LaunchedProcess> launched_process() {
   return std::nullopt;
 }
 
+std::string name_of_process() {
+  const LaunchedProcess p = launched_process().value_or(LaunchedProcess{});
+  return fmt::format("rank {} of {} on {}, process {}", p.rank, p.ranks, host_name(), ::getpid());
+}
+
 std::uint32_t threads_of_process() {
   const std::uint32_t allowed = cpu_count();
   const std::optional<LaunchedProcess> launched = launched_process();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "core/plugin/communicator.hpp"
@@ -22,6 +23,9 @@ struct LaunchedProcess {
 /// From the environment. Nullopt for a process that was started alone. Throws usage_error for numbers that
 /// contradict each other.
 std::optional<LaunchedProcess> launched_process();
+
+/// "rank 3 of 4 on host-a, process 1234".
+std::string name_of_process();
 
 /// CPU threads for this process: all processors that it may use, divided among the processes of this machine
 /// unless the launcher has bound them to different ones.

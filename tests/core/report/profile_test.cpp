@@ -110,6 +110,7 @@ BOOST_AUTO_TEST_CASE(a_trace_is_json_with_slices_inside_slices) {
     text += t.take();
   }
   t.finish();
+  t.end();
   const json j = json::parse(text + t.take());
   std::vector<std::pair<std::int64_t, std::int64_t>> open;  // begin and end in ns
   std::int64_t before = 0;

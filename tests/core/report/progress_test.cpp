@@ -73,6 +73,22 @@ BOOST_AUTO_TEST_CASE(a_status_line_of_40_80_and_200_columns_has_what_fits) {
   BOOST_TEST(after(420, 100'000).fitted(terminal(), 39).text == "0.4 % loss 2.0015 98.1K tok/s ETA 1:05");
 }
 
+BOOST_AUTO_TEST_CASE(of_several_ranks_a_line_of_80_columns_has_their_times) {
+  report::StatusLine line;
+  training::StepProgress p = step(420, 1340);
+  p.ranks = {4, 0.121, 3, 0.08};
+  line.add(p);
+  const std::string usual = line.fitted(terminal(), 79).text;
+  for (const char* part : {"420/1340", "98.1K/s", "24.5K/rank", "wait 12 %", "slowest 3", "ETA 1:05"})
+    BOOST_TEST(contains(usual, part), usual);
+  const std::string wide = line.fitted(terminal(), 140).text;
+  for (const char* part : {"98.1K tok/s", "slowest rank 3 +8 %", "█", "3.00 GiB"})
+    BOOST_TEST(contains(wide, part), wide);
+  BOOST_TEST(
+      contains(line.plain(), "98.1K tok/s  MFU 55 %  24.5K/rank  wait 12 %  slowest rank 3 +8 %  ETA 1:05"),
+      line.plain());
+}
+
 BOOST_AUTO_TEST_CASE(fields_keep_their_place_when_their_texts_become_shorter) {
   report::StatusLine line = after(1, 1340);
   training::StepProgress p = step(2, 1340);

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -136,6 +137,103 @@ BOOST_AUTO_TEST_CASE(processes_with_shards_of_the_weights_evaluate_and_generate)
   BOOST_REQUIRE(one.size() == 2u);
   BOOST_REQUIRE(many.size() == 2u);
   for (std::size_t i = 0; i < 2; ++i) BOOST_TEST(std::abs(many[i] - one[i]) <= 1e-5 * one[i]);
+}
+
+BOOST_AUTO_TEST_CASE(steps_and_summary_have_the_times_of_the_ranks) {
+  const TemporaryDirectory tmp;
+  std::vector<std::string> words = train(tmp / "run", 6, {"parallel.zero=1"});
+  words.erase(words.begin() + 1);  // -q
+  const Outcome r = run_program(words, under_mpirun(3));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "/rank  wait "), r.err);
+  std::uint64_t bytes = 0;
+  double compute_ms = 0;
+  int steps = 0;
+  std::istringstream lines(read_file(tmp / "run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const json e = json::parse(line);
+    if (e["event"] != "step") continue;
+    const json c = e["communication"];
+    bytes += c["bytes"].get<std::uint64_t>();
+    compute_ms += c["compute_ms"].get<double>();
+    BOOST_TEST(c["wait_ms"].get<double>() > 0);
+    BOOST_TEST(c["slowest_rank"].get<int>() < 3);
+    BOOST_TEST(c["slowest_compute_ms"].get<double>() >= c["compute_ms"].get<double>());
+    BOOST_TEST(c["compute_ms"].get<double>() + c["wait_ms"].get<double>() < 3 * e["ms"].get<double>());
+    ++steps;
+  }
+  BOOST_TEST(steps == 6);
+  const json summary = summary_of(tmp / "run");
+  BOOST_TEST(summary["communication"]["bytes"] == bytes);
+  BOOST_REQUIRE(summary["ranks"].size() == 3u);
+  double mean = 0, most = 0;
+  for (const json& rank : summary["ranks"]) {
+    mean += rank["compute_ms"].get<double>() / 3;
+    most = std::max(most, rank["compute_ms"].get<double>());
+  }
+  BOOST_TEST(mean == compute_ms, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(summary["ranks"][summary["slowest_rank"].get<std::size_t>()]["compute_ms"] == most);
+  BOOST_TEST(summary["ranks"][0]["bytes"] == bytes);
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++n;
+  return n;
+}
+
+BOOST_AUTO_TEST_CASE(each_process_writes_a_log) {
+  const TemporaryDirectory tmp;
+  const auto run = [&](int ranks, int steps, std::vector<std::string> more) {
+    more.insert(more.end(), {"output.checkpoint_every=2", "optimizer.schedule=\"constant\"", "--log-ranks"});
+    const Outcome r = run_program(train(tmp / "run", steps, more), under_mpirun(ranks));
+    BOOST_TEST(r.code == 0, r.err);
+    BOOST_TEST(r.err.empty(), r.err);  // -q
+  };
+  const auto log = [&](int rank) {
+    return read_file(tmp / "run" / ("rank_" + std::to_string(rank) + ".log"));
+  };
+  run(3, 4, {});
+  for (int rank : {0, 1, 2}) {
+    BOOST_TEST(has(log(rank), "Z rank " + std::to_string(rank) + " of 3 on "), log(rank));
+    BOOST_TEST(has(log(rank), "weights: random"), log(rank));
+    BOOST_TEST(has(log(rank), "Z step 4/4  loss "), log(rank));
+    BOOST_TEST(has(log(rank), "memory predicted"), log(rank));
+    BOOST_TEST(!has(log(rank), "\x1b"));
+  }
+  run(2, 6, {"--resume"});  // appended; that of a process that is no more stays
+  for (int rank : {0, 1, 2})
+    BOOST_TEST(count(log(rank), " of 3 on ") + count(log(rank), " of 2 on ") == (rank < 2 ? 2u : 1u),
+               log(rank));
+  BOOST_TEST(has(log(1), "resuming after"), log(1));
+  run(2, 2, {"--overwrite"});
+  BOOST_TEST(count(log(0), " of 2 on ") == 1u, log(0));
+  BOOST_TEST(!fs::exists(tmp / "run/rank_2.log"));
+}
+
+BOOST_AUTO_TEST_CASE(a_profile_has_the_operations_of_all_processes) {
+  const TemporaryDirectory tmp;
+  std::vector<std::string> words =
+      train(tmp / "run", 4, {"parallel.zero=1", "--profile=" + (tmp / "t.json").string()});
+  words.erase(words.begin() + 1);  // -q
+  const Outcome r = run_program(words, under_mpirun(3));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  for (const char* row : {"wait for ranks", "reduce_scatter, start", "all_gather, start",
+                          "sum of scalars of ranks", "ranks, per step", "(slowest)"})
+    BOOST_TEST(has(r.err, row), r.err);
+  const json memory = summary_of(tmp / "run")["memory"];
+  BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
+  std::map<int, double> steps, first;
+  const json trace = json::parse(read_file(tmp / "t.json"));
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["cat"] == "step") {
+      const int pid = e["pid"];
+      if (!steps[pid]++) first[pid] = e["ts"];
+    }
+  BOOST_TEST(steps.size() == 3u);
+  for (const auto& [pid, n] : steps) BOOST_TEST(n == 3);  // without the first
+  // On one clock: the ranks begin a step together.
+  for (const auto& [pid, ts] : first) BOOST_TEST(std::abs(ts - first[1]) < 500e3);
 }
 
 BOOST_AUTO_TEST_CASE(the_same_processes_give_the_same_bits) {

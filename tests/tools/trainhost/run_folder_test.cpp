@@ -273,19 +273,31 @@ BOOST_DATA_TEST_CASE(a_signal_ends_a_run_with_a_checkpoint_within_the_step,
   BOOST_TEST(r.seconds < 60);
 }
 
-BOOST_AUTO_TEST_CASE(a_second_signal_states_what_is_lost) {
+BOOST_AUTO_TEST_CASE(a_second_signal_states_what_is_saved_and_what_is_lost) {
   TemporaryDirectory tmp;
   RunOptions o;
   bool sent = false;
+  std::string trigger;
   o.watch = [&](pid_t pid, const std::string& out) {
-    if (!sent && has(out, "\"step\":7,"))
+    if (!sent && has(out, trigger))
       sent = kill(pid, SIGSTOP) == 0 && kill(pid, SIGTERM) == 0 && kill(pid, SIGHUP) == 0 &&
              kill(pid, SIGCONT) == 0;
   };
-  const Outcome r = run_program(
-      train(joined(tiny_model(1'000'000), {"output.dir=" + (tmp / "out").string()}), {"--json"}), o);
-  BOOST_TEST(r.code > 128);
-  BOOST_TEST(has(r.err, "; lost: all "), r.err);
+  const auto run = [&](const char* every, const char* step) {
+    sent = false;
+    trigger = std::string("\"step\":") + step + ",";
+    const Outcome r =
+        run_program(train(joined(tiny_model(1'000'000), {"output.dir=" + (tmp / every).string(),
+                                                         std::string("output.checkpoint_every=") + every}),
+                          {"--json"}),
+                    o);
+    BOOST_TEST(r.code > 128);
+    return r.err;
+  };
+  const std::string none = run("0", "7"), some = run("1000", "1007");
+  BOOST_TEST(has(none, "; no checkpoint was saved; lost: "), none);
+  BOOST_TEST(has(some, "is saved; lost: "), some);
+  BOOST_TEST(has(some, "after it; continue with --resume"), some);
 }
 
 BOOST_AUTO_TEST_CASE(metrics_that_are_not_a_regular_file_or_damaged_are_handled) {
