@@ -90,13 +90,14 @@ std::string PhaseLine::eta() const {
 FittedLine::Text PhaseLine::fitted(const Terminal& t, unsigned columns) {
   constexpr std::size_t kLongestName = 40;
   std::string name = escaped(name_);
-  // The end of a name distinguishes it from others.
-  const std::size_t most = std::clamp<std::size_t>(columns / 2, 12, kLongestName);
-  const std::string dots = t.utf8 ? "…" : "~";
+  const std::size_t most = std::clamp<std::size_t>(columns * 3 / 5, 12, kLongestName);
   if (name.size() > most) {
-    std::size_t from = name.size() - most + 1;
+    // What is done, and the end of the file's name, which distinguishes it from others.
+    std::string done = name.substr(0, name.find(' ') + 1);
+    if (done.size() + 8 > most) done.clear();
+    std::size_t from = name.size() - (most - done.size() - 1);
     while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0) == 0x80) ++from;
-    name = dots + name.substr(from);
+    name = done + (t.utf8 ? "…" : "~") + name.substr(from);
   }
   FittedLine line;
   line.add(5, name);

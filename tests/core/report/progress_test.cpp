@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(a_phase_shows_its_share_its_bytes_and_the_end_of_a_long_nam
     for (unsigned columns = 1; columns <= 200; ++columns)
       BOOST_TEST(report::display_width(line.fitted(terminal(utf8), columns).text) <= columns);
   const std::string narrow = line.fitted(terminal(), 39).text;
-  BOOST_TEST(contains(narrow, "part-0001.txt"), narrow);
+  BOOST_TEST(narrow.starts_with("tokenizing …rt-0001.txt"), narrow);
   BOOST_TEST(contains(narrow, " 50 %"), narrow);
   const std::string wide = line.fitted(terminal(), 119).text;
   for (const char* part : {"120 MiB of 240 MiB", "24.0 MiB/s", "ETA 0:05", "██░"})
