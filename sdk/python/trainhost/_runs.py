@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step, counted from 1. loss: nats, mean over the tokens of the step; ms: in the trainer."""
+    """One optimizer step, counted from 1. loss: nats, mean over the tokens of the step; ms: in the trainer; time:
+    when its line was written, UTC in ISO 8601, "" where an older version wrote it."""
 
     step: int
     loss: float | None
@@ -27,6 +28,7 @@ class Step:
     tokens: int
     ms: float
     tokens_per_s: float
+    time: str = ""
 
 
 @dataclass(frozen=True)

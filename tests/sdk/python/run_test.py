@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
 def test_a_finished_run(folder):
     run = trainhost.read_run(folder)
     assert run.status == "finished" and [step.step for step in run.steps] == [1, 2, 3, 4]
+    assert all(step.time.endswith("Z") for step in run.steps) and run.steps[0].time <= run.steps[3].time
     assert run.evaluations[-1].step == 4 and run.evaluations[-1].loss < 8
     assert run.plan.fits and run.plan.backend == "cpu" and run.summary["steps"] == 4
     assert run.summary["memory"]["predicted_bytes"] == run.plan.total_bytes
