@@ -208,6 +208,7 @@ void require_supported(const RunSpec& r) {
         TH_E_UNSUPPORTED,
         std::string("the cuda trainer supports only f32, TF32 and bf16 on data-parallel ranks: ") + what);
   };
+  if (r.parallel.tensor > 1) refuse(("parallel.tensor = " + std::to_string(r.parallel.tensor)).c_str());
   const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)

@@ -34,8 +34,22 @@ struct Introduction {
   std::int32_t device = 0;
   char uuid[16] = {};
   char machine[64] = {};
-  nccl::UniqueId id{};  // of rank 0
+  std::uint64_t operations = 0;  // digest of the collective operations of its program
+  nccl::UniqueId id{};           // of rank 0
 };
+
+/// FNV-1a of kind and size of every collective operation, which all ranks must have in the same order.
+std::uint64_t digest_of_collectives(const step::Program& p) {
+  std::uint64_t h = 0xcbf29ce484222325;
+  const auto add = [&h](std::uint64_t value) { h = (h ^ value) * 0x100000001b3; };
+  double no_buffer[step::kScalarCount];
+  for (const step::Op& op : p.ops) {
+    if (!executor::RankOperations::contains(op.kind)) continue;
+    add(static_cast<std::uint64_t>(op.kind));
+    if (op.kind != step::OpKind::kWait) add(executor::collective_of(p, op, no_buffer).count);
+  }
+  return h;
+}
 
 nccl::Type type_of(DType t) {
   switch (t) {
@@ -89,7 +103,7 @@ void NcclRanks::connect(int device, const std::string& device_name) {
     check(cudaGetDeviceProperties(&properties, device), "querying the device");
     static_assert(sizeof properties.uuid == sizeof own.uuid);
     std::memcpy(own.uuid, &properties.uuid, sizeof own.uuid);
-    own.device = device;
+    own.device = device, own.operations = digest_of_collectives(program_);
     ::gethostname(own.machine, sizeof own.machine - 1);
     // NCCL can add in the switch (NVLink SHARP), in an order that differs from call to call. A value that the
     // user has set stays. NCCL reads its variables when it makes its first communicator.
@@ -115,6 +129,13 @@ void NcclRanks::connect(int device, const std::string& device_name) {
                                                    std::to_string(r) + " has " +
                                                    nccl::Library{{}, all[r].version}.text());
   }
+  for (std::size_t r = 1; r < all.size(); ++r)
+    if (all[r].operations != all[0].operations)
+      throw abi::StatusError(
+          TH_E_ARG,
+          "rank " + std::to_string(r) +
+              " recomputes other layers than rank 0: their devices have different free memory",
+          "set memory.budget, so that all ranks choose the same layers, or train.recompute");
   if (const auto two = ranks_with_one_gpu(all))
     throw abi::StatusError(
         TH_E_ARG,
