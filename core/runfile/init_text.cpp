@@ -30,8 +30,9 @@ bool top_level(std::string_view table) { return table.find('.') == table.npos &&
 
 }  // namespace
 
-std::string init_text() {
-  std::string out =
+std::string init_text(const std::string& schema_url) {
+  std::string out = schema_url.empty() ? "" : fmt::format("#:schema {}\n", schema_url);
+  out +=
       "# Run file of trainhost. `trainhost plan FILE` reports its memory; `trainhost FILE` trains.\n"
       "# Every key is optional; the values below are the built-in run. Paths are relative to this file.\n"
       "# Override one key for one run: --set train.micro_batch=8\n";

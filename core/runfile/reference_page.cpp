@@ -29,7 +29,7 @@ trainhost run.toml
   a string may be omitted. If a key is set several times, the last value counts.
 - Relative paths are relative to the run file; paths in `--set` too.
 - An unknown key, a wrong type or a value outside its limits is an error with file, line and column.
-  `trainhost check run.toml` reports all errors at once.
+  `trainhost check run.toml` reports all errors at once, and editors mark them ([init](cli.md#init-schema)).
 - A key with an empty default is unset unless you give it. The types are explained below the tables.
 )";
 

@@ -217,8 +217,9 @@ std::span<const std::string> lora_target_names();
 /// Called before training.
 void reject_unsupported(const RunConfig& c);
 
-/// The commented run file that `trainhost init` prints, generated from the schema.
-std::string init_text();
+/// The commented run file that `trainhost init` prints, generated from the schema. `schema_url`: of the JSON
+/// Schema, in a first line that editors read (`#:schema`); "" = no such line.
+std::string init_text(const std::string& schema_url = {});
 
 /// The text of RunConfig::resolved without the keys that have their default.
 std::string without_defaults(const std::string& resolved);

@@ -1,5 +1,6 @@
 // The schema: one row per run-file key with its type, default, limits and documentation. Validation, name
-// suggestions, --set, `trainhost init` and docs/run-file.md all read this table; to add a key, add a row.
+// suggestions, --set, `trainhost init`, `trainhost schema` and docs/run-file.md all read this table; to add a
+// key, add a row.
 #pragma once
 #include <span>
 #include <string>
@@ -57,6 +58,10 @@ std::string accepted_values(const Key& key);
 std::string nearest_key(std::string_view name);
 /// "; did you mean '...'?" with nearest_key(), or "".
 std::string suggest_key(std::string_view name);
+
+/// JSON Schema (draft 4) of run files. It accepts a file if each key by itself is valid for the parser, except
+/// sizes of 2^63 bytes or more.
+std::string run_file_json_schema();
 
 /// The text of docs/run-file.md.
 std::string run_file_reference();

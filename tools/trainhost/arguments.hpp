@@ -190,6 +190,7 @@ struct DoctorArguments {
 struct CheckArguments {
   CommonArguments common;  // without model and backend
 };
+struct SchemaArguments {};
 struct InitArguments {
   std::string file;  // "" or "-" = standard output
   bool force = false;
@@ -219,8 +220,8 @@ using Arguments =
                  MergeArguments, DataInfoArguments, DataTokenizeArguments, DataStatsArguments,
                  DataShowArguments, PluginsListArguments, PluginsInfoArguments, PluginsNewArguments,
                  PluginsCheckArguments, PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments,
-                 DoctorArguments, CheckArguments, InitArguments, VersionArguments, HelpArguments,
-                 CompletionArguments, CompleteArguments, ManPagesArguments>;
+                 DoctorArguments, CheckArguments, SchemaArguments, InitArguments, VersionArguments,
+                 HelpArguments, CompletionArguments, CompleteArguments, ManPagesArguments>;
 
 /// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
 /// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
@@ -250,6 +251,7 @@ Exit run(const ModelsArguments& a);
 Exit run(const DevicesArguments& a);
 Exit run(const DoctorArguments& a);
 Exit run(const CheckArguments& a);
+Exit run(const SchemaArguments& a);
 Exit run(const InitArguments& a);
 Exit run(const VersionArguments& a);
 Exit run(const HelpArguments& a);

@@ -1,4 +1,4 @@
-// trainhost models | devices | init: list the built-in presets, write a commented run file. JSON has raw
+// trainhost models | devices: list the built-in presets. JSON has raw
 // numbers under the names of config.json, the table rounded ones for people; the keys of JSON are an
 // interface and never change.
 #include <fmt/format.h>
@@ -7,7 +7,6 @@
 
 #include "core/base/json_value.hpp"
 #include "core/base/text.hpp"
-#include "core/checkpoint/store.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/report/terminal.hpp"
@@ -99,25 +98,6 @@ Exit run(const DevicesArguments& a) {
              a.common.json
                  ? Json{{"devices", all}}.dump(2) + "\n"
                  : t.str({.width = report::output_width(), .drop = {11, 9, 10, 6, 7, 8, 5, 3, 4, 1}}));
-  return Exit::kDone;
-}
-
-Exit run(const InitArguments& a) {
-  std::string text = runfile::init_text();
-  if (a.file.empty() || a.file == "-") {
-    fmt::print("{}", text);
-    return Exit::kDone;
-  }
-  if (std::filesystem::is_directory(a.file))
-    throw usage_error(fmt::format("{} is a folder: expected a file", escaped(a.file)),
-                      "for example trainhost init run.toml");
-  // Not atomic with the write: a file made in between is lost. Acceptable: people type this command.
-  if (std::filesystem::exists(a.file) && !a.force)
-    throw usage_error(fmt::format("{} already exists", escaped(a.file)), "--force overwrites it");
-  // Atomic all the same, so that --force never leaves half a file.
-  checkpoint::write_file_atomically(std::filesystem::absolute(a.file), text);
-  // To stderr: stdout is for the text itself.
-  write_stderr(fmt::format("wrote {0}; train it with: trainhost {0}\n", escaped(a.file)));
   return Exit::kDone;
 }
 

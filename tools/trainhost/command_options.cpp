@@ -578,6 +578,9 @@ void add_lists(Parser& p) {
   add_text(*check, "RUN.toml", k->common.run_file, "(required)", "Check this run file.")->required();
   add_set(*check, k->common.settings);
   add_common(*check, k->common, kPlugins);
+  p.add<SchemaArguments>(p.root, "schema", "Print the JSON Schema of run files, for editors.",
+                         "`trainhost init` refers to the installed one.\n"
+                         "Example:\n  trainhost schema > run.schema.json");
   auto [init, i] = p.add<InitArguments>(p.root, "init", "Write a commented run file.",
                                         "Example:\n  trainhost init run.toml");
   add_text(*init, "FILE", i->file, kNoType, "Write to this file [standard output].");
