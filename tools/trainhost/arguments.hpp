@@ -192,7 +192,8 @@ struct CheckArguments {
 };
 struct SchemaArguments {};
 struct InitArguments {
-  std::string file;  // "" or "-" = standard output
+  CommonArguments common;  // from, model and settings; without from: a file with every default
+  std::string file;        // "" or "-" = standard output
   bool force = false;
 };
 

@@ -8,6 +8,7 @@
 #include "core/checkpoint/store.hpp"
 #include "core/runfile/run_config.hpp"
 #include "core/runfile/schema.hpp"
+#include "tools/trainhost/converted_run.hpp"
 #include "tools/trainhost/result_stream.hpp"
 
 namespace trainhost::cli {
@@ -43,9 +44,19 @@ Exit run(const SchemaArguments&) {
 
 Exit run(const InitArguments& a) {
   const fs::path schema = installed_schema();
-  const std::string text = runfile::init_text(schema.empty() ? "./run.schema.json" : file_url(schema));
+  const std::string url = schema.empty() ? "./run.schema.json" : file_url(schema);
+  if (a.common.from.empty() && (!a.common.model.empty() || !a.common.settings.empty()))
+    throw usage_error("--model and --set need --from", "without it, init writes every key with its default");
+  std::string note;
+  const std::string text = a.common.from.empty()
+                               ? runfile::init_text(url)
+                               : fmt::format("#:schema {}\n{}", url, converted_run(a.common, note));
+  const auto print_note = [&] {
+    if (!note.empty()) write_stderr("not trained as it is: " + note + "\n");
+  };
   if (a.file.empty() || a.file == "-") {
     fmt::print("{}", text);
+    print_note();
     return Exit::kDone;
   }
   if (fs::is_directory(a.file))
@@ -58,6 +69,7 @@ Exit run(const InitArguments& a) {
   checkpoint::write_file_atomically(fs::absolute(a.file), text);
   // To stderr: stdout is for the text itself.
   write_stderr(fmt::format("wrote {0}; train it with: trainhost {0}\n", escaped(a.file)));
+  print_note();
   if (schema.empty()) write_stderr("for editors, beside it: trainhost schema > run.schema.json\n");
   return Exit::kDone;
 }

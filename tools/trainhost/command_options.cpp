@@ -35,6 +35,12 @@ void add_plugin_path(CLI::App& app, std::vector<std::string>& folders) {
   add_repeatable(app, "--plugin-path", folders, "DIR", "Search DIR for plugins first (repeatable).");
 }
 
+void add_from(CLI::App& app, std::vector<std::string>& files, const char* help) {
+  app.add_option("--from", files, help)
+      ->option_text("FILE...")
+      ->expected(1, CLI::detail::expected_max_vector_size);
+}
+
 void add_set(CLI::App& app, std::vector<std::string>& settings) {
   add_repeatable(app, "--set", settings, "KEY=VALUE",
                  "Override one key of the run file, e.g. --set train.micro_batch=8 (repeatable).");
@@ -50,13 +56,10 @@ void add_common(CLI::App& app, CommonArguments& a, unsigned shared) {
     add_text(app, "--model", a.model, "PRESET|config.json",
              "Use a preset or a Hugging Face config.json instead of a run file.");
   if (shared & kFrom)
-    app.add_option(
-           "--from", a.from,
-           "Plan the job that these files of another framework describe: TrainingArguments, accelerate,\n"
-           "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, Megatron-LM.\n"
-           "KIND:FILE names the framework, e.g. deepspeed:ds.json.")
-        ->option_text("FILE...")
-        ->expected(1, CLI::detail::expected_max_vector_size);
+    add_from(app, a.from,
+             "Plan the job that these files of another framework describe: TrainingArguments, accelerate,\n"
+             "DeepSpeed, torchtune, torchtitan, litgpt, axolotl, LLaMA-Factory, Megatron-LM.\n"
+             "KIND:FILE names the framework, e.g. deepspeed:ds.json.");
   // The backend is a text, not an enumeration: plugins add trainers.
   if (shared & kBackend)
     add_text(app, "--backend", a.backend, "NAME",
@@ -582,8 +585,14 @@ void add_lists(Parser& p) {
                          "`trainhost init` refers to the installed one.\n"
                          "Example:\n  trainhost schema > run.schema.json");
   auto [init, i] = p.add<InitArguments>(p.root, "init", "Write a commented run file.",
-                                        "Example:\n  trainhost init run.toml");
+                                        "Examples:\n  trainhost init run.toml\n"
+                                        "  trainhost init run.toml --from torchtune.yaml");
   add_text(*init, "FILE", i->file, kNoType, "Write to this file [standard output].");
+  add_from(*init, i->common.from,
+           "Write what these files of another framework say, and a comment for what cannot be carried over;\n"
+           "FILE goes before this option. Files and KIND:FILE: as for plan.");
+  add_text(*init, "--model", i->common.model, "PRESET|config.json", "With --from: use this model.");
+  add_set(*init, i->common.settings);
   init->add_flag("--force", i->force, "Overwrite FILE.");
 }
 
