@@ -15,7 +15,9 @@ std::string engine_of(const Answer& a) {
   BOOST_TEST(a.status == TH_OK, a.message);
   const std::string line = a.lines.empty() ? "" : a.lines.back();
   const std::size_t at = line.find("engine ");
-  return at == line.npos ? line : line.substr(at + 7);
+  if (at == line.npos) return line;
+  const std::size_t end = line.find("; ", at);  // then what it says of NCCL
+  return line.substr(at + 7, end == line.npos ? end : end - at - 7);
 }
 
 /// The end of the message of create(): "engine 13".
