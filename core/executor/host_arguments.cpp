@@ -40,6 +40,11 @@ void validate_starts(const std::int32_t* starts, std::uint64_t sequences, std::u
     }
 }
 
+/// Of the whole model; a TP rank has a part of it.
+std::uint64_t vocabulary(const step::Program& p) {
+  return p.model.vocab * (p.run.mode == RunMode::kInference ? 1 : p.run.parallel.tensor);
+}
+
 }  // namespace
 
 std::size_t find_tensor(const step::Program& program, const th_tensor& piece, const std::string& trainer) {
@@ -107,7 +112,7 @@ void validate_step(const step::Program& program, const th_step& step) {
     bad_argument("step with " + std::to_string(step.batch) + " x " + std::to_string(step.seq) +
                  " tokens, but the run has " + std::to_string(sequences) + " x " + std::to_string(r.seq_len));
   if (!step.tokens || !step.targets) bad_argument("step without tokens or targets");
-  validate_ids(program.model.vocab, step.tokens, step.targets, tokens);
+  validate_ids(vocabulary(program), step.tokens, step.targets, tokens);
   if ((step.starts != nullptr) != r.document_mask)
     bad_argument(r.document_mask
                      ? "step without the starts of the documents"
@@ -119,7 +124,7 @@ void validate_step(const step::Program& program, const th_step& step) {
 }
 
 void validate_next(const step::Program& program, std::int32_t token, std::uint32_t position) {
-  if (token < 0 || static_cast<std::uint64_t>(token) >= program.model.vocab)
+  if (token < 0 || static_cast<std::uint64_t>(token) >= vocabulary(program))
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
   // The key/value cache has one row per position of the sequence.
   if (position >= program.run.seq_len)

@@ -122,6 +122,8 @@ class KernelBackend final : public Backend {
       case OpKind::kAllGather:
       case OpKind::kWait:
       case OpKind::kSumScalars:
+      // Only of tensor-parallel ranks, likewise.
+      case OpKind::kHeadStats:
       case OpKind::kCount_:
         break;
     }

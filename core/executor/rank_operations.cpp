@@ -17,12 +17,20 @@ namespace {
 using step::OpKind;
 using Clock = std::chrono::steady_clock;
 
+/// Number of this rank, from 0, among all.
+std::uint32_t number_of(const Parallelism& p) {
+  const std::uint32_t data = p.data_rank ? p.data_rank - 1 : 0,
+                      tensor = p.tensor_rank ? p.tensor_rank - 1 : 0;
+  return data * p.tensor + tensor;
+}
+
 }  // namespace
 
 std::uint64_t bytes_sent(const Collective& c, std::uint32_t rank, std::uint32_t ranks) {
-  const Shard own{std::min(c.count, c.piece * rank),
-                  std::min(c.piece, c.count - std::min(c.count, c.piece * rank))};
-  const std::uint64_t others = c.count - own.count, copies = std::uint64_t{ranks} - 1;
+  const GroupMember here = member_of(c.group, rank, ranks);
+  const Shard own{std::min(c.count, c.piece * here.number),
+                  std::min(c.piece, c.count - std::min(c.count, c.piece * here.number))};
+  const std::uint64_t others = c.count - own.count, copies = std::uint64_t{here.count} - 1;
   std::uint64_t elements = 0;
   if (c.kind != CollectiveKind::kAllGather) elements += others;  // a part of every other rank's sum
   if (c.kind != CollectiveKind::kReduceScatter)
@@ -32,13 +40,14 @@ std::uint64_t bytes_sent(const Collective& c, std::uint32_t rank, std::uint32_t 
 
 void require_ranks_of_run(const step::Program& program, const Collectives* ranks) {
   const Parallelism& p = program.run.parallel;
+  const std::uint32_t all = p.data * p.tensor, number = number_of(p);
   if (!ranks)
-    throw abi::StatusError(TH_E_ARG, "a run on " + std::to_string(p.data) + " ranks needs a communicator");
-  if (ranks->ranks() != p.data || ranks->rank() + 1 != p.data_rank)
-    throw abi::StatusError(
-        TH_E_ARG, "rank " + std::to_string(ranks->rank()) + " of " + std::to_string(ranks->ranks()) +
-                      " in the communicator is not rank " + std::to_string(p.data_rank - 1) + " of " +
-                      std::to_string(p.data) + " in the run");
+    throw abi::StatusError(TH_E_ARG, "a run on " + std::to_string(all) + " ranks needs a communicator");
+  if (ranks->ranks() != all || ranks->rank() != number)
+    throw abi::StatusError(TH_E_ARG, "rank " + std::to_string(ranks->rank()) + " of " +
+                                         std::to_string(ranks->ranks()) +
+                                         " in the communicator is not rank " + std::to_string(number) +
+                                         " of " + std::to_string(all) + " in the run");
 }
 
 Collective collective_of(const step::Program& program, const step::Op& op, void* buffer) {
@@ -54,12 +63,20 @@ Collective collective_of(const step::Program& program, const step::Op& op, void*
     c.data = static_cast<double*>(buffer) + (op.phase == kUpdate ? step::kLossSum : step::kCounted);
     c.count = 2;
   }
-  c.piece = shard_elements(c.count, program.run.parallel.data);
+  // The ranks agree on scalars all together. TP ranks have equal pieces of what they gather.
+  const Parallelism& p = program.run.parallel;
+  const bool tensor = op.flags & step::kAmongTensorRanks;
+  if (tensor)
+    c.group = {p.tensor, 1};
+  else if (op.kind != OpKind::kSumScalars && p.tensor > 1)
+    c.group = {p.data, p.tensor};
+  const std::uint32_t members = c.group.width ? c.group.width : p.data * p.tensor;
+  c.piece = tensor && op.kind == OpKind::kAllGather ? c.count / members : shard_elements(c.count, members);
   return c;
 }
 
-bool exchanges_weights(const step::Program& program, const step::Op& op) {
-  return op.kind == OpKind::kAllGather ||
+bool is_needed_to_compute(const step::Program& program, const step::Op& op) {
+  return op.kind == OpKind::kAllGather || (op.flags & step::kAmongTensorRanks) ||
          (op.kind == OpKind::kWait &&
           std::string_view(program[op[step::operand::wait::kBuffer]].role).starts_with("w."));
 }
@@ -67,7 +84,7 @@ bool exchanges_weights(const step::Program& program, const step::Op& op) {
 RankOperations::RankOperations(const step::Program& program, Storage& storage, Collectives* ranks)
     : program_(program), storage_(storage), ranks_(ranks), tickets_(ranks ? program.buffers.size() : 0) {
   const Parallelism& p = program.run.parallel;
-  if (program.run.mode == RunMode::kInference || p.data == 1) {
+  if (program.run.mode == RunMode::kInference || p.data * p.tensor == 1) {
     ranks_ = nullptr;
     return;
   }
@@ -104,26 +121,43 @@ void RankOperations::run(const step::Op& op) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
 }
 
-/// Through the scratch of the collectives, a part that fits at a time.
-void RankOperations::gather(step::BufferId like, std::uint64_t first, std::uint64_t count, const float* own,
+/// One half of the scratch has what a rank sends, the other one the elements of the whole.
+void RankOperations::gather(const Divided& tensor,
                             const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   assert(ranks_);
-  const std::uint64_t elements = step::whole_elements(program_, like);
+  const Parallelism& p = program_.run.parallel;
+  const std::uint64_t of_parameter = step::whole_elements(program_, tensor.like);
   const step::BufferId scratch = program_.find(step::role::kCollectiveScratch);
-  float* const part = storage_.f32(scratch);
-  const std::uint64_t most = program_[scratch].bytes() / sizeof(float);
-  for (std::uint32_t rank = 0; rank < ranks_->ranks(); ++rank) {
-    const Shard shard = trainhost::shard_of(elements, ranks_->ranks(), rank);
-    const std::uint64_t end = std::min(first + count, shard.first + shard.count);
-    for (std::uint64_t at = std::max(first, shard.first); at < end;) {
-      const std::uint64_t n = std::min(most, end - at);
-      if (rank == ranks_->rank()) std::copy_n(own + (at - shard.first), n, part);
-      Collective c;
-      c.kind = CollectiveKind::kBroadcast, c.root = rank, c.data = part, c.count = n;
-      ranks_->run(c);
-      to(at, {part, n});
-      at += n;
+  const std::uint64_t most = program_[scratch].bytes() / sizeof(float) / 2;
+  float *const sent = storage_.f32(scratch), *const values = sent + most;
+  // Ranks that have the same elements: the first of them sends.
+  const std::uint32_t data = tensor.sharded ? p.data : 1,
+                      parts = part_of_tensor(tensor.whole, p, 0).elements() < tensor.whole.elements()
+                                  ? p.tensor
+                                  : 1;
+  for (std::uint64_t first = 0; first < tensor.whole.elements(); first += most) {
+    const std::uint64_t count = std::min(most, tensor.whole.elements() - first);
+    for (std::uint32_t t = 0; t < parts; ++t) {
+      const TensorPart part = part_of_tensor(tensor.whole, p, t);
+      const std::uint64_t part_begin = tensor.offset + part.elements_before(first),
+                          part_end = tensor.offset + part.elements_before(first + count);
+      for (std::uint32_t d = 0; d < data; ++d) {
+        const Shard shard =
+            tensor.sharded ? trainhost::shard_of(of_parameter, data, d) : Shard{0, of_parameter};
+        const std::uint64_t begin = std::max(part_begin, shard.first),
+                            end = std::min(part_end, shard.first + shard.count);
+        if (begin >= end) continue;
+        Collective c;
+        c.kind = CollectiveKind::kBroadcast, c.root = d * p.tensor + t, c.data = sent, c.count = end - begin;
+        if (c.root == ranks_->rank()) std::copy_n(tensor.own + (begin - shard.first), c.count, sent);
+        ranks_->run(c);
+        const std::uint64_t at = begin - tensor.offset;
+        part.for_runs(at, c.count, [&](std::uint64_t i, std::uint64_t whole, std::uint64_t n) {
+          std::copy_n(sent + (i - at), n, values + (whole - first));
+        });
+      }
     }
+    to(first, {values, count});
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/collectives.hpp"
 #include "core/executor/storage.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/step/program.hpp"
 
 namespace trainhost::executor {
@@ -26,8 +27,9 @@ Collective collective_of(const step::Program& program, const step::Op& op, void*
 /// them.
 std::uint64_t bytes_sent(const Collective& c, std::uint32_t rank, std::uint32_t ranks);
 
-/// True for the operations that exchange weights, which every pass over a ZeRO 3 program needs.
-bool exchanges_weights(const step::Program& program, const step::Op& op);
+/// True for the operations without which a rank cannot compute a pass over the program: those that exchange
+/// the weights of ZeRO 3, and all of tensor parallelism.
+bool is_needed_to_compute(const step::Program& program, const step::Op& op);
 
 /// Throws StatusError (TH_E_ARG) if the communicator is not that of the run; null: of one process.
 void require_ranks_of_run(const step::Program& program, const Collectives* ranks);
@@ -48,10 +50,17 @@ class RankOperations {
   void run(const step::Op& op);
   const RankTraffic& traffic() const { return traffic_; }
 
-  /// Under ZeRO: passes elements [first, first + count) of a parameter to `to`, in order, on every rank, with
-  /// each part from the rank that has it. All ranks call it. `like`: the weight or gradient of the parameter.
-  /// `own`: its values or state on this rank, from the first element of the rank's shard.
-  void gather(step::BufferId like, std::uint64_t first, std::uint64_t count, const float* own,
+  /// What the ranks have of a tensor, its values or its state.
+  struct Divided {
+    TensorInfo whole;
+    step::BufferId like;   // the weight or gradient of the parameter that the tensor is in
+    std::uint64_t offset;  // of the tensor, or of a TP rank's part of it, in the parameter
+    bool sharded;          // a DP rank has its shard of the parameter alone
+    const float* own;      // on this rank, from the first element of the parameter that it has
+  };
+  /// Passes a whole tensor to `to`, a part at a time, in order, on every rank. All ranks call it. Through the
+  /// scratch of the collectives.
+  void gather(const Divided& tensor,
               const std::function<void(std::uint64_t first, std::span<const float>)>& to);
 
  private:

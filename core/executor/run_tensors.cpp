@@ -7,9 +7,20 @@
 #include <span>
 
 #include "core/abi/error_guard.hpp"
-#include "core/model/tensors.hpp"
+#include "core/model/tensor_parts.hpp"
 
 namespace trainhost::executor {
+namespace {
+
+bool has_tensor_ranks(const step::Program& p) {
+  return p.run.mode != RunMode::kInference && p.run.parallel.tensor > 1;
+}
+
+std::vector<TensorInfo> whole_tensors(const step::Program& p) {
+  return has_tensor_ranks(p) ? all_tensors(whole_of_model(p.model, p.run.parallel), p.run) : p.tensor_infos;
+}
+
+}  // namespace
 
 // positions_ has, by tensor, the parameter and the offset of its slice in elements.
 Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations& ranks, std::string trainer)
@@ -17,6 +28,7 @@ Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations&
       storage_(storage),
       ranks_(ranks),
       trainer_(std::move(trainer)),
+      whole_(whole_tensors(program)),
       quantised_(program, storage),
       states_(program, trainer_),
       positions_(program.tensor_infos.size()),
@@ -25,12 +37,21 @@ Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations&
     for (const step::Slice& s : p.slices) positions_[s.tensor] = {&p, s.first_element};
 }
 
-/// Of a piece that begins at element `first` of a tensor, copies what this rank has.
-void Tensors::copy_present(std::span<const float> piece, std::uint64_t first, const Present& here) {
-  const std::uint64_t begin = std::max(first, here.first),
-                      end = std::min(first + piece.size(), here.first + here.count);
-  if (begin < end)
-    std::ranges::copy(piece.subspan(begin - first, end - begin), here.to + (begin - here.first));
+TensorPart Tensors::part_of(const TensorInfo& whole) const {
+  const Parallelism& p = program_.run.parallel;
+  return part_of_tensor(whole, has_tensor_ranks(program_) ? p : Parallelism{},
+                        p.tensor_rank ? p.tensor_rank - 1 : 0);
+}
+
+/// Of a piece that begins at element `first` of a tensor of the whole model, copies what this rank has.
+void Tensors::copy_present(std::span<const float> piece, std::uint64_t first, const Present& here,
+                           const TensorPart& part) {
+  const std::uint64_t begin = std::max(part.elements_before(first), here.first),
+                      end = std::min(part.elements_before(first + piece.size()), here.first + here.count);
+  if (begin >= end) return;
+  part.for_runs(begin, end - begin, [&](std::uint64_t i, std::uint64_t whole, std::uint64_t n) {
+    std::ranges::copy(piece.subspan(whole - first, n), here.to + (i - here.first));
+  });
 }
 
 Tensors::Present Tensors::weight(std::size_t tensor) {
@@ -47,22 +68,22 @@ void Tensors::read_weight(std::size_t tensor,
                           const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const auto& [param, offset] = positions_[tensor];
   if (quantised_.contains(tensor)) return quantised_.read(tensor, to);
-  if (!program_[param->weight].whole) {
+  const bool sharded = program_[param->weight].whole > 0;
+  if (!sharded && part_of(whole_[tensor]).elements() == whole_[tensor].elements()) {
     const Present all = weight(tensor);
     return to(0, {all.to, all.count});
   }
-  ranks_.gather(param->weight, offset, program_.tensor_infos[tensor].elements(), storage_.f32(param->weight),
-                [&, first = offset](std::uint64_t at, std::span<const float> part) { to(at - first, part); });
+  ranks_.gather({whole_[tensor], param->weight, offset, sharded, storage_.f32(param->weight)}, to);
 }
 
 void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (is_state_scope(scope)) return load_state(scope, t);
-  const std::size_t i = find_tensor(program_, t, trainer_);
+  const std::size_t i = find_tensor(whole_, t, trainer_);
   require_scope(program_.tensor_infos[i], scope);
   if (quantised_.contains(i))
     quantised_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
   else
-    copy_present({static_cast<const float*>(t.data), t.count}, t.first, weight(i));
+    copy_present({static_cast<const float*>(t.data), t.count}, t.first, weight(i), part_of(whole_[i]));
   loaded_[i] += t.count;
   // Without a sum that could overflow.
   // Counts elements, so pieces may come in any order; a piece that is loaded again counts again.
@@ -72,7 +93,8 @@ void Tensors::load_state(std::uint32_t scope, const th_tensor& t) {
   const step::StateLocation& at = states_.find(scope, t);
   const std::span<const float> values(static_cast<const float*>(t.data), t.count);
   if (at.form == step::StateLocation::Form::kF32)
-    copy_present(values, t.first, {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr});
+    copy_present(values, t.first, {at.part.first, at.part.count, at.part.count ? floats(at) : nullptr},
+                 part_of(at.info));
   else
     encode_numbers(scope, at.info, values, codes(at) + t.first);
 }
@@ -83,7 +105,7 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
   constexpr std::uint64_t kPiece = 1 << 16;
   std::vector<std::size_t> magnitudes;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
-    const TensorInfo& info = program_.tensor_infos[i];
+    const TensorInfo& info = whole_[i];
     const std::uint64_t n = info.elements();
     // Completely loaded. A partly loaded tensor is overwritten as a whole.
     if (loaded_[i] >= n) continue;
@@ -97,8 +119,11 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
     }
     const Present here = weight(i);
     backend.for_each(static_cast<std::uint32_t>((here.count + kPiece - 1) / kPiece), [&](std::uint32_t p) {
-      const std::uint64_t first = p * kPiece, count = std::min(kPiece, here.count - first);
-      init_tensor(program_.model, info, seed, here.first + first, std::span<float>(here.to + first, count));
+      const std::uint64_t first = here.first + p * kPiece,
+                          count = std::min(kPiece, here.first + here.count - first);
+      part_of(info).for_runs(first, count, [&](std::uint64_t at, std::uint64_t whole, std::uint64_t run) {
+        init_tensor(program_.model, info, seed, whole, std::span<float>(here.to + (at - here.first), run));
+      });
     });
   }
   if (program_.run.parallel.zero == 3)  // the ranks exchange the weights, one tensor after the other
@@ -116,7 +141,7 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
       quantised_.save(i, sink);
       continue;
     }
-    th_tensor t = describe_tensor(program_.tensor_infos[i]);
+    th_tensor t = describe_tensor(whole_[i]);
     read_weight(i, [&](std::uint64_t first, std::span<const float> part) {
       t.first = first, t.count = part.size(), t.data = const_cast<float*>(part.data());
       send_tensor(sink, t);
@@ -130,11 +155,11 @@ void Tensors::save_state(std::uint32_t scope, th_tensor_sink& sink) {
   std::vector<float> values;
   for (const step::StateLocation& at : states_.of(scope)) {
     th_tensor t = describe_tensor(at.info);
-    if (program_.run.parallel.zero > 0) {
-      ranks_.gather(at.grad, at.first_element, at.info.elements(), storage_.f32(at.buffer),
+    const bool sharded = program_.run.parallel.zero > 0;
+    if (sharded || part_of(at.info).elements() < at.info.elements()) {
+      ranks_.gather({at.info, at.grad, at.first_element, sharded, storage_.f32(at.buffer)},
                     [&](std::uint64_t first, std::span<const float> part) {
-                      t.first = first - at.first_element, t.count = part.size();
-                      t.data = const_cast<float*>(part.data());
+                      t.first = first, t.count = part.size(), t.data = const_cast<float*>(part.data());
                       send_tensor(sink, t);
                     });
       continue;

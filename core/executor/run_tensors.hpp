@@ -30,7 +30,8 @@ class Tensors {
   /// ranks initialise together, and have loaded the same tensors.
   void init(std::uint64_t seed, Backend& backend);
   /// Passes every tensor of that scope to the sink, complete and in order, in checkpoint order. Optimizer
-  /// state under ZeRO, and weights under ZeRO 3, come from all ranks, which therefore save together.
+  /// state under ZeRO, weights under ZeRO 3, and both under tensor parallelism come from all ranks, which
+  /// therefore save together.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
@@ -39,16 +40,19 @@ class Tensors {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  /// The elements of a tensor that this rank has: all, or under ZeRO 3 those in its shard of the parameter.
-  /// `to`: the first of them.
+  /// The elements of a tensor, or of a TP rank's part of it, that this rank has: all, or under ZeRO 3 those
+  /// in its shard of the parameter. `to`: the first of them.
   struct Present {
     std::uint64_t first = 0, count = 0;
     float* to = nullptr;
   };
   Present weight(std::size_t tensor);
-  static void copy_present(std::span<const float> piece, std::uint64_t first, const Present& here);
-  /// Passes the elements of a weight to `to`, a part at a time, in order. Under
-  /// ZeRO 3 all ranks call it, and each gets all parts.
+  static void copy_present(std::span<const float> piece, std::uint64_t first, const Present& here,
+                           const TensorPart& part);
+  /// Of a tensor of the whole model, this rank's part.
+  TensorPart part_of(const TensorInfo& whole) const;
+  /// Passes the elements of a weight of the whole model to `to`, a part at a time, in order. Where no rank
+  /// has all weights all ranks call it, and each gets all parts.
   void read_weight(std::size_t tensor,
                    const std::function<void(std::uint64_t first, std::span<const float> values)>& to);
   float* floats(const step::StateLocation& at) {
@@ -66,6 +70,7 @@ class Tensors {
   Storage& storage_;
   RankOperations& ranks_;
   const std::string trainer_;
+  const std::vector<TensorInfo> whole_;  // the tensors of the whole model: as the host knows them
   QuantisedTensors quantised_;
   StateTensors states_;
   std::vector<Position> positions_;    // by index into program_.tensor_infos

@@ -30,6 +30,8 @@ void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
     reject("train.precision must be \"fp32\"");
   if (const PlannedOnly b = planned_only_setting(r)) reject(b.key + " = " + b.value);
+  // They know no part of a vocabulary.
+  if (r.parallel.tensor > 1) reject("parallel.tensor = " + std::to_string(r.parallel.tensor));
   // The kernels of kernels.hpp have no product of an adapter, and no optimizer that works on whole matrices
   // or codes.
   if (r.optimizer == Optimizer::kAdamW8bit || r.optimizer == Optimizer::kAdafactor ||

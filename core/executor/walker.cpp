@@ -112,7 +112,8 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
       scalars()[step::kCancelled] = cancelled && cancelled() ? 1.0 : 0.0;
       run({SectionKind::kMicro, micro.begin, micro.begin + 1}, nullptr, timer_);
       if (scalars()[step::kCancelled] > 0.0) return Outcome::kCancelled;
-      out.counted = static_cast<std::uint64_t>(scalars()[step::kCounted]);
+      // TP ranks have the same sequences.
+      out.counted = static_cast<std::uint64_t>(scalars()[step::kCounted]) / p.run.parallel.tensor;
       step_ = state_of_micro(in, i, out.counted);
       ++micro.begin;
     }
@@ -128,7 +129,8 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   weights.begin = norms.end;
   assert(norms.begin < norms.end && weights.begin < weights.end);
   run(norms, nullptr, timer_);
-  out.loss = scalars()[step::kLossSum] / static_cast<double>(out.counted);
+  out.loss = scalars()[step::kLossSum] /
+             static_cast<double>(out.counted * (ranks_.present() ? p.run.parallel.tensor : 1));
   out.grad_norm = std::sqrt(scalars()[step::kNorm2]);
   if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) {
     out.cause = find_nonfinite(in, cancelled, out.counted);
@@ -153,9 +155,9 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
   const step::Section section = program_.section(SectionKind::kMicro);
   scalars()[step::kLossSum] = 0.0;
   scalars()[step::kNorm2] = 0.0;
-  // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3. Those
-  // come from all ranks, so that none of them may end before the others.
-  const bool together = program_.run.parallel.zero == 3;
+  // The ranks look for it alone, and need nothing of what they would send but the weights of ZeRO 3 and the
+  // sums of tensor parallelism. Those come from all ranks, so that none of them may end before the others.
+  const bool together = ranks_.present() && divides_weights(program_.run.parallel);
   std::string found;
   for (std::uint64_t micro = 0; micro < program_.run.accumulate; ++micro) {
     step_ = state_of_micro(in, micro, counted);
@@ -163,7 +165,7 @@ std::string Walker::find_nonfinite(const UpdateInput& in, const std::function<bo
       if (!together && cancelled && cancelled()) return {};
       const step::Op& op = program_.ops[i];
       if (RankOperations::contains(op.kind)) {
-        if (!together || !exchanges_weights(program_, op)) continue;
+        if (!together || !is_needed_to_compute(program_, op)) continue;
         storage_.enter(i), ranks_.run(op), storage_.leave(i);
         continue;
       }
@@ -205,6 +207,7 @@ void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logi
   const step::Program& p = program_;
   const step::Section s = p.section(SectionKind::kGenerate);
   step_ = {&token, nullptr, nullptr, 1, true, 0.0f, 0.0, 0, position};
+  step::BufferId from = step::kNoBuffer;
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = p.ops[i];
     storage_.enter(i);
@@ -212,10 +215,9 @@ void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logi
       ranks_.run(op);
     else
       backend_.run({&op, 1}, step_);
-    if (op.kind == OpKind::kHeadLogits) {
-      const step::BufferId from = op[step::operand::head_logits::kLogits];
-      std::memcpy(logits, storage_.f32(from), program_[from].bytes());
-    }
+    if (op.kind == OpKind::kHeadLogits) from = op[step::operand::head_logits::kLogits];
+    // The last operation computes the logits, or waits for those of other ranks.
+    if (i + 1 == s.end) std::memcpy(logits, storage_.f32(from), program_[from].bytes());
     storage_.leave(i);
   }
   step_ = {};

@@ -58,7 +58,8 @@ PlannedOnly planned_only_setting(const RunSpec& r) {
     std::string value;
   } rows[] = {
       {r.parallel.data != 1 && !ranked, "parallel.data", n(r.parallel.data)},
-      {r.parallel.tensor != 1, "parallel.tensor", n(r.parallel.tensor)},
+      {r.parallel.tensor != 1 && (r.parallel.tensor_rank == 0 || r.mode == RunMode::kInference),
+       "parallel.tensor", n(r.parallel.tensor)},
       {r.parallel.pipeline != 1, "parallel.pipeline", n(r.parallel.pipeline)},
       {r.parallel.zero > (ranked ? 3u : 0u), "parallel.zero", n(r.parallel.zero)},
       {r.parallel.sequence, "parallel.sequence", "true"},

@@ -1,6 +1,6 @@
 // How a run is spread over devices (Parallelism) and what each device keeps (MemoryPolicy). Both are parts of
-// RunSpec. A step program (core/step) is that of one rank: it implements data parallelism with ZeRO 0 to 3.
-// Only planners implement the other values.
+// RunSpec. A step program (core/step) is that of one rank: it implements data parallelism with ZeRO 0 to 3,
+// and tensor parallelism. Only planners implement the other values.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,6 +27,9 @@ struct Parallelism {
   std::uint32_t tensor_rank = 0;  // likewise of the TP ranks; set together with data_rank
   bool operator==(const Parallelism&) const = default;
 };
+
+/// True if no rank has all weights, so that reading them, and computing with them, needs all ranks together.
+inline bool divides_weights(const Parallelism& p) { return p.zero == 3 || p.tensor > 1; }
 
 /// kMaterialised: the A*S*S attention scores are kept for the backward pass.
 enum class AttentionMemory : std::uint32_t { kFlash = 1, kMaterialised = 2 };
@@ -75,7 +78,7 @@ struct PlannedOnly {
 PlannedOnly planned_only_setting(const RunSpec& r);
 
 /// Whether a step program (core/step) trains this model in this run: a trainable family, all weights or
-/// adapters of matrices, one rank, or one of several data-parallel ranks.
+/// adapters of matrices, one rank, or one of several data- and tensor-parallel ranks.
 bool trains_by_program(const ModelSpec& m, const RunSpec& r);
 
 }  // namespace trainhost

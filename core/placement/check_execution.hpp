@@ -25,6 +25,9 @@ inline constexpr Value without_magnitudes(Value v) {
   return {v.quantity, v.at, v.gradient, Lacks::kMagnitudes};
 }
 
+/// v before the TP ranks have brought their parts together.
+inline constexpr Value part_of_rank(Value v) { return {v.quantity, v.at, v.gradient, Lacks::kTensorRanks}; }
+
 /// One of the four matrix products of a layer: input, output, bias, and the residual that it adds, if any.
 struct Product {
   Value x, y;
@@ -174,6 +177,8 @@ class ValueRun {
         return bit(head_loss::kLogits) | bit(head_loss::kLosses);
       case OpKind::kHeadEval:
         return bit(head_eval::kLogits) | bit(head_eval::kLosses);
+      case OpKind::kHeadStats:
+        return bit(head_stats::kLogits);
       case OpKind::kAttentionStep:
         return bit(attention_step::kScratch);
       case OpKind::kRmsNormBwd:
@@ -324,6 +329,14 @@ class ValueRun {
     contents(b) = v;
     write(b);
   }
+
+  // ---- tensor parallelism
+  bool has_tensor_ranks() const { return p_.run.mode != RunMode::kInference && p_.run.parallel.tensor > 1; }
+  /// v, of which every TP rank has a part.
+  Value part_of_sum(Value v) const { return has_tensor_ranks() ? part_of_rank(v) : v; }
+  /// Whether this rank adds to a sum over the TP ranks what all of them have.
+  bool adds_to_sum() const { return !has_tensor_ranks() || p_.run.parallel.tensor_rank == 1; }
+  void among_tensor_ranks();
 
   // ---- the parts of a layer
   TensorRole head_role() const { return p_.model.tied ? TensorRole::kEmbed : TensorRole::kHead; }

@@ -53,14 +53,18 @@ void ValueRun::forward_linear() {
   }
   need(linear::kX, q.x);
   weight(linear::kWeight, r, l);
-  if ((in(linear::kBias) != kNoBuffer) != biased(q.bias))
-    f_.at(i_, biased(q.bias) ? "omits the bias" : "has a bias");
-  else if (in(linear::kBias) != kNoBuffer)
+  // TP ranks divide the inputs of the products with a residual; one of them adds it, and the bias.
+  const bool adds = !q.has_residual || adds_to_sum(), bias = biased(q.bias) && adds,
+             residual = q.has_residual && adds;
+  if ((in(linear::kBias) != kNoBuffer) != bias)
+    f_.at(i_, bias ? "omits the bias" : "has a bias");
+  else if (bias)
     weight(linear::kBias, q.bias, l);
-  if ((in(linear::kResidual) != kNoBuffer) != q.has_residual)
-    f_.at(i_, q.has_residual ? "omits the residual" : "adds a residual");
-  else if (q.has_residual)
+  if ((in(linear::kResidual) != kNoBuffer) != residual)
+    f_.at(i_, residual ? "omits the residual" : "adds a residual");
+  else if (residual)
     need(linear::kResidual, q.residual);
+  if (q.has_residual && has_tensor_ranks()) return give(linear::kY, part_of_rank(q.y));
   give(linear::kY, adapters_of(r).count ? without_adapters(q.y) : q.y);
 }
 
@@ -214,6 +218,7 @@ void ValueRun::linear_dx() {
   }
   need(linear_dx::kDy, drops() ? grad(q.y) : grad(sum_with_adapters(r, l, q)));
   weight(linear_dx::kWeight, r, l);
+  if (!q.has_residual && has_tensor_ranks()) return give(linear_dx::kDx, part_of_rank(grad(q.x)));
   give(linear_dx::kDx, adapters_of(r).count ? without_adapters(grad(q.x)) : grad(q.x));
 }
 
@@ -271,10 +276,11 @@ void ValueRun::head(bool trains) {
   weight(head::kHead, head_role(), -1);
   host_input(head::kTargets, "targets");
   scratch(head::logits(o_->kind)), scratch(head::losses(o_->kind));
+  if (has_tensor_ranks()) need(head::stats(o_->kind), value(Quantity::kHeadStats, 0));
   persistent(head::scalars(o_->kind));
   if (!trains) return;
   contributes_unless_frozen(head_loss::kGradHead, head_role(), -1);
-  give(head_loss::kDHf, grad(hf));
+  give(head_loss::kDHf, part_of_sum(grad(hf)));
 }
 
 /// In place on dqkv: the gradient behind the norm becomes the gradient before it. v passes through unchanged.
@@ -371,7 +377,7 @@ void ValueRun::apply() {
   switch (o_->kind) {
     case OpKind::kEmbed:
       weight(embed::kTable, TensorRole::kEmbed, -1), host_input(embed::kIds, "ids"),
-          give(embed::kX, value(Quantity::kResidual, 0));
+          give(embed::kX, part_of_sum(value(Quantity::kResidual, 0)));
       break;
     case OpKind::kRmsNorm:
       rms_norm();
@@ -406,7 +412,13 @@ void ValueRun::apply() {
     case OpKind::kHeadLogits:
       ++heads_, need(head_logits::kHf, value(Quantity::kNormed, 2 * layers_)),
           weight(head_logits::kHead, head_role(), -1);
-      give(head_logits::kLogits, value(Quantity::kLogits, 0));
+      give(head_logits::kLogits, part_of_sum(value(Quantity::kLogits, 0)));
+      break;
+    case OpKind::kHeadStats:
+      need(head_stats::kHf, value(Quantity::kNormed, 2 * layers_)),
+          weight(head_stats::kHead, head_role(), -1);
+      host_input(head_stats::kTargets, "targets"), scratch(head_stats::kLogits);
+      give(head_stats::kStats, part_of_rank(value(Quantity::kHeadStats, 0)));
       break;
     case OpKind::kRmsNormBwd:
       rms_norm_bwd();
@@ -528,6 +540,7 @@ void ValueRun::apply() {
 void ValueRun::collective() {
   const BufferId b = in(all_reduce::kBuffer);
   persistent(all_reduce::kScratch);
+  if (o_->flags & kAmongTensorRanks) return among_tensor_ranks();
   if (o_->kind != OpKind::kAllGather || p_.run.parallel.zero != 3) intact(b);  // else it is written here
   if (p_.run.parallel.data == 1) f_.at(i_, "is a collective in a run of one rank");
   if (o_->kind == OpKind::kAllGather && o_->ins > all_gather::kShard.slot)
@@ -538,6 +551,25 @@ void ValueRun::collective() {
     reduce_part(b);
   else
     params_.reduce(i_, b);
+  write(b);
+  in_flight_[b] = true;
+}
+
+/// Parts become the whole: a sum, or pieces side by side; or the gradients of a norm of heads, of which each
+/// rank has its own.
+void ValueRun::among_tensor_ranks() {
+  const BufferId b = in(all_reduce::kBuffer);
+  intact(b);
+  if (!has_tensor_ranks()) f_.at(i_, "is a collective among TP ranks in a run without them");
+  if (p_[b].persistent) {
+    params_.sum_heads(i_, b);
+  } else {
+    Value& v = contents(b);
+    if (v.lacks != Lacks::kTensorRanks) f_.at(i_, "adds up " + text(v) + ", of which every rank has all");
+    const bool pieces = v.quantity == Quantity::kHeadStats || v.quantity == Quantity::kLogits;
+    if (pieces != (o_->kind == OpKind::kAllGather)) f_.at(i_, "is not the collective for " + text(v));
+    v.lacks = Lacks::kNothing;
+  }
   write(b);
   in_flight_[b] = true;
 }

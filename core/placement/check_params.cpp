@@ -59,7 +59,7 @@ std::uint32_t ParamRecord::writes_wanted(std::size_t i) const {
 }
 
 void ParamRecord::end_of_micro() {
-  if (micro_sums_ != (has_ranks() ? 1u : 0u))
+  if (micro_sums_ != (has_ranks() || has_tensor_ranks() ? 1u : 0u))
     f_.add("the ranks add up their targets " + std::to_string(micro_sums_) + " times per micro-batch");
   micro_sums_ = 0;
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -83,6 +83,8 @@ void ParamRecord::squares(std::uint32_t op, BufferId grad) {
   if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
   if (has_ranks() && zero() < 2 && s.reduced != 1)
     f_.at(op, "squares " + p_[grad].name() + " of this rank alone");
+  if (is_sum_over_heads(entry(grad).param) && s.heads != 1)
+    f_.at(op, "squares " + p_[grad].name() + " of the heads of this rank alone");
   if (sums_) f_.at(op, "adds to the norm after the ranks have added up theirs");
   if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
   ++s.squares;
@@ -119,7 +121,7 @@ void ParamRecord::update(std::uint32_t op) {
   using namespace operand;
   const Op& o = p_.ops[op];
   any_update_ = true;
-  if (has_ranks() && sums_ != 1) f_.at(op, "updates by the norm of this rank alone");
+  if ((has_ranks() || has_tensor_ranks()) && sums_ != 1) f_.at(op, "updates by the norm of this rank alone");
   if (entry(o[optimizer::kGrad]).part != ParamPart::kGrad)
     return f_.at(op, "finds " + p_[o[optimizer::kGrad]].name() + " where a gradient belongs");
   const std::uint32_t i = entry(o[optimizer::kGrad]).param;
@@ -176,8 +178,24 @@ void ParamRecord::gather(std::uint32_t op, BufferId weight) {
   ++s.gathered;
 }
 
+bool ParamRecord::is_sum_over_heads(std::size_t i) const {
+  const TensorRole r = role(p_.params[i].weight);
+  return has_tensor_ranks() && (r == TensorRole::kQNorm || r == TensorRole::kKNorm);
+}
+
+/// After the DP ranks have, whose sum may be a shard; before the norm.
+void ParamRecord::sum_heads(std::uint32_t op, BufferId grad) {
+  if (entry(grad).part != ParamPart::kGrad || !is_sum_over_heads(entry(grad).param))
+    return f_.at(op, "adds up " + p_[grad].name() + ", which is the same on all TP ranks, or a part");
+  State& s = states_[entry(grad).param];
+  if (has_ranks() && zero() < 2 && s.reduced != 1)
+    f_.at(op, "adds up " + p_[grad].name() + " of this rank alone");
+  if (s.squares) f_.at(op, "adds up " + p_[grad].name() + " after it has entered the norm");
+  ++s.heads;
+}
+
 void ParamRecord::sum_scalars(std::uint32_t op, bool in_update) {
-  if (!has_ranks()) f_.at(op, "is a collective in a run of one rank");
+  if (!has_ranks() && !has_tensor_ranks()) f_.at(op, "is a collective in a run of one rank");
   if (!in_update) {
     ++micro_sums_;
     for (const State& s : states_)
@@ -193,7 +211,15 @@ void ParamRecord::end_of_update() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];
     if (p_.params[i].grad == kNoBuffer) continue;
-    const std::uint32_t squares = shard_count(i) > 0, updates = p_.run.parallel.zero == 0 || squares;
+    // What every TP rank has whole enters the norm once, on the first of them.
+    const TensorRole r = role(p_.params[i].weight);
+    const bool whole = r == TensorRole::kNorm1 || r == TensorRole::kNorm2 || r == TensorRole::kFinalNorm ||
+                       r == TensorRole::kQNorm || r == TensorRole::kKNorm || r == TensorRole::kOBias ||
+                       r == TensorRole::kDownBias;
+    const bool counts = !whole || !has_tensor_ranks() || p_.run.parallel.tensor_rank == 1;
+    const std::uint32_t has = shard_count(i) > 0, squares = has && counts, updates = zero() == 0 || has;
+    if (s.heads != (is_sum_over_heads(i) ? 1u : 0u))
+      f_.add(gradient(i) + " is added up over the heads of all ranks " + std::to_string(s.heads) + " times");
     if (s.squares != squares)
       f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
     if (s.reduced != (has_ranks() && zero() < 2 ? 1u : 0u))

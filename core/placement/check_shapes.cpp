@@ -154,7 +154,8 @@ class Shapes {
   const DType real_ = p_.traits.f32_storage ? DType::kF32 : p_.run.weight;
   const std::uint64_t M = o_.rows, H = m_.hidden, I = m_.intermediate, A = m_.heads, K = m_.kv_heads,
                       D = m_.head_dim, V = m_.vocab, S = p_.run.seq_len, W = p_.traits.slots,
-                      R = p_.run.lora_rank, qkv = (A + 2 * K) * D;
+                      R = p_.run.lora_rank, qkv = (A + 2 * K) * D,
+                      T = p_.run.mode == RunMode::kInference ? 1 : p_.run.parallel.tensor;  // TP ranks
 };
 
 /// qkv is [M, (A + 2K) D]: q of all heads, then k, then v of the key and value heads.
@@ -235,14 +236,20 @@ void Shapes::head() {
       in(head_loss::kHf, M, H), in(head_loss::kHead, V, H), ids(head_loss::kTargets),
           f32(head_loss::kGradHead, V, H), logits(head_loss::kLogits), scalars(head_loss::kScalars),
           losses(head_loss::kLosses, head_loss::kLogits);
+      if (T > 1) f32(head_loss::kStats, T * M, 3);
+      break;
+    case OpKind::kHeadStats:
+      in(head_stats::kHf, M, H), in(head_stats::kHead, V, H), ids(head_stats::kTargets),
+          logits(head_stats::kLogits), f32_out(head_stats::kStats, T * M, 3);
       break;
     case OpKind::kHeadEval:
       in(head_eval::kHf, M, H), in(head_eval::kHead, V, H), ids(head_eval::kTargets),
           logits(head_eval::kLogits), scalars(head_eval::kScalars),
           losses(head_eval::kLosses, head_eval::kLogits);
+      if (T > 1) f32(head_eval::kStats, T * M, 3);
       break;
     case OpKind::kHeadLogits:
-      in(head_logits::kHf, M, H), in(head_logits::kHead, V, H), out(head_logits::kLogits, M, V);
+      in(head_logits::kHf, M, H), in(head_logits::kHead, V, H), out(head_logits::kLogits, M, V * T);
       break;
     case OpKind::kCrossEntropy:
       in(cross_entropy::kLogits, M, V), ids(cross_entropy::kTargets), scalars(cross_entropy::kScalars);

@@ -24,15 +24,15 @@ struct Signature {
 };
 const Signature& signature(OpKind k) {
   static constexpr Signature kTable[] = {
-      {2, 0, {kNew, kNone, kNone, kNone}},         // embed
-      {2, 0, {kNew, kNew, kNone, kNone}},          // rms_norm
-      {4, 0b1100, {kNew, kNone, kNone, kNone}},    // linear
-      {3, 0, {0, kNew, kNew, kNone}},              // qk_norm
-      {2, 0, {0, kNone, kNone, kNone}},            // rope
-      {3, 0b110, {kNew, kNew, kNone, kNone}},      // attention; 2 without documents
-      {1, 0, {kNew, kNone, kNone, kNone}},         // swiglu
-      {7, 0b1001000, {0, 3, 5, kNone}},            // head_loss; the second output only with a gradient
-      {6, 0b100000, {4, kNone, kNone, kNone}},     // head_eval
+      {2, 0, {kNew, kNone, kNone, kNone}},       // embed
+      {2, 0, {kNew, kNew, kNone, kNone}},        // rms_norm
+      {4, 0b1100, {kNew, kNone, kNone, kNone}},  // linear
+      {3, 0, {0, kNew, kNew, kNone}},            // qk_norm
+      {2, 0, {0, kNone, kNone, kNone}},          // rope
+      {3, 0b110, {kNew, kNew, kNone, kNone}},    // attention; 2 without documents
+      {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
+      {8, 0b1001000, {0, 3, 5, kNone}},  // head_loss; the second output only with a gradient; 7 without TP
+      {7, 0b100000, {4, kNone, kNone, kNone}},     // head_eval; 6 without TP
       {2, 0, {kNew, kNone, kNone, kNone}},         // head_logits
       {7, 0b110000, {4, 5, kNone, kNone}},         // rms_norm_bwd; without operand 4 the first output is new
       {2, 0, {kNew, kNone, kNone, kNone}},         // linear_dx
@@ -71,6 +71,7 @@ const Signature& signature(OpKind k) {
       {3, 0, {0, kNone, kNone, kNone}},            // all_gather; 2 without ZeRO 3
       {1, 0, {0, kNone, kNone, kNone}},            // wait
       {2, 0, {0, kNone, kNone, kNone}},            // sum_scalars
+      {4, 0, {kNew, kNone, kNone, kNone}},         // head_stats
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -105,8 +106,12 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   const Signature& s = signature(o.kind);
   const bool attends = o.kind == OpKind::kAttention || o.kind == OpKind::kAttentionBwd;
   const bool drops = o.kind == OpKind::kDropout || o.kind == OpKind::kDropoutAdd;
-  const bool without_last = (o.kind == OpKind::kAllGather && p.run.parallel.zero != 3) ||
-                            (attends && !p.run.document_mask) || (drops && p.traits.tier != Tier::kDevice);
+  const bool heads = o.kind == OpKind::kHeadLoss || o.kind == OpKind::kHeadEval;
+  const bool tensor_ranks = p.run.parallel.tensor > 1 && p.run.mode != RunMode::kInference;
+  const bool without_last =
+      (o.kind == OpKind::kAllGather && (p.run.parallel.zero != 3 || (o.flags & kAmongTensorRanks))) ||
+      (heads && !tensor_ranks) || (attends && !p.run.document_mask) ||
+      (drops && p.traits.tier != Tier::kDevice);
   const std::size_t ins = s.ins - std::size_t{without_last};
   if (o.ins != ins)
     return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(ins)), false;

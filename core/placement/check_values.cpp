@@ -29,12 +29,16 @@ std::string text(const Value& v) {
                                            "one micro-batch's gradient",
                                            "the ranks' sum of one micro-batch's gradient",
                                            "the unscaled output",
-                                           "the DoRA factors"};
+                                           "the DoRA factors",
+                                           "the statistics of the logits"};
   std::string s = v.gradient ? "the gradient of " : "";
   if (v.lacks == Lacks::kAdapters) s = "the part without adapters of " + s;
   if (v.lacks == Lacks::kMagnitudes) s = "the part without magnitudes of " + s;
+  if (v.lacks == Lacks::kTensorRanks) s = "this rank's part of " + s;
   s += kNames[static_cast<std::size_t>(v.quantity)];
-  if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits) return s;
+  if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits ||
+      v.quantity == Quantity::kHeadStats)
+    return s;
   if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart ||
       v.quantity == Quantity::kGradSum)
     return s + " of parameter " + std::to_string(v.at);

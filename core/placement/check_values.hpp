@@ -33,10 +33,12 @@ enum class Quantity : std::uint8_t {
   kGradSum,     // the same, added up over the ranks: this rank's shard of it
   kUnscaled,    // with DoRA, the output of a product and its adapters before the magnitudes; `at` likewise
   kDoraScale,   // the factors that the magnitudes give; `at` likewise
+  kHeadStats,   // per token and TP rank, of the part of the vocabulary
 };
 
-/// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes.
-enum class Lacks : std::uint8_t { kNothing, kAdapters, kMagnitudes };
+/// What a value lacks, which is added to it next: the part of the adapters, or then that of the magnitudes;
+/// the parts of the other TP ranks.
+enum class Lacks : std::uint8_t { kNothing, kAdapters, kMagnitudes, kTensorRanks };
 
 /// `at`: the layer. For the residual stream, norm outputs and their 1/rms it counts half layers: 2l before
 /// the attention of layer l, 2l + 1 before its MLP, 2L after the last layer.

@@ -180,7 +180,9 @@ PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const
                      : c.estimator_rule.empty()  ? "auto"
                                                  : c.estimator_rule;
   v.ranks = devices_of(c.run);
-  v.data_rank = c.run.parallel.data > 1 ? c.run.parallel.data_rank : 0;
+  const Parallelism& ranks = c.run.parallel;
+  if (ranks.data * ranks.tensor > 1 && ranks.data_rank)
+    v.rank = (ranks.data_rank - 1) * ranks.tensor + std::max(1u, ranks.tensor_rank);
   v.compute_tier = r.budgets.tier;
   v.budget_known = r.budgets.compute.known;
   v.budget_bytes = r.budgets.compute.bytes;

@@ -121,7 +121,7 @@ struct PlanResult {
   std::vector<FailedEstimator> failed_estimators;
   std::vector<std::string> notes;       // about the whole plan; notes of one estimator are in its report
   std::uint64_t ranks = 1;              // number of devices of the run
-  std::uint32_t data_rank = 0;          // whose memory it is, from 1; 0: of the one that needs most
+  std::uint32_t rank = 0;               // whose memory it is, from 1; 0: of the one that needs most
   std::uint64_t active_parameters = 0;  // used per token; 0: all of them
   std::optional<std::uint64_t> trained_parameters;  // adapters (0 for inference); not set: all of them
   std::vector<FrameworkAnswer> framework_answers;

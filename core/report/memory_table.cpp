@@ -101,8 +101,8 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
                       .dropped = &dropped});
   }
   out += dropped_columns_note(dropped, "--json", line_width(t));
-  if (v.data_rank > 0)
-    out += line(fmt::format("  per process: of rank {} of {}", v.data_rank - 1, v.ranks));
+  if (v.rank > 0)
+    out += line(fmt::format("  per process: of rank {} of {}", v.rank - 1, v.ranks));
   else if (v.ranks > 1)
     out += line(
         fmt::format("  per device: the one of {} devices that needs most memory", format_count(v.ranks)));

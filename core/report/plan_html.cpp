@@ -83,8 +83,8 @@ void answer(const planning::PlanResult& v, html::Page& page) {
                                v.host_budget_source);
   if (!v.budget_known && !unjudged.empty()) page.detail += "; " + unjudged;
   if (v.unjudged_host(e)) page.detail += std::string("; ") + kHostBudgetHint;
-  if (v.data_rank > 0)
-    page.detail += fmt::format(". Sizes are those of rank {} of {}", v.data_rank - 1, v.ranks);
+  if (v.rank > 0)
+    page.detail += fmt::format(". Sizes are those of rank {} of {}", v.rank - 1, v.ranks);
   else if (v.ranks > 1)
     page.detail +=
         fmt::format(". Sizes are for the one of {} devices that needs most memory", format_count(v.ranks));

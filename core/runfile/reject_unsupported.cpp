@@ -45,8 +45,16 @@ void reject_unsupported(const RunConfig& c) {
         c, b.key,
         fmt::format("parallel.zero = {} divides state among ranks, but there is one process", b.value),
         "start several, with mpirun -n 2 trainhost ..., or set it to 0");
+  if (b.key == "parallel.data" || b.key == "parallel.tensor") {
+    const std::uint64_t processes = std::uint64_t{c.run.parallel.data} * c.run.parallel.tensor;
+    reject_setting(
+        c, b.key,
+        fmt::format("{} = {} needs {} processes, but this one was started alone", b.key, b.value, processes),
+        fmt::format("mpirun -n {} trainhost ...; or set {} = 1", processes, b.key));
+  }
   if (b.key.starts_with("parallel.") && b.key != "parallel.sequence")
-    reject_setting(c, b.key, fmt::format("{} = {}: training is data-parallel only", b.key, b.value),
+    reject_setting(c, b.key,
+                   fmt::format("{} = {}: training has data- and tensor-parallel ranks only", b.key, b.value),
                    "set it to 1, or use `trainhost plan`");
   reject_setting(c, b.key, fmt::format("{} = {} can be planned, but not trained", b.key, b.value),
                  "remove the key, or use `trainhost plan`");

@@ -118,8 +118,8 @@ constexpr Key kKeys[] = {
     {"memory.host_budget", Type::kSize, "", 0, 0, "", "\"64GiB\"", "memory budget of host memory, where it is a separate tier"},
     {"memory.estimator", Type::kTexts, "\"auto\"", 0, 0, "", "", "auto = selected by the model's architecture; or a name, a list of names, or all"},
 
-    {"parallel.data", Type::kInteger, "1", 1, 1048576, "", "", "data-parallel ranks (replicas); training under mpirun or srun: the number of processes, which is the default there"},
-    {"parallel.tensor", Type::kInteger, "1", 1, 1048576, "", "", "tensor-parallel ranks"},
+    {"parallel.data", Type::kInteger, "1", 1, 1048576, "", "", "data-parallel ranks (replicas); training under mpirun or srun: the number of processes divided by parallel.tensor, which is the default there"},
+    {"parallel.tensor", Type::kInteger, "1", 1, 1048576, "", "", "tensor-parallel ranks, each with a part of every matrix; training under mpirun or srun: neighbouring processes, on the cpu trainer"},
     {"parallel.sequence", Type::kBool, "false", 0, 0, "", "", "sequence parallelism: between tensor-parallel regions, each rank keeps its share of the tokens"},
     {"parallel.pipeline", Type::kInteger, "1", 1, 1048576, "", "", "pipeline-parallel ranks"},
     {"parallel.interleave", Type::kInteger, "1", 1, 65536, "", "", "virtual pipeline stages per rank; 1 = non-interleaved 1F1B"},

@@ -35,6 +35,8 @@ inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
 inline constexpr char kNf4Scales[] = "nf4_scales", kNf4Staging[] = "nf4_staging", kRopeTable[] = "rope_table",
                       kScalars[] = "scalars", kVendorWorkspace[] = "vendor_workspace",
                       kCollectiveScratch[] = "collective_scratch";  // what other ranks send
+// Per token and TP rank, of its part of the vocabulary: maximum, sum of exponentials, logit of the target.
+inline constexpr char kHeadStats[] = "head_stats";
 // Activations of a layer, in the order of the forward pass. x is the input of the layer.
 inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
                       kQkRstd[] = "qk_rstd", kAttnOut[] = "attn_out", kLse[] = "lse", kXMid[] = "x_mid",

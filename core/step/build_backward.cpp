@@ -60,17 +60,32 @@ Reach reach_of(const Builder& b) {
   return {norm ? l : l + 1, {}};
 }
 
+/// Of a product whose outputs TP ranks divide: starts the sum of dx before the gradients of the weights are
+/// computed, during which it travels. kNoBuffer for other products, and if nothing before the product needs
+/// dx.
+BufferId tensor_sum_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy,
+                        const Weight& w, const char* dx_role, std::uint64_t dx_cols) {
+  if (has_divided_inputs(g) || !reach.below(l, g)) return kNoBuffer;
+  const BufferId dx = b.act(dx_role, l, dx_cols);
+  b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
+  start_tensor_sum(b, l, dx);
+  return dx;
+}
+
 /// Backward of y = x w^T + b with its adapters: first the gradients of the weights, with the last use of x,
 /// then dx = dy w. Returns kNoBuffer if nothing before the product needs dx.
 BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup g, BufferId dy, BufferId x,
                     const Weight& w, const Weight& bias, const LayerWeights& layer, const LayerActs& acts,
                     const char* dx_role, std::uint64_t dx_cols) {
+  const BufferId summed =
+      b.has_tensor_ranks() ? tensor_sum_bwd(b, reach, l, g, dy, w, dx_role, dx_cols) : kNoBuffer;
   if (w.grad != kNoBuffer) {
     const BufferId partials = b.on_device() && bias.grad != kNoBuffer
                                   ? b.scratch(role::kBiasPartials, l, b.p.traits.slots, b.p[bias.grad].rows)
                                   : kNoBuffer;
     b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   }
+  if (summed != kNoBuffer) return wait_for_tensor_ranks(b, l, summed), summed;
   const Adapter& adapter = layer.adapter(g);
   const auto group = static_cast<std::size_t>(g);
   // Of the sum of product and adapters: dy, with DoRA multiplied by the factors. Of the product of the
@@ -165,9 +180,10 @@ bool attention_bwd(Builder& b, const Reach& reach, std::int32_t l, const LayerWe
 /// Loss and gradients of the head, a chunk of tokens at a time; hf becomes d hf.
 void head(Builder& b, const ForwardActs& f) {
   const Weight& w = b.weights.head;
-  const HeadScratch s = head_scratch(b);
-  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses},
+  const HeadScratch s = head_scratch(b, f.hf);
+  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses, s.stats},
        {f.hf, w.grad, b.scalars}, kFirstWrite);
+  sum_over_tensor_ranks(b, -1, f.hf);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// The collective operations of a run on several data-parallel ranks: where each one starts and where it is
-// waited for. Gradients are reduced while the backward pass goes on: a layer's when all of them are complete,
-// on the last micro-batch of an update. The update section waits for them. With ZeRO each rank then updates
-// its shard of every parameter, and gathers the weights that the others have updated. ZeRO 2 and 3 move these
-// operations into the passes over the layers: zero_stages.cpp.
+// The collective operations among data-parallel ranks: where each one starts and where it is waited for;
+// those among tensor-parallel ranks are in tensor_parallel.cpp. Gradients are reduced while the backward pass
+// goes on: a layer's when all of them are complete, on the last micro-batch of an update. The update section
+// waits for them. With ZeRO each rank then updates its shard of every parameter, and gathers the weights that
+// the others have updated. ZeRO 2 and 3 move these operations into the passes over the layers:
+// zero_stages.cpp.
 #include <algorithm>
 #include <cassert>
 
@@ -15,7 +16,7 @@ void sum_scalars_of_ranks(Builder& b) {
 }
 
 void reduce_gradient(Builder& b, BufferId grad) {
-  if (!b.has_ranks() || grad == kNoBuffer || b.p.run.parallel.zero >= 2) return;
+  if (!b.has_data_ranks() || grad == kNoBuffer || b.p.run.parallel.zero >= 2) return;
   const OpKind kind = b.p.run.parallel.zero == 0 ? OpKind::kAllReduce : OpKind::kReduceScatter;
   b.op(kind, b.p[grad].layer, {grad, b.collective_scratch}, {grad}, kLastMicro);
 }
@@ -27,13 +28,13 @@ void reduce_gradients(Builder& b, std::int32_t layer) {
 }
 
 void wait_for_gradients(Builder& b) {
-  if (!b.has_ranks() || b.p.run.parallel.zero >= 2) return;
+  if (!b.has_data_ranks() || b.p.run.parallel.zero >= 2) return;
   for (const Param& q : b.p.params)
     if (q.grad != kNoBuffer) b.op(OpKind::kWait, b.p[q.grad].layer, {q.grad}, {q.grad});
 }
 
 void gather_weights(Builder& b) {
-  if (!b.has_ranks() || b.p.run.parallel.zero == 0 || b.p.run.parallel.zero == 3) return;
+  if (!b.has_data_ranks() || b.p.run.parallel.zero == 0 || b.p.run.parallel.zero == 3) return;
   // All of them start before the first wait, so that short ones can travel together.
   for (const Param& q : b.p.params)
     if (q.grad != kNoBuffer)

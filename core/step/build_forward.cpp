@@ -18,7 +18,11 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
 void linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight& w, const Weight& bias,
             BufferId residual, BufferId y) {
   const BufferId matrix = b.matrix(w, l, role::kDequantised[static_cast<std::size_t>(g)]);
-  b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
+  if (!has_divided_inputs(g)) return b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
+  // Each TP rank has the part of its inputs.
+  const bool adds = b.adds_to_tensor_sum();
+  b.op(OpKind::kLinear, l, {x, matrix, adds ? bias.w : kNoBuffer, adds ? residual : kNoBuffer}, {y});
+  sum_over_tensor_ranks(b, l, y);
 }
 
 /// The input of the adapters of a product: x, or in training with dropout what that leaves of it.
@@ -139,6 +143,7 @@ ForwardActs build_forward(Builder& b) {
   f.layers.resize(m.layers);
   BufferId x = b.act(role::kX, 0, m.hidden);
   b.op(OpKind::kEmbed, -1, {b.weights.embed.w, b.phase == kGenerate ? b.token : b.ids}, {x});
+  sum_over_tensor_ranks(b, -1, x);
   for (std::uint32_t l = 0; l < m.layers; ++l) {
     f.layers[l].x = x;
     x = layer(b, static_cast<std::int32_t>(l), b.weights.layers[l], f.layers[l]);
@@ -151,19 +156,20 @@ ForwardActs build_forward(Builder& b) {
 }
 
 /// Logits of one chunk of tokens and their losses; docs/memory-model.md, "Activations of one layer".
-HeadScratch head_scratch(Builder& b) {
+HeadScratch head_scratch(Builder& b, BufferId hf) {
   const std::uint64_t chunk = head_chunk(b.p.traits, b.rows);
   HeadScratch s;
   s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.storage_type());
   if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);
+  s.stats = head_stats(b, hf, s.logits);
   return s;
 }
 
 void build_eval(Builder& b) {
   b.begin(SectionKind::kEval, kEval, kOfEval, b.tokens());
   const ForwardActs f = build_forward(b);
-  const HeadScratch s = head_scratch(b);
-  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses},
+  const HeadScratch s = head_scratch(b, f.hf);
+  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses, s.stats},
        {b.scalars});
   b.end();
 }
@@ -171,8 +177,10 @@ void build_eval(Builder& b) {
 void build_generate(Builder& b) {
   b.begin(SectionKind::kGenerate, kGenerate, kOfGenerate, 1);
   const ForwardActs f = build_forward(b);
-  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, b.p.model.vocab, b.storage_type());
+  const std::uint64_t vocab = b.p.model.vocab * (b.has_tensor_ranks() ? b.p.run.parallel.tensor : 1);
+  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, vocab, b.storage_type());
   b.op(OpKind::kHeadLogits, -1, {f.hf, b.weights.head.w}, {logits});
+  gather_over_tensor_ranks(b, logits);
   b.end();
 }
 

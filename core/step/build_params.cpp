@@ -154,7 +154,7 @@ void build_params(Builder& b) {
   // Frozen weights have no gradient, no optimizer state and no master copy: all of them beside adapters.
   const auto trained = [&](const ParamDraft& d) { return d.adapter || (b.trains_weights() && d.trained); };
   // With ZeRO, state is that of the elements which this rank updates.
-  const bool sharded = b.has_ranks() && b.p.run.parallel.zero > 0;
+  const bool sharded = b.has_data_ranks() && b.p.run.parallel.zero > 0;
   const auto shard = [&](const ParamDraft& d) {
     return trainhost::shard_of(d.rows * d.cols, b.p.run.parallel.data, b.p.run.parallel.data_rank - 1);
   };
@@ -226,6 +226,7 @@ void build_params(Builder& b) {
     for (const Param& q : params)  // with ZeRO 3 frozen weights are gathered too
       if (q.grad != kNoBuffer || b.p.run.parallel.zero == 3)
         largest = std::max(largest, b.p[q.weight].rows * b.p[q.weight].cols);
+    if (b.has_tensor_ranks()) largest = std::max(largest, checked_mul(b.tokens(), b.p.model.hidden));
     b.collective_scratch = b.add_persistent(role::kCollectiveScratch, -1, Component::kCommunication,
                                             collective_scratch_bytes(largest), 1, DType::kU8);
   }

@@ -6,6 +6,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "core/model/trainable.hpp"
 #include "core/step/builder.hpp"
 #include "core/step/device_modes.hpp"
@@ -67,10 +68,35 @@ void require_supported_run(const ModelSpec& m, const RunSpec& r, const TrainerTr
                       " layers, but the model has " + std::to_string(m.layers));
 }
 
+/// Optimizers that need whole matrices, or blocks of them.
+bool needs_whole_parameters(Optimizer o) {
+  return o == Optimizer::kAdafactor || o == Optimizer::kMuon || o == Optimizer::kAdamW8bit;
+}
+
+/// Several tensor-parallel ranks.
+void require_supported_tensor_ranks(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
+  const std::string setting = "parallel.tensor = " + std::to_string(r.parallel.tensor);
+  if (r.parallel.tensor_rank > r.parallel.tensor || r.parallel.data_rank == 0)
+    throw usage_error("rank " + std::to_string(r.parallel.tensor_rank) + " of " + setting + " and rank " +
+                      std::to_string(r.parallel.data_rank) +
+                      " of parallel.data = " + std::to_string(r.parallel.data) + " do not exist");
+  require_divisible(m, r.parallel);
+  if (p.tier == Tier::kDevice)
+    throw usage_error(setting + " is not supported by the trainer \"" + escaped(p.trainer) + "\"",
+                      "set train.backend = \"cpu\", or parallel.tensor = 1");
+  if (trains_adapters(r))
+    throw usage_error(setting + " is not supported for adapters ([lora])", "set parallel.tensor = 1");
+  if (needs_whole_parameters(r.optimizer))
+    throw usage_error(setting + " is not supported with optimizer.name = \"" +
+                          std::string(name(r.optimizer)) + "\", which needs whole matrices",
+                      "use adamw, lion, sgd or sgd-momentum");
+}
+
 /// Several data-parallel ranks. With ZeRO they update any range of elements of a parameter, which factored
 /// and 8-bit state and whole matrices do not allow.
-void require_supported_ranks(const RunSpec& r, const TrainerTraits& p) {
+void require_supported_ranks(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const Parallelism& ranks = r.parallel;
+  if (ranks.tensor > 1 && r.mode != RunMode::kInference) require_supported_tensor_ranks(m, r, p);
   if (ranks.data_rank > ranks.data)
     throw usage_error("rank " + std::to_string(ranks.data_rank) +
                       " of parallel.data = " + std::to_string(ranks.data) + " does not exist");
@@ -83,9 +109,7 @@ void require_supported_ranks(const RunSpec& r, const TrainerTraits& p) {
     throw usage_error("parallel.data = " + std::to_string(ranks.data) + " is not supported in mode \"" +
                           p.mode + "\", which keeps parts of a run in host memory",
                       "use mode resident, or parallel.zero = 3, which divides the weights among the ranks");
-  const bool whole = r.optimizer == Optimizer::kAdafactor || r.optimizer == Optimizer::kMuon ||
-                     r.optimizer == Optimizer::kAdamW8bit;
-  if (ranks.zero > 0 && whole)
+  if (ranks.zero > 0 && needs_whole_parameters(r.optimizer))
     throw usage_error(
         "optimizer.name = \"" + std::string(name(r.optimizer)) + "\" cannot be divided among ranks",
         "set parallel.zero = 0, or use adamw, lion, sgd or sgd-momentum");
@@ -124,11 +148,12 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   require_supported_family(model);
   validate(model);
   require_supported_run(model, run, traits);
-  require_supported_ranks(run, traits);
+  require_supported_ranks(model, run, traits);
   require_supported_rules(model, run);
   require_valid_traits(traits, model.layers);
   Builder b;
-  b.p.model = model, b.p.run = run, b.p.traits = traits;
+  b.p.model = run.mode == RunMode::kInference ? model : part_of_model(model, run.parallel);
+  b.p.run = run, b.p.traits = traits;
   const std::size_t layers = model.layers;
   // Capacity for the largest layer (biases, q/k norms, recomputation); exceeding it only costs a
   // reallocation.
@@ -142,7 +167,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerT
   build_eval(b);
   build_generate(b);
   if (b.trains()) apply_recompute(b.p, recompute_policy(run, traits));
-  if (b.has_ranks()) apply_zero_stage(b.p, b.collective_scratch);
+  if (b.has_data_ranks()) apply_zero_stage(b.p, b.collective_scratch);
   apply_mode(b.p);
   assert(!b.p.sections.empty() && b.p.sections.back().end == b.p.ops.size());
   return std::move(b.p);

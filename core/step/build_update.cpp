@@ -88,10 +88,11 @@ void update(Builder& b, const Param& q, BufferId scratch) {
 void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
   wait_for_gradients(b);
+  sum_gradients_of_head_norms(b);
   const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.traits.slots, 1, DType::kF64);
   // Of several ranks each computes the part of its shard, which may be empty.
   for (const Param& q : b.p.params)
-    if (q.grad != kNoBuffer && shard_of(b.p, q.grad).count > 0)
+    if (q.grad != kNoBuffer && shard_of(b.p, q.grad).count > 0 && counts_in_norm(b.p, q))
       b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
   sum_scalars_of_ranks(b);
   const BufferId scratch = update_scratch(b);

@@ -14,7 +14,8 @@ namespace {
 /// of other runs stay as they were.
 bool omits_absent_last(OpKind k) {
   return k == OpKind::kAttention || k == OpKind::kAttentionBwd || k == OpKind::kDropout ||
-         k == OpKind::kDropoutAdd || k == OpKind::kAllGather;
+         k == OpKind::kDropoutAdd || k == OpKind::kAllGather || k == OpKind::kHeadLoss ||
+         k == OpKind::kHeadEval;
 }
 
 BufferId push(Program& p, Buffer b) {

@@ -51,6 +51,12 @@ struct ForwardActs {
   BufferId x_out, hf, rstd_f;
 };
 
+/// True for the products whose inputs TP ranks divide, and whose outputs are sums over them; the others
+/// divide their outputs.
+constexpr bool has_divided_inputs(AdapterGroup g) {
+  return g == AdapterGroup::kO || g == AdapterGroup::kDown;
+}
+
 struct Builder {
   Program p;
   Weights weights;
@@ -72,8 +78,12 @@ struct Builder {
   bool trains_weights() const { return trains() && !trains_adapters(p.run); }
   /// True if the inputs of adapters are dropped: in training, not in evaluation and generation.
   bool drops() const { return p.run.memory.lora_dropout > 0 && (phase == kForward || phase == kBackward); }
-  /// True if several data-parallel ranks train together.
-  bool has_ranks() const { return trains() && p.run.parallel.data > 1; }
+  /// True if several ranks train together; of them, data-parallel ones; tensor-parallel ones.
+  bool has_ranks() const { return has_data_ranks() || has_tensor_ranks(); }
+  bool has_data_ranks() const { return trains() && p.run.parallel.data > 1; }
+  bool has_tensor_ranks() const { return trains() && p.run.parallel.tensor > 1; }
+  /// Of several TP ranks the first one adds what all of them have to a sum of which each has a part.
+  bool adds_to_tensor_sum() const { return p.run.parallel.tensor_rank <= 1; }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// The type in which weights and activations are stored.
   DType storage_type() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }
@@ -118,11 +128,12 @@ void build_params(Builder& b);
 /// Appends embedding, layers and final norm to the current section. In a generate section attention reads and
 /// appends to the key/value caches.
 ForwardActs build_forward(Builder& b);
-/// Logits of a chunk of tokens and, on a device, the loss of each token.
+/// Logits of a chunk of tokens and, on a device, the loss of each token; of several TP ranks their
+/// statistics, which are computed here.
 struct HeadScratch {
-  BufferId logits = kNoBuffer, losses = kNoBuffer;
+  BufferId logits = kNoBuffer, losses = kNoBuffer, stats = kNoBuffer;
 };
-HeadScratch head_scratch(Builder& b);
+HeadScratch head_scratch(Builder& b, BufferId hf);
 void build_micro(Builder& b);  // forward, head loss, backward
 void build_update(Builder& b);
 /// In the micro section: counted targets and wishes to stop of all ranks. In the update: loss and norm.
@@ -136,6 +147,17 @@ void reduce_gradient(Builder& b, BufferId grad);        // kNoBuffer: none
 void wait_for_gradients(Builder& b);
 /// With ZeRO, each rank gets the weights that the others have updated.
 void gather_weights(Builder& b);
+/// Tensor parallelism (tensor_parallel.cpp). Nothing in a run without it.
+void start_tensor_sum(Builder& b, std::int32_t layer, BufferId part);
+void wait_for_tensor_ranks(Builder& b, std::int32_t layer, BufferId buffer);
+void sum_over_tensor_ranks(Builder& b, std::int32_t layer, BufferId part);
+void gather_over_tensor_ranks(Builder& b, BufferId buffer);
+/// The statistics of all TP ranks, from which each computes the loss of the whole vocabulary; kNoBuffer
+/// without.
+BufferId head_stats(Builder& b, BufferId hf, BufferId logits);
+void sum_gradients_of_head_norms(Builder& b);
+/// False on all TP ranks but the first for a parameter that each of them has whole: the norm counts it once.
+bool counts_in_norm(const Program& p, const Param& q);
 void build_eval(Builder& b);
 void build_generate(Builder& b);
 

@@ -54,6 +54,7 @@ std::string line(const Program& p, const Op& o) {
   if (o.flags & kFreshGrad) s += "  fresh_grad";
   if (o.flags & kActivationCopy) s += "  activation";
   if (o.flags & kSyncCopy) s += "  sync";
+  if (o.flags & kAmongTensorRanks) s += "  tensor";
   return s;
 }
 

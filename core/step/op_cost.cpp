@@ -63,6 +63,8 @@ std::uint64_t flops(const Program& p, const Op& op) {
     case OpKind::kHeadLoss:  // logits, d hf, and grad_head unless the head is frozen
       return checked_mul(op[operand::head_loss::kGradHead] == kNoBuffer ? 2 : 3,
                          product_of(p, op, op[operand::head_loss::kHead]));
+    case OpKind::kHeadStats:
+      return product_of(p, op, op[operand::head_stats::kHead]);
     case OpKind::kHeadEval:
       return product_of(p, op, op[operand::head_eval::kHead]);
     case OpKind::kHeadLogits:

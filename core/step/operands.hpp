@@ -13,7 +13,7 @@
 
 namespace trainhost::step::operand {
 
-/// x = table[ids].
+/// x = table[ids]. Of a TP rank: 0 for ids of other ranks.
 namespace embed {
 inline constexpr In kTable{0};  // [V,H] weight
 inline constexpr In kIds{1};    // [M] token ids, i32
@@ -76,13 +76,16 @@ inline constexpr Out kAct{0};    // [M,I]
 
 /// Logits, loss and gradients of the head, a chunk of C tokens at a time; scaled by 1/counted targets.
 namespace head_loss {
-inline constexpr In kHf{0};            // [M,H], becomes d hf
-inline constexpr In kHead{1};          // [V,H] weight
-inline constexpr In kTargets{2};       // [M] i32
-inline constexpr In kGradHead{3};      // [V,H] f32, += d logits^T hf; absent if the head is frozen
-inline constexpr In kLogits{4};        // [C,V] scratch
-inline constexpr In kScalars{5};       // f64[16], kLossSum += loss
-inline constexpr In kLosses{6};        // [C] f32 scratch, one loss per token; on a device only
+inline constexpr In kHf{0};        // [M,H], becomes d hf
+inline constexpr In kHead{1};      // [V,H] weight
+inline constexpr In kTargets{2};   // [M] i32
+inline constexpr In kGradHead{3};  // [V,H] f32, += d logits^T hf; absent if the head is frozen
+inline constexpr In kLogits{4};    // [C,V] scratch
+inline constexpr In kScalars{5};   // f64[16], kLossSum += loss
+inline constexpr In kLosses{6};    // [C] f32 scratch, one loss per token; on a device only
+// f32[T*M,3] of the T TP ranks, from kHeadStats; V is then the rank's part of the vocabulary, and d hf its
+// part of the sum over it. Other runs have operations without this slot.
+inline constexpr In kStats{7};
 inline constexpr Out kDHf{0};          // the same buffer as kHf
 inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead, if present
 inline constexpr Out kScalarsOut{2};   // the same buffer as kScalars; 1 without a gradient of the head
@@ -96,14 +99,25 @@ inline constexpr In kTargets{2};      // [M] i32
 inline constexpr In kLogits{3};       // [C,V] scratch
 inline constexpr In kScalars{4};      // f64[16], kEvalLossSum += loss
 inline constexpr In kLosses{5};       // [C] f32 scratch; on a device only
+inline constexpr In kStats{6};        // as kHeadLoss
 inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
 }  // namespace head_eval
 
-/// logits = hf head^T.
+/// Of each token, over the TP rank's part of the vocabulary: the largest logit, the sum of exponentials of
+/// the logits minus that, and the logit of the target, 0 if another rank has it.
+namespace head_stats {
+inline constexpr In kHf{0};       // [M,H]
+inline constexpr In kHead{1};     // [V,H] weight
+inline constexpr In kTargets{2};  // [M] i32
+inline constexpr In kLogits{3};   // [C,V] scratch
+inline constexpr Out kStats{0};   // f32[T*M,3], rows of this rank: those from (its number) * M on
+}  // namespace head_stats
+
+/// logits = hf head^T. Of a TP rank: of its part of the vocabulary, at its place among the logits of all.
 namespace head_logits {
 inline constexpr In kHf{0};       // [M,H]
 inline constexpr In kHead{1};     // [V,H] weight
-inline constexpr Out kLogits{0};  // [M,V]
+inline constexpr Out kLogits{0};  // [M,V of all TP ranks]
 }  // namespace head_logits
 
 /// Gradients of kRmsNorm. dx is written with flag kFreshDx, else added to.
@@ -386,7 +400,7 @@ inline constexpr Out kWeightOut{
     0};  // the same buffer as kWeight; then kRows, kColumns and kMaster, if present
 }  // namespace adafactor
 
-/// Starts the sum of a gradient over the ranks.
+/// Starts the sum of a gradient over the DP ranks, or with kAmongTensorRanks of any buffer over the TP ranks.
 namespace all_reduce {
 inline constexpr In kBuffer{0};      // changed in place until its kWait
 inline constexpr In kScratch{1};     // u8[bytes,1] for what other ranks send; shared by all collectives
@@ -394,7 +408,8 @@ inline constexpr Out kBufferOut{0};  // the same buffer as kBuffer
 }  // namespace all_reduce
 namespace reduce_scatter = all_reduce;
 
-/// Starts the exchange of the ranks' shards of a weight, after which every rank has all of them.
+/// Starts the exchange of the ranks' shards of a weight, after which every rank has all of them. With
+/// kAmongTensorRanks the buffer has an equal piece of each TP rank.
 namespace all_gather {
 inline constexpr In kBuffer{0};   // changed in place until its kWait
 inline constexpr In kScratch{1};  // as kAllReduce
@@ -474,6 +489,7 @@ using head_loss::kHf, head_loss::kHead, head_loss::kTargets;
 constexpr In logits(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLogits : head_eval::kLogits; }
 constexpr In scalars(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kScalars : head_eval::kScalars; }
 constexpr In losses(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLosses : head_eval::kLosses; }
+constexpr In stats(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kStats : head_eval::kStats; }
 }  // namespace head
 
 }  // namespace trainhost::step::operand

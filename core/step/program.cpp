@@ -31,9 +31,9 @@ constexpr OpInfo kOps[] = {
     {"rope", 2, bits({rope::kQkv}), 0},
     {"attention", 3, 0, bits({attention::kScratch})},
     {"swiglu", 1, 0, 0},
-    {"head_loss", 7, bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars}),
+    {"head_loss", 8, bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars}),
      bits({head_loss::kLogits, head_loss::kLosses})},
-    {"head_eval", 6, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
+    {"head_eval", 7, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
     {"head_logits", 2, 0, 0},
     {"rms_norm_bwd", 7, bits({rms_norm_bwd::kDxIn, rms_norm_bwd::kGradWeight}),
      bits({rms_norm_bwd::kPartials})},
@@ -76,6 +76,7 @@ constexpr OpInfo kOps[] = {
     {"all_gather", 3, bits({all_gather::kBuffer}), 0},
     {"wait", 1, bits({wait::kBuffer}), 0},
     {"sum_scalars", 2, bits({sum_scalars::kScalars}), 0},
+    {"head_stats", 4, 0, bits({head_stats::kLogits})},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 

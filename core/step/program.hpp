@@ -107,13 +107,14 @@ enum class OpKind : std::uint8_t {
   kDoraScale,  // m / norm and 1 / norm of every output of a product
   kDora,       // the output of a product multiplied by m / norm
   kDoraBwd,
-  // Collective operations among the data-parallel ranks (core/base/collectives.hpp), in place. The first
-  // three start one; their buffer may not be used before its kWait.
-  kAllReduce,      // of a gradient
+  // Collective operations (core/base/collectives.hpp), in place. The first three start one; their buffer may
+  // not be used before its kWait.
+  kAllReduce,      // of a gradient; among TP ranks of a sum of which each has a part
   kReduceScatter,  // of a gradient: this rank gets its shard
-  kAllGather,      // of a weight, from the shards that the ranks have
+  kAllGather,  // of a weight, from the shards that the ranks have; among TP ranks of what each has computed
   kWait,
   kSumScalars,  // in micro: counted targets and the wish to stop; in update: loss and norm
+  kHeadStats,   // of a part of the vocabulary: maximum, sum of exponentials, logit of the target
   kCount_,
 };
 
@@ -127,6 +128,7 @@ enum OpFlag : std::uint32_t {
   kActivationCopy = 32,  // kCopy: counted as transfer class `activation` (docs/memory-model.md)
   kSyncCopy = 64,        // kCopy: counted as transfer class `sync`: keeps host and device embedding equal
   kLastMicro = 128,  // collectives: only on the last micro-batch of an update, when gradients are complete
+  kAmongTensorRanks = 256,  // collectives: among the TP ranks; without it among the DP ranks
 };
 
 inline constexpr int kMaxOperands = 8, kMaxOutputs = 4;
@@ -182,7 +184,7 @@ struct Param {
 };
 
 struct Program {
-  ModelSpec model;
+  ModelSpec model;  // of a TP rank: its part (core/model/tensor_parts.hpp), which tensor_infos describe too
   RunSpec run;
   TrainerTraits traits;
   std::vector<Buffer> buffers;

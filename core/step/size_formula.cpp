@@ -73,6 +73,7 @@ constexpr Shape kOthers[] = {
     {role::kGateUpUnscaled, "M", "2I"},
     {role::kDownUnscaled, "M", "H"},
     {role::kCollectiveScratch, "N", ""},
+    {role::kHeadStats, "N", ""},
     {role::kFeed, "N", ""},
     {role::kStaging, "N", ""},
 };
@@ -105,6 +106,7 @@ Shape shape_of(const Program& p, const Buffer& b) {
       if (s.role == param && has_shape_of_weight(p, b)) return s;
   // One role with two meanings: chunk of the micro-batch's rows, or all rows where the logits are
   // materialised.
+  if (r == role::kLogits && b.cols != p.model.vocab) return {r, "N", ""};  // of all TP ranks
   if (r == role::kLogits) {
     const bool chunked = !one_token && b.rows < p.run.tokens_per_micro_batch();
     return {r, chunked ? "C" : "M", "V"};

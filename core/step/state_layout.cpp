@@ -6,6 +6,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "core/model/tensor_parts.hpp"
+
 namespace trainhost::step {
 namespace {
 
@@ -88,16 +90,17 @@ std::vector<StateLocation> state_locations(const Program& p, int moment) {
       std::uint64_t first = q.slices[i].first_element;
       if (o == Optimizer::kAdafactor && t.rank == 2)
         first = moment == 1 ? matrix_slice(p, q, i).first_row : i * t.dim[1];
-      by_name[t.name] = {{}, b, first * sizeof(float), StateLocation::Form::kF32};
+      by_name[t.name] = {{}, b, first * sizeof(float), StateLocation::Form::kF32, {}, q.grad, first};
     }
   }
   std::vector<StateLocation> out;
-  for (const TensorInfo& t : state_tensors(p.model, p.run, moment)) {
+  const Parallelism& ranks = p.run.parallel;
+  for (const TensorInfo& t : state_tensors(whole_of_model(p.model, ranks), p.run, moment)) {
     const auto found = by_name.find(t.name);
     assert(found != by_name.end() && "every state tensor has a buffer");
     out.push_back(found->second);
     out.back().info = t;
-    if (p.run.parallel.zero == 0) out.back().part = {0, t.elements()};
+    if (ranks.zero == 0) out.back().part = {0, part_of_tensor(t, ranks, 0).elements()};
   }
   return out;
 }

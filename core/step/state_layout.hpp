@@ -37,14 +37,14 @@ MatrixSlice matrix_slice(const Program& p, const Param& param, std::size_t slice
 /// One tensor of a checkpoint's state file in memory.
 struct StateLocation {
   enum class Form : std::uint8_t { kF32, kCodes };
-  TensorInfo info;  // as in state_tensors()
+  TensorInfo info;  // as in state_tensors() of the whole model
   BufferId buffer = kNoBuffer;
   std::uint64_t byte = 0;  // of its first number or code
   Form form = Form::kF32;
-  // The elements of the tensor that the buffer has: all, or under ZeRO those of this rank's shard; `byte` is
-  // that of the first one.
+  // The elements of the tensor, or of a TP rank's part of it, that the buffer has: all, or under ZeRO those
+  // of this rank's shard; `byte` is that of the first one.
   Shard part{};
-  // Under ZeRO: the gradient of the parameter, and the first element of the tensor in it.
+  // The gradient of the parameter, and the first element of the tensor in it. Of f32 state alone.
   BufferId grad = kNoBuffer;
   std::uint64_t first_element = 0;
 };

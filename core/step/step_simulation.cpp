@@ -55,7 +55,10 @@ class Simulation {
   /// An all-reduce is a reduce-scatter and an all-gather. A reduction takes as many rounds as its parts fill
   /// the scratch.
   void start(const Op& op) {
-    const double ranks = p_.run.parallel.data;
+    const Parallelism& p = p_.run.parallel;
+    const double ranks = op.flags & kAmongTensorRanks     ? p.tensor
+                         : op.kind == OpKind::kSumScalars ? p.data * p.tensor
+                                                          : p.data;
     const Buffer& b = p_[op[operand::all_reduce::kBuffer]];
     const std::uint64_t elements = op.kind == OpKind::kSumScalars ? 2 : b.rows * b.cols;
     const double bytes = double(elements) * size_of(b.dtype);

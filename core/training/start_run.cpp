@@ -185,7 +185,7 @@ void TrainingRun::open_data() {
         fmt::format("data.seq_len = {} is more than the {} positions of the model "
                     "(max_position_embeddings): it was not trained on later ones",
                     format_count(config_.run.seq_len), format_count(most)));
-  batches_.emplace(*source_.train_samples, config_, ranks_.rank(), ranks_.count());
+  batches_.emplace(*source_.train_samples, config_, data_rank(), data_ranks());
   if (config_.epochs > 0) set_steps();
   if (config_.eval_epochs > 0) config_.eval_every = steps_of_epochs(config_.eval_epochs, "train.eval_epochs");
   if (config_.output.keep_best && !source_.valid_samples) {
@@ -201,7 +201,7 @@ void TrainingRun::open_data() {
 /// has the same number of sequences.
 std::uint64_t TrainingRun::steps_of_epochs(double epochs, const char* key) const {
   const std::uint64_t per_step =
-      std::uint64_t{config_.run.accumulate} * config_.run.micro_batch * ranks_.count();
+      std::uint64_t{config_.run.accumulate} * config_.run.micro_batch * data_ranks();
   const double steps =
       std::ceil(epochs * static_cast<double>(batches_->samples()) / static_cast<double>(per_step));
   // As for train.steps: at most 10^12, and the tokens of the run in 63 bits.

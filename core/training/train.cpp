@@ -294,8 +294,8 @@ bool TrainingRun::finish() {
   history_.model_step = load_weights_of_model();
   history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
   if (!ranks_.first()) {
-    // Its weights are those of the first rank; with ZeRO it sends its part of them, or of their master copy.
-    if (config_.run.parallel.zero > 0)
+    // Its weights are those of the first rank; or it sends its part of them, or of their master copy.
+    if (config_.run.parallel.zero > 0 || divides_weights(config_.run.parallel))
       state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
   } else if (adapts)
     write_adapter(*session_, config_, frozen_content_, model, history_);
@@ -312,9 +312,9 @@ bool TrainingRun::finish() {
   const bool differs = memory.predicted_bytes != memory.measured_bytes;
   const std::int32_t rank = ranks_.largest(differs ? static_cast<std::int32_t>(ranks_.rank()) : 0);
   if (rank > 0) report(fmt::format("the memory that rank {} has used is not the one of its plan", rank));
-  // With ZeRO 3 a token needs the weights of all ranks.
+  // Where no rank has all weights, a token needs those of all ranks.
   const bool samples = ranks_.of_first(std::uint64_t{!options_.quiet});
-  if (samples && (ranks_.first() || config_.run.parallel.zero == 3)) report_sample();
+  if (samples && (ranks_.first() || divides_weights(config_.run.parallel))) report_sample();
   const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * tokens_per_step();
   if (throughput_.seconds() > 0)
     report(fmt::format("trained {}, {} in {} ({} tokens/s); wrote the {} to {}", plural(steps, "step"),

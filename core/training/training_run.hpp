@@ -137,7 +137,12 @@ class TrainingRun {
     return stops();
   }
   /// Tokens of an optimizer step, of all ranks.
-  std::uint64_t tokens_per_step() const { return config_.run.tokens_per_step() * ranks_.count(); }
+  std::uint64_t tokens_per_step() const { return config_.run.tokens_per_step() * data_ranks(); }
+  /// Data-parallel ranks, and this one of them. The tensor-parallel ranks of each have the same sequences.
+  std::uint32_t data_ranks() const { return ranks_.count() / config_.run.parallel.tensor; }
+  std::uint32_t data_rank() const { return ranks_.rank() / config_.run.parallel.tensor; }
+  /// True for one of the ranks that have the same sequences.
+  bool first_of_tensor_ranks() const { return ranks_.rank() % config_.run.parallel.tensor == 0; }
 
   runfile::RunConfig config_;  // as resolved for the trainer
   planning::Budgets budgets_;

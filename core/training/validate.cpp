@@ -24,7 +24,7 @@ void TrainingRun::evaluate() {
   const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
   const std::uint64_t batch_tokens = config_.run.tokens_per_micro_batch();
   assert(ids.size() >= 2 * batch_tokens);
-  // Of several ranks, each takes every N-th batch.
+  // Of several data-parallel ranks, each takes every N-th batch.
   double sum = 0;
   std::uint64_t tokens = 0, first_sample = 0, number = 0;
   const std::span<std::int32_t> starts =
@@ -32,13 +32,13 @@ void TrainingRun::evaluate() {
   // The weights of ZeRO 3 come from all ranks: in the last round those without a batch compute one again.
   const auto computes_for_others = [&](std::uint64_t next_sample) {
     return config_.run.parallel.zero == 3 && next_sample >= source_.valid_samples->size() &&
-           number % ranks_.count() != 0 && ranks_.rank() >= number % ranks_.count();
+           number % data_ranks() != 0 && data_rank() >= number % data_ranks();
   };
   while (const std::uint32_t sequences = batches.fill(first_sample, ids.first(batch_tokens),
                                                       ids.subspan(batch_tokens, batch_tokens), starts)) {
     if (!ranks_.several() && StopSignals::received()) return;
     first_sample += sequences;
-    const bool counts = number++ % ranks_.count() == ranks_.rank();
+    const bool counts = number++ % data_ranks() == data_rank();
     if (!counts && !computes_for_others(first_sample)) continue;
     plugin::StepInput in;
     in.tokens = ids.first(std::size_t{sequences} * config_.run.seq_len);
@@ -55,7 +55,7 @@ void TrainingRun::evaluate() {
     }
     // The last batch may be smaller: losses are weighted by tokens, so the mean does not depend on batch
     // sizes.
-    if (!counts) continue;
+    if (!counts || !first_of_tensor_ranks()) continue;
     sum += r.loss * static_cast<double>(r.tokens_counted);
     tokens += r.tokens_counted;
   }

@@ -1,11 +1,14 @@
 // Several ranks in one process, for tests: each is a thread with its own th_ranks. Sums are plain loops in
 // the order of the ranks. A rank that ends early leaves the others without it (drop()).
 #pragma once
-#include <barrier>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "core/base/collectives.hpp"
@@ -17,7 +20,7 @@ namespace trainhost::test {
 class ThreadRanks {
  public:
   explicit ThreadRanks(std::uint32_t ranks, std::uint64_t timeout_ms = 60000)
-      : barrier_(ranks), current_(ranks), bytes_(ranks) {
+      : current_(ranks), dropped_(ranks), bytes_(ranks) {
     for (std::uint32_t r = 0; r < ranks; ++r) members_.push_back({this, r});
     for (std::uint32_t r = 0; r < ranks; ++r) {
       th_ranks t{};
@@ -37,7 +40,6 @@ class ThreadRanks {
   }
   ThreadRanks(const ThreadRanks&) = delete;
   const th_ranks* rank(std::uint32_t r) const { return &tables_[r]; }
-  /// Ranks that do not take part in the same group operation wait for each other too: each starts one.
   /// Bytes of all operations that rank r started: 2(N-1)/N of a sum on all ranks, (N-1)/N of the others.
   double bytes(std::uint32_t r) const { return bytes_[r]; }
 
@@ -51,7 +53,7 @@ class ThreadRanks {
           f(r);
         } catch (...) {
           failed[r] = std::current_exception();
-          barrier_.arrive_and_drop();
+          drop(r);
         }
       });
     for (std::thread& t : threads) t.join();
@@ -75,7 +77,7 @@ class ThreadRanks {
     const double share =
         static_cast<double>(c.count * size) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
     bytes_[rank] += c.kind == TH_ALL_REDUCE ? 2 * share : share;
-    barrier_.arrive_and_wait();
+    meet(here);
     if (c.kind == TH_ALL_REDUCE || c.kind == TH_REDUCE_SCATTER) {
       // Piece r is added up by rank r, who alone writes to it.
       if (c.dtype == TH_DT_F64)
@@ -83,7 +85,7 @@ class ThreadRanks {
       else
         add<float>(rank, here, begin, end);
     }
-    barrier_.arrive_and_wait();
+    meet(here);
     if (c.kind == TH_BROADCAST && here.number != c.root)
       std::memcpy(c.data, current_[here.rank(c.root)].data, c.count * size);
     if (c.kind == TH_ALL_REDUCE || c.kind == TH_ALL_GATHER)
@@ -96,13 +98,42 @@ class ThreadRanks {
       }
     // What a rank may not read after a reduce_scatter.
     if (c.kind == TH_REDUCE_SCATTER) {
-      barrier_.arrive_and_wait();
+      meet(here);
       auto* data = static_cast<char*>(c.data);
       std::memset(data, 0xff, begin * size);
       std::memset(data + end * size, 0xff, (c.count - end) * size);
     }
-    barrier_.arrive_and_wait();
+    meet(here);
   }
+  /// The ranks of a group wait for each other; not for those that have ended.
+  struct Meeting {
+    std::uint32_t arrived = 0;
+    std::uint64_t turn = 0;
+  };
+  using Group = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // first, stride, count
+  void meet(const GroupMember& here) {
+    std::unique_lock lock(mutex_);
+    const Group group{here.first, here.stride, here.count};
+    Meeting& m = meetings_[group];
+    const std::uint64_t turn = m.turn;
+    ++m.arrived;
+    end_if_complete(group, m);
+    changed_.wait(lock, [&] { return m.turn != turn; });
+  }
+  void drop(std::uint32_t rank) {
+    std::lock_guard lock(mutex_);
+    dropped_[rank] = true;
+    for (auto& [group, m] : meetings_) end_if_complete(group, m);
+  }
+  void end_if_complete(const Group& group, Meeting& m) {
+    const auto [first, stride, count] = group;
+    std::uint32_t expected = 0;
+    for (std::uint32_t i = 0; i < count; ++i) expected += !dropped_[first + i * stride];
+    if (m.arrived == 0 || m.arrived < expected) return;
+    m.arrived = 0, ++m.turn;
+    changed_.notify_all();
+  }
+
   template <class T>
   void add(std::uint32_t rank, const GroupMember& here, std::uint64_t begin, std::uint64_t end) {
     for (std::uint64_t i = begin; i < end; ++i) {
@@ -113,8 +144,11 @@ class ThreadRanks {
     }
   }
 
-  std::barrier<> barrier_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Group, Meeting> meetings_;
   std::vector<th_collective> current_;
+  std::vector<bool> dropped_;
   std::vector<double> bytes_;
   std::vector<Member> members_;
   std::vector<th_ranks> tables_;

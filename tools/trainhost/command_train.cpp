@@ -123,7 +123,11 @@ static Exit train_here(TrainArguments a, std::unique_ptr<plugin::Registry>& regi
     more.push_back(*data);
     c = load_training_run(a.common, more);
   }
-  if (launched) c.run.parallel.data_rank = launched->rank + 1;
+  if (launched) {
+    // Tensor-parallel ranks are neighbours: they communicate most.
+    Parallelism& p = c.run.parallel;
+    p.data_rank = launched->rank / p.tensor + 1, p.tensor_rank = launched->rank % p.tensor + 1;
+  }
   if (launched && !a.find_lr.empty())
     throw usage_error("--find-lr computes its steps in one process", "start it without mpirun");
   runfile::reject_unsupported(c);

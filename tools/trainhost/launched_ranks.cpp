@@ -86,21 +86,32 @@ std::optional<runfile::Override> ranks_of_run(const runfile::RunConfig& c) {
                                   "cannot be connected",
                                   torchrun->ranks),
                       fmt::format("mpirun -n {} trainhost ..., or srun", torchrun->ranks));
-  const std::uint32_t wanted = c.run.parallel.data;
-  const Where where = planning::position_of_key(c, "parallel.data");
-  const std::uint32_t processes = launched ? launched->ranks : 1;
-  if (c.given.count("parallel.data") ? wanted == processes : processes == 1 && wanted == 1)
-    return std::nullopt;
-  if (!c.given.count("parallel.data"))
-    return runfile::Override{"parallel.data", std::to_string(processes), std::string(launched->launcher)};
+  const std::uint32_t tensor = c.run.parallel.tensor, processes = launched ? launched->ranks : 1;
+  const std::uint64_t wanted = std::uint64_t{c.run.parallel.data} * tensor;
+  const bool given = c.given.count("parallel.data");
+  if (given ? wanted == processes : processes == 1 && wanted == 1) return std::nullopt;
+  const std::string key = given ? "parallel.data" : "parallel.tensor";
+  const Where where = planning::position_of_key(c, key);
+  const std::string setting =
+      !given        ? fmt::format("parallel.tensor = {}", tensor)
+      : tensor == 1 ? fmt::format("parallel.data = {}", wanted)
+                    : fmt::format("parallel.data x parallel.tensor = {} x {}", c.run.parallel.data, tensor);
   if (!launched)
+    throw usage_error(fmt::format("{} needs {} processes, but this one was started alone", setting, wanted),
+                      fmt::format("mpirun -n {} trainhost ...; or set {} = 1", wanted, key), where);
+  if (given)
     throw usage_error(
-        fmt::format("parallel.data = {} needs {} processes, but this one was started alone", wanted, wanted),
-        fmt::format("mpirun -n {} trainhost ...; or set parallel.data = 1", wanted), where);
-  throw usage_error(
-      fmt::format("parallel.data = {}, but {} has started {} processes", wanted, launched->launcher,
-                  processes),
-      fmt::format("start {} processes, or remove parallel.data: it is their number then", wanted), where);
+        fmt::format("{}, but {} has started {} processes", setting, launched->launcher, processes),
+        fmt::format("start {} processes, or remove parallel.data: it is {} then", wanted,
+                    tensor == 1 ? "their number" : "their number divided by parallel.tensor"),
+        where);
+  if (processes % tensor)
+    throw usage_error(fmt::format("{} does not divide the {} processes that {} has started", setting,
+                                  processes, launched->launcher),
+                      fmt::format("start a multiple of {}", tensor), where);
+  if (processes == tensor) return std::nullopt;
+  return runfile::Override{"parallel.data", std::to_string(processes / tensor),
+                           std::string(launched->launcher)};
 }
 
 std::unique_ptr<plugin::Communicator> connect_ranks(const runfile::RunConfig& c, plugin::Registry& registry) {

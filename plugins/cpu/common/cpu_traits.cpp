@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/abi/error_guard.hpp"
+#include "core/model/tensor_parts.hpp"
 #include "plugins/cpu/common/workspace.hpp"
 #include "trainhost/status.h"
 
@@ -24,7 +25,8 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
 
 }  // namespace
 
-TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
+TrainerTraits traits_of(const ModelSpec& whole, const RunSpec& run, std::uint32_t threads) {
+  const ModelSpec model = run.mode == RunMode::kInference ? whole : part_of_model(whole, run.parallel);
   TrainerTraits p;
   p.trainer = kId;
   p.alignment = 64;

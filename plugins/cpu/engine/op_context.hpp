@@ -52,6 +52,11 @@ struct OpContext {
            worker * worker_floats(model(), program.run, program.traits);
   }
   bool overwrite(const step::Op& op) const { return step.overwrite(op); }
+  /// The number of the TP rank, from 0: it has `part` tokens of the vocabulary, from this times `part` on.
+  std::uint32_t tensor_rank() const {
+    const std::uint32_t rank = program.run.parallel.tensor_rank;
+    return rank ? rank - 1 : 0;
+  }
 
   /// Runs f(first_row, rows) on parts of all rows; the parts depend only on the shape.
   template <class F>
@@ -105,6 +110,7 @@ void run_attention(OpContext&, const step::Op&);
 void run_attention_bwd(OpContext&, const step::Op&);
 void run_attention_step(OpContext&, const step::Op&);
 void run_head(OpContext&, const step::Op&);  // kHeadLoss and kHeadEval
+void run_head_stats(OpContext&, const step::Op&);
 void run_head_logits(OpContext&, const step::Op&);
 void run_grad_squares(OpContext&, std::span<const step::Op>);
 /// The factors of an AdamW update that are equal for all elements.

@@ -2,6 +2,7 @@
 // only the logits of one chunk are materialised. Losses are summed in double, in a fixed order. The products:
 // weight_product.hpp.
 #include <algorithm>
+#include <cmath>
 
 #include "core/step/operands.hpp"
 #include "plugins/cpu/engine/op_context.hpp"
@@ -20,7 +21,42 @@ struct Head {
   bool train;                 // logits become their gradient
   const float* w;
   const std::int32_t* targets;
+  // Of a TP rank: its vocabulary begins at this token; the statistics of all ranks, [ranks * rows_of_stats,
+  // 3].
+  std::int32_t first_token;
+  const float* stats;
+  std::uint64_t ranks, rows_of_stats;
+
+  /// The target of a token in the part of this rank; negative if another rank has it, or if it is not
+  /// counted.
+  std::int32_t own_target(std::uint64_t token) const {
+    const std::int32_t t = targets[token] - first_token;
+    return targets[token] >= 0 && t >= 0 && static_cast<std::uint64_t>(t) < v ? t : -1;
+  }
 };
+
+/// Loss of a token from the statistics of all TP ranks, in their order; its row of logits becomes the
+/// gradient of this rank's part.
+double loss_of_parts(const Kernels& kernels, const Head& c, std::uint64_t token, float* row, float scale) {
+  if (c.targets[token] < 0) {
+    if (c.train) std::fill_n(row, c.v, 0.0f);
+    return 0.0;
+  }
+  const auto of = [&](std::uint64_t rank) { return c.stats + (rank * c.rows_of_stats + token) * 3; };
+  float top = of(0)[0];
+  for (std::uint64_t r = 1; r < c.ranks; ++r) top = std::max(top, of(r)[0]);
+  double total = 0.0, at_target = 0.0;
+  for (std::uint64_t r = 0; r < c.ranks; ++r) {
+    total +=
+        static_cast<double>(of(r)[1]) * std::exp(static_cast<double>(of(r)[0]) - static_cast<double>(top));
+    at_target += static_cast<double>(of(r)[2]);
+  }
+  if (c.train) {
+    kernels.scaled_exp(c.v, row, top, static_cast<float>(static_cast<double>(scale) / total));
+    if (const std::int32_t target = c.own_target(token); target >= 0) row[target] -= scale;
+  }
+  return std::log(total) + (static_cast<double>(top) - at_target);
+}
 
 // logits[rows, V] = hf[first.., H] w^T
 void chunk_logits(OpContext& ctx, const Head& c, std::uint64_t first, std::uint64_t rows) {
@@ -33,14 +69,21 @@ double chunk_loss(OpContext& ctx, const Head& c, std::uint64_t first, std::uint6
   ctx.pool.run(parts, [&](std::uint32_t i, std::uint32_t) {
     Range r = part(rows, i, parts);
     double loss = 0.0;
-    for (std::uint64_t t = r.begin; t < r.end; ++t)
-      loss += ctx.kernels.cross_entropy(c.v, c.logits + t * c.v, c.targets[first + t], ctx.step.loss_scale,
-                                        c.train);
+    for (std::uint64_t t = r.begin; t < r.end; ++t) {
+      float* row = c.logits + t * c.v;
+      loss += c.stats
+                  ? loss_of_parts(ctx.kernels, c, first + t, row, ctx.step.loss_scale)
+                  : ctx.kernels.cross_entropy(c.v, row, c.targets[first + t], ctx.step.loss_scale, c.train);
+    }
     ctx.partials[i] = loss;
   });
   double loss = 0.0;
   for (std::uint32_t i = 0; i < parts; ++i) loss += ctx.partials[i];
   return loss;
+}
+
+std::int32_t first_token(const OpContext& ctx, std::uint64_t part) {
+  return static_cast<std::int32_t>(ctx.tensor_rank() * part);
 }
 
 // First the weight's gradient, which reads hf; then hf is overwritten with its gradient.
@@ -52,6 +95,30 @@ void chunk_gradients(OpContext& ctx, const Head& c, std::uint64_t first, std::ui
 
 }  // namespace
 
+void run_head_stats(OpContext& ctx, const step::Op& op) {
+  Head c{};
+  const step::Buffer& weight = ctx.buffer(op[head_stats::kHead]);
+  c.h = weight.cols, c.v = weight.rows, c.chunk = ctx.buffer(op[head_stats::kLogits]).rows;
+  c.hf = ctx.f32(op[head_stats::kHf]), c.w = ctx.f32(op[head_stats::kHead]);
+  c.logits = ctx.f32(op[head_stats::kLogits]), c.targets = ctx.step.targets;
+  c.first_token = first_token(ctx, c.v);
+  const step::Buffer& stats = ctx.buffer(op[head_stats::kStats]);
+  float* own = ctx.f32(op[head_stats::kStats]) +
+               ctx.tensor_rank() * (stats.rows / ctx.program.run.parallel.tensor) * stats.cols;
+  for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
+    const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
+    chunk_logits(ctx, c, first, rows);
+    ctx.over_rows(rows, c.v, [&](std::uint64_t begin, std::uint64_t count) {
+      for (std::uint64_t t = begin; t < begin + count; ++t) {
+        float *row = c.logits + t * c.v, *to = own + (first + t) * 3;
+        const std::int32_t target = c.own_target(first + t);
+        to[2] = target >= 0 ? row[target] : 0.0f;
+        to[1] = ctx.kernels.row_sum_exp(c.v, row, to);
+      }
+    });
+  }
+}
+
 void run_head(OpContext& ctx, const step::Op& op) {
   const bool train = op.kind == step::OpKind::kHeadLoss;
   const step::BufferId logits = op[head::logits(op.kind)], scalars = op[head::scalars(op.kind)];
@@ -61,6 +128,11 @@ void run_head(OpContext& ctx, const step::Op& op) {
   c.hf = ctx.f32(op[head::kHf]), c.w = ctx.f32(op[head::kHead]), c.logits = ctx.f32(logits);
   c.train = train, c.grad = train ? ctx.f32(op[head_loss::kGradHead]) : nullptr;
   c.targets = ctx.step.targets;
+  if (op.ins > head::stats(op.kind).slot) {
+    const step::BufferId stats = op[head::stats(op.kind)];
+    c.ranks = ctx.program.run.parallel.tensor, c.rows_of_stats = ctx.buffer(stats).rows / c.ranks;
+    c.stats = ctx.f32(stats), c.first_token = first_token(ctx, c.v);
+  }
   double loss = 0.0;
   for (std::uint64_t first = 0; first < ctx.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, ctx.step.rows - first);
@@ -75,7 +147,8 @@ void run_head_logits(OpContext& ctx, const step::Op& op) {
   const std::uint64_t v = ctx.buffer(op[head_logits::kHead]).rows,
                       h = ctx.buffer(op[head_logits::kHead]).cols;
   const float *hf = ctx.f32(op[head_logits::kHf]), *w = ctx.f32(op[head_logits::kHead]);
-  float* logits = ctx.f32(op[head_logits::kLogits]);
+  // Of a TP rank: its part of the logits.
+  float* logits = ctx.f32(op[head_logits::kLogits]) + ctx.tensor_rank() * v;
   ctx.over_rows(v, h, [&](std::uint64_t first, std::uint64_t rows) {
     ctx.kernels.gemv(rows, h, w + first * h, hf, false, logits + first);
   });

@@ -28,10 +28,17 @@ void run_embed(OpContext& ctx, const step::Op& op) {
   const std::uint64_t h = ctx.buffer(op[embed::kTable]).cols;
   const float* table = ctx.f32(op[embed::kTable]);
   float* x = ctx.f32(op[embed::kX]);
+  // Ids are in range: executor::validate_step() has checked those of the whole step. A TP rank has a part of
+  // the table.
+  const std::uint64_t vocab = ctx.buffer(op[embed::kTable]).rows, first_id = ctx.tensor_rank() * vocab;
   ctx.over_rows(ctx.step.rows, h, [&](std::uint64_t first, std::uint64_t rows) {
-    for (std::uint64_t r = first; r < first + rows; ++r)
-      // Ids are in range: executor::check_step() has checked those of the whole step.
-      std::memcpy(x + r * h, table + std::uint64_t(ctx.step.tokens[r]) * h, h * sizeof(float));
+    for (std::uint64_t r = first; r < first + rows; ++r) {
+      const std::uint64_t id = static_cast<std::uint64_t>(ctx.step.tokens[r]) - first_id;
+      if (id < vocab)
+        std::memcpy(x + r * h, table + id * h, h * sizeof(float));
+      else
+        std::memset(x + r * h, 0, h * sizeof(float));
+    }
   });
 }
 
@@ -39,7 +46,7 @@ void run_embed(OpContext& ctx, const step::Op& op) {
 // has one writer.
 void run_embed_bwd(OpContext& ctx, const step::Op& op) {
   const step::Buffer& grad = ctx.buffer(op[embed_bwd::kGradTable]);
-  const std::uint64_t h = grad.cols, vocab = grad.rows;
+  const std::uint64_t h = grad.cols, vocab = grad.rows, first_id = ctx.tensor_rank() * vocab;
   const float* dx = ctx.f32(op[embed_bwd::kDx]);
   float* table = ctx.f32(op[embed_bwd::kGradTable]);
   const bool overwrite = ctx.overwrite(op);
@@ -50,8 +57,9 @@ void run_embed_bwd(OpContext& ctx, const step::Op& op) {
       for (std::uint64_t id = t; id < vocab; id += tasks) std::memset(table + id * h, 0, h * sizeof(float));
     // Every task reads all ids, which is cheap compared with adding rows of h floats.
     for (std::uint64_t r = 0; r < ctx.step.rows; ++r) {
-      std::uint64_t id = static_cast<std::uint64_t>(ctx.step.tokens[r]);
-      if (id % tasks == t) ctx.kernels.add(h, dx + r * h, table + id * h);
+      // Below the part of a TP rank it wraps around.
+      const std::uint64_t id = static_cast<std::uint64_t>(ctx.step.tokens[r]) - first_id;
+      if (id < vocab && id % tasks == t) ctx.kernels.add(h, dx + r * h, table + id * h);
     }
   });
 }

@@ -103,6 +103,11 @@ struct Kernels {
   // -log softmax(row)[target]; with `gradient` row becomes (softmax - onehot) * scale, else it is
   // unchanged.
   double (*cross_entropy)(std::uint64_t n, float* row, std::int32_t target, float scale, bool gradient);
+  // The same of a row of which other ranks have the rest. top: the maximum; returns the sum of exp(row -
+  // top); row is undefined afterwards.
+  float (*row_sum_exp)(std::uint64_t n, float* row, float* top);
+  // row = exp(row - top) * factor
+  void (*scaled_exp)(std::uint64_t n, float* row, float top, float factor);
 
   // dst[r] += src (broadcast over rows); dst[rows, n] with ld
   void (*add_bias)(std::uint64_t rows, std::uint64_t n, const float* src, float* dst, std::uint64_t ld);

@@ -43,6 +43,8 @@ const Kernels table = {
     softmax_bwd_tile,
     row_dots,
     cross_entropy,
+    row_sum_exp,
+    scaled_exp,
     add_bias,
     column_sums,
     add,

@@ -45,7 +45,7 @@ std::string Executor::find_nonfinite(const UpdateInput& in, const std::function<
       if (!together && cancelled && cancelled()) return {};
       if (const step::Op& op = program_.ops[i]; executor::RankOperations::contains(op.kind)) {
         next = i + 1;
-        if (!together || !executor::exchanges_weights(program_, op)) continue;
+        if (!together || !executor::is_needed_to_compute(program_, op)) continue;
         queue_one({&op, 1});
         wait_for_all_queues();
         continue;

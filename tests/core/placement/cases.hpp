@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "core/model/tensor_parts.hpp"
 #include "core/placement/memory_plan.hpp"
 
 namespace trainhost::placement::test {
@@ -119,6 +120,17 @@ inline Case on_ranks(Case c, std::uint64_t ranks, std::uint32_t zero) {
   c.run.parallel.data = static_cast<std::uint32_t>(ranks), c.run.parallel.data_rank = 1;
   c.run.parallel.zero = zero;
   c.model.name += ", " + std::to_string(ranks) + " ranks" + (zero ? ", ZeRO " + std::to_string(zero) : "");
+  return c;
+}
+
+/// A run on tensor-parallel ranks, as one of them, whose part of the model is that of the case; with
+/// data-parallel ranks.
+inline Case on_tensor_ranks(Case c, std::uint32_t tensor, std::uint32_t rank, std::uint64_t data,
+                            std::uint32_t zero) {
+  if (data > 1) c = on_ranks(std::move(c), data, zero);
+  c.run.parallel.data_rank = 1, c.run.parallel.tensor = tensor, c.run.parallel.tensor_rank = rank;
+  c.model = whole_of_model(c.model, c.run.parallel);
+  c.model.name += ", rank " + std::to_string(rank) + " of " + std::to_string(tensor) + " TP ranks";
   return c;
 }
 

@@ -11,9 +11,9 @@ using namespace trainhost::placement::test;
 BOOST_AUTO_TEST_SUITE(sabotage)
 
 BOOST_AUTO_TEST_CASE(any_operation_left_out) {
-  for (const Case& c :
-       {everything_case(), full_case(), on_ranks(small_case(), 2, 0), on_ranks(everything_case(), 3, 1),
-        on_ranks(small_case(), 2, 2), on_ranks(small_case(), 3, 3)}) {
+  for (const Case& c : {everything_case(), full_case(), on_ranks(small_case(), 2, 0),
+                        on_ranks(everything_case(), 3, 1), on_ranks(small_case(), 2, 2),
+                        on_ranks(small_case(), 3, 3), on_tensor_ranks(everything_case(), 2, 1, 2, 3)}) {
     const Broken good(c);
     for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
       Broken b = good;
@@ -134,6 +134,49 @@ BOOST_AUTO_TEST_CASE(collectives_in_wrong_places) {
              b.settle();
            },
            {"is added up over the ranks 0 times"});
+}
+
+BOOST_AUTO_TEST_CASE(parts_of_tensor_ranks_that_do_not_come_together) {
+  const Case first = on_tensor_ranks(everything_case(), 2, 1, 1, 0),
+             second = on_tensor_ranks(everything_case(), 2, 2, 1, 0);
+  // Sum and wait of the embedding, and of the products of a layer.
+  const auto drop_both = [](Broken& b, OpKind kind, std::int32_t layer, std::size_t n) {
+    const std::uint32_t i = b.op(kind, layer, n);
+    b.drop(i);
+    while (b.p.ops[i].kind != OpKind::kWait) b.move(i + 1, i);
+    b.drop(i);
+  };
+  rejected(first, [&](Broken& b) { drop_both(b, OpKind::kAllReduce, -1, 0); },
+           {"needs the residual stream before layer 0", "this rank's part of the residual stream"});
+  rejected(first, [&](Broken& b) { drop_both(b, OpKind::kAllReduce, 0, 0); },
+           {"rms_norm of layer 0", "this rank's part of the residual stream before the MLP of layer 0"});
+  rejected(first, [&](Broken& b) { drop_both(b, OpKind::kAllGather, -1, 0); },
+           {"head_loss", "this rank's part of the statistics of the logits"});
+  rejected(first, [](Broken& b) { b.repeat(b.op(OpKind::kWait, 0)); }, {"collective that was not started"});
+  rejected(first, [](Broken& b) { b.p.ops[b.op(OpKind::kAllReduce, 0)].flags = 0; },
+           {"which is not a gradient"});
+  rejected(second,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 0, 1)][operand::linear::kResidual] = b.id(role::kX, 0);
+             b.settle();
+           },
+           {"linear of layer 0", "adds a residual"});
+  // The norms of q and k, the first parameters that the update adds up.
+  const auto in_update = [](const Broken& b, OpKind kind) {
+    std::uint32_t i = b.p.section(SectionKind::kUpdate).begin;
+    while (b.p.ops[i].kind != kind) ++i;
+    return i;
+  };
+  rejected(first, [&](Broken& b) { b.drop(in_update(b, OpKind::kAllReduce)); },
+           {"is added up over the heads of all ranks 0 times"});
+  rejected(second,
+           [&](Broken& b) {
+             const std::uint32_t at = in_update(b, OpKind::kGradSquares);
+             b.repeat(at);
+             b.p.ops[at][operand::grad_squares::kGrad] = b.id("grad.norm1", 0);
+             b.settle();
+           },
+           {"grad.norm1 enters the norm 1 times"});
 }
 
 BOOST_AUTO_TEST_CASE(shards_in_wrong_places) {

@@ -7,39 +7,14 @@
 
 #include <cmath>
 
-#include "core/model/adapters.hpp"
-#include "core/model/optimizer_state.hpp"
 #include "core/model/shards.hpp"
 #include "tests/support/golden_run.hpp"
-#include "tests/support/plugin_session.hpp"
-#include "tests/support/small_models.hpp"
-#include "tests/support/thread_ranks.hpp"
+#include "tests/support/rank_runs.hpp"
 
 namespace trainhost {
 namespace {
 
 using namespace test;
-
-constexpr std::uint32_t kSequences = 12;  // of a step, of all ranks
-
-/// A run of `ranks` ranks, and how it deviates from the plainest one.
-struct RankCase {
-  NamedModel model;
-  std::uint32_t ranks, zero;
-  Recompute recompute = Recompute::kNone;
-  Optimizer optimizer = Optimizer::kAdamW;
-  bool bf16 = false;
-  RunMode mode = RunMode::kFull;
-  bool dora = false;
-};
-std::ostream& operator<<(std::ostream& o, const RankCase& c) {
-  return o << c.model.what << ", " << c.ranks << " ranks, ZeRO " << c.zero << ", recompute "
-           << name(c.recompute) << ", " << name(c.optimizer) << (c.bf16 ? ", bf16" : "")
-           << (c.mode == RunMode::kLora    ? ", LoRA"
-               : c.mode == RunMode::kQlora ? ", QLoRA"
-                                           : "")
-           << (c.dora ? ", DoRA" : "");
-}
 
 std::vector<RankCase> rank_cases() {
   std::vector<RankCase> all;
@@ -64,95 +39,11 @@ std::vector<RankCase> rank_cases() {
   return all;
 }
 
-RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank) {
-  RunSpec r;
-  r.seq_len = c.model.seq, r.micro_batch = 1, r.accumulate = kSequences / ranks;
-  r.recompute = c.recompute, r.optimizer = c.optimizer;
-  r.mode = c.mode;
-  if (c.mode != RunMode::kFull)
-    r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4, r.memory.dora = c.dora;
-  if (c.bf16) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
-  if (ranks > 1) r.parallel.data = ranks, r.parallel.data_rank = rank + 1, r.parallel.zero = c.zero;
-  return r;
-}
-
-/// What a run of some steps gives.
-struct Result {
-  std::vector<double> loss, norm;
-  Tensors weights, first_moments;
-  std::vector<std::uint64_t> peaks;  // of each rank
-  double bytes = 0;                  // that rank 0 sent, as the trainer counts it
-};
-
-Result train(const RankCase& c, std::uint32_t ranks, std::uint32_t steps) {
-  const ModelSpec& m = c.model.spec;
-  Tensors weights;
-  for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
-  Result out;
-  out.peaks.resize(ranks);
-  ThreadRanks together(ranks);
-  std::vector<Tensors> moments(ranks), saved(ranks);
-  together.each([&](std::uint32_t rank) {
-    const RunSpec run = run_of(c, ranks, rank);
-    CountingHost host(1);
-    if (ranks > 1) host.ranks = together.rank(rank);
-    {
-      PluginSession session(cpu_plugin(), host, m, run);
-      session.load_all(weights);
-      session.init(0);
-      for (std::uint32_t t = 0; t < steps; ++t) {
-        const std::size_t n = std::size_t{kSequences} * run.seq_len, own = n / ranks;
-        const auto ids = random_tokens(n, m.vocab, 100 + t), targets = random_targets(n, m.vocab, 200 + t);
-        const auto part = [&](const reference::Ids& all) {
-          return std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(rank * own),
-                                           all.begin() + static_cast<std::ptrdiff_t>((rank + 1) * own));
-        };
-        const th_step_out step = session.step(part(ids), part(targets), 1e-3, t);
-        if (rank == 0) out.loss.push_back(step.loss), out.norm.push_back(step.grad_norm);
-      }
-      if (moment_count(c.optimizer) > 0) moments[rank] = session.save(TH_SCOPE_MOMENT1);
-      const std::uint32_t scope = trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS;
-      if (rank == 0 || run.parallel.zero == 3) saved[rank] = session.save(scope);
-      if (rank == 0) {
-        out.weights = saved[0];
-        th_counters counters{};
-        counters.struct_size = sizeof counters;
-        th_error e = empty_error();
-        check(cpu_plugin().trainer->counters(session.handle(), &counters, &e), e);
-        out.bytes = static_cast<double>(counters.communication_bytes);
-      }
-    }
-    out.peaks[rank] = host.peak;
-    if (host.peak != cpu_plugin().plan(host, m, run).total_bytes())
-      throw std::runtime_error("rank " + std::to_string(rank) + " used " + std::to_string(host.peak) +
-                               " bytes, the plan is " +
-                               std::to_string(cpu_plugin().plan(host, m, run).total_bytes()));
-  });
-  // Every rank sends the state of all of them.
-  for (const Tensors& of_rank : moments)
-    if (!(of_rank == moments[0])) throw std::runtime_error("the ranks have saved different state");
-  out.first_moments = moments[0];
-  return out;
-}
-
-double largest_difference(const Tensors& a, const Tensors& b) {
-  double worst = 0, scale = 0;
-  for (const auto& [name, values] : a) {
-    BOOST_REQUIRE(values.size() == b.at(name).size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      BOOST_REQUIRE_MESSAGE(std::isfinite(b.at(name)[i]), name << '[' << i << "] has no state");
-      worst = std::max(worst, static_cast<double>(std::abs(values[i] - b.at(name)[i])));
-      scale = std::max(scale, static_cast<double>(std::abs(values[i])));
-    }
-  }
-  return scale > 0 ? worst / scale : 0;
-}
-
 BOOST_AUTO_TEST_SUITE(cpu_ranks)
 
 BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
   constexpr std::uint32_t kSteps = 6;
-  const Result one = train(c, 1, kSteps), many = train(c, c.ranks, kSteps);
+  const RankResult one = train(c, 0, kSteps), many = train(c, c.ranks, kSteps);
   // Products of bf16 round sums of other micro-batches alike, so it has no larger tolerance.
   const double tolerance = c.optimizer == Optimizer::kAdamW8bit ? 1e-3 : 1e-5;
   for (std::uint32_t t = 0; t < kSteps; ++t) {
@@ -170,7 +61,7 @@ BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::ma
 BOOST_AUTO_TEST_CASE(the_same_ranks_give_the_same_bits) {
   for (std::uint32_t zero : {0u, 1u, 2u, 3u}) {
     const RankCase c{small_models()[4], 3, zero};
-    const Result a = train(c, 3, 5), b = train(c, 3, 5);
+    const RankResult a = train(c, 3, 5), b = train(c, 3, 5);
     BOOST_TEST(a.loss == b.loss);
     BOOST_TEST(a.norm == b.norm);
     BOOST_TEST((a.weights == b.weights));
@@ -186,7 +77,7 @@ BOOST_AUTO_TEST_CASE(what_a_rank_sends_is_the_closed_form) {
     RankCase c{small_models()[0], 2, zero};
     c.model.spec.vocab = 32, c.model.spec.hidden = 32, c.model.spec.intermediate = 32,
     c.model.spec.head_dim = 8;
-    const Result r = train(c, 2, 4);
+    const RankResult r = train(c, 2, 4);
     std::uint64_t elements = 0, in_layers = 0;
     for (const TensorInfo& t : tensors(c.model.spec))
       elements += t.elements(), in_layers += t.layer < 0 ? 0 : t.elements();
@@ -213,7 +104,7 @@ BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process,
       together.each([&](std::uint32_t rank) {
         CountingHost host(1);
         if (ranks > 1) host.ranks = together.rank(rank);
-        PluginSession session(cpu_plugin(), host, m, run_of(c, ranks, rank));
+        PluginSession session(cpu_plugin(), host, m, run_of(c, ranks > 1 ? ranks : 0, rank));
         session.load_all(weights);
         session.init(0);
         const std::size_t n = c.model.seq;
@@ -244,7 +135,7 @@ BOOST_AUTO_TEST_CASE(initial_weights_do_not_depend_on_the_ranks) {
       together.each([&](std::uint32_t rank) {
         CountingHost host(1);
         if (ranks > 1) host.ranks = together.rank(rank);
-        PluginSession session(cpu_plugin(), host, c.model.spec, run_of(c, ranks, rank));
+        PluginSession session(cpu_plugin(), host, c.model.spec, run_of(c, ranks > 1 ? ranks : 0, rank));
         session.init(5);
         out[rank] = session.save(mode == RunMode::kFull ? TH_SCOPE_WEIGHTS : TH_SCOPE_ADAPTER);
       });

@@ -32,10 +32,11 @@ BOOST_AUTO_TEST_CASE(a_valid_file_is_ok) {
   // Plans accept what training does not.
   const Outcome planned = run("[parallel]\ntensor = 2\n");
   BOOST_TEST(planned.code == 0);
-  BOOST_TEST(planned.out ==
-                 "run.toml:2:10: parallel.tensor = 2: training is data-parallel only (set it to 1, or use "
-                 "`trainhost plan`)\nrun.toml: ok\n",
-             planned.out);
+  BOOST_TEST(
+      planned.out ==
+          "run.toml:2:10: parallel.tensor = 2 needs 2 processes, but this one was started alone (mpirun "
+          "-n 2 trainhost ...; or set parallel.tensor = 1)\nrun.toml: ok\n",
+      planned.out);
 }
 
 BOOST_AUTO_TEST_CASE(all_errors_are_printed_like_those_of_a_compiler) {

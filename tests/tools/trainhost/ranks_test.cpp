@@ -94,6 +94,69 @@ BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::
   }
 }
 
+/// Tensor-parallel ranks, alone and with data-parallel ones.
+const std::vector<std::string> kTwoHeads = {"model.num_key_value_heads=2", "model.vocab_size=260",
+                                            "parallel.tensor=2"};
+
+BOOST_AUTO_TEST_CASE(tensor_parallel_processes_train_as_one_does) {
+  const TemporaryDirectory tmp;
+  constexpr int kSteps = 100;
+  std::vector<std::string> alone = kTwoHeads;
+  alone.pop_back();
+  BOOST_REQUIRE(run_program(train(tmp / "1", kSteps, alone)).code == 0);
+  const std::vector<Step> one = steps_of(tmp / "1");
+  for (const auto& [ranks, zero, recompute] : {std::tuple{2, 0, "none"},
+                                               {2, 0, "full"},
+                                               {4, 0, "selective"},
+                                               {4, 1, "none"},
+                                               {4, 2, "full"},
+                                               {4, 3, "none"}}) {
+    const fs::path dir = tmp / (std::to_string(ranks) + "-" + std::to_string(zero) + recompute);
+    std::vector<std::string> more = kTwoHeads;
+    more.push_back("parallel.zero=" + std::to_string(zero));
+    more.push_back(std::string("train.recompute=\"") + recompute + "\"");
+    const Outcome r = run_program(train(dir, kSteps, more), under_mpirun(ranks));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const std::vector<Step> many = steps_of(dir);
+    BOOST_REQUIRE(many.size() == one.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < one.size(); ++i)
+      worst = std::max(worst, std::abs(many[i].loss - one[i].loss) / one[i].loss);
+    BOOST_TEST(worst <= 1e-5, ranks << " ranks, ZeRO " << zero << ": relative difference " << worst);
+    const json memory = summary_of(dir)["memory"];
+    BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
+    BOOST_TEST(!has(r.err, "is not the one of its plan"), r.err);
+  }
+}
+
+// From two tensor-parallel processes to one, and to four of which two are data-parallel, and back.
+BOOST_AUTO_TEST_CASE(a_tensor_parallel_run_goes_on_with_the_same_bits_and_with_other_ranks) {
+  const TemporaryDirectory tmp;
+  const auto part = [&](const char* name, int steps, int ranks, std::vector<std::string> more,
+                        bool tensor = true) {
+    more.insert(more.end(), kTwoHeads.begin(), kTwoHeads.end() - !tensor);
+    more.insert(more.end(),
+                {"optimizer.schedule=\"constant\"", "output.checkpoint_every=10", "train.eval_every=5"});
+    const Outcome r =
+        run_program(train(tmp / name, steps, more), ranks == 1 ? RunOptions{} : under_mpirun(ranks));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    return steps_of(tmp / name);
+  };
+  const std::vector<Step> whole = part("whole", 20, 2, {});
+  for (const char* name : {"again", "others", "alone"}) part(name, 10, 2, {});
+  BOOST_TEST(part("again", 20, 2, {"--resume"}) == whole, boost::test_tools::per_element());
+  BOOST_TEST(
+      (read_file(tmp / "again/model/model.safetensors") == read_file(tmp / "whole/model/model.safetensors")));
+  part("alone", 15, 1, {"--resume"}, false);
+  part("others", 15, 4, {"--resume", "parallel.zero=3"});
+  for (const char* name : {"alone", "others"}) {
+    const std::vector<Step> resumed = part(name, 20, 2, {"--resume"});
+    BOOST_REQUIRE(resumed.size() == whole.size());
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      BOOST_TEST(std::abs(resumed[i].loss - whole[i].loss) <= 1e-5 * whole[i].loss);
+  }
+}
+
 // Checkpoints have the form of those of one process: another number of ranks goes on from them.
 BOOST_DATA_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks,
                      boost::unit_test::data::make({1, 3}), zero) {
@@ -134,6 +197,13 @@ BOOST_AUTO_TEST_CASE(processes_with_shards_of_the_weights_evaluate_and_generate)
     return losses;
   };
   const std::vector<double> one = run("1", 1, {}), many = run("3", 3, {"parallel.zero=3"});
+  std::vector<std::string> heads = kTwoHeads;
+  const std::vector<double> divided = run("4", 4, heads);
+  heads.pop_back();
+  const std::vector<double> whole = run("whole", 1, heads);
+  BOOST_REQUIRE(divided.size() == whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    BOOST_TEST(std::abs(divided[i] - whole[i]) <= 1e-5 * whole[i]);
   BOOST_REQUIRE(one.size() == 2u);
   BOOST_REQUIRE(many.size() == 2u);
   for (std::size_t i = 0; i < 2; ++i) BOOST_TEST(std::abs(many[i] - one[i]) <= 1e-5 * one[i]);
@@ -256,7 +326,22 @@ const std::vector<Mistake> kMistakes = {
      {"parallel.data=4"},
      "parallel.data = 4 needs 4 processes, but this one was started alone (mpirun -n 4"},
     {1, {"parallel.zero=1"}, "parallel.zero = 1 divides state among ranks, but there is one process"},
-    {2, {"parallel.tensor=2"}, "parallel.tensor = 2: training is data-parallel only"},
+    {2, {"parallel.tensor=2"}, "parallel.tensor = 2 does not divide 1 key/value heads (num_key_value_heads)"},
+    {1, {"parallel.tensor=2"}, "parallel.tensor = 2 needs 2 processes, but this one was started alone"},
+    {3, {"parallel.tensor=2"}, "parallel.tensor = 2 does not divide the 3 processes that mpirun has started"},
+    {2,
+     {"parallel.tensor=2", "parallel.data=2"},
+     "parallel.data x parallel.tensor = 2 x 2, but mpirun has started 2 processes"},
+    {2,
+     {"parallel.tensor=2", "model.num_key_value_heads=2", "model.vocab_size=257"},
+     "parallel.tensor = 2 does not divide 257 tokens of the vocabulary"},
+    {2,
+     {"parallel.tensor=2", "model.num_key_value_heads=2", "optimizer.name=\"muon\""},
+     "parallel.tensor = 2 is not supported with optimizer.name = \"muon\""},
+    {2,
+     {"parallel.tensor=2", "model.num_key_value_heads=2", "lora.rank=2"},
+     "parallel.tensor = 2 is not supported for adapters"},
+    {2, {"parallel.pipeline=2"}, "training has data- and tensor-parallel ranks only"},
     {2, {"train.grad_accum=2"}, "train.global_batch and train.grad_accum are both given"},
     {4,
      {"train.micro_batch=4"},

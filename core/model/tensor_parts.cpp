@@ -1,0 +1,85 @@
+// See tensor_parts.hpp. The division is that of Megatron-LM (Shoeybi et al. 2019): the two products of an
+// attention block, and of an MLP, need one sum over the ranks.
+#include "core/model/tensor_parts.hpp"
+
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/model/run_rules.hpp"
+
+namespace trainhost {
+
+void require_divisible(const ModelSpec& whole, const Parallelism& p) {
+  const struct {
+    std::uint64_t value;
+    const char* of;
+  } divided[] = {{whole.heads, "attention heads (num_attention_heads)"},
+                 {whole.kv_heads, "key/value heads (num_key_value_heads)"},
+                 {whole.intermediate, "outputs of gate and up (intermediate_size)"},
+                 {whole.vocab, "tokens of the vocabulary (vocab_size)"}};
+  for (const auto& d : divided)
+    if (d.value % p.tensor)
+      throw usage_error("parallel.tensor = " + std::to_string(p.tensor) + " does not divide " +
+                            std::to_string(d.value) + " " + d.of,
+                        nearest_divisors(p.tensor, d.value));
+}
+
+ModelSpec part_of_model(const ModelSpec& whole, const Parallelism& p) {
+  ModelSpec m = whole;
+  m.heads /= p.tensor, m.kv_heads /= p.tensor, m.intermediate /= p.tensor, m.vocab /= p.tensor;
+  return m;
+}
+
+ModelSpec whole_of_model(const ModelSpec& part, const Parallelism& p) {
+  ModelSpec m = part;
+  m.heads *= p.tensor, m.kv_heads *= p.tensor, m.intermediate *= p.tensor, m.vocab *= p.tensor;
+  return m;
+}
+
+Division division_of(TensorRole role) {
+  switch (role) {
+    case TensorRole::kEmbed:
+    case TensorRole::kQ:
+    case TensorRole::kK:
+    case TensorRole::kV:
+    case TensorRole::kQBias:
+    case TensorRole::kKBias:
+    case TensorRole::kVBias:
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+    case TensorRole::kGateBias:
+    case TensorRole::kUpBias:
+    case TensorRole::kHead:
+      return Division::kRows;
+    case TensorRole::kO:
+    case TensorRole::kDown:
+      return Division::kColumns;
+    case TensorRole::kNorm1:
+    case TensorRole::kQNorm:
+    case TensorRole::kKNorm:
+    case TensorRole::kOBias:
+    case TensorRole::kNorm2:
+    case TensorRole::kDownBias:
+    case TensorRole::kFinalNorm:
+      break;
+  }
+  return Division::kNone;
+}
+
+std::uint64_t TensorPart::elements_before(std::uint64_t whole) const {
+  const std::uint64_t row = whole / cols, col = whole % cols;
+  if (row < first_row) return 0;
+  if (row >= first_row + part_rows) return elements();
+  return (row - first_row) * part_cols + std::min(part_cols, col - std::min(col, first_col));
+}
+
+TensorPart part_of_tensor(const TensorInfo& whole, const Parallelism& p, std::uint32_t rank) {
+  TensorPart t{whole.dim[0], whole.dim[1], 0, whole.dim[0], 0, whole.dim[1]};
+  if (p.tensor == 1 || whole.part != AdapterPart::kNone) return t;
+  const Division division = division_of(whole.role);
+  if (division == Division::kRows) t.part_rows /= p.tensor, t.first_row = rank * t.part_rows;
+  if (division == Division::kColumns) t.part_cols /= p.tensor, t.first_col = rank * t.part_cols;
+  return t;
+}
+
+}  // namespace trainhost

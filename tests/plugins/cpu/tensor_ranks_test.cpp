@@ -1,0 +1,228 @@
+// Tensor-parallel runs of the CPU trainer, alone and with data-parallel ranks and ZeRO, with threads as
+// ranks, against a run of one rank.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "tests/support/rank_runs.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+
+/// A small model of which each of `tensor` ranks has a part of the original size.
+NamedModel divided_model(std::size_t i, std::uint32_t tensor) {
+  NamedModel m = small_models()[i];
+  Parallelism p;
+  p.tensor = tensor;
+  m.spec = whole_of_model(m.spec, p);
+  return m;
+}
+
+RankCase tensor_case(std::size_t model, std::uint32_t tensor, std::uint32_t data, std::uint32_t zero,
+                     Recompute recompute = Recompute::kNone) {
+  RankCase c{divided_model(model, tensor), data, zero, recompute};
+  c.tensor = tensor;
+  return c;
+}
+
+std::vector<RankCase> tensor_cases() {
+  std::vector<RankCase> all;
+  for (std::size_t m = 0; m < small_models().size(); ++m) {
+    for (const Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      all.push_back(tensor_case(m, 2 + m % 2, 1, 0, r));
+    for (const std::uint32_t zero : {0u, 1u, 2u, 3u})
+      all.push_back(tensor_case(m, 2, 2 + m % 2, zero, m % 3 ? Recompute::kNone : Recompute::kFull));
+    all.push_back(tensor_case(m, 2, 2, static_cast<std::uint32_t>(m % 4), Recompute::kFull));
+    all.back().bf16 = true;
+  }
+  all.push_back(tensor_case(4, 4, 1, 0));
+  for (const Optimizer o : {Optimizer::kLion, Optimizer::kSgd, Optimizer::kSgdMomentum})
+    for (const std::uint32_t zero : {0u, 3u}) {
+      all.push_back(tensor_case(1, 2, 2, zero));
+      all.back().optimizer = o;
+    }
+  return all;
+}
+
+BOOST_AUTO_TEST_SUITE(cpu_tensor_ranks)
+
+BOOST_DATA_TEST_CASE(tensor_ranks_train_as_one_process_does, boost::unit_test::data::make(tensor_cases()),
+                     c) {
+  constexpr std::uint32_t kSteps = 6;
+  RankCase alone = c;
+  alone.tensor = 1;
+  const RankResult one = train(alone, 0, kSteps), many = train(c, c.ranks, kSteps);
+  // A sum over ranks has parts whose operands were rounded alike, but which are added up in another order.
+  const double tolerance = c.bf16 ? 1e-3 : 1e-5;
+  for (std::uint32_t t = 0; t < kSteps; ++t) {
+    BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= tolerance * one.loss[t],
+               "step " << t << ": " << many.loss[t] << " against " << one.loss[t]);
+    BOOST_TEST(std::abs(many.norm[t] - one.norm[t]) <= 10 * tolerance * one.norm[t],
+               "step " << t << ": norm " << many.norm[t] << " against " << one.norm[t]);
+  }
+  if (c.bf16) return;
+  BOOST_TEST(largest_difference(one.weights, many.weights) <= 1e-4);
+  BOOST_TEST(largest_difference(one.first_moments, many.first_moments) <= 1e-4);
+}
+
+BOOST_AUTO_TEST_CASE(the_same_tensor_ranks_give_the_same_bits) {
+  for (const std::uint32_t zero : {0u, 3u}) {
+    const RankCase c = tensor_case(4, 2, 2, zero);
+    const RankResult a = train(c, 2, 5), b = train(c, 2, 5);
+    BOOST_TEST(a.loss == b.loss);
+    BOOST_TEST(a.norm == b.norm);
+    BOOST_TEST((a.weights == b.weights));
+  }
+}
+
+// Per micro-batch, of X bytes of the residual stream: two sums per layer in each direction, one of the
+// embedding and one of the gradient of the head's input, 2(T-1)/T X each; and 12 bytes per token from each
+// rank to the others. Two sums of 16 bytes per micro-batch and update.
+BOOST_AUTO_TEST_CASE(what_a_tensor_rank_sends_is_the_closed_form) {
+  RankCase c = tensor_case(0, 2, 1, 0);
+  c.model.seq = 16, c.model.spec.hidden = 32;
+  const RankResult r = train(c, 1, 4);
+  const double residual = 4.0 * 16 * 32, layers = c.model.spec.layers;
+  BOOST_TEST(r.bytes == 4 * (kSequences * ((4 * layers + 2) * residual + 12.0 * 16 + 16) + 16));
+}
+
+BOOST_AUTO_TEST_CASE(tensor_ranks_evaluate_and_generate_as_one_process_does) {
+  for (const std::size_t model : {std::size_t{1}, std::size_t{4}})
+    for (const std::uint32_t zero : {0u, 3u}) {
+      const RankCase c = tensor_case(model, 2, 2, zero);
+      const ModelSpec& m = c.model.spec;
+      Tensors weights;
+      for (const auto& [name, values] : random_weights(m, 7))
+        weights[name].assign(values.begin(), values.end());
+      const auto run = [&](std::uint32_t data) {
+        const std::uint32_t ranks = std::max(1u, data * c.tensor);
+        std::vector<std::pair<double, std::vector<float>>> out(ranks);
+        ThreadRanks together(ranks);
+        together.each([&](std::uint32_t rank) {
+          CountingHost host(1);
+          if (data) host.ranks = together.rank(rank);
+          PluginSession session(cpu_plugin(), host, m, run_of(c, data, rank));
+          session.load_all(weights);
+          session.init(0);
+          const std::size_t n = c.model.seq;
+          out[rank].first =
+              session
+                  .step(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2), 0, 0, TH_STEP_EVALUATE)
+                  .loss;
+          session.next(1, 0);
+          out[rank].second = session.next(2, 1);
+        });
+        return out;
+      };
+      const auto one = run(0), many = run(2);
+      for (const auto& rank : many) {
+        BOOST_TEST(std::abs(rank.first - one[0].first) <= 1e-6 * one[0].first);
+        BOOST_REQUIRE(rank.second.size() == m.vocab);
+        for (std::size_t i = 0; i < m.vocab; ++i)
+          BOOST_TEST(std::abs(rank.second[i] - one[0].second[i]) <= 1e-4);
+        BOOST_TEST(rank.second == many[0].second);
+      }
+    }
+}
+
+// What a checkpoint has is that of one process: loaded by any ranks, saved by all of them.
+BOOST_AUTO_TEST_CASE(tensors_are_loaded_and_saved_whole) {
+  for (const std::uint32_t zero : {0u, 1u, 3u}) {
+    const RankCase c = tensor_case(2, 2, 2, zero);  // with all biases
+    const ModelSpec& m = c.model.spec;
+    const auto states = [&](std::uint32_t data) {
+      const std::uint32_t ranks = std::max(1u, data * c.tensor);
+      std::vector<std::vector<Tensors>> out(ranks);
+      ThreadRanks together(ranks);
+      together.each([&](std::uint32_t rank) {
+        CountingHost host(1);
+        if (data) host.ranks = together.rank(rank);
+        const RunSpec run = run_of(c, data, rank);
+        PluginSession session(cpu_plugin(), host, m, run);
+        session.init(5);
+        out[rank].push_back(session.save());
+        for (const int moment : {1, 2}) {
+          const std::uint32_t scope = moment == 1 ? TH_SCOPE_MOMENT1 : TH_SCOPE_MOMENT2;
+          for (const TensorInfo& t : state_tensors(m, run, moment)) {
+            std::vector<float> values(t.elements());
+            for (std::size_t i = 0; i < values.size(); ++i)
+              values[i] = static_cast<float>(i) + 0.25f * static_cast<float>(moment);
+            session.load(t, values, scope, 37);
+          }
+          out[rank].push_back(session.save(scope));
+        }
+      });
+      return out;
+    };
+    const auto one = states(0), many = states(2);
+    for (const auto& of_rank : many) BOOST_TEST((of_rank == one[0]), "ZeRO " << zero);
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_value_that_is_not_finite_stops_all_tensor_ranks,
+                     boost::unit_test::data::make({0u, 3u}), zero) {
+  const RankCase c = tensor_case(0, 2, 2, zero);
+  const ModelSpec& m = c.model.spec;
+  Tensors weights;
+  for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
+  weights.at("model.layers.1.mlp.down_proj.weight")[1] = INFINITY;  // of the first TP rank
+  ThreadRanks together(4);
+  std::vector<std::string> said(4);
+  together.each([&](std::uint32_t rank) {
+    const RunSpec run = run_of(c, 2, rank);
+    CountingHost host(1);
+    host.ranks = together.rank(rank);
+    PluginSession session(cpu_plugin(), host, m, run);
+    session.load_all(weights);
+    session.init(0);
+    const std::size_t n = std::size_t{kSequences} * run.seq_len / 2;
+    const auto ids = random_tokens(n, m.vocab, 1), targets = random_targets(n, m.vocab, 2);
+    const auto [code, message] = refusal([&] { session.step(ids, targets, 1e-3, 0); });
+    said[rank] = (code == TH_E_NONFINITE ? "not finite: " : "other: ") + message;
+    if (!(session.save() == weights)) throw std::runtime_error("the update has changed weights");
+  });
+  for (const std::string& s : said) BOOST_TEST(s.starts_with("not finite: "), s);
+  for (const std::size_t first : {std::size_t{0}, std::size_t{2}})
+    BOOST_TEST(said[first].find("layers.1 linear down") != std::string::npos, said[first]);
+}
+
+struct Refusal {
+  const char* says;
+  void (*change)(RankCase&, RunSpec&);
+};
+std::ostream& operator<<(std::ostream& o, const Refusal& r) { return o << r.says; }
+const Refusal kRefusals[] = {
+    {"parallel.tensor = 2 does not divide 3 attention heads (num_attention_heads) (use 1 or 3)",
+     [](RankCase& c, RunSpec&) { c.model.spec.heads = c.model.spec.kv_heads = 3; }},
+    {"parallel.tensor = 2 does not divide 1 key/value heads",
+     [](RankCase& c, RunSpec&) { c.model.spec.kv_heads = 1; }},
+    {"parallel.tensor = 2 does not divide 37 tokens of the vocabulary",
+     [](RankCase& c, RunSpec&) { c.model.spec.vocab = 37; }},
+    {"parallel.tensor = 2 does not divide 19 outputs of gate and up",
+     [](RankCase& c, RunSpec&) { c.model.spec.intermediate = 19; }},
+    {"parallel.tensor = 2 is not supported with optimizer.name = \"muon\"",
+     [](RankCase&, RunSpec& r) { r.optimizer = Optimizer::kMuon; }},
+    {"parallel.tensor = 2 is not supported for adapters",
+     [](RankCase&, RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 2, r.lora_targets = 1; }},
+    {"rank 3 of parallel.tensor = 2", [](RankCase&, RunSpec& r) { r.parallel.tensor_rank = 3; }},
+    {"parallel.tensor = 2", [](RankCase&, RunSpec& r) { r.parallel.tensor_rank = 0; }},
+    {"a run on 2 ranks needs a communicator", [](RankCase&, RunSpec&) {}},
+};
+
+BOOST_DATA_TEST_CASE(runs_that_tensor_ranks_cannot_share_are_refused, boost::unit_test::data::make(kRefusals),
+                     r) {
+  RankCase c = tensor_case(0, 2, 1, 0);
+  RunSpec run = run_of(c, 1, 0);
+  r.change(c, run);
+  CountingHost host(1);
+  const std::string said =
+      refusal([&] { PluginSession session(cpu_plugin(), host, c.model.spec, run); }).second;
+  BOOST_TEST(said.find(r.says) != std::string::npos, said);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost
