@@ -59,8 +59,8 @@ std::string nearest_key(std::string_view name);
 /// "; did you mean '...'?" with nearest_key(), or "".
 std::string suggest_key(std::string_view name);
 
-/// JSON Schema (draft 4) of run files. It accepts a file if each key by itself is valid for the parser, except
-/// sizes of 2^63 bytes or more.
+/// JSON Schema (draft 4) of run files. It accepts a file if each key by itself is valid for the parser,
+/// except sizes of 2^63 bytes or more.
 std::string run_file_json_schema();
 
 /// The text of docs/run-file.md.

@@ -54,6 +54,7 @@ for folder in built by-hand; do
 done
 grep -q 'usr/share/man/man1/trainhost-plan\.1' trainhost.files &&
   grep -q 'usr/share/man/man5/trainhost-run-file\.5' trainhost.files || fail "trainhost: no manual pages"
+grep -q 'usr/share/trainhost/run\.schema\.json' trainhost.files || fail "trainhost: no JSON Schema of run files"
 if command -v lintian >/dev/null; then
   # A build that is not configured for /usr installs to lib, where cross-compilers do not look (preset deb: they do).
   lintian --fail-on error,warning --suppress-tags pkg-config-unavailable-for-cross-compilation packages/*.deb ||
