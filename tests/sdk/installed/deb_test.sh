@@ -34,6 +34,25 @@ done
 grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files &&
   grep -q 'libtrainhost-plan\.a$' trainhost-sdk-dev.files || fail "sdk: no archive"
 ! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
+# Purged, the packages leave nothing but the database of dpkg. Installed to a root of its own.
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(fakeroot)
+if command -v "${as_root[0]:-dpkg}" >/dev/null; then
+  mkdir -p purged/var/lib/dpkg/info purged/var/lib/dpkg/updates
+  touch purged/var/lib/dpkg/status purged/var/lib/dpkg/available
+  database() { PATH=$PATH:/usr/sbin:/sbin "${as_root[@]}" dpkg --root="$work/purged" --force-depends,not-root \
+    --log=/dev/null "$@" >dpkg.log 2>&1 || { cat dpkg.log; fail "dpkg $1"; }; }
+  database --install packages/*.deb
+  purged/usr/bin/trainhost plugins list --json >listed || fail "the program of the installed packages"
+  names=$(sed -n 's/^Package: //p' purged/var/lib/dpkg/status)
+  grep -q '"name": "llama"' listed && [ "$(wc -w <<<"$names")" -ge 3 ] || fail "installed packages: $names"
+  # shellcheck disable=SC2086
+  database --purge $names
+  left=$(find purged -mindepth 1 -not -path 'purged/var*' -not -path purged/usr)
+  [ -z "$left" ] || fail "purge leaves: $left"
+else
+  echo "skipped: purge (neither root nor fakeroot)"
+fi
 grep -q '"kind": "exact"' <<<"$(root/usr/bin/trainhost plan --json --estimator=llama)" ||
   fail "no plan in the unpacked root"
 (cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") ||

@@ -28,6 +28,21 @@ export TRAINHOST_CACHE=$work/cache PATH=$work/python/bin:$PATH
 unset TRAINHOST_PLUGIN_PATH
 grep -q '"total_bytes"' <<<"$(trainhost plan --json)" || fail plan
 trainhost train -q --steps 2 --set output.dir="$work/run" || fail train
+# The module, in this process of Python; MPI, CUDA and pandas are not needed.
+(cd "$work" && python/bin/python -) <<'END' || fail "the module"
+import trainhost
+report = trainhost.plan(model="llama-3-8b", device="h100-80gb")
+assert report.fits and report.estimate.kind == "exact" and report.backend == "cuda", report
+run = trainhost.read_run("run")
+assert run.summary["memory"]["predicted_bytes"] == run.plan.total_bytes
+END
+if python/bin/pip install -q uv >/dev/null 2>&1; then
+  export UV_TOOL_DIR=$work/uv/tools UV_TOOL_BIN_DIR=$work/uv/bin UV_CACHE_DIR=$work/uv/cache
+  python/bin/uv tool install -q --offline --python python/bin/python "$wheel" || fail "uv tool install"
+  grep -q '"total_bytes"' <<<"$("$work/uv/bin/trainhost" plan --json)" || fail "the command that uv installed"
+else
+  echo "skipped: uv"
+fi
 [ -e "$packages/trainhost/include/trainhost/trainhost.h" ] || fail "no headers"
 ls "$packages"/trainhost-*.dist-info/licenses/*openblas* >/dev/null || fail "no licence of OpenBLAS"
 
