@@ -210,6 +210,11 @@ EXPORT Result ncclGetUniqueId(UniqueId* id) {
   static std::atomic<int> made{0};
   std::snprintf(id->bytes, sizeof id->bytes, "/trainhost-fake-nccl-%d-%d", ::getpid(), made++);
   const int fd = ::shm_open(id->bytes, O_CREAT | O_EXCL | O_RDWR, 0600);
+  // Where the ranks are not connected, nobody else removes the name.
+  static std::string last;
+  if (last.empty()) std::atexit([] { ::shm_unlink(last.c_str()); });
+  if (!last.empty()) ::shm_unlink(last.c_str());
+  last = id->bytes;
   const bool ok = fd >= 0 && ::ftruncate(fd, sizeof(Shared)) == 0;
   if (fd >= 0) ::close(fd);
   return ok ? Result::kSuccess : kUnhandledCudaError;
