@@ -9,27 +9,6 @@
 namespace trainhost {
 namespace {
 
-constexpr std::size_t kMaxWord = 128;  // no suggestion for longer words: the distance is quadratic
-constexpr std::size_t kMinPrefix = 3;
-
-/// Edit distance in which a transposition costs 1 (optimal string alignment). Three rows instead of a matrix:
-/// row i needs rows i - 1 and i - 2. O(|a|·|b|), hence kMaxWord.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before_last[j - 2] + 1);
-    }
-    before_last.swap(last);
-    last.swap(row);
-  }
-  return last[b.size()];
-}
-
 /// Length of the UTF-8 sequence at the start of `s`, 0 if invalid; stores the code point. Rejects what a
 /// lenient decoder accepts: overlong forms, surrogates, and values above U+10FFFF, with which text could be
 /// written so that checks and terminals read it differently.
@@ -95,35 +74,6 @@ std::string_view trimmed(std::string_view s) {
 }
 
 }  // namespace
-
-/// Distances up to a third of the length: enough for two slips in a key, too few to suggest unrelated names.
-/// d below the longer length: at least one character must agree.
-std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
-  if (word.empty() || word.size() > kMaxWord) return std::nullopt;
-  const std::string* best = nullptr;
-  std::size_t best_distance = 0;
-  for (const std::string& c : candidates) {
-    if (c.size() > kMaxWord) continue;
-    const std::size_t allowed = std::max<std::size_t>(1, std::max(word.size(), c.size()) / 3);
-    const std::size_t d = edit_distance(word, c);
-    if (d <= allowed && d < std::max(word.size(), c.size()) && (!best || d < best_distance))
-      best = &c, best_distance = d;
-  }
-  // A prefix ("h200" for "h200-141gb") has a large distance.
-  if (!best && word.size() >= kMinPrefix)
-    for (const std::string& c : candidates)
-      if (c.starts_with(word)) {
-        best = &c;
-        break;
-      }
-  if (!best) return std::nullopt;
-  return *best;
-}
-
-std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
-  const auto found = nearest(word, candidates);
-  return found ? "; did you mean '" + *found + "'?" : std::string();
-}
 
 /// Integers take an exact path: a double would round sizes above 2^53. Fractions are rounded down to bytes.
 std::optional<std::uint64_t> parse_size(std::string_view text) {

@@ -10,9 +10,14 @@
 
 namespace trainhost {
 
-/// The candidate with the smallest edit distance to `word` (a transposition counts 1), if the distance is at
-/// most a third of the longer length (at least 1); else the first candidate with the prefix `word`. Ties: the
-/// first.
+/// `name` in lower case, without the separators - _ . : / and spaces: "Llama-3.1" and "llama_31" compare
+/// equal.
+std::string comparable(std::string_view name);
+
+/// The candidate that equals `word` after comparable(); else one that is another name of the same thing
+/// ("half" and "fp16"); else that with the smallest edit distance (a transposition counts 1), if the distance
+/// is at most a third of the longer length (at least 1); else the first candidate that begins with `word`, or
+/// the longest that `word` continues with _ or -. Ties: the first.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
 /// "; did you mean 'x'?" or "", to append to a message.

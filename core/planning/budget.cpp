@@ -9,15 +9,14 @@
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
 #include "core/process/host_info.hpp"
+#include "core/runfile/suggest.hpp"
 
 namespace trainhost::planning {
 namespace {
 
 Budget preset_budget(const std::string& device) {
   if (const DevicePreset* d = find_device_preset(device)) return {d->memory_bytes, d->name, true};
-  std::vector<std::string> names;
-  for (const DevicePreset& d : device_presets()) names.push_back(d.name);
-  throw usage_error("unknown device '" + escaped(device) + "'" + did_you_mean(device, names),
+  throw usage_error("unknown device '" + escaped(device) + "'" + runfile::suggest_device(device),
                     "see trainhost devices, or set memory.budget to a size");
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
 #include "core/planning/error_context.hpp"
+#include "core/runfile/suggest.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -64,9 +65,10 @@ void require_backend(const plugin::Registry& registry, const std::string& name, 
                       rejected->hint.empty() ? fmt::format("available backends: {}", fmt::join(known, ", "))
                                              : rejected->hint,
                       where);
-  throw usage_error(
-      fmt::format("no plugin provides the backend '{}'", escaped(name)) + did_you_mean(name, known),
-      fmt::format("available backends: {}; see trainhost plugins list", fmt::join(known, ", ")), where);
+  throw usage_error(fmt::format("no plugin provides the backend '{}'", escaped(name)) +
+                        runfile::suggest_backend(name, known),
+                    fmt::format("available backends: {}; see trainhost plugins list", fmt::join(known, ", ")),
+                    where);
 }
 
 /// The trainer for this device; "" where there is none. A processor is a preset whose memory is host memory.
@@ -155,7 +157,7 @@ std::vector<Error> backend_order_errors(const runfile::RunConfig& c, const plugi
     std::erase_if(unlisted, [&](const std::string& k) {
       return std::find(c.backend_order.begin(), c.backend_order.end(), k) != c.backend_order.end();
     });
-    if (const std::string meant = did_you_mean(id, unlisted); !meant.empty())
+    if (const std::string meant = runfile::suggest_backend(id, unlisted); !meant.empty())
       out.push_back(
           usage_error(fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
                       fmt::format("available backends: {}", fmt::join(known, ", ")), c.backend_order_at));

@@ -19,6 +19,7 @@
 #include "core/parallel/rank_memory.hpp"
 #include "core/planning/error_context.hpp"
 #include "core/plugin/registry.hpp"
+#include "core/runfile/suggest.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -33,8 +34,9 @@ const DevicePreset& device_of(const runfile::RunConfig& c) {
     throw usage_error("search needs a device, whose speed ranks the layouts",
                       fmt::format("add --device=NAME, one of: {}", fmt::join(names, ", ")));
   if (const DevicePreset* d = find_device_preset(c.device)) return *d;
-  throw usage_error(fmt::format("unknown device '{}'", escaped(c.device, 80)) + did_you_mean(c.device, names),
-                    "see trainhost devices");
+  throw usage_error(
+      fmt::format("unknown device '{}'", escaped(c.device, 80)) + runfile::suggest_device(c.device),
+      "see trainhost devices");
 }
 
 /// The axes of the search. A fixed key has only the value of the run.

@@ -9,6 +9,7 @@
 #include "core/runfile/paths.hpp"
 #include "core/runfile/resolve_settings.hpp"
 #include "core/runfile/schema.hpp"
+#include "core/runfile/suggest.hpp"
 #include "core/runfile/toml_guard.hpp"
 #include "core/runfile/toml_read.hpp"
 
@@ -40,13 +41,14 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
   const Where where{"--model"};
   std::error_code ec;
   const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
-  if (find_preset(preset_or_path))
-    s.set("model.preset", text_value(preset_or_path, where));
-  else if (is_path || fs::exists(path, ec))
+  if (const std::string preset = canonical_name("model.preset", preset_or_path);
+      find_preset(preset) && (preset == preset_or_path || !fs::exists(path, ec)))
+    s.set("model.preset", text_value(preset, where));
+  else if (fs::exists(path, ec) || (is_path && matching_models(preset_or_path).empty()))
     s.set("model.config", text_value(path.string(), where));
   else
     throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
-                                  escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
+                                  escaped(preset_or_path, 80), suggest_model(preset_or_path)),
                       "`trainhost models` lists the built-in models", where);
   return resolve_settings(std::move(s), {}, fs::current_path(), open, true);
 }

@@ -16,9 +16,9 @@ namespace {
 
 void require_preset(const Value& v) {
   if (!find_preset(v.text))
-    throw usage_error(fmt::format("model.preset = \"{}\": unknown model{}", escaped(v.text, 80),
-                                  did_you_mean(v.text, preset_names())),
-                      "`trainhost models` lists the built-in models", v.where);
+    throw usage_error(
+        fmt::format("model.preset = \"{}\": unknown model{}", escaped(v.text, 80), suggest_model(v.text)),
+        "`trainhost models` lists the built-in models", v.where);
 }
 
 void require_device(const Value& v) {

@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/runfile/schema.hpp"
+#include "core/runfile/suggest.hpp"
 #include "core/runfile/toml_read.hpp"
 
 namespace trainhost::runfile {
@@ -171,6 +172,7 @@ void Settings::add_override(const Override& o) {
   const bool scalar = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
   if (key && scalar && accepts_text(key->type))
     v = text_value(o.value, where);  // output.dir=2024 is a folder name
+  if (v.kind == Value::Kind::kText) v.text = canonical_name(o.key, v.text);
   // More than 64 bits: TOML rejects it as a number, and as text the message would be misleading.
   if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
     reject_digits(*key, o.value, where);

@@ -1,29 +1,129 @@
-// Suggestions for devices and adapter matrices; see suggest.hpp. Beyond spelling errors: words that users
-// bring from other tools, for which the nearest name by letters would be wrong.
+// Suggestions for devices, models, backends and adapter matrices; see suggest.hpp. Beyond spelling errors:
+// words that users bring from other tools, for which the nearest name by letters would be wrong.
 #include "core/runfile/suggest.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
+#include "core/runfile/named_values.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::runfile {
 
+namespace {
+
+/// Letters and digits between other characters, in lower case.
+std::vector<std::string> tokens_of(std::string_view text) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    if (upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
+      out.back() += static_cast<char>(upper ? c - 'A' + 'a' : c);
+    else if (!out.back().empty())
+      out.emplace_back();
+  }
+  if (out.back().empty()) out.pop_back();
+  return out;
+}
+
+/// True if `word`, which is comparable(), consists of tokens that follow each other in `tokens`.
+bool is_run(const std::string& word, const std::vector<std::string>& tokens) {
+  for (std::size_t first = 0; first < tokens.size(); ++first) {
+    std::string run;
+    for (std::size_t i = first; i < tokens.size() && run.size() < word.size(); ++i) run += tokens[i];
+    if (!word.empty() && run == word) return true;
+  }
+  return false;
+}
+
+/// "; did you mean 'a', 'b' or 'c'?"; of more than four names the first ones.
+std::string did_you_mean_one_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 4;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i)
+    out += (i == 0 ? "" : i + 1 == std::min(kMost, names.size()) ? " or " : ", ") + ("'" + names[i] + "'");
+  return out.empty() ? "" : "; did you mean " + out + "?";
+}
+
+/// What Hugging Face appends to the name of a model, or puts before it, without a change of its tensors.
+constexpr std::string_view kNotInPresets[] = {"meta", "hf", "instruct", "chat", "base", "it"};
+
+}  // namespace
+
+std::vector<std::string> matching_devices(const std::string& name) {
+  if (find_device_preset(name)) return {name};
+  std::vector<std::string> runs, parts;
+  const std::string word = comparable(name);
+  const std::vector<std::string> given = tokens_of(name);
+  for (const DevicePreset& d : device_presets()) {
+    const std::vector<std::string> tokens = tokens_of(d.name);
+    if (is_run(word, tokens) ||
+        is_run(word, tokens_of(d.vendor + " " + d.full_name.substr(0, d.full_name.find(',')))))
+      runs.push_back(d.name);
+    if (std::ranges::all_of(tokens, [&](const std::string& t) { return std::ranges::count(given, t) > 0; }))
+      parts.push_back(d.name);
+  }
+  return runs.empty() ? parts : runs;
+}
+
+std::vector<std::string> matching_models(const std::string& name) {
+  const std::string last = name.substr(name.rfind('/') + 1);
+  std::string word;
+  for (const std::string& t : tokens_of(last))
+    if (std::ranges::find(kNotInPresets, t) == std::end(kNotInPresets)) word += t;
+  std::vector<std::string> same, runs;
+  for (const std::string& preset : preset_names()) {
+    if (word == comparable(preset)) same.push_back(preset);
+    if (is_run(word, tokens_of(preset))) runs.push_back(preset);
+  }
+  return same.empty() ? runs : same;
+}
+
+std::string canonical_name(std::string_view key, const std::string& name) {
+  const bool has_digit = name.find_first_of("0123456789") != name.npos;  // "amd" is no device
+  if (key == "memory.device" && has_digit)
+    if (const std::vector<std::string> found = matching_devices(name); found.size() == 1)
+      return found.front();
+  if (key == "model.preset")
+    for (const std::string& preset : preset_names())
+      if (comparable(preset) == comparable(name) && name.find('/') == name.npos) return preset;
+  return name;
+}
+
 std::string suggest_device(const std::string& name) {
-  std::vector<std::string> names;
-  for (const DevicePreset& d : device_presets()) names.push_back(d.name);
-  if (name == "cpu" || name == "host") {
+  const std::string word = comparable(name);
+  if (word == "cpu" || word == "host") {
     for (const DevicePreset& d : device_presets())
       if (d.link_gbs == 0)
         return fmt::format("; use --backend=cpu for this machine's CPU, or did you mean '{}'?", d.name);
   }
-  if (name == "gpu" || name == "cuda" || name == "nvidia")
+  if (word == "gpu" || word == "cuda" || word == "nvidia")
     return "; use --backend=cuda for this machine's GPU, or name a GPU model such as 'h100-80gb'";
+  if (const std::vector<std::string> found = matching_devices(name); !found.empty())
+    return did_you_mean_one_of(found);
+  std::vector<std::string> names;
+  for (const DevicePreset& d : device_presets()) names.push_back(d.name);
   return did_you_mean(name, names);
+}
+
+std::string suggest_model(const std::string& name) {
+  if (const std::vector<std::string> found = matching_models(name); !found.empty())
+    return did_you_mean_one_of(found);
+  return did_you_mean(name.substr(name.rfind('/') + 1), preset_names());
+}
+
+std::string suggest_backend(const std::string& name, const std::vector<std::string>& known) {
+  const std::string word = comparable(name);
+  for (const std::string_view gpu : {"gpu", "nvidia", "cublas", "geforce"})
+    if (word.starts_with(gpu)) return "; did you mean 'cuda'?";
+  for (const std::string_view other : {"rocm", "hip", "mps", "metal", "xla", "tpu"})
+    if (word == other) return "";  // not a misspelt name
+  return did_you_mean(name, known);
 }
 
 std::string suggest_target(const std::string& target) {

@@ -10,6 +10,7 @@
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/runfile/schema.hpp"
 #include "tools/trainhost/command_options.hpp"
 
 namespace trainhost::cli {
@@ -61,15 +62,38 @@ const CLI::App& innermost_command(const CLI::App& app) {
   return parsed.empty() ? app : innermost_command(*parsed.front());
 }
 
+/// "; did you mean '--set optimizer.lr=1e-4'?" for an option that has the name of a key of the run file, or
+/// the name that other trainers use for one; else "".
+std::string suggest_setting(const CLI::App& command, const std::string& argument) {
+  const std::vector<std::string> options = option_names(command);
+  if (!argument.starts_with("--") || std::ranges::find(options, "--set") == options.end()) return "";
+  const std::size_t end = std::min(argument.find('='), argument.size());
+  const std::string name = comparable(argument.substr(2, end - 2));
+  std::string key;
+  for (const runfile::ForeignName& f : runfile::foreign_names())
+    if (comparable(f.name) == name) key = f.key;
+  for (const runfile::Key& k : runfile::schema()) {
+    const std::string_view full = k.name;
+    if (comparable(full) == name || comparable(full.substr(full.rfind('.') + 1)) == name) {
+      key = full;
+      break;
+    }
+  }
+  const std::string value = end < argument.size() ? argument.substr(end) : "=VALUE";
+  return key.empty() ? "" : fmt::format("; did you mean '--set {}{}'?", key, escaped(value, 80));
+}
+
 /// The first argument that `command` does not know, with the nearest name that it knows.
 Error unknown_argument(const CLI::App& command, const std::string& argument) {
   // Only the first: later words may be values of it.
   const std::string name = full_name(command);
   const std::string option = argument.substr(0, argument.find('='));
-  if (option.starts_with("-"))
-    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), name) +
-                           did_you_mean(option, option_names(command)),
+  if (option.starts_with("-")) {
+    std::string meant = suggest_setting(command, argument);
+    if (meant.empty()) meant = did_you_mean(option, option_names(command));
+    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), name) + meant,
                        fmt::format("trainhost {} --help lists the options", name));
+  }
   return usage_error(fmt::format("unexpected argument '{}' of trainhost {}", escaped(argument), name) +
                          did_you_mean(argument, command_names(command)),
                      fmt::format("trainhost {} --help", name));

@@ -25,6 +25,33 @@ BOOST_AUTO_TEST_CASE(a_typing_mistake_finds_the_intended_name) {
   BOOST_TEST(did_you_mean("qqqqqq", names) == "");
 }
 
+BOOST_AUTO_TEST_CASE(case_and_separators_do_not_count) {
+  const std::vector<std::string> names{"grad_accum", "adamw-8bit", "llama-3.1-8b", "llama-3-8b",
+                                       "llama_3-8b"};
+  const auto found = [&](const char* word) { return nearest(word, names).value_or("-"); };
+  BOOST_TEST(found("gradAccum") == "grad_accum");
+  BOOST_TEST(found("AdamW8bit") == "adamw-8bit");
+  BOOST_TEST(found("Llama 3.1 8B") == "llama-3.1-8b");
+  BOOST_TEST(found("llama_3_8b") == "llama_3-8b");  // of those that differ in nothing else the most similar
+  BOOST_TEST(found("--") == "-");
+}
+
+BOOST_AUTO_TEST_CASE(names_of_other_frameworks_find_ours) {
+  const auto found = [](const char* word, const std::vector<std::string>& names) {
+    return nearest(word, names).value_or("-");
+  };
+  const std::vector<std::string> precisions{"fp32", "tf32", "bf16", "fp16", "fp8"};
+  BOOST_TEST(found("bfloat16", precisions) == "bf16");
+  BOOST_TEST(found("half", precisions) == "fp16");
+  BOOST_TEST(found("float32", precisions) == "fp32");
+  const std::vector<std::string> optimizers{"adamw", "sgd", "sgd-momentum", "adamw-8bit"};
+  BOOST_TEST(found("adamw_torch_fused", optimizers) == "adamw");
+  BOOST_TEST(found("paged_adamw_8bit", optimizers) == "adamw-8bit");
+  BOOST_TEST(found("cosine_with_restarts", {"constant", "cosine", "linear"}) == "cosine");
+  BOOST_TEST(found("disk", {"none", "cpu", "nvme"}) == "nvme");
+  BOOST_TEST(found("torch", {"megatron", "pytorch"}) == "pytorch");
+}
+
 BOOST_AUTO_TEST_CASE(words_above_128_bytes_are_not_compared) {
   const auto found = [](std::size_t word, std::size_t candidate) {
     const std::vector<std::string> names{'a' + std::string(candidate - 1, 's')};

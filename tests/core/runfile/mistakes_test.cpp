@@ -415,7 +415,7 @@ const Mistake kInOverrides[] = {
     {"", {{"optimizer.lr","1e-3"},{"optimizer.min_lr","1"}},
      "--set optimizer.min_lr: optimizer.min_lr = 1 is greater than optimizer.lr = 0.001 (min_lr is the learning rate at the end of the schedule)"},
     {"", {{"model.preset","llama-8b"}},
-     "--set model.preset: model.preset = \"llama-8b\": unknown model; did you mean 'llama-7b'? (`trainhost models` lists the built-in models)"},
+     "--set model.preset: model.preset = \"llama-8b\": unknown model; did you mean 'llama-3-8b'? (`trainhost models` lists the built-in models)"},
     {"", {{"output.dir",""}},
      "--set output.dir: output.dir is empty: expected a string (remove the key to use its default)"},
     {"", {{"plugin.cuda","x"}},

@@ -21,5 +21,10 @@ if [ "$(id -u)" != 0 ]; then
   mkdir closed && chmod a-w closed
   refused "no permission to write to" "$build" closed/trainhost
 fi
+for command in install uninstall; do  # without a prefix
+  status=0; "$source/tools/dev" $command >out 2>&1 || status=$?
+  [ $status = 2 ] && [ "$(cat out)" = "tools/dev: $command needs the prefix, for example: tools/dev $command ~/.local" ] ||
+    { cat out; fail "exit $status: tools/dev $command"; }
+done
 mkdir -p prefix/share/trainhost && echo ../../other >prefix/share/trainhost/installed-files
 refused "is damaged" --remove prefix

@@ -125,6 +125,27 @@ const std::vector<Mistake>& mistakes() {
        {"plan", "--device=h100-80gb", "--backend=cuta"},
        2,
        {"--backend: ", "'cuta'", "'cuda'"}},
+      {"GPU as a backend", {"train", "--backend=gpu"}, 2, {"'gpu'", "'cuda'"}},
+      {"backend of a library with a device",
+       {"plan", "--device=h100-80gb", "--backend=nvidia"},
+       2,
+       {"'nvidia'", "'cuda'"}},
+      {"device of which there are two", {"plan", "--device=A100"}, 2, {"A100", "'a100-40gb' or 'a100-80gb'"}},
+      {"model of the Hub",
+       {"plan", "--model=meta-llama/Meta-Llama-3-8B"},
+       2,
+       {"'meta-llama/Meta-Llama-3-8B'", "'llama-3-8b'"}},
+      {"key as an option", {"train", "--lr=1e-4"}, 2, {"'--lr'", "'--set optimizer.lr=1e-4'"}},
+      {"key of another trainer as an option",
+       {"plan", "--per-device-train-batch-size", "4"},
+       2,
+       {"'--set train.micro_batch=VALUE'"}},
+      {"precision by its name in PyTorch",
+       train_with({"train.precision=bfloat16"}),
+       2,
+       {"train.precision", "'bf16'"}},
+      {"optimizer of Transformers", train_with({"optimizer.name=adamw_torch"}), 2, {"'adamw'"}},
+      {"unknown shell", {"completion", "bsh"}, 2, {"'bsh'", "'bash'", "bash, zsh or fish"}},
       {"estimator as a backend",
        {"plan", "--device=h100-80gb", "--backend=llama"},
        2,
@@ -300,6 +321,13 @@ BOOST_AUTO_TEST_CASE(every_mistake_has_an_exit_code_a_location_and_a_suggestion)
     BOOST_TEST(r.err.find("trainhost: ") != std::string::npos, m.what << "\n" << r.err);
     BOOST_TEST(r.err.find('\x1b') == std::string::npos, m.what);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_name_with_one_meaning_is_accepted_on_the_command_line) {
+  const Outcome r = run_program({"plan", "--model=Llama3-8B", "--device=4090", "--json"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(r.out.find("\"rtx-4090") != std::string::npos, r.out.substr(0, 2000));
+  BOOST_TEST(r.out.find("\"llama-3-8b\"") != std::string::npos, r.out.substr(0, 2000));
 }
 
 BOOST_AUTO_TEST_CASE(output_that_cannot_be_written_is_a_failure) {

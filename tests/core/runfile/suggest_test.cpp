@@ -1,0 +1,89 @@
+// core/runfile/suggest: which devices, models, backends and matrices a user may mean.
+#include "core/runfile/suggest.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/error.hpp"
+#include "core/model/presets.hpp"
+#include "core/runfile/named_values.hpp"
+#include "core/runfile/run_config.hpp"
+
+using namespace trainhost;
+using namespace trainhost::runfile;
+using Names = std::vector<std::string>;
+
+BOOST_AUTO_TEST_SUITE(suggestions)
+
+BOOST_AUTO_TEST_CASE(a_device_is_found_by_a_part_of_its_name) {
+  const auto devices = [](const char* name) { return matching_devices(name); };
+  BOOST_TEST(devices("4090") == Names{"rtx-4090"});
+  BOOST_TEST(devices("RTX4090") == Names{"rtx-4090"});
+  BOOST_TEST(devices("NVIDIA GeForce RTX 4090") == Names{"rtx-4090"});
+  BOOST_TEST((devices("A100") == Names{"a100-40gb", "a100-80gb"}));
+  BOOST_TEST(devices("A100-80GB") == Names{"a100-80gb"});
+  BOOST_TEST(devices("NVIDIA A100-SXM4-40GB") == Names{"a100-40gb"});
+  BOOST_TEST((devices("h100") == Names{"h100-80gb", "h100-pcie-80gb"}));
+  BOOST_TEST(devices("NVIDIA H100 80GB HBM3") == Names{"h100-80gb"});
+  BOOST_TEST(devices("NVIDIA H100 PCIe") == Names{"h100-pcie-80gb"});
+  BOOST_TEST(devices("L4") == Names{"l4-24gb"});  // not the L40S
+  BOOST_TEST(devices("MI300X") == Names{"mi300x-192gb"});
+  BOOST_TEST(devices("b200") == Names{"b200-180gb"});
+  BOOST_TEST(devices("v100").empty());
+  BOOST_TEST(devices("").empty());
+  BOOST_TEST(devices("-").empty());
+  // Every device by its own names.
+  for (const DevicePreset& d : device_presets()) {
+    BOOST_TEST(matching_devices(d.name) == Names{d.name});
+    const Names by_full_name =
+        matching_devices(d.vendor + " " + d.full_name.substr(0, d.full_name.find(',')));
+    BOOST_TEST(by_full_name == Names{d.name}, d.full_name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_model_is_found_by_its_name_on_the_hub) {
+  BOOST_TEST(matching_models("meta-llama/Meta-Llama-3-8B-Instruct") == Names{"llama-3-8b"});
+  BOOST_TEST(matching_models("meta-llama/Llama-3.1-8B") == Names{"llama-3.1-8b"});
+  BOOST_TEST(matching_models("llama3-8b") == Names{"llama-3-8b"});
+  BOOST_TEST(matching_models("llama3").size() > 1u);
+  BOOST_TEST(matching_models("no/such").empty());
+  BOOST_TEST(suggest_model("Lama-3-8B") == "; did you mean 'llama-3-8b'?");
+  BOOST_TEST(suggest_model("org/meta-llama-3-8b-hf") == "; did you mean 'llama-3-8b'?");
+}
+
+BOOST_AUTO_TEST_CASE(one_meaning_is_accepted_on_the_command_line_only) {
+  BOOST_TEST(canonical_name("memory.device", "4090") == "rtx-4090");
+  BOOST_TEST(canonical_name("memory.device", "A100") == "A100");
+  for (const char* name : {"gpu", "amd", "nvidia", "cpu"})
+    BOOST_TEST(canonical_name("memory.device", name) == name);
+  BOOST_TEST(canonical_name("model.preset", "Llama_3_8B") == "llama-3-8b");
+  BOOST_TEST(canonical_name("model.preset", "llama") == "llama");
+  BOOST_TEST(canonical_name("output.dir", "4090") == "4090");
+  // The weights of a model on the Hub could be meant.
+  BOOST_TEST(canonical_name("model.preset", "meta-llama/Llama-3-8B") == "meta-llama/Llama-3-8B");
+  for (const std::string& preset : preset_names())
+    BOOST_TEST(canonical_name("model.preset", preset) == preset);
+  const RunConfig c =
+      parse_run("", "run.toml", ".", {{"memory.device", "4090"}, {"model.preset", "LLaMA3-8B"}});
+  BOOST_TEST(c.device == "rtx-4090");
+  BOOST_TEST(c.model.name == "llama-3-8b");
+  BOOST_TEST(run_for_model("Llama3-8B").model.name == "llama-3-8b");
+  BOOST_CHECK_THROW(parse_run("[memory]\ndevice = \"4090\"\n", "run.toml", "."), Error);
+}
+
+BOOST_AUTO_TEST_CASE(several_meanings_are_listed) {
+  BOOST_TEST(suggest_device("A100") == "; did you mean 'a100-40gb' or 'a100-80gb'?");
+  BOOST_TEST(suggest_device("rtx") == "; did you mean 'rtx-3090', 'rtx-4090', 'rtx-5090' or 'rtx-a6000'?");
+  BOOST_TEST(suggest_device("h100-80g") == "; did you mean 'h100-80gb'?");
+  BOOST_TEST(suggest_device("GPU").find("--backend=cuda") != std::string::npos);
+  BOOST_TEST(suggest_device("abacus") == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_gpu_is_the_cuda_backend) {
+  const Names known{"auto", "cpu", "cuda"};
+  for (const char* name : {"gpu", "nvidia", "GPU", "cuda12", "cuda:0", "CUDA", "nvidia-gpu", "cuta"})
+    BOOST_TEST(suggest_backend(name, known) == "; did you mean 'cuda'?", name);
+  BOOST_TEST(suggest_backend("host", known) == "; did you mean 'cpu'?");
+  BOOST_TEST(suggest_backend("hip", known) == "");  // not cpu
+}
+
+BOOST_AUTO_TEST_SUITE_END()
