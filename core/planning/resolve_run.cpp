@@ -83,11 +83,31 @@ bool packs_records(const runfile::RunConfig& c, plugin::Trainer* trainer) {
   }
 }
 
+/// A step program is that of one rank. Where no rank is named it is the first one: its part of a state that
+/// is divided is never smaller than that of another rank. Runs that the trainer does not train in several
+/// processes keep no rank; the closed form plans them.
+void choose_rank(runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+  Parallelism& ranks = c.run.parallel;
+  if (ranks.data * ranks.tensor == 1 || ranks.data_rank > 0 || request.trainer.empty()) return;
+  runfile::RunConfig ranked = c;
+  ranked.run.parallel.data_rank = ranked.run.parallel.tensor_rank = 1;
+  // The trainer is asked without recomputation and tries no other choice.
+  ranked.run.recompute = Recompute::kNone;
+  try {
+    plugin::Trainer* const trainer = trainer_for(ranked, registry, request);
+    if (!trainer) return;
+    trainer->plan(ranked.model, ranked.run);
+    ranks.data_rank = ranks.tensor_rank = 1;
+  } catch (const Error&) {
+  }
+}
+
 /// Order matters: budgets depend on the tier of the trainer, and the recomputation depends on the budgets.
 ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& registry,
                             const PlanRequest& request) {
   ResolvedRun r{asked, {}};
   runfile::RunConfig& c = r.config;
+  choose_rank(c, registry, request);
   const bool automatic = c.run.recompute == Recompute::kAuto, choose = automatic && c.framework.empty();
   if (choose) {  // start with no recomputed layers: plugins never see an open choice
     c.run.recompute = Recompute::kLayers;

@@ -102,7 +102,8 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
   }
   out += dropped_columns_note(dropped, "--json", line_width(t));
   if (v.rank > 0)
-    out += line(fmt::format("  per process: of rank {} of {}", v.rank - 1, v.ranks));
+    out += line(fmt::format("  per process: of rank {} of {}{}", v.rank - 1, v.ranks,
+                            v.rank == 1 ? ", which needs most" : ""));
   else if (v.ranks > 1)
     out += line(
         fmt::format("  per device: the one of {} devices that needs most memory", format_count(v.ranks)));

@@ -84,7 +84,8 @@ void answer(const planning::PlanResult& v, html::Page& page) {
   if (!v.budget_known && !unjudged.empty()) page.detail += "; " + unjudged;
   if (v.unjudged_host(e)) page.detail += std::string("; ") + kHostBudgetHint;
   if (v.rank > 0)
-    page.detail += fmt::format(". Sizes are those of rank {} of {}", v.rank - 1, v.ranks);
+    page.detail += fmt::format(". Sizes are those of rank {} of {}{}", v.rank - 1, v.ranks,
+                               v.rank == 1 ? ", which needs most" : "");
   else if (v.ranks > 1)
     page.detail +=
         fmt::format(". Sizes are for the one of {} devices that needs most memory", format_count(v.ranks));

@@ -169,6 +169,7 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
   j["notes"] = v.notes;
   add_file_keys(j, v.file_keys);
   j["ranks"] = v.ranks;
+  if (v.rank > 0) j["rank"] = v.rank - 1;
   j["changes"] = changes_json(v);
   if (!v.changes_note.empty()) j["changes_note"] = v.changes_note;
   j["limits"] = limits_json(v);

@@ -197,6 +197,10 @@ void add_plan(Parser& p) {
   add_target(*app, a->target);
   app->add_flag("--print-run", a->print_run,
                 "Print the run file of what would be planned, and plan nothing.");
+  add_text(
+      *app, "--rank", a->rank, "R",
+      "Plan the memory of rank R, from 0, of a run that trainhost trains in several processes; default: the "
+      "rank that needs most.");
   app->add_flag("--explain", a->explain, "Print every entry with its formula and the numbers in it.");
   add_text(*app, "--html", a->html, "FILE", "Write the plan as one HTML file: charts, timeline, derivation.");
   add_text(*app, "--csv", a->csv, "FILE", "Write every entry as one line of CSV.");

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <set>
 
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/model/parallelism.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/choose_estimators.hpp"
 #include "core/planning/estimate_run.hpp"
@@ -30,11 +33,42 @@ std::set<std::string> keys_to_search(const planning::SearchRequest& request) {
   return keys;
 }
 
+/// --rank R: the number of one of the ranks of the run, from 0. Nothing is changed for one process.
+void set_rank(runfile::RunConfig& c, const std::string& text) {
+  Parallelism& p = c.run.parallel;
+  const std::uint64_t ranks = std::uint64_t{p.data} * p.tensor;
+  std::uint32_t rank = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error != std::errc() || end != text.data() + text.size() || rank >= ranks)
+    throw usage_error(fmt::format("--rank={}: expected a rank of the run, which has {}", escaped(text, 80),
+                                  ranks == 1 ? "one, 0" : fmt::format("{}, 0 to {}", ranks, ranks - 1)),
+                      ranks == 1 ? "set parallel.data to the number of processes" : "");
+  if (ranks > 1) p.data_rank = rank / p.tensor + 1, p.tensor_rank = rank % p.tensor + 1;
+}
+
+/// A rank was named for a run that has a step program; any other plan is that of the device that needs most.
+void require_program(const runfile::RunConfig& c) {
+  if (c.run.parallel.data * c.run.parallel.tensor == 1) return;
+  const PlannedOnly beyond = planned_only_setting(c.run);
+  const std::string why =
+      !c.framework.empty()                ? fmt::format("plan.framework = \"{}\"", escaped(c.framework, 80))
+      : !beyond.key.empty()               ? fmt::format("{} = {}", beyond.key, beyond.value)
+      : trains_by_program(c.model, c.run) ? ""
+                                          : "the model family " + escaped(c.model.family, 80);
+  if (!why.empty())
+    throw usage_error(fmt::format("--rank: no trainer here trains this run in several processes ({})", why),
+                      "without --rank the plan is that of the device that needs most memory");
+}
+
 }  // namespace
 
 planning::PlanResult plan_of(const PlanArguments& a) {
   const std::vector<runfile::Override> more = target_overrides(a.target);
   runfile::RunConfig c = load_config(a.common, more);
+  if (!a.rank.empty()) {
+    set_rank(c, a.rank);
+    require_program(c);
+  }
   const auto registry = make_registry(a.common, &c);
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);

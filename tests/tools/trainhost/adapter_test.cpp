@@ -426,7 +426,7 @@ BOOST_AUTO_TEST_CASE(patterns_that_freeze_nothing_or_everything_are_errors) {
   BOOST_TEST(verify.code == 2);
   BOOST_TEST(verify.err.find("freezes some") != std::string::npos, verify.err);
   const Outcome plan =
-      run_program({"plan", "--set", "train.freeze=[\"*norm*\"]", "--set", "parallel.data=2"});
+      run_program({"plan", "--set", "train.freeze=[\"*norm*\"]", "--set", "parallel.pipeline=2"});
   BOOST_TEST(plan.code == 2);
 }
 

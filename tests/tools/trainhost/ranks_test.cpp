@@ -61,6 +61,20 @@ std::vector<Step> steps_of(const fs::path& dir) {
 
 json summary_of(const fs::path& dir) { return json::parse(read_file(dir / "summary.json")); }
 
+/// What `plan` says about the first rank of a run of train(), without one.
+std::uint64_t planned_bytes(int ranks, int zero) {
+  std::vector<std::string> words =
+      train("unused", 1, {"parallel.data=" + std::to_string(ranks), "parallel.zero=" + std::to_string(zero)});
+  words.erase(words.begin(), words.begin() + 2);
+  words.insert(words.begin(), {"plan", "--json"});
+  const Outcome r = run_program(words);
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const json plan = json::parse(r.out);
+  BOOST_TEST(plan["rank"] == 0);
+  BOOST_TEST(plan["estimates"][0]["kind"] == "exact");
+  return plan["estimates"][0]["total_bytes"];
+}
+
 std::vector<fs::path> processes_with(const std::string& text) {
   std::vector<fs::path> found;
   std::error_code ec;
@@ -90,6 +104,7 @@ BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::
     BOOST_TEST(worst <= 1e-5, ranks << " ranks: relative difference " << worst);
     const json memory = summary_of(dir)["memory"];
     BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
+    BOOST_TEST(memory["predicted_bytes"] == planned_bytes(ranks, zero));
     BOOST_TEST(fs::exists(dir / "model/model.safetensors"));
   }
 }
