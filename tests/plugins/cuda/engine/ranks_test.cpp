@@ -2,6 +2,7 @@
 // own and the fake NCCL between them, against a run of one rank of the CPU trainer with the same global
 // batch: losses, norms, weights and optimizer state; memory against the plan; what is sent against the CPU
 // trainer.
+#include <barrier>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
