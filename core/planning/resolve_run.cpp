@@ -89,6 +89,9 @@ bool packs_records(const runfile::RunConfig& c, plugin::Trainer* trainer) {
 void choose_rank(runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
   Parallelism& ranks = c.run.parallel;
   if (ranks.data * ranks.tensor == 1 || ranks.data_rank > 0 || request.trainer.empty()) return;
+  // Another estimator that is named plans no rank in particular.
+  const std::string& wanted = (request.estimators.empty() ? c.estimators : request.estimators).front();
+  if (wanted != "auto" && wanted != "all" && wanted != kProgramEstimator) return;
   runfile::RunConfig ranked = c;
   ranked.run.parallel.data_rank = ranked.run.parallel.tensor_rank = 1;
   // The trainer is asked without recomputation and tries no other choice.

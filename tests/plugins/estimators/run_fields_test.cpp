@@ -23,7 +23,7 @@ namespace {
                                 clip_norm, seed, of_parallel, rank, targets, alpha, trainable, of_memory,
                                 device_budget, host_budget, document_mask] = run;
   [[maybe_unused]] const auto& [data, tensor, sequence, pipeline, virtual_stages, context, expert, zero,
-                                first_stage_layers, last_stage_layers, data_rank] = parallel;
+                                first_stage_layers, last_stage_layers, data_rank, tensor_rank] = parallel;
   [[maybe_unused]] const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
                                 optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache,
                                 kv_page, gradients_in, prefill_chunk, gap_permille, adapts_head,
