@@ -369,6 +369,34 @@ void Ranks::receive(std::uint32_t from, void* data, std::uint64_t bytes) {
   }
 }
 
+/// After a timeout, tells the others that this rank waits too, and returns the ranks that said so. The rank
+/// whose messages all of them miss cannot answer, and is the one to name.
+std::vector<bool> Ranks::ranks_that_wait() const {
+  constexpr int kWaitsTag = 1;  // collectives have 0
+  constexpr std::chrono::seconds kTurn{2};
+  static const char kWaits = 1;
+  for (std::uint32_t r = 0; r < ranks_; ++r) {
+    if (r == rank_) continue;
+    MPI_Request sent;
+    MPI_Isend(&kWaits, 1, MPI_CHAR, static_cast<int>(r), kWaitsTag, MPI_COMM_WORLD, &sent);
+    MPI_Request_free(&sent);
+  }
+  std::vector<bool> waiting(ranks_);
+  for (const auto end = Clock::now() + kTurn; Clock::now() < end && abort_ < 0;) {
+    int here = 0;
+    MPI_Status from;
+    MPI_Iprobe(MPI_ANY_SOURCE, kWaitsTag, MPI_COMM_WORLD, &here, &from);
+    if (!here) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    char ignored;
+    MPI_Recv(&ignored, 1, MPI_CHAR, from.MPI_SOURCE, kWaitsTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    waiting[static_cast<std::size_t>(from.MPI_SOURCE)] = true;
+  }
+  return waiting;
+}
+
 /// MPI_Waitall() would occupy a core that computes. While nobody waits, this thread sleeps between its looks
 /// at the messages.
 void Ranks::finish_messages() {
@@ -392,6 +420,12 @@ void Ranks::finish_messages() {
         if (messages_[i] != MPI_REQUEST_NULL) MPI_Request_get_status(messages_[i], &done, MPI_STATUS_IGNORE);
         if (messages_[i] != MPI_REQUEST_NULL && !done) missing[peers_[i]] = true;
       }
+      const std::vector<bool> waiting = ranks_that_wait();
+      std::vector<bool> hanging = missing;
+      for (std::uint32_t r = 0; r < ranks_; ++r)
+        if (waiting[r]) hanging[r] = false;
+      // A rank that waits for a waiting one only leaves the message to it.
+      if (std::find(hanging.begin(), hanging.end(), true) != hanging.end()) missing = hanging;
       std::string of;
       for (std::uint32_t r = 0; r < ranks_; ++r)
         if (missing[r]) of += (of.empty() ? "" : ", ") + std::to_string(r);

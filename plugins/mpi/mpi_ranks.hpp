@@ -50,6 +50,7 @@ class Ranks {
   void send(std::uint32_t to, const void* data, std::uint64_t bytes);
   void receive(std::uint32_t from, void* data, std::uint64_t bytes);
   void finish_messages();
+  std::vector<bool> ranks_that_wait() const;
   void wait_or_end_process(std::unique_lock<std::mutex>& lock, const bool& done, const char* in);
 
   const std::uint64_t timeout_ms_;
