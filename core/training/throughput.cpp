@@ -27,8 +27,8 @@ double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len, bool fro
 
 double train_flops_per_token(const ModelSpec& m, const RunSpec& r) {
   if (r.trainable.empty()) return train_flops_per_token(m, r.seq_len, trains_adapters(r));
-  // 2 per parameter of a matrix for the forward pass, 2 for the gradient of its input if anything before it is
-  // trained, 2 for its own gradient if it is trained. Attention: 2 of 6 are of the forward pass.
+  // 2 per parameter of a matrix for the forward pass, 2 for the gradient of its input if anything before it
+  // is trained, 2 for its own gradient if it is trained. Attention: 2 of 6 are of the forward pass.
   double flops = 0;
   bool any_before = false;
   std::int32_t layer = -1;
@@ -38,7 +38,8 @@ double train_flops_per_token(const ModelSpec& m, const RunSpec& r) {
       flops += (any_before ? 6.0 : 2.0) * static_cast<double>(std::uint64_t{r.seq_len} * m.q_width());
     layer = t.layer;
     const bool product = t.rank == 2 && (t.role != TensorRole::kEmbed || m.tied);
-    if (product) flops += (2.0 + (any_before ? 2 : 0) + (trained ? 2 : 0)) * static_cast<double>(t.elements());
+    if (product)
+      flops += (2.0 + (any_before ? 2 : 0) + (trained ? 2 : 0)) * static_cast<double>(t.elements());
     any_before = any_before || trained;
   }
   return flops;

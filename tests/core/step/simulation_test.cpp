@@ -77,7 +77,8 @@ BOOST_AUTO_TEST_CASE(bytes_are_the_closed_form_of_each_zero_stage) {
     const Program whole = simulated_program(4, 0, accumulate);
     const double unit = 0.75 * double(gradient_bytes(whole)), scalars = 1.5 * 16 * (a + 1);
     const auto bytes = [&](std::uint32_t zero) {
-      return (double(simulate_step(simulated_program(4, zero, accumulate), uniform(0, 0)).bytes) - scalars) / unit;
+      return (double(simulate_step(simulated_program(4, zero, accumulate), uniform(0, 0)).bytes) - scalars) /
+             unit;
     };
     BOOST_TEST(std::abs(bytes(0) - 2) < 0.02);
     BOOST_TEST(std::abs(bytes(1) - 2) < 0.02);

@@ -1,8 +1,8 @@
 // What the emulated device of a whole program has: EMULATED_CUDA_MEMORY bytes, of which others hold
 // EMULATED_CUDA_HELD, or all but the number in the file that EMULATED_CUDA_FREE names; and FAKE_CUDA_SMS
-// multiprocessors of each of FAKE_CUDA_DEVICES devices, as the fake driver says. Read once, when the engine is loaded. What else a fake driver
-// says of the same machine is set beside it (FAKE_NVML_FREE). EMULATED_CUDA_FAIL = NAME:N:CODE loses it at
-// the N-th call of NAME.
+// multiprocessors of each of FAKE_CUDA_DEVICES devices, as the fake driver says. Read once, when the engine
+// is loaded. What else a fake driver says of the same machine is set beside it (FAKE_NVML_FREE).
+// EMULATED_CUDA_FAIL = NAME:N:CODE loses it at the N-th call of NAME.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
