@@ -1,5 +1,5 @@
 // The checker's run of a program on symbolic values: its state, and the primitives with which check_ops.cpp
-// states what each operation reads and writes. Internal to the checker; the entry is check_values.hpp.
+// and check_collectives.cpp state what each operation reads and writes. Internal to the checker; the entry is check_values.hpp.
 #pragma once
 #include <algorithm>
 #include <string>

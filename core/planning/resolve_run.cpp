@@ -83,13 +83,13 @@ bool packs_records(const runfile::RunConfig& c, plugin::Trainer* trainer) {
   }
 }
 
-/// A step program is that of one rank. Where no rank is named it is the first one: its part of a state that
-/// is divided is never smaller than that of another rank. Runs that the trainer does not train in several
-/// processes keep no rank; the closed form plans them.
+/// Each rank has a step program of its own. If --rank names none, the plan is that of the first rank, whose
+/// parts of weights, gradients and optimizer state are never smaller than those of another. If the trainer
+/// does not train the run in several processes, no rank is set and the closed form plans it.
 void choose_rank(runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
   Parallelism& ranks = c.run.parallel;
   if (ranks.data * ranks.tensor == 1 || ranks.data_rank > 0 || request.trainer.empty()) return;
-  // Another estimator that is named plans no rank in particular.
+  // Of the estimators only the one that places the step program has a plan for each rank.
   const std::string& wanted = (request.estimators.empty() ? c.estimators : request.estimators).front();
   if (wanted != "auto" && wanted != "all" && wanted != kProgramEstimator) return;
   runfile::RunConfig ranked = c;

@@ -26,10 +26,10 @@ struct ResolvedRun {
   Budgets budgets;
 };
 
-/// Chooses the rank that needs most memory where a trainer trains the run in several processes and no rank is
-/// named. Reads free memory once, sets RunSpec::document_mask for records that are packed, and replaces
-/// train.recompute = "auto" by a policy per layer: the least recomputation that fits, according to the
-/// trainer's plan, or to the first estimator if there is no trainer. Throws usage_error for sizes over 63
+/// Chooses the rank that needs most memory, if a trainer trains the run in several processes and the caller
+/// has set none. Reads free memory once, sets RunSpec::document_mask for records that are packed, and
+/// replaces train.recompute = "auto" by a policy per layer: the least recomputation that fits, according to
+/// the trainer's plan, or to the first estimator if there is no trainer. Throws usage_error for sizes over 63
 /// bits and for what the plugins reject.
 ResolvedRun resolve_run(const runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
 

@@ -369,8 +369,8 @@ void Ranks::receive(std::uint32_t from, void* data, std::uint64_t bytes) {
   }
 }
 
-/// After a timeout, tells the others that this rank waits too, and returns the ranks that said so. The rank
-/// whose messages all of them miss cannot answer, and is the one to name.
+/// After a timeout: tells the other ranks that this one waits, and returns for each rank whether it has said
+/// the same within two seconds. A rank that hangs says nothing.
 std::vector<bool> Ranks::ranks_that_wait() const {
   constexpr int kWaitsTag = 1;  // collectives have 0
   constexpr std::chrono::seconds kTurn{2};
@@ -420,12 +420,16 @@ void Ranks::finish_messages() {
         if (messages_[i] != MPI_REQUEST_NULL) MPI_Request_get_status(messages_[i], &done, MPI_STATUS_IGNORE);
         if (messages_[i] != MPI_REQUEST_NULL && !done) missing[peers_[i]] = true;
       }
+      const auto any = [](const std::vector<bool>& ranks) {
+        return std::find(ranks.begin(), ranks.end(), true) != ranks.end();
+      };
+      if (!any(missing)) continue;  // the last messages have arrived since MPI_Testall()
+      // A missing rank that waits itself is not the cause: the message names the others, if there are any.
       const std::vector<bool> waiting = ranks_that_wait();
       std::vector<bool> hanging = missing;
       for (std::uint32_t r = 0; r < ranks_; ++r)
         if (waiting[r]) hanging[r] = false;
-      // A rank that waits for a waiting one only leaves the message to it.
-      if (std::find(hanging.begin(), hanging.end(), true) != hanging.end()) missing = hanging;
+      if (any(hanging)) missing = hanging;
       std::string of;
       for (std::uint32_t r = 0; r < ranks_; ++r)
         if (missing[r]) of += (of.empty() ? "" : ", ") + std::to_string(r);

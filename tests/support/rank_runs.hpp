@@ -1,5 +1,5 @@
-// Runs of the CPU trainer on several ranks, with threads as ranks, for tests that compare them with a run of
-// one rank with the same global batch.
+// Runs of a trainer on several ranks, with threads as ranks, for tests that compare them with a run of one
+// rank with the same global batch.
 #pragma once
 #include <boost/test/unit_test.hpp>
 
@@ -53,70 +53,104 @@ inline RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank
   return r;
 }
 
+/// A rank of the CPU trainer, with the memory that it uses. A rank of another trainer has the same functions.
+struct CpuRank : CountingHost {
+  explicit CpuRank(std::uint32_t) : CountingHost(1) {}
+  static const Plugin& plugin() { return cpu_plugin(); }
+  std::int32_t device_number() const { return 0; }
+  std::uint64_t used() const { return peak; }
+  std::uint64_t planned(const ModelSpec& m, const RunSpec& run) const {
+    return cpu_plugin().plan(*this, m, run).total_bytes();
+  }
+  bool all_freed() const { return now == 0; }
+};
+
+inline std::uint32_t ranks_of(const RankCase& c, std::uint32_t data) { return std::max(1u, data * c.tensor); }
+
+/// Calls f(session, rank, number) on every rank of a run of data * c.tensor ranks; on one with data = 0.
+template <class Rank, class F>
+void on_ranks(const RankCase& c, std::uint32_t data, F&& f, std::uint64_t timeout_ms = 60000) {
+  const std::uint32_t ranks = ranks_of(c, data);
+  ThreadRanks together(ranks, timeout_ms);
+  together.each([&](std::uint32_t number) {
+    Rank rank(number);
+    if (ranks > 1) rank.ranks = together.rank(number);
+    {
+      PluginSession session(Rank::plugin(), rank, c.model.spec, run_of(c, data, number),
+                            rank.device_number());
+      f(session, rank, number);
+    }
+    if (!rank.all_freed()) throw std::runtime_error("memory was not freed");
+  });
+}
+
 /// What a run of some steps gives.
 struct RankResult {
   std::vector<double> loss, norm;
   Tensors weights, first_moments;
-  std::vector<std::uint64_t> peaks;  // of each rank
-  double bytes = 0;                  // that rank 0 sent, as the trainer counts it
+  double bytes = 0;  // that rank 0 sent, as the trainer counts it
 };
 
-inline RankResult train(const RankCase& c, std::uint32_t data, std::uint32_t steps) {
-  const std::uint32_t ranks = std::max(1u, data * c.tensor);
-  const ModelSpec& m = c.model.spec;
+inline Tensors weights_of(const ModelSpec& m) {
   Tensors weights;
   for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
-  RankResult out;
-  out.peaks.resize(ranks);
-  ThreadRanks together(ranks);
-  std::vector<Tensors> moments(ranks), saved(ranks);
-  std::vector<std::vector<std::pair<double, double>>> steps_of(ranks);
-  together.each([&](std::uint32_t rank) {
-    const RunSpec run = run_of(c, data, rank);
-    CountingHost host(1);
-    if (ranks > 1) host.ranks = together.rank(rank);
-    {
-      PluginSession session(cpu_plugin(), host, m, run);
-      session.load_all(weights);
-      session.init(0);
-      for (std::uint32_t t = 0; t < steps; ++t) {
-        const std::size_t n = std::size_t{kSequences} * run.seq_len, own = n / std::max(1u, data),
-                          first = rank / c.tensor * own;
-        const auto ids = random_tokens(n, m.vocab, 100 + t), targets = random_targets(n, m.vocab, 200 + t);
-        const auto part = [&](const reference::Ids& all) {
-          return std::vector<std::int32_t>(
-              all.begin() + static_cast<std::ptrdiff_t>(data ? first : 0),
-              all.begin() + static_cast<std::ptrdiff_t>((data ? first : 0) + own));
-        };
-        const th_step_out step = session.step(part(ids), part(targets), 1e-3, t);
-        if (rank == 0) out.loss.push_back(step.loss), out.norm.push_back(step.grad_norm);
-        const auto bits = std::pair{step.loss, step.grad_norm};
-        steps_of[rank].push_back(bits);
-      }
-      if (moment_count(c.optimizer) > 0) moments[rank] = session.save(TH_SCOPE_MOMENT1);
-      const std::uint32_t scope = trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS;
-      if (rank == 0 || divides_weights(run.parallel)) saved[rank] = session.save(scope);
-      if (rank == 0) {
-        out.weights = saved[0];
-        th_counters counters{};
-        counters.struct_size = sizeof counters;
-        th_error e = empty_error();
-        check(cpu_plugin().trainer->counters(session.handle(), &counters, &e), e);
-        out.bytes = static_cast<double>(counters.communication_bytes);
-      }
+  return weights;
+}
+
+/// Trains, and requires of every rank that it uses the memory of its plan and has the results of the others.
+template <class Rank = CpuRank>
+RankResult train(const RankCase& c, std::uint32_t data, std::uint32_t steps) {
+  const ModelSpec& m = c.model.spec;
+  const Tensors weights = weights_of(m);
+  std::vector<RankResult> of(ranks_of(c, data));
+  on_ranks<Rank>(c, data, [&](PluginSession& session, Rank& rank, std::uint32_t number) {
+    const RunSpec run = run_of(c, data, number);
+    RankResult& out = of[number];
+    session.load_all(weights);
+    session.init(0);
+    for (std::uint32_t t = 0; t < steps; ++t) {
+      const std::size_t n = std::size_t{kSequences} * run.seq_len;
+      const auto own = static_cast<std::ptrdiff_t>(n / std::max(1u, data)), first = number / c.tensor * own;
+      const auto part = [&](const reference::Ids& all) {
+        return std::vector<std::int32_t>(all.begin() + first, all.begin() + first + own);
+      };
+      const th_step_out step = session.step(part(random_tokens(n, m.vocab, 100 + t)),
+                                            part(random_targets(n, m.vocab, 200 + t)), 1e-3, t);
+      out.loss.push_back(step.loss), out.norm.push_back(step.grad_norm);
     }
-    out.peaks[rank] = host.peak;
-    if (host.peak != cpu_plugin().plan(host, m, run).total_bytes())
-      throw std::runtime_error("rank " + std::to_string(rank) + " used " + std::to_string(host.peak) +
-                               " bytes, the plan is " +
-                               std::to_string(cpu_plugin().plan(host, m, run).total_bytes()));
+    // Every rank sends the state and the weights of all of them.
+    if (moment_count(c.optimizer) > 0) out.first_moments = session.save(TH_SCOPE_MOMENT1);
+    out.weights = session.save(trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS);
+    th_counters counters{};
+    counters.struct_size = sizeof counters;
+    th_error e = empty_error();
+    check(Rank::plugin().trainer->counters(session.handle(), &counters, &e), e);
+    out.bytes = static_cast<double>(counters.communication_bytes);
+    if (rank.used() != rank.planned(m, run))
+      throw std::runtime_error("rank " + std::to_string(number) + " used " + std::to_string(rank.used()) +
+                               " bytes, the plan is " + std::to_string(rank.planned(m, run)));
   });
-  // Every rank sends the state of all of them.
-  for (const Tensors& of_rank : moments)
-    if (!(of_rank == moments[0])) throw std::runtime_error("the ranks have saved different state");
-  out.first_moments = moments[0];
-  for (const auto& of_rank : steps_of)
-    if (of_rank != steps_of[0]) throw std::runtime_error("the ranks have different losses or norms");
+  for (const RankResult& r : of)
+    if (r.loss != of[0].loss || r.norm != of[0].norm || !(r.weights == of[0].weights) ||
+        !(r.first_moments == of[0].first_moments))
+      throw std::runtime_error("the ranks have different results");
+  return of[0];
+}
+
+/// Loss of an evaluation, and logits after two tokens, of every rank.
+template <class Rank = CpuRank>
+std::vector<std::pair<double, std::vector<float>>> evaluate_and_generate(const RankCase& c,
+                                                                         std::uint32_t data) {
+  const ModelSpec& m = c.model.spec;
+  std::vector<std::pair<double, std::vector<float>>> out(ranks_of(c, data));
+  on_ranks<Rank>(c, data, [&](PluginSession& session, Rank&, std::uint32_t number) {
+    session.load_all(weights_of(m));
+    session.init(0);
+    const std::size_t n = c.model.seq;
+    out[number].first = session.evaluate(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2)).loss;
+    session.next(1, 0);
+    out[number].second = session.next(2, 1);
+  });
   return out;
 }
 

@@ -40,13 +40,14 @@ void set_rank(runfile::RunConfig& c, const std::string& text) {
   std::uint32_t rank = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
   if (error != std::errc() || end != text.data() + text.size() || rank >= ranks)
-    throw usage_error(fmt::format("--rank={}: expected a rank of the run, which has {}", escaped(text, 80),
-                                  ranks == 1 ? "one, 0" : fmt::format("{}, 0 to {}", ranks, ranks - 1)),
+    throw usage_error(fmt::format("--rank={}: the run has {}", escaped(text, 80),
+                                  ranks == 1 ? "one rank, 0" : fmt::format("the ranks 0 to {}", ranks - 1)),
                       ranks == 1 ? "set parallel.data to the number of processes" : "");
   if (ranks > 1) p.data_rank = rank / p.tensor + 1, p.tensor_rank = rank % p.tensor + 1;
 }
 
-/// A rank was named for a run that has a step program; any other plan is that of the device that needs most.
+/// --rank needs a run that trainhost trains: only its step program has single ranks. The closed form plans
+/// the device that needs most memory.
 void require_program(const runfile::RunConfig& c) {
   if (c.run.parallel.data * c.run.parallel.tensor == 1) return;
   const PlannedOnly beyond = planned_only_setting(c.run);

@@ -94,29 +94,7 @@ BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process,
                      boost::unit_test::data::make({2u, 3u}), zero) {
   for (const std::size_t model : {std::size_t{1}, std::size_t{4}}) {
     const RankCase c{small_models()[model], 3, zero};
-    const ModelSpec& m = c.model.spec;
-    Tensors weights;
-    for (const auto& [name, values] : random_weights(m, 7))
-      weights[name].assign(values.begin(), values.end());
-    const auto run = [&](std::uint32_t ranks) {
-      std::vector<std::pair<double, std::vector<float>>> out(ranks);
-      ThreadRanks together(ranks);
-      together.each([&](std::uint32_t rank) {
-        CountingHost host(1);
-        if (ranks > 1) host.ranks = together.rank(rank);
-        PluginSession session(cpu_plugin(), host, m, run_of(c, ranks > 1 ? ranks : 0, rank));
-        session.load_all(weights);
-        session.init(0);
-        const std::size_t n = c.model.seq;
-        out[rank].first =
-            session.step(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2), 0, 0, TH_STEP_EVALUATE)
-                .loss;
-        session.next(1, 0);
-        out[rank].second = session.next(2, 1);
-      });
-      return out;
-    };
-    const auto one = run(1), many = run(3);
+    const auto one = evaluate_and_generate(c, 0), many = evaluate_and_generate(c, 3);
     for (const auto& rank : many) {
       BOOST_TEST(rank.first == one[0].first);
       BOOST_TEST(rank.second == one[0].second);

@@ -92,35 +92,11 @@ BOOST_AUTO_TEST_CASE(tensor_ranks_evaluate_and_generate_as_one_process_does) {
   for (const std::size_t model : {std::size_t{1}, std::size_t{4}})
     for (const std::uint32_t zero : {0u, 3u}) {
       const RankCase c = tensor_case(model, 2, 2, zero);
-      const ModelSpec& m = c.model.spec;
-      Tensors weights;
-      for (const auto& [name, values] : random_weights(m, 7))
-        weights[name].assign(values.begin(), values.end());
-      const auto run = [&](std::uint32_t data) {
-        const std::uint32_t ranks = std::max(1u, data * c.tensor);
-        std::vector<std::pair<double, std::vector<float>>> out(ranks);
-        ThreadRanks together(ranks);
-        together.each([&](std::uint32_t rank) {
-          CountingHost host(1);
-          if (data) host.ranks = together.rank(rank);
-          PluginSession session(cpu_plugin(), host, m, run_of(c, data, rank));
-          session.load_all(weights);
-          session.init(0);
-          const std::size_t n = c.model.seq;
-          out[rank].first =
-              session
-                  .step(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2), 0, 0, TH_STEP_EVALUATE)
-                  .loss;
-          session.next(1, 0);
-          out[rank].second = session.next(2, 1);
-        });
-        return out;
-      };
-      const auto one = run(0), many = run(2);
+      const auto one = evaluate_and_generate(c, 0), many = evaluate_and_generate(c, 2);
       for (const auto& rank : many) {
         BOOST_TEST(std::abs(rank.first - one[0].first) <= 1e-6 * one[0].first);
-        BOOST_REQUIRE(rank.second.size() == m.vocab);
-        for (std::size_t i = 0; i < m.vocab; ++i)
+        BOOST_REQUIRE(rank.second.size() == c.model.spec.vocab);
+        for (std::size_t i = 0; i < rank.second.size(); ++i)
           BOOST_TEST(std::abs(rank.second[i] - one[0].second[i]) <= 1e-4);
         BOOST_TEST(rank.second == many[0].second);
       }

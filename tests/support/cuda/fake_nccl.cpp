@@ -210,7 +210,8 @@ EXPORT Result ncclGetUniqueId(UniqueId* id) {
   static std::atomic<int> made{0};
   std::snprintf(id->bytes, sizeof id->bytes, "/trainhost-fake-nccl-%d-%d", ::getpid(), made++);
   const int fd = ::shm_open(id->bytes, O_CREAT | O_EXCL | O_RDWR, 0600);
-  // Where the ranks are not connected, nobody else removes the name.
+  // The rank that connects last removes the name of the shared memory. If they never connect, this process
+  // removes it when it makes the next id, or when it ends.
   static std::string last;
   if (last.empty()) std::atexit([] { ::shm_unlink(last.c_str()); });
   if (!last.empty()) ::shm_unlink(last.c_str());

@@ -4,11 +4,10 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/support/mpirun.hpp"
+#include "tests/support/small_run.hpp"
 
 using namespace trainhost::test;
 using nlohmann::json;
@@ -33,41 +32,13 @@ RunOptions machine(int ranks, std::map<std::string, std::string> more = {}) {
   return o;
 }
 
-/// A run of a small model with 6 sequences per step, whatever the number of processes.
+/// A small run with 6 sequences per step on the emulated GPUs.
 std::vector<std::string> train(const fs::path& dir, int steps, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words = {"train", "-q", "--no-fallback", "--plugin-path",
-                                    std::string(CUDA_STAGE) + "/plugins"};
-  std::vector<std::string> sets = {"optimizer.warmup_steps=1",
-                                   "model.hidden_size=16",
-                                   "model.intermediate_size=24",
-                                   "model.num_hidden_layers=2",
-                                   "model.num_attention_heads=2",
-                                   "model.num_key_value_heads=1",
-                                   "model.head_dim=8",
-                                   "data.seq_len=16",
-                                   "train.micro_batch=1",
-                                   "train.global_batch=6",
-                                   "train.eval_every=0",
-                                   "train.threads=1",
-                                   "train.backend=\"cuda\"",
-                                   "optimizer.schedule=\"constant\"",
-                                   "train.steps=" + std::to_string(steps),
-                                   "output.dir=" + dir.string()};
+  std::vector<std::string> sets = {"--no-fallback", "--plugin-path=" + std::string(CUDA_STAGE) + "/plugins",
+                                   "train.global_batch=6", "train.backend=\"cuda\"",
+                                   "optimizer.schedule=\"constant\""};
   sets.insert(sets.end(), more.begin(), more.end());
-  for (const std::string& s : sets)
-    if (s.starts_with("--"))
-      words.push_back(s);
-    else
-      words.insert(words.end(), {"--set", s});
-  return words;
-}
-
-std::vector<double> losses_of(const fs::path& dir) {
-  std::vector<double> out;
-  std::istringstream lines(read_file(dir / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);)
-    if (const json e = json::parse(line); e["event"] == "step") out.push_back(e["loss"]);
-  return out;
+  return small_run(dir, steps, sets);
 }
 
 }  // namespace
@@ -77,15 +48,13 @@ BOOST_AUTO_TEST_SUITE(emulated_ranks, *boost::unit_test::precondition(has_mpirun
 BOOST_DATA_TEST_CASE(several_gpus_train_as_one_process_does, data::make({0, 3}), zero) {
   const TemporaryDirectory tmp;
   BOOST_REQUIRE(run_program(train(tmp / "cpu", 5, {"train.backend=\"cpu\""})).code == 0);
-  const std::vector<double> one = losses_of(tmp / "cpu");
+  const std::vector<Step> one = steps_of(tmp / "cpu");
   const int ranks = zero == 0 ? 2 : 3;
   const Outcome r =
       run_program(train(tmp / "run", 5, {"parallel.zero=" + std::to_string(zero)}), machine(ranks));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-  const std::vector<double> many = losses_of(tmp / "run");
-  BOOST_REQUIRE(many.size() == one.size());
-  for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST(std::abs(many[i] - one[i]) <= 1e-5 * one[i]);
-  const json summary = json::parse(read_file(tmp / "run/summary.json"));
+  same_losses(one, steps_of(tmp / "run"), std::to_string(ranks) + " ranks");
+  const json summary = summary_of(tmp / "run");
   for (const json& t : summary["memory"]["tiers"])
     BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
   BOOST_TEST(summary["communication"]["bytes"] > 0, summary.dump());
@@ -99,9 +68,9 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_has_the_same_bits) {
     more.insert(more.end(), {"parallel.zero=1", "train.precision=\"bf16\"", "output.checkpoint_every=2"});
     const Outcome r = run_program(train(tmp / name, steps, more), machine(2));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-    return losses_of(tmp / name);
+    return steps_of(tmp / name);
   };
-  const std::vector<double> whole = run("whole", 4, {});
+  const std::vector<Step> whole = run("whole", 4, {});
   run("parts", 2, {});
   BOOST_TEST(run("parts", 4, {"--resume"}) == whole, boost::test_tools::per_element());
   BOOST_TEST(

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/support/mpirun.hpp"
+#include "tests/support/small_run.hpp"
 
 using namespace trainhost::test;
 namespace fs = std::filesystem;
@@ -19,52 +20,10 @@ using json = nlohmann::json;
 
 namespace {
 
-/// A run of a small model with 12 sequences per step, whatever the number of processes.
-std::vector<std::string> train(const fs::path& dir, int steps, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words = {"train", "-q"};
-  std::vector<std::string> sets = {"optimizer.warmup_steps=1",
-                                   "model.hidden_size=16",
-                                   "model.intermediate_size=24",
-                                   "model.num_hidden_layers=2",
-                                   "model.num_attention_heads=2",
-                                   "model.num_key_value_heads=1",
-                                   "model.head_dim=8",
-                                   "data.seq_len=16",
-                                   "train.micro_batch=1",
-                                   "train.global_batch=12",
-                                   "train.eval_every=0",
-                                   "train.threads=1",
-                                   "train.steps=" + std::to_string(steps),
-                                   "output.dir=" + dir.string()};
-  sets.insert(sets.end(), more.begin(), more.end());
-  for (const std::string& s : sets)
-    if (s.starts_with("--"))
-      words.push_back(s);
-    else
-      words.insert(words.end(), {"--set", s});
-  return words;
-}
-
-struct Step {
-  double loss, norm;
-  bool operator==(const Step&) const = default;
-};
-std::ostream& operator<<(std::ostream& o, const Step& s) { return o << s.loss << '/' << s.norm; }
-
-std::vector<Step> steps_of(const fs::path& dir) {
-  std::vector<Step> out;
-  std::istringstream lines(read_file(dir / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);)
-    if (const json e = json::parse(line); e["event"] == "step") out.push_back({e["loss"], e["grad_norm"]});
-  return out;
-}
-
-json summary_of(const fs::path& dir) { return json::parse(read_file(dir / "summary.json")); }
-
-/// What `plan` says about the first rank of a run of train(), without one.
+/// What `plan` says about the first rank of a small run.
 std::uint64_t planned_bytes(int ranks, int zero) {
-  std::vector<std::string> words =
-      train("unused", 1, {"parallel.data=" + std::to_string(ranks), "parallel.zero=" + std::to_string(zero)});
+  std::vector<std::string> words = small_run(
+      "unused", 1, {"parallel.data=" + std::to_string(ranks), "parallel.zero=" + std::to_string(zero)});
   words.erase(words.begin(), words.begin() + 2);
   words.insert(words.begin(), {"plan", "--json"});
   const Outcome r = run_program(words);
@@ -89,19 +48,14 @@ BOOST_DATA_TEST_CASE(any_number_of_processes_trains_the_same, boost::unit_test::
                      zero) {
   const TemporaryDirectory tmp;
   constexpr int kSteps = 100;
-  BOOST_REQUIRE(run_program(train(tmp / "1", kSteps)).code == 0);
+  BOOST_REQUIRE(run_program(small_run(tmp / "1", kSteps)).code == 0);
   const std::vector<Step> one = steps_of(tmp / "1");
   for (int ranks : {2, 3, 4}) {
     const fs::path dir = tmp / std::to_string(ranks);
     const Outcome r =
-        run_program(train(dir, kSteps, {"parallel.zero=" + std::to_string(zero)}), under_mpirun(ranks));
+        run_program(small_run(dir, kSteps, {"parallel.zero=" + std::to_string(zero)}), under_mpirun(ranks));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-    const std::vector<Step> many = steps_of(dir);
-    BOOST_REQUIRE(many.size() == one.size());
-    double worst = 0;
-    for (std::size_t i = 0; i < one.size(); ++i)
-      worst = std::max(worst, std::abs(many[i].loss - one[i].loss) / one[i].loss);
-    BOOST_TEST(worst <= 1e-5, ranks << " ranks: relative difference " << worst);
+    same_losses(one, steps_of(dir), std::to_string(ranks) + " ranks");
     const json memory = summary_of(dir)["memory"];
     BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
     BOOST_TEST(memory["predicted_bytes"] == planned_bytes(ranks, zero));
@@ -118,7 +72,7 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_processes_train_as_one_does) {
   constexpr int kSteps = 100;
   std::vector<std::string> alone = kTwoHeads;
   alone.pop_back();
-  BOOST_REQUIRE(run_program(train(tmp / "1", kSteps, alone)).code == 0);
+  BOOST_REQUIRE(run_program(small_run(tmp / "1", kSteps, alone)).code == 0);
   const std::vector<Step> one = steps_of(tmp / "1");
   for (const auto& [ranks, zero, recompute] : {std::tuple{2, 0, "none"},
                                                {2, 0, "full"},
@@ -130,14 +84,9 @@ BOOST_AUTO_TEST_CASE(tensor_parallel_processes_train_as_one_does) {
     std::vector<std::string> more = kTwoHeads;
     more.push_back("parallel.zero=" + std::to_string(zero));
     more.push_back(std::string("train.recompute=\"") + recompute + "\"");
-    const Outcome r = run_program(train(dir, kSteps, more), under_mpirun(ranks));
+    const Outcome r = run_program(small_run(dir, kSteps, more), under_mpirun(ranks));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-    const std::vector<Step> many = steps_of(dir);
-    BOOST_REQUIRE(many.size() == one.size());
-    double worst = 0;
-    for (std::size_t i = 0; i < one.size(); ++i)
-      worst = std::max(worst, std::abs(many[i].loss - one[i].loss) / one[i].loss);
-    BOOST_TEST(worst <= 1e-5, ranks << " ranks, ZeRO " << zero << ": relative difference " << worst);
+    same_losses(one, steps_of(dir), dir.filename().string());
     const json memory = summary_of(dir)["memory"];
     BOOST_TEST(memory["predicted_bytes"] == memory["measured_bytes"]);
     BOOST_TEST(!has(r.err, "is not the one of its plan"), r.err);
@@ -153,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_parallel_run_goes_on_with_the_same_bits_and_with_o
     more.insert(more.end(),
                 {"optimizer.schedule=\"constant\"", "output.checkpoint_every=10", "train.eval_every=5"});
     const Outcome r =
-        run_program(train(tmp / name, steps, more), ranks == 1 ? RunOptions{} : under_mpirun(ranks));
+        run_program(small_run(tmp / name, steps, more), ranks == 1 ? RunOptions{} : under_mpirun(ranks));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     return steps_of(tmp / name);
   };
@@ -165,10 +114,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_parallel_run_goes_on_with_the_same_bits_and_with_o
   part("alone", 15, 1, {"--resume"}, false);
   part("others", 15, 4, {"--resume", "parallel.zero=3"});
   for (const char* name : {"alone", "others"}) {
-    const std::vector<Step> resumed = part(name, 20, 2, {"--resume"});
-    BOOST_REQUIRE(resumed.size() == whole.size());
-    for (std::size_t i = 0; i < whole.size(); ++i)
-      BOOST_TEST(std::abs(resumed[i].loss - whole[i].loss) <= 1e-5 * whole[i].loss);
+    same_losses(whole, part(name, 20, 2, {"--resume"}), name);
   }
 }
 
@@ -180,7 +126,7 @@ BOOST_DATA_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks,
   const auto part = [&](const char* name, int steps, int ranks, std::vector<std::string> more) {
     more.insert(more.end(), {"optimizer.schedule=\"constant\"", "output.checkpoint_every=10"});
     const Outcome r =
-        run_program(train(tmp / name, steps, more), ranks == 1 ? RunOptions{} : under_mpirun(ranks));
+        run_program(small_run(tmp / name, steps, more), ranks == 1 ? RunOptions{} : under_mpirun(ranks));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     return steps_of(tmp / name);
   };
@@ -188,10 +134,7 @@ BOOST_DATA_TEST_CASE(a_run_goes_on_with_the_same_bits_and_with_other_ranks,
   for (const char* name : {"again", "others", "alone"}) part(name, 10, 3, {stage});
   BOOST_TEST(part("again", 20, 3, {stage, "--resume"}) == whole, boost::test_tools::per_element());
   for (const auto& [name, ranks] : {std::pair{"others", 2}, {"alone", 1}}) {
-    const std::vector<Step> resumed = part(name, 20, ranks, {"--resume"});
-    BOOST_REQUIRE(resumed.size() == whole.size());
-    for (std::size_t i = 0; i < whole.size(); ++i)
-      BOOST_TEST(std::abs(resumed[i].loss - whole[i].loss) <= 1e-5 * whole[i].loss);
+    same_losses(whole, part(name, 20, ranks, {"--resume"}), name);
   }
 }
 
@@ -200,7 +143,7 @@ BOOST_AUTO_TEST_CASE(processes_with_shards_of_the_weights_evaluate_and_generate)
   const TemporaryDirectory tmp;
   const auto run = [&](const char* name, int ranks, std::vector<std::string> more) {
     more.insert(more.end(), {"train.eval_every=2"});
-    std::vector<std::string> words = train(tmp / name, 4, more);
+    std::vector<std::string> words = small_run(tmp / name, 4, more);
     words.erase(words.begin() + 1);  // -q
     const Outcome r = run_program(words, ranks == 1 ? RunOptions{} : under_mpirun(ranks));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
@@ -226,7 +169,7 @@ BOOST_AUTO_TEST_CASE(processes_with_shards_of_the_weights_evaluate_and_generate)
 
 BOOST_AUTO_TEST_CASE(steps_and_summary_have_the_times_of_the_ranks) {
   const TemporaryDirectory tmp;
-  std::vector<std::string> words = train(tmp / "run", 6, {"parallel.zero=1"});
+  std::vector<std::string> words = small_run(tmp / "run", 6, {"parallel.zero=1"});
   words.erase(words.begin() + 1);  // -q
   const Outcome r = run_program(words, under_mpirun(3));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
@@ -271,7 +214,7 @@ BOOST_AUTO_TEST_CASE(each_process_writes_a_log) {
   const TemporaryDirectory tmp;
   const auto run = [&](int ranks, int steps, std::vector<std::string> more) {
     more.insert(more.end(), {"output.checkpoint_every=2", "optimizer.schedule=\"constant\"", "--log-ranks"});
-    const Outcome r = run_program(train(tmp / "run", steps, more), under_mpirun(ranks));
+    const Outcome r = run_program(small_run(tmp / "run", steps, more), under_mpirun(ranks));
     BOOST_TEST(r.code == 0, r.err);
     BOOST_TEST(r.err.empty(), r.err);  // -q
   };
@@ -299,7 +242,7 @@ BOOST_AUTO_TEST_CASE(each_process_writes_a_log) {
 BOOST_AUTO_TEST_CASE(a_profile_has_the_operations_of_all_processes) {
   const TemporaryDirectory tmp;
   std::vector<std::string> words =
-      train(tmp / "run", 4, {"parallel.zero=1", "--profile=" + (tmp / "t.json").string()});
+      small_run(tmp / "run", 4, {"parallel.zero=1", "--profile=" + (tmp / "t.json").string()});
   words.erase(words.begin() + 1);  // -q
   const Outcome r = run_program(words, under_mpirun(3));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
@@ -324,7 +267,7 @@ BOOST_AUTO_TEST_CASE(a_profile_has_the_operations_of_all_processes) {
 BOOST_AUTO_TEST_CASE(the_same_processes_give_the_same_bits) {
   const TemporaryDirectory tmp;
   for (const char* name : {"a", "b"})
-    BOOST_REQUIRE(run_program(train(tmp / name, 8, {"parallel.zero=1"}), under_mpirun(3)).code == 0);
+    BOOST_REQUIRE(run_program(small_run(tmp / name, 8, {"parallel.zero=1"}), under_mpirun(3)).code == 0);
   BOOST_TEST(steps_of(tmp / "a") == steps_of(tmp / "b"), boost::test_tools::per_element());
   BOOST_TEST((read_file(tmp / "a/model/model.safetensors") == read_file(tmp / "b/model/model.safetensors")));
 }
@@ -373,8 +316,8 @@ const std::vector<Mistake> kMistakes = {
 
 BOOST_DATA_TEST_CASE(a_mistake_is_one_message_and_exit_code_2, boost::unit_test::data::make(kMistakes), m) {
   const TemporaryDirectory tmp;
-  const Outcome r =
-      run_program(train(tmp / "run", 2, m.sets), m.processes == 1 ? RunOptions{} : under_mpirun(m.processes));
+  const Outcome r = run_program(small_run(tmp / "run", 2, m.sets),
+                                m.processes == 1 ? RunOptions{} : under_mpirun(m.processes));
   BOOST_TEST(r.code == 2, r.err);
   BOOST_TEST(has(r.err, m.says), r.err);
   std::size_t messages = 0;
@@ -391,7 +334,7 @@ BOOST_AUTO_TEST_CASE(processes_of_torchrun_are_told_to_use_mpirun) {
   for (const char* rank : {"0", "1"}) {
     RunOptions o;
     o.launcher = {"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=localhost"};
-    const Outcome r = run_program(train(tmp / "run", 2), o);
+    const Outcome r = run_program(small_run(tmp / "run", 2), o);
     BOOST_TEST(r.code == 2, r.err);
     BOOST_TEST(has(r.err, "torchrun has started 2 processes") == (*rank == '0'), r.err);
     BOOST_TEST(has(r.err, "mpirun -n 2 trainhost") == (*rank == '0'), r.err);
@@ -410,7 +353,7 @@ std::pair<Outcome, double> disturb(const fs::path& dir, int signal, const std::v
   RunOptions o = under_mpirun(3);
   std::vector<std::string> sets = {"output.checkpoint_every=20", "parallel.zero=1"};
   sets.insert(sets.end(), more.begin(), more.end());
-  std::vector<std::string> words = train(dir, 1000000, sets);
+  std::vector<std::string> words = small_run(dir, 1000000, sets);
   words[1] = "--json";
   std::chrono::steady_clock::time_point sent;
   pid_t victim = 0;
@@ -432,7 +375,7 @@ void intact_and_gone(const fs::path& dir) {
   for (int i = 0; i < 50 && !processes_with(dir.string()).empty(); ++i) ::usleep(100000);
   BOOST_TEST(processes_with(dir.string()).empty());
   const Outcome r =
-      run_program(train(dir, 1000000, {"output.checkpoint_every=20", "--resume=auto", "--steps=61"}));
+      run_program(small_run(dir, 1000000, {"output.checkpoint_every=20", "--resume=auto", "--steps=61"}));
   BOOST_TEST(r.code == 0, r.err);
 }
 
@@ -464,7 +407,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_hangs_is_named_after_the_timeout) {
 BOOST_AUTO_TEST_CASE(a_failure_of_all_processes_is_one_message) {
   const TemporaryDirectory tmp;
   const Outcome r = run_program(
-      train(tmp / "run", 200, {"optimizer.lr=100", "optimizer.weight_decay=1", "parallel.zero=1"}),
+      small_run(tmp / "run", 200, {"optimizer.lr=100", "optimizer.weight_decay=1", "parallel.zero=1"}),
       under_mpirun(3));
   BOOST_TEST(r.code == 1, r.err);
   BOOST_TEST(r.err.find("trainhost: ") == r.err.rfind("trainhost: "), r.err);

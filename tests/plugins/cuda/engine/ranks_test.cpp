@@ -9,17 +9,14 @@
 
 #include <cmath>
 
-#include "core/model/optimizer_state.hpp"
 #include "plugins/cuda/common/nccl_library.hpp"
 #include "tests/plugins/cuda/engine/engine_fixture.hpp"
-#include "tests/support/thread_ranks.hpp"
+#include "tests/support/rank_runs.hpp"
 
 namespace trainhost {
 namespace {
 
 using namespace test;
-
-constexpr std::uint32_t kSequences = 12;  // of a step, of all ranks
 
 /// As the fake NCCL in it under another name, which is another library for the loader of NCCL.
 #define OTHER_NAME_OF_ENGINE EMULATED_ENGINE_FOLDER "/../engines/cuda-cublas-13.so"
@@ -36,22 +33,6 @@ const Plugin& engine() {
     return Plugin(entry()->trainer, entry()->generate);
   }();
   return p;
-}
-
-struct RankCase {
-  NamedModel model;
-  std::uint32_t ranks, zero;
-  Recompute recompute = Recompute::kNone;
-  Optimizer optimizer = Optimizer::kAdamW;
-  bool bf16 = false;
-  RunMode mode = RunMode::kFull;
-};
-std::ostream& operator<<(std::ostream& o, const RankCase& c) {
-  return o << c.model.what << ", " << c.ranks << " ranks, ZeRO " << c.zero << ", recompute "
-           << name(c.recompute) << ", " << name(c.optimizer) << (c.bf16 ? ", bf16" : "")
-           << (c.mode == RunMode::kLora    ? ", LoRA"
-               : c.mode == RunMode::kQlora ? ", QLoRA"
-                                           : "");
 }
 
 /// Every model with every ZeRO stage; number of ranks, recomputation and precision go round.
@@ -75,116 +56,27 @@ std::vector<RankCase> rank_cases() {
   return all;
 }
 
-RunSpec run_of(const RankCase& c, std::uint32_t ranks, std::uint32_t rank) {
-  RunSpec r;
-  r.seq_len = c.model.seq, r.micro_batch = 1, r.accumulate = kSequences / ranks;
-  r.recompute = c.recompute, r.optimizer = c.optimizer;
-  r.mode = c.mode;
-  if (c.mode != RunMode::kFull) r.lora_rank = 2, r.lora_targets = 0x7f, r.lora_alpha = 4;
-  if (c.bf16) r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
-  if (ranks > 1) r.parallel.data = ranks, r.parallel.data_rank = rank + 1, r.parallel.zero = c.zero;
-  return r;
-}
-
-/// What a run of some steps gives.
-struct Result {
-  std::vector<double> loss, norm;
-  Tensors weights, first_moments;
-  double bytes = 0;  // that rank 0 sent, as the trainer counts it
-};
-
-/// The part of a rank of what all are given.
-std::vector<std::int32_t> part_of(const reference::Ids& all, std::uint32_t rank, std::uint32_t ranks) {
-  const auto own = static_cast<std::ptrdiff_t>(all.size() / ranks);
-  return {all.begin() + rank * own, all.begin() + (rank + 1) * own};
-}
-
-Tensors weights_of(const ModelSpec& m) {
-  Tensors weights;
-  for (const auto& [name, values] : random_weights(m, 7)) weights[name].assign(values.begin(), values.end());
-  return weights;
-}
-
-template <class Host>
-Result train(const Plugin& plugin, const RankCase& c, std::uint32_t ranks, std::uint32_t steps) {
-  constexpr bool kOnDevice = std::is_base_of_v<CudaHost, Host>;
-  const ModelSpec& m = c.model.spec;
-  const Tensors weights = weights_of(m);
-  Result out;
-  ThreadRanks together(ranks);
-  std::vector<Tensors> moments(ranks), saved(ranks);
-  together.each([&](std::uint32_t rank) {
-    const RunSpec run = run_of(c, ranks, rank);
-    Host host;
-    if (ranks > 1) host.ranks = together.rank(rank);
-    {
-      PluginSession session(plugin, host, m, run, kOnDevice ? static_cast<std::int32_t>(rank) : 0);
-      session.load_all(weights);
-      session.init(0);
-      for (std::uint32_t t = 0; t < steps; ++t) {
-        const std::size_t n = std::size_t{kSequences} * run.seq_len;
-        const auto ids = random_tokens(n, m.vocab, 100 + t), targets = random_targets(n, m.vocab, 200 + t);
-        const th_step_out step =
-            session.step(part_of(ids, rank, ranks), part_of(targets, rank, ranks), 1e-3, t);
-        if (rank == 0) out.loss.push_back(step.loss), out.norm.push_back(step.grad_norm);
-      }
-      if (moment_count(c.optimizer) > 0) moments[rank] = session.save(TH_SCOPE_MOMENT1);
-      saved[rank] = session.save(trains_adapters(run) ? TH_SCOPE_ADAPTER : TH_SCOPE_WEIGHTS);
-      if (rank == 0) {
-        th_counters counters{};
-        counters.struct_size = sizeof counters;
-        th_error e = empty_error();
-        check(plugin.trainer->counters(session.handle(), &counters, &e), e);
-        out.bytes = static_cast<double>(counters.communication_bytes);
-      }
-    }
-    if constexpr (kOnDevice) {
-      const TrainerTraits traits = cuda::choose(m, run, "resident", 2, 4).traits;
-      const step::Program program = step::build_program(m, run, traits);
-      const placement::MemoryPlan plan = placement::place(program);
-      const auto planned = static_cast<std::int64_t>(plan.of(Tier::kDevice).arena_bytes);
-      if (host.device_peak != planned)
-        throw std::runtime_error("rank " + std::to_string(rank) + " used " +
-                                 std::to_string(host.device_peak) + " bytes, the plan is " +
-                                 std::to_string(planned));
-      if (!host.all_freed()) throw std::runtime_error("memory was not freed");
-    }
-  });
-  // Every rank sends the state and the weights of all of them.
-  for (std::uint32_t r = 0; r < ranks; ++r)
-    if (!(moments[r] == moments[0]) || !(saved[r] == saved[0]))
-      throw std::runtime_error("the ranks have saved different state");
-  out.first_moments = moments[0], out.weights = saved[0];
-  return out;
-}
-
-struct Resident : CudaHost {
-  Resident() : CudaHost("resident") {}
-};
-Result train_cuda(const RankCase& c, std::uint32_t ranks, std::uint32_t steps) {
-  return train<Resident>(engine(), c, ranks, steps);
-}
-
-double largest_difference(const Tensors& a, const Tensors& b) {
-  double worst = 0, scale = 0;
-  for (const auto& [name, values] : a) {
-    BOOST_REQUIRE(values.size() == b.at(name).size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      BOOST_REQUIRE_MESSAGE(std::isfinite(b.at(name)[i]), name << '[' << i << "] has no state");
-      worst = std::max(worst, static_cast<double>(std::abs(values[i] - b.at(name)[i])));
-      scale = std::max(scale, static_cast<double>(std::abs(values[i])));
-    }
+struct CudaRank : CudaHost {
+  explicit CudaRank(std::uint32_t number) : CudaHost("resident"), number_(number) {}
+  static const Plugin& plugin() { return engine(); }
+  std::int32_t device_number() const { return static_cast<std::int32_t>(number_); }
+  std::uint64_t used() const { return static_cast<std::uint64_t>(device_peak); }
+  std::uint64_t planned(const ModelSpec& m, const RunSpec& run) const {
+    const step::Program program = step::build_program(m, run, cuda::choose(m, run, mode, 2, 4).traits);
+    return placement::place(program).of(Tier::kDevice).arena_bytes;
   }
-  return scale > 0 ? worst / scale : 0;
-}
+
+ private:
+  std::uint32_t number_;
+};
 
 BOOST_AUTO_TEST_SUITE(cuda_ranks)
 
 // bf16 is compared with one rank of the same trainer, as the trainers round differently.
 BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::make(rank_cases()), c) {
   constexpr std::uint32_t kSteps = 2;
-  const Result one = c.bf16 ? train_cuda(c, 1, kSteps) : train<CountingHost>(cpu_plugin(), c, 1, kSteps),
-               many = train_cuda(c, c.ranks, kSteps);
+  const RankResult one = c.bf16 ? train<CudaRank>(c, 0, kSteps) : train(c, 0, kSteps),
+                   many = train<CudaRank>(c, c.ranks, kSteps);
   const double tolerance = c.bf16 ? 1e-4 : 1e-5;
   for (std::uint32_t t = 0; t < kSteps; ++t) {
     BOOST_TEST(std::abs(many.loss[t] - one.loss[t]) <= tolerance * one.loss[t],
@@ -199,7 +91,7 @@ BOOST_DATA_TEST_CASE(ranks_train_as_one_process_does, boost::unit_test::data::ma
 BOOST_AUTO_TEST_CASE(the_same_ranks_give_the_same_bits) {
   for (std::uint32_t zero : {0u, 3u}) {
     const RankCase c{small_models()[4], 3, zero, Recompute::kNone, Optimizer::kAdamW, zero == 3};
-    const Result a = train_cuda(c, 3, 3), b = train_cuda(c, 3, 3);
+    const RankResult a = train<CudaRank>(c, 3, 3), b = train<CudaRank>(c, 3, 3);
     BOOST_TEST(a.loss == b.loss);
     BOOST_TEST(a.norm == b.norm);
     BOOST_TEST((a.weights == b.weights));
@@ -210,40 +102,14 @@ BOOST_AUTO_TEST_CASE(the_same_ranks_give_the_same_bits) {
 BOOST_AUTO_TEST_CASE(a_rank_sends_the_bytes_of_the_cpu_trainer) {
   for (std::uint32_t zero : {0u, 1u, 2u, 3u}) {
     const RankCase c{small_models()[0], 3, zero};
-    BOOST_TEST(train_cuda(c, 3, 1).bytes == train<CountingHost>(cpu_plugin(), c, 3, 1).bytes);
+    BOOST_TEST(train<CudaRank>(c, 3, 1).bytes == train(c, 3, 1).bytes);
   }
-}
-
-/// Calls f(session, host, rank) on every rank of the case.
-template <class F>
-void on_ranks(const RankCase& c, std::uint32_t ranks, F&& f, std::uint64_t timeout_ms = 60000) {
-  ThreadRanks together(ranks, timeout_ms);
-  together.each([&](std::uint32_t rank) {
-    Resident host;
-    if (ranks > 1) host.ranks = together.rank(rank);
-    PluginSession session(engine(), host, c.model.spec, run_of(c, ranks, rank),
-                          static_cast<std::int32_t>(rank));
-    f(session, host, rank);
-  });
 }
 
 BOOST_DATA_TEST_CASE(evaluation_and_generation_are_those_of_one_process,
                      boost::unit_test::data::make({2u, 3u}), zero) {
   const RankCase c{small_models()[1], 3, zero};
-  const ModelSpec& m = c.model.spec;
-  const auto run = [&](std::uint32_t ranks) {
-    std::vector<std::pair<double, std::vector<float>>> out(ranks);
-    on_ranks(c, ranks, [&](PluginSession& session, CudaHost&, std::uint32_t rank) {
-      session.load_all(weights_of(m));
-      session.init(0);
-      const std::size_t n = c.model.seq;
-      out[rank].first = session.evaluate(random_tokens(n, m.vocab, 1), random_targets(n, m.vocab, 2)).loss;
-      session.next(1, 0);
-      out[rank].second = session.next(2, 1);
-    });
-    return out;
-  };
-  const auto one = run(1), many = run(3);
+  const auto one = evaluate_and_generate<CudaRank>(c, 0), many = evaluate_and_generate<CudaRank>(c, 3);
   for (const auto& rank : many) {
     BOOST_TEST(rank.first == one[0].first);
     BOOST_TEST(rank.second == one[0].second);
@@ -254,14 +120,14 @@ BOOST_DATA_TEST_CASE(initial_weights_do_not_depend_on_the_ranks, boost::unit_tes
                      bf16) {
   const RankCase c{small_models()[3], 3, 3, Recompute::kNone, Optimizer::kAdamW, bf16};
   const auto initial = [&](std::uint32_t ranks) {
-    std::vector<Tensors> out(ranks);
-    on_ranks(c, ranks, [&](PluginSession& session, CudaHost&, std::uint32_t rank) {
+    std::vector<Tensors> out(ranks_of(c, ranks));
+    on_ranks<CudaRank>(c, ranks, [&](PluginSession& session, CudaRank&, std::uint32_t rank) {
       session.init(5);
       out[rank] = session.save();
     });
     return out;
   };
-  const std::vector<Tensors> one = initial(1), many = initial(3);
+  const std::vector<Tensors> one = initial(0), many = initial(3);
   for (const Tensors& of_rank : many) BOOST_TEST((of_rank == one[0]));
 }
 
@@ -278,7 +144,7 @@ BOOST_DATA_TEST_CASE(a_value_that_is_not_finite_stops_the_update_on_all_ranks,
                      boost::unit_test::data::make({0u, 3u}), zero) {
   const RankCase c{small_models()[0], 2, zero};
   std::vector<std::pair<th_status, std::string>> said(2);
-  on_ranks(c, 2, [&](PluginSession& session, CudaHost&, std::uint32_t rank) {
+  on_ranks<CudaRank>(c, 2, [&](PluginSession& session, CudaRank&, std::uint32_t rank) {
     // One rank has a weight that its copy lacks: as after a bit that flipped. With ZeRO 3 the others get it.
     Tensors own = weights_of(c.model.spec);
     if (rank == 1 || zero == 3) own.at("lm_head.weight")[3] = INFINITY;
@@ -296,7 +162,7 @@ BOOST_DATA_TEST_CASE(a_value_that_is_not_finite_stops_the_update_on_all_ranks,
 BOOST_AUTO_TEST_CASE(one_rank_that_is_cancelled_stops_all) {
   const RankCase c{small_models()[0], 3, 3};
   std::vector<th_status> codes(3);
-  on_ranks(c, 3, [&](PluginSession& session, CudaHost& host, std::uint32_t rank) {
+  on_ranks<CudaRank>(c, 3, [&](PluginSession& session, CudaRank& host, std::uint32_t rank) {
     session.init(0);
     // Asked before the step and before each micro-batch.
     host.cancel_after = rank == 1 ? host.polls + 2 : UINT64_MAX;
@@ -312,7 +178,7 @@ std::vector<std::pair<th_status, std::string>> refused_runs(const RankCase& c, s
   ThreadRanks together(ranks, timeout_ms);
   std::vector<std::pair<th_status, std::string>> said(ranks);
   together.each([&](std::uint32_t rank) {
-    Resident host;
+    CudaRank host(rank);
     host.ranks = together.rank(rank);
     said[rank] = refusal(
         [&] { PluginSession session(engine(), host, c.model.spec, run_of(c, ranks, rank), device[rank]); });
@@ -368,9 +234,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_hangs_or_fails_ends_the_wait_of_the_others) {
     }
   }
   std::vector<std::pair<th_status, std::string>> said(2);
-  on_ranks(
+  on_ranks<CudaRank>(
       c, 2,
-      [&](PluginSession& session, CudaHost&, std::uint32_t rank) {
+      [&](PluginSession& session, CudaRank&, std::uint32_t rank) {
         session.init(0);
         static std::barrier<> both(2);
         both.arrive_and_wait();
@@ -399,7 +265,7 @@ BOOST_AUTO_TEST_CASE(ranks_with_other_recomputed_layers_are_refused) {
   ThreadRanks together(2);
   std::vector<std::pair<th_status, std::string>> said(2);
   together.each([&](std::uint32_t rank) {
-    Resident host;
+    CudaRank host(rank);
     host.ranks = together.rank(rank);
     RunSpec run = run_of(c, 2, rank);
     run.recompute = Recompute::kLayers, run.recompute_layers.full = rank == 0 ? 0 : 2;
