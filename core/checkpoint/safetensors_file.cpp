@@ -51,8 +51,9 @@ SafetensorsFile::SafetensorsFile(const fs::path& file) : impl_(std::make_unique<
   std::memcpy(&n, first.data(), 8);
   // Before any allocation of n bytes.
   if (n > kMaxHeaderBytes)
-    reject_file(name, 2, 0, fmt::format("the header has {} bytes, the limit is {}", n, kMaxHeaderBytes),
-                hint);
+    reject_file(
+        name, 2, 0, fmt::format("the header has {} bytes, the limit is {}", n, kMaxHeaderBytes),
+        hint.empty() ? "this is not a safetensors file, or it is damaged: copy or download it again" : hint);
   if (n > size - 8)
     reject_file(name, 3, 0,
                 fmt::format("the header has {} bytes, but only {} follow its length", n, size - 8),
