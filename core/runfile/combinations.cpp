@@ -18,8 +18,8 @@ namespace {
   throw usage_error(message, hint, s.where(key));
 }
 
-/// A rule that both keys are not given. The second key is the position of the error: it is the one that was
-/// added.
+/// The rule that two keys are not given together. The second key is the position of the error: it is the one
+/// that was added.
 void validate_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
   s.rule([&] {
     if (s.given(a) && s.given(b))

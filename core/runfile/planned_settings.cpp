@@ -151,7 +151,7 @@ std::uint32_t targets_of(const Settings& s, bool& head) {
   return bits;
 }
 
-/// Rules that no key of [lora] says something else than the adapter that the run starts from.
+/// Rules: the keys of [lora] agree with the adapter that the run starts from.
 void require_settings_of_adapter(const Settings& s, const RunConfig& c, const AdapterConfig& from) {
   const auto differs = [&](const char* key, const std::string& given, const std::string& of_adapter) {
     s.rule([&] {

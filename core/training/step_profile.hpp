@@ -5,8 +5,8 @@
 // omit the first step, which has page faults, unless it is the only one. During a step the cost is two clock
 // readings per operation and one memory measurement per phase. Memory does not grow with the number of steps.
 //
-// Of several ranks each is profiled. Those after the first keep their part of the trace in memory, which is a
-// share of the operations of one trace, until the first one writes it to the file.
+// If a run has several ranks, each is profiled. Those after the first keep their part of the trace in memory,
+// which is a share of the operations of one trace, until the first one writes it to the file.
 #pragma once
 #include <array>
 #include <cstdint>

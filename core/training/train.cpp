@@ -182,7 +182,7 @@ void TrainingRun::question_first_loss(double loss) {
                     guessing, format_count(config_.model.vocab)));
 }
 
-/// What a second signal would leave.
+/// Prepares the line that a second signal prints: what is saved and what is lost.
 void TrainingRun::state_loss() {
   const std::uint64_t kept = checkpointed_after_ == kNever ? first_step_ : checkpointed_after_;
   assert(kept <= steps_done_);
@@ -294,7 +294,7 @@ bool TrainingRun::finish() {
   history_.model_step = load_weights_of_model();
   history_.stopped_early = early_stopping_.stops() && steps_done_ < config_.steps;
   if (!ranks_.first()) {
-    // Its weights are those of the first rank; or it sends its part of them, or of their master copy.
+    // Rank 0 writes the model. If weights or their master copies are divided, the others send their parts.
     if (config_.run.parallel.zero > 0 || divides_weights(config_.run.parallel))
       state_of(*session_, config_)(0)([](std::string_view, std::uint64_t, std::span<const float>) {});
   } else if (adapts)
