@@ -1,5 +1,5 @@
 // The magnitudes with which DoRA starts: the norms of the rows of W + scale * B A, so that an adapter whose B
-// is 0 has no effect. W is that of which the run computes, in NF4 with its dequantised values.
+// is 0 has no effect. W is that of which the run computes, in NF4 with its dequantized values.
 #include <algorithm>
 #include <cmath>
 #include <vector>

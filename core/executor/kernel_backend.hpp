@@ -112,7 +112,7 @@ class KernelBackend final : public Backend {
       case OpKind::kLinearDxAdd:
       case OpKind::kDropout:
       case OpKind::kDropoutAdd:
-      case OpKind::kDequantise:
+      case OpKind::kDequantize:
       case OpKind::kDoraScale:
       case OpKind::kDora:
       case OpKind::kDoraBwd:

@@ -29,7 +29,7 @@ Tensors::Tensors(const step::Program& program, Storage& storage, RankOperations&
       ranks_(ranks),
       trainer_(std::move(trainer)),
       whole_(whole_tensors(program)),
-      quantised_(program, storage),
+      quantized_(program, storage),
       states_(program, trainer_),
       positions_(program.tensor_infos.size()),
       loaded_(program.tensor_infos.size()) {
@@ -67,7 +67,7 @@ Tensors::Present Tensors::weight(std::size_t tensor) {
 void Tensors::read_weight(std::size_t tensor,
                           const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const auto& [param, offset] = positions_[tensor];
-  if (quantised_.contains(tensor)) return quantised_.read(tensor, to);
+  if (quantized_.contains(tensor)) return quantized_.read(tensor, to);
   const bool sharded = program_[param->weight].whole > 0;
   if (!sharded && part_of(whole_[tensor]).elements() == whole_[tensor].elements()) {
     const Present all = weight(tensor);
@@ -80,8 +80,8 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   if (is_state_scope(scope)) return load_state(scope, t);
   const std::size_t i = find_tensor(whole_, t, trainer_);
   require_scope(program_.tensor_infos[i], scope);
-  if (quantised_.contains(i))
-    quantised_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
+  if (quantized_.contains(i))
+    quantized_.load(i, t.first, {static_cast<const float*>(t.data), t.count});
   else
     copy_present({static_cast<const float*>(t.data), t.count}, t.first, weight(i), part_of(whole_[i]));
   loaded_[i] += t.count;
@@ -113,8 +113,8 @@ void Tensors::init(std::uint64_t seed, Backend& backend) {
       magnitudes.push_back(i);
       continue;
     }
-    if (quantised_.contains(i)) {
-      quantised_.init(i, seed, backend);
+    if (quantized_.contains(i)) {
+      quantized_.init(i, seed, backend);
       continue;
     }
     const Present here = weight(i);
@@ -137,8 +137,8 @@ void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
   if (is_state_scope(scope)) return save_state(scope, sink);
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     if (!is_in_scope(program_.tensor_infos[i], scope)) continue;
-    if (quantised_.contains(i)) {
-      quantised_.save(i, sink);
+    if (quantized_.contains(i)) {
+      quantized_.save(i, sink);
       continue;
     }
     th_tensor t = describe_tensor(whole_[i]);

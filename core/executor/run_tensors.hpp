@@ -10,7 +10,7 @@
 
 #include "core/executor/backend.hpp"
 #include "core/executor/host_arguments.hpp"
-#include "core/executor/quantised_tensors.hpp"
+#include "core/executor/quantized_tensors.hpp"
 #include "core/executor/rank_operations.hpp"
 #include "core/executor/state_tensors.hpp"
 
@@ -71,7 +71,7 @@ class Tensors {
   RankOperations& ranks_;
   const std::string trainer_;
   const std::vector<TensorInfo> whole_;  // the tensors of the whole model: as the host knows them
-  QuantisedTensors quantised_;
+  QuantizedTensors quantized_;
   StateTensors states_;
   std::vector<Position> positions_;    // by index into program_.tensor_infos
   std::vector<std::uint64_t> loaded_;  // number of elements of each tensor that load() set

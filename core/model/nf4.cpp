@@ -50,23 +50,23 @@ unsigned code_of(float x) {
 
 }  // namespace
 
-Layout layout(std::uint64_t elements, bool double_quantised) {
+Layout layout(std::uint64_t elements, bool double_quantized) {
   assert(elements > 0);
   Layout l;
   l.elements = elements;
   l.blocks = (elements - 1) / kBlock + 1;
-  if (double_quantised) l.scale_blocks = (l.blocks - 1) / kScaleBlock + 1;
-  l.scales = double_quantised ? checked_mul(l.scale_blocks + 1, 4) : 0;
-  l.codes = checked_add(l.scales, double_quantised ? l.blocks : checked_mul(l.blocks, 4));
+  if (double_quantized) l.scale_blocks = (l.blocks - 1) / kScaleBlock + 1;
+  l.scales = double_quantized ? checked_mul(l.scale_blocks + 1, 4) : 0;
+  l.codes = checked_add(l.scales, double_quantized ? l.blocks : checked_mul(l.blocks, 4));
   l.bytes = checked_add(l.codes, (elements - 1) / 2 + 1);
   return l;
 }
 
-bool is_quantised(const RunSpec& r, const TensorInfo& t) {
+bool is_quantized(const RunSpec& r, const TensorInfo& t) {
   return r.mode == RunMode::kQlora && t.part == AdapterPart::kNone && t.layer >= 0 && t.rank == 2;
 }
 
-void quantise_blocks(const Layout& l, std::uint64_t first_block, std::span<const float> values, std::byte* to,
+void quantize_blocks(const Layout& l, std::uint64_t first_block, std::span<const float> values, std::byte* to,
                      float* absmax) {
   std::byte* codes = to + l.codes + first_block * (kBlock / 2);
   assert(first_block * kBlock + values.size() <= l.elements);
@@ -130,7 +130,7 @@ void read_scales(const Layout& l, const std::byte* from, std::uint64_t first_blo
   }
 }
 
-void dequantise_blocks(const Layout& l, const std::byte* from, std::uint64_t first_block,
+void dequantize_blocks(const Layout& l, const std::byte* from, std::uint64_t first_block,
                        std::span<float> out) {
   const std::byte* codes = from + l.codes;
   for (std::size_t i = 0; i < out.size();) {

@@ -1,7 +1,7 @@
 // NF4, the 4-bit type of QLoRA (Dettmers et al. 2023), in the form of bitsandbytes: blocks of 64 consecutive
 // elements are divided by their largest magnitude, the scale of the block, and each quotient becomes the
-// index of the nearest of 16 values. With double quantisation the scales, less their mean, are 8-bit indices
-// of the dynamic map (dynamic_map.hpp) in blocks of 256. Every matrix of the model is quantised by itself, in
+// index of the nearest of 16 values. With double quantization the scales, less their mean, are 8-bit indices
+// of the dynamic map (dynamic_map.hpp) in blocks of 256. Every matrix of the model is quantized by itself, in
 // row-major order.
 #pragma once
 #include <array>
@@ -38,29 +38,29 @@ inline constexpr std::array<float, 16> kValues = {
     1.0f,
 };
 
-/// Where the parts of one quantised tensor are. Without double quantisation: f32 scales [blocks], then codes.
+/// Where the parts of one quantized tensor are. Without double quantization: f32 scales [blocks], then codes.
 /// With it: f32 mean of the scales, f32 scales of the scales [scale_blocks], 8-bit scales [blocks], codes. No
 /// padding, so the f32 values may be unaligned. Codes: element 2i is in the high half of byte i.
 struct Layout {
   std::uint64_t elements = 0, blocks = 0;
-  std::uint64_t scale_blocks = 0;       // 0: no double quantisation
+  std::uint64_t scale_blocks = 0;       // 0: no double quantization
   std::uint64_t scales = 0, codes = 0;  // offsets in bytes
   std::uint64_t bytes = 0;
   bool doubled() const { return scale_blocks != 0; }
 };
 /// `elements` must be positive. Throws Error if the size overflows.
-Layout layout(std::uint64_t elements, bool double_quantised);
+Layout layout(std::uint64_t elements, bool double_quantized);
 
 /// True if the run stores this tensor in NF4: the frozen matrices of the layers, in QLoRA. Embedding, head,
 /// norms and biases keep the type of the run.
-bool is_quantised(const RunSpec& r, const TensorInfo& t);
+bool is_quantized(const RunSpec& r, const TensorInfo& t);
 
-/// Quantises the blocks from `first_block` on: writes their codes to `to`, and their scales to
+/// Quantizes the blocks from `first_block` on: writes their codes to `to`, and their scales to
 /// absmax[first_block], ... `values` has whole blocks; only the last block of the tensor may be shorter.
 /// Values must be finite. Blocks are independent, in any order.
-void quantise_blocks(const Layout& l, std::uint64_t first_block, std::span<const float> values, std::byte* to,
+void quantize_blocks(const Layout& l, std::uint64_t first_block, std::span<const float> values, std::byte* to,
                      float* absmax);
-/// Stores the scales of all blocks; after the last quantise_blocks(). Overwrites absmax [blocks]. The mean is
+/// Stores the scales of all blocks; after the last quantize_blocks(). Overwrites absmax [blocks]. The mean is
 /// summed in double and rounded once; torch sums in f32, in an order that depends on the CPU.
 void store_scales(const Layout& l, float* absmax, std::byte* to);
 
@@ -68,7 +68,7 @@ void store_scales(const Layout& l, float* absmax, std::byte* to);
 void read_scales(const Layout& l, const std::byte* from, std::uint64_t first_block, std::span<float> out);
 /// The element values of blocks [first_block, ...), until `out` is full: whole blocks, the last one of the
 /// tensor may be shorter. A plain loop; trainers have faster ones with the same bits.
-void dequantise_blocks(const Layout& l, const std::byte* from, std::uint64_t first_block,
+void dequantize_blocks(const Layout& l, const std::byte* from, std::uint64_t first_block,
                        std::span<float> out);
 
 }  // namespace trainhost::nf4

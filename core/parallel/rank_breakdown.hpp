@@ -194,9 +194,9 @@ void RankBreakdown<Sink>::inference() {
         up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, r.parallel.context);
     // Pages are whole: the last one of every sequence may be mostly empty.
     const Size tokens = Size(up(seen, page)) * page * r.micro_batch;
-    // A quantised cache has two f32 scales per token and head, one for the key and one for the value; a
+    // A quantized cache has two f32 scales per token and head, one for the key and one for the value; a
     // latent (MLA) has one per token.
-    const std::uint64_t scales = !quantised(type)         ? 0
+    const std::uint64_t scales = !quantized(type)         ? 0
                                  : layer.attention.latent ? 1
                                                           : 2 * up(layer.attention.kv_heads, s.tp);
     const Size bytes = (plain_bytes(type, tokens * w.cache) + tokens * scales * 4) * g.count;

@@ -28,17 +28,17 @@ constexpr Size plain_bytes(DType t, Size n) {
   }
 }
 
-constexpr bool quantised(DType t) { return t == DType::kNF4 || t == DType::kI4 || t == DType::kI8; }
+constexpr bool quantized(DType t) { return t == DType::kNF4 || t == DType::kI4 || t == DType::kI8; }
 
-/// Bytes of stored weights. Only matrices of layers are quantised: blocks of 64 with an f32 scale each; nf4
-/// with double quantisation has 8-bit scales, one f32 scale per 256 of them and one f32 mean per tensor
+/// Bytes of stored weights. Only matrices of layers are quantized: blocks of 64 with an f32 scale each; nf4
+/// with double quantization has 8-bit scales, one f32 scale per 256 of them and one f32 mean per tensor
 /// (Dettmers et al. 2023); i8 has one f32 scale per row. Embeddings, head and vectors have type `plain`.
-inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quantised) {
-  if (!quantised(t) || w.kind != Kind::kMatrix) return plain_bytes(quantised(t) ? plain : t, w.elements());
+inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quantized) {
+  if (!quantized(t) || w.kind != Kind::kMatrix) return plain_bytes(quantized(t) ? plain : t, w.elements());
   const Size n = w.each();
   if (t == DType::kI8) return (n + w.rows * 4) * w.copies;
   const Size blocks = share(n, 64);
-  const Size scales = t == DType::kNF4 && double_quantised ? blocks + share(blocks, 256) * 4 + 4 : blocks * 4;
+  const Size scales = t == DType::kNF4 && double_quantized ? blocks + share(blocks, 256) * 4 + 4 : blocks * 4;
   return (share(n, 2) + scales) * w.copies;
 }
 

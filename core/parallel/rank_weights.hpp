@@ -1,5 +1,5 @@
 // Visits the weights of a decoder on one rank of a tensor- and expert-parallel group, with rows and columns
-// on that rank. Used for counts, quantised storage and optimizers that depend on shapes. Column-parallel
+// on that rank. Used for counts, quantized storage and optimizers that depend on shapes. Column-parallel
 // weights (q, k, v, gate, up, vocabulary) are split by rows, row-parallel ones (o, down) by columns; norms,
 // routers, MLA's down-projections and biases after a reduction are replicated. Does not allocate.
 #pragma once

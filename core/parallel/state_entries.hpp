@@ -215,7 +215,7 @@ class RankBreakdown {
       const DType d = frozen_type(r);
       emit(memory.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
         return " in " + std::string(name(d)) +
-               (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))
+               (quantized(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))
                              : std::string()) +
                " = " + text(frozen) + " B";
       });

@@ -1,5 +1,6 @@
 // The checker's run of a program on symbolic values: its state, and the primitives with which check_ops.cpp
-// and check_collectives.cpp state what each operation reads and writes. Internal to the checker; the entry is check_values.hpp.
+// and check_collectives.cpp state what each operation reads and writes. Internal to the checker; the entry is
+// check_values.hpp.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -439,7 +440,7 @@ class ValueRun {
   void linear_dw();
   void dropout();
   void linear_dx_add();
-  void dequantise();
+  void dequantize();
   void lora_b();
   void lora_b_dx();
   void lora_b_dw();

@@ -69,12 +69,12 @@ void ValueRun::forward_linear() {
 }
 
 /// The matrix that the next product uses. weight() accepts it as the parameter, since it is a copy.
-void ValueRun::dequantise() {
-  const std::uint32_t q = params_.param_of(original(in(dequantise::kQuantised)), ParamPart::kWeight);
-  if (q == UINT32_MAX || p_[in(dequantise::kQuantised)].dtype != DType::kU8)
-    return f_.at(i_, p_[in(dequantise::kQuantised)].name() + " is not a quantised weight");
-  intact(in(dequantise::kQuantised));
-  give(dequantise::kMatrix, value(Quantity::kWeightCopy, static_cast<std::int32_t>(q)));
+void ValueRun::dequantize() {
+  const std::uint32_t q = params_.param_of(original(in(dequantize::kQuantized)), ParamPart::kWeight);
+  if (q == UINT32_MAX || p_[in(dequantize::kQuantized)].dtype != DType::kU8)
+    return f_.at(i_, p_[in(dequantize::kQuantized)].name() + " is not a quantized weight");
+  intact(in(dequantize::kQuantized));
+  give(dequantize::kMatrix, value(Quantity::kWeightCopy, static_cast<std::int32_t>(q)));
 }
 
 /// y += scale * u B^T completes the output of an adapted product, with DoRA the unscaled one. With dropout,
@@ -508,8 +508,8 @@ void ValueRun::apply() {
     case OpKind::kLinearDxAdd:
       linear_dx_add();
       break;
-    case OpKind::kDequantise:
-      dequantise();
+    case OpKind::kDequantize:
+      dequantize();
       break;
     case OpKind::kDoraScale:
       dora_scale();

@@ -130,14 +130,14 @@ class Shapes {
     return columns;
   }
   /// The rows of the matrices of a parameter, stacked; none if the operand is not the weight of one.
-  void dequantised() {
+  void dequantized() {
     std::uint64_t rows = 0, cols = 0;
-    const Buffer& from = p_[o_[dequantise::kQuantised]];
+    const Buffer& from = p_[o_[dequantize::kQuantized]];
     for (const Param& q : p_.params)
-      if (is_copy(q.weight, o_[dequantise::kQuantised]))
+      if (is_copy(q.weight, o_[dequantize::kQuantized]))
         for (const Slice& s : q.slices)
           rows += p_.tensor_infos[s.tensor].dim[0], cols = p_.tensor_infos[s.tensor].dim[1];
-    typed(dequantise::kQuantised, from.rows, 1, DType::kU8), out(dequantise::kMatrix, rows, cols);
+    typed(dequantize::kQuantized, from.rows, 1, DType::kU8), out(dequantize::kMatrix, rows, cols);
   }
   void forward();
   void head();
@@ -179,8 +179,8 @@ void Shapes::forward() {
       in(dropout::kX, M, k), out(dropout::kY, M, k), micro_batch(dropout::kMicroBatch);
       break;
     }
-    case OpKind::kDequantise:
-      dequantised();
+    case OpKind::kDequantize:
+      dequantized();
       break;
     case OpKind::kLoraB: {
       const AdapterBlocks blocks = adapter_blocks_of(o_[lora_b::kWeight]);

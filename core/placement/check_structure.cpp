@@ -62,7 +62,7 @@ const Signature& signature(OpKind k) {
       {6, 0b100000, {1, 2, 3, 5}},                 // adamw_8bit; likewise
       {7, 0b1001000, {1, 2, 3, 6}},                // adafactor; likewise, column means only of a matrix
       {6, 0b100000, {1, 2, 5, kNone}},             // muon; likewise
-      {1, 0, {kNew, kNone, kNone, kNone}},         // dequantise
+      {1, 0, {kNew, kNone, kNone, kNone}},         // dequantize
       {4, 0, {kNew, kNone, kNone, kNone}},         // dora_scale
       {5, 0b11100, {4, kNone, kNone, kNone}},      // dora; without operand 4 the output is new
       {4, 0, {1, 3, kNew, kNone}},                 // dora_bwd; the last only with dropout

@@ -30,7 +30,7 @@ inline constexpr char kMicroBatch[] = "micro_batch";
 // Page-locked: the inputs of a step; parts of tensors on their way between files and the device.
 inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
 // Persistent buffers that are not parameters.
-// nf4_scales: the scales of a frozen tensor while it is loaded and quantised; nf4_staging: the tensor, on its
+// nf4_scales: the scales of a frozen tensor while it is loaded and quantized; nf4_staging: the tensor, on its
 // way to or from a device.
 inline constexpr char kNf4Scales[] = "nf4_scales", kNf4Staging[] = "nf4_staging", kRopeTable[] = "rope_table",
                       kScalars[] = "scalars", kVendorWorkspace[] = "vendor_workspace",
@@ -77,8 +77,8 @@ inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn
 // AdapterGroup.
 inline constexpr char kDeqQkv[] = "deq.qkv", kDeqO[] = "deq.o", kDeqGateUp[] = "deq.gate_up",
                       kDeqDown[] = "deq.down";
-inline constexpr const char* kDequantised[] = {kDeqQkv, kDeqO, kDeqGateUp, kDeqDown};
-inline constexpr const char* kDequantisedBwd[] = {"deq_bwd.qkv", "deq_bwd.o", "deq_bwd.gate_up",
+inline constexpr const char* kDequantized[] = {kDeqQkv, kDeqO, kDeqGateUp, kDeqDown};
+inline constexpr const char* kDequantizedBwd[] = {"deq_bwd.qkv", "deq_bwd.o", "deq_bwd.gate_up",
                                                   "deq_bwd.down"};
 // Page-locked memory for transfers: output of the embedding and its gradient.
 inline constexpr char kHidden[] = "hidden", kDHidden[] = "d_hidden";

@@ -109,7 +109,7 @@ BufferId linear_bwd(Builder& b, const Reach& reach, std::int32_t l, AdapterGroup
   }
   if (!reach.below(l, g)) return kNoBuffer;
   const BufferId dx = b.act(dx_role, l, dx_cols);
-  const BufferId matrix = b.matrix(w, l, role::kDequantisedBwd[group]);
+  const BufferId matrix = b.matrix(w, l, role::kDequantizedBwd[group]);
   b.op(OpKind::kLinearDx, l, {b.drops() ? dy : d_sum, matrix}, {dx});
   if (du != kNoBuffer && b.drops()) {
     const BufferId dropped = b.act(role::kDDropped[group], l, dx_cols);

@@ -17,7 +17,7 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
 /// y = x W^T + bias + residual, in one operation, so that the sum needs no buffer of its own.
 void linear(Builder& b, std::int32_t l, AdapterGroup g, BufferId x, const Weight& w, const Weight& bias,
             BufferId residual, BufferId y) {
-  const BufferId matrix = b.matrix(w, l, role::kDequantised[static_cast<std::size_t>(g)]);
+  const BufferId matrix = b.matrix(w, l, role::kDequantized[static_cast<std::size_t>(g)]);
   if (!has_divided_inputs(g)) return b.op(OpKind::kLinear, l, {x, matrix, bias.w, residual}, {y});
   // Each TP rank has the part of its inputs.
   const bool adds = b.adds_to_tensor_sum();
@@ -48,7 +48,7 @@ void dora(Builder& b, std::int32_t l, AdapterGroup g, const Adapter& adapter, Bu
           const Weight& bias, BufferId residual, BufferId y, LayerActs& a) {
   const auto group = static_cast<std::size_t>(g);
   const std::uint64_t outputs = b.p[y].cols;
-  const BufferId matrix = b.matrix(w, l, role::kDequantised[group]);
+  const BufferId matrix = b.matrix(w, l, role::kDequantized[group]);
   const BufferId scale = a.dora_scale[group] =
       b.add(role::kDoraScale[group], l, Component::kActivations, 2, outputs);
   b.op(OpKind::kDoraScale, l, {matrix, adapter.a.w, adapter.b.w, adapter.magnitude.w}, {scale});

@@ -109,13 +109,13 @@ std::vector<ParamDraft> collect_params(Builder& b) {
   return drafts;
 }
 
-/// Where tensors are quantised: the scales of the largest one, and on a device, whose memory the host does
+/// Where tensors are quantized: the scales of the largest one, and on a device, whose memory the host does
 /// not address, all of it.
 void add_nf4_staging(Builder& b) {
   std::uint64_t blocks = 0, bytes = 0;
   for (const Param& q : b.p.params) {
-    const QuantisedParam quantised = quantised_param(b.p, q);
-    for (const QuantisedMatrix& m : quantised.all())
+    const QuantizedParam quantized = quantized_param(b.p, q);
+    for (const QuantizedMatrix& m : quantized.all())
       blocks = std::max(blocks, m.layout.blocks), bytes = std::max(bytes, m.layout.bytes);
   }
   if (blocks == 0) return;
@@ -143,8 +143,8 @@ void build_params(Builder& b) {
     for (std::size_t i = 0; i < drafts.size(); ++i) {
       const ParamDraft& d = drafts[i];
       if (!wanted(d)) continue;
-      // A quantised weight is frozen, so it has neither gradient nor state.
-      const QuantisedParam q = quantised_param(b.p, params[i]);
+      // A quantized weight is frozen, so it has neither gradient nor state.
+      const QuantizedParam q = quantized_param(b.p, params[i]);
       params[i].*slot = q.count ? b.add_persistent(d.target.roles->*which, d.layer, c, q.bytes, 1, DType::kU8)
                                 : b.add_persistent(d.target.roles->*which, d.layer, c, d.rows, d.cols, t);
     }
@@ -211,7 +211,7 @@ void build_params(Builder& b) {
   }
   assert(params.size() == drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {
-    const QuantisedParam q = quantised_param(b.p, params[i]);
+    const QuantizedParam q = quantized_param(b.p, params[i]);
     *drafts[i].target.weight = {params[i].weight, params[i].grad, q.rows, q.cols};
   }
   // A tied head is the embedding itself: one weight, one gradient with two contributions.

@@ -85,7 +85,7 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
 BufferId Builder::matrix(const Weight& w, std::int32_t layer, const char* role) {
   if (w.cols == 0) return w.w;
   const BufferId m = scratch(role, layer, w.rows, w.cols, storage_type());
-  op(OpKind::kDequantise, layer, {w.w}, {m});
+  op(OpKind::kDequantize, layer, {w.w}, {m});
   return m;
 }
 

@@ -15,7 +15,7 @@ namespace trainhost::step {
 /// Buffers of a parameter's weight and gradient. kNoBuffer: the model has no such parameter, or inference.
 struct Weight {
   BufferId w = kNoBuffer, grad = kNoBuffer;
-  std::uint64_t rows = 0, cols = 0;  // of the dequantised matrix; 0: the weight is not quantised
+  std::uint64_t rows = 0, cols = 0;  // of the dequantized matrix; 0: the weight is not quantized
 };
 /// A and B of the adapters of one product, with DoRA also its magnitudes; absent if the run adapts none of
 /// its matrices.
@@ -116,7 +116,7 @@ struct Builder {
           std::initializer_list<BufferId> out, std::uint32_t flags = 0);
 
   /// The buffer with the elements of matrix w of a product: the weight itself, or a buffer of this role into
-  /// which it is dequantised now, for the next operation.
+  /// which it is dequantized now, for the next operation.
   BufferId matrix(const Weight& w, std::int32_t layer, const char* role);
 
   void begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy, std::uint64_t section_rows);

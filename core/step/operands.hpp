@@ -322,10 +322,10 @@ inline constexpr Out kDxOut{0};  // the same buffer as kDx
 }  // namespace linear_dx_add
 
 /// The matrices of a parameter in NF4 as one matrix.
-namespace dequantise {
-inline constexpr In kQuantised{0};  // u8[bytes] weight: quantised_param()
+namespace dequantize {
+inline constexpr In kQuantized{0};  // u8[bytes] weight: quantized_param()
 inline constexpr Out kMatrix{0};    // [n,k] the value of every element
-}  // namespace dequantise
+}  // namespace dequantize
 
 /// Per output of a product, with v = W + lora_scale * B A and the norm n of its row of v: factor = m / n, and
 /// 1 / n for the gradient of m. Outputs without an adapter: 1, and 0. A row of zeros has no direction: both

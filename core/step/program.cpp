@@ -67,7 +67,7 @@ constexpr OpInfo kOps[] = {
     {"adafactor", 7, bits({adafactor::kWeight, adafactor::kRows, adafactor::kColumns, adafactor::kMaster}),
      bits({adafactor::kSums})},
     {"muon", 6, bits({muon::kWeight, muon::kM, muon::kMaster}), bits({muon::kWork})},
-    {"dequantise", 1, 0, 0},
+    {"dequantize", 1, 0, 0},
     {"dora_scale", 4, 0, 0},
     {"dora", 5, bits({dora::kAdded}), 0},
     {"dora_bwd", 4, bits({dora_bwd::kUnscaled, dora_bwd::kGradMagnitude}), 0},
@@ -139,13 +139,13 @@ std::uint32_t dropout_product(const Program& p, const Op& op) {
   return 0;
 }
 
-QuantisedParam quantised_param(const Program& p, const Param& q) {
-  QuantisedParam out;
+QuantizedParam quantized_param(const Program& p, const Param& q) {
+  QuantizedParam out;
   for (const Slice& s : q.slices) {
     const TensorInfo& t = p.tensor_infos[s.tensor];
-    if (!nf4::is_quantised(p.run, t)) return {};
+    if (!nf4::is_quantized(p.run, t)) return {};
     assert(out.count < out.matrix.size());
-    QuantisedMatrix& m = out.matrix[out.count++];
+    QuantizedMatrix& m = out.matrix[out.count++];
     m = {nf4::layout(t.elements(), p.run.memory.double_quantized), out.bytes, s.first_element};
     out.bytes = checked_add(out.bytes, m.layout.bytes);
     out.rows += t.dim[0], out.cols = t.dim[1];
@@ -153,10 +153,10 @@ QuantisedParam quantised_param(const Program& p, const Param& q) {
   return out;
 }
 
-QuantisedParam quantised_param(const Program& p, BufferId b) {
+QuantizedParam quantized_param(const Program& p, BufferId b) {
   for (const Param& q : p.params)
     if (p[q.weight].layer == p[b].layer && std::string_view(p[q.weight].role) == p[b].role)
-      return quantised_param(p, q);
+      return quantized_param(p, q);
   return {};
 }
 

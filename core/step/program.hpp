@@ -102,7 +102,7 @@ enum class OpKind : std::uint8_t {
   kAdamW8bit,
   kAdafactor,
   kMuon,
-  kDequantise,  // a frozen weight in NF4 (core/model/nf4.hpp) as a matrix for the next operation
+  kDequantize,  // a frozen weight in NF4 (core/model/nf4.hpp) as a matrix for the next operation
   // DoRA (core/model/adapters.hpp): the rows of W + scale * B A have the norms m.
   kDoraScale,  // m / norm and 1 / norm of every output of a product
   kDora,       // the output of a product multiplied by m / norm
@@ -174,7 +174,7 @@ struct Slice {
 /// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape, except the
 /// state of kAdamW8bit and kAdafactor (operands.hpp). A frozen parameter, one of the model in a run that
 /// trains adapters, has only a weight, which may be in NF4: then the buffer has bytes instead of rows and
-/// columns, and each of its tensors is quantised by itself. q, k and v share one buffer (rows q | k | v), as
+/// columns, and each of its tensors is quantized by itself. q, k and v share one buffer (rows q | k | v), as
 /// do gate and up and the matching biases: one matrix product instead of several.
 struct Param {
   BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
@@ -212,24 +212,24 @@ AdapterBlocks lora_blocks(const Program& p, BufferId b);
 /// makes the masks of two products independent.
 std::uint32_t dropout_product(const Program& p, const Op& op);
 
-/// One matrix of a parameter in NF4: where it is in the buffer, and where its elements are in the dequantised
+/// One matrix of a parameter in NF4: where it is in the buffer, and where its elements are in the dequantized
 /// matrix, in which the matrices of the parameter are stacked by rows.
-struct QuantisedMatrix {
+struct QuantizedMatrix {
   nf4::Layout layout;
   std::uint64_t first_byte = 0, first_element = 0;
 };
-/// The matrices of a parameter in NF4; count is 0 if the parameter is not quantised.
-struct QuantisedParam {
-  std::array<QuantisedMatrix, 3> matrix{};
+/// The matrices of a parameter in NF4; count is 0 if the parameter is not quantized.
+struct QuantizedParam {
+  std::array<QuantizedMatrix, 3> matrix{};
   std::uint32_t count = 0;
-  std::uint64_t rows = 0, cols = 0;  // of the dequantised matrix
+  std::uint64_t rows = 0, cols = 0;  // of the dequantized matrix
   std::uint64_t bytes = 0;           // of the buffer
-  std::span<const QuantisedMatrix> all() const { return {matrix.data(), count}; }
+  std::span<const QuantizedMatrix> all() const { return {matrix.data(), count}; }
 };
-QuantisedParam quantised_param(const Program& p, const Param& q);
+QuantizedParam quantized_param(const Program& p, const Param& q);
 /// Of the parameter whose weight is buffer b, or whose weight b is a copy of (device_modes.hpp). Linear
-/// search: called once per operation that dequantises a matrix.
-QuantisedParam quantised_param(const Program& p, BufferId b);
+/// search: called once per operation that dequantizes a matrix.
+QuantizedParam quantized_param(const Program& p, BufferId b);
 
 /// The elements of a parameter of which this rank computes the part of the norm (core/model/shards.hpp), as a
 /// range of buffer b, its weight or gradient: all of a buffer that has nothing but the shard, and in a run of

@@ -23,8 +23,8 @@ bool recomputed_without_products(const Buffer& b) {
   return one_of(b.role, {role::kH1, role::kRstd1, role::kH2, role::kRstd2, role::kAct});
 }
 
-/// A weight that was dequantised for one product: dequantised again where the product is computed again.
-bool is_dequantised(const Buffer& b) {
+/// A weight that was dequantized for one product: dequantized again where the product is computed again.
+bool is_dequantized(const Buffer& b) {
   return one_of(b.role, {role::kDeqQkv, role::kDeqO, role::kDeqGateUp, role::kDeqDown});
 }
 
@@ -210,14 +210,14 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
   }
   // Policies are per layer and the layers are ordered: full first, then mlp, selective, none.
   const auto is_cheap = [](const Buffer& b) {
-    return recomputed_without_products(b) || is_dropped_input(b) || is_dequantised(b);
+    return recomputed_without_products(b) || is_dropped_input(b) || is_dequantized(b);
   };
   if (n.total() == 0 && run.memory.lora_dropout > 0) return {is_dropped_input, is_cheap};
   if (n.total() == 0) return {};
   const std::uint64_t full = n.full, mlp = full + n.mlp, selective = mlp + n.selective;
   auto dropped = [=](const Buffer& b) {
     if (b.layer < 0) return false;
-    if (is_dropped_input(b) || is_dequantised(b)) return true;
+    if (is_dropped_input(b) || is_dequantized(b)) return true;
     const auto layer = static_cast<std::uint64_t>(b.layer);
     return layer < full ? computed_inside_a_layer(b)
            : layer < mlp

@@ -78,7 +78,7 @@ constexpr Shape kOthers[] = {
     {role::kStaging, "N", ""},
 };
 
-/// The role of the parameter of which `role` is the gradient, a moment, the master copy or a dequantised
+/// The role of the parameter of which `role` is the gradient, a moment, the master copy or a dequantized
 /// copy; empty for others.
 std::string_view without_state(std::string_view role) {
   for (std::string_view prefix : {"w.", "grad.", "m.", "v.", "master.", "deq.", "deq_bwd."})
@@ -100,7 +100,7 @@ Shape shape_of(const Program& p, const Buffer& b) {
   const bool one_token = b.copy == kOfGenerate;
   const std::string_view r = b.role;
   if (b.dtype == DType::kU8 && r.starts_with("w."))
-    return {r, "N", ""};  // codes and scales of a quantised weight
+    return {r, "N", ""};  // codes and scales of a quantized weight
   if (const std::string_view param = without_state(r); !param.empty())
     for (const Shape& s : kParams)
       if (s.role == param && has_shape_of_weight(p, b)) return s;

@@ -9,7 +9,7 @@
 //           are gathered into buffers of one pass over it (all_gather); this is started before the pass over
 //           the layer before it, so two layers are in memory. Every section does so, also evaluation and
 //           generation. Matrices in NF4 are not divided: they have half a byte per element, and are
-//           dequantised a matrix at a time.
+//           dequantized a matrix at a time.
 //
 // Adds no kind of operation: all_gather gets the shard as another operand, add_grad adds a part of its
 // operand. Programs of all ranks have the same collectives in the same order.

@@ -3,7 +3,7 @@
 
     bnb_nf4.py [FILE]            (default: tests/core/model/nf4_cases.inc; needs torch and bitsandbytes)
 
-Each line is one tensor: number of elements, double quantisation, and FNV-1a over the codes, over the scales (8-bit with
+Each line is one tensor: number of elements, double quantization, and FNV-1a over the codes, over the scales (8-bit with
 their f32 scales, or f32), and over the values in f32 and in bf16 that they stand for; and the mean of the scales. The
 portable backend of bitsandbytes computes them; its CPU library searches 8-bit scales approximately, and the script
 prints how many differ. The mean is summed in float64. tests/core/model/nf4_test.cpp has the same elements().
@@ -58,7 +58,7 @@ def portable_operations():
 
 
 def round_trip(w):
-    """The values of a matrix in NF4 with double quantisation."""
+    """The values of a matrix in NF4 with double quantization."""
     ops, code = dict(portable_operations()), F.create_dynamic_map()
     packed, absmax = ops["quantize_4bit"](w.float(), 64, "nf4", torch.uint8)
     mean = absmax.double().mean().float()

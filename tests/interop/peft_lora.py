@@ -4,8 +4,8 @@ dora, dora-dropout and qdora.
 
     peft_lora.py [FOLDER]            (default: tests/golden/runs; needs torch, transformers, peft and bitsandbytes)
 
-qlora is the run of lora after the matrices of the layers were quantised to NF4 with double quantisation and
-dequantised (bnb_nf4.py).
+qlora is the run of lora after the matrices of the layers were quantized to NF4 with double quantization and
+dequantized (bnb_nf4.py).
 
 dora, dora-dropout and qdora are the same three runs with use_dora. Magnitudes, which are vectors, are not decayed,
 like every vector in trainhost; with the Trainer of transformers they are.

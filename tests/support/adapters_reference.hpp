@@ -132,17 +132,17 @@ inline Weights adapter_gradients(const ModelSpec& m, const RunSpec& r, const Wei
   return out;
 }
 
-/// The weights of which the program of `r` computes: the matrices of the layers quantised to NF4 and back.
+/// The weights of which the program of `r` computes: the matrices of the layers quantized to NF4 and back.
 inline Weights in_nf4(const ModelSpec& m, const RunSpec& r, Weights w) {
   for (const TensorInfo& t : tensors(m)) {
-    if (!nf4::is_quantised(r, t)) continue;
+    if (!nf4::is_quantized(r, t)) continue;
     Vec& v = w.at(t.name);
     const nf4::Layout l = nf4::layout(t.elements(), r.memory.double_quantized);
     std::vector<float> values(v.begin(), v.end()), scales(l.blocks);
     std::vector<std::byte> bytes(l.bytes);
-    nf4::quantise_blocks(l, 0, values, bytes.data(), scales.data());
+    nf4::quantize_blocks(l, 0, values, bytes.data(), scales.data());
     nf4::store_scales(l, scales.data(), bytes.data());
-    nf4::dequantise_blocks(l, bytes.data(), 0, values);
+    nf4::dequantize_blocks(l, bytes.data(), 0, values);
     v.assign(values.begin(), values.end());
   }
   return w;

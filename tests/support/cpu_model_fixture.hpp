@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "core/executor/quantised_tensors.hpp"
+#include "core/executor/quantized_tensors.hpp"
 #include "core/executor/walker.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "plugins/cpu/common/cpu_traits.hpp"
@@ -41,14 +41,14 @@ class CpuModelFixture {
       storage = std::make_unique<PlannedStorage>(program);
     backend = std::make_unique<cpu::CpuBackend>(program, *storage, kernels);
     walker = std::make_unique<executor::Walker>(program, *storage, *backend);
-    quantised = std::make_unique<executor::QuantisedTensors>(program, *storage);
+    quantized = std::make_unique<executor::QuantizedTensors>(program, *storage);
   }
 
   void load(const reference::Weights& w) {
     each([&](std::uint32_t tensor, const step::Param& p, std::uint64_t first) {
       const reference::Vec& v = w.at(program.tensor_infos[tensor].name);
-      if (quantised->contains(tensor))
-        return quantised->load(tensor, 0, std::vector<float>(v.begin(), v.end()));
+      if (quantized->contains(tensor))
+        return quantized->load(tensor, 0, std::vector<float>(v.begin(), v.end()));
       float* to = static_cast<float*>(storage->at(p.weight)) + first;
       for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
     });
@@ -57,8 +57,8 @@ class CpuModelFixture {
     reference::Weights out;
     each([&](std::uint32_t tensor, const step::Param& p, std::uint64_t first) {
       const TensorInfo& t = program.tensor_infos[tensor];
-      if (which == &step::Param::weight && quantised->contains(tensor)) {
-        out[t.name] = dequantised(p, first);
+      if (which == &step::Param::weight && quantized->contains(tensor)) {
+        out[t.name] = dequantized(p, first);
         return;
       }
       if (p.*which == step::kNoBuffer) return;  // of a frozen parameter
@@ -92,16 +92,16 @@ class CpuModelFixture {
   std::unique_ptr<executor::Storage> storage;
   std::unique_ptr<cpu::CpuBackend> backend;
   std::unique_ptr<executor::Walker> walker;
-  std::unique_ptr<executor::QuantisedTensors> quantised;
+  std::unique_ptr<executor::QuantizedTensors> quantized;
 
  private:
   /// The values of the tensor that begins at this element of a parameter in NF4.
-  reference::Vec dequantised(const step::Param& p, std::uint64_t first) {
-    const step::QuantisedParam q = step::quantised_param(program, p);
-    for (const step::QuantisedMatrix& m : q.all()) {
+  reference::Vec dequantized(const step::Param& p, std::uint64_t first) {
+    const step::QuantizedParam q = step::quantized_param(program, p);
+    for (const step::QuantizedMatrix& m : q.all()) {
       if (m.first_element != first) continue;
       std::vector<float> values(m.layout.elements);
-      nf4::dequantise_blocks(m.layout, static_cast<const std::byte*>(storage->at(p.weight)) + m.first_byte, 0,
+      nf4::dequantize_blocks(m.layout, static_cast<const std::byte*>(storage->at(p.weight)) + m.first_byte, 0,
                              values);
       return {values.begin(), values.end()};
     }

@@ -96,8 +96,8 @@ void run_ops(OpContext& ctx, std::span<const step::Op> ops) {
       return run_dropout(ctx, op);
     case OpKind::kDropoutAdd:
       return run_dropout_add(ctx, op);
-    case OpKind::kDequantise:
-      return run_dequantise(ctx, op);
+    case OpKind::kDequantize:
+      return run_dequantize(ctx, op);
     case OpKind::kDoraScale:
       return run_dora_scale(ctx, op);
     case OpKind::kDora:

@@ -97,7 +97,7 @@ void run_linear(OpContext&, const step::Op&);
 void run_linear_dx(OpContext&, const step::Op&);
 void run_linear_dw(OpContext&, const step::Op&);
 void run_linear_dx_add(OpContext&, const step::Op&);
-void run_dequantise(OpContext&, const step::Op&);
+void run_dequantize(OpContext&, const step::Op&);
 void run_lora_b(OpContext&, const step::Op&);
 void run_lora_b_dx(OpContext&, const step::Op&);
 void run_lora_b_dw(OpContext&, const step::Op&);

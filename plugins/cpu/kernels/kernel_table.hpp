@@ -150,7 +150,7 @@ struct Kernels {
 
   // out[i] = table[code i] * scale of its block of 64 elements; code 2i is in the high half of codes[i]. n
   // elements from the start of a block; table has 16 values, scales one per block.
-  void (*dequantise_nf4)(std::uint64_t n, const unsigned char* codes, const float* table, const float* scales,
+  void (*dequantize_nf4)(std::uint64_t n, const unsigned char* codes, const float* table, const float* scales,
                          float* out);
 
   // squares[r] = sum over k columns of (w[r] + scale * b[r] a)^2, in double. w: [rows, k], a: [rank, k],

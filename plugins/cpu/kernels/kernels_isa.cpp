@@ -22,7 +22,7 @@ namespace TRAINHOST_KERNEL_SET {
 
 #include "plugins/cpu/kernels/rows_basic.hpp"  // before the others: they use its dot products
 
-#include "plugins/cpu/kernels/dequantise.hpp"
+#include "plugins/cpu/kernels/dequantize.hpp"
 #include "plugins/cpu/kernels/rows_attention.hpp"
 #include "plugins/cpu/kernels/rows_decode.hpp"
 #include "plugins/cpu/kernels/rows_dora.hpp"
@@ -58,7 +58,7 @@ const Kernels table = {
     pack_transposed,
     pack,
     product_packed,
-    dequantise_nf4,
+    dequantize_nf4,
     adapted_squares,
     dora,
     dora_bwd,

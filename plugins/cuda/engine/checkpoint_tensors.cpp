@@ -13,24 +13,24 @@
 
 namespace trainhost::cuda {
 
-QuantisedStorage::QuantisedStorage(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
+QuantizedStorage::QuantizedStorage(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
     : program_(program),
       arenas_(arenas),
       stream_(stream),
       staging_(arenas.get<std::byte>(program.find(step::role::kNf4Staging))) {}
 
-std::byte* QuantisedStorage::staged(step::BufferId b, std::uint64_t first) {
+std::byte* QuantizedStorage::staged(step::BufferId b, std::uint64_t first) {
   return on_device(b) ? staging_ : arenas_.get<std::byte>(b) + first;
 }
 
-void QuantisedStorage::load_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) {
+void QuantizedStorage::load_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) {
   if (!on_device(b)) return;
   check(cudaMemcpyAsync(staging_, arenas_.get<std::byte>(b) + first, n, cudaMemcpyDeviceToHost, stream_),
         "fetching " + program_[b].name());
   check(cudaStreamSynchronize(stream_), "fetching " + program_[b].name());
 }
 
-void QuantisedStorage::store_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) {
+void QuantizedStorage::store_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) {
   if (!on_device(b)) return;
   check(cudaMemcpyAsync(arenas_.get<std::byte>(b) + first, staging_, n, cudaMemcpyHostToDevice, stream_),
         "sending " + program_[b].name());
@@ -44,8 +44,8 @@ CheckpointTensors::CheckpointTensors(const step::Program& program, const Arenas&
       stream_(stream),
       ranks_(ranks),
       locations_(program.tensor_infos.size()),
-      quantised_storage_(program, arenas, stream),
-      quantised_(program, quantised_storage_) {
+      quantized_storage_(program, arenas, stream),
+      quantized_(program, quantized_storage_) {
   const step::BufferId staging = program.find(step::role::kStaging);
   staging_ = arenas.get<std::byte>(staging);
   piece_ = program[staging].bytes() / sizeof(float);
@@ -131,7 +131,7 @@ const std::byte* CheckpointTensors::fetch(step::BufferId b, std::uint64_t first,
 }
 
 void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint64_t n, const float* from) {
-  if (quantised_.contains(tensor)) return quantised_.load(tensor, first, {from, n});
+  if (quantized_.contains(tensor)) return quantized_.load(tensor, first, {from, n});
   const Location& p = locations_[tensor];
   const step::BufferId f32 = f32_weight(p), weight = p.param->weight;
   // The weight itself is bf16 and must be written as well.
@@ -154,8 +154,8 @@ void CheckpointTensors::write(std::size_t tensor, std::uint64_t first, std::uint
 }
 
 void CheckpointTensors::read(std::size_t tensor, const Sink& to) {
-  if (quantised_.contains(tensor))
-    return quantised_.read(tensor, [&](std::uint64_t first, std::span<const float> values) {
+  if (quantized_.contains(tensor))
+    return quantized_.read(tensor, [&](std::uint64_t first, std::span<const float> values) {
       to(first, values.size(), values.data());
     });
   const Location& p = locations_[tensor];

@@ -1,5 +1,5 @@
 // Reads and writes the weights and the optimizer state of a run by their checkpoint names, as f32, whatever
-// their type and memory tier. The host quantises tensors in NF4 and encodes 8-bit moments on their way. Data
+// their type and memory tier. The host quantizes tensors in NF4 and encodes 8-bit moments on their way. Data
 // passes through a page-locked staging buffer, one piece at a time. No work may be pending on the device.
 #pragma once
 #include <cuda_runtime.h>
@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "core/base/collectives.hpp"
-#include "core/executor/quantised_tensors.hpp"
+#include "core/executor/quantized_tensors.hpp"
 #include "core/executor/state_tensors.hpp"
 #include "core/step/program.hpp"
 #include "plugins/cuda/engine/arenas.hpp"
 
 namespace trainhost::cuda {
 
-/// Buffers of quantised tensors as the host addresses them: on a device through the planned staging buffer.
-class QuantisedStorage final : public executor::Storage {
+/// Buffers of quantized tensors as the host addresses them: on a device through the planned staging buffer.
+class QuantizedStorage final : public executor::Storage {
  public:
-  QuantisedStorage(const step::Program& program, const Arenas& arenas, cudaStream_t stream);
+  QuantizedStorage(const step::Program& program, const Arenas& arenas, cudaStream_t stream);
   void* at(step::BufferId b) override { return arenas_.at(b); }
   std::byte* staged(step::BufferId b, std::uint64_t first) override;
   void load_staged(step::BufferId b, std::uint64_t first, std::uint64_t n) override;
@@ -31,7 +31,7 @@ class QuantisedStorage final : public executor::Storage {
   const step::Program& program_;
   const Arenas& arenas_;
   cudaStream_t stream_;
-  std::byte* staging_;  // page-locked, for the largest quantised tensor; null if there is none
+  std::byte* staging_;  // page-locked, for the largest quantized tensor; null if there is none
 };
 
 class CheckpointTensors {
@@ -79,8 +79,8 @@ class CheckpointTensors {
   std::uint64_t piece_;              // f32 elements
   Collectives* const ranks_;         // null in a run of one rank
   std::vector<Location> locations_;  // by index into Program::tensor_infos
-  QuantisedStorage quantised_storage_;
-  executor::QuantisedTensors quantised_;
+  QuantizedStorage quantized_storage_;
+  executor::QuantizedTensors quantized_;
 };
 
 }  // namespace trainhost::cuda

@@ -90,7 +90,7 @@ void queue_lora(OpContext&, const step::Op&);  // kLoraB and its gradients
 template <class T>
 void queue_dropout(OpContext&, const step::Op&);  // kDropout, kDropoutAdd
 template <class T>
-void queue_dequantise(OpContext&, const step::Op&);
+void queue_dequantize(OpContext&, const step::Op&);
 void queue_linear_dx_add(OpContext&, const step::Op&);
 void queue_linear(OpContext&, const step::Op&);  // kLinear, kLinearDx, kLinearDw
 template <class T>

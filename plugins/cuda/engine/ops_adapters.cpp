@@ -34,19 +34,19 @@ void queue_dropout(OpContext& ctx, const step::Op& op) {
 }
 
 template <class T>
-void queue_dequantise(OpContext& ctx, const step::Op& op) {
-  const step::QuantisedParam param = step::quantised_param(ctx.program, op[dequantise::kQuantised]);
-  const auto* bytes = ctx.get<const std::byte>(op[dequantise::kQuantised]);
-  T* matrix = ctx.get<T>(op[dequantise::kMatrix]);
+void queue_dequantize(OpContext& ctx, const step::Op& op) {
+  const step::QuantizedParam param = step::quantized_param(ctx.program, op[dequantize::kQuantized]);
+  const auto* bytes = ctx.get<const std::byte>(op[dequantize::kQuantized]);
+  T* matrix = ctx.get<T>(op[dequantize::kMatrix]);
   assert(param.count > 0);
-  for (const step::QuantisedMatrix& m : param.all())
-    ctx.check_launch(dequantise_nf4<T>(ctx.stream, m.layout, bytes + m.first_byte, matrix + m.first_element),
+  for (const step::QuantizedMatrix& m : param.all())
+    ctx.check_launch(dequantize_nf4<T>(ctx.stream, m.layout, bytes + m.first_byte, matrix + m.first_element),
                      op);
 }
 
 template void queue_dropout<float>(OpContext&, const step::Op&);
 template void queue_dropout<Bf16>(OpContext&, const step::Op&);
-template void queue_dequantise<float>(OpContext&, const step::Op&);
-template void queue_dequantise<Bf16>(OpContext&, const step::Op&);
+template void queue_dequantize<float>(OpContext&, const step::Op&);
+template void queue_dequantize<Bf16>(OpContext&, const step::Op&);
 
 }  // namespace trainhost::cuda

@@ -122,8 +122,8 @@ void queue_ops(OpContext& ctx, std::span<const step::Op> ops) {
     case OpKind::kDropout:
     case OpKind::kDropoutAdd:
       return ctx.bf16() ? queue_dropout<Bf16>(ctx, op) : queue_dropout<float>(ctx, op);
-    case OpKind::kDequantise:
-      return ctx.bf16() ? queue_dequantise<Bf16>(ctx, op) : queue_dequantise<float>(ctx, op);
+    case OpKind::kDequantize:
+      return ctx.bf16() ? queue_dequantize<Bf16>(ctx, op) : queue_dequantize<float>(ctx, op);
     case OpKind::kAttention:
     case OpKind::kAttentionBwd:
     case OpKind::kAttentionStep:

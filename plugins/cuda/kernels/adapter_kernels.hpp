@@ -23,9 +23,9 @@ template <class T>
 cudaError_t dropout_add(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const DropoutMask& mask,
                         const T* dy, T* dx);
 
-/// matrix[layout.elements] = the values of a tensor in NF4, the bits of nf4::dequantise_blocks(), rounded to
+/// matrix[layout.elements] = the values of a tensor in NF4, the bits of nf4::dequantize_blocks(), rounded to
 /// T. `bytes` may have any alignment.
 template <class T>
-cudaError_t dequantise_nf4(cudaStream_t stream, const nf4::Layout& layout, const std::byte* bytes, T* matrix);
+cudaError_t dequantize_nf4(cudaStream_t stream, const nf4::Layout& layout, const std::byte* bytes, T* matrix);
 
 }  // namespace trainhost::cuda

@@ -1,5 +1,5 @@
 // Rounds f32 to bf16: used when weights are loaded into a bf16 run. There is no kernel for the other
-// direction, because kernels widen bf16 values where they use them. And dequantises frozen weights in NF4.
+// direction, because kernels widen bf16 values where they use them. And dequantizes frozen weights in NF4.
 // Interface: kernel_functions.hpp, adapter_kernels.hpp.
 #include "core/model/dynamic_map.hpp"
 #include "plugins/cuda/kernels/adapter_kernels.hpp"
@@ -57,7 +57,7 @@ __device__ __forceinline__ float nf4_scale(const nf4::Layout& l, const unsigned 
 // A thread writes 8 neighbouring elements, which have one scale, from 4 bytes of codes. WIDE: the matrix
 // starts at a multiple of 16 bytes.
 template <class T, bool WIDE>
-__global__ __launch_bounds__(kThreads) void dequantise_nf4_kernel(const nf4::Layout l,
+__global__ __launch_bounds__(kThreads) void dequantize_nf4_kernel(const nf4::Layout l,
                                                                   const Nf4Numbers numbers,
                                                                   const unsigned char* __restrict__ bytes,
                                                                   T* __restrict__ matrix) {
@@ -101,18 +101,18 @@ __global__ __launch_bounds__(kThreads) void dequantise_nf4_kernel(const nf4::Lay
 }  // namespace
 
 template <class T>
-cudaError_t dequantise_nf4(cudaStream_t stream, const nf4::Layout& layout, const std::byte* bytes,
+cudaError_t dequantize_nf4(cudaStream_t stream, const nf4::Layout& layout, const std::byte* bytes,
                            T* matrix) {
   Nf4Numbers numbers;
   for (std::size_t i = 0; i < 16; ++i) numbers.values[i] = nf4::kValues[i];
   for (std::size_t i = 0; i < 256; ++i) numbers.scales[i] = dynamic_map(true)[i];
   const bool wide = reinterpret_cast<std::uintptr_t>(matrix) % 16 == 0;
-  return launch(wide ? dequantise_nf4_kernel<T, true> : dequantise_nf4_kernel<T, false>,
+  return launch(wide ? dequantize_nf4_kernel<T, true> : dequantize_nf4_kernel<T, false>,
                 dim3(static_cast<unsigned>(divide_up(layout.elements, kNf4Chunk))), dim3(kThreads), 0, stream,
                 layout, numbers, reinterpret_cast<const unsigned char*>(bytes), matrix);
 }
-template cudaError_t dequantise_nf4<float>(cudaStream_t, const nf4::Layout&, const std::byte*, float*);
-template cudaError_t dequantise_nf4<Bf16>(cudaStream_t, const nf4::Layout&, const std::byte*, Bf16*);
+template cudaError_t dequantize_nf4<float>(cudaStream_t, const nf4::Layout&, const std::byte*, float*);
+template cudaError_t dequantize_nf4<Bf16>(cudaStream_t, const nf4::Layout&, const std::byte*, Bf16*);
 
 cudaError_t to_bf16(cudaStream_t stream, std::uint64_t n, const float* from, Bf16* to) {
   if (n == 0) return cudaSuccess;

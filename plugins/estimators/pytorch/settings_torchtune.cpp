@@ -60,7 +60,7 @@ void choose_optimizer(const RunSpec& r, const Options& o, frameworks::StepSettin
 }
 
 void choose_adapters(const RunSpec& r, frameworks::StepSettings& s) {
-  // Adapters are in bf16 like everything else; only the frozen base may be quantised.
+  // Adapters are in bf16 like everything else; only the frozen base may be quantized.
   if (r.mode == RunMode::kQlora) {
     if (r.memory.frozen != DType::kNF4)
       reject("a base in another type than nf4", "QLoRA of torchtune has NF4 tensors of torchao");

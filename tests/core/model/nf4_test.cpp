@@ -52,34 +52,34 @@ std::uint16_t bf16_of(float x) {
   return static_cast<std::uint16_t>((u + 0x7FFF + (u >> 16 & 1)) >> 16);
 }
 
-/// Quantised in pieces of `step` blocks.
-std::vector<std::byte> quantised(const nf4::Layout& l, const std::vector<float>& x, std::uint64_t step) {
+/// Quantized in pieces of `step` blocks.
+std::vector<std::byte> quantized(const nf4::Layout& l, const std::vector<float>& x, std::uint64_t step) {
   std::vector<std::byte> to(l.bytes);
   std::vector<float> absmax(l.blocks);
   for (std::uint64_t b = 0; b < l.blocks; b += step) {
     const std::uint64_t first = b * nf4::kBlock, n = std::min(step * nf4::kBlock, x.size() - first);
-    nf4::quantise_blocks(l, b, std::span(x).subspan(first, n), to.data(), absmax.data());
+    nf4::quantize_blocks(l, b, std::span(x).subspan(first, n), to.data(), absmax.data());
   }
   nf4::store_scales(l, absmax.data(), to.data());
   return to;
 }
 
-std::vector<float> dequantised(const nf4::Layout& l, const std::vector<std::byte>& from) {
+std::vector<float> dequantized(const nf4::Layout& l, const std::vector<std::byte>& from) {
   std::vector<float> out(l.elements);
-  nf4::dequantise_blocks(l, from.data(), 0, out);
+  nf4::dequantize_blocks(l, from.data(), 0, out);
   return out;
 }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(nf4_quantisation)
+BOOST_AUTO_TEST_SUITE(nf4_quantization)
 
 BOOST_AUTO_TEST_CASE(codes_scales_and_values_have_the_bits_of_bitsandbytes) {
   for (const Case& c : kCases) {
-    BOOST_TEST_CONTEXT(c.elements << " elements, double quantisation " << c.doubled) {
+    BOOST_TEST_CONTEXT(c.elements << " elements, double quantization " << c.doubled) {
       const nf4::Layout l = nf4::layout(c.elements, c.doubled);
-      const std::vector<std::byte> q = quantised(l, elements(c.elements), 1000);
-      const std::vector<float> values = dequantised(l, q);
+      const std::vector<std::byte> q = quantized(l, elements(c.elements), 1000);
+      const std::vector<float> values = dequantized(l, q);
       BOOST_TEST(fnv(q.data() + l.codes, (c.elements + 1) / 2) == c.codes);
       const std::size_t skip = c.doubled ? 4 : 0;  // the mean
       BOOST_TEST(fnv(q.data() + skip, l.codes - skip) == c.scales);
@@ -117,19 +117,19 @@ BOOST_AUTO_TEST_CASE(the_nearest_value_of_the_map_is_found_by_its_midpoints) {
 BOOST_AUTO_TEST_CASE(the_pieces_in_which_a_tensor_arrives_do_not_change_a_bit) {
   const nf4::Layout l = nf4::layout(64 * 300 + 7, true);
   const std::vector<float> x = elements(l.elements);
-  const std::vector<std::byte> whole = quantised(l, x, 10000);
-  for (const std::uint64_t step : {1, 7, 299}) BOOST_TEST((quantised(l, x, step) == whole));
+  const std::vector<std::byte> whole = quantized(l, x, 10000);
+  for (const std::uint64_t step : {1, 7, 299}) BOOST_TEST((quantized(l, x, step) == whole));
   // Any range of blocks gives the values of the whole tensor.
-  const std::vector<float> all = dequantised(l, whole);
+  const std::vector<float> all = dequantized(l, whole);
   std::vector<float> part(64 * 20 + 7);
-  nf4::dequantise_blocks(l, whole.data(), 280, part);
+  nf4::dequantize_blocks(l, whole.data(), 280, part);
   BOOST_TEST((part == std::vector<float>(all.begin() + 280 * 64, all.end())));
 }
 
 BOOST_AUTO_TEST_CASE(values_are_half_a_step_off_at_most) {
   const nf4::Layout l = nf4::layout(64 * 40, false);
   const std::vector<float> x = elements(l.elements);
-  const std::vector<float> y = dequantised(l, quantised(l, x, 40));
+  const std::vector<float> y = dequantized(l, quantized(l, x, 40));
   for (std::size_t b = 0; b < 40; ++b) {
     float scale = 0;
     for (std::size_t i = 0; i < 64; ++i) scale = std::max(scale, std::fabs(x[64 * b + i]));
@@ -147,17 +147,17 @@ BOOST_AUTO_TEST_CASE(the_size_is_that_of_codes_and_scales) {
   BOOST_CHECK_THROW(nf4::layout(std::numeric_limits<std::uint64_t>::max(), false), std::exception);
 }
 
-BOOST_AUTO_TEST_CASE(matrices_of_layers_are_quantised_and_nothing_else) {
+BOOST_AUTO_TEST_CASE(matrices_of_layers_are_quantized_and_nothing_else) {
   RunSpec r;
   r.mode = RunMode::kQlora;
   TensorInfo t{"q", TensorRole::kQ, 0, 2, {4, 4}};
-  BOOST_TEST(nf4::is_quantised(r, t));
+  BOOST_TEST(nf4::is_quantized(r, t));
   r.mode = RunMode::kLora;
-  BOOST_TEST(!nf4::is_quantised(r, t));
+  BOOST_TEST(!nf4::is_quantized(r, t));
   r.mode = RunMode::kQlora;
-  BOOST_TEST(!nf4::is_quantised(r, {"a", TensorRole::kQ, 0, 2, {4, 4}, AdapterPart::kA}));
-  BOOST_TEST(!nf4::is_quantised(r, {"e", TensorRole::kEmbed, -1, 2, {4, 4}}));
-  BOOST_TEST(!nf4::is_quantised(r, {"n", TensorRole::kNorm1, 0, 1, {4, 1}}));
+  BOOST_TEST(!nf4::is_quantized(r, {"a", TensorRole::kQ, 0, 2, {4, 4}, AdapterPart::kA}));
+  BOOST_TEST(!nf4::is_quantized(r, {"e", TensorRole::kEmbed, -1, 2, {4, 4}}));
+  BOOST_TEST(!nf4::is_quantized(r, {"n", TensorRole::kNorm1, 0, 1, {4, 1}}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

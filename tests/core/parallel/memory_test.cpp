@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(real_models_have_the_parameters_of_model_count) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(quantised_weights_include_their_scales) {
+BOOST_AUTO_TEST_CASE(quantized_weights_include_their_scales) {
   const Weight w{4096, 4096};  // 16,777,216 elements, 262,144 blocks of 64, 1,024 groups of 256 blocks
   BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, false).value() == 8388608u + 262144 * 4);
   BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, true).value() == 8388608u + 262144 + 1024 * 4 + 4);

@@ -457,10 +457,10 @@ BOOST_AUTO_TEST_CASE(magnitudes_with_dropout_that_leave_out_a_part) {
            {"linear_dx_add"});
 }
 
-BOOST_AUTO_TEST_CASE(a_quantised_weight_that_is_not_dequantised_or_is_another_one) {
+BOOST_AUTO_TEST_CASE(a_quantized_weight_that_is_not_dequantized_or_is_another_one) {
   Case c = lora_case();
   c.run.mode = RunMode::kQlora, c.run.memory.double_quantized = true;
-  rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kDequantise, 1)); },
+  rejected(c, [](Broken& b) { b.drop(b.op(OpKind::kDequantize, 1)); },
            {"is not the weight of a linear layer"});
   rejected(c,
            [](Broken& b) {
@@ -468,10 +468,10 @@ BOOST_AUTO_TEST_CASE(a_quantised_weight_that_is_not_dequantised_or_is_another_on
              b.settle();
            },
            {"linear", "expected f32[12,91]"});
-  // Of layer 1 in layer 0, of another product, and something that is not quantised.
+  // Of layer 1 in layer 0, of another product, and something that is not quantized.
   const auto from = [](const char* role, std::int32_t layer) {
     return [=](Broken& b) {
-      b.p.ops[b.op(OpKind::kDequantise, 0)][operand::dequantise::kQuantised] = b.id(role, layer);
+      b.p.ops[b.op(OpKind::kDequantize, 0)][operand::dequantize::kQuantized] = b.id(role, layer);
       b.settle();
     };
   };

@@ -465,7 +465,7 @@ BOOST_AUTO_TEST_CASE(rules_that_no_trainer_can_follow_are_rejected) {
   BOOST_CHECK(mentions(rejection(c), "nothing to train"));
 }
 
-BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept_for_none) {
+BOOST_AUTO_TEST_CASE(quantized_weights_are_dequantized_for_each_product_and_kept_for_none) {
   Case c = small_case();
   c.model.layers = 1;
   c.run.mode = RunMode::kLora, c.run.lora_rank = 4, c.run.lora_targets = 0x7f, c.run.lora_alpha = 8;
@@ -483,7 +483,7 @@ BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept
       const Op& op = p.ops[i];
       for (BufferId b : op.inputs())
         if (b != kNoBuffer) ++uses[b];
-      if (op.kind != OpKind::kDequantise) {
+      if (op.kind != OpKind::kDequantize) {
         qlora.push_back(op_info(op.kind).name);
         continue;
       }
@@ -492,7 +492,7 @@ BOOST_AUTO_TEST_CASE(quantised_weights_are_dequantised_for_each_product_and_kept
     }
     BOOST_CHECK_EQUAL_COLLECTIONS(qlora.begin(), qlora.end(), lora.begin(), lora.end());
     for (const Op& op : p.ops)
-      if (op.kind == OpKind::kDequantise && op.phase != kEval && op.phase != kGenerate)
+      if (op.kind == OpKind::kDequantize && op.phase != kEval && op.phase != kGenerate)
         BOOST_TEST(uses[op.out[0]] == 1, p[op.out[0]].name());
   }
   // Embedding, head, norms and biases keep the type of the run.

@@ -1,6 +1,6 @@
 // Adapters over weights in NF4 on the CPU trainer: loss and gradients compared with a reference in double
-// that has the dequantised weights; the bits of a LoRA run over these weights, in every precision and
-// recompute policy; and the dequantisation of every instruction set.
+// that has the dequantized weights; the bits of a LoRA run over these weights, in every precision and
+// recompute policy; and the dequantization of every instruction set.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -19,7 +19,7 @@ using reference::Ids;
 using reference::Vec;
 using reference::Weights;
 
-const auto kQuantisedModels = boost::unit_test::data::make(small_models());
+const auto kQuantizedModels = boost::unit_test::data::make(small_models());
 
 RunSpec qlora_run(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t accumulate, bool doubled) {
   RunSpec r = lora_run(z, micro_batch, accumulate, 0b1010101, 3);
@@ -29,8 +29,8 @@ RunSpec qlora_run(const NamedModel& z, std::uint32_t micro_batch, std::uint32_t 
 
 BOOST_AUTO_TEST_SUITE(cpu_qlora)
 
-BOOST_DATA_TEST_CASE(gradients_match_the_reference_over_the_dequantised_weights,
-                     kQuantisedModels* boost::unit_test::data::make({false, true}), z, dora) {
+BOOST_DATA_TEST_CASE(gradients_match_the_reference_over_the_dequantized_weights,
+                     kQuantizedModels* boost::unit_test::data::make({false, true}), z, dora) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   for (const bool doubled : {false, true}) {
@@ -52,8 +52,8 @@ BOOST_DATA_TEST_CASE(gradients_match_the_reference_over_the_dequantised_weights,
   }
 }
 
-// LoRA over the dequantised values is another program with the same products.
-BOOST_DATA_TEST_CASE(training_has_the_bits_of_lora_over_the_dequantised_weights, kQuantisedModels, z) {
+// LoRA over the dequantized values is another program with the same products.
+BOOST_DATA_TEST_CASE(training_has_the_bits_of_lora_over_the_dequantized_weights, kQuantizedModels, z) {
   const std::size_t n = 4 * z.seq;
   const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   std::size_t tables = 0;
@@ -71,23 +71,23 @@ BOOST_DATA_TEST_CASE(training_has_the_bits_of_lora_over_the_dequantised_weights,
       lora.mode = RunMode::kLora, lora.memory.double_quantized = false;
       const Weights adapters = random_adapters(z.spec, r, 4), given = random_weights(z.spec, 3);
       const cpu::Kernels& kernels = *table[variant % tables];
-      CpuModelFixture quantised(z.spec, r, kernels, 1 + variant % 3, separate);
+      CpuModelFixture quantized(z.spec, r, kernels, 1 + variant % 3, separate);
       CpuModelFixture plain(z.spec, lora, kernels, 2);
-      quantised.load(united(given, adapters));
+      quantized.load(united(given, adapters));
       plain.load(united(in_nf4(z.spec, r, given), adapters));
       BOOST_TEST_CONTEXT(name(recompute) << (bf16 ? ", bf16" : ", f32") << ", " << kernels.name) {
         for (std::uint64_t t = 0; t < 2; ++t) {
-          const executor::UpdateResult a = quantised.update(ids, targets, 0.01, t),
+          const executor::UpdateResult a = quantized.update(ids, targets, 0.01, t),
                                        b = plain.update(ids, targets, 0.01, t);
           BOOST_TEST(a.loss == b.loss);
           BOOST_TEST(a.grad_norm == b.grad_norm);
         }
-        BOOST_TEST((quantised.read() == plain.read()));
+        BOOST_TEST((quantized.read() == plain.read()));
         const Ids one(ids.begin(), ids.begin() + 2 * z.seq),
             next(targets.begin(), targets.begin() + 2 * z.seq);
-        BOOST_TEST(quantised.evaluate(one, next).loss == plain.evaluate(one, next).loss);
+        BOOST_TEST(quantized.evaluate(one, next).loss == plain.evaluate(one, next).loss);
         for (std::uint32_t p = 0; p < 3; ++p)
-          BOOST_TEST((quantised.next(ids[p], p) == plain.next(ids[p], p)));
+          BOOST_TEST((quantized.next(ids[p], p) == plain.next(ids[p], p)));
       }
       ++variant;
     }
@@ -101,13 +101,13 @@ BOOST_AUTO_TEST_CASE(every_instruction_set_has_the_bits_of_the_plain_loop) {
     std::vector<std::byte> bytes(l.bytes);
     std::vector<float> x(n), scales(l.blocks), expected(n);
     for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i * i)));
-    nf4::quantise_blocks(l, 0, x, bytes.data(), scales.data());
+    nf4::quantize_blocks(l, 0, x, bytes.data(), scales.data());
     nf4::store_scales(l, scales.data(), bytes.data());
-    nf4::dequantise_blocks(l, bytes.data(), 0, expected);
+    nf4::dequantize_blocks(l, bytes.data(), 0, expected);
     nf4::read_scales(l, bytes.data(), 0, scales);
     for (std::size_t t = 0; t < tables; ++t) {
       std::vector<float> out(n + 1, 5.0f);
-      table[t]->dequantise_nf4(n, reinterpret_cast<const unsigned char*>(bytes.data() + l.codes),
+      table[t]->dequantize_nf4(n, reinterpret_cast<const unsigned char*>(bytes.data() + l.codes),
                                nf4::kValues.data(), scales.data(), out.data());
       BOOST_TEST(out.back() == 5.0f);
       out.pop_back();
@@ -125,18 +125,18 @@ BOOST_AUTO_TEST_CASE(pieces_of_any_size_give_the_same_bits_and_wrong_ones_are_re
   CpuModelFixture pieces(z.spec, r, cpu::select_kernels(), 1, true);
   pieces.load(given);
   std::size_t tensor = 0;
-  while (!pieces.quantised->contains(tensor)) ++tensor;
+  while (!pieces.quantized->contains(tensor)) ++tensor;
   const Vec& v = given.at(pieces.program.tensor_infos[tensor].name);
   const std::vector<float> values(v.begin(), v.end());
   for (const std::size_t size : {1ul, 7ul, 64ul, 65ul, 130ul}) {
-    pieces.quantised->load(tensor, 0, std::vector<float>(values.size(), 1.0f));  // something else first
+    pieces.quantized->load(tensor, 0, std::vector<float>(values.size(), 1.0f));  // something else first
     for (std::size_t i = 0; i < values.size(); i += size)
-      pieces.quantised->load(tensor, i, std::span(values).subspan(i, std::min(size, values.size() - i)));
+      pieces.quantized->load(tensor, i, std::span(values).subspan(i, std::min(size, values.size() - i)));
     BOOST_TEST((pieces.read() == whole.read()), "pieces of " << size);
   }
   const auto message = [&](std::uint64_t first, std::vector<float> piece) -> std::string {
     try {
-      pieces.quantised->load(tensor, first, piece);
+      pieces.quantized->load(tensor, first, piece);
     } catch (const abi::StatusError& e) {
       return e.what();
     }

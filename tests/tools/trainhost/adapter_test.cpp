@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(memory_is_predicted_to_the_byte_for_every_kind_of_adapter) 
   }
 }
 
-// B is 0 and the magnitudes are the norms of the rows, those of the dequantised ones of NF4: the first loss
+// B is 0 and the magnitudes are the norms of the rows, those of the dequantized ones of NF4: the first loss
 // is that of the model.
 BOOST_AUTO_TEST_CASE(a_new_adapter_with_magnitudes_has_no_effect) {
   TemporaryDirectory tmp;

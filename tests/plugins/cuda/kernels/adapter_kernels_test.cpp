@@ -1,5 +1,5 @@
 // Dropout compared with the masks of core/step/dropout.hpp, and matrices in NF4 with
-// nf4::dequantise_blocks(): the same masks and the same bits, with packs and single elements.
+// nf4::dequantize_blocks(): the same masks and the same bits, with packs and single elements.
 #include "plugins/cuda/kernels/adapter_kernels.hpp"
 #include "core/step/dropout.hpp"
 #include "tests/plugins/cuda/kernels/kernel_fixture.hpp"
@@ -45,9 +45,9 @@ void check_nf4(std::uint64_t n, bool doubled, std::size_t first_byte, std::size_
   const Vec x = random_vec(n, static_cast<unsigned>(n));
   std::vector<float> values(x.begin(), x.end()), scales(l.blocks);
   std::vector<std::byte> bytes(l.bytes);
-  nf4::quantise_blocks(l, 0, values, bytes.data(), scales.data());
+  nf4::quantize_blocks(l, 0, values, bytes.data(), scales.data());
   nf4::store_scales(l, scales.data(), bytes.data());
-  nf4::dequantise_blocks(l, bytes.data(), 0, values);
+  nf4::dequantize_blocks(l, bytes.data(), 0, values);
   const Vec expected = rounded<T>(Vec(values.begin(), values.end()));
   std::vector<int> padded(first_byte);
   for (const std::byte b : bytes) padded.push_back(static_cast<int>(b));
@@ -55,7 +55,7 @@ void check_nf4(std::uint64_t n, bool doubled, std::size_t first_byte, std::size_
     under_every_schedule([&](KernelRun& run) {
       T* matrix = run.out<T>(n, shift);
       run.expect(matrix, "matrix", expected, kExact);
-      run.require_success(cuda::dequantise_nf4<T>(
+      run.require_success(cuda::dequantize_nf4<T>(
           run.stream, l, reinterpret_cast<const std::byte*>(run.in<unsigned char>(padded)) + first_byte,
           matrix));
     });

@@ -1,7 +1,7 @@
-// See quantised_tensors.hpp. With double quantisation the 8-bit scales depend on the mean of all scales of
+// See quantized_tensors.hpp. With double quantization the 8-bit scales depend on the mean of all scales of
 // the tensor, so the f32 scales of one tensor are kept, in a buffer of the plan, until its last block has
 // arrived.
-#include "core/executor/quantised_tensors.hpp"
+#include "core/executor/quantized_tensors.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace trainhost::executor {
 namespace {
 
-constexpr std::uint64_t kPiece = 64 * nf4::kBlock;  // elements that are generated or dequantised at once
+constexpr std::uint64_t kPiece = 64 * nf4::kBlock;  // elements that are generated or dequantized at once
 
 void require_finite(const TensorInfo& t, std::uint64_t first, std::span<const float> values) {
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -25,19 +25,19 @@ void require_finite(const TensorInfo& t, std::uint64_t first, std::span<const fl
 
 }  // namespace
 
-QuantisedTensors::QuantisedTensors(const step::Program& program, Storage& storage)
+QuantizedTensors::QuantizedTensors(const step::Program& program, Storage& storage)
     : program_(program),
       storage_(storage),
       positions_(program.tensor_infos.size()),
       scales_(program.find(step::role::kNf4Scales)) {
   for (const step::Param& p : program.params) {
-    const step::QuantisedParam q = step::quantised_param(program, p);
+    const step::QuantizedParam q = step::quantized_param(program, p);
     for (std::uint32_t i = 0; i < q.count; ++i)
       positions_[p.slices[i].tensor] = {q.matrix[i].layout, p.weight, q.matrix[i].first_byte};
   }
 }
 
-void QuantisedTensors::load(std::size_t tensor, std::uint64_t first, std::span<const float> values) {
+void QuantizedTensors::load(std::size_t tensor, std::uint64_t first, std::span<const float> values) {
   const TensorInfo& info = program_.tensor_infos[tensor];
   const Position& position = positions_[tensor];
   // A tensor that is loaded again, or one after a tensor that did not arrive completely.
@@ -48,31 +48,31 @@ void QuantisedTensors::load(std::size_t tensor, std::uint64_t first, std::span<c
   require_finite(info, first, values);
   arrived_ += values.size();
   const bool last = arrived_ == position.layout.elements;
-  const auto quantise = [&](std::uint64_t end, std::span<const float> blocks) {
+  const auto quantize = [&](std::uint64_t end, std::span<const float> blocks) {
     const std::uint64_t begin = end - blocks.size();
-    nf4::quantise_blocks(position.layout, begin / nf4::kBlock, blocks, data(position), scales());
+    nf4::quantize_blocks(position.layout, begin / nf4::kBlock, blocks, data(position), scales());
   };
   if (rest_size_ > 0) {
     const std::size_t n = std::min<std::size_t>(nf4::kBlock - rest_size_, values.size());
     std::copy_n(values.begin(), n, rest_.begin() + static_cast<std::ptrdiff_t>(rest_size_));
     rest_size_ += n, values = values.subspan(n);
     if (rest_size_ < nf4::kBlock && !last) return;
-    quantise(arrived_ - values.size(), std::span(rest_).first(rest_size_));
+    quantize(arrived_ - values.size(), std::span(rest_).first(rest_size_));
     rest_size_ = 0;
   }
   const std::size_t whole = last ? values.size() : values.size() / nf4::kBlock * nf4::kBlock;
-  if (whole > 0) quantise(arrived_ - (values.size() - whole), values.first(whole));
+  if (whole > 0) quantize(arrived_ - (values.size() - whole), values.first(whole));
   rest_size_ = values.size() - whole;
   std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(whole), rest_size_, rest_.begin());
   if (last) complete(position), loading_ = SIZE_MAX;
 }
 
-void QuantisedTensors::complete(const Position& p) {
+void QuantizedTensors::complete(const Position& p) {
   nf4::store_scales(p.layout, scales(), data(p));
   storage_.store_staged(p.buffer, p.first_byte, p.layout.bytes);
 }
 
-void QuantisedTensors::init(std::size_t tensor, std::uint64_t seed, Backend& backend) {
+void QuantizedTensors::init(std::size_t tensor, std::uint64_t seed, Backend& backend) {
   const Position& position = positions_[tensor];
   const std::uint64_t n = position.layout.elements;
   backend.for_each(static_cast<std::uint32_t>((n + kPiece - 1) / kPiece), [&](std::uint32_t p) {
@@ -80,24 +80,24 @@ void QuantisedTensors::init(std::size_t tensor, std::uint64_t seed, Backend& bac
     const std::uint64_t first = p * kPiece, count = std::min(kPiece, n - first);
     const std::span<float> piece(values.data(), count);
     init_tensor(program_.model, program_.tensor_infos[tensor], seed, first, piece);
-    nf4::quantise_blocks(position.layout, first / nf4::kBlock, piece, data(position), scales());
+    nf4::quantize_blocks(position.layout, first / nf4::kBlock, piece, data(position), scales());
   });
   complete(position);
 }
 
-void QuantisedTensors::read(std::size_t tensor,
+void QuantizedTensors::read(std::size_t tensor,
                             const std::function<void(std::uint64_t, std::span<const float>)>& to) {
   const Position& position = positions_[tensor];
   std::array<float, kPiece> values;
   storage_.load_staged(position.buffer, position.first_byte, position.layout.bytes);
   for (std::uint64_t first = 0; first < position.layout.elements; first += kPiece) {
     const std::uint64_t count = std::min(kPiece, position.layout.elements - first);
-    nf4::dequantise_blocks(position.layout, data(position), first / nf4::kBlock, {values.data(), count});
+    nf4::dequantize_blocks(position.layout, data(position), first / nf4::kBlock, {values.data(), count});
     to(first, {values.data(), count});
   }
 }
 
-void QuantisedTensors::save(std::size_t tensor, th_tensor_sink& sink) {
+void QuantizedTensors::save(std::size_t tensor, th_tensor_sink& sink) {
   th_tensor t = describe_tensor(program_.tensor_infos[tensor]);
   read(tensor, [&](std::uint64_t first, std::span<const float> values) {
     t.data = const_cast<float*>(values.data()), t.first = first, t.count = values.size();

@@ -4,7 +4,7 @@
 #pragma once
 
 /// A whole block of 64 codes.
-TH_INLINE void dequantise_block(const unsigned char* codes, const float* table, float scale, float* out) {
+TH_INLINE void dequantize_block(const unsigned char* codes, const float* table, float scale, float* out) {
 #if defined(__AVX512F__)
   const __m512 values = _mm512_loadu_ps(table), factor = _mm512_set1_ps(scale);
   // 8 bytes, each twice; the even element is its high half.
@@ -36,10 +36,10 @@ TH_INLINE void dequantise_block(const unsigned char* codes, const float* table, 
 #endif
 }
 
-static void dequantise_nf4(std::uint64_t n, const unsigned char* codes, const float* table,
+static void dequantize_nf4(std::uint64_t n, const unsigned char* codes, const float* table,
                            const float* scales, float* out) {
   const std::uint64_t blocks = n / 64;
-  for (std::uint64_t b = 0; b < blocks; ++b) dequantise_block(codes + 32 * b, table, scales[b], out + 64 * b);
+  for (std::uint64_t b = 0; b < blocks; ++b) dequantize_block(codes + 32 * b, table, scales[b], out + 64 * b);
   for (std::uint64_t i = 64 * blocks; i < n; ++i)
     out[i] = table[i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4] * scales[blocks];
 }

@@ -12,13 +12,13 @@ namespace trainhost::cpu {
 
 using namespace step::operand;
 
-void run_dequantise(OpContext& ctx, const step::Op& op) {
+void run_dequantize(OpContext& ctx, const step::Op& op) {
   constexpr std::uint64_t kBlocks = 256;  // of a task: 64 KiB of the matrix
-  const step::QuantisedParam param = step::quantised_param(ctx.program, op[dequantise::kQuantised]);
-  const auto* bytes = static_cast<const std::byte*>(ctx.storage.at(op[dequantise::kQuantised]));
-  float* matrix = ctx.f32(op[dequantise::kMatrix]);
+  const step::QuantizedParam param = step::quantized_param(ctx.program, op[dequantize::kQuantized]);
+  const auto* bytes = static_cast<const std::byte*>(ctx.storage.at(op[dequantize::kQuantized]));
+  float* matrix = ctx.f32(op[dequantize::kMatrix]);
   assert(param.count > 0);
-  for (const step::QuantisedMatrix& m : param.all()) {
+  for (const step::QuantizedMatrix& m : param.all()) {
     const nf4::Layout& l = m.layout;
     const std::byte* from = bytes + m.first_byte;
     ctx.pool.run(
@@ -27,7 +27,7 @@ void run_dequantise(OpContext& ctx, const step::Op& op) {
           const std::uint64_t first = i * kBlocks, blocks = std::min(kBlocks, l.blocks - first),
                               element = first * nf4::kBlock;
           nf4::read_scales(l, from, first, {scales.data(), blocks});
-          ctx.kernels.dequantise_nf4(std::min(blocks * nf4::kBlock, l.elements - element),
+          ctx.kernels.dequantize_nf4(std::min(blocks * nf4::kBlock, l.elements - element),
                                      reinterpret_cast<const unsigned char*>(from + l.codes + element / 2),
                                      nf4::kValues.data(), scales.data(), matrix + m.first_element + element);
         });

@@ -1,5 +1,5 @@
-// The frozen tensors of a run that are stored in NF4 (core/model/nf4.hpp): they are quantised by the CPU
-// while they are loaded or initialised, and dequantised in pieces when they are saved (Storage::staged()).
+// The frozen tensors of a run that are stored in NF4 (core/model/nf4.hpp): they are quantized by the CPU
+// while they are loaded or initialised, and dequantized in pieces when they are saved (Storage::staged()).
 // The values in f32 never exist as a whole.
 #pragma once
 #include <array>
@@ -13,9 +13,9 @@
 
 namespace trainhost::executor {
 
-class QuantisedTensors {
+class QuantizedTensors {
  public:
-  QuantisedTensors(const step::Program& program, Storage& storage);
+  QuantizedTensors(const step::Program& program, Storage& storage);
 
   /// `tensor`: index into Program::tensor_infos, here and below.
   bool contains(std::size_t tensor) const { return positions_[tensor].layout.elements != 0; }
@@ -24,19 +24,19 @@ class QuantisedTensors {
   void load(std::size_t tensor, std::uint64_t first, std::span<const float> values);
   /// Initial values (core/model/tensors.hpp), computed on the backend's threads.
   void init(std::size_t tensor, std::uint64_t seed, Backend& backend);
-  /// Calls to(first, values) with the dequantised values, a piece at a time, from the first to the last.
+  /// Calls to(first, values) with the dequantized values, a piece at a time, from the first to the last.
   void read(std::size_t tensor, const std::function<void(std::uint64_t, std::span<const float>)>& to);
   /// Passes them to the sink.
   void save(std::size_t tensor, th_tensor_sink& sink);
 
  private:
   struct Position {
-    nf4::Layout layout;  // elements = 0: the tensor is not quantised
+    nf4::Layout layout;  // elements = 0: the tensor is not quantized
     step::BufferId buffer = step::kNoBuffer;
     std::uint64_t first_byte = 0;
   };
   std::byte* data(const Position& p) { return storage_.staged(p.buffer, p.first_byte); }
-  /// After the last block was quantised.
+  /// After the last block was quantized.
   void complete(const Position& p);
   float* scales() { return storage_.f32(scales_); }
 
